@@ -1,0 +1,3 @@
+"""lightbert."""
+
+__version__ = "0.1.0"
