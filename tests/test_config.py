@@ -1,0 +1,156 @@
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightbert.config import from_mapping, override, read_toml, resolve, to_mapping
+from lightbert.errors import InputError
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    lr: float = 1e-4
+    betas: tuple[float, float] = (0.9, 0.999)
+    kind: Literal["adamw", "lamb"] = "adamw"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    model: str
+    steps: int = 100
+    compile: bool = False
+    seed: int | None = None
+    lengths: tuple[int, ...] = (128,)
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    source: str | Optimizer = "none"
+    out: Path = Path("runs")
+
+
+def test_a_mapping_becomes_a_dataclass_with_its_nested_ones():
+    recipe = from_mapping(
+        Recipe, {"model": "bert-tiny", "optimizer": {"lr": 1, "betas": [0.9, 0.98]}, "lengths": [1, 2]}
+    )
+    assert recipe == Recipe("bert-tiny", optimizer=Optimizer(lr=1.0, betas=(0.9, 0.98)), lengths=(1, 2))
+    assert type(recipe.optimizer.lr) is float
+
+
+@given(
+    st.builds(
+        Recipe,
+        model=st.text(),
+        seed=st.none() | st.integers(),
+        lengths=st.lists(st.integers()).map(tuple),
+        optimizer=st.builds(Optimizer, lr=st.floats(allow_nan=False, allow_infinity=False)),
+        source=st.text() | st.builds(Optimizer, kind=st.sampled_from(["adamw", "lamb"])),
+    )
+)
+def test_a_dataclass_survives_the_way_through_json(recipe):
+    assert from_mapping(Recipe, json.loads(json.dumps(to_mapping(recipe)))) == recipe
+
+
+@pytest.mark.parametrize(
+    ("mapping", "sentence"),
+    [
+        ({"model": 3}, "'model' must be a text, not 3"),
+        ({"steps": "many"}, "'steps' must be a whole number, not 'many'"),
+        ({"steps": True}, "'steps' must be a whole number, not True"),
+        ({"steps": 1.5}, "'steps' must be a whole number, not 1.5"),
+        ({"compile": 1}, "'compile' must be true or false, not 1"),
+        ({"seed": "x"}, "'seed' must be a whole number, not 'x'"),
+        ({"lengths": [1, "x"]}, "'lengths[1]' must be a whole number, not 'x'"),
+        ({"lengths": 128}, "'lengths' must be a list, each item a whole number, not 128"),
+        ({"optimizer": 3}, "'optimizer' must be a table, not 3"),
+        ({"optimizer": {"lr": "fast"}}, "'optimizer.lr' must be a number, not 'fast'"),
+        (
+            {"optimizer": {"betas": [0.9]}},
+            "'optimizer.betas' must be a list of 2 values (a number, a number), not [0.9]",
+        ),
+        ({"optimizer": {"kind": "lam"}}, "unknown optimizer.kind 'lam'; did you mean 'lamb'?"),
+        ({"optimizer": {"kind": 1}}, "'optimizer.kind' must be one of 'adamw', 'lamb', not 1"),
+        ({"source": 3}, "'source' must be a text or a table, not 3"),
+        ({"source": {"lrr": 3}}, "unknown key 'source.lrr'; did you mean 'source.lr'?"),
+        ({"step": 3}, "unknown key 'step'; did you mean 'steps'?"),
+        ({"optimizer": {"beta": []}}, "unknown key 'optimizer.beta'; did you mean 'optimizer.betas'?"),
+    ],
+)
+def test_a_wrong_value_is_told_by_key_value_and_expectation(mapping, sentence):
+    with pytest.raises(InputError) as raised:
+        from_mapping(Recipe, {"model": "bert-tiny"} | mapping)
+    assert str(raised.value) == sentence
+
+
+def test_a_missing_key_is_named_with_what_it_should_hold():
+    with pytest.raises(InputError, match="the key 'model' is missing; set it to a text"):
+        from_mapping(Recipe, {})
+
+
+def test_a_child_file_refines_its_parent_key_by_key(tmp_path):
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "base.toml").write_text(
+        'model = "bert-tiny"\nsteps = 5\n[optimizer]\nlr = 0.1\nkind = "lamb"\n'
+    )
+    (tmp_path / "child.toml").write_text('parent = "base/base.toml"\nsteps = 7\n[optimizer]\nlr = 0.2\n')
+    recipe = resolve(Recipe, tmp_path / "child.toml", ["optimizer.betas=[0.5, 0.6]"])
+    assert recipe == Recipe("bert-tiny", steps=7, optimizer=Optimizer(lr=0.2, betas=(0.5, 0.6), kind="lamb"))
+
+
+def test_files_that_name_each_other_as_parent_are_refused(tmp_path):
+    (tmp_path / "a.toml").write_text('parent = "b.toml"')
+    (tmp_path / "b.toml").write_text('parent = "a.toml"')
+    with pytest.raises(InputError, match="is its own parent"):
+        read_toml(tmp_path / "a.toml")
+
+
+def test_a_missing_a_broken_and_a_misnamed_parent_file_are_each_one_sentence(tmp_path):
+    with pytest.raises(InputError, match="there is no file"):
+        read_toml(tmp_path / "none.toml")
+    (tmp_path / "broken.toml").write_text("steps = = 3")
+    with pytest.raises(InputError, match=r"is not valid TOML: .*line 1"):
+        read_toml(tmp_path / "broken.toml")
+    (tmp_path / "odd.toml").write_text("parent = 3")
+    with pytest.raises(InputError, match="must be the name of a TOML file, not 3"):
+        read_toml(tmp_path / "odd.toml")
+
+
+@pytest.mark.parametrize(
+    ("assignment", "value"),
+    [
+        ("x=3", 3),
+        ("x = 1e-4", 1e-4),
+        ("x=true", True),
+        ("x=[1, 2]", [1, 2]),
+        ("x='3'", "3"),
+        ("x=word", "word"),
+        ("x=runs/a=b", "runs/a=b"),
+        ("x=2024-01-01", "2024-01-01"),
+        ("x=", ""),
+        ("x=1\ny=2", "1\ny=2"),
+    ],
+)
+def test_an_override_reads_toml_values_and_takes_the_rest_as_text(assignment, value):
+    assert override({}, [assignment]) == {"x": value}
+
+
+def test_overrides_reach_into_tables_and_leave_the_original_alone():
+    original = {"a": {"b": 1, "c": 2}}
+    assert override(original, ["a.b=3", "d.e=4"]) == {"a": {"b": 3, "c": 2}, "d": {"e": 4}}
+    assert original == {"a": {"b": 1, "c": 2}}
+
+
+@pytest.mark.parametrize("assignment", ["steps", "=3", "a..b=3", ".a=1"])
+def test_an_override_without_key_or_value_is_refused(assignment):
+    with pytest.raises(InputError, match="write key=value"):
+        override({}, [assignment])
+
+
+def test_an_override_does_not_turn_a_value_into_a_table():
+    with pytest.raises(InputError, match="'data' is 'corpus', which has no keys of its own"):
+        override({"data": "corpus"}, ["data.train=x"])
+
+
+def test_a_config_can_come_from_overrides_alone():
+    assert resolve(Recipe, None, ["model=bert-tiny", "out=runs/x"]) == Recipe("bert-tiny", out=Path("runs/x"))

@@ -1,0 +1,154 @@
+import hashlib
+import os
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from lightbert import files
+from lightbert.errors import InputError
+from lightbert.files import folder_atomic, read_tensors, sha256, write_atomic, write_tensors
+
+
+def test_a_file_is_written_whole_and_alone(tmp_path):
+    write_atomic(tmp_path / "a.txt", "grüße")
+    write_atomic(tmp_path / "a.txt", b"bytes")
+    assert (tmp_path / "a.txt").read_bytes() == b"bytes"
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_a_failed_write_keeps_the_old_content(tmp_path, monkeypatch):
+    write_atomic(tmp_path / "a.txt", "old")
+    monkeypatch.setattr(files, "_sync", _fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_atomic(tmp_path / "a.txt", "new")
+    assert (tmp_path / "a.txt").read_text() == "old"
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_a_file_does_not_replace_a_folder(tmp_path):
+    (tmp_path / "a").mkdir()
+    with pytest.raises(InputError, match="is a folder where a file should go"):
+        write_atomic(tmp_path / "a", "text")
+    assert names(tmp_path) == ["a"]
+
+
+def test_a_folder_appears_only_when_its_body_is_done(tmp_path):
+    with folder_atomic(tmp_path / "deep" / "model") as folder:
+        (folder / "inner").mkdir()
+        (folder / "inner" / "a").write_text("a")
+        assert not (tmp_path / "deep" / "model").exists()
+    assert (tmp_path / "deep" / "model" / "inner" / "a").read_text() == "a"
+    assert names(tmp_path / "deep") == ["model"]
+
+
+def test_an_existing_folder_is_replaced_whole(tmp_path):
+    for name in ("old", "new"):
+        with folder_atomic(tmp_path / "model") as folder:
+            (folder / name).touch()
+    assert names(tmp_path / "model") == ["new"]
+    assert names(tmp_path) == ["model"]
+
+
+@pytest.mark.parametrize("interruption", [RuntimeError, KeyboardInterrupt])
+def test_nothing_is_left_behind_when_the_body_raises(tmp_path, interruption):
+    def interrupted():
+        with folder_atomic(tmp_path / "deep" / "model") as folder:
+            (folder / "half").touch()
+            raise interruption
+
+    with pytest.raises(interruption):
+        interrupted()
+    assert names(tmp_path) == []
+
+
+def test_an_existing_folder_survives_a_body_that_raises(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "old").touch()
+
+    def interrupted():
+        with folder_atomic(tmp_path / "model"):
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        interrupted()
+    assert names(tmp_path / "model") == ["old"]
+    assert names(tmp_path) == ["model"]
+
+
+def test_an_existing_folder_comes_back_when_the_last_rename_fails(tmp_path, monkeypatch):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "old").touch()
+    rename = type(tmp_path).replace
+
+    def fail_for_the_new_folder(source, target):
+        if ".tmp-" in source.name:
+            _fail()
+        return rename(source, target)
+
+    monkeypatch.setattr(type(tmp_path), "replace", fail_for_the_new_folder)
+    with pytest.raises(OSError, match="disk full"), folder_atomic(tmp_path / "model"):
+        pass
+    assert names(tmp_path / "model") == ["old"]
+    assert names(tmp_path) == ["model"]
+
+
+def test_the_rest_of_a_crashed_attempt_is_not_mixed_into_the_next(tmp_path):
+    stale = tmp_path / f".model.tmp-{os.getpid()}"
+    stale.mkdir()
+    (stale / "half").touch()
+    with folder_atomic(tmp_path / "model") as folder:
+        (folder / "whole").touch()
+    assert names(tmp_path / "model") == ["whole"]
+
+
+def test_a_folder_does_not_replace_a_file(tmp_path):
+    (tmp_path / "model").touch()
+    with pytest.raises(InputError, match="is a file where a folder should go"), folder_atomic(tmp_path / "model"):
+        pass
+
+
+def test_sha256_is_that_of_the_content(tmp_path):
+    (tmp_path / "a").write_bytes(b"content")
+    assert sha256(tmp_path / "a") == hashlib.sha256(b"content").hexdigest()
+
+
+def test_tensors_come_back_as_they_were_written(tmp_path):
+    tensors = {"a": torch.randn(3, 2).T, "b": torch.arange(4), "c": torch.ones(2, dtype=torch.bfloat16)}
+    write_tensors(tmp_path / "t.safetensors", tensors, {"format": "1"})
+    back = read_tensors(tmp_path / "t.safetensors")
+    assert back.keys() == tensors.keys()
+    assert all(torch.equal(back[name], tensors[name]) and back[name].dtype == tensors[name].dtype for name in tensors)
+    with safe_open(tmp_path / "t.safetensors", "pt") as file:
+        assert file.metadata() == {"format": "1"}
+    assert names(tmp_path) == ["t.safetensors"]
+
+
+@pytest.mark.parametrize("kept", [0, 4, 40, -1])
+def test_a_truncated_tensor_file_is_one_sentence(tmp_path, kept):
+    path = tmp_path / "t.safetensors"
+    write_tensors(path, {"a": torch.randn(3, 2)})
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(InputError, match="is truncated or not a safetensors file"):
+        read_tensors(path)
+
+
+def test_a_missing_tensor_file_is_one_sentence(tmp_path):
+    with pytest.raises(InputError, match="there is no file"):
+        read_tensors(tmp_path / "t.safetensors")
+
+
+@pytest.mark.parametrize("suffix", [".bin", ".pt", ".pth", ".ckpt"])
+def test_a_pickle_is_refused_with_the_way_to_convert_it(tmp_path, suffix):
+    path = tmp_path / f"model{suffix}"
+    torch.save({"a": torch.ones(1)}, path)
+    with pytest.raises(InputError, match=r"is a pickle.*convert it once.*save_file"):
+        read_tensors(path)
+
+
+def _fail(*_):
+    raise OSError("disk full")
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
