@@ -1,0 +1,109 @@
+"""Reading and writing token shards."""
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lightbert.data.shards import Shards
+from lightbert.errors import InputError
+
+TRAIN = [
+    [[[5, 6, 7], [8]], [[9, 10]]],
+    [[[11]], [[12, 13], [14, 15, 16], [17]]],
+]
+HELD_OUT = [[[20, 21]]]
+
+
+def as_lists(shards: Shards) -> list[list[list[int]]]:
+    return [[sentence.tolist() for sentence in shards.document(i).sentences] for i in range(shards.n_documents)]
+
+
+def test_documents_come_back_in_order_across_shards(folder_of) -> None:
+    shards = Shards.open(folder_of(TRAIN, HELD_OUT))
+    assert as_lists(shards) == [document for shard in TRAIN for document in shard]
+    assert (shards.n_documents, shards.n_sentences, shards.n_tokens) == (4, 7, 13)
+
+
+def test_the_held_out_split_is_separate(folder_of) -> None:
+    shards = Shards.open(folder_of(TRAIN, HELD_OUT), "held-out")
+    assert as_lists(shards) == HELD_OUT
+
+
+def test_offsets_count_from_the_start_of_the_document(folder_of) -> None:
+    document = Shards(folder_of(TRAIN)).document(3)
+    assert document.offsets.tolist() == [0, 2, 5, 6]
+    assert document.tokens.tolist() == [12, 13, 14, 15, 16, 17]
+    assert document.tokens.dtype == np.uint16
+
+
+@pytest.mark.parametrize("index", [-1, 4])
+def test_a_document_outside_the_folder_is_an_index_error(folder_of, index: int) -> None:
+    with pytest.raises(IndexError):
+        Shards(folder_of(TRAIN)).document(index)
+
+
+def test_pickling_carries_the_path_and_not_the_tokens(folder_of) -> None:
+    shards = Shards(folder_of(TRAIN, HELD_OUT), "held-out")
+    copy = pickle.loads(pickle.dumps(shards))
+    assert len(pickle.dumps(shards)) < 1000
+    assert as_lists(copy) == HELD_OUT
+
+
+def test_a_missing_split_is_said_so(folder_of) -> None:
+    with pytest.raises(InputError, match="no held-out documents"):
+        Shards(folder_of(TRAIN), "held-out")
+
+
+def test_a_folder_without_a_manifest_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"has no manifest\.json"):
+        Shards(tmp_path)
+
+
+def test_a_missing_file_is_named(folder_of) -> None:
+    folder = folder_of(TRAIN)
+    (folder / "train-00000-00001.sentences.bin").unlink()
+    with pytest.raises(InputError, match=r"train-00000-00001\.sentences\.bin' is missing"):
+        Shards(folder)
+
+
+def test_a_later_format_is_refused(folder_of) -> None:
+    folder = folder_of(TRAIN)
+    path = folder / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2}))
+    with pytest.raises(InputError, match="format 2 and this version reads 1"):
+        Shards(folder)
+
+
+def files_of(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir())
+
+
+def test_every_truncation_of_every_file_is_an_error_on_opening(folder_of) -> None:
+    folder = folder_of(TRAIN, HELD_OUT)
+    for path in files_of(folder):
+        whole = path.read_bytes()
+        for length in np.unique(np.linspace(0, len(whole) - 1, 64).astype(int)).tolist():
+            path.write_bytes(whole[:length])
+            with pytest.raises(InputError, match=r"damaged|instead of"):
+                Shards(folder)
+        path.write_bytes(whole)
+    Shards.open(folder)
+
+
+def test_every_flipped_bit_is_an_error_when_verified(folder_of) -> None:
+    folder = folder_of(TRAIN, HELD_OUT)
+    generator = np.random.default_rng(0)
+    for path in files_of(folder):
+        whole = path.read_bytes()
+        bits = generator.choice(len(whole) * 8, size=min(len(whole) * 8, 100), replace=False).tolist()
+        for bit in bits:
+            broken = bytearray(whole)
+            broken[bit // 8] ^= 1 << bit % 8
+            path.write_bytes(broken)
+            with pytest.raises(InputError):
+                Shards.open(folder)
+        path.write_bytes(whole)
+    Shards.open(folder)
