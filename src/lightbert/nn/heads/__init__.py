@@ -1,0 +1,22 @@
+"""Heads: what turns the encoder's states into logits. Losses live with the objectives."""
+
+from lightbert.nn.heads.pretraining import MaskedLanguage, ReplacedToken
+from lightbert.nn.heads.span import BeamSpan, Candidates, JointLogits, Span, SpanLogits
+from lightbert.nn.heads.text import Classification, MultipleChoice, NextSentence, Pooler, Regression
+from lightbert.nn.heads.token import TokenClassification
+
+__all__ = [
+    "BeamSpan",
+    "Candidates",
+    "Classification",
+    "JointLogits",
+    "MaskedLanguage",
+    "MultipleChoice",
+    "NextSentence",
+    "Pooler",
+    "Regression",
+    "ReplacedToken",
+    "Span",
+    "SpanLogits",
+    "TokenClassification",
+]

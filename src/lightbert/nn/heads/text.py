@@ -1,0 +1,95 @@
+"""One answer per text, read from its first state, [CLS]."""
+
+import torch
+from torch import Tensor, nn
+
+from lightbert.errors import InputError, unknown
+from lightbert.nn.activations import activation
+
+
+class Pooler(nn.Module):
+    """BERT's pooler, the tanh of a dense layer on [CLS]; kept so that imported weights round-trip."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, width)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """[..., T, D] to [..., D]."""
+        return torch.tanh(self.dense(states[..., 0, :]))
+
+
+class FirstState(nn.Module):
+    """[CLS] to `outputs` numbers; what the heads below share.
+
+    `hidden` chooses the published shape, dropout included:
+    None      dropout, output                      ELECTRA, ConvBERT and MobileBERT as released
+    "tanh"    dense, tanh, dropout, output         BERT's pooler; the composite paper
+    "gelu"    dropout, dense, gelu, dropout, output   the transformers port of ConvBERT and ELECTRA
+    """
+
+    def __init__(self, width: int, outputs: int, *, hidden: str | None = None, dropout: float = 0.1) -> None:
+        super().__init__()
+        if hidden not in (None, "tanh", "gelu"):
+            raise unknown("hidden layer", hidden, ("tanh", "gelu"))
+        self.before = nn.Dropout(dropout) if hidden == "gelu" else nn.Identity()
+        self.dense = nn.Linear(width, width) if hidden else None
+        self.activation = nn.Tanh() if hidden == "tanh" else activation("gelu")
+        self.after = nn.Dropout(dropout)
+        self.output = nn.Linear(width, outputs)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """[..., T, D] to [..., outputs]."""
+        first = states[..., 0, :]
+        if self.dense is not None:
+            first = self.activation(self.dense(self.before(first)))
+        logits: Tensor = self.output(self.after(first))
+        return logits
+
+
+class Classification(FirstState):
+    """Logits of each label for each text."""
+
+    def __init__(self, width: int, labels: int, *, hidden: str | None = None, dropout: float = 0.1) -> None:
+        if labels < 2:
+            raise InputError(f"classification needs at least 2 labels, got {labels}; the regress head gives one number")
+        super().__init__(width, labels, hidden=hidden, dropout=dropout)
+
+
+class NextSentence(FirstState):
+    """Two logits, BERT's order: 0 = the second segment follows the first, 1 = it does not.
+
+    `pooled` is BERT's and IB-BERT's head; MobileBERT as released reads the raw [CLS] state.
+    """
+
+    def __init__(self, width: int, *, pooled: bool = True) -> None:
+        super().__init__(width, 2, hidden="tanh" if pooled else None, dropout=0.0)
+
+
+class Regression(FirstState):
+    """One number per text, unbounded: a target's range is the task's business."""
+
+    def __init__(self, width: int, *, hidden: str | None = None, dropout: float = 0.1) -> None:
+        super().__init__(width, 1, hidden=hidden, dropout=dropout)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """[..., T, D] to [...]."""
+        return super().forward(states).squeeze(-1)
+
+
+class MultipleChoice(FirstState):
+    """One score per choice, each choice a text of its own.
+
+    Deviation: reads [CLS]. The transformers port of ConvBERT summarises by the last position, which is padding
+    for every choice but the longest.
+    """
+
+    def __init__(self, width: int, *, hidden: str | None = None, dropout: float = 0.1) -> None:
+        super().__init__(width, 1, hidden=hidden, dropout=dropout)
+
+    def forward(self, states: Tensor, choices: int | None = None) -> Tensor:
+        """States [B, C, T, D], or [B·C, T, D] with the number of `choices`, to logits [B, C]."""
+        if states.dim() == 3 and choices is None:
+            raise InputError("states of [texts, tokens, width] need the number of choices per question")
+        scores = super().forward(states).squeeze(-1)
+        return scores if choices is None else scores.reshape(-1, choices)

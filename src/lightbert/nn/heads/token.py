@@ -1,0 +1,17 @@
+"""One answer per token."""
+
+from torch import Tensor, nn
+
+
+class TokenClassification(nn.Module):
+    """Dropout and one dense layer on every state, as BERT tags tokens (BERT §5.3)."""
+
+    def __init__(self, width: int, labels: int, *, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(width, labels)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """[..., T, D] to [..., T, labels]."""
+        logits: Tensor = self.output(self.dropout(states))
+        return logits
