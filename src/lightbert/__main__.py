@@ -1,0 +1,7 @@
+"""`python -m lightbert`."""
+
+import sys
+
+from lightbert.cli import main
+
+sys.exit(main())

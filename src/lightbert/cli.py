@@ -1,0 +1,92 @@
+"""The program `lightbert`: finds the verb, imports its module, and turns bad input into one sentence."""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import cast
+
+import typer
+
+from lightbert.commands import COMMANDS
+from lightbert.errors import InputError, unknown
+
+# typer exports only one leaf of its parsing errors and moves their base from release to release.
+_UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line and return the exit code: 0 only on success, 2 for a line that cannot be parsed."""
+    try:
+        code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
+        # A reader that went away is noticed here at the latest, not in the interpreter's last breath.
+        sys.stdout.flush()
+    except InputError as error:
+        return _fail(str(error))
+    except _UsageError as error:
+        return _fail(_explain(error), code=2)
+    except typer.Exit as end:
+        return end.exit_code
+    except KeyboardInterrupt:
+        return _fail("interrupted", code=130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        return _fail(f"{error.strerror}: '{error.filename}'" if error.filename else str(error))
+    return code
+
+
+def _dispatch(arguments: list[str]) -> int:
+    verb, *rest = arguments or ["--help"]
+    if verb in ("--help", "-h"):
+        print(_help())
+        return 0
+    if verb == "--version":
+        import lightbert
+
+        print(f"lightbert {lightbert.__version__}")
+        return 0
+    if verb.startswith("-"):
+        raise unknown("option", verb, ["--help", "--version"])
+    if verb not in COMMANDS:
+        raise unknown("command", verb, COMMANDS)
+    module, _ = COMMANDS[verb]
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command(context_settings={"help_option_names": ["--help", "-h"]})(importlib.import_module(module).command)
+    command = typer.main.get_command(app)
+    # Not `app()`: it would print errors, interrupts and broken pipes its own way.
+    with command.make_context(f"lightbert {verb}", rest) as context:
+        command.invoke(context)
+    return 0
+
+
+def _explain(error: typer.BadParameter) -> str:
+    # Only the error of an unknown option has `possibilities`; typer does not export its class.
+    if error.ctx is not None and hasattr(error, "possibilities"):
+        options = [name for parameter in error.ctx.command.params for name in parameter.opts if name.startswith("-")]
+        return str(unknown("option", getattr(error, "option_name", ""), [*options, "--help"]))
+    command = error.ctx.command_path if error.ctx is not None else "lightbert"
+    return f"{error.format_message().rstrip('.')}; see '{command} --help'"
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS))
+    commands = [f"  {verb:{width}}  {summary}" for verb, (_, summary) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "lightbert: small, fast text encoders in which convolution and attention work together",
+            "",
+            "Usage: lightbert COMMAND [ARGUMENTS]",
+            "       lightbert COMMAND --help",
+            "       lightbert --version",
+            "",
+            "Commands:",
+            *commands,
+        ]
+    )
+
+
+def _fail(sentence: str, code: int = 1) -> int:
+    print(f"lightbert: {sentence}", file=sys.stderr)
+    return code

@@ -1,0 +1,38 @@
+"""The verbs of the command line, one file each.
+
+`lightbert.cli` imports a verb's module when the verb is invoked, even for its `--help`. So a module's top level imports
+only the standard library, typer, `lightbert.errors`, `lightbert.config` and `lightbert.commands.report`; what needs
+torch or rich is imported inside `run` and inside the report's methods. Each module has three things:
+
+```python
+@dataclass(frozen=True)
+class Config:
+    name: str
+    length: int = 128
+
+
+def run(config: Config) -> Report:
+    from lightbert.models import build
+    ...
+
+
+def command(
+    name: Annotated[str, typer.Argument(help="A preset.")],
+    length: Annotated[int, typer.Option(help="Tokens per text.")] = 128,
+    json: AsJson = False,
+) -> None:
+    \"\"\"Say what the verb does; this is the text of its --help.\"\"\"
+    show(run(Config(name, length)), json=json)
+```
+
+`run` is what tests and other programs call: it neither prints nor exits, and returns a `Report` (see `report.py`). Bad
+input raises `InputError`; `cli.main` turns it into one sentence and an exit code. Progress and everything else that is
+not the report goes to stderr, through `lightbert.progress` where it takes long.
+"""
+
+COMMANDS = {
+    "demo": ("lightbert.commands.demo", "build every preset, count it, run it, and show that padding changes nothing"),
+    "info": ("lightbert.commands.info", "print the exact parameters and FLOPs of a preset or a model folder"),
+    "convert": ("lightbert.commands.convert", "rewrite a model folder from or to the Hugging Face layout"),
+}
+"""Verb -> (module, summary for `lightbert --help`), in the order of the help."""
