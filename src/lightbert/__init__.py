@@ -1,3 +1,34 @@
-"""lightbert."""
+"""Small, fast text encoders in which convolution and attention work together.
 
+`build`, `load`, `save` and `presets` are all that a user needs; torch is imported with the first of them.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lightbert.interop.load import load
+    from lightbert.models import build
+    from lightbert.models.folder import save
+
+__all__ = ["build", "load", "presets", "save"]
 __version__ = "0.1.0"
+
+_HOMES = {"build": "lightbert.models", "load": "lightbert.interop.load", "save": "lightbert.models.folder"}
+
+
+def presets() -> list[str]:
+    """Return the names that `build` knows."""
+    from lightbert.models import PRESETS
+
+    return list(PRESETS)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'lightbert' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_HOMES]

@@ -1,0 +1,29 @@
+import subprocess
+import sys
+
+import pytest
+
+import lightbert
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    program = (
+        "import sys, lightbert; sys.exit(str({'torch', 'numpy', 'transformers', 'typer', 'rich'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == "set()"
+
+
+def test_everything_promised_is_there():
+    assert {"build", "load", "presets", "save"} <= set(dir(lightbert))
+    for name in lightbert.__all__:
+        assert callable(getattr(lightbert, name))
+
+
+def test_presets_are_the_names_that_build_knows():
+    assert "convbert-small" in lightbert.presets()
+
+
+def test_an_attribute_that_does_not_exist_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'biuld'"):
+        _ = lightbert.biuld
