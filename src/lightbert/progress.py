@@ -1,0 +1,110 @@
+"""Progress of long work: a live bar on a terminal, a plain line now and then elsewhere; always on stderr."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+_SECONDS_BETWEEN_LINES = 10.0
+_SECONDS_BETWEEN_FRAMES = 0.1
+
+_clock = time.monotonic
+
+
+class Bar:
+    """How far a piece of work has come. `progress` makes one; the work calls `advance` and `note`."""
+
+    def __init__(self, label: str, total: int | None, unit: str, done: int) -> None:
+        self.label = label
+        self.total = total
+        self.unit = unit
+        self.done = done
+        self.notes: dict[str, float | str] = {}
+        self._done_before = done
+        self._started = self._drawn = _clock()
+        self._seconds_between_drawings = 0.0
+        self._draw: Callable[[], None] = lambda: None
+
+    def advance(self, amount: int = 1) -> None:
+        """Count `amount` more units as done."""
+        self.done += amount
+        self._draw_if_due()
+
+    def note(self, **values: float | str) -> None:
+        """Show values such as the loss beside the bar, until they are noted again."""
+        self.notes.update(values)
+        self._draw_if_due()
+
+    def status(self) -> str:
+        """Say count, rate, time left and notes in one line."""
+        seconds = _clock() - self._started
+        rate = (self.done - self._done_before) / seconds if seconds > 0 else 0.0
+        count = f"{self.done:,}" if self.total is None else f"{self.done:,}/{self.total:,}"
+        parts = [
+            f"{count} {self.unit}".rstrip(),
+            f"{rate:,.{0 if rate >= 100 else 2}f} {self.unit}/s".replace(" /", "/"),
+        ]
+        if self.total is None or self.done >= self.total:
+            parts.append(f"{_duration(seconds)} taken")
+        elif rate > 0:
+            parts.append(f"{_duration((self.total - self.done) / rate)} left")
+        parts += [f"{name} {value if isinstance(value, str) else f'{value:.4g}'}" for name, value in self.notes.items()]
+        return ", ".join(parts)
+
+    def draw_with(self, draw: Callable[[], None], seconds_between: float) -> None:
+        """Call `draw` after a change, but not more often than once in `seconds_between`."""
+        self._draw, self._seconds_between_drawings = draw, seconds_between
+
+    def _draw_if_due(self) -> None:
+        now = _clock()
+        if now - self._drawn >= self._seconds_between_drawings:
+            self._drawn = now
+            self._draw()
+
+
+@contextmanager
+def progress(label: str, total: int | None = None, unit: str = "", done: int = 0) -> Iterator[Bar]:
+    """Show the progress of the body. `done` units were finished before, by the run that this one resumes."""
+    bar = Bar(label, total, unit, done)
+    with _live(bar) if sys.stderr.isatty() else _lines(bar):
+        yield bar
+
+
+@contextmanager
+def _lines(bar: Bar) -> Iterator[None]:
+    def draw() -> None:
+        print(f"{bar.label}: {bar.status()}", file=sys.stderr, flush=True)
+
+    bar.draw_with(draw, _SECONDS_BETWEEN_LINES)
+    try:
+        yield
+    finally:
+        draw()
+
+
+@contextmanager
+def _live(bar: Bar) -> Iterator[None]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[status]}", markup=False),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as display:
+        task = display.add_task(bar.label, total=bar.total, completed=bar.done, status=bar.status())
+
+        def draw() -> None:
+            display.update(task, completed=bar.done, status=bar.status())
+
+        bar.draw_with(draw, _SECONDS_BETWEEN_FRAMES)
+        try:
+            yield
+        finally:
+            draw()
+
+
+def _duration(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))

@@ -1,0 +1,97 @@
+import io
+import re
+import subprocess
+import sys
+
+import pytest
+
+from lightbert import progress as progress_module
+from lightbert.progress import progress
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(progress_module, "_clock", clock)
+    return clock
+
+
+def test_without_a_terminal_a_line_appears_every_ten_seconds_and_at_the_end(clock, capsys):
+    with progress("tokenizing", total=1500, unit="tokens") as bar:
+        for _ in range(15):
+            clock.now += 1.5
+            bar.advance(100)
+    assert capsys.readouterr().err.splitlines() == [
+        "tokenizing: 700/1,500 tokens, 66.67 tokens/s, 0:00:12 left",
+        "tokenizing: 1,400/1,500 tokens, 66.67 tokens/s, 0:00:02 left",
+        "tokenizing: 1,500/1,500 tokens, 66.67 tokens/s, 0:00:22 taken",
+    ]
+
+
+def test_notes_stand_beside_the_count_and_are_replaced(clock, capsys):
+    with progress("training", total=2, unit="steps") as bar:
+        bar.note(loss=3.14159, phase="warm")
+        bar.note(loss=2.71828)
+        clock.now = 1.0
+        bar.advance()
+    assert capsys.readouterr().err == "training: 1/2 steps, 1.00 steps/s, 0:00:01 left, loss 2.718, phase warm\n"
+
+
+def test_work_without_a_known_end_or_unit_counts_on(clock, capsys):
+    with progress("reading") as bar:
+        clock.now = 2.0
+        bar.advance(1000)
+    assert capsys.readouterr().err == "reading: 1,000, 500/s, 0:00:02 taken\n"
+
+
+def test_a_resumed_run_is_not_credited_with_the_work_of_the_first(clock, capsys):
+    with progress("training", total=120, unit="steps", done=100) as bar:
+        clock.now = 10.0
+        bar.advance(10)
+    assert capsys.readouterr().err.splitlines()[-1] == "training: 110/120 steps, 1.00 steps/s, 0:00:10 left"
+
+
+def test_interrupted_work_says_how_far_it_came(clock, capsys):
+    def interrupted():
+        with progress("tokenizing", total=10) as bar:
+            bar.advance(3)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert capsys.readouterr().err.startswith("tokenizing: 3/10")
+
+
+def test_a_terminal_shows_a_bar_with_the_same_words(clock, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with progress("tokenizing", total=10, unit="tokens") as bar:
+        clock.now = 5.0
+        bar.advance(10)
+        bar.note(shard="[3]")
+    words = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", sys.stderr.getvalue())
+    assert "tokenizing ━━━" in words
+    assert "10/10 tokens, 2.00 tokens/s, 0:00:05 taken, shard [3]" in words
+
+
+def test_rich_is_imported_only_for_a_terminal():
+    program = (
+        "import sys\nfrom lightbert.progress import progress\n"
+        "with progress('x', total=1) as bar: bar.advance()\n"
+        "sys.exit(int('rich' in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=False).returncode == 0
