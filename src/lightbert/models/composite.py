@@ -1,0 +1,91 @@
+"""The composite paper's models: convolutions inside and beside self-attention (Chang et al. 2021)."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from lightbert.nn.blocks import PostNormBlock
+from lightbert.nn.composite import CompositeAttention
+from lightbert.nn.embeddings import Embeddings
+from lightbert.nn.encoder import Encoder
+from lightbert.nn.feedforward import FeedForward
+from lightbert.nn.local import LocalAttention
+from lightbert.nn.mixer import Mixer
+from lightbert.nn.norms import layer_norm
+
+
+@dataclass(frozen=True)
+class Composite:
+    """Every row of the paper's tables is a choice of terms; without positions the convolutions are what tells order.
+
+    ``local`` other than "none" makes the mixer the paper's own ConvBERT, indexed by query or, as released, by key.
+    """
+
+    vocab: int = 30004
+    positions: int = 0
+    segments: int = 2
+    narrow: int = 128
+    width: int = 256
+    depth: int = 12
+    n_heads: int = 4
+    inner: int = 1024
+    radius: int = 8
+    fixed: bool = True
+    query_dynamic: bool = True
+    key_dynamic: bool = False
+    outside: Literal["clamp", "zero"] = "clamp"
+    depthwise: bool = False
+    convolved: Literal["", "qk", "v", "qkv"] = ""
+    local: Literal["none", "query", "key"] = "none"
+    local_kernel: int = 9
+    activation: str = "gelu"
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    eps: float = 1e-12
+
+    def _mixer(self) -> Mixer:
+        if self.local != "none":
+            return LocalAttention(
+                self.width,
+                self.n_heads,
+                kernel=self.local_kernel,
+                indexed_by=self.local,
+                dropout=self.attention_dropout,
+            )
+        return CompositeAttention(
+            self.width,
+            self.n_heads,
+            radius=self.radius,
+            fixed=self.fixed,
+            query_dynamic=self.query_dynamic,
+            key_dynamic=self.key_dynamic,
+            outside=self.outside,
+            depthwise=self.depthwise,
+            convolved=self.convolved,
+            dropout=self.attention_dropout,
+        )
+
+    def build(self) -> Encoder:
+        """Construct the modules."""
+        norm = layer_norm(self.eps)
+        embeddings = Embeddings(
+            self.vocab,
+            self.narrow,
+            self.width,
+            positions=self.positions,
+            segments=self.segments,
+            norm=norm,
+            dropout=self.dropout,
+        )
+        blocks = [
+            PostNormBlock(
+                self.width,
+                mixer=self._mixer(),
+                feedforward=FeedForward(
+                    self.width, self.inner, activation=self.activation, norm=norm, dropout=self.dropout
+                ),
+                norm=norm,
+                dropout=self.dropout,
+            )
+            for _ in range(self.depth)
+        ]
+        return Encoder(embeddings, blocks, width=self.width, positions=self.positions)

@@ -1,0 +1,124 @@
+"""ConvBERT: half of the attention heads give way to span-based dynamic convolutions."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from torch import nn
+
+from lightbert.errors import InputError
+from lightbert.nn.attention import SelfAttention
+from lightbert.nn.blocks import PostNormBlock
+from lightbert.nn.convolution import DynamicConvolution, SeparableConvolution, SpanConvolution
+from lightbert.nn.embeddings import Embeddings
+from lightbert.nn.encoder import Encoder
+from lightbert.nn.feedforward import FeedForward
+from lightbert.nn.mixed import MixedAttention, reduced_heads
+from lightbert.nn.mixer import Mixer
+from lightbert.nn.norms import layer_norm
+
+Convolution = Literal["span", "dynamic", "conventional", "none"]
+
+
+def mixed_attention(
+    width: int,
+    n_heads: int,
+    *,
+    head_ratio: int,
+    kernel: int,
+    convolution: Convolution,
+    head_width: int | None = None,
+    value_width: int | None = None,
+    dropout: float = 0.0,
+) -> Mixer:
+    """The mixer of one block. ``n_heads`` is the unreduced count; "none" leaves the bottleneck attention alone."""
+    if head_width is None:
+        if width % n_heads:
+            raise InputError(f"{n_heads} heads cannot share a width of {width}: use a multiple of {n_heads}")
+        head_width = width // n_heads
+    heads = reduced_heads(n_heads, head_ratio)
+    inner = heads * head_width
+    parallel: nn.Module
+    match convolution:
+        case "none":
+            return SelfAttention(width, heads, head_width=head_width, value_width=value_width, dropout=dropout)
+        case "span":
+            parallel = SpanConvolution(width, inner, heads, kernel, value_width)
+        case "dynamic":
+            parallel = DynamicConvolution(width, inner, heads, kernel, value_width)
+        case "conventional":
+            parallel = SeparableConvolution(value_width or width, inner, kernel)
+    return MixedAttention(
+        width, heads, head_width=head_width, convolution=parallel, value_width=value_width, dropout=dropout
+    )
+
+
+@dataclass(frozen=True)
+class ConvBert:
+    """ConvBERT and its ablations. ``n_heads`` is the count before γ = ``head_ratio`` reduces it, as in the release."""
+
+    vocab: int = 30522
+    positions: int = 512
+    segments: int = 2
+    narrow: int = 768
+    width: int = 768
+    depth: int = 12
+    n_heads: int = 12
+    inner: int = 3072
+    head_ratio: int = 2
+    kernel: int = 9
+    groups: int = 1
+    convolution: Convolution = "span"
+    padding: Literal["masked", "released"] = "masked"
+    activation: str = "gelu"
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    eps: float = 1e-12
+
+    def build(self) -> Encoder:
+        """Construct the modules."""
+        norm = layer_norm(self.eps)
+        embeddings = Embeddings(
+            self.vocab,
+            self.narrow,
+            self.width,
+            positions=self.positions,
+            segments=self.segments,
+            norm=norm,
+            dropout=self.dropout,
+        )
+        blocks = [
+            PostNormBlock(
+                self.width,
+                mixer=mixed_attention(
+                    self.width,
+                    self.n_heads,
+                    head_ratio=self.head_ratio,
+                    kernel=self.kernel,
+                    convolution=self.convolution,
+                    dropout=self.attention_dropout,
+                ),
+                feedforward=FeedForward(
+                    self.width,
+                    self.inner,
+                    activation=self.activation,
+                    norm=norm,
+                    groups=self.groups,
+                    dropout=self.dropout,
+                ),
+                norm=norm,
+                dropout=self.dropout,
+            )
+            for _ in range(self.depth)
+        ]
+        return Encoder(
+            embeddings,
+            blocks,
+            width=self.width,
+            positions=self.positions,
+            released_padding=self.padding == "released",
+        )
+
+    def generator(self, multiplier: float) -> "ConvBert":
+        """The generator of replaced-token detection: width, feed-forward and heads times the multiplier (§4.1)."""
+        width = round(self.width * multiplier)
+        return replace(self, width=width, inner=4 * width, n_heads=max(1, int(self.n_heads * multiplier)))

@@ -1,0 +1,102 @@
+"""A model folder: model.safetensors, config.json and, if there is one, the tokenizer."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from lightbert.config import from_mapping, to_mapping
+from lightbert.errors import InputError, unknown
+from lightbert.files import folder_atomic, read_tensors, write_atomic, write_tensors
+from lightbert.models import FAMILIES, build
+from lightbert.nn.encoder import Encoder
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+FORMAT = 1
+
+
+def description(model: Encoder) -> dict[str, Any]:
+    """What config.json says of a model; ``model_type`` is how transformers finds it."""
+    family = next(name for name, config in FAMILIES.items() if isinstance(model.config, config))
+    return {
+        "format": FORMAT,
+        "model_type": "lightbert",
+        "family": family,
+        "config": to_mapping(model.config),
+        "heads": model.head_settings,
+    }
+
+
+def save(model: Encoder, path: str | Path, tokenizer: "Tokenizer | None" = None) -> None:
+    """Write a model folder; it appears whole or not at all, and replaces one that is there."""
+    tokenizer = tokenizer or model.tokenizer
+    with folder_atomic(path) as folder:
+        write_tensors(folder / "model.safetensors", model.state_dict(), metadata={"format": "pt"})
+        write_atomic(folder / "config.json", json.dumps(description(model), indent=2) + "\n")
+        if tokenizer is not None:
+            write_atomic(folder / "tokenizer.json", tokenizer.to_str(pretty=True))
+
+
+def load(path: str | Path) -> Encoder:
+    """Read a model folder that :func:`save` wrote."""
+    folder = Path(path)
+    model = from_description(read_config(folder), folder)
+    fill(model, read_tensors(folder / "model.safetensors"), folder / "model.safetensors")
+    if (folder / "tokenizer.json").exists():
+        from tokenizers import Tokenizer
+
+        model.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    return model.eval()
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The config.json of a folder."""
+    path = folder / "config.json"
+    if not folder.is_dir():
+        raise InputError(f"there is no model folder '{folder}'; give a folder with config.json, or a preset's name")
+    if not path.is_file():
+        raise InputError(f"'{folder}' has no config.json, so it is not a model folder; give one that save wrote")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"'{path}' is not valid JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise InputError(f"'{path}' holds no table of settings; copy it again")
+    return content
+
+
+def from_description(content: dict[str, Any], where: Path) -> Encoder:
+    """Build the model that a config.json describes, still without weights (on the meta device)."""
+    if content.get("format") != FORMAT:
+        raise InputError(
+            f"'{where}' has format {content.get('format')!r}, this version reads {FORMAT}: update lightbert"
+        )
+    family = content.get("family", "")
+    if family not in FAMILIES:
+        raise unknown("model family", str(family), FAMILIES)
+    try:
+        config = from_mapping(FAMILIES[family], content.get("config", {}))
+    except InputError as error:
+        raise InputError(f"'{where}': {error}") from None
+    return build(config, heads=content.get("heads", {}), device="meta")
+
+
+def fill(model: Encoder, tensors: dict[str, Tensor], where: Path) -> None:
+    """Put weights into a model from the meta device; names and shapes must be exactly the model's."""
+    expected = model.state_dict()
+    missing, extra = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
+    if missing or extra:
+        problem = f"lacks '{missing[0]}'" if missing else f"has an unknown '{extra[0]}'"
+        count = len(missing) + len(extra)
+        raise InputError(f"'{where}' {problem} ({count} names differ): it does not belong to this config.json")
+    for name, tensor in tensors.items():
+        if tensor.shape != expected[name].shape:
+            have, want = list(tensor.shape), list(expected[name].shape)
+            raise InputError(
+                f"'{name}' in '{where}' is {have} but config.json wants {want}: they don't belong together"
+            )
+    model.load_state_dict({name: torch.nn.Parameter(tensor) for name, tensor in tensors.items()}, assign=True)

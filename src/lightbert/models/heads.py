@@ -1,0 +1,63 @@
+"""Give an encoder heads by kind, with the numbers that its family implies."""
+
+import inspect
+from typing import Any
+
+import torch
+from torch import nn
+
+from lightbert.errors import InputError, unknown
+from lightbert.models.mobilebert import MobileBert
+from lightbert.nn import heads
+from lightbert.nn.encoder import Encoder
+from lightbert.nn.init import initialize
+
+_KINDS: dict[str, type[nn.Module]] = {
+    "mlm": heads.MaskedLanguage,
+    "rtd": heads.ReplacedToken,
+    "pooler": heads.Pooler,
+    "nsp": heads.NextSentence,
+    "classify": heads.Classification,
+    "regress": heads.Regression,
+    "tokens": heads.TokenClassification,
+    "choice": heads.MultipleChoice,
+    "span": heads.Span,
+    "beam": heads.BeamSpan,
+}
+
+
+def add_head(model: Encoder, kind: str, settings: dict[str, Any] | None = None) -> nn.Module:
+    """Build a head with fresh weights as ``model.heads[kind]``; the settings are saved with the model.
+
+    What a family implies is filled in: activation and epsilon of the MLM and RTD heads, and for MobileBERT's an MLM
+    transform as wide as the stream and a next-sentence head on the raw [CLS] state when there is no LayerNorm.
+    """
+    if kind not in _KINDS:
+        raise unknown("head", kind, _KINDS)
+    complete = {**_implied(model, kind), **(settings or {})}
+    sizes = (model.width, *model.table.shape) if kind == "mlm" else (model.width,)
+    with torch.device("meta"):
+        try:
+            inspect.signature(_KINDS[kind]).bind(*sizes, **complete)
+        except TypeError as error:
+            raise InputError(f"the {kind} head with settings {complete} cannot be built: {error}") from None
+        head = _KINDS[kind](*sizes, **complete)
+    if model.table.device.type != "meta":
+        head = head.to_empty(device=model.table.device).to(model.table.dtype)
+        initialize(head)
+    model.heads[kind] = head
+    model.head_settings[kind] = complete
+    return head
+
+
+def _implied(model: Encoder, kind: str) -> dict[str, Any]:
+    config, mobile = model.config, isinstance(model.config, MobileBert)
+    match kind:
+        case "mlm":
+            hidden = config.width if mobile else config.narrow
+            return {"hidden": hidden, "activation": config.activation, "eps": config.eps}
+        case "rtd":
+            return {"activation": config.activation}
+        case "nsp":
+            return {"pooled": not (mobile and config.norm == "none")}
+    return {}

@@ -1,0 +1,177 @@
+"""Any mixer in any shell: the one config that names its parts, so that ablation grids can be written as recipes."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import nn
+
+from lightbert.errors import InputError
+from lightbert.models.convbert import Convolution, mixed_attention
+from lightbert.nn.attention import SelfAttention
+from lightbert.nn.blocks import BottleneckBlock, PostNormBlock
+from lightbert.nn.composite import CompositeAttention
+from lightbert.nn.embeddings import Embeddings, TrigramEmbeddings
+from lightbert.nn.encoder import Encoder
+from lightbert.nn.feedforward import FeedForward
+from lightbert.nn.local import LocalAttention
+from lightbert.nn.mixer import Mixer
+from lightbert.nn.norms import NoNorm, Norm, layer_norm
+
+
+@dataclass(frozen=True)
+class Hybrid:
+    """``shell`` "bottleneck" wants a ``block_width`` below ``width``, "inverted" one above, "post-norm" has none (0).
+
+    ``groups`` above 1 makes the feed-forwards grouped, ``feedforwards`` above 1 a stack of them.
+    """
+
+    mixer: Literal["attention", "mixed", "composite", "local"] = "mixed"
+    shell: Literal["post-norm", "bottleneck", "inverted"] = "post-norm"
+    norm: Literal["layer", "none"] = "layer"
+    embeddings: Literal["plain", "factorized", "trigram"] = "factorized"
+    vocab: int = 30522
+    positions: int = 512
+    segments: int = 2
+    narrow: int = 128
+    width: int = 256
+    block_width: int = 0
+    depth: int = 12
+    n_heads: int = 4
+    inner: int = 1024
+    groups: int = 1
+    feedforwards: int = 1
+    mixer_input: Literal["narrow", "shared", "wide"] = "shared"
+    head_ratio: int = 2
+    kernel: int = 9
+    convolution: Convolution = "span"
+    radius: int = 8
+    fixed: bool = True
+    query_dynamic: bool = True
+    key_dynamic: bool = False
+    outside: Literal["clamp", "zero"] = "clamp"
+    depthwise: bool = False
+    convolved: Literal["", "qk", "v", "qkv"] = ""
+    indexed_by: Literal["query", "key"] = "query"
+    activation: str = "gelu"
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    eps: float = 1e-12
+    padding: Literal["masked", "released"] = "masked"
+
+    def build(self) -> Encoder:
+        """Construct the modules; parts that don't fit say which two numbers disagree."""
+        norm = NoNorm if self.norm == "none" else layer_norm(self.eps)
+        return Encoder(
+            self._embeddings(norm),
+            [self._block(norm) for _ in range(self.depth)],
+            width=self.width,
+            positions=self.positions,
+            released_padding=self.padding == "released",
+            fp16=self.norm == "layer",
+        )
+
+    def _embeddings(self, norm: Norm) -> nn.Module:
+        if (self.embeddings == "plain") != (self.narrow == self.width) and self.embeddings != "trigram":
+            raise InputError(
+                f"{self.embeddings} embeddings do not go with narrow = {self.narrow} and width = {self.width}: "
+                "plain ones have the two equal, factorized ones narrow below width"
+            )
+        part = TrigramEmbeddings if self.embeddings == "trigram" else Embeddings
+        return part(
+            self.vocab,
+            self.narrow,
+            self.width,
+            positions=self.positions,
+            segments=self.segments,
+            norm=norm,
+            dropout=self.dropout,
+        )
+
+    def _block(self, norm: Norm) -> nn.Module:
+        inside = self.width if self.shell == "post-norm" else self.block_width
+        fits = {
+            "post-norm": self.block_width == 0,
+            "bottleneck": 0 < inside < self.width,
+            "inverted": inside > self.width,
+        }
+        if not fits[self.shell]:
+            raise InputError(f"a {self.shell} shell of width {self.width} cannot have block_width = {self.block_width}")
+        stack = [
+            FeedForward(
+                inside,
+                self.inner,
+                activation=self.activation,
+                norm=norm,
+                groups=self.groups,
+                dropout=self.dropout if self.shell == "post-norm" else 0.0,
+            )
+            for _ in range(self.feedforwards)
+        ]
+        feedforward = stack[0] if len(stack) == 1 else nn.Sequential(*stack)
+        if self.shell == "post-norm":
+            return PostNormBlock(
+                self.width,
+                mixer=self._mixer(self.width, self.width, None),
+                feedforward=feedforward,
+                norm=norm,
+                dropout=self.dropout,
+            )
+        return BottleneckBlock(
+            self.width,
+            inside,
+            mixer=self._mixer(
+                self.width if self.mixer_input == "wide" else inside,
+                inside,
+                self.width if self.mixer_input == "shared" else None,
+            ),
+            mixer_input=self.mixer_input,
+            feedforward=feedforward,
+            norm=norm,
+            dropout=self.dropout,
+        )
+
+    def _mixer(self, reads: int, inside: int, value_width: int | None) -> Mixer:
+        """The mixer of one block: it reads ``reads`` channels, its heads share ``inside``."""
+        if inside % self.n_heads:
+            raise InputError(f"{self.n_heads} heads cannot share a width of {inside}: use a multiple of {self.n_heads}")
+        head_width, dropout = inside // self.n_heads, self.attention_dropout
+        match self.mixer:
+            case "attention":
+                return SelfAttention(
+                    reads, self.n_heads, head_width=head_width, value_width=value_width, dropout=dropout
+                )
+            case "mixed":
+                return mixed_attention(
+                    reads,
+                    self.n_heads,
+                    head_ratio=self.head_ratio,
+                    kernel=self.kernel,
+                    convolution=self.convolution,
+                    head_width=head_width,
+                    value_width=value_width,
+                    dropout=dropout,
+                )
+            case "composite":
+                return CompositeAttention(
+                    reads,
+                    self.n_heads,
+                    radius=self.radius,
+                    head_width=head_width,
+                    value_width=value_width,
+                    fixed=self.fixed,
+                    query_dynamic=self.query_dynamic,
+                    key_dynamic=self.key_dynamic,
+                    outside=self.outside,
+                    depthwise=self.depthwise,
+                    convolved=self.convolved,
+                    dropout=dropout,
+                )
+            case "local":
+                return LocalAttention(
+                    reads,
+                    self.n_heads,
+                    kernel=self.kernel,
+                    indexed_by=self.indexed_by,
+                    value_width=value_width,
+                    dropout=dropout,
+                )

@@ -1,0 +1,22 @@
+"""The files by which a tokenizer travels with a model: its own, and the one that tells transformers how to open it."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lightbert.files import write_atomic
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+_SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+
+
+def write_tokenizer(tokenizer: "Tokenizer", folder: Path, positions: int) -> None:
+    """Write tokenizer.json and tokenizer_config.json; `positions` is the longest text of the model, 0 for any."""
+    known = {f"{role}_token": token for role, token in _SPECIAL.items() if tokenizer.token_to_id(token) is not None}
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", **known}
+    if positions:
+        config["model_max_length"] = positions
+    write_atomic(folder / "tokenizer.json", tokenizer.to_str(pretty=True))
+    write_atomic(folder / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")

@@ -1,0 +1,1 @@
+"""The parts: modules that take numbers and modules, never a config. Read encoder.py first."""

@@ -1,0 +1,94 @@
+"""Self-attention, and the one function through which every mixer attends."""
+
+import torch
+from torch import Tensor, nn
+
+from lightbert.errors import InputError
+from lightbert.nn.mask import Mask
+from lightbert.nn.mixer import Mixer
+from lightbert.nn.projections import project
+from lightbert.nn.record import Record
+from lightbert.ops.relative_attention import relative_attention, relative_scores
+
+
+def split_heads(x: Tensor, n_heads: int) -> Tensor:
+    """[B, T, H·E] -> [B, H, T, E]."""
+    heads: Tensor = x.unflatten(-1, (n_heads, -1))
+    return heads.transpose(1, 2)
+
+
+def merge_heads(x: Tensor) -> Tensor:
+    """[B, H, T, E] -> [B, T, H·E]."""
+    return x.transpose(1, 2).flatten(-2)
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Mask,
+    record: Record | None = None,
+    *,
+    by_query: Tensor | None = None,
+    by_key: Tensor | None = None,
+    outside: str = "clamp",
+    dropout: float = 0.0,
+) -> Tensor:
+    """Attend with optional distance biases, all heads [B, H, T, E]; fused, or openly when a record asks for the map."""
+    if record is None or record.attention is None:
+        return relative_attention(
+            query,
+            key,
+            value,
+            by_query=by_query,
+            by_key=by_key,
+            visible=mask.visible,
+            outside=outside,
+            dropout=dropout,
+        )
+    weights = torch.softmax(relative_scores(query, key, by_query, by_key, mask.visible, outside), dim=-1)
+    record.attention.append(weights)
+    weights = torch.dropout(weights, dropout, train=dropout > 0)
+    return weights.to(value.dtype) @ value
+
+
+def head_width_of(width: int, n_heads: int, head_width: int | None) -> int:
+    """The given head width, or the equal share of the width; refuses a width that the heads cannot share."""
+    if head_width is None and width % n_heads:
+        raise InputError(f"{n_heads} heads cannot share a width of {width}: use a multiple of {n_heads}")
+    return head_width or width // n_heads
+
+
+class SelfAttention(Mixer):
+    """Multi-head self-attention without its output projection, which the block owns.
+
+    Fewer heads of the same width make it bottleneck attention (ConvBERT §3.1), wider heads the inverted bottleneck
+    of IB-BERT. With ``value_width`` the values are read from a second stream, as in MobileBERT.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        n_heads: int,
+        *,
+        head_width: int | None = None,
+        value_width: int | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.width, self.value_width, self.n_heads = width, value_width, n_heads
+        self.out_width = n_heads * head_width_of(width, n_heads, head_width)
+        self.query = nn.Linear(width, self.out_width)
+        self.key = nn.Linear(width, self.out_width)
+        self.value = nn.Linear(value_width or width, self.out_width)
+        self.dropout = dropout
+
+    def forward(self, x: Tensor, mask: Mask, *, value: Tensor | None = None, record: Record | None = None) -> Tensor:
+        """[B, T, D] -> [B, T, out_width]."""
+        if value is None:
+            streams = project(x, self.query, self.key, self.value)
+        else:
+            streams = (*project(x, self.query, self.key), self.value(value))
+        query, key, values = (split_heads(stream, self.n_heads) for stream in streams)
+        dropout = self.dropout if self.training else 0.0
+        return merge_heads(attend(query, key, values, mask, record, dropout=dropout))

@@ -1,0 +1,89 @@
+"""The shells that hold a mixer and a feed-forward: post-norm, and bottleneck (which inverted serves IB-BERT)."""
+
+from typing import Literal
+
+from torch import Tensor, nn
+
+from lightbert.errors import InputError
+from lightbert.nn.mask import Mask
+from lightbert.nn.mixer import Mixer
+from lightbert.nn.norms import Norm
+from lightbert.nn.record import Record
+
+
+def _fit(part: str, needs: int, where: str, has: int) -> None:
+    """Refuse two widths that must agree and don't."""
+    if needs != has:
+        raise InputError(f"{part} is {needs} wide but {where} is {has} wide: make the two equal")
+
+
+class PostNormBlock(nn.Module):
+    """BERT's block: the mixer's result is projected, added and normalised, then the feed-forward."""
+
+    def __init__(self, width: int, *, mixer: Mixer, feedforward: nn.Module, norm: Norm, dropout: float = 0.0) -> None:
+        super().__init__()
+        _fit("the mixer's input", mixer.width, "the block", width)
+        if mixer.value_width is not None:
+            raise InputError(
+                f"a post-norm block has no second stream, but the mixer's values are {mixer.value_width} wide"
+            )
+        self.mixer = mixer
+        self.output = nn.Linear(mixer.out_width, width)
+        self.dropout = nn.Dropout(dropout)
+        self.norm = norm(width)
+        self.feedforward = feedforward
+
+    def forward(self, x: Tensor, mask: Mask, record: Record | None = None) -> Tensor:
+        """[B, T, D] -> [B, T, D]."""
+        change = self.dropout(self.output(self.mixer(x, mask, record=record)))
+        result: Tensor = self.feedforward(self.norm(x + change))
+        return result
+
+
+class BottleneckBlock(nn.Module):
+    """MobileBERT's block: enter a stream of another width, mix and feed forward there, leave (§3.1, Fig. 1).
+
+    Narrower than the stream it is MobileBERT's bottleneck, wider it is IB-BERT's inverted one. The mixer reads the
+    block's own stream ("narrow": TINY), the stream outside ("wide": IB-BERT and the paper's Table 1), or for queries
+    and keys a projection of their own with values from outside ("shared": the released MobileBERT).
+    """
+
+    def __init__(
+        self,
+        width: int,
+        block_width: int,
+        *,
+        mixer: Mixer,
+        mixer_input: Literal["narrow", "shared", "wide"],
+        feedforward: nn.Module,
+        norm: Norm,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        _fit("the mixer's input", mixer.width, "what it reads", width if mixer_input == "wide" else block_width)
+        if mixer_input == "shared":
+            _fit("the mixer's value stream", mixer.value_width or 0, "the stream outside the block", width)
+        elif mixer.value_width is not None:
+            raise InputError(
+                f"with {mixer_input!r} input there is no second stream {mixer.value_width} wide for values"
+            )
+        self.enter, self.enter_norm = nn.Linear(width, block_width), norm(block_width)
+        self.wide = mixer_input == "wide"
+        self.shared = nn.Linear(width, block_width) if mixer_input == "shared" else None
+        self.shared_norm = norm(block_width) if mixer_input == "shared" else None
+        self.mixer = mixer
+        self.output, self.norm = nn.Linear(mixer.out_width, block_width), norm(block_width)
+        self.feedforward = feedforward
+        self.leave, self.leave_norm = nn.Linear(block_width, width), norm(width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, mask: Mask, record: Record | None = None) -> Tensor:
+        """[B, T, D] -> [B, T, D]."""
+        inside = self.enter_norm(self.enter(x))  # [B, T, N]
+        if self.shared is not None and self.shared_norm is not None:
+            mixed = self.mixer(self.shared_norm(self.shared(x)), mask, value=x, record=record)
+        else:
+            mixed = self.mixer(x if self.wide else inside, mask, record=record)
+        inside = self.feedforward(self.norm(self.output(mixed) + inside))
+        result: Tensor = self.leave_norm(self.dropout(self.leave(inside)) + x)
+        return result

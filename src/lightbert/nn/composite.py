@@ -1,0 +1,102 @@
+"""Composite attention: content scores plus fixed and dynamic lightweight convolutions (Chang et al., Eq. 5)."""
+
+import torch
+from torch import Tensor, nn
+
+from lightbert.errors import InputError
+from lightbert.nn.attention import attend, head_width_of, merge_heads, split_heads
+from lightbert.nn.mask import Mask
+from lightbert.nn.mixer import Mixer
+from lightbert.nn.projections import Depthwise, HalfConvolved
+from lightbert.nn.record import Record
+
+
+class CompositeAttention(Mixer):
+    """Self-attention whose scores add, for each offset in ±radius, any of three convolution weights.
+
+    ``fixed``: one learned weight per head and offset. ``query_dynamic`` and ``key_dynamic``: generated from the query
+    or the key by one map per layer that all heads share. ``outside`` says what offsets beyond the radius get: the
+    outermost weight ("clamp", as released) or none ("zero", as the paper prints). ``depthwise`` adds a depthwise
+    convolution of the values to the result (Eq. 7); ``convolved`` names the projections, of "qkv", that read a
+    depthwise convolution in half of their heads.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        n_heads: int,
+        *,
+        radius: int,
+        head_width: int | None = None,
+        value_width: int | None = None,
+        fixed: bool = True,
+        query_dynamic: bool = True,
+        key_dynamic: bool = False,
+        outside: str = "clamp",
+        depthwise: bool = False,
+        convolved: str = "",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if set(convolved) - set("qkv"):
+            raise InputError(f"convolved projections are any of 'q', 'k' and 'v', not {convolved!r}")
+        if outside not in ("clamp", "zero"):
+            raise InputError(f"offsets outside the window are 'clamp' or 'zero', not {outside!r}")
+        each = head_width_of(width, n_heads, head_width)
+        offsets = 2 * radius + 1
+        self.width, self.value_width, self.n_heads = width, value_width, n_heads
+        self.out_width = n_heads * each
+        self.outside, self.dropout = outside, dropout
+
+        def projection(name: str, inputs: int) -> nn.Module:
+            halved = name in convolved
+            return HalfConvolved(inputs, self.out_width, offsets) if halved else nn.Linear(inputs, self.out_width)
+
+        self.query = projection("q", width)
+        self.key = projection("k", width)
+        self.value = projection("v", value_width or width)
+        self.fixed = nn.Parameter(torch.empty(n_heads, offsets)) if fixed else None
+        self.query_dynamic = nn.Parameter(torch.empty(each, offsets)) if query_dynamic else None
+        self.key_dynamic = nn.Parameter(torch.empty(each, offsets)) if key_dynamic else None
+        self.depthwise = Depthwise(self.out_width, offsets, bias=True) if depthwise else None
+
+    def reset_parameters(self) -> None:
+        """Fixed weights start at zero, the maps of dynamic ones uniform in ±1/√(number of offsets), as released."""
+        if self.fixed is not None:
+            nn.init.zeros_(self.fixed)
+        for dynamic in (self.query_dynamic, self.key_dynamic):
+            if dynamic is not None:
+                bound = dynamic.shape[1] ** -0.5
+                nn.init.uniform_(dynamic, -bound, bound)
+
+    def _weights(self, heads: Tensor, dynamic: Tensor | None) -> Tensor | None:
+        """Generate one weight per offset from queries or keys [B, H, T, E] -> [B, H, T, 2R+1]."""
+        return None if dynamic is None else heads @ dynamic.to(heads.dtype) * heads.shape[-1] ** -0.5
+
+    def forward(self, x: Tensor, mask: Mask, *, value: Tensor | None = None, record: Record | None = None) -> Tensor:
+        """[B, T, D] -> [B, T, out_width]."""
+
+        def projected(layer: nn.Module, stream: Tensor) -> Tensor:
+            result: Tensor = layer(stream, mask) if isinstance(layer, HalfConvolved) else layer(stream)
+            return result
+
+        values = projected(self.value, x if value is None else value)
+        query = split_heads(projected(self.query, x), self.n_heads)
+        key = split_heads(projected(self.key, x), self.n_heads)
+        by_query = self._weights(query, self.query_dynamic)
+        if self.fixed is not None:
+            fixed = self.fixed[None, :, None, :]
+            by_query = fixed if by_query is None else by_query + fixed
+        attended = attend(
+            query,
+            key,
+            split_heads(values, self.n_heads),
+            mask,
+            record,
+            by_query=by_query,
+            by_key=self._weights(key, self.key_dynamic),
+            outside=self.outside,
+            dropout=self.dropout if self.training else 0.0,
+        )
+        merged = merge_heads(attended)
+        return merged if self.depthwise is None else merged + self.depthwise(values, mask)

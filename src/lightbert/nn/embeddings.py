@@ -1,0 +1,94 @@
+"""Token embeddings: plain, factorized (narrow tables and a projection), trigram (three neighbours and a projection)."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lightbert.nn.mask import Mask
+from lightbert.nn.norms import Norm
+
+
+class PlaceTables(nn.Module):
+    """The tables every embedding adds to its words: position (none if ``positions`` is 0) and segment."""
+
+    def __init__(self, width: int, positions: int, segments: int) -> None:
+        super().__init__()
+        self.position = nn.Embedding(positions, width) if positions else None
+        self.segment = nn.Embedding(segments, width)
+
+    def add_places(self, x: Tensor, segments: Tensor | None, mask: Mask) -> Tensor:
+        """Add the rows for each token's place: [B, T, D] -> [B, T, D]."""
+        x = x + (self.segment.weight[0] if segments is None else self.segment(segments))
+        if self.position is None:
+            return x
+        places = mask.positions
+        rows: Tensor = self.position.weight[: x.shape[1]] if places is None else self.position(places)
+        return x + rows
+
+
+class Embeddings(PlaceTables):
+    """Word + segment + position, normalised; projected when the tables are narrower than the stream (ELECTRA)."""
+
+    def __init__(
+        self,
+        vocab: int,
+        narrow: int,
+        width: int,
+        *,
+        positions: int,
+        segments: int,
+        norm: Norm,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(narrow, positions, segments)
+        self.word = nn.Embedding(vocab, narrow)
+        self.norm = norm(narrow)
+        self.dropout = nn.Dropout(dropout)
+        self.project = nn.Linear(narrow, width) if narrow != width else None
+
+    def reset_parameters(self) -> None:
+        """The released projection keeps TensorFlow's default, Glorot-uniform."""
+        if self.project is not None:
+            nn.init.xavier_uniform_(self.project.weight)
+
+    def forward(self, ids: Tensor, segments: Tensor | None, mask: Mask) -> Tensor:
+        """Ids [B, T] -> [B, T, D]."""
+        x: Tensor = self.dropout(self.norm(self.add_places(self.word(ids), segments, mask)))
+        return x if self.project is None else self.project(x)
+
+
+class TrigramEmbeddings(PlaceTables):
+    """The next, this and the previous word's narrow embeddings, projected to the stream (MobileBERT §3.1).
+
+    The order is the released one. A neighbour beyond the text reads as zero; with released padding the padding's own
+    embedding is read.
+    """
+
+    def __init__(
+        self,
+        vocab: int,
+        narrow: int,
+        width: int,
+        *,
+        positions: int,
+        segments: int,
+        norm: Norm,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(width, positions, segments)
+        self.word = nn.Embedding(vocab, narrow)
+        self.project = nn.Linear(3 * narrow, width)
+        self.norm = norm(width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, ids: Tensor, segments: Tensor | None, mask: Mask) -> Tensor:
+        """Ids [B, T] -> [B, T, D]."""
+        tokens = ids.shape[1]
+        words = F.pad(mask.zero(self.word(ids)), (0, 0, 1, 1))  # [B, T + 2, e]
+        previous, this, following = (words[:, tap : tap + tokens] for tap in range(3))
+        window = mask.window(3)
+        if window is not None:
+            previous, following = previous * window[..., :1], following * window[..., 2:]
+        trigrams = torch.cat([following, this, previous], dim=-1)  # [B, T, 3e]
+        x: Tensor = self.dropout(self.norm(self.add_places(self.project(trigrams), segments, mask)))
+        return x

@@ -1,0 +1,97 @@
+"""The spine of every model: embed, pass through the blocks, give the states. Read this first."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from lightbert.errors import InputError
+from lightbert.nn.mask import Mask
+from lightbert.nn.record import Record
+
+
+class Encoder(nn.Module):
+    """Embeddings, blocks, and the heads that read the states, if any.
+
+    A body's parameters are called ``embeddings.*`` and ``blocks.*`` whatever heads it carries; those are
+    ``heads.<kind>.*``. The masked-language head is tied to the word table by being given ``table`` when it is called.
+
+    positions: the longest row the embeddings have positions for (0 = any length).
+    released_padding: let convolutions read the padding, as the released models do.
+    fp16: False for models whose activations overflow in half precision.
+    """
+
+    def __init__(
+        self,
+        embeddings: nn.Module,
+        blocks: Iterable[nn.Module],
+        *,
+        width: int,
+        positions: int = 0,
+        released_padding: bool = False,
+        fp16: bool = True,
+    ) -> None:
+        super().__init__()
+        self.embeddings = embeddings
+        self.blocks = nn.ModuleList(blocks)
+        self.heads = nn.ModuleDict()
+        self.width, self.positions = width, positions
+        self.released_padding, self.fp16 = released_padding, fp16
+        self.checkpointing = False
+        self.config: Any = None
+        self.head_settings: dict[str, dict[str, Any]] = {}
+        self.tokenizer: Any = None
+
+    @property
+    def table(self) -> Tensor:
+        """The word table [V, e]."""
+        table: Tensor = self.embeddings.get_submodule("word").weight  # type: ignore[assignment]
+        return table
+
+    def forward(
+        self,
+        ids: Tensor,
+        mask: Tensor | None = None,
+        segments: Tensor | None = None,
+        record: Record | None = None,
+    ) -> Tensor:
+        """Ids [B, T] -> states [B, T, D].
+
+        mask: boolean [B, T], True for real tokens; or integers that number the texts packed into a row, each in one
+        piece, 0 for padding; or None when nothing is padded. A text's states don't depend on its neighbours in the
+        batch, on the padding, or on the texts packed beside it. With ``checkpointing`` set, activations inside the
+        blocks are computed again in the backward pass instead of being kept.
+        """
+        self._refuse(ids, mask)
+        prepared = Mask(mask, released=self.released_padding)
+        x: Tensor = self.embeddings(ids, segments, prepared)
+        if record is not None and record.states is not None:
+            record.states.append(x)
+        for block in self.blocks:
+            if self.checkpointing and self.training and record is None:
+                x = checkpoint(block, x, prepared, use_reentrant=False)
+            else:
+                x = block(x, prepared, record)
+            if record is not None and record.states is not None:
+                record.states.append(x)
+        return x
+
+    def _refuse(self, ids: Tensor, mask: Tensor | None) -> None:
+        """Say clearly what would otherwise end in an index error, in nothing, or in infinities."""
+        tokens = ids.shape[1]
+        if tokens == 0:
+            raise InputError("a batch of texts without a single token: give each row at least one")
+        if self.positions and tokens > self.positions:
+            raise InputError(f"{tokens} tokens, but the model has {self.positions} positions: cut the texts")
+        if mask is not None and mask.shape != ids.shape:
+            raise InputError(f"the mask is {list(mask.shape)} but the ids are {list(ids.shape)}: make them equal")
+        if not self.fp16:
+            autocast = torch.is_autocast_enabled(ids.device.type)
+            halved = autocast and torch.get_autocast_dtype(ids.device.type) is torch.float16
+            if halved or self.table.dtype is torch.float16:
+                raise InputError(
+                    "this model's activations reach 1e7, beyond fp16's 65504, because it has no normalisation: "
+                    "use bfloat16 or float32"
+                )

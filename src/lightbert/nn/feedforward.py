@@ -1,0 +1,28 @@
+"""The feed-forward part of a block, with its residual and norm: dense or grouped; several make a stack."""
+
+from torch import Tensor, nn
+
+from lightbert.nn.activations import activation as activation_by_name
+from lightbert.nn.norms import Norm
+from lightbert.nn.projections import linear
+
+
+class FeedForward(nn.Module):
+    """norm(x + down(activation(up(x)))), dense or in groups of channels (ConvBERT §3.3)."""
+
+    def __init__(
+        self, width: int, inner: int, *, activation: str, norm: Norm, groups: int = 1, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.width = width
+        self.up = linear(width, inner, groups)
+        self.down = linear(inner, width, groups)
+        self.activation = activation_by_name(activation)
+        self.dropout = nn.Dropout(dropout)
+        self.norm = norm(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., D] -> [..., D]."""
+        change = self.dropout(self.down(self.activation(self.up(x))))
+        result: Tensor = self.norm(x + change)
+        return result

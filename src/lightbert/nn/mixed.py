@@ -1,0 +1,56 @@
+"""Mixed attention: self-attention heads and convolution heads side by side (ConvBERT §3.2)."""
+
+import torch
+from torch import Tensor, nn
+
+from lightbert.nn.attention import attend, merge_heads, split_heads
+from lightbert.nn.mask import Mask
+from lightbert.nn.mixer import Mixer
+from lightbert.nn.projections import project
+from lightbert.nn.record import Record
+
+
+class MixedAttention(Mixer):
+    """Attention heads first, then as many channels from ``convolution``, which shares the queries.
+
+    ``head_width`` is the unreduced one, so the bottleneck of ``n_heads`` heads is narrower than the stream. The
+    concatenation has twice its width whatever the head ratio was, as in the released TensorFlow code.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        n_heads: int,
+        *,
+        head_width: int,
+        convolution: nn.Module,
+        value_width: int | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        inner = n_heads * head_width
+        self.width, self.value_width, self.n_heads = width, value_width, n_heads
+        self.out_width = 2 * inner
+        self.query = nn.Linear(width, inner)
+        self.key = nn.Linear(width, inner)
+        self.value = nn.Linear(value_width or width, inner)
+        self.convolution = convolution
+        self.dropout = dropout
+
+    def forward(self, x: Tensor, mask: Mask, *, value: Tensor | None = None, record: Record | None = None) -> Tensor:
+        """[B, T, D] -> [B, T, 2a]."""
+        if value is None:
+            value = x
+            query, key, values = project(x, self.query, self.key, self.value)
+        else:
+            query, key = project(x, self.query, self.key)
+            values = self.value(value)
+        q, k, v = (split_heads(stream, self.n_heads) for stream in (query, key, values))
+        attended = attend(q, k, v, mask, record, dropout=self.dropout if self.training else 0.0)
+        convolved = self.convolution(x, query, value, mask, record)
+        return torch.cat([merge_heads(attended), convolved], dim=-1)
+
+
+def reduced_heads(n_heads: int, head_ratio: int) -> int:
+    """How many attention heads (and convolution heads) remain: at least one (ConvBERT §3.1, γ)."""
+    return max(1, n_heads // head_ratio)

@@ -1,0 +1,30 @@
+"""Attention whose scores carry a bias for the distance between query and key (composite attention, Eq. 2 to 5)."""
+
+from torch import Tensor
+
+from lightbert.errors import InputError
+from lightbert.ops.relative_attention import reference
+
+relative_scores = reference.relative_scores
+
+
+def relative_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    by_query: Tensor | None = None,
+    by_key: Tensor | None = None,
+    visible: Tensor | None = None,
+    outside: str = "clamp",
+    dropout: float = 0.0,
+) -> Tensor:
+    """Softmax(q·kᵀ/√E + distance biases)·v, all [B, H, T, E] -> [B, H, T, E].
+
+    by_query [B or 1, H, T or 1, 2R+1] is added to score (i, j) at offset j - i, by_key [B, H, T, 2R+1] at offset i - j
+    of the key. Offsets beyond ±R reuse the outermost weight ("clamp", as released) or get none ("zero", as printed).
+    visible: boolean, broadcastable to [B, 1, T, T].
+    """
+    if outside not in ("clamp", "zero"):
+        raise InputError(f"offsets outside the window are 'clamp' or 'zero', not {outside!r}")
+    return reference.relative_attention(query, key, value, by_query, by_key, visible, outside, dropout)
