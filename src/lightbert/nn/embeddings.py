@@ -8,13 +8,18 @@ from lightbert.nn.mask import Mask
 from lightbert.nn.norms import Norm
 
 
+def table(rows: int, width: int) -> nn.Embedding:
+    """A table whose rows ``initialize`` draws: on the meta device torch's own drawing imports its whole compiler."""
+    return nn.Embedding(rows, width, _weight=torch.empty(rows, width))
+
+
 class PlaceTables(nn.Module):
     """The tables every embedding adds to its words: position (none if ``positions`` is 0) and segment."""
 
     def __init__(self, width: int, positions: int, segments: int) -> None:
         super().__init__()
-        self.position = nn.Embedding(positions, width) if positions else None
-        self.segment = nn.Embedding(segments, width)
+        self.position = table(positions, width) if positions else None
+        self.segment = table(segments, width)
 
     def add_places(self, x: Tensor, segments: Tensor | None, mask: Mask) -> Tensor:
         """Add the rows for each token's place: [B, T, D] -> [B, T, D]."""
@@ -41,7 +46,7 @@ class Embeddings(PlaceTables):
         dropout: float = 0.0,
     ) -> None:
         super().__init__(narrow, positions, segments)
-        self.word = nn.Embedding(vocab, narrow)
+        self.word = table(vocab, narrow)
         self.norm = norm(narrow)
         self.dropout = nn.Dropout(dropout)
         self.project = nn.Linear(narrow, width) if narrow != width else None
@@ -76,7 +81,7 @@ class TrigramEmbeddings(PlaceTables):
         dropout: float = 0.0,
     ) -> None:
         super().__init__(width, positions, segments)
-        self.word = nn.Embedding(vocab, narrow)
+        self.word = table(vocab, narrow)
         self.project = nn.Linear(3 * narrow, width)
         self.norm = norm(width)
         self.dropout = nn.Dropout(dropout)
