@@ -1,0 +1,122 @@
+"""The rules of docs/architecture.md, whose tree is where this file reads the storeys from."""
+
+import ast
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "lightbert"
+PAGE = ROOT / "docs" / "architecture.md"
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+def drawn_tree() -> dict[str, str]:
+    """Path -> description, for every line of the tree; a folder's path ends with a slash."""
+    block = re.search(r"```\nsrc/lightbert/\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert block, f"{PAGE.name} has no tree that begins with src/lightbert/"
+    tree: dict[str, str] = {}
+    folders: list[str] = []
+    for line in block[1].splitlines():
+        name, _, description = line.strip().partition(" ")
+        depth = (len(line) - len(line.lstrip())) // 2
+        folders[depth - 1 :] = [name]
+        tree["".join(folders)] = description.strip()
+    return tree
+
+
+def drawn_as(path: Path) -> str:
+    """A package's `__init__.py` is described by the line of its folder, except that of lightbert itself."""
+    relative = path.relative_to(SOURCE)
+    is_package = path.name == "__init__.py" and relative.parent != Path()
+    return f"{relative.parent.as_posix()}/" if is_package else relative.as_posix()
+
+
+@functools.cache
+def storeys() -> dict[str, int]:
+    """Top-level module or package -> the number in brackets on its line."""
+    tops = {name.rstrip("/").removesuffix(".py"): text for name, text in drawn_tree().items() if name.count("/") == 0}
+    tops |= {name.rstrip("/"): text for name, text in drawn_tree().items() if re.fullmatch(r"\w+/", name)}
+    found = {name: re.match(r"\[(\d)\]", text) for name, text in tops.items()}
+    assert all(found.values()), f"no storey such as [3] on the line of {[name for name in found if not found[name]]}"
+    return {name: int(match[1]) for name, match in found.items() if match}
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every module that a file imports, also inside functions."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, (
+                f"{path.relative_to(ROOT)}:{node.lineno} is a relative import; name the module in full"
+            )
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def top(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported_tops(path: Path) -> set[str]:
+    """The top-level modules of lightbert that a file imports; the package itself is `__init__`."""
+    parts = [name.split(".") for name in imports(path) if name.split(".")[0] == "lightbert"]
+    return {names[1] if len(names) > 1 and names[1] in storeys() else "__init__" for names in parts}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(SOURCE).as_posix())
+def test_imports_go_down_the_storeys_and_never_across(path):
+    storey = storeys()
+    here = top(path)
+    for there in imported_tops(path) - {here}:
+        both_single_files = (SOURCE / f"{here}.py").exists() and (SOURCE / f"{there}.py").exists()
+        allowed = storey[there] < storey[here] or (both_single_files and storey[there] == storey[here])
+        assert allowed, f"{here} [{storey[here]}] imports {there} [{storey[there]}]"
+
+
+def test_data_knows_nothing_of_models():
+    for path in (SOURCE / "data").rglob("*.py"):
+        assert not imported_tops(path) & {"nn", "models"}, path.name
+
+
+def test_transformers_is_imported_by_interop_only():
+    users = {top(path) for path in FILES if any(name.split(".")[0] == "transformers" for name in imports(path))}
+    assert users <= {"interop"}
+
+
+def test_triton_is_imported_by_files_of_that_name_only():
+    users = {path.name for path in FILES if any(name.split(".")[0] == "triton" for name in imports(path))}
+    assert users <= {"triton.py"}
+
+
+def test_files_are_named_for_what_they_hold():
+    assert not {path.stem for path in FILES} & {"utils", "util", "common", "helpers", "misc"}
+
+
+def test_no_source_file_is_longer_than_three_hundred_lines():
+    lengths = {path.relative_to(SOURCE).as_posix(): len(path.read_text().splitlines()) for path in FILES}
+    assert not {name: length for name, length in lengths.items() if length > 300}
+
+
+def test_the_tree_lists_every_source_file():
+    drawn = drawn_tree()
+    missing = [path for path in FILES if drawn_as(path) not in drawn]
+    lines = [
+        f"  {drawn_as(path)}  {(ast.get_docstring(ast.parse(path.read_text())) or '').split(chr(10))[0]}"
+        for path in missing
+    ]
+    assert not lines, "add to the tree in docs/architecture.md:\n" + "\n".join(lines)
+
+
+def test_the_tree_lists_nothing_that_is_gone():
+    existing = {drawn_as(path) for path in FILES} | {
+        f"{path.relative_to(SOURCE).as_posix()}/" for path in SOURCE.rglob("*/")
+    }
+    assert not drawn_tree().keys() - existing
+
+
+def test_every_line_of_the_tree_says_something():
+    assert not [name for name, description in drawn_tree().items() if not description]
