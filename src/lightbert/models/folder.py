@@ -11,6 +11,7 @@ from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError, unknown
 from lightbert.files import folder_atomic, read_tensors, write_atomic, write_tensors
 from lightbert.models import FAMILIES, build
+from lightbert.models.tokenizer import write_tokenizer
 from lightbert.nn.encoder import Encoder
 
 if TYPE_CHECKING:
@@ -22,13 +23,18 @@ FORMAT = 1
 def description(model: Encoder) -> dict[str, Any]:
     """What config.json says of a model; ``model_type`` is how transformers finds it."""
     family = next(name for name, config in FAMILIES.items() if isinstance(model.config, config))
-    return {
+    content = {
         "format": FORMAT,
         "model_type": "lightbert",
         "family": family,
         "config": to_mapping(model.config),
         "heads": model.head_settings,
     }
+    if model.labels:
+        content["labels"] = list(model.labels)
+    if model.origin:
+        content["origin"] = model.origin
+    return content
 
 
 def save(model: Encoder, path: str | Path, tokenizer: "Tokenizer | None" = None) -> None:
@@ -38,7 +44,7 @@ def save(model: Encoder, path: str | Path, tokenizer: "Tokenizer | None" = None)
         write_tensors(folder / "model.safetensors", model.state_dict(), metadata={"format": "pt"})
         write_atomic(folder / "config.json", json.dumps(description(model), indent=2) + "\n")
         if tokenizer is not None:
-            write_atomic(folder / "tokenizer.json", tokenizer.to_str(pretty=True))
+            write_tokenizer(tokenizer, folder, model.positions)
 
 
 def load(path: str | Path) -> Encoder:
@@ -82,7 +88,9 @@ def from_description(content: dict[str, Any], where: Path) -> Encoder:
         config = from_mapping(FAMILIES[family], content.get("config", {}))
     except InputError as error:
         raise InputError(f"'{where}': {error}") from None
-    return build(config, heads=content.get("heads", {}), device="meta")
+    model = build(config, heads=content.get("heads", {}), device="meta")
+    model.labels, model.origin = tuple(content.get("labels", ())), content.get("origin", "")
+    return model
 
 
 def fill(model: Encoder, tensors: dict[str, Tensor], where: Path) -> None:

@@ -15,7 +15,7 @@ _SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mas
 def write_tokenizer(tokenizer: "Tokenizer", folder: Path, positions: int) -> None:
     """Write tokenizer.json and tokenizer_config.json; `positions` is the longest text of the model, 0 for any."""
     known = {f"{role}_token": token for role, token in _SPECIAL.items() if tokenizer.token_to_id(token) is not None}
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", **known}
+    config: dict[str, str | int] = {"tokenizer_class": "PreTrainedTokenizerFast", **known}
     if positions:
         config["model_max_length"] = positions
     write_atomic(folder / "tokenizer.json", tokenizer.to_str(pretty=True))

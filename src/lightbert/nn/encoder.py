@@ -21,6 +21,9 @@ class Encoder(nn.Module):
     positions: the longest row the embeddings have positions for (0 = any length).
     released_padding: let convolutions read the padding, as the released models do.
     fp16: False for models whose activations overflow in half precision.
+
+    Saved beside the weights: ``config``, ``head_settings``, ``tokenizer``, ``labels`` (names of a classifier's outputs)
+    and ``origin`` (what another library called the model that was read from it).
     """
 
     def __init__(
@@ -43,6 +46,8 @@ class Encoder(nn.Module):
         self.config: Any = None
         self.head_settings: dict[str, dict[str, Any]] = {}
         self.tokenizer: Any = None
+        self.labels: tuple[str, ...] = ()
+        self.origin = ""
 
     @property
     def table(self) -> Tensor:

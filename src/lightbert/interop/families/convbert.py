@@ -1,0 +1,102 @@
+"""ConvBERT as transformers has it: span-based convolution only, half of the heads, no head for replaced tokens."""
+
+from lightbert.errors import InputError
+from lightbert.interop.families.family import Family, Heads, Settings
+from lightbert.interop.families.rows import (
+    ATTENTION,
+    EMBEDDINGS,
+    EMBEDDINGS_PROJECT,
+    FEEDFORWARD,
+    GENERATOR_PREDICTIONS,
+    POSITION_IDS,
+    TOKEN_HEADS,
+    UNPOOLED_HEADS,
+)
+from lightbert.interop.keymap import Copy, Keymap, Row
+
+_SELF = "encoder.layer.{i}.attention.self"
+_CONVOLUTION = (
+    Row("blocks.{i}.mixer.convolution.depthwise.weight", f"{_SELF}.key_conv_attn_layer.depthwise.weight", "depthwise"),
+    Row("blocks.{i}.mixer.convolution.pointwise.weight", f"{_SELF}.key_conv_attn_layer.pointwise.weight", "trailing"),
+    Row("blocks.{i}.mixer.convolution.pointwise.bias", f"{_SELF}.key_conv_attn_layer.bias", "trailing"),
+    Row("blocks.{i}.mixer.convolution.kernel.{p}", f"{_SELF}.conv_kernel_layer.{{p}}"),
+    Row("blocks.{i}.mixer.convolution.value.{p}", f"{_SELF}.conv_out_layer.{{p}}"),
+)
+
+
+def _read(theirs: Settings) -> Settings:
+    """Transformers always halves the width: N heads of each kind, each 1/2N of it, whatever head_ratio is.
+
+    2N unreduced heads with a ratio of 2 are the same model in our terms (and theirs).
+    """
+    if theirs["conv_kernel_size"] % 2 == 0:
+        raise InputError(f"'conv_kernel_size' is {theirs['conv_kernel_size']}: a window around a token has an odd size")
+    heads = max(1, theirs["num_attention_heads"] // theirs["head_ratio"])
+    if theirs["hidden_size"] % (2 * heads):
+        raise InputError(
+            f"'hidden_size' {theirs['hidden_size']} cannot be shared by {heads} attention and {heads} convolution heads"
+        )
+    return {"n_heads": 2 * heads, "head_ratio": 2, "convolution": "span", "padding": "released"}
+
+
+def _write(ours: Settings, heads: Heads) -> Settings:
+    if ours["convolution"] != "span":
+        raise InputError(
+            f"the convolution is {ours['convolution']!r}, and transformers' ConvBERT always has the span-based one; "
+            "the native folder works there once lightbert is imported"
+        )
+    reduced = max(1, ours["n_heads"] // ours["head_ratio"])
+    mixed = 2 * reduced * (ours["width"] // ours["n_heads"])
+    if mixed != ours["width"]:
+        raise InputError(
+            f"transformers' ConvBERT concatenates its heads to the width {ours['width']}, but {ours['n_heads']} heads "
+            f"with ratio {ours['head_ratio']} give {mixed}; the native folder works there once lightbert is imported"
+        )
+    # bos and eos mean nothing here, but transformers would assume ids 0 and 2.
+    return {"num_attention_heads": 2 * reduced, "head_ratio": 2, "bos_token_id": None, "eos_token_id": None}
+
+
+def _heads(ours: Settings, theirs: Settings) -> Heads:
+    heads: Heads = {
+        "mlm": {"hidden": ours["narrow"], "activation": "gelu", "eps": ours["eps"]},
+        "tokens": {},
+        "span": {},
+    }
+    # Its classifier follows hidden_act, ours knows the published gelu.
+    if ours["activation"] == "gelu":
+        heads |= {"classify": {"hidden": "gelu"}, "regress": {"hidden": "gelu"}}
+    return heads
+
+
+CONVBERT = Family(
+    model_type="convbert",
+    stem="ConvBert",
+    ours="convbert",
+    keymap=Keymap(
+        rows=(
+            *EMBEDDINGS,
+            EMBEDDINGS_PROJECT,
+            *_CONVOLUTION,
+            *ATTENTION,
+            *FEEDFORWARD,
+            *GENERATOR_PREDICTIONS,
+            *UNPOOLED_HEADS,
+            *TOKEN_HEADS,
+        ),
+        spares=(POSITION_IDS, Copy("generator_lm_head.weight", "embeddings.word_embeddings.weight")),
+    ),
+    defaults={
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+        "embedding_size": 768,
+        "head_ratio": 2,
+        "conv_kernel_size": 9,
+        "num_groups": 1,
+    },
+    heads=_heads,
+    fields={"narrow": "embedding_size", "kernel": "conv_kernel_size", "groups": "num_groups"},
+    read=_read,
+    write=_write,
+)

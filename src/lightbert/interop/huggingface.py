@@ -1,0 +1,95 @@
+"""Hugging Face folders of BERT, ELECTRA, ConvBERT and MobileBERT, read and written without transformers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from lightbert.config import from_mapping, to_mapping
+from lightbert.errors import InputError, unknown
+from lightbert.files import folder_atomic, write_atomic, write_tensors
+from lightbert.interop.families import FAMILIES, Family, Settings
+from lightbert.interop.heads import class_name, read_heads, read_labels, write_heads
+from lightbert.interop.vocabulary import read_tokenizer
+from lightbert.interop.weights import read_weights
+from lightbert.models import FAMILIES as OUR_FAMILIES
+from lightbert.models import build
+from lightbert.models.folder import description, fill, read_config
+from lightbert.models.tokenizer import write_tokenizer
+from lightbert.nn.encoder import Encoder
+
+_NATIVE = "the native folder works there as it is, with AutoModel.from_pretrained once lightbert is imported"
+
+
+def read(path: str | Path) -> Encoder:
+    """Read a folder that transformers wrote.
+
+    ConvBERT and MobileBERT come with released padding: their weights have learnt to read the padding.
+    """
+    folder = Path(path)
+    theirs = read_config(folder)
+    model_type = theirs.get("model_type")
+    if model_type not in FAMILIES:
+        raise unknown("model_type", str(model_type), [*FAMILIES, "lightbert"])
+    family = FAMILIES[model_type]
+    ours = family.to_ours(theirs)
+    tensors = read_weights(folder, body=model_type)
+    heads = read_heads(family, ours, theirs, tensors)
+    model = build(from_mapping(OUR_FAMILIES[family.ours], ours), heads=heads, device="meta")
+    fill(model, family.keymap.to_ours(tensors, model.state_dict(), **_constants(ours)), folder)
+    model.labels, model.origin = read_labels(theirs, heads), model_type
+    model.tokenizer = read_tokenizer(folder)
+    return model.eval()
+
+
+def write(model: Encoder, path: str | Path) -> None:
+    """Write a folder that transformers reads with its own classes; it replaces one that is there."""
+    family, theirs = _describe(model)
+    tensors = family.keymap.to_theirs(model.state_dict(), **_constants(to_mapping(model.config)))
+    if theirs["architectures"] != [f"{family.stem}Model"]:
+        tensors = {_inside(name, family.model_type): tensor for name, tensor in tensors.items()}
+    with folder_atomic(path) as folder:
+        write_tensors(folder / "model.safetensors", tensors, metadata={"format": "pt"})
+        write_atomic(folder / "config.json", json.dumps(theirs, indent=2) + "\n")
+        if model.tokenizer is not None:
+            write_tokenizer(model.tokenizer, folder, model.positions)
+
+
+def _describe(model: Encoder) -> tuple[Family, Settings]:
+    """The family to write a model as, its own origin before others, and the config.json."""
+    name, ours = description(model)["family"], to_mapping(model.config)
+    candidates = [family for family in FAMILIES.values() if family.ours == name and family.fits(ours)]
+    if not candidates:
+        raise InputError(f"transformers has no models like the {name} family; {_NATIVE}")
+    candidates.sort(key=lambda family: family.model_type != model.origin)
+    errors = []
+    for family in candidates:
+        try:
+            return family, _their_config(family, ours, model)
+        except InputError as error:
+            errors.append(error)
+    raise errors[0]
+
+
+def _their_config(family: Family, ours: dict[str, Any], model: Encoder) -> Settings:
+    theirs = family.to_theirs(ours, model.head_settings)
+    architecture = class_name(family, ours, theirs, model.head_settings)
+    pad = model.tokenizer.token_to_id("[PAD]") if model.tokenizer is not None else None
+    return {
+        "architectures": [architecture],
+        "model_type": family.model_type,
+        **theirs,
+        **write_heads(model.head_settings, model.labels),
+        "pad_token_id": pad or 0,
+        "initializer_range": 0.02,
+        "tie_word_embeddings": True,
+        "dtype": "float32",
+    }
+
+
+def _inside(name: str, body: str) -> str:
+    return f"{body}.{name}" if name.startswith(("embeddings", "encoder.", "pooler.")) else name
+
+
+def _constants(ours: dict[str, Any]) -> dict[str, int]:
+    # Only MobileBERT's table asks for it: the number of a block's last feed-forward.
+    return {"last": ours.get("feedforwards", 1) - 1}

@@ -1,0 +1,24 @@
+"""The tokenizer of a Hugging Face folder, also of one that has only a word list."""
+
+from pathlib import Path
+
+from tokenizers import Tokenizer
+from tokenizers.implementations.bert_wordpiece import BertWordPieceTokenizer
+
+from lightbert.errors import InputError
+from lightbert.interop.weights import read_json
+
+
+def read_tokenizer(folder: Path) -> Tokenizer | None:
+    """From tokenizer.json, else from the vocab.txt of the first releases; None if there is neither."""
+    if (folder / "tokenizer.json").exists():
+        try:
+            return Tokenizer.from_file(str(folder / "tokenizer.json"))
+        # tokenizers raises nothing more specific.
+        except Exception as error:
+            raise InputError(f"'{folder / 'tokenizer.json'}' cannot be read: {error}; copy it again") from error
+    if (folder / "vocab.txt").exists():
+        config = folder / "tokenizer_config.json"
+        lower = read_json(config).get("do_lower_case", True) if config.exists() else True
+        return Tokenizer.from_str(BertWordPieceTokenizer(str(folder / "vocab.txt"), lowercase=lower).to_str())
+    return None
