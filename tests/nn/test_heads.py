@@ -55,11 +55,6 @@ CASES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
-
-
 @pytest.fixture(params=CASES.values(), ids=CASES.keys())
 def case(request: pytest.FixtureRequest) -> Case:
     return request.param

@@ -1,0 +1,1 @@
+"""Measuring: operations counted and, later, time taken."""

@@ -1,0 +1,111 @@
+"""Training FLOPs by the rules of ELECTRA's counting script, which the tables of ELECTRA and ConvBERT print.
+
+Every operation counts: 2·m·n per token for a matmul, and a few per element for biases, dropout, LayerNorm, GELU and
+softmax. Embedding look-ups count as dense products with one-hot rows, and a backward pass as much as a forward pass.
+"""
+
+from dataclasses import dataclass
+
+from lightbert.models.bert import Bert
+from lightbert.models.convbert import ConvBert
+from lightbert.nn.mixed import reduced_heads
+
+DROPOUT, LAYER_NORM, ACTIVATION, SOFTMAX = 4, 5, 8, 5
+
+PREDICTED = 0.15625
+"""The share of tokens that the script sends through the vocabulary's softmax: 20 of 128."""
+
+Encoder = Bert | ConvBert
+
+
+@dataclass(frozen=True)
+class Run:
+    """A pre-training run: texts per step, steps, tokens per text."""
+
+    batch: int
+    steps: int
+    length: int
+
+
+def mlm_training(config: Encoder, run: Run) -> float:
+    """FLOPs of training an encoder to predict masked words."""
+    return 2 * run.batch * run.steps * run.length * (_body(config, run.length) + PREDICTED * _words(config))
+
+
+def rtd_training(discriminator: Encoder, generator: Encoder, run: Run) -> float:
+    """FLOPs of training a discriminator and its generator, each with its head."""
+    forward = _body(discriminator, run.length) + _replaced(discriminator)
+    return 2 * run.batch * run.steps * run.length * forward + mlm_training(generator, run)
+
+
+def _body(config: Encoder, length: int) -> int:
+    """Forward FLOPs per token of embeddings and blocks."""
+    return _embeddings(config, length) + config.depth * (_mixer(config, length) + _feedforward(config))
+
+
+def _dense(inputs: int, outputs: int) -> int:
+    return 2 * inputs * outputs + outputs
+
+
+def _embeddings(config: Encoder, length: int) -> int:
+    narrow = config.narrow
+    one_hot = 2 * narrow * (config.vocab + length + 2)
+    added = (2 + LAYER_NORM + DROPOUT) * narrow
+    return one_hot + added + (_dense(narrow, config.width) if narrow != config.width else 0)
+
+
+def _feedforward(config: Encoder) -> int:
+    groups = config.groups if isinstance(config, ConvBert) else 1
+    width, inner = config.width, config.inner
+    matmuls = 2 * 2 * width * inner // groups
+    return matmuls + (1 + ACTIVATION) * inner + (1 + DROPOUT + 1 + LAYER_NORM) * width
+
+
+def _mixer(config: Encoder, length: int) -> int:
+    if isinstance(config, Bert):
+        # The script's slip, kept so that its totals come out: this LayerNorm counts once, not once per channel.
+        whole = _attention(config.width, config.width, config.n_heads, length)
+        return whole + _output(config.width, config.width) + LAYER_NORM
+    heads = reduced_heads(config.n_heads, config.head_ratio)
+    inner = heads * (config.width // config.n_heads)
+    mixed = _attention(config.width, inner, heads, length) + _convolution(config, inner, heads)
+    concatenated = inner if config.convolution == "none" else 2 * inner
+    return mixed + _output(concatenated, config.width) + LAYER_NORM * config.width
+
+
+def _attention(width: int, inner: int, heads: int, length: int) -> int:
+    # Scores and weighted sum 2·inner each per key; the scale, the softmax and its dropout once per head and key.
+    return 3 * _dense(width, inner) + length * (4 * inner + (1 + SOFTMAX + DROPOUT) * heads)
+
+
+def _output(inputs: int, width: int) -> int:
+    """The dense layer after the mixer, its dropout and residual."""
+    return _dense(inputs, width) + (DROPOUT + 1) * width
+
+
+def _convolution(config: ConvBert, inner: int, heads: int) -> int:
+    """The convolution heads, which the script does not know: its rules applied to their operations."""
+    width, taps = config.width, config.kernel
+    separable = 2 * width * taps + _dense(width, inner)
+    dynamic = _dense(inner, heads * taps) + SOFTMAX * heads * taps + _dense(width, inner) + 2 * inner * taps
+    match config.convolution:
+        case "span":
+            return separable + inner + dynamic
+        case "dynamic":
+            return dynamic
+        case "conventional":
+            return separable
+        case "none":
+            return 0
+
+
+def _words(config: Encoder) -> int:
+    """The masked-language head, per predicted token."""
+    narrow, vocab = config.narrow, config.vocab
+    transform = _dense(config.width, narrow) + (ACTIVATION + LAYER_NORM) * narrow
+    return transform + (2 * narrow + SOFTMAX + 2) * vocab
+
+
+def _replaced(config: Encoder) -> int:
+    """The replaced-token head, per token."""
+    return _dense(config.width, config.width) + (ACTIVATION + 2) * config.width

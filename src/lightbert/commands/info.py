@@ -1,0 +1,184 @@
+"""`lightbert info`: exact parameters and FLOPs of a preset, a model folder, or all presets."""
+
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lightbert.commands.report import AsJson, show
+from lightbert.config import to_mapping
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from lightbert.bench.size import Size
+    from lightbert.models import Config as ModelConfig
+    from lightbert.models.papers import Printed
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to describe: a preset's name, a model folder, or with None all presets."""
+
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Description:
+    """One model, counted."""
+
+    name: str
+    preset: str | None
+    config: "ModelConfig"
+    size: "Size"
+    printed: "Printed | None"
+    training: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values that `json` can write."""
+        size = self.size
+        return {
+            "preset": self.preset,
+            "name": self.name,
+            "family": type(self.config).__name__.lower(),
+            "parameters": size.parameters,
+            "rtd_parameters": size.rtd_parameters,
+            "mlm_parameters": size.mlm_parameters,
+            "head_parameters": size.heads,
+            "flops_per_token": size.flops_per_token,
+            "flops": {"forward_128": size.forward, "mixer_512": size.mixer_at_512, "training_electra": self.training},
+            "paper": None if self.printed is None else _plain(self.printed),
+            "config": to_mapping(self.config),
+        }
+
+    def __rich__(self) -> "RenderableType":
+        from rich.table import Table
+
+        table = Table(title=self.name, show_header=False, title_justify="left")
+        for label, value in self._rows():
+            table.add_row(label, value)
+        return table
+
+    def _rows(self) -> list[tuple[str, str]]:
+        size, printed = self.size, self.printed
+        rows = [
+            ("parameters", f"{size.parameters:,}"),
+            ("  with RTD head", f"{size.rtd_parameters:,}"),
+            ("  with MLM head", f"{size.mlm_parameters:,}"),
+            *((f"  {kind} head", f"{count:,}") for kind, count in size.heads.items()),
+            ("FLOPs per token", f"{size.flops_per_token:,}"),
+            ("FLOPs, 128 tokens", f"{size.forward:.3e}"),
+            ("FLOPs, one mixer, 512 tokens", f"{size.mixer_at_512:.3e}"),
+        ]
+        if self.training is not None:
+            rows.append(("FLOPs of pre-training (ELECTRA's rules)", f"{self.training:.3e}"))
+        if printed is not None:
+            rows.append(("the paper prints", f"{printed_figures(printed)} ({printed.source})"))
+        rows += [(f"config.{key}", str(value)) for key, value in to_mapping(self.config).items()]
+        return rows
+
+
+@dataclass(frozen=True)
+class Presets:
+    """All presets."""
+
+    presets: tuple[Description, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values that `json` can write."""
+        return {"presets": [description.to_json() for description in self.presets]}
+
+    def __rich__(self) -> "RenderableType":
+        from rich.table import Table
+
+        table = Table(caption="FLOPs: one text of 128 tokens, matrix products and convolutions", caption_justify="left")
+        table.add_column("preset", no_wrap=True)
+        for column in ("parameters", "with RTD head", "with MLM head", "GFLOPs"):
+            table.add_column(column, justify="right")
+        table.add_column("the paper prints")
+        for each in self.presets:
+            size = each.size
+            counts = (size.parameters, size.rtd_parameters, size.mlm_parameters)
+            paper = "" if each.printed is None else f"{printed_figures(each.printed)} ({each.printed.source})"
+            table.add_row(each.name, *(f"{count:,}" for count in counts), f"{size.forward / 1e9:.3f}", paper)
+        return table
+
+
+def run(config: Config) -> Description | Presets:
+    """Describe one model, or all presets."""
+    from lightbert.errors import unknown
+    from lightbert.models import PRESETS
+
+    if config.name is None:
+        return Presets(tuple(describe(name) for name in PRESETS))
+    if config.name in PRESETS:
+        return describe(config.name)
+    # A name with a separator is meant as a path even if nothing is there.
+    if os.sep in config.name or Path(config.name).exists():
+        return _folder(Path(config.name))
+    raise unknown("preset", config.name, PRESETS)
+
+
+def describe(name: str) -> Description:
+    """Count a preset."""
+    from lightbert.bench.size import measure, training
+    from lightbert.models import preset
+    from lightbert.models.papers import PRINTED
+
+    config, printed = preset(name), PRINTED.get(name)
+    plan = None if printed is None else printed.pretraining
+    return Description(
+        name=name,
+        preset=name,
+        config=config,
+        size=measure(config),
+        printed=printed,
+        training=None if plan is None else training(config, plan),
+    )
+
+
+def printed_figures(printed: "Printed") -> str:
+    """What a paper prints, in one line."""
+    figures = [f"{printed.millions:g}M"]
+    if printed.flops is not None:
+        figures.append(f"{printed.flops / 1e9:g} GFLOPs")
+    if printed.training_flops is not None:
+        figures.append(f"{printed.training_flops:.1e} FLOPs to train".replace("e+", "e"))
+    return ", ".join(figures)
+
+
+def _folder(path: Path) -> Description:
+    from lightbert.bench.size import measure
+    from lightbert.models.folder import from_description, read_config
+
+    content = read_config(path)
+    if content.get("model_type") == "lightbert":
+        model = from_description(content, path)
+    else:
+        import lightbert
+
+        model = lightbert.load(path)
+    size = measure(model.config, model.head_settings)
+    return Description(name=str(path), preset=None, config=model.config, size=size, printed=None, training=None)
+
+
+def _plain(printed: "Printed") -> dict[str, Any]:
+    values = asdict(printed)
+    if printed.pretraining is not None and printed.pretraining.generator is not None:
+        values["pretraining"]["generator"] = str(printed.pretraining.generator)
+    return values
+
+
+def command(
+    name: Annotated[str | None, typer.Argument(help="A preset, or a model folder. Without one: all presets.")] = None,
+    json: AsJson = False,
+) -> None:
+    """Print the exact parameters and FLOPs of a model.
+
+    `parameters` counts embeddings and encoder; `rtd_parameters` and `mlm_parameters` add the head of that pre-training,
+    with the tied word table counted once. `flops_per_token` is the plain matrix-product FLOPs of a forward pass of one
+    text of 128 tokens, divided by 128; `training_electra` counts a whole pre-training by the rules of ELECTRA's script.
+    """
+    show(run(Config(name)), json=json)

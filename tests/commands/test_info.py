@@ -1,0 +1,84 @@
+"""`lightbert info`: names, folders, the table, and what it says of a name it does not know."""
+
+import json
+
+import pytest
+from rich.console import Console
+
+import lightbert
+from lightbert import cli
+from lightbert.commands.info import Config, run
+from lightbert.errors import InputError
+
+
+def text(report):
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(report)
+    return captured.get()
+
+
+def test_a_preset_has_counts_config_and_the_papers_figures():
+    described = run(Config("convbert-small")).to_json()
+    assert described["preset"] == "convbert-small"
+    assert described["family"] == "convbert"
+    assert described["config"]["kernel"] == 9
+    assert described["paper"]["millions"] == 14
+    assert described["paper"]["pretraining"] == {
+        "objective": "rtd",
+        "batch": 128,
+        "steps": 1_000_000,
+        "length": 128,
+        "generator": "1/4",
+    }
+    assert json.loads(json.dumps(described)) == described
+
+
+def test_without_a_name_every_preset_is_listed(capsys):
+    assert cli.main(["info", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["presets"]
+    assert [each["preset"] for each in listed] == lightbert.presets()
+    table = text(run(Config()))
+    assert all(name in table for name in lightbert.presets())
+
+
+def test_a_person_reads_the_exact_count_beside_the_printed_one():
+    page = text(run(Config("mobilebert")))
+    assert "24,581,888" in page
+    assert "25.3M, 5.7 GFLOPs (MobileBERT Tables 1 and 4)" in page
+    assert "1.3e18 FLOPs to train" in text(run(Config("convbert-small")))
+
+
+def test_a_folder_is_counted_with_the_heads_it_carries(tmp_path):
+    model = lightbert.build("mobilebert-nano", heads={"mlm": {}, "classify": {"labels": 3}})
+    lightbert.save(model, tmp_path / "model")
+    described = run(Config(str(tmp_path / "model"))).to_json()
+    body = sum(p.numel() for name, p in model.named_parameters() if not name.startswith("heads."))
+    assert described["preset"] is None
+    assert described["parameters"] == body
+    assert described["mlm_parameters"] == body + sum(p.numel() for p in model.heads["mlm"].parameters())
+    assert described["head_parameters"]["classify"] == 3 * 128 + 3
+    assert described["flops_per_token"] == run(Config("mobilebert-nano")).size.flops_per_token
+    assert "classify head" in text(run(Config(str(tmp_path / "model"))))
+
+
+def test_an_unknown_name_is_answered_with_the_nearest(capsys):
+    assert cli.main(["info", "convbert-smal"]) == 1
+    assert capsys.readouterr().err == "lightbert: unknown preset 'convbert-smal'; did you mean 'convbert-small'?\n"
+
+
+@pytest.mark.parametrize("name", ["runs/nothing", "./nothing"])
+def test_a_path_that_leads_nowhere_is_named(name):
+    with pytest.raises(InputError, match="no model folder.*nothing"):
+        run(Config(name))
+
+
+def test_a_folder_without_config_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"no config\.json"):
+        run(Config(str(tmp_path)))
+
+
+def test_help_says_what_the_flops_are(capsys):
+    assert cli.main(["info", "--help"]) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert "128 tokens, divided by 128" in words
