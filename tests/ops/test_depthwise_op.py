@@ -1,0 +1,58 @@
+"""The depthwise convolution against loops over tokens and taps."""
+
+import pytest
+import torch
+from gradients import SHAPES, assert_same_with_gradients, draw
+from torch import Tensor
+
+from lightbert.errors import InputError
+from lightbert.ops.depthwise import depthwise
+
+
+def loops(x: Tensor, weight: Tensor, bias: Tensor | None = None, window: Tensor | None = None) -> Tensor:
+    (batch, tokens, channels), kernel = x.shape, weight.shape[1]
+    rows = []
+    for b in range(batch):
+        for t in range(tokens):
+            total = x.new_zeros(channels) if bias is None else bias.clone()
+            for j in range(kernel):
+                source = t + j - kernel // 2
+                if 0 <= source < tokens and (window is None or window[b, t, j]):
+                    total = total + weight[:, j] * x[b, source]
+            rows.append(total)
+    return torch.stack(rows).reshape(batch, tokens, channels) if rows else 0 * x
+
+
+@pytest.mark.parametrize("kernel", [1, 5])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_every_channel_is_convolved_with_its_own_kernel(shape, kernel):
+    inputs = {"x": draw(*shape, 3), "weight": draw(3, kernel)}
+    assert_same_with_gradients(depthwise, loops, inputs)
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (3, 11)], ids=["one token", "primes"])
+def test_bias_and_window_act_as_in_the_loops(shape):
+    inputs = {"x": draw(*shape, 3), "weight": draw(3, 5), "bias": draw(3)}
+    window = torch.rand(*shape, 5) < 0.6
+    assert_same_with_gradients(depthwise, loops, inputs, window=window)
+
+
+def test_the_first_tap_reads_the_oldest_token():
+    x = torch.arange(4.0)[None, :, None]
+    weight = torch.tensor([[1.0, 0.0, 0.0]])
+    assert depthwise(x, weight).flatten().tolist() == [0, 0, 1, 2]
+
+
+def test_half_precision_weights_follow_the_input_type():
+    out = depthwise(torch.randn(1, 4, 2, dtype=torch.bfloat16), torch.randn(2, 3), torch.randn(2))
+    assert out.dtype is torch.bfloat16
+
+
+def test_a_wrong_number_of_channels_is_refused_with_both_numbers():
+    with pytest.raises(InputError, match="3 channels was given 4"):
+        depthwise(torch.zeros(1, 2, 4), torch.zeros(3, 5))
+
+
+def test_an_even_kernel_is_refused_with_the_next_odd_one():
+    with pytest.raises(InputError, match="got 4: use 5"):
+        depthwise(torch.zeros(1, 2, 3), torch.zeros(3, 4))

@@ -1,0 +1,43 @@
+"""The grouped linear map against one matrix product per group."""
+
+import pytest
+import torch
+from gradients import SHAPES, assert_same_with_gradients, draw
+from torch import Tensor
+
+from lightbert.errors import InputError
+from lightbert.ops.grouped_linear import grouped_linear
+
+
+def blocks(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    groups, inputs, _ = weight.shape
+    parts = [x[..., g * inputs : (g + 1) * inputs] @ weight[g] for g in range(groups)]
+    return torch.cat(parts, dim=-1) + bias
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_every_block_of_channels_has_its_own_matrix(shape, groups):
+    inputs = {"x": draw(*shape, groups * 5), "weight": draw(groups, 5, 2), "bias": draw(groups * 2)}
+    assert_same_with_gradients(grouped_linear, blocks, inputs)
+
+
+def test_any_number_of_leading_axes_will_do():
+    weight, bias = torch.randn(2, 3, 4), torch.randn(8)
+    for shape in [(6,), (5, 6), (2, 3, 5, 6)]:
+        x = torch.randn(*shape)
+        torch.testing.assert_close(grouped_linear(x, weight, bias), blocks(x, weight, bias))
+
+
+def test_a_block_of_the_output_depends_on_its_own_block_of_the_input_only():
+    x, weight, bias = torch.randn(1, 6), torch.randn(2, 3, 4), torch.randn(8)
+    changed = x.clone()
+    changed[:, 3:] += 1
+    before, after = grouped_linear(x, weight, bias), grouped_linear(changed, weight, bias)
+    assert torch.equal(before[:, :4], after[:, :4])
+    assert not torch.isclose(before[:, 4:], after[:, 4:]).any()
+
+
+def test_a_wrong_number_of_channels_is_refused_with_both_numbers():
+    with pytest.raises(InputError, match="2 × 3 channels was given 5"):
+        grouped_linear(torch.zeros(1, 5), torch.zeros(2, 3, 4), torch.zeros(8))

@@ -1,0 +1,102 @@
+"""Relative attention against loops over queries and keys that apply the printed equations."""
+
+import math
+
+import pytest
+import torch
+from gradients import SHAPES, assert_same_with_gradients, draw
+from torch import Tensor
+
+from lightbert.errors import InputError
+from lightbert.ops.relative_attention import relative_attention, relative_scores
+
+RADIUS, HEADS, EACH = 2, 2, 3
+
+
+def distance_weight(weights: Tensor, offset: int, outside: str) -> Tensor:
+    """The weight of one offset, [2R+1] -> []."""
+    if abs(offset) > RADIUS and outside == "zero":
+        return weights.new_zeros(())
+    return weights[max(-RADIUS, min(RADIUS, offset)) + RADIUS]
+
+
+def loops(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    by_query: Tensor | None = None,
+    by_key: Tensor | None = None,
+    visible: Tensor | None = None,
+    outside: str = "clamp",
+) -> Tensor:
+    batch, heads, tokens, each = query.shape
+    if by_query is not None:
+        by_query = by_query.expand(batch, heads, tokens, -1)
+    rows = []
+    for b in range(batch):
+        for h in range(heads):
+            for i in range(tokens):
+                seen = [j for j in range(tokens) if visible is None or visible[b, 0, i % visible.shape[2], j]]
+                scores = []
+                for j in seen:
+                    score = query[b, h, i] @ key[b, h, j] / math.sqrt(each)
+                    if by_query is not None:
+                        score = score + distance_weight(by_query[b, h, i], j - i, outside)
+                    if by_key is not None:
+                        score = score + distance_weight(by_key[b, h, j], i - j, outside)
+                    scores.append(score)
+                rows.append(torch.stack(scores).softmax(0) @ value[b, h, seen])
+    return torch.stack(rows).reshape(value.shape) if rows else 0 * value
+
+
+def streams(batch: int, tokens: int) -> dict[str, Tensor]:
+    return {name: draw(batch, HEADS, tokens, EACH) for name in ("query", "key", "value")}
+
+
+def biases(batch: int, tokens: int) -> dict[str, Tensor]:
+    return {name: draw(batch, HEADS, tokens, 2 * RADIUS + 1) for name in ("by_query", "by_key")}
+
+
+@pytest.mark.parametrize("outside", ["clamp", "zero"])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_both_distance_biases_enter_the_scores(shape, outside):
+    assert_same_with_gradients(relative_attention, loops, streams(*shape) | biases(*shape), outside=outside)
+
+
+@pytest.mark.parametrize("chosen", ["by_query", "by_key"])
+def test_each_distance_bias_works_alone(chosen):
+    inputs = streams(2, 7) | {chosen: biases(2, 7)[chosen]}
+    assert_same_with_gradients(relative_attention, loops, inputs)
+
+
+def test_fixed_weights_are_shared_by_batch_and_queries():
+    inputs = streams(2, 7) | {"by_query": draw(1, HEADS, 1, 2 * RADIUS + 1)}
+    assert_same_with_gradients(relative_attention, loops, inputs)
+
+
+def test_without_biases_it_is_ordinary_attention():
+    assert_same_with_gradients(relative_attention, loops, streams(3, 5))
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("rows", ["one row of keys", "a row per query"])
+def test_hidden_keys_get_no_weight(rows, biased):
+    visible = torch.rand(2, 1, 1 if rows == "one row of keys" else 7, 7) < 0.5
+    visible[..., 3] = True
+    inputs = streams(2, 7) | (biases(2, 7) if biased else {})
+    assert_same_with_gradients(relative_attention, loops, inputs, visible=visible)
+
+
+@pytest.mark.parametrize("outside", ["clamp", "zero"])
+def test_softmax_of_the_open_scores_is_what_the_fused_path_uses(outside):
+    given, extra = streams(2, 7), biases(2, 7)
+    visible = torch.rand(2, 1, 7, 7) < 0.7
+    visible |= torch.eye(7, dtype=torch.bool)
+    scores = relative_scores(given["query"], given["key"], *extra.values(), visible, outside)
+    fused = relative_attention(**given, **extra, visible=visible, outside=outside)
+    torch.testing.assert_close(scores.softmax(-1) @ given["value"], fused, rtol=1e-6, atol=1e-6)
+
+
+def test_an_unknown_rule_for_distant_offsets_is_refused_by_name():
+    with pytest.raises(InputError, match="'clamp' or 'zero', not 'wrap'"):
+        relative_attention(**streams(1, 2), outside="wrap")
