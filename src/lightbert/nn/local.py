@@ -66,7 +66,8 @@ class LocalAttention(Mixer):
         logits = self.kernel(span).unflatten(-1, (self.n_heads, self.taps))  # [B, T, H, K]
         logits = logits if self.indexed_by == "query" else self._at_the_neighbour(logits)
         reach = mask.reach(x, self.taps).unsqueeze(2)
-        weights = torch.softmax(logits.float().masked_fill(~reach, float("-inf")), dim=-1)
+        exact = torch.promote_types(logits.dtype, torch.float32)
+        weights = torch.softmax(logits.masked_fill(~reach, float("-inf")), dim=-1, dtype=exact)
         if record is not None and record.kernels is not None:
             record.kernels.append(weights)
         weights = torch.dropout(weights, dropout, train=dropout > 0).to(x.dtype)

@@ -19,5 +19,6 @@ def window_sum(values: Tensor, weights: Tensor) -> Tensor:
 
 def dynamic_conv(values: Tensor, logits: Tensor, window: Tensor | None) -> Tensor:
     """See :func:`lightbert.ops.dynamic_conv.dynamic_conv`."""
-    weights = torch.softmax(logits, dim=-1, dtype=torch.float32).to(values.dtype)  # [B, T, H, K]
+    exact = torch.promote_types(logits.dtype, torch.float32)
+    weights = torch.softmax(logits, dim=-1, dtype=exact).to(values.dtype)  # [B, T, H, K]
     return window_sum(values, weights if window is None else weights * window.unsqueeze(2))
