@@ -6,6 +6,7 @@ import pytest
 
 from lightbert.bench.electra_flops import Run, mlm_training, rtd_training
 from lightbert.models import preset
+from lightbert.models.generator import generator
 
 SMALL = Run(batch=128, steps=1_000_000, length=128)
 BASE = Run(batch=256, steps=1_000_000, length=128)
@@ -13,7 +14,7 @@ BASE = Run(batch=256, steps=1_000_000, length=128)
 
 def rtd(name, multiplier, run):
     config = preset(name)
-    return rtd_training(config, config.generator(multiplier), run)
+    return rtd_training(config, generator(config, multiplier), run)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from lightbert.bench.flops import flops
 from lightbert.models import Config, build
 from lightbert.models.bert import Bert
 from lightbert.models.convbert import ConvBert
+from lightbert.models.generator import generator
 from lightbert.models.papers import Pretraining
 
 TOKENS = 128
@@ -62,7 +63,7 @@ def training(config: Config, plan: Pretraining) -> float | None:
         return None
     if plan.generator is None:
         return mlm_training(config, run)
-    return rtd_training(config, config.generator(float(plan.generator)), run)
+    return rtd_training(config, generator(config, float(plan.generator)), run)
 
 
 def _count(part: nn.Module) -> int:

@@ -1,6 +1,6 @@
 """BERT, and ELECTRA's shape of it: the baseline that the papers compare with."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from lightbert.nn.attention import SelfAttention
 from lightbert.nn.blocks import PostNormBlock
@@ -52,8 +52,3 @@ class Bert:
             for _ in range(self.depth)
         ]
         return Encoder(embeddings, blocks, width=self.width, positions=self.positions)
-
-    def generator(self, multiplier: float) -> "Bert":
-        """The generator of replaced-token detection: width, feed-forward and heads times the multiplier (ELECTRA)."""
-        width = round(self.width * multiplier)
-        return replace(self, width=width, inner=4 * width, n_heads=max(1, int(self.n_heads * multiplier)))

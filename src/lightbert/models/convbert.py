@@ -1,6 +1,6 @@
 """ConvBERT: half of the attention heads give way to span-based dynamic convolutions."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from torch import nn
@@ -117,8 +117,3 @@ class ConvBert:
             positions=self.positions,
             released_padding=self.padding == "released",
         )
-
-    def generator(self, multiplier: float) -> "ConvBert":
-        """The generator of replaced-token detection: width, feed-forward and heads times the multiplier (§4.1)."""
-        width = round(self.width * multiplier)
-        return replace(self, width=width, inner=4 * width, n_heads=max(1, int(self.n_heads * multiplier)))

@@ -1,0 +1,74 @@
+"""Masked-language modelling, with next-sentence prediction where the examples are pairs."""
+
+from collections.abc import Mapping
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from lightbert.data.batch import Batch, Specials
+from lightbert.data.masking import Masking, mask_batch
+from lightbert.nn.encoder import Encoder
+from lightbert.objectives.objective import Losses, Objective, ratio, stack
+from lightbert.objectives.prediction import predict_masked
+
+
+class MaskedLanguageModelling(Objective):
+    """Predict the masked tokens; a model with an "nsp" head also says whether the second text follows the first."""
+
+    tallies = ("mlm_loss", "predictions", "mlm_correct", "nsp_loss", "pairs", "nsp_correct")
+
+    def __init__(
+        self,
+        model: Encoder,
+        *,
+        masking: Masking,
+        specials: Specials,
+        seed: int,
+        continues: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.masking, self.specials, self.seed = masking, specials, seed
+        self.register_buffer("continues", continues, persistent=False)
+        self.continues: Tensor | None
+
+    def prepare(self, batch: Batch) -> Batch:
+        """Mask on the device, a pure function of (seed, step, row)."""
+        vocab = self.model.table.shape[0]
+        return mask_batch(batch, self.masking, self.specials, vocab=vocab, seed=self.seed, continues=self.continues)
+
+    def counts(self, batch: Batch) -> Tensor:
+        """The predictions, and the pairs."""
+        assert batch.weights is not None
+        return stack(batch.weights.sum(), batch.rows.new_full((), batch.rows.shape[0])).float()
+
+    def forward(self, batch: Batch, counts: Tensor) -> Losses:
+        """The mean loss per prediction, plus that per pair."""
+        assert batch.weights is not None
+        states = self.model(batch.ids, batch.mask, batch.segments)
+        masked = predict_masked(self.model, batch, states)
+        total = masked.loss / counts[0].clamp(min=1)
+        zero = counts.new_zeros(())
+        pair_loss, pairs, pair_hits = zero, zero, zero
+        if "nsp" in self.model.heads and batch.nsp is not None:
+            logits = self.model.heads["nsp"](states).float()  # [B, 2]
+            pair_loss = F.cross_entropy(logits, batch.nsp, reduction="sum")
+            pairs, pair_hits = zero + logits.shape[0], (logits.argmax(-1) == batch.nsp).sum()
+            total = total + pair_loss / counts[1].clamp(min=1)
+        return Losses(total, stack(masked.loss, batch.weights.sum(), masked.correct, pair_loss, pairs, pair_hits))
+
+    def summary(self, tally: Mapping[str, float]) -> dict[str, float]:
+        """Losses and accuracies."""
+        result = {
+            "loss": ratio(tally, "mlm_loss", "predictions") + ratio(tally, "nsp_loss", "pairs"),
+            "mlm_loss": ratio(tally, "mlm_loss", "predictions"),
+            "mlm_accuracy": ratio(tally, "mlm_correct", "predictions"),
+        }
+        if tally["pairs"]:
+            result["nsp_loss"] = ratio(tally, "nsp_loss", "pairs")
+            result["nsp_accuracy"] = ratio(tally, "nsp_correct", "pairs")
+        return result
+
+    def models(self) -> dict[str, Encoder]:
+        """The one model."""
+        return {"final": self.model}

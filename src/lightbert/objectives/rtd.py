@@ -1,0 +1,145 @@
+"""Replaced-token detection: a small generator fills the gaps, the discriminator says which tokens are not the text's.
+
+ELECTRA §2, ConvBERT §4.1.
+"""
+
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lightbert.data.batch import Batch, Specials
+from lightbert.data.masking import Masking, mask_batch, put_back
+from lightbert.data.randomness import Stream, uniform
+from lightbert.errors import InputError
+from lightbert.nn.encoder import Encoder
+from lightbert.objectives.objective import Losses, Objective, ratio, stack
+from lightbert.objectives.prediction import predict_masked
+
+_SHARED = ("word", "position", "segment", "norm")
+
+
+def share_embeddings(generator: Encoder, discriminator: Encoder) -> None:
+    """Make the generator read the discriminator's tables and their norm; each keeps its own projection."""
+    if generator.table.shape != discriminator.table.shape:
+        mine, theirs = list(generator.table.shape), list(discriminator.table.shape)
+        raise InputError(f"the generator's table is {mine}, the discriminator's {theirs}: they cannot be shared")
+    for name in _SHARED:
+        setattr(generator.embeddings, name, getattr(discriminator.embeddings, name))
+
+
+def sample(logits: Tensor, chances: Tensor) -> Tensor:
+    """Draw a token for each distribution [..., V] by inverting its cumulative sum at ``chances`` [...] -> [...].
+
+    Deviation: the release adds Gumbel noise to every logit and takes the largest. This draws from the same
+    distribution with one random number per position instead of one per vocabulary entry, which makes it affordable to
+    derive the number from (seed, step, row): the sample does not depend on how the batch is shared out.
+    """
+    heights = torch.softmax(logits.float(), dim=-1).cumsum(dim=-1)  # [..., V]
+    # The last height is 1 but for rounding, and a number above it would fall off the end.
+    levels = (chances * heights[..., -1]).unsqueeze(-1)
+    return torch.searchsorted(heights, levels).squeeze(-1).clamp(max=logits.shape[-1] - 1)
+
+
+class ReplacedTokenDetection(Objective):
+    """Generator by masked-language modelling, discriminator by a yes or no for every token; no gradient in between."""
+
+    tallies = (
+        "mlm_loss",
+        "predictions",
+        "mlm_correct",
+        "rtd_loss",
+        "tokens",
+        "rtd_correct",
+        "replaced",
+        "suspected",
+        "caught",
+    )
+
+    def __init__(
+        self,
+        generator: Encoder,
+        discriminator: Encoder,
+        *,
+        masking: Masking,
+        specials: Specials,
+        seed: int,
+        mlm_weight: float = 1.0,
+        rtd_weight: float = 50.0,
+        continues: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        share_embeddings(generator, discriminator)
+        self.generator, self.discriminator = generator, discriminator
+        self.masking, self.specials, self.seed = masking, specials, seed
+        self.mlm_weight, self.rtd_weight = mlm_weight, rtd_weight
+        self.register_buffer("continues", continues, persistent=False)
+        self.continues: Tensor | None
+
+    def prepare(self, batch: Batch) -> Batch:
+        """Mask on the device, a pure function of (seed, step, row)."""
+        vocab = self.generator.table.shape[0]
+        return mask_batch(batch, self.masking, self.specials, vocab=vocab, seed=self.seed, continues=self.continues)
+
+    def counts(self, batch: Batch) -> Tensor:
+        """The generator's predictions, and the discriminator's tokens."""
+        assert batch.weights is not None
+        return stack(batch.weights.sum(), (batch.mask != 0).sum()).float()
+
+    @torch.no_grad()
+    def corrupt(self, batch: Batch, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Fill the gaps with the generator's samples: the ids to judge [B, T], and which of them are not the text's."""
+        assert batch.positions is not None
+        assert batch.targets is not None
+        assert batch.weights is not None
+        rows = batch.rows.unsqueeze(1)
+        chances = uniform(self.seed, Stream.SAMPLE, batch.step, rows, batch.positions)
+        filled = put_back(batch.ids, batch.positions, batch.weights, sample(logits, chances))
+        original = put_back(batch.ids, batch.positions, batch.weights, batch.targets)
+        return filled, filled != original
+
+    def forward(self, batch: Batch, counts: Tensor) -> Losses:
+        """Weighted sum of the generator's mean loss per prediction and the discriminator's per token."""
+        assert batch.weights is not None
+        masked = predict_masked(self.generator, batch, self.generator(batch.ids, batch.mask, batch.segments))
+        ids, replaced = self.corrupt(batch, masked.logits)
+        states = self.discriminator(ids, batch.mask, batch.segments)
+        logits = self.discriminator.heads["rtd"](states).float()  # [B, T]
+        real = batch.mask != 0
+        each = F.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="none")
+        judged = each.masked_fill(~real, 0.0).sum()
+        total = self.mlm_weight * masked.loss / counts[0].clamp(min=1) + self.rtd_weight * judged / counts[1].clamp(
+            min=1
+        )
+        suspected = (logits > 0) & real
+        tally = stack(
+            masked.loss,
+            batch.weights.sum(),
+            masked.correct,
+            judged,
+            real.sum(),
+            ((suspected == replaced) & real).sum(),
+            replaced.sum(),
+            suspected.sum(),
+            (suspected & replaced).sum(),
+        )
+        return Losses(total, tally)
+
+    def summary(self, tally: Mapping[str, float]) -> dict[str, float]:
+        """Losses, the generator's accuracy, the discriminator's accuracy, precision and recall."""
+        mlm, rtd = ratio(tally, "mlm_loss", "predictions"), ratio(tally, "rtd_loss", "tokens")
+        return {
+            "loss": self.mlm_weight * mlm + self.rtd_weight * rtd,
+            "mlm_loss": mlm,
+            "mlm_accuracy": ratio(tally, "mlm_correct", "predictions"),
+            "rtd_loss": rtd,
+            "rtd_accuracy": ratio(tally, "rtd_correct", "tokens"),
+            "rtd_precision": ratio(tally, "caught", "suspected"),
+            "rtd_recall": ratio(tally, "caught", "replaced"),
+            "replaced": ratio(tally, "replaced", "tokens"),
+        }
+
+    def models(self) -> dict[str, Encoder]:
+        """The discriminator is the product; the generator is kept beside it."""
+        return {"final": self.discriminator, "generator": self.generator}
