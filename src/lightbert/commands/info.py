@@ -157,9 +157,9 @@ def _folder(path: Path) -> Description:
     if content.get("model_type") == "lightbert":
         model = from_description(content, path)
     else:
-        import lightbert
+        from lightbert.interop.load import load
 
-        model = lightbert.load(path)
+        model = load(path)
     size = measure(model.config, model.head_settings)
     return Description(name=str(path), preset=None, config=model.config, size=size, printed=None, training=None)
 
