@@ -1,0 +1,183 @@
+"""Every composed model computes what its paper's plain page computes, states and gradients, in float64."""
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+import torch
+from torch import Tensor
+
+from lightbert.models import PRESETS, Config, build
+from lightbert.models.bert import Bert
+from lightbert.models.composite import Composite
+from lightbert.models.convbert import ConvBert
+from lightbert.models.mobilebert import MobileBert
+from lightbert.nn.encoder import Encoder
+from lightbert.plain.bert import Weights, bert, mlm_logits, rtd_logits
+from lightbert.plain.composite import composite
+from lightbert.plain.convbert import convbert
+from lightbert.plain.mobilebert import mobilebert
+
+TOKENS = 13
+# Texts in a row of their own: full, padded on the right and on the left, with holes, and of one token.
+KEEP = torch.stack(
+    [
+        torch.ones(TOKENS, dtype=torch.bool),
+        torch.arange(TOKENS) < 9,
+        torch.arange(TOKENS) >= 4,
+        torch.arange(TOKENS) % 4 != 2,
+        torch.arange(TOKENS) == 12,
+    ]
+)
+# Texts packed into rows, with padding after, before and between them.
+PACKED = torch.tensor([[1] * 5 + [2] * 7 + [3], [1] * 2 + [2] * 9 + [0] * 2, [0] + [1] * 4 + [0] + [2] * 7])
+
+
+def small(config: Config) -> Config:
+    """The same model in miniature: what it is made of stays, its sizes shrink."""
+    sizes = {
+        "vocab": 40,
+        "positions": 24 if config.positions else 0,
+        "width": 24,
+        "depth": 2,
+        "n_heads": 4,
+        "inner": 40,
+    }
+    sizes["narrow"] = 12 if config.narrow < config.width else 24
+    match config:
+        case Composite():
+            # The radius is shorter than the texts, so that something lies outside.
+            return replace(config, **sizes, radius=3, local_kernel=5)
+        case MobileBert():
+            return replace(config, **sizes, block_width=16 if config.block_width < config.width else 32)
+    return replace(config, **sizes)
+
+
+def variants() -> dict[str, Config]:
+    """All presets in miniature, and the options that no preset takes; each model once, by its first name."""
+    models = {name: small(config) for name, config in PRESETS.items()}
+    terms, local, mixed = models["composite-small"], models["composite-small-convbert"], models["convbert-small"]
+    models["composite, zero outside"] = replace(terms, outside="zero")
+    models["composite, every term"] = replace(terms, key_dynamic=True, depthwise=True, convolved="qkv", positions=24)
+    models["composite, every term, zero outside"] = replace(models["composite, every term"], outside="zero")
+    models["composite, local by key"] = replace(local, local="key")
+    models["convbert, dynamic, grouped"] = replace(mixed, convolution="dynamic", groups=2)
+    models["convbert, conventional, grouped"] = replace(mixed, convolution="conventional", groups=2)
+    for ratio in (1, 4, 8):
+        models[f"convbert, head ratio {ratio}"] = replace(mixed, head_ratio=ratio)
+    models["convbert, kernel of one"] = replace(mixed, kernel=1)
+    models["convbert, kernel longer than the text"] = replace(mixed, kernel=31)
+    models["convbert, one head"] = replace(mixed, n_heads=1)
+    for source, norm in product(("shared", "wide", "narrow"), ("none", "layer")):
+        models[f"mobilebert, {source}, {norm} norm"] = replace(models["mobilebert"], mixer_input=source, norm=norm)
+    models["mobilebert, one relu6 feed-forward"] = replace(models["mobilebert"], feedforwards=1, activation="relu6")
+    return {name: config for config, name in {config: name for name, config in reversed(models.items())}.items()}
+
+
+MODELS = variants()
+RELEASED = {
+    name: replace(config, padding="released")
+    for name, config in MODELS.items()
+    if isinstance(config, ConvBert | MobileBert)
+}
+
+
+def plain(config: Config, weights: Weights, ids: Tensor, keep: Tensor | None, segments: Tensor | None) -> Tensor:
+    """The states of a config by its plain page."""
+    common = {
+        "keep": keep,
+        "segments": segments,
+        "depth": config.depth,
+        "n_heads": config.n_heads,
+        "activation": config.activation,
+        "eps": config.eps,
+    }
+    match config:
+        case Bert():
+            return bert(weights, ids, **common)
+        case ConvBert():
+            released = config.padding == "released"
+            kinds = {"head_ratio": config.head_ratio, "convolution": config.convolution}
+            return convbert(weights, ids, **common, **kinds, released_padding=released)
+        case Composite():
+            return composite(weights, ids, **common, outside=config.outside, local=config.local)
+        case MobileBert():
+            released = config.padding == "released"
+            kinds = {"feedforwards": config.feedforwards, "mixer_input": config.mixer_input, "norm": config.norm}
+            return mobilebert(weights, ids, **common, **kinds, released_padding=released)
+    raise AssertionError(config)
+
+
+def randomised(config: Config, heads: dict[str, dict[str, object]] | None = None) -> Encoder:
+    """A model in float64 of which every weight, bias, norm and pad row is random and matters."""
+    model = build(config, heads).double().eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            weight.normal_(mean=float("norm.weight" in name), std=0.2)
+    return model
+
+
+def texts(rows: int) -> tuple[Tensor, Tensor]:
+    """Ids, among them 0, and segments."""
+    return torch.randint(0, 40, (rows, TOKENS)), torch.randint(0, 2, (rows, TOKENS))
+
+
+def assert_equals_plain(config: Config, keep: Tensor | None) -> None:
+    """States of real tokens, and the gradients of every parameter."""
+    model = randomised(config)
+    ids, segments = texts(rows=len(KEEP))
+    real = torch.ones_like(KEEP) if keep is None else keep
+    probe = torch.randn(int(real.sum()), config.width, dtype=torch.float64)
+
+    weights = {name: weight.detach().clone().requires_grad_() for name, weight in model.named_parameters()}
+    expected = plain(config, weights, ids, keep, segments)[real]
+    states = model(ids, keep, segments)[real]
+    torch.testing.assert_close(states, expected, rtol=1e-9, atol=1e-9)
+
+    wanted = torch.autograd.grad((expected * probe).sum(), list(weights.values()))
+    found = torch.autograd.grad((states * probe).sum(), list(model.parameters()))
+    # What cancels, as the gradients of a key's bias do, leaves rounding errors of the size of what it cancels from.
+    noise = 1e-12 * max(gradient.abs().max().item() for gradient in wanted)
+    for name, ours, theirs in zip(weights, found, wanted, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=noise, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_unpadded_texts_have_the_states_and_gradients_of_the_plain_page(name: str) -> None:
+    assert_equals_plain(MODELS[name], keep=None)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_padded_texts_have_the_states_and_gradients_of_the_plain_page(name: str) -> None:
+    assert_equals_plain(MODELS[name], KEEP)
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_released_padding_is_read_as_on_the_plain_page(name: str) -> None:
+    assert_equals_plain(RELEASED[name], KEEP)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_packed_texts_have_the_states_of_the_plain_page_alone(name: str) -> None:
+    config = MODELS[name]
+    model = randomised(config)
+    weights = dict(model.named_parameters())
+    ids, segments = texts(rows=len(PACKED))
+    states = model(ids, PACKED, segments)
+    for row, number in product(range(len(PACKED)), (1, 2, 3)):
+        own = PACKED[row] == number
+        if own.any():
+            alone = plain(config, weights, ids[row : row + 1, own], None, segments[row : row + 1, own])
+            torch.testing.assert_close(states[row, own], alone[0], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["bert-small", "convbert-small", "composite-small", "mobilebert", "ib-bert-large"])
+def test_pretraining_heads_have_the_logits_of_the_plain_page(name: str) -> None:
+    config = small(PRESETS[name])
+    model = randomised(config, heads={"mlm": {}, "rtd": {}})
+    states = model(texts(rows=2)[0])
+    weights = dict(model.named_parameters())
+    words = mlm_logits(weights, states, activation=config.activation, eps=config.eps)
+    torch.testing.assert_close(model.heads["mlm"](states, model.table), words, rtol=1e-9, atol=1e-9)
+    replaced = rtd_logits(weights, states, activation=config.activation)
+    torch.testing.assert_close(model.heads["rtd"](states), replaced, rtol=1e-9, atol=1e-9)
