@@ -62,7 +62,7 @@ def head_width_of(width: int, n_heads: int, head_width: int | None) -> int:
 class SelfAttention(Mixer):
     """Multi-head self-attention without its output projection, which the block owns.
 
-    Fewer heads of the same width make it bottleneck attention (ConvBERT §3.1), wider heads the inverted bottleneck
+    Fewer heads of the same width make it bottleneck attention (ConvBERT §3.3), wider heads the inverted bottleneck
     of IB-BERT. With ``value_width`` the values are read from a second stream, as in MobileBERT.
     """
 

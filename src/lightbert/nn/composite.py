@@ -1,4 +1,4 @@
-"""Composite attention: content scores plus fixed and dynamic lightweight convolutions (Chang et al., Eq. 5)."""
+"""Composite attention: content scores plus fixed and dynamic lightweight convolutions (Chang et al., Eq. 6)."""
 
 import torch
 from torch import Tensor, nn

@@ -39,7 +39,7 @@ class DynamicConvolution(nn.Module):
 
 
 class SpanConvolution(DynamicConvolution):
-    """Kernels from the product of the query and a key that has seen the token's span (ConvBERT Eq. 3 and 4).
+    """Kernels from the product of the query and a key that has seen the token's span (ConvBERT Eq. 4 and 5).
 
     Deviation: the kernel layer reads all heads jointly, as released, where Eq. 4 prints one map per head.
     """

@@ -63,7 +63,7 @@ class Embeddings(PlaceTables):
 
 
 class TrigramEmbeddings(PlaceTables):
-    """The next, this and the previous word's narrow embeddings, projected to the stream (MobileBERT §3.1).
+    """The next, this and the previous word's narrow embeddings, projected to the stream (MobileBERT §3.4).
 
     The order is the released one. A neighbour beyond the text reads as zero; with released padding the padding's own
     embedding is read.

@@ -1,4 +1,4 @@
-"""Mixed attention: self-attention heads and convolution heads side by side (ConvBERT §3.2)."""
+"""Mixed attention: self-attention heads and convolution heads side by side (ConvBERT §3.3, Eq. 6)."""
 
 import torch
 from torch import Tensor, nn
@@ -52,5 +52,5 @@ class MixedAttention(Mixer):
 
 
 def reduced_heads(n_heads: int, head_ratio: int) -> int:
-    """How many attention heads (and convolution heads) remain: at least one (ConvBERT §3.1, γ)."""
+    """How many attention heads (and convolution heads) remain: at least one (ConvBERT §3.3, γ)."""
     return max(1, n_heads // head_ratio)

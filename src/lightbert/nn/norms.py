@@ -16,7 +16,7 @@ def layer_norm(eps: float) -> Norm:
 
 
 class NoNorm(nn.Module):
-    """A scale and a shift per channel, and no statistics: cheap on a phone (MobileBERT §3.2.1)."""
+    """A scale and a shift per channel, and no statistics: cheap on a phone (MobileBERT §3.3, Eq. 1)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

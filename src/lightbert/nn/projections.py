@@ -63,7 +63,7 @@ class Depthwise(nn.Module):
 class HalfConvolved(nn.Module):
     """A projection whose first half of the heads reads a depthwise convolution, the second half the token itself.
 
-    The convolutional queries, keys and values of the composite paper (§4, Table 3).
+    The convolutional queries, keys and values of the composite paper (§5, Table 3).
     """
 
     def __init__(self, width: int, outputs: int, kernel: int) -> None:

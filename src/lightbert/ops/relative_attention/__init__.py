@@ -1,4 +1,4 @@
-"""Attention whose scores carry a bias for the distance between query and key (composite attention, Eq. 2 to 5)."""
+"""Attention whose scores carry a bias for the distance between query and key (composite attention, Eq. 4 to 6)."""
 
 from torch import Tensor
 
