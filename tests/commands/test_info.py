@@ -1,6 +1,7 @@
 """`lightbert info`: names, folders, the table, and what it says of a name it does not know."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -9,6 +10,8 @@ import lightbert
 from lightbert import cli
 from lightbert.commands.info import Config, run
 from lightbert.errors import InputError
+from lightbert.interop import huggingface
+from lightbert.models import preset
 
 
 def text(report):
@@ -62,6 +65,13 @@ def test_a_folder_is_counted_with_the_heads_it_carries(tmp_path):
     assert "classify head" in text(run(Config(str(tmp_path / "model"))))
 
 
+def test_a_hugging_face_folder_is_counted_too(tmp_path):
+    huggingface.write(lightbert.build(replace(preset("convbert-tiny"), padding="released")), tmp_path / "model")
+    described = run(Config(str(tmp_path / "model"))).to_json()
+    assert described["family"] == "convbert"
+    assert described["parameters"] == run(Config("convbert-tiny")).size.parameters
+
+
 def test_an_unknown_name_is_answered_with_the_nearest(capsys):
     assert cli.main(["info", "convbert-smal"]) == 1
     assert capsys.readouterr().err == "lightbert: unknown preset 'convbert-smal'; did you mean 'convbert-small'?\n"
@@ -69,7 +79,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(capsys):
 
 @pytest.mark.parametrize("name", ["runs/nothing", "./nothing"])
 def test_a_path_that_leads_nowhere_is_named(name):
-    with pytest.raises(InputError, match="no model folder.*nothing"):
+    with pytest.raises(InputError, match=r"no model folder.*nothing"):
         run(Config(name))
 
 
