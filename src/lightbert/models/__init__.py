@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from lightbert.errors import unknown
+from lightbert.errors import InputError, unknown
 from lightbert.models.bert import Bert
 from lightbert.models.composite import Composite
 from lightbert.models.convbert import ConvBert
@@ -34,6 +34,14 @@ def preset(name: str) -> Config:
     return PRESETS[name]
 
 
+def _refuse_empty(config: Config) -> None:
+    """Sizes count things: what may be absent may be 0, the rest is at least 1."""
+    for name, size in vars(config).items():
+        least = 0 if name in ("positions", "block_width", "radius") else 1
+        if type(size) is int and size < least:
+            raise InputError(f"{name} = {size} makes no model: give at least {least}")
+
+
 def build(
     model: str | Config,
     heads: Mapping[str, dict[str, Any]] | None = None,
@@ -45,6 +53,7 @@ def build(
     shapes but no weights, which is how parameters are counted.
     """
     config = preset(model) if isinstance(model, str) else model
+    _refuse_empty(config)
     # Building without memory first draws every weight once instead of twice.
     with torch.device("meta"):
         encoder = config.build()

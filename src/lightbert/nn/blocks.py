@@ -5,6 +5,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from lightbert.errors import InputError
+from lightbert.nn.feedforward import FeedForward
 from lightbert.nn.mask import Mask
 from lightbert.nn.mixer import Mixer
 from lightbert.nn.norms import Norm
@@ -17,6 +18,12 @@ def _fit(part: str, needs: int, where: str, has: int) -> None:
         raise InputError(f"{part} is {needs} wide but {where} is {has} wide: make the two equal")
 
 
+def _fit_feedforward(feedforward: nn.Module, width: int) -> None:
+    for part in feedforward.modules():
+        if isinstance(part, FeedForward):
+            _fit("the feed-forward", part.width, "the block", width)
+
+
 class PostNormBlock(nn.Module):
     """BERT's block: the mixer's result is projected, added and normalised, then the feed-forward."""
 
@@ -27,6 +34,7 @@ class PostNormBlock(nn.Module):
             raise InputError(
                 f"a post-norm block has no second stream, but the mixer's values are {mixer.value_width} wide"
             )
+        _fit_feedforward(feedforward, width)
         self.mixer = mixer
         self.output = nn.Linear(mixer.out_width, width)
         self.dropout = nn.Dropout(dropout)
@@ -67,6 +75,7 @@ class BottleneckBlock(nn.Module):
             raise InputError(
                 f"with {mixer_input!r} input there is no second stream {mixer.value_width} wide for values"
             )
+        _fit_feedforward(feedforward, block_width)
         self.enter, self.enter_norm = nn.Linear(width, block_width), norm(block_width)
         self.wide = mixer_input == "wide"
         self.shared = nn.Linear(width, block_width) if mixer_input == "shared" else None

@@ -40,6 +40,8 @@ class CompositeAttention(Mixer):
         super().__init__()
         if set(convolved) - set("qkv"):
             raise InputError(f"convolved projections are any of 'q', 'k' and 'v', not {convolved!r}")
+        if convolved and n_heads % 2:
+            raise InputError(f"half of {n_heads} heads cannot read a convolution: use {n_heads + 1}")
         if outside not in ("clamp", "zero"):
             raise InputError(f"offsets outside the window are 'clamp' or 'zero', not {outside!r}")
         each = head_width_of(width, n_heads, head_width)

@@ -1,14 +1,14 @@
 """The convolution heads of mixed attention: span-based dynamic, dynamic and conventional (ConvBERT Table 2).
 
 Each is called with the token stream, the queries it may share with the attention heads, and the stream that the values
-are read from, and gives as many channels as the attention heads beside it.
+are read from, and gives ``out_width`` channels, as many as the attention heads beside it.
 """
 
 import torch
 from torch import Tensor, nn
 
 from lightbert.nn.mask import Mask
-from lightbert.nn.projections import Depthwise
+from lightbert.nn.projections import Depthwise, odd
 from lightbert.nn.record import Record
 from lightbert.ops.dynamic_conv import dynamic_conv
 
@@ -22,7 +22,7 @@ class DynamicConvolution(nn.Module):
 
     def __init__(self, width: int, inner: int, n_heads: int, kernel: int, value_width: int | None = None) -> None:
         super().__init__()
-        self.n_heads, self.taps = n_heads, kernel
+        self.n_heads, self.taps, self.out_width = n_heads, odd(kernel), inner
         self.kernel = nn.Linear(inner, n_heads * kernel)
         self.value = nn.Linear(value_width or width, inner)
 
@@ -64,6 +64,7 @@ class SeparableConvolution(nn.Module):
 
     def __init__(self, width: int, inner: int, kernel: int) -> None:
         super().__init__()
+        self.out_width = inner
         self.depthwise = Depthwise(width, kernel, bias=False)
         self.pointwise = nn.Linear(width, inner)
 

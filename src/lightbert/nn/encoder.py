@@ -69,7 +69,7 @@ class Encoder(nn.Module):
         batch, on the padding, or on the texts packed beside it. With ``checkpointing`` set, activations inside the
         blocks are computed again in the backward pass instead of being kept.
         """
-        self._refuse(ids, mask)
+        self._refuse(ids, mask, segments)
         prepared = Mask(mask, released=self.released_padding)
         x: Tensor = self.embeddings(ids, segments, prepared)
         if record is not None and record.states is not None:
@@ -83,15 +83,18 @@ class Encoder(nn.Module):
                 record.states.append(x)
         return x
 
-    def _refuse(self, ids: Tensor, mask: Tensor | None) -> None:
+    def _refuse(self, ids: Tensor, mask: Tensor | None, segments: Tensor | None) -> None:
         """Say clearly what would otherwise end in an index error, in nothing, or in infinities."""
+        if ids.dim() != 2:
+            raise InputError(f"the ids are {list(ids.shape)}: give one row per text, [batch, tokens]")
         tokens = ids.shape[1]
         if tokens == 0:
             raise InputError("a batch of texts without a single token: give each row at least one")
         if self.positions and tokens > self.positions:
             raise InputError(f"{tokens} tokens, but the model has {self.positions} positions: cut the texts")
-        if mask is not None and mask.shape != ids.shape:
-            raise InputError(f"the mask is {list(mask.shape)} but the ids are {list(ids.shape)}: make them equal")
+        for name, given in (("mask is", mask), ("segments are", segments)):
+            if given is not None and given.shape != ids.shape:
+                raise InputError(f"the {name} {list(given.shape)} but the ids are {list(ids.shape)}: make them equal")
         if not self.fp16:
             autocast = torch.is_autocast_enabled(ids.device.type)
             halved = autocast and torch.get_autocast_dtype(ids.device.type) is torch.float16

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from lightbert.errors import InputError
 from lightbert.nn.attention import attend, merge_heads, split_heads
 from lightbert.nn.mask import Mask
 from lightbert.nn.mixer import Mixer
@@ -29,6 +30,8 @@ class MixedAttention(Mixer):
     ) -> None:
         super().__init__()
         inner = n_heads * head_width
+        if convolution.out_width != inner:
+            raise InputError(f"the convolution gives {convolution.out_width} channels but the heads beside it {inner}")
         self.width, self.value_width, self.n_heads = width, value_width, n_heads
         self.out_width = 2 * inner
         self.query = nn.Linear(width, inner)

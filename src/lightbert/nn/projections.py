@@ -41,11 +41,19 @@ def linear(inputs: int, outputs: int, groups: int = 1) -> nn.Module:
     return nn.Linear(inputs, outputs) if groups == 1 else GroupedLinear(inputs, outputs, groups)
 
 
+def odd(kernel: int) -> int:
+    """The kernel itself, unless it is even: then no tap stands in its middle."""
+    if kernel % 2 == 0:
+        raise InputError(f"a convolution needs an odd kernel, got {kernel}: use {kernel + 1}")
+    return kernel
+
+
 class Depthwise(nn.Module):
     """A convolution over tokens with one fixed kernel per channel; padding and other texts read as zero."""
 
     def __init__(self, width: int, kernel: int, *, bias: bool) -> None:
         super().__init__()
+        kernel = odd(kernel)
         self.weight = nn.Parameter(torch.empty(width, kernel))
         self.bias = nn.Parameter(torch.empty(width)) if bias else None
 
