@@ -1,0 +1,151 @@
+"""Lines and records of text files, plain or compressed; a damaged file is one clear sentence, never a short read."""
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Literal, cast
+
+from lightbert.errors import InputError
+
+Undecodable = Literal["error", "replace"]
+
+COMPRESSIONS = (".gz", ".xz", ".bz2", ".zst")
+
+# Longer lines would break the promise of bounded memory, and no prose has them.
+_LONGEST_LINE = 1 << 26
+_BOM = b"\xef\xbb\xbf"
+_BLOCK = 1 << 18
+
+
+def lines(path: Path, undecodable: Undecodable = "error") -> Iterator[tuple[str, int]]:
+    """Yield each line without its end, and how many bytes of the file on disk had been read by then."""
+    with _open(path) as (file, position):
+        offset = 0
+        while raw := file.readline(_LONGEST_LINE):
+            if len(raw) == _LONGEST_LINE:
+                raise InputError(f"'{path}' has a line of more than {_LONGEST_LINE >> 20} MiB; is it text?")
+            content = raw.removeprefix(_BOM) if offset == 0 else raw
+            try:
+                line = content.decode("utf-8", "replace" if undecodable == "replace" else "strict")
+            except UnicodeDecodeError as error:
+                where = offset + len(raw) - len(content) + error.start
+                raise InputError(
+                    f"'{path}' is not UTF-8 at byte {where}; convert it, or pass --undecodable replace"
+                ) from None
+            yield line.rstrip("\r\n"), position()
+            offset += len(raw)
+
+
+def json_lines(path: Path, field: str, undecodable: Undecodable = "error") -> Iterator[tuple[str, int]]:
+    """Yield the text `field` of each line of a .jsonl file, and the bytes read by then."""
+    for number, (line, position) in enumerate(lines(path, undecodable), start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except ValueError:
+            raise InputError(f"line {number} of '{path}' is not JSON; each line must be one object") from None
+        text = record.get(field) if isinstance(record, dict) else None
+        if not isinstance(text, str):
+            raise InputError(f"line {number} of '{path}' has no text {field!r}; name the field with --text")
+        yield text, position
+
+
+def parquet_rows(path: Path, column: str) -> Iterator[tuple[str, int]]:
+    """Yield the text `column` of each row of a .parquet file, and about how many bytes had been read by then."""
+    try:
+        from pyarrow import ArrowException
+        from pyarrow.parquet import ParquetFile
+    except ImportError:
+        raise InputError(f"'{path}' needs pyarrow; install it with: pip install 'lightbert[data]'") from None
+    size, rows = path.stat().st_size, 0
+    try:
+        with ParquetFile(path) as file:
+            if column not in file.schema_arrow.names:
+                raise InputError(f"'{path}' has no column {column!r}; name the column with --text")
+            for batch in file.iter_batches(batch_size=1024, columns=[column]):
+                for text in batch.column(0).to_pylist():
+                    rows += 1
+                    if not isinstance(text, str):
+                        raise InputError(f"row {rows} of '{path}' has no text in column {column!r}")
+                    yield text, size * rows // file.metadata.num_rows
+    except (ArrowException, OSError) as error:
+        raise InputError(f"'{path}' is damaged or not a parquet file ({error})") from error
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[tuple[IO[bytes], Callable[[], int]]]:
+    """Open for reading bytes, uncompressed, with a function that tells how far the file on disk has been read."""
+    try:
+        with path.open("rb") as raw:
+            yield _uncompressed(raw, path), raw.tell
+    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+        raise _damaged(path, error) from error
+    except OSError as error:
+        # bz2 reports damage as an OSError without a number; all others come from the disk.
+        if error.errno is None:
+            raise _damaged(path, error) from error
+        raise InputError(f"cannot read '{path}': {error.strerror}") from error
+
+
+def _uncompressed(raw: IO[bytes], path: Path) -> IO[bytes]:
+    match path.suffix.lower():
+        case ".gz":
+            # GzipFile itself reads a line at a time through Python; the buffer in front is several times as fast.
+            return cast("IO[bytes]", io.BufferedReader(cast("Any", gzip.GzipFile(fileobj=raw)), _BLOCK))
+        case ".xz":
+            return cast("IO[bytes]", io.BufferedReader(cast("Any", lzma.LZMAFile(raw)), _BLOCK))
+        case ".bz2":
+            return cast("IO[bytes]", io.BufferedReader(cast("Any", bz2.BZ2File(raw)), _BLOCK))
+        case ".zst":
+            return cast("IO[bytes]", io.BufferedReader(_ZstdReader(raw, path), _BLOCK))
+    return raw
+
+
+class _ZstdReader(io.RawIOBase):
+    """Zstandard frames one after the other; the library's own reader takes a truncated file for a whole one."""
+
+    def __init__(self, raw: IO[bytes], path: Path) -> None:
+        try:
+            import zstandard
+        except ImportError:
+            raise InputError(f"'{path}' needs zstandard; install it with: pip install 'lightbert[data]'") from None
+        self._raw, self._library = raw, zstandard
+        self._frame: Any = None
+        self._pending = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._pending and self._fill():
+            pass
+        count = min(len(buffer), len(self._pending))
+        buffer[:count], self._pending = self._pending[:count], self._pending[count:]
+        return count
+
+    def _fill(self) -> bool:
+        """Decompress one more block; False at the end of the file."""
+        block = self._frame.unused_data if self._frame is not None and self._frame.eof else b""
+        block = block or self._raw.read(_BLOCK)
+        if not block:
+            if self._frame is not None and not self._frame.eof:
+                raise EOFError("the last frame is not whole")
+            return False
+        if self._frame is None or self._frame.eof:
+            self._frame = self._library.ZstdDecompressor().decompressobj()
+        try:
+            self._pending = self._frame.decompress(block)
+        except self._library.ZstdError as error:
+            raise EOFError(str(error)) from error
+        return True
+
+
+def _damaged(path: Path, error: Exception) -> InputError:
+    return InputError(f"'{path}' is truncated or not a whole {path.suffix} file ({error}); copy it again")

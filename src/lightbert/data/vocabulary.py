@@ -1,0 +1,138 @@
+"""Trains a tokenizer so that the same text gives the same bytes.
+
+The library's trainers number things in the order of a randomly seeded hash map, and ties between equally frequent
+pieces follow those numbers. Here everything that hangs on that order is settled first or put in order afterwards.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers, trainers
+from tokenizers.models import Unigram, WordPiece
+from tokenizers.processors import TemplateProcessing
+
+from lightbert.errors import InputError
+
+Model = Literal["wordpiece", "unigram"]
+
+PAD, UNK, CLS, SEP, MASK = SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+SMALLEST = 64
+
+_CONTINUATION = "##"
+_MOST_CHARACTERS = 1000
+# The trainer spaces characters that no piece covers by this much, in the order of its hash map.
+_UNCOVERED_STEP = 1e-4
+
+
+def train(texts: Sequence[str], model: Model, vocab_size: int, *, lowercase: bool = True) -> Tokenizer:
+    """Train WordPiece as BERT's or Unigram as in the composite paper; `vocab_size` counts the five special tokens.
+
+    A small corpus can give fewer entries than asked for.
+    """
+    if vocab_size < SMALLEST:
+        raise InputError(f"a vocabulary of {vocab_size} is too small; ask for at least {SMALLEST}")
+    if not any(text and not text.isspace() for text in texts):
+        raise InputError("there is no text to train a tokenizer on; check the sources")
+    return (_train_wordpiece if model == "wordpiece" else _train_unigram)(texts, vocab_size, lowercase)
+
+
+def wordpiece(vocabulary: dict[str, int], *, lowercase: bool) -> Tokenizer:
+    """BERT's tokenizer over a given vocabulary; the special tokens must be in it."""
+    tokenizer = Tokenizer(WordPiece(vocabulary, unk_token=UNK, max_input_chars_per_word=100))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece(prefix=_CONTINUATION)
+    return _with_specials(tokenizer)
+
+
+def unigram(pieces: list[tuple[str, float]], *, lowercase: bool) -> Tokenizer:
+    """ALBERT's way with SentencePiece pieces: compatibility forms, no accents, one space between words, `▁` before."""
+    tokenizer = Tokenizer(Unigram(pieces, unk_id=SPECIALS.index(UNK), byte_fallback=False))
+    steps = [
+        normalizers.Replace("``", '"'),
+        normalizers.Replace("''", '"'),
+        normalizers.NFKD(),
+        normalizers.StripAccents(),
+        *([normalizers.Lowercase()] if lowercase else []),
+        # A written ▁ would be taken for the mark of a new word.
+        normalizers.Replace(Regex(r"[\s▁]+"), " "),
+        normalizers.Strip(),
+    ]
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=True)
+    tokenizer.decoder = decoders.Metaspace(prepend_scheme="always", split=True)
+    return _with_specials(tokenizer)
+
+
+def _with_specials(tokenizer: Tokenizer) -> Tokenizer:
+    tokenizer.add_special_tokens(list(SPECIALS))
+    tokenizer.post_processor = TemplateProcessing(
+        single=f"{CLS} $A {SEP}",
+        pair=f"{CLS} $A {SEP} $B:1 {SEP}:1",
+        special_tokens=[(name, tokenizer.token_to_id(name)) for name in (CLS, SEP)],
+    )
+    return tokenizer
+
+
+def _train_wordpiece(texts: Sequence[str], vocab_size: int, lowercase: bool) -> Tokenizer:
+    tokenizer = wordpiece({name: index for index, name in enumerate(SPECIALS)}, lowercase=lowercase)
+    first, inner = _characters(texts, tokenizer)
+    counts = first + inner
+    # Both forms of each may need an entry, and at least half of the vocabulary should be more than characters.
+    most = min(_MOST_CHARACTERS, vocab_size // 4)
+    alphabet = sorted(sorted(counts, key=lambda character: (-counts[character], character))[:most])
+    # Given as special tokens they are numbered in this order: what the trainer would number by chance is already there.
+    settled = [*SPECIALS, *alphabet, *(_CONTINUATION + character for character in alphabet if inner[character])]
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size,
+        special_tokens=settled,
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        continuing_subword_prefix=_CONTINUATION,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return wordpiece(_in_order(tokenizer.get_vocab(with_added_tokens=True)), lowercase=lowercase)
+
+
+def _characters(texts: Iterable[str], tokenizer: Tokenizer) -> tuple[Counter[str], Counter[str]]:
+    """Count the characters that start a word, and those inside words."""
+    chunks: Counter[str] = Counter()
+    for text in texts:
+        chunks.update(text.split())
+    first: Counter[str] = Counter()
+    inner: Counter[str] = Counter()
+    for chunk, count in chunks.items():
+        for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(chunk)):
+            first[word[0]] += count
+            for character in word[1:]:
+                inner[character] += count
+    return first, inner
+
+
+def _in_order(vocabulary: dict[str, int]) -> dict[str, int]:
+    return {piece: index for index, piece in enumerate(sorted(vocabulary, key=vocabulary.__getitem__))}
+
+
+def _train_unigram(texts: Sequence[str], vocab_size: int, lowercase: bool) -> Tokenizer:
+    tokenizer = unigram([(name, 0.0) for name in SPECIALS], lowercase=lowercase)
+    trainer = trainers.UnigramTrainer(
+        vocab_size=vocab_size, special_tokens=list(SPECIALS), unk_token=UNK, show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    scores = dict(json.loads(tokenizer.to_str())["model"]["vocab"])
+    pieces = _settle({piece: score for piece, score in scores.items() if piece not in SPECIALS})
+    return unigram([*((name, 0.0) for name in SPECIALS), *pieces], lowercase=lowercase)
+
+
+def _settle(scores: dict[str, float]) -> list[tuple[str, float]]:
+    """Round the scores, whose last digits follow the order of summation, and give uncovered characters one score."""
+    rising = sorted(scores, key=scores.__getitem__)
+    uncovered = 1
+    while uncovered < len(rising) and scores[rising[uncovered]] - scores[rising[uncovered - 1]] < 1.5 * _UNCOVERED_STEP:
+        uncovered += 1
+    same = {piece: scores[rising[uncovered - 1]] for piece in rising[:uncovered] if len(piece) == 1}
+    rounded = {piece: round(score, 6) for piece, score in (scores | same).items()}
+    return sorted(rounded.items(), key=lambda item: (-item[1], item[0]))
