@@ -43,7 +43,7 @@ def folder_atomic(path: str | Path) -> Iterator[Path]:
             for name in names:
                 _sync(Path(folder, name))
             _sync(Path(folder))
-        _move_folder(temporary, path)
+        move_folder(temporary, path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         for parent in created:
@@ -51,6 +51,24 @@ def folder_atomic(path: str | Path) -> Iterator[Path]:
             with suppress(OSError):
                 parent.rmdir()
         raise
+
+
+def move_folder(source: Path, target: Path) -> None:
+    """Rename a folder whose files are already safe on the disk; one that has the name is replaced whole."""
+    if not target.exists():
+        source.replace(target)
+        _sync(target.parent)
+        return
+    aside = _sibling(target, "old")
+    shutil.rmtree(aside, ignore_errors=True)
+    target.replace(aside)
+    try:
+        source.replace(target)
+    except BaseException:
+        aside.replace(target)
+        raise
+    _sync(target.parent)
+    shutil.rmtree(aside)
 
 
 def sha256(path: str | Path) -> str:
@@ -105,23 +123,6 @@ def _file_atomic(path: Path) -> Iterator[Path]:
 
 def _sibling(path: Path, purpose: str) -> Path:
     return path.with_name(f".{path.name}.{purpose}-{os.getpid()}")
-
-
-def _move_folder(source: Path, target: Path) -> None:
-    if not target.exists():
-        source.replace(target)
-        _sync(target.parent)
-        return
-    aside = _sibling(target, "old")
-    shutil.rmtree(aside, ignore_errors=True)
-    target.replace(aside)
-    try:
-        source.replace(target)
-    except BaseException:
-        aside.replace(target)
-        raise
-    _sync(target.parent)
-    shutil.rmtree(aside)
 
 
 def _sync(path: Path) -> None:
