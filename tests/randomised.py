@@ -17,7 +17,7 @@ def randomised(module: M, seed: int = 0) -> M:
     initialize(module)
     for parameter in module.parameters():
         if parameter.dim() > 1:
-            parameter.normal_(std=1.5 * parameter.shape[-1] ** -0.5)
+            parameter.normal_(std=parameter.shape[-1] ** -0.5)
         else:
             parameter.add_(0.5 * torch.randn_like(parameter))
     return module.eval()

@@ -1,0 +1,139 @@
+"""The spine: what it records, what it refuses, and what it computes again to save memory."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from lightbert.errors import InputError
+from lightbert.nn.blocks import PostNormBlock
+from lightbert.nn.convolution import SpanConvolution
+from lightbert.nn.embeddings import Embeddings
+from lightbert.nn.encoder import Encoder
+from lightbert.nn.feedforward import FeedForward
+from lightbert.nn.mixed import MixedAttention
+from lightbert.nn.norms import layer_norm
+from lightbert.nn.record import Record
+from randomised import randomised
+
+WIDTH, DEPTH, KERNEL, POSITIONS = 16, 3, 5, 12
+
+
+def make(dropout: float = 0.0) -> Encoder:
+    norm = layer_norm(1e-12)
+    blocks = [
+        PostNormBlock(
+            WIDTH,
+            mixer=MixedAttention(
+                WIDTH, 2, head_width=4, convolution=SpanConvolution(WIDTH, 8, 2, KERNEL), dropout=dropout
+            ),
+            feedforward=FeedForward(WIDTH, 20, activation="gelu", norm=norm, dropout=dropout),
+            norm=norm,
+            dropout=dropout,
+        )
+        for _ in range(DEPTH)
+    ]
+    embeddings = Embeddings(30, 8, WIDTH, positions=POSITIONS, segments=2, norm=norm, dropout=dropout)
+    return randomised(Encoder(embeddings, blocks, width=WIDTH, positions=POSITIONS))
+
+
+@pytest.fixture(scope="module")
+def encoder() -> Encoder:
+    return make()
+
+
+def ids(*shape: int) -> Tensor:
+    return torch.randint(0, 30, shape)
+
+
+def padded(rows: int, tokens: int) -> Tensor:
+    return torch.arange(tokens) < torch.randint(1, tokens + 1, (rows, 1))
+
+
+def test_a_record_holds_states_maps_and_kernels_layer_by_layer(encoder):
+    record, tokens, mask = Record(), ids(2, 7), torch.tensor([[True] * 7, [True] * 4 + [False] * 3])
+    states = encoder(tokens, mask, record=record)
+    torch.testing.assert_close(states, encoder(tokens, mask), rtol=1e-5, atol=1e-6)
+    assert [tuple(state.shape) for state in record.states] == [(2, 7, WIDTH)] * (DEPTH + 1)
+    assert record.states[-1] is states
+    assert [tuple(attention.shape) for attention in record.attention] == [(2, 2, 7, 7)] * DEPTH
+    assert [tuple(kernels.shape) for kernels in record.kernels] == [(2, 7, 2, KERNEL)] * DEPTH
+    for distributions in (*record.attention, *record.kernels):
+        torch.testing.assert_close(distributions.sum(-1), torch.ones(distributions.shape[:-1]))
+
+
+@pytest.mark.parametrize("wanted", ["states", "attention", "kernels"])
+def test_what_is_set_to_none_is_not_collected(encoder, wanted):
+    record = Record(**{name: None for name in ("states", "attention", "kernels") if name != wanted})
+    encoder(ids(2, 7), record=record)
+    for name in ("states", "attention", "kernels"):
+        collected = getattr(record, name)
+        assert collected is None if name != wanted else len(collected) == DEPTH + (name == "states")
+
+
+def gradients(encoder: Encoder, tokens: Tensor, mask: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    torch.manual_seed(3)
+    encoder.zero_grad()
+    states = encoder(tokens, mask)
+    states.pow(3).sum().backward()
+    return states, {name: parameter.grad.clone() for name, parameter in encoder.named_parameters()}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_checkpointing_gives_the_very_same_gradients(dropout, packed):
+    encoder, tokens = make(dropout).train(), ids(2, 7)
+    mask = torch.tensor([[1] * 3 + [2] * 4, [1] * 5 + [0] * 2]) if packed else padded(2, 7)
+    states, kept = gradients(encoder, tokens, mask)
+    encoder.checkpointing = True
+    again, recomputed = gradients(encoder, tokens, mask)
+    assert torch.equal(states, again)
+    for name, gradient in kept.items():
+        assert torch.equal(gradient, recomputed[name]), name
+
+
+def calls_per_block(encoder: Encoder, *inputs: Tensor, record: Record | None = None) -> list[int]:
+    """How often each block runs in a forward and its backward pass."""
+    calls = [0] * DEPTH
+
+    def count(index: int) -> None:
+        calls[index] += 1
+
+    hooks = [
+        block.register_forward_pre_hook(lambda *_, index=index: count(index))
+        for index, block in enumerate(encoder.blocks)
+    ]
+    encoder(*inputs, record=record).sum().backward()
+    for hook in hooks:
+        hook.remove()
+    return calls
+
+
+def test_checkpointing_computes_blocks_twice_in_training_and_never_with_a_record():
+    encoder = make().train()
+    assert calls_per_block(encoder, ids(2, 7)) == [1] * DEPTH
+    encoder.checkpointing = True
+    assert calls_per_block(encoder, ids(2, 7)) == [2] * DEPTH
+    assert calls_per_block(encoder, ids(2, 7), record=Record()) == [1] * DEPTH
+    encoder.eval()
+    assert calls_per_block(encoder, ids(2, 7)) == [1] * DEPTH
+
+
+def test_the_table_is_the_word_table(encoder):
+    assert encoder.table is encoder.embeddings.word.weight
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ((torch.zeros(7, dtype=torch.int64),), r"ids are \[7\]"),
+        ((torch.zeros(2, 0, dtype=torch.int64),), "without a single token"),
+        ((torch.zeros(2, 13, dtype=torch.int64),), "13 tokens, but the model has 12 positions"),
+        ((ids(2, 7), torch.ones(2, 6, dtype=torch.bool)), r"mask is \[2, 6\] but the ids are \[2, 7\]"),
+        ((ids(2, 7), torch.ones(7, dtype=torch.bool)), r"mask is \[7\] but the ids are \[2, 7\]"),
+        ((ids(2, 7), None, torch.zeros(1, 7, dtype=torch.int64)), r"segments are \[1, 7\] but the ids are \[2, 7\]"),
+    ],
+    ids=["flat ids", "no tokens", "too long", "short mask", "flat mask", "one row of segments"],
+)
+def test_inputs_that_do_not_fit_are_refused_with_their_sizes(encoder, inputs, message):
+    with pytest.raises(InputError, match=message):
+        encoder(*inputs)
