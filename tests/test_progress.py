@@ -64,6 +64,13 @@ def test_a_resumed_run_is_not_credited_with_the_work_of_the_first(clock, capsys)
     assert capsys.readouterr().err.splitlines()[-1] == "training: 110/120 steps, 1.00 steps/s, 0:00:10 left"
 
 
+def test_a_line_that_was_due_at_the_end_is_printed_once(clock, capsys):
+    with progress("running", total=1, unit="models") as bar:
+        clock.now = 10.0
+        bar.advance()
+    assert capsys.readouterr().err == "running: 1/1 models, 0.10 models/s, 0:00:10 taken\n"
+
+
 def test_interrupted_work_says_how_far_it_came(clock, capsys):
     def interrupted():
         with progress("tokenizing", total=10) as bar:

@@ -73,8 +73,15 @@ def progress(label: str, total: int | None = None, unit: str = "", done: int = 0
 
 @contextmanager
 def _lines(bar: Bar) -> Iterator[None]:
+    printed = ""
+
     def draw() -> None:
-        print(f"{bar.label}: {bar.status()}", file=sys.stderr, flush=True)
+        nonlocal printed
+        line = f"{bar.label}: {bar.status()}"
+        # The last line may have been due just before the end.
+        if line != printed:
+            print(line, file=sys.stderr, flush=True)
+        printed = line
 
     bar.draw_with(draw, _SECONDS_BETWEEN_LINES)
     try:
