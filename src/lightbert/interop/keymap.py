@@ -75,7 +75,7 @@ class Keymap:
                 raise InputError(
                     f"'{their}' has the shape {list(tensor.shape)} where the config asks for {list(expected)}"
                 )
-            result[name] = RESHAPINGS[how].to_ours(tensor)
+            result[name] = RESHAPINGS[how].to_ours(tensor).contiguous()
         if rest:
             raise InputError(f"the checkpoint has tensors that this model has no place for: {listed(sorted(rest))}")
         return result
@@ -117,6 +117,9 @@ RESHAPINGS = {
     "depthwise": Reshaping(lambda x: x.squeeze(1), lambda x: x.unsqueeze(1)),
     # [out, in] <-> [out, in, 1] and [D] <-> [D, 1]
     "trailing": Reshaping(lambda x: x.squeeze(-1), lambda x: x.unsqueeze(-1)),
+    # [D, K] <-> [K, D, 1] and [out, in] <-> [1, in, out], the two parts of TensorFlow's separable convolution
+    "separable depthwise": Reshaping(lambda x: x.squeeze(-1).T, lambda x: x.T.unsqueeze(-1)),
+    "separable pointwise": Reshaping(lambda x: x.squeeze(0).T, lambda x: x.T.unsqueeze(0)),
 }
 
 
