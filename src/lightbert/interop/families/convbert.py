@@ -49,8 +49,9 @@ def _write(ours: Settings, heads: Heads) -> Settings:
     mixed = 2 * reduced * (ours["width"] // ours["n_heads"])
     if mixed != ours["width"]:
         raise InputError(
-            f"transformers' ConvBERT concatenates its heads to the width {ours['width']}, but {ours['n_heads']} heads "
-            f"with ratio {ours['head_ratio']} give {mixed}; the native folder works there once lightbert is imported"
+            f"transformers' ConvBERT joins its heads to the width {ours['width']}, but n_heads {ours['n_heads']} "
+            f"with head_ratio {ours['head_ratio']} gives {mixed}; the native folder works there once lightbert is "
+            "imported"
         )
     # bos and eos mean nothing here, but transformers would assume ids 0 and 2.
     return {"num_attention_heads": 2 * reduced, "head_ratio": 2, "bos_token_id": None, "eos_token_id": None}

@@ -42,7 +42,7 @@ _ACTIVATIONS = {
 }
 # What an encoder of ours can be: (their key, the only value that is read, what another value would mean).
 _ONLY: tuple[tuple[str, Any, str], ...] = (
-    ("is_decoder", False, "a decoder"),
+    ("is_decoder", False, "decoders"),
     ("add_cross_attention", False, "cross-attention"),
     ("position_embedding_type", "absolute", "relative positions"),
     ("pruned_heads", {}, "pruned heads"),
@@ -75,14 +75,14 @@ class Family:
 
     def to_ours(self, theirs: Settings) -> Settings:
         """Our config fields for their config.json."""
-        theirs = self.completed(theirs)
         for key, value, meaning in _ONLY:
             if theirs.get(key, value) not in (value, None):
                 raise InputError(f"'{key}' is {theirs[key]!r} in config.json: lightbert has no {meaning}")
+        theirs = self.completed(theirs)
+        for key, default in {**_DEFAULTS, **self.defaults}.items():
+            _check_type(key, theirs[key], type(default))
         names = {**_FIELDS, **self.fields}
         ours = {name: theirs[their] for name, their in names.items()}
-        # A whole number is a valid dropout or epsilon for them.
-        ours |= {name: float(ours[name]) for name in ("dropout", "attention_dropout", "eps")}
         return {**ours, "activation": _read_activation(theirs["hidden_act"]), **self.read(theirs)}
 
     def to_theirs(self, ours: Settings, heads: Heads) -> Settings:
@@ -98,8 +98,20 @@ class Family:
         return {**_DEFAULTS, **self.defaults, **theirs}
 
 
-def _read_activation(name: object) -> str:
+def _check_type(key: str, value: Any, kind: type) -> None:
+    if kind is bool or kind is str:
+        accepted, expected = isinstance(value, kind), "true or false" if kind is bool else "a text"
+    elif kind is int:
+        accepted, expected = type(value) is int and value > 0, "a whole number above 0"
+    else:
+        # A whole number is a valid dropout for them too.
+        accepted, expected = type(value) in (int, float) and value >= 0, "a number, 0 or above"
+    if not accepted:
+        raise InputError(f"'{key}' in config.json must be {expected}, not {value!r}")
+
+
+def _read_activation(name: str) -> str:
     for ours, theirs in _ACTIVATIONS.items():
         if name in theirs:
             return ours
-    raise unknown("hidden_act", str(name), [theirs for names in _ACTIVATIONS.values() for theirs in names])
+    raise unknown("hidden_act", name, [theirs for names in _ACTIVATIONS.values() for theirs in names])

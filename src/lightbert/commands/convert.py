@@ -1,0 +1,129 @@
+"""`lightbert convert`: rewrite a model from or to the Hugging Face layout, or from a TensorFlow 1 checkpoint."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lightbert.commands.report import AsJson, show
+from lightbert.errors import InputError, unknown
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from lightbert.nn.encoder import Encoder
+
+_LAYOUTS = ("hf", "lightbert")
+_PADDING_NOTE = (
+    "transformers' class lets a text read the padding beside it, which this model does not: there, the states of a "
+    "text depend on how it is padded"
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to read, where to write it, in which layout, with which heads (None: all).
+
+    `part` and `json` say which half of a TensorFlow 1 checkpoint to read, and what its shapes don't tell.
+    """
+
+    source: str
+    target: Path
+    to: str
+    heads: tuple[str, ...] | None = None
+    force: bool = False
+    part: str | None = None
+    json: Path | None = None
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What was written."""
+
+    source: str
+    target: str
+    layout: str
+    family: str
+    heads: tuple[str, ...]
+    parameters: int
+    notes: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values that `json` can write."""
+        return asdict(self)
+
+    def __rich__(self) -> "RenderableType":
+        heads = f" with {', '.join(self.heads)}" if self.heads else ""
+        lines = [f"{self.target}: {self.family}{heads}, {self.parameters:,} parameters, {self.layout} layout"]
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+def run(config: Config) -> Conversion:
+    """Read the source, keep the heads that are wanted, and write the target whole or not at all."""
+    from lightbert.interop import huggingface
+    from lightbert.models import folder
+
+    if config.to not in _LAYOUTS:
+        raise unknown("layout", config.to, _LAYOUTS)
+    if not config.force and config.target.is_dir() and any(config.target.iterdir()):
+        raise InputError(f"'{config.target}' is not empty; choose another folder, or replace it with --force")
+    model = _read(config)
+    if config.heads is not None:
+        _keep(model, config.heads)
+    write = huggingface.write if config.to == "hf" else folder.save
+    write(model, config.target)
+    reads_padding = config.to == "hf" and getattr(model.config, "padding", "") == "masked"
+    return Conversion(
+        source=config.source,
+        target=str(config.target),
+        layout=config.to,
+        family=folder.description(model)["family"],
+        heads=tuple(model.heads),
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        notes=(_PADDING_NOTE,) if reads_padding else (),
+    )
+
+
+def command(
+    source: Annotated[
+        str, typer.Argument(help="A model folder, ours or Hugging Face's, or the path of a TensorFlow 1 checkpoint.")
+    ],
+    target: Annotated[Path, typer.Argument(help="The folder to write.")],
+    to: Annotated[str, typer.Option(help="The layout to write: hf or lightbert.")],
+    heads: Annotated[str | None, typer.Option(help="Heads to keep, such as mlm or mlm,nsp; none for the body.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the target if it is there.")] = False,
+    part: Annotated[
+        str | None, typer.Option(help="Of a TensorFlow 1 checkpoint: discriminator (the default) or generator.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="Of a TensorFlow 1 checkpoint: its JSON config.")] = None,
+    json: AsJson = False,
+) -> None:
+    """Rewrite a model from or to the Hugging Face layout.
+
+    What the other library cannot represent exactly is refused with the reason.
+    """
+    kept = None if heads is None else () if heads == "none" else tuple(heads.split(","))
+    show(run(Config(source, target, to, kept, force, part, config)), json=json)
+
+
+def _read(config: Config) -> "Encoder":
+    from lightbert.interop.load import is_tf1, load
+    from lightbert.interop.tf1 import read_tf1
+
+    if config.part is None and config.json is None:
+        return load(config.source)
+    if not is_tf1(config.source):
+        raise InputError(
+            f"there is no '{config.source}.index'; --part and --config are for checkpoints of TensorFlow 1"
+        )
+    return read_tf1(config.source, part=config.part or "discriminator", config=config.json)
+
+
+def _keep(model: "Encoder", heads: tuple[str, ...]) -> None:
+    for kind in heads:
+        if kind not in model.heads:
+            raise unknown("head", kind, model.heads)
+    for kind in set(model.heads) - set(heads):
+        del model.heads[kind]
+        del model.head_settings[kind]

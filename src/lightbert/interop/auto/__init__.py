@@ -1,0 +1,1 @@
+"""Our models as models of transformers. Nothing else in lightbert imports it."""

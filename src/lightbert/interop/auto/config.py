@@ -1,0 +1,93 @@
+"""Our config.json as a config of transformers. Importing this module enters it into AutoConfig's table."""
+
+import copy
+import importlib
+from dataclasses import field
+from typing import Any
+
+from transformers import AutoConfig, PreTrainedConfig
+
+_LABELLED = ("classify", "tokens")
+
+
+class LightbertConfig(PreTrainedConfig):  # type: ignore[misc]
+    """Reads a config.json of ours as it is and writes it back.
+
+    The fields of transformers' vocabulary (`hidden_size`, …) can be read but are not stored twice.
+    """
+
+    model_type = "lightbert"
+
+    format: int = 1
+    family: str = "bert"
+    config: dict[str, Any] = field(default_factory=dict)
+    heads: dict[str, dict[str, Any]] = field(default_factory=dict)
+    labels: list[str] = field(default_factory=list)
+    origin: str = ""
+    id2label: Any = None
+    label2id: Any = None
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        if self.id2label is None and "num_labels" not in kwargs:
+            names = self.labels or [f"LABEL_{index}" for index in range(self._outputs())]
+            self.id2label = dict(enumerate(names))
+            self.label2id = {name: index for index, name in enumerate(names)}
+        super().__post_init__(**kwargs)
+        # Whoever opens a config of ours is about to ask the auto classes for a model.
+        importlib.import_module("lightbert.interop.auto.models")
+
+    def with_heads(self, heads: dict[str, dict[str, Any]]) -> "LightbertConfig":
+        """A copy for a model that has exactly these heads."""
+        other = copy.deepcopy(self)
+        numbered = all(name == f"LABEL_{index}" for index, name in self.id2label.items())
+        other.heads = heads
+        other.labels = [] if numbered or not heads.keys() & set(_LABELLED) else list(self.id2label.values())
+        return other
+
+    def description(self) -> dict[str, Any]:
+        """The content of config.json."""
+        content = {
+            "format": self.format,
+            "model_type": self.model_type,
+            "family": self.family,
+            "config": self.config,
+            "heads": self.heads,
+        }
+        return content | {key: value for key in ("labels", "origin") if (value := getattr(self, key))}
+
+    def to_diff_dict(self) -> dict[str, Any]:
+        """What transformers writes to config.json."""
+        return self.description()
+
+    @property
+    def vocab_size(self) -> int:
+        """Words in the table."""
+        return int(self.config["vocab"])
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of the states."""
+        return int(self.config["width"])
+
+    @property
+    def num_hidden_layers(self) -> int:
+        """Number of blocks."""
+        return int(self.config["depth"])
+
+    @property
+    def num_attention_heads(self) -> int:
+        """Heads of one block."""
+        return int(self.config["n_heads"])
+
+    @property
+    def max_position_embeddings(self) -> int:
+        """The longest text, 0 for any."""
+        return int(self.config["positions"])
+
+    def _outputs(self) -> int:
+        """How many labels the heads have; 2, as everywhere in transformers, if none has any."""
+        counts = [self.heads[kind]["labels"] for kind in _LABELLED if kind in self.heads]
+        return counts[0] if counts else 1 if "regress" in self.heads else 2
+
+
+AutoConfig.register(LightbertConfig.model_type, LightbertConfig, exist_ok=True)

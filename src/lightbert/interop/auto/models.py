@@ -1,0 +1,217 @@
+"""Thin wrappers that give our encoder transformers' inputs, outputs and losses. Importing it registers them."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    PreTrainedModel,
+)
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    MaskedLMOutput,
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
+from transformers.utils import can_return_tuple
+
+from lightbert.interop.auto.config import LightbertConfig
+from lightbert.models.folder import from_description
+from lightbert.nn.encoder import Encoder
+from lightbert.nn.init import initialize
+from lightbert.nn.record import Record
+
+
+class LightbertModel(PreTrainedModel):  # type: ignore[misc]
+    """The body alone; the other classes are this one with a head, which lives inside the encoder too."""
+
+    config_class = LightbertConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    accepts_loss_kwargs = False
+
+    def __init__(self, config: LightbertConfig) -> None:
+        config = config.with_heads(self.heads(config))
+        super().__init__(config)
+        self.model = from_description(config.description(), Path(config.name_or_path))
+        device = torch.get_default_device()
+        if device.type != "meta":
+            self.model.to_empty(device=device)
+        self.post_init()
+
+    def heads(self, config: LightbertConfig) -> dict[str, dict[str, Any]]:
+        """The class's own head with its settings; what else the folder has is left out."""
+        return {}
+
+    @can_return_tuple  # type: ignore[untyped-decorator]
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+    ) -> Any:
+        """Ids [B, T] -> `last_hidden_state` [B, T, D]; on the right of each row there may be padding."""
+        states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        attentions = self.config.output_attentions if output_attentions is None else output_attentions
+        record = Record([] if states else None, [] if attentions else None, None) if states or attentions else None
+        mask = None if attention_mask is None else attention_mask.bool()
+        return BaseModelOutput(
+            last_hidden_state=self.model(input_ids, mask, token_type_ids, record),
+            hidden_states=tuple(record.states) if record and record.states else None,
+            attentions=tuple(record.attention) if record and record.attention else None,
+        )
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The word table."""
+        return self.model.embeddings.get_submodule("word")
+
+    def save_pretrained(
+        self,
+        save_directory: str | Path,
+        is_main_process: bool = True,
+        state_dict: dict[str, Tensor] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Write a folder of ours: our names, our config.json."""
+        wrapped = self.state_dict() if state_dict is None else state_dict
+        ours = {name.removeprefix("model."): tensor for name, tensor in wrapped.items()}
+        super().save_pretrained(save_directory, is_main_process, state_dict=ours, **kwargs)
+
+    def _initialize_weights(self, module: nn.Module, *_: Any) -> None:
+        # Called for every module, children first. transformers marks the weights it has loaded, and while this runs
+        # torch.nn.init leaves them alone; so one call draws what is missing, by our own rules.
+        if isinstance(module, Encoder):
+            initialize(module)
+
+    def _set_gradient_checkpointing(self, enable: bool = True, **_: Any) -> None:
+        self.model.checkpointing = enable
+
+
+class LightbertForMaskedLM(LightbertModel):
+    """Logits over the vocabulary for every token."""
+
+    def heads(self, config: LightbertConfig) -> dict[str, dict[str, Any]]:
+        """The MLM head."""
+        return {"mlm": config.heads.get("mlm", {})}
+
+    @can_return_tuple  # type: ignore[untyped-decorator]
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        **options: Any,
+    ) -> Any:
+        """Labels [B, T] hold the ids to predict, -100 elsewhere."""
+        body = super().forward(input_ids, attention_mask, token_type_ids, **options, return_dict=True)
+        logits = self.model.heads["mlm"](body.last_hidden_state, self.model.table)
+        loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        return MaskedLMOutput(loss, logits, body.hidden_states, body.attentions)
+
+
+class LightbertForSequenceClassification(LightbertModel):
+    """Logits for each label of a text, or one number when there is one label."""
+
+    def heads(self, config: LightbertConfig) -> dict[str, dict[str, Any]]:
+        """The classification or the regression head, by the number of labels."""
+        if config.num_labels == 1:
+            return {"regress": config.heads.get("regress", {})}
+        return {"classify": {**config.heads.get("classify", {}), "labels": config.num_labels}}
+
+    @can_return_tuple  # type: ignore[untyped-decorator]
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        **options: Any,
+    ) -> Any:
+        """Labels [B] are classes or numbers; real numbers [B, labels] mean that several labels may hold."""
+        body = super().forward(input_ids, attention_mask, token_type_ids, **options, return_dict=True)
+        if "regress" in self.model.heads:
+            logits = self.model.heads["regress"](body.last_hidden_state)[:, None]
+        else:
+            logits = self.model.heads["classify"](body.last_hidden_state)
+        loss = None if labels is None else self._loss(logits, labels)
+        return SequenceClassifierOutput(loss, logits, body.hidden_states, body.attentions)
+
+    def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        if logits.shape[1] == 1:
+            return F.mse_loss(logits.squeeze(1), labels.flatten().to(logits.dtype))
+        if labels.is_floating_point():
+            return F.binary_cross_entropy_with_logits(logits, labels)
+        return F.cross_entropy(logits, labels.flatten())
+
+
+class LightbertForTokenClassification(LightbertModel):
+    """Logits for each label of every token."""
+
+    def heads(self, config: LightbertConfig) -> dict[str, dict[str, Any]]:
+        """The token head."""
+        return {"tokens": {**config.heads.get("tokens", {}), "labels": config.num_labels}}
+
+    @can_return_tuple  # type: ignore[untyped-decorator]
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        **options: Any,
+    ) -> Any:
+        """Labels [B, T] are classes, -100 where none is meant."""
+        body = super().forward(input_ids, attention_mask, token_type_ids, **options, return_dict=True)
+        logits = self.model.heads["tokens"](body.last_hidden_state)
+        loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        return TokenClassifierOutput(loss, logits, body.hidden_states, body.attentions)
+
+
+class LightbertForQuestionAnswering(LightbertModel):
+    """Start and end logits of an answer."""
+
+    def heads(self, config: LightbertConfig) -> dict[str, dict[str, Any]]:
+        """The span head."""
+        return {"span": config.heads.get("span", {})}
+
+    @can_return_tuple  # type: ignore[untyped-decorator]
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        **options: Any,
+    ) -> Any:
+        """Positions [B] of the answer's first and last token; one outside the text is not learnt from."""
+        body = super().forward(input_ids, attention_mask, token_type_ids, **options, return_dict=True)
+        start, end = self.model.heads["span"](body.last_hidden_state)
+        loss = None
+        if start_positions is not None and end_positions is not None:
+            outside = input_ids.shape[1]
+            aims = [positions.flatten().clamp(0, outside) for positions in (start_positions, end_positions)]
+            both = zip((start, end), aims, strict=True)
+            loss = sum(F.cross_entropy(logits, aim, ignore_index=outside) for logits, aim in both) / 2
+        return QuestionAnsweringModelOutput(loss, start, end, body.hidden_states, body.attentions)
+
+
+for _auto, _model in {
+    AutoModel: LightbertModel,
+    AutoModelForMaskedLM: LightbertForMaskedLM,
+    AutoModelForSequenceClassification: LightbertForSequenceClassification,
+    AutoModelForTokenClassification: LightbertForTokenClassification,
+    AutoModelForQuestionAnswering: LightbertForQuestionAnswering,
+}.items():
+    _auto.register(LightbertConfig, _model, exist_ok=True)

@@ -1,0 +1,83 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import lightbert
+from lightbert.cli import main
+from lightbert.commands.convert import Config, run
+from lightbert.errors import InputError
+from lightbert.models import PRESETS, build
+
+SMALL = {"vocab": 60, "depth": 1}
+
+
+@pytest.fixture
+def model():
+    return build(replace(PRESETS["convbert-tiny"], **SMALL), heads={"mlm": {}, "rtd": {}})
+
+
+@pytest.fixture
+def source(model, tmp_path):
+    lightbert.save(model, tmp_path / "source")
+    return str(tmp_path / "source")
+
+
+def test_there_and_back_again_keeps_every_bit(model, source, tmp_path):
+    there = run(Config(source, tmp_path / "hf", "hf", heads=("mlm",)))
+    back = run(Config(str(tmp_path / "hf"), tmp_path / "back", "lightbert"))
+    assert there.heads == back.heads == ("mlm",)
+    assert there.parameters == back.parameters
+    again = lightbert.load(tmp_path / "back").state_dict()
+    assert all(torch.equal(again[name], model.state_dict()[name]) for name in again)
+
+
+def test_a_model_that_masks_its_padding_comes_with_a_note(source, tmp_path):
+    assert "depend on how it is padded" in run(Config(source, tmp_path / "hf", "hf", heads=("mlm",))).notes[0]
+    assert run(Config(str(tmp_path / "hf"), tmp_path / "again", "hf")).notes == ()
+
+
+def test_heads_may_all_be_left_behind(source, tmp_path, capsys):
+    assert main(["convert", source, str(tmp_path / "hf"), "--to", "hf", "--heads", "none", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["heads"] == []
+    assert json.loads((tmp_path / "hf" / "config.json").read_text())["architectures"] == ["ConvBertModel"]
+
+
+def test_the_report_is_a_sentence(source, tmp_path, capsys):
+    assert main(["convert", source, str(tmp_path / "ours"), "--to", "lightbert", "--heads", "rtd"]) == 0
+    assert "convbert with rtd" in capsys.readouterr().out
+
+
+def test_what_transformers_lacks_leaves_nothing_behind(source, tmp_path, capsys):
+    assert main(["convert", source, str(tmp_path / "hf"), "--to", "hf"]) == 1
+    assert "no ConvBert class with the heads 'mlm', 'rtd'; choose which to keep" in capsys.readouterr().err
+    assert sorted(Path(tmp_path).iterdir()) == [Path(source)]
+
+
+def test_a_folder_with_content_is_replaced_only_by_force(source, tmp_path):
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "note.txt").write_text("mine")
+    with pytest.raises(InputError, match="is not empty; choose another folder, or replace it with --force"):
+        run(Config(source, target, "lightbert"))
+    assert (target / "note.txt").exists()
+    run(Config(source, target, "lightbert", force=True))
+    assert not (target / "note.txt").exists()
+    lightbert.load(target)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"to": "hff"}, "unknown layout 'hff'; did you mean 'hf'"),
+        ({"heads": ("mln",)}, "unknown head 'mln'; did you mean 'mlm'"),
+        ({"source": "nowhere"}, "there is no model folder 'nowhere'"),
+        ({"part": "generator"}, "--part and --config are for checkpoints of TensorFlow 1"),
+    ],
+)
+def test_bad_names_are_answered_with_good_ones(changes, sentence, source, tmp_path):
+    with pytest.raises(InputError, match=sentence):
+        run(Config(**({"source": source, "target": tmp_path / "x", "to": "lightbert"} | changes)))

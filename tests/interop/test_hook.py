@@ -1,0 +1,51 @@
+"""Importing lightbert teaches transformers' auto classes our folders, whichever comes first, and costs nothing."""
+
+import subprocess
+import sys
+
+import pytest
+
+import lightbert
+from lightbert.models import build
+
+ORDERS = {
+    "lightbert first": "import lightbert; lightbert.hook.install(); from transformers import AutoModelForMaskedLM",
+    "transformers first": "from transformers import AutoModelForMaskedLM; import lightbert; lightbert.hook.install()",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "saved"
+    lightbert.save(build("convbert-tiny", heads={"mlm": {}}), path)
+    return str(path)
+
+
+def python(code):
+    return subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_auto_classes_find_our_folders_and_the_watch_goes(order, folder):
+    done = python(
+        f"{ORDERS[order]}\n"
+        f"print(type(AutoModelForMaskedLM.from_pretrained({folder!r})).__name__)\n"
+        "import sys; print([type(finder).__name__ for finder in sys.meta_path])"
+    )
+    assert done.stdout.startswith("LightbertForMaskedLM\n"), done.stderr
+    assert "_Watch" not in done.stdout
+
+
+def test_importing_lightbert_imports_neither_transformers_nor_torch():
+    done = python("import sys, lightbert; print([name for name in ('transformers', 'torch') if name in sys.modules])")
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_a_transformers_that_we_cannot_work_with_still_works_for_others():
+    done = python(
+        "import sys, warnings, lightbert; sys.modules['lightbert.interop.auto.config'] = None\n"
+        "warnings.simplefilter('always')\n"
+        "from transformers import AutoConfig; print(AutoConfig.__name__)"
+    )
+    assert done.stdout.strip() == "AutoConfig", done.stderr
+    assert "auto classes will not find lightbert's models" in done.stderr
