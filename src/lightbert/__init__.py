@@ -1,10 +1,12 @@
 """Small, fast text encoders in which convolution and attention work together.
 
-`build`, `load`, `save` and `presets` are all that a user needs; torch is imported with the first of them.
+`build`, `load`, `save` and `presets` are all that a user needs; torch is imported when one of them is used.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
+
+from lightbert.interop import hook
 
 if TYPE_CHECKING:
     from lightbert.interop.load import load
@@ -15,6 +17,10 @@ __all__ = ["build", "load", "presets", "save"]
 __version__ = "0.1.0"
 
 _HOMES = {"build": "lightbert.models", "load": "lightbert.interop.load", "save": "lightbert.models.folder"}
+
+
+# transformers' auto classes find our folders once they are imported, before or after us.
+hook.install()
 
 
 def presets() -> list[str]:
