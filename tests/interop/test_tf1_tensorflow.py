@@ -6,6 +6,7 @@ import torch
 from releases import convbert_checkpoint, mobilebert_checkpoint
 
 import lightbert
+from lightbert.cli import main
 from lightbert.errors import InputError
 from lightbert.interop.tf1 import read_checkpoint, read_tf1
 from lightbert.nn.mask import Mask
@@ -55,6 +56,14 @@ def test_a_mobilebert_is_read_with_the_json_beside_it(tf, tmp_path):
     (tmp_path / "config.json").write_text('{"num_attention_heads": 2, "hidden_act": "relu", "hidden_size": 8}')
     model = read_tf1(tmp_path / "mobilebert_variables.ckpt", config=tmp_path / "config.json")
     assert_same(model, read_checkpoint(variables, config=settings))
+
+
+def test_the_command_line_converts_a_checkpoint_by_its_prefix(tf, tmp_path):
+    variables = convbert_checkpoint()
+    save(tf, variables, tmp_path / "model.ckpt")
+    source, target = str(tmp_path / "model.ckpt"), str(tmp_path / "ours")
+    assert main(["convert", source, target, "--to", "lightbert", "--part", "generator"]) == 0
+    assert_same(lightbert.load(target), read_checkpoint(variables, part="generator"))
 
 
 def test_the_separable_convolution_is_tensorflows(tf):

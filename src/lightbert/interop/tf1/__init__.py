@@ -11,23 +11,22 @@ from lightbert.errors import InputError, unknown
 from lightbert.interop.families import Settings
 from lightbert.interop.tf1 import electra, mobilebert
 from lightbert.interop.tf1.checkpoint import Checkpoint, TensorFlowCheckpoint, model_variables
-from lightbert.interop.tf1.electra import Part
 from lightbert.interop.vocabulary import read_tokenizer
 from lightbert.interop.weights import read_json
 from lightbert.models import build
 from lightbert.models.folder import fill
 from lightbert.nn.encoder import Encoder
 
-__all__ = ["Part", "read_checkpoint", "read_tf1"]
+__all__ = ["read_checkpoint", "read_tf1"]
 
 
 def read_tf1(
-    prefix: str | Path, *, part: Part = "discriminator", config: str | Path | Mapping[str, Any] | None = None
+    prefix: str | Path, *, part: str = "discriminator", config: str | Path | Mapping[str, Any] | None = None
 ) -> Encoder:
     """Read a checkpoint with the heads it was pre-trained with; it needs tensorflow.
 
     prefix: the path of its files without `.index`; a `vocab.txt` beside them becomes the tokenizer.
-    part: which half of an ELECTRA or ConvBERT. MobileBERT has one part only.
+    part: which half of an ELECTRA or ConvBERT, "discriminator" or "generator". MobileBERT has one part only.
     config: the JSON of the release, or its keys, for what shapes don't tell. The published models need none. Where the
     two overlap they must agree, so a generator asks for a config of its own.
 
@@ -41,11 +40,11 @@ def read_tf1(
 
 
 def read_checkpoint(
-    checkpoint: Checkpoint, *, part: Part = "discriminator", config: Settings | None = None, where: Path = Path()
+    checkpoint: Checkpoint, *, part: str = "discriminator", config: Settings | None = None, where: Path = Path()
 ) -> Encoder:
     """Read a model from named arrays; any that is not the optimizer's and finds no place is an error."""
-    if part not in ("discriminator", "generator"):
-        raise unknown("part", part, ("discriminator", "generator"))
+    if part not in electra.PARTS:
+        raise unknown("part", part, electra.PARTS)
     names = model_variables(checkpoint)
     if "electra/embeddings/word_embeddings" in names:
         names, identify = electra.of_part(names, part), electra.original

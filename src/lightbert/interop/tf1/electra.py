@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
-from typing import Literal
 
 from torch import Tensor
 
@@ -16,7 +15,7 @@ from lightbert.models.bert import Bert
 from lightbert.models.convbert import ConvBert
 from lightbert.nn.mixed import reduced_heads
 
-Part = Literal["discriminator", "generator"]
+PARTS = ("discriminator", "generator")
 
 _FIELDS = {"head_ratio": "head_ratio", "conv_kernel_size": "kernel", "linear_groups": "groups"}
 _CHOICES: Choices = {
@@ -56,7 +55,7 @@ def keymap(body: str, embeddings: str, *, groups: int) -> Keymap:
     )
 
 
-def of_part(names: list[str], part: Part) -> list[str]:
+def of_part(names: list[str], part: str) -> list[str]:
     """The names without those that only the other part has."""
     own_body = _any(names, "generator/")
     if part == "discriminator":
