@@ -1,0 +1,81 @@
+"""Every preset in miniature, with all weights random: what it is made of stays, its sizes shrink."""
+
+from dataclasses import replace
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from lightbert.models import PRESETS, Config, build
+from lightbert.models.bert import Bert
+from lightbert.models.composite import Composite
+from lightbert.models.hybrid import Hybrid
+from lightbert.models.mobilebert import MobileBert
+from lightbert.nn.encoder import Encoder
+from randomised import randomised
+
+VOCAB, POSITIONS, WIDTH, KERNEL = 50, 24, 16, 5
+
+
+def small(config: Config) -> Config:
+    sizes = {
+        "vocab": VOCAB,
+        "positions": POSITIONS if config.positions else 0,
+        "narrow": 8 if config.narrow < config.width else WIDTH,
+        "width": WIDTH,
+        "depth": 2,
+        "n_heads": 4,
+        "inner": 24,
+    }
+    match config:
+        case Composite():
+            return replace(config, **sizes, radius=3, local_kernel=KERNEL)
+        case MobileBert():
+            return replace(config, **sizes, block_width=12 if config.block_width < config.width else 24)
+        case Bert():
+            return replace(config, **sizes)
+    return replace(config, **sizes, kernel=KERNEL)
+
+
+def _variants() -> dict[str, Config]:
+    models = {name: small(config) for name, config in PRESETS.items()}
+    models["composite, zero outside"] = replace(models["composite-small-key"], outside="zero")
+    models["composite, local by key"] = replace(models["composite-small-convbert"], local="key")
+    models["convbert, ratio 4"] = replace(models["convbert-small"], head_ratio=4)
+    mobile_shell = Hybrid(shell="bottleneck", norm="none", embeddings="trigram", block_width=12, feedforwards=2)
+    models["hybrid"] = replace(small(mobile_shell), groups=2)
+    first_names = {config: name for name, config in reversed(models.items())}
+    return {name: config for name, config in models.items() if first_names[config] == name}
+
+
+VARIANTS = _variants()
+"""Each different model once, by its first name."""
+
+FAMILIES = {
+    "bert": VARIANTS["bert-small"],
+    "convbert": VARIANTS["convbert-medium-small"],
+    "composite": VARIANTS["composite-small-composite-convqkv"],
+    "composite, local": VARIANTS["composite-small-convbert"],
+    "mobilebert": VARIANTS["mobilebert"],
+    "ib-bert": VARIANTS["ib-bert-large"],
+    "hybrid": VARIANTS["hybrid"],
+}
+"""One model for each way of computing, for what takes long."""
+
+
+@cache
+def model_of(config: Config) -> Encoder:
+    """A model that tests share, in evaluation mode: leave it as it is."""
+    return randomised(build(config)).requires_grad_(False)
+
+
+def ids(*shape: int) -> Tensor:
+    return torch.randint(0, VOCAB, shape)
+
+
+def assert_same_states(states: Tensor, expected: Tensor) -> None:
+    """Within 1e-5, of the largest state where a model without normalisation lets them grow."""
+    assert states.shape == expected.shape
+    assert expected.isfinite().all()
+    largest = expected.abs().amax().item() if expected.numel() else 0.0
+    torch.testing.assert_close(states, expected, rtol=0, atol=1e-5 * max(1.0, largest))

@@ -1,0 +1,66 @@
+"""One token, fewer tokens than the kernel, rows of padding, no rows at all: right or refused, never NaN."""
+
+import pytest
+import torch
+from small import POSITIONS, VARIANTS, WIDTH, assert_same_states, ids, model_of
+
+from lightbert.errors import InputError
+from lightbert.nn.encoder import Encoder
+
+
+@pytest.fixture(scope="module", params=VARIANTS.values(), ids=VARIANTS.keys())
+def model(request: pytest.FixtureRequest) -> Encoder:
+    return model_of(request.param)
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 3])
+def test_texts_shorter_than_the_kernel_have_states(model, tokens):
+    states = model(ids(2, tokens))
+    assert states.shape == (2, tokens, WIDTH)
+    assert states.isfinite().all()
+
+
+@pytest.mark.parametrize("numbered", [False, True])
+def test_rows_of_nothing_but_padding_are_finite_and_disturb_nobody(model, numbered):
+    rows = ids(3, 7)
+    keep = torch.ones(3, 7, dtype=torch.bool)
+    keep[1] = False
+    states = model(rows, keep.long() if numbered else keep)
+    assert states.isfinite().all()
+    assert_same_states(states[[0, 2]], model(rows[[0, 2]]))
+
+
+@pytest.mark.parametrize("masked", [None, torch.bool, torch.int64], ids=str)
+def test_an_empty_batch_gives_an_empty_result(model, masked):
+    mask = None if masked is None else torch.ones(0, 7, dtype=masked)
+    assert model(ids(0, 7), mask).shape == (0, 7, WIDTH)
+
+
+def test_without_segments_all_tokens_are_in_the_first(model):
+    rows = ids(2, 7)
+    assert_same_states(model(rows), model(rows, segments=torch.zeros_like(rows)))
+    assert not torch.allclose(model(rows), model(rows, segments=torch.ones_like(rows)), atol=1e-2)
+
+
+def test_a_full_mask_is_no_mask(model):
+    rows = ids(2, 7)
+    for mask in (torch.ones(2, 7, dtype=torch.bool), torch.ones(2, 7, dtype=torch.int64)):
+        assert_same_states(model(rows, mask), model(rows))
+
+
+def test_rows_without_tokens_are_refused(model):
+    with pytest.raises(InputError, match="without a single token"):
+        model(ids(2, 0))
+
+
+def test_a_text_with_more_tokens_than_positions_is_refused_with_both_numbers(model):
+    if model.config.positions:
+        with pytest.raises(InputError, match=f"{POSITIONS + 1} tokens, but the model has {POSITIONS} positions"):
+            model(ids(1, POSITIONS + 1))
+    else:
+        assert model(ids(1, POSITIONS + 1)).isfinite().all()
+
+
+def test_a_mask_of_another_shape_is_refused_with_both_shapes(model):
+    with pytest.raises(InputError, match=r"mask is \[2, 6\] but the ids are \[2, 7\]"):
+        model(ids(2, 7), torch.ones(2, 6, dtype=torch.bool))
