@@ -10,7 +10,18 @@ from lightbert.interop.weights import read_json
 
 
 def read_tokenizer(folder: Path) -> Tokenizer | None:
-    """From tokenizer.json, else from the vocab.txt of the first releases; None if there is neither."""
+    """From tokenizer.json, else from the vocab.txt of the first releases; None if there is neither.
+
+    It neither cuts nor pads: some published files fix a length, which is the caller's business.
+    """
+    tokenizer = _open(folder)
+    if tokenizer is not None:
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+    return tokenizer
+
+
+def _open(folder: Path) -> Tokenizer | None:
     if (folder / "tokenizer.json").exists():
         try:
             return Tokenizer.from_file(str(folder / "tokenizer.json"))

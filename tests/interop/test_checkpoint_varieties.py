@@ -1,0 +1,160 @@
+"""Checkpoints as they are found: written by older versions, in pieces, in half precision, with a word list only."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+import transformers
+from originals import LABELS, assert_same_outputs, original, our_outputs, their_outputs
+from words import SPECIAL, tokenizer
+
+import lightbert
+from lightbert.config import to_mapping
+from lightbert.errors import InputError
+from lightbert.files import read_tensors, write_tensors
+from lightbert.interop import huggingface
+from lightbert.models import PRESETS, build
+
+
+def edited(folder, change):
+    path = folder / "model.safetensors"
+    write_tensors(path, change(read_tensors(path)), metadata={"format": "pt"})
+    return lightbert.load(folder)
+
+
+@pytest.fixture
+def bert(tmp_path):
+    model = original("bert", "ForPreTraining")
+    model.save_pretrained(tmp_path)
+    return model
+
+
+def test_greek_norms_buffers_and_tied_copies_of_older_versions_are_read(bert, tmp_path):
+    def older(tensors):
+        greek = {"weight": "gamma", "bias": "beta"}
+        old = {}
+        for name, tensor in tensors.items():
+            stem, _, leaf = name.rpartition(".")
+            old[f"{stem}.{greek[leaf]}" if stem.endswith("LayerNorm") else name] = tensor
+        old["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"].clone()
+        old["cls.predictions.decoder.bias"] = tensors["cls.predictions.bias"].clone()
+        return old | {"bert.embeddings.position_ids": torch.arange(40)[None]}
+
+    assert_same_outputs(our_outputs(edited(tmp_path, older)), their_outputs(bert))
+
+
+def test_heads_are_told_by_their_weights_not_by_the_class_that_config_names(bert, tmp_path):
+    """The best known BERT was saved for masked LM together with its pooler and next-sentence head."""
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["BertForMaskedLM"]}))
+    assert list(lightbert.load(tmp_path).heads) == ["mlm", "nsp"]
+
+
+def test_a_body_may_carry_the_prefix_or_not(tmp_path):
+    original("convbert").save_pretrained(tmp_path)
+    plain = our_outputs(lightbert.load(tmp_path))
+    prefixed = edited(tmp_path, lambda tensors: {f"convbert.{name}": tensor for name, tensor in tensors.items()})
+    assert torch.equal(our_outputs(prefixed)["states"], plain["states"])
+
+
+def test_a_pooler_that_an_older_version_left_beside_a_head_is_kept(tmp_path):
+    model = original("bert", "ForTokenClassification")
+    model.save_pretrained(tmp_path / "before")
+    pooler = {"bert.pooler.dense.weight": torch.randn(32, 32), "bert.pooler.dense.bias": torch.randn(32)}
+    ours = edited(tmp_path / "before", lambda tensors: tensors | pooler)
+    assert list(ours.heads) == ["tokens", "pooler"]
+    huggingface.write(ours, tmp_path / "after")
+    after = read_tensors(tmp_path / "after" / "model.safetensors")
+    assert all(torch.equal(after[name], tensor) for name, tensor in pooler.items())
+
+
+def test_a_body_without_pooler_stays_without(tmp_path):
+    config = transformers.BertConfig(vocab_size=60, hidden_size=32, num_attention_heads=4, num_hidden_layers=1)
+    transformers.BertModel(config, add_pooling_layer=False).save_pretrained(tmp_path / "before")
+    ours = lightbert.load(tmp_path / "before")
+    assert not ours.heads
+    huggingface.write(ours, tmp_path / "after")
+    before, after = (read_tensors(tmp_path / name / "model.safetensors") for name in ("before", "after"))
+    assert before.keys() == after.keys()
+
+
+def test_weights_in_several_files_are_put_together(tmp_path):
+    model = original("mobilebert", "ForMaskedLM")
+    model.save_pretrained(tmp_path, max_shard_size="20KB")
+    assert (tmp_path / "model.safetensors.index.json").exists()
+    assert_same_outputs(our_outputs(lightbert.load(tmp_path)), their_outputs(model))
+
+
+def test_half_precision_is_widened(tmp_path):
+    model = original("electra").to(torch.bfloat16)
+    model.save_pretrained(tmp_path)
+    ours = lightbert.load(tmp_path)
+    assert ours.table.dtype is torch.float32
+    assert torch.equal(ours.table.to(torch.bfloat16), model.embeddings.word_embeddings.weight)
+
+
+def test_one_label_becomes_a_regression_and_returns_as_one(tmp_path):
+    model = original("bert", "ForSequenceClassification", id2label={0: "LABEL_0"}, label2id={"LABEL_0": 0})
+    model.save_pretrained(tmp_path / "before")
+    ours = lightbert.load(tmp_path / "before")
+    assert list(ours.heads) == ["regress"]
+    assert_same_outputs(our_outputs(ours), their_outputs(model))
+    huggingface.write(ours, tmp_path / "after")
+    again = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "after")
+    assert (again.config.num_labels, again.config.problem_type) == (1, "regression")
+
+
+def test_names_of_labels_and_the_dropout_travel_both_ways(tmp_path):
+    original("convbert", "ForSequenceClassification", classifier_dropout=0.3).save_pretrained(tmp_path / "before")
+    ours = lightbert.load(tmp_path / "before")
+    assert ours.labels == ("no", "maybe", "yes")
+    assert ours.head_settings["classify"] == {"hidden": "gelu", "labels": 3, "dropout": 0.3}
+    lightbert.save(ours, tmp_path / "ours")
+    huggingface.write(lightbert.load(tmp_path / "ours"), tmp_path / "after")
+    config = transformers.AutoConfig.from_pretrained(tmp_path / "after")
+    assert (config.id2label, config.label2id) == (LABELS["id2label"], LABELS["label2id"])
+    assert config.classifier_dropout == 0.3
+
+
+@pytest.mark.parametrize("preset", ["bert-tiny", "convbert-tiny", "mobilebert-nano"])
+def test_a_model_of_ours_returns_from_transformers_bit_by_bit(preset, tmp_path):
+    config = replace(PRESETS[preset], vocab=60, depth=2)
+    ours = build(config, heads={"mlm": {}})
+    huggingface.write(ours, tmp_path / "there")
+    theirs, info = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "there", output_loading_info=True)
+    assert not any(info.values())
+    theirs.save_pretrained(tmp_path / "again")
+    back = lightbert.load(tmp_path / "again")
+    assert ours.state_dict().keys() == back.state_dict().keys()
+    assert all(torch.equal(tensor, back.state_dict()[name]) for name, tensor in ours.state_dict().items())
+    # Whoever has been with transformers has been taught to read the padding.
+    changed = {"padding": "released"} if hasattr(config, "padding") else {}
+    assert to_mapping(back.config) == to_mapping(config) | changed
+    assert back.head_settings == ours.head_settings
+
+
+def test_a_tokenizer_travels_both_ways(tmp_path):
+    ours = build(replace(PRESETS["bert-tiny"], vocab=60, depth=1))
+    ours.tokenizer = tokenizer()
+    huggingface.write(ours, tmp_path / "there")
+    words = transformers.AutoTokenizer.from_pretrained(tmp_path / "there")
+    expected = tokenizer().encode("w1 w2 [MASK]").ids
+    assert words("w1 w2 [MASK]")["input_ids"] == expected
+    assert (words.mask_token, words.pad_token_id, words.model_max_length) == ("[MASK]", 0, 128)
+    assert lightbert.load(tmp_path / "there").tokenizer.encode("w1 w2 [MASK]").ids == expected
+
+
+def test_a_word_list_is_a_tokenizer_too(tmp_path):
+    original("electra").save_pretrained(tmp_path)
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, "café", "cafe", "##s", "Cafe"]), encoding="utf-8")
+    assert lightbert.load(tmp_path).tokenizer.encode("CAFÉS").ids == [2, 6, 7, 3]
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    assert lightbert.load(tmp_path).tokenizer.encode("Cafes").ids == [2, 8, 7, 3]
+
+
+def test_a_broken_tokenizer_is_named(tmp_path):
+    original("electra").save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(InputError, match=r"tokenizer\.json' cannot be read"):
+        lightbert.load(tmp_path)
