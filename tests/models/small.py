@@ -57,7 +57,6 @@ FAMILIES = {
     "composite": VARIANTS["composite-small-composite-convqkv"],
     "composite, local": VARIANTS["composite-small-convbert"],
     "mobilebert": VARIANTS["mobilebert"],
-    "ib-bert": VARIANTS["ib-bert-large"],
     "hybrid": VARIANTS["hybrid"],
 }
 """One model for each way of computing, for what takes long."""

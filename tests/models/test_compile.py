@@ -1,0 +1,46 @@
+"""torch.compile takes every family as one graph."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from small import FAMILIES, assert_same_states, ids, model_of
+
+from lightbert.models import Config, build
+from randomised import randomised
+
+MASKS = {
+    "none": None,
+    "boolean": torch.arange(7) < torch.tensor([[7], [4]]),
+    "packed": torch.tensor([[1, 1, 1, 2, 2, 2, 2], [1, 2, 2, 2, 0, 0, 0]]),
+}
+
+
+@pytest.fixture(params=FAMILIES.values(), ids=FAMILIES.keys())
+def config(request: pytest.FixtureRequest) -> Config:
+    torch.compiler.reset()
+    # One block shows what every block does, in half the time.
+    return replace(request.param, depth=1, dropout=0.0, attention_dropout=0.0)
+
+
+@pytest.mark.parametrize("mask", ["none", "packed"])
+def test_the_forward_is_one_graph(config, mask):
+    model, rows = model_of(config), ids(2, 7)
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    assert_same_states(compiled(rows, MASKS[mask]), model(rows, MASKS[mask]))
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS.keys())
+def test_generated_code_trains_as_eager_code_does(config, mask):
+    model, rows = randomised(build(config)).train(), ids(2, 7)
+    results = []
+    for either in (model, torch.compile(model, fullgraph=True)):
+        model.zero_grad()
+        states = either(rows, mask)
+        states.square().mean().backward()
+        results.append((states.detach(), [parameter.grad for parameter in model.parameters()]))
+    (states, gradients), (compiled_states, compiled_gradients) = results
+    assert_same_states(compiled_states, states)
+    for gradient, compiled_gradient in zip(gradients, compiled_gradients, strict=True):
+        assert_same_states(compiled_gradient, gradient)
