@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import torch.nn.functional as F
 from torch import Tensor
 
-from lightbert.data.batch import Batch, Specials
-from lightbert.data.masking import Masking, mask_batch
+from lightbert.data.batch import Batch
 from lightbert.nn.encoder import Encoder
+from lightbert.objectives.masker import Masker
 from lightbert.objectives.objective import Losses, Objective, ratio, stack
 from lightbert.objectives.prediction import predict_masked
 
@@ -17,25 +17,14 @@ class MaskedLanguageModelling(Objective):
 
     tallies = ("mlm_loss", "predictions", "mlm_correct", "nsp_loss", "pairs", "nsp_correct")
 
-    def __init__(
-        self,
-        model: Encoder,
-        *,
-        masking: Masking,
-        specials: Specials,
-        seed: int,
-        continues: Tensor | None = None,
-    ) -> None:
+    def __init__(self, model: Encoder, masker: Masker) -> None:
         super().__init__()
-        self.model = model
-        self.masking, self.specials, self.seed = masking, specials, seed
-        self.register_buffer("continues", continues, persistent=False)
-        self.continues: Tensor | None
+        self.model, self.masker = model, masker
 
     def prepare(self, batch: Batch) -> Batch:
-        """Mask on the device, a pure function of (seed, step, row)."""
-        vocab = self.model.table.shape[0]
-        return mask_batch(batch, self.masking, self.specials, vocab=vocab, seed=self.seed, continues=self.continues)
+        """Mask the batch."""
+        masked: Batch = self.masker(batch)
+        return masked
 
     def counts(self, batch: Batch) -> Tensor:
         """The predictions, and the pairs."""

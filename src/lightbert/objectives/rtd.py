@@ -9,11 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lightbert.data.batch import Batch, Specials
-from lightbert.data.masking import Masking, mask_batch, put_back
+from lightbert.data.batch import Batch
+from lightbert.data.masking import put_back
 from lightbert.data.randomness import Stream, uniform
 from lightbert.errors import InputError
 from lightbert.nn.encoder import Encoder
+from lightbert.objectives.masker import Masker
 from lightbert.objectives.objective import Losses, Objective, ratio, stack
 from lightbert.objectives.prediction import predict_masked
 
@@ -61,26 +62,20 @@ class ReplacedTokenDetection(Objective):
         self,
         generator: Encoder,
         discriminator: Encoder,
+        masker: Masker,
         *,
-        masking: Masking,
-        specials: Specials,
-        seed: int,
         mlm_weight: float = 1.0,
         rtd_weight: float = 50.0,
-        continues: Tensor | None = None,
     ) -> None:
         super().__init__()
         share_embeddings(generator, discriminator)
-        self.generator, self.discriminator = generator, discriminator
-        self.masking, self.specials, self.seed = masking, specials, seed
+        self.generator, self.discriminator, self.masker = generator, discriminator, masker
         self.mlm_weight, self.rtd_weight = mlm_weight, rtd_weight
-        self.register_buffer("continues", continues, persistent=False)
-        self.continues: Tensor | None
 
     def prepare(self, batch: Batch) -> Batch:
-        """Mask on the device, a pure function of (seed, step, row)."""
-        vocab = self.generator.table.shape[0]
-        return mask_batch(batch, self.masking, self.specials, vocab=vocab, seed=self.seed, continues=self.continues)
+        """Mask the batch for the generator."""
+        masked: Batch = self.masker(batch)
+        return masked
 
     def counts(self, batch: Batch) -> Tensor:
         """The generator's predictions, and the discriminator's tokens."""
@@ -94,7 +89,7 @@ class ReplacedTokenDetection(Objective):
         assert batch.targets is not None
         assert batch.weights is not None
         rows = batch.rows.unsqueeze(1)
-        chances = uniform(self.seed, Stream.SAMPLE, batch.step, rows, batch.positions)
+        chances = uniform(self.masker.seed, Stream.SAMPLE, batch.step, rows, batch.positions)
         filled = put_back(batch.ids, batch.positions, batch.weights, sample(logits, chances))
         original = put_back(batch.ids, batch.positions, batch.weights, batch.targets)
         return filled, filled != original

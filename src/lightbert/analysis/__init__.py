@@ -1,0 +1,1 @@
+"""Looking at what was learned: curves, and later attention, kernels and transfer."""

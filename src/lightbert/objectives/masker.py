@@ -1,0 +1,27 @@
+"""Masking as a module, so that its vocabulary table travels to the device with the rest."""
+
+from torch import Tensor, nn
+
+from lightbert.data.batch import Batch, Specials
+from lightbert.data.masking import Masking, mask_batch
+
+
+class Masker(nn.Module):
+    """Hides tokens of a batch: a pure function of (seed, step, row), on the batch's device.
+
+    continues [V] says which entries of the vocabulary go on with a word, and asks for whole words.
+    """
+
+    def __init__(
+        self, masking: Masking, specials: Specials, *, vocab: int, seed: int, continues: Tensor | None = None
+    ) -> None:
+        super().__init__()
+        self.masking, self.specials, self.vocab, self.seed = masking, specials, vocab, seed
+        self.continues: Tensor | None
+        self.register_buffer("continues", continues, persistent=False)
+
+    def forward(self, batch: Batch) -> Batch:
+        """Give the batch masked ids, positions, targets and weights."""
+        return mask_batch(
+            batch, self.masking, self.specials, vocab=self.vocab, seed=self.seed, continues=self.continues
+        )

@@ -1,0 +1,1 @@
+"""One loop for every objective: optimizers, schedules, checkpoints, logs, signals, several processes."""

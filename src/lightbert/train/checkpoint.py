@@ -1,0 +1,108 @@
+"""Checkpoints: folders of hashed files that appear by rename, newest whole one first."""
+
+import json
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightbert.errors import InputError
+from lightbert.files import folder_atomic, read_tensors, sha256, write_atomic, write_tensors
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What is needed to go on: named groups of tensors, and plain facts such as step and elapsed seconds."""
+
+    groups: dict[str, dict[str, Tensor]]
+    facts: dict[str, Any]
+
+
+def save(folder: Path, step: int, checkpoint: Checkpoint, keep: int) -> None:
+    """Write ``folder/step-N`` whole or not at all, then remove all but the newest ``keep``."""
+    try:
+        with folder_atomic(folder / f"step-{step}") as temporary:
+            for name, tensors in checkpoint.groups.items():
+                write_tensors(temporary / f"{name}.safetensors", tensors)
+            write_atomic(temporary / "facts.json", json.dumps(checkpoint.facts, indent=2))
+            files = {path.name: sha256(path) for path in sorted(temporary.iterdir())}
+            manifest = {"format": FORMAT, "step": step, "files": files}
+            write_atomic(temporary / "manifest.json", json.dumps(manifest, indent=2))
+    except OSError as error:
+        raise InputError(
+            f"checkpoint step-{step} cannot be written to '{folder}' ({error.strerror}); the one before it is whole: "
+            "make room or set out= to another folder, and run the same command again"
+        ) from error
+    for old in _found(folder)[keep:]:
+        shutil.rmtree(old)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what a killed process left half-written."""
+    for remains in folder.glob(".step-*"):
+        shutil.rmtree(remains, ignore_errors=True)
+
+
+def newest(folder: Path) -> Checkpoint | None:
+    """Read the newest whole checkpoint; None when there is none at all. Damaged ones are passed over aloud."""
+    found = _found(folder)
+    problems = []
+    for path in found:
+        try:
+            return _read(path)
+        except InputError as error:
+            problems.append(str(error))
+            print(f"passing over a damaged checkpoint: {error}", file=sys.stderr)
+    if found:
+        raise InputError(f"no checkpoint in '{folder}' is whole ({problems[0]}); remove the folder to start again")
+    return None
+
+
+def _found(folder: Path) -> list[Path]:
+    """The checkpoints of a run, newest first."""
+    names = [path for path in folder.glob("step-*") if path.name.removeprefix("step-").isdigit()]
+    return sorted(names, key=lambda path: int(path.name.removeprefix("step-")), reverse=True)
+
+
+def _read(path: Path) -> Checkpoint:
+    manifest = _json(path / "manifest.json")
+    files = manifest.get("files")
+    step = path.name.removeprefix("step-")
+    if manifest.get("format") != FORMAT or not isinstance(files, dict) or str(manifest.get("step")) != step:
+        raise InputError(f"'{path / 'manifest.json'}' is damaged")
+    for name, digest in files.items():
+        if not (path / name).is_file() or sha256(path / name) != digest:
+            raise InputError(f"'{path / name}' is missing or damaged")
+    groups = {
+        name.removesuffix(".safetensors"): read_tensors(path / name) for name in files if name.endswith(".safetensors")
+    }
+    return Checkpoint(groups, _json(path / "facts.json"))
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"'{path}' is missing or damaged") from error
+    if not isinstance(content, dict):
+        raise InputError(f"'{path}' is damaged")
+    return content
+
+
+@torch.no_grad()
+def restore(targets: dict[str, Tensor], tensors: dict[str, Tensor], what: str) -> None:
+    """Copy tensors into those that a run holds; names and shapes must agree exactly."""
+    differing = sorted(targets.keys() ^ tensors.keys())
+    if differing:
+        raise InputError(f"the checkpoint's {what} does not fit this recipe: '{differing[0]}' is only on one side")
+    for name, target in targets.items():
+        if target.shape != tensors[name].shape:
+            want, have = list(target.shape), list(tensors[name].shape)
+            raise InputError(f"the checkpoint's {what} '{name}' is {have}, this recipe makes it {want}")
+        target.copy_(tensors[name])

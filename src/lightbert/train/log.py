@@ -1,0 +1,57 @@
+"""metrics.jsonl: one line per step and per evaluation, the same bytes however often the run was interrupted."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from lightbert.files import write_atomic
+
+
+class MetricsFile:
+    """Appends lines; on resuming, drops those after the checkpoint. Times are not in it: they never repeat."""
+
+    def __init__(self, path: Path, step: int) -> None:
+        self.path = path
+        self.evaluated: set[int] = set()
+        kept = []
+        if path.exists():
+            for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+                record = _parsed(line)
+                if record is None or record["step"] > step:
+                    break
+                kept.append(line)
+                if record["kind"] == "held-out":
+                    self.evaluated.add(record["step"])
+        write_atomic(path, "".join(kept))
+        self._file = path.open("a", encoding="utf-8")
+
+    def write(self, kind: str, step: int, values: dict[str, Any]) -> None:
+        """Append one line."""
+        finite = {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in values.items()}
+        self._file.write(json.dumps({"kind": kind, "step": step, **finite}) + "\n")
+        if kind == "held-out":
+            self.evaluated.add(step)
+
+    def flush(self) -> None:
+        """Hand everything to the operating system."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Flush and close."""
+        self._file.close()
+
+
+def read(path: Path, kind: str) -> list[dict[str, Any]]:
+    """All lines of a kind ("train" or "held-out")."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [record for line in lines if (record := _parsed(line + "\n")) and record["kind"] == kind]
+
+
+def _parsed(line: str) -> dict[str, Any] | None:
+    """A whole line, or None for one that a crash cut off."""
+    try:
+        record = json.loads(line) if line.endswith("\n") else None
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and {"kind", "step"} <= record.keys() else None

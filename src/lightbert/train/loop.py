@@ -1,0 +1,187 @@
+"""The loop: steps, logs, evaluations and checkpoints, for any objective. It never learns what it trains."""
+
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightbert.data.batch import Batch
+from lightbert.data.loader import Loader
+from lightbert.data.randomness import Stream, bits
+from lightbert.errors import InputError
+from lightbert.objectives.objective import Objective
+from lightbert.progress import Bar, progress
+from lightbert.train import checkpoint
+from lightbert.train.checkpoint import Checkpoint
+from lightbert.train.distributed import World
+from lightbert.train.evaluation import evaluate
+from lightbert.train.log import MetricsFile
+from lightbert.train.meter import Meter
+from lightbert.train.optim import Optimizers
+from lightbert.train.run import Outcome, Phase, Position, Settings
+from lightbert.train.schedule import progress_of
+from lightbert.train.signals import Interruption
+from lightbert.train.step import GraphedStep, Step
+
+_BAD_STEPS_ALLOWED = 5
+
+
+class Loop:
+    """A run in progress. Everything it needs to go on after a kill is in its newest checkpoint.
+
+    Every random number of a step follows from (seed, step, process), so that nothing but the position has to be saved.
+    """
+
+    def __init__(
+        self, objective: Objective, phases: list[Phase], settings: Settings, world: World, held_out: Loader | None
+    ) -> None:
+        self.objective, self.phases, self.settings = objective.to(world.device), phases, settings
+        self.world, self.held_out = world, held_out
+        self.optimizers = Optimizers(objective, settings.optimizer)
+        kind = GraphedStep if settings.cuda_graph and world.device.type == "cuda" else Step
+        self.step = kind(objective, self.optimizers, world, accumulate=settings.accumulate)
+        self.folder = settings.out / "checkpoints"
+        self.at = Position()
+        self.meter = Meter()
+        self._resume()
+        self.metrics = MetricsFile(settings.out / "metrics.jsonl", self.at.step) if world.leads else None
+        self.held_out_numbers: dict[str, float] = {}
+        self._pending: list[tuple[int, float, Tensor]] = []
+
+    def run(self, interrupted: Interruption) -> Outcome:
+        """Train from the position to the end, or to the first interruption."""
+        self.objective.train()
+        total = sum(phase.steps for phase in self.phases)
+        stopped = False
+        with progress("training", total=total or None, unit="steps", done=self.at.step) as bar:
+            if self._due(self.settings.evaluate_every):
+                self._evaluate()
+            while self.at.phase < len(self.phases) and not stopped:
+                stopped = self._train_phase(self.phases[self.at.phase], interrupted, bar)
+                if not stopped:
+                    self.at.phase, self.at.phase_step, self.at.phase_seconds = self.at.phase + 1, 0, 0.0
+        if not stopped:
+            self._evaluate()
+        self._save()
+        if self.metrics is not None:
+            self.metrics.close()
+        return Outcome(self.at.step, not stopped, self.meter.average, self.held_out_numbers)
+
+    def _train_phase(self, phase: Phase, interrupted: Interruption, bar: Bar) -> bool:
+        """Train until the phase is over (False) or somebody interrupts (True)."""
+        if self._is_over(phase):
+            return False
+        loader, settings = phase.loader(), self.settings
+        with closing(loader.stream(self.at.phase_step)) as batches:
+            for batch in batches:
+                self._train_on(batch, phase)
+                bar.advance()
+                saves, evaluates = self._due(settings.checkpoint_every), self._due(settings.evaluate_every)
+                # Processes agree on stopping where they talk to each other anyway; one alone need not wait for that.
+                alone = self.world.size == 1 and bool(interrupted)
+                stop = False
+                if saves or evaluates or alone or self._due(settings.log_every) or self._is_over(phase):
+                    self._flush(loader, phase, bar)
+                    stop = self.world.any(bool(interrupted))
+                if evaluates and not stop:
+                    self._evaluate()
+                    stop = self.world.any(bool(interrupted))
+                if stop:
+                    return True
+                if saves:
+                    self._save()
+                if self._is_over(phase):
+                    return False
+        return False
+
+    def _train_on(self, batch: Batch, phase: Phase) -> None:
+        """One step at the position's rate and random numbers."""
+        progressed = progress_of(self.at.phase_step, phase.steps, self.at.phase_seconds, self._budget(phase))
+        rate = phase.lr * self.settings.schedule.factor(progressed, phase.steps)
+        self.optimizers.rate.fill_(rate)
+        torch.manual_seed(bits(self.settings.seed, Stream.DROPOUT, self.at.step, self.world.rank, 0))
+        batch = replace(batch, step=torch.tensor(self.at.step))
+        tally = self.step(batch.to(self.world.device))
+        self.at.step += 1
+        self.at.phase_step += 1
+        self._pending.append((self.at.step, rate, tally))
+
+    def _due(self, every: int) -> bool:
+        return bool(every) and self.at.step > 0 and self.at.step % every == 0
+
+    def _budget(self, phase: Phase) -> float:
+        """The seconds of the time budget that a phase may take: in proportion to its steps."""
+        total = sum(each.steps for each in self.phases)
+        return 60 * self.settings.max_minutes * (phase.steps / total if total else 1.0)
+
+    def _is_over(self, phase: Phase) -> bool:
+        budget = self._budget(phase)
+        return bool(phase.steps and self.at.phase_step >= phase.steps) or 0 < budget <= self.at.phase_seconds
+
+    def _flush(self, loader: Loader, phase: Phase, bar: Bar) -> None:
+        """Fetch the numbers of the steps since the last time, write them, and give up after too many bad steps."""
+        if not self._pending:
+            return
+        rows = self.world.sum(torch.stack([tally for _, _, tally in self._pending])).tolist()
+        seconds = self.meter.lap(len(rows) * phase.tokens)
+        self.at.phase_seconds += self.world.first(seconds)
+        first = self.at.phase_step - len(rows)
+        for offset, ((step, rate, _), row) in enumerate(zip(self._pending, rows, strict=True)):
+            *sums, norm, finite = row
+            values = self.objective.summary(dict(zip(self.objective.tallies, sums, strict=True)))
+            values |= {"lr": rate, "norm": norm / self.world.size}
+            if finite:
+                self.at.bad_in_a_row = 0
+                self._log("train", step, values)
+            else:
+                self.at.bad_in_a_row += 1
+                self._log("skipped", step, {**values, "examples": loader.examples(first + offset).tolist()})
+        self._pending.clear()
+        speed = {"tokens/s": f"{self.meter.latest:,.0f}"}
+        if self.settings.peak_flops:
+            share = self.meter.latest * self.settings.flops_per_token / self.settings.peak_flops / self.world.size
+            speed["of peak"] = f"{share:.1%}"
+        bar.note(loss=values["loss"], **speed)
+        if self.at.bad_in_a_row > _BAD_STEPS_ALLOWED:
+            raise InputError(
+                f"{self.at.bad_in_a_row} steps in a row up to step {self.at.step} had no finite gradient and were not "
+                f"applied; their batches are listed in '{self.settings.out / 'metrics.jsonl'}': lower lr = {phase.lr}"
+            )
+
+    def _log(self, kind: str, step: int, values: dict[str, Any]) -> None:
+        if self.metrics is not None:
+            self.metrics.write(kind, step, values)
+
+    def _evaluate(self) -> None:
+        """Measure on held-out text, once per step at most."""
+        if self.held_out is None or (self.metrics is not None and self.at.step in self.metrics.evaluated):
+            return
+        self.held_out_numbers = evaluate(self.step, self.held_out, self.settings.evaluate_batches)
+        self._log("held-out", self.at.step, self.held_out_numbers)
+        self.meter.pause()
+
+    def _save(self) -> None:
+        """Write a checkpoint; the log is safe before it is."""
+        if self.metrics is not None:
+            self.metrics.flush()
+            weights = {name: p.detach() for name, p in self.objective.named_parameters()}
+            groups = {"weights": weights, "optimizer": self.optimizers.tensors()}
+            checkpoint.save(self.folder, self.at.step, Checkpoint(groups, self.at.facts()), self.settings.keep)
+        self.world.wait()
+        self.meter.pause()
+
+    def _resume(self) -> None:
+        """Take weights, optimizer and position from the newest whole checkpoint, if there is one."""
+        if self.world.leads:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            checkpoint.sweep(self.folder)
+        self.world.wait()
+        found = checkpoint.newest(self.folder)
+        if found is None:
+            return
+        weights = {name: p.data for name, p in self.objective.named_parameters()}
+        checkpoint.restore(weights, found.groups.get("weights", {}), "weights")
+        checkpoint.restore(self.optimizers.tensors(), found.groups.get("optimizer", {}), "optimizer state")
+        self.at = Position(**found.facts)

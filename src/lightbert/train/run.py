@@ -1,0 +1,71 @@
+"""What a run is made of, whatever it trains."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lightbert.data.loader import Loader
+from lightbert.train.optim import OptimizerSettings
+from lightbert.train.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of a run with its own data, length and peak rate."""
+
+    loader: Callable[[], Loader]
+    steps: int
+    """0 = as many as the time budget allows."""
+    lr: float
+    tokens: int
+    """Tokens per step, padding included, all processes together."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a run goes."""
+
+    out: Path
+    seed: int = 0
+    schedule: Schedule = field(default_factory=Schedule)
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+    accumulate: int = 1
+    max_minutes: float = 0.0
+    checkpoint_every: int = 1000
+    keep: int = 2
+    evaluate_every: int = 1000
+    evaluate_batches: int = 20
+    log_every: int = 10
+    flops_per_token: float = 0.0
+    """Of training: forward and backward of everything the objective runs."""
+    peak_flops: float = 0.0
+    """What the device could do per second; 0 = unknown."""
+    cuda_graph: bool = False
+
+
+@dataclass
+class Position:
+    """How far a run has come: all that a checkpoint holds beside weights and optimizer."""
+
+    step: int = 0
+    """Steps done."""
+    phase: int = 0
+    phase_step: int = 0
+    phase_seconds: float = 0.0
+    bad_in_a_row: int = 0
+
+    def facts(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    step: int
+    finished: bool
+    tokens_per_second: float
+    """After the first logged steps, which may contain compilation."""
+    held_out: dict[str, float]

@@ -1,0 +1,50 @@
+"""Learning rates as pure functions of how far a run has come."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from lightbert.errors import InputError
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """``kind``: product (ELECTRA: warm-up times linear decay), linear (BERT: up, then down), wsd or constant.
+
+    warmup: steps, or a share of the run when below 1. decay: the share at the end in which wsd falls. floor: what is
+    left of the rate at the end.
+    """
+
+    kind: Literal["product", "linear", "wsd", "constant"] = "product"
+    warmup: float = 0.1
+    decay: float = 0.2
+    floor: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.warmup < 0 or not 0 <= self.decay <= 1:
+            raise InputError(f"warmup {self.warmup} must not be negative and decay {self.decay} lie between 0 and 1")
+
+    def factor(self, progress: float, steps: int) -> float:
+        """What the peak rate is multiplied by at ``progress`` (0 to 1) of a phase that is ``steps`` long."""
+        warmup = self.warmup if self.warmup < 1 else self.warmup / max(1, steps)
+        rising = min(1.0, progress / warmup) if warmup else 1.0
+        left = 1.0 - progress
+        match self.kind:
+            case "product":
+                shape = rising * left
+            case "linear":
+                shape = rising if rising < 1 else left / max(1e-9, 1 - warmup)
+            case "wsd":
+                shape = min(rising, left / self.decay) if self.decay else rising
+            case "constant":
+                shape = rising
+        return self.floor * rising + (1 - self.floor) * max(0.0, shape)
+
+
+def progress_of(step: int, steps: int, elapsed: float, budget: float) -> float:
+    """How far a phase has come at a step: by steps, by seconds of a time budget (0 = none), whichever is further.
+
+    The first and the last step both have a rate above zero; the released code wastes its first step on a rate of 0.
+    """
+    by_steps = (step + 1) / (steps + 1) if steps else 0.0
+    by_time = elapsed / budget if budget else 0.0
+    return min(1.0, max(by_steps, by_time, 1e-6))

@@ -1,0 +1,89 @@
+"""One optimisation step, from a batch to changed weights, without waiting for the device."""
+
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from lightbert.data.batch import Batch
+from lightbert.objectives.objective import Losses, Objective
+from lightbert.train.distributed import World
+from lightbert.train.optim import Optimizers
+
+
+class Step:
+    """Masking, forward, backward, update; static shapes, no host synchronisation: it can be one CUDA graph."""
+
+    def __init__(self, objective: Objective, optimizers: Optimizers, world: World, *, accumulate: int = 1) -> None:
+        self.objective, self.optimizers, self.world = objective, optimizers, world
+        self.accumulate = accumulate
+        self.call: Any = objective
+        if world.size > 1:
+            self.call = DistributedDataParallel(objective, gradient_as_bucket_view=True)
+
+    def autocast(self) -> Any:
+        """The bf16 region on a GPU; on a CPU everything stays fp32."""
+        device = self.world.device.type
+        return torch.autocast(device, dtype=torch.bfloat16) if device == "cuda" else nullcontext()
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Apply one step: the tallies of this process, then gradient norm and whether the step was applied."""
+        with torch.no_grad():
+            parts = [self.objective.prepare(part) for part in batch.split(self.accumulate)]
+            counts = self.world.sum(torch.stack([self.objective.counts(part) for part in parts]).sum(0))
+        tally: Tensor | float = 0.0
+        for index, part in enumerate(parts):
+            # Gradients meet once per step: only the last part's backward pass exchanges them.
+            last = index == len(parts) - 1
+            with nullcontext() if last or self.world.size == 1 else self.call.no_sync():
+                with self.autocast():
+                    losses: Losses = self.call(part, counts)
+                # DistributedDataParallel takes the mean over processes, and the loss is already divided by the whole.
+                (losses.total * self.world.size).backward()
+            tally = tally + losses.tally
+        norm, finite = self.optimizers.step()
+        self.optimizers.zero_grad()
+        return torch.cat([torch.as_tensor(tally), torch.stack([norm.double(), finite.double()])])
+
+
+class GraphedStep(Step):
+    """The same step as one CUDA graph: recorded after a few plain ones, then replayed without Python in between.
+
+    Every kernel launch of a small model costs more than the kernel; a replay costs one launch.
+    """
+
+    _PLAIN_STEPS = 3
+
+    def __init__(self, objective: Objective, optimizers: Optimizers, world: World, *, accumulate: int = 1) -> None:
+        super().__init__(objective, optimizers, world, accumulate=accumulate)
+        self._shape: torch.Size | None = None
+        self._plain = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Apply one step."""
+        if batch.ids.shape != self._shape:
+            # A new phase has another length: record again.
+            self._shape, self._plain, self._graph = batch.ids.shape, 0, None
+        if self._graph is None:
+            if self._plain < self._PLAIN_STEPS:
+                self._plain += 1
+                return self._beside(batch)
+            self._inputs = batch
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                self._output = super().__call__(batch)
+        self._inputs.copy_from(batch)
+        self._graph.replay()
+        return self._output.clone()
+
+    def _beside(self, batch: Batch) -> Tensor:
+        """A plain step on a stream of its own, as recording requires of what runs before it."""
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            output = super().__call__(batch)
+        torch.cuda.current_stream().wait_stream(stream)
+        return output

@@ -1,0 +1,163 @@
+"""Replaced-token detection: what is shared, where gradients go, and a loss worked out by hand."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from lightbert.data.batch import Batch, Specials
+from lightbert.data.masking import Masking
+from lightbert.errors import InputError
+from lightbert.models import build, preset
+from lightbert.models.generator import generator
+from lightbert.objectives.masker import Masker
+from lightbert.objectives.rtd import ReplacedTokenDetection, sample
+
+SPECIALS = Specials(pad=0, cls=2, sep=3, mask=4)
+SMALL = replace(
+    preset("convbert-tiny"),
+    vocab=50,
+    depth=1,
+    width=32,
+    narrow=16,
+    inner=64,
+    positions=32,
+    dropout=0.0,
+    attention_dropout=0.0,
+)
+
+
+def batch_of(rows=4, length=16, vocab=50):
+    ids = torch.randint(5, vocab, (rows, length))
+    ids[:, 0], ids[:, -3], ids[:, -2:] = SPECIALS.cls, SPECIALS.sep, SPECIALS.pad
+    return Batch(
+        ids=ids,
+        mask=ids != SPECIALS.pad,
+        segments=torch.zeros_like(ids),
+        rows=torch.arange(rows),
+        step=torch.tensor(7),
+    )
+
+
+def objective_of(config=SMALL, seed=3):
+    masker = Masker(Masking(), SPECIALS, vocab=config.vocab, seed=seed)
+    small = build(generator(config, 0.5), heads={"mlm": {}})
+    return ReplacedTokenDetection(small, build(config, heads={"rtd": {}}), masker)
+
+
+def test_tables_and_their_norm_are_the_same_parameters_in_both_models_and_projections_are_not():
+    objective = objective_of()
+    ours, theirs = objective.generator.embeddings, objective.discriminator.embeddings
+    for name in ("word", "position", "segment", "norm"):
+        assert getattr(ours, name) is getattr(theirs, name)
+    assert ours.project is not theirs.project
+    names = [name for name, _ in objective.named_parameters()]
+    assert sum(name.endswith("word.weight") for name in names) == 1
+
+
+def test_the_discriminators_gradient_reaches_the_generator_only_through_the_shared_tables():
+    objective = objective_of()
+    objective.mlm_weight = 0.0
+    batch = objective.prepare(batch_of())
+    objective(batch, objective.counts(batch)).total.backward()
+    shared = {p for n, p in objective.discriminator.embeddings.named_parameters() if not n.startswith("project")}
+    for name, parameter in objective.generator.named_parameters():
+        reached = parameter.grad is not None and bool(parameter.grad.abs().sum() > 0)
+        assert reached == (parameter in shared), name
+
+
+def test_the_generators_loss_does_not_reach_the_discriminators_blocks():
+    objective = objective_of()
+    objective.rtd_weight = 0.0
+    batch = objective.prepare(batch_of())
+    objective(batch, objective.counts(batch)).total.backward()
+    for name, parameter in objective.discriminator.blocks.named_parameters():
+        assert parameter.grad is None or not parameter.grad.any(), name
+
+
+def test_every_parameter_is_trained():
+    objective = objective_of()
+    batch = objective.prepare(batch_of(rows=16))
+    objective(batch, objective.counts(batch)).total.backward()
+    untouched = [name for name, p in objective.named_parameters() if p.grad is None or not p.grad.any()]
+    assert untouched == []
+
+
+def test_the_loss_of_a_two_token_example_is_what_a_hand_computes():
+    objective = objective_of()
+    with torch.no_grad():
+        for parameter in objective.parameters():
+            parameter.zero_()
+        # All states are zero now: the generator's logits are its bias, the discriminator's its output bias.
+        objective.generator.heads["mlm"].bias[9] = math.log(3.0)
+        objective.discriminator.heads["rtd"].output.bias.fill_(math.log(1 / 3))
+    batch = Batch(
+        ids=torch.tensor([[2, 4]]),
+        mask=torch.ones(1, 2, dtype=torch.bool),
+        segments=torch.zeros(1, 2, dtype=torch.long),
+        rows=torch.tensor([0]),
+        step=torch.tensor(0),
+        positions=torch.tensor([[1]]),
+        targets=torch.tensor([[9]]),
+        weights=torch.ones(1, 1),
+    )
+    losses = objective(batch, objective.counts(batch))
+    sums = dict(zip(objective.tallies, losses.tally.tolist(), strict=True))
+    # p(9) = 3 / (3 + 49), so the generator's loss is -log(3/52). The discriminator says "replaced" with probability
+    # 1/4: -log(3/4) for a token of the text, -log(1/4) for a replaced one.
+    mlm = -math.log(3 / 52)
+    rtd = -math.log(3 / 4) + (-math.log(1 / 4) if sums["replaced"] else -math.log(3 / 4))
+    assert sums["mlm_loss"] == pytest.approx(mlm, rel=1e-5)
+    assert sums["rtd_loss"] == pytest.approx(rtd, rel=1e-5)
+    assert losses.total.item() == pytest.approx(mlm + 50 * rtd / 2, rel=1e-5)
+
+
+def test_samples_follow_the_softmax():
+    logits = torch.tensor([2.0, 0.0, -1.0, 1.0])
+    chances = (torch.arange(40_000) + 0.5) / 40_000
+    drawn = sample(logits.expand(40_000, 4), chances)
+    shares = torch.bincount(drawn, minlength=4) / 40_000
+    torch.testing.assert_close(shares, torch.softmax(logits, -1), atol=1e-4, rtol=0)
+
+
+def test_a_sample_stays_in_the_vocabulary_at_the_ends_of_the_unit_interval():
+    logits = torch.randn(3, 1000) * 10
+    assert sample(logits, torch.tensor([0.0, 1.0, 1 - 2**-24])).max() < 1000
+
+
+def test_labels_mark_exactly_the_tokens_that_differ_from_the_text():
+    objective, batch = objective_of(), batch_of()
+    masked = objective.prepare(batch)
+    ids, replaced = objective.corrupt(masked, torch.randn(*masked.positions.shape, 50))
+    assert torch.equal(replaced, ids != batch.ids)
+    assert not (replaced & ~batch.mask).any()
+    assert not (ids == SPECIALS.mask).any() or (batch.ids == SPECIALS.mask).any() or (replaced[ids == 4]).all()
+
+
+def test_a_batch_gives_the_same_losses_whole_and_in_parts():
+    objective = objective_of()
+    whole = objective.prepare(batch_of())
+    counts = objective.counts(whole)
+    total = objective(whole, counts)
+    parts = [objective(objective.prepare(part), counts) for part in unmasked(whole).split(2)]
+    torch.testing.assert_close(sum(part.total for part in parts), total.total, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(sum(part.tally for part in parts), total.tally, rtol=1e-5, atol=1e-5)
+
+
+def unmasked(batch):
+    return replace(batch, ids=_original(batch), positions=None, targets=None, weights=None)
+
+
+def _original(batch):
+    ids = batch.ids.clone()
+    for row in range(len(ids)):
+        for place, target, weight in zip(batch.positions[row], batch.targets[row], batch.weights[row], strict=True):
+            if weight:
+                ids[row, place] = target
+    return ids
+
+
+def test_a_bottleneck_model_has_no_generator():
+    with pytest.raises(InputError, match="distil"):
+        generator(preset("mobilebert-nano"), 0.25)
