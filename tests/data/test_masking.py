@@ -13,6 +13,7 @@ from lightbert.data.masking import BERT, Masked, Masking, mask_tokens, put_back
 from lightbert.errors import InputError
 
 VOCAB = 100
+NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 # Ids from 60 on go on with the word before them.
 CONTINUES = torch.arange(VOCAB) >= 60
 STYLES = st.sampled_from(
@@ -181,7 +182,7 @@ def test_filler_never_overwrites_the_first_token() -> None:
     assert put_back(ids, positions, weights, torch.tensor([[5, 6]])).tolist() == [[5, 8, 9]]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@NEEDS_GPU
 @pytest.mark.parametrize("continues", [None, CONTINUES])
 def test_a_gpu_masks_the_same_tokens(continues: torch.Tensor | None) -> None:
     ids, mask = text(256, 128)
@@ -190,6 +191,23 @@ def test_a_gpu_masks_the_same_tokens(continues: torch.Tensor | None) -> None:
     on_gpu = apply(ids.cuda(), mask.cuda(), BERT, **settings)
     for field, expected in on_cpu._asdict().items():
         assert torch.equal(getattr(on_gpu, field).cpu(), expected)
+
+
+@pytest.mark.prove
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=NEEDS_GPU)])
+@pytest.mark.parametrize("continues", [None, CONTINUES], ids=["tokens", "words"])
+def test_compiled_code_masks_the_same_tokens(device: str, continues: torch.Tensor | None) -> None:
+    def masked_and_filled(ids, mask, step, rows, continues):
+        result = apply(ids, mask, BERT, step=step, rows=rows, continues=continues)
+        return *result, put_back(ids, result.positions, result.weights, result.targets + 1)
+
+    compiled = torch.compile(masked_and_filled, fullgraph=True)
+    ids, mask = torch.randint(5, VOCAB, (64, 128)), torch.arange(128) < torch.randint(20, 129, (64, 1))
+    inputs = [ids, mask, torch.tensor(2**31 + 7), torch.arange(64) + 2**31, continues]
+    there = [tensor if tensor is None else tensor.to(device) for tensor in inputs]
+    for one, other in zip(masked_and_filled(*inputs), compiled(*there), strict=True):
+        assert torch.equal(one, other.cpu())
 
 
 @pytest.mark.parametrize("rate", [0.0, 1.0, -0.1])

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from lightbert.data.batch import Batch, Specials
@@ -118,11 +117,13 @@ def mask_batch(
 
 
 def put_back(ids: Tensor, positions: Tensor, weights: Tensor, values: Tensor) -> Tensor:
-    """Write `values` [B, P] into ids [B, T] at the positions whose weight is not 0."""
+    """Write `values` [B, P] into ids [B, T] at the positions whose weight is not 0, ordered as `Masked` has them."""
     length = ids.shape[1]
-    # Filler goes to a column of its own: at position 0 it could overwrite a value that belongs there.
+    columns = torch.arange(length, device=ids.device).expand_as(ids).contiguous()
+    # Filler belongs to no column, and above all not to 0, where it could overwrite what belongs there.
     places = torch.where(weights != 0, positions, length)
-    return F.pad(ids, (0, 1)).scatter(1, places, values)[:, :length]
+    nearest = torch.searchsorted(places, columns).clamp(max=places.shape[1] - 1)
+    return torch.where(places.gather(1, nearest) == columns, values.gather(1, nearest), ids)
 
 
 def _tokens(candidates: Tensor, draws: Tensor, budget: Tensor, most: int) -> Tensor:

@@ -29,7 +29,9 @@ def choose_words(candidates: Tensor, continues: Tensor, draws: Tensor, budget: T
     columns = torch.arange(candidates.shape[1], device=candidates.device)
     goes_on = continues & F.pad(candidates, (1, 0))[:, :-1]
     origin = torch.where(candidates & ~goes_on, columns, 0).cummax(dim=1).values  # the column of the word's first token
-    size = torch.zeros_like(origin).scatter_add(1, origin, candidates.long()).gather(1, origin)
+    beyond = torch.where(candidates & goes_on, len(columns), columns)[:, 1:]
+    beyond = F.pad(beyond, (0, 1), value=len(columns)).flip(1).cummin(dim=1).values.flip(1)
+    size = beyond - origin
     # Descending keys: words in the order of the draws of their first tokens, tokens of a word from left to right.
     keys = (draws.gather(1, origin) >> 1) << 32 | origin << 16 | columns.flip(0)
     keys, order = torch.where(candidates, keys, -1).sort(dim=1, descending=True)
@@ -39,4 +41,5 @@ def choose_words(candidates: Tensor, continues: Tensor, draws: Tensor, budget: T
     single = (keys >= 0) & ~whole & (size == 1)
     left = budget - whole.sum(dim=1, keepdim=True)
     chosen = whole | (single & (single.cumsum(dim=1) <= left))
-    return torch.zeros_like(chosen).scatter(1, order, chosen)
+    # Not by scatter: compiled for a CPU (torch 2.13), what reads a scattered tensor can run before the scatter.
+    return chosen.gather(1, order.argsort(dim=1))
