@@ -8,9 +8,10 @@ import pytest
 import lightbert
 from lightbert.models import build
 
+TWICE = "import lightbert; from lightbert.interop import hook; hook.install()"
 ORDERS = {
-    "lightbert first": "import lightbert; lightbert.hook.install(); from transformers import AutoModelForMaskedLM",
-    "transformers first": "from transformers import AutoModelForMaskedLM; import lightbert; lightbert.hook.install()",
+    "lightbert first": f"{TWICE}; from transformers import AutoModelForMaskedLM",
+    "transformers first": f"from transformers import AutoModelForMaskedLM; {TWICE}",
 }
 
 

@@ -132,6 +132,24 @@ def test_a_folder_without_weights_says_which_file_is_missing(tmp_path):
         lightbert.load(folder)
 
 
+def test_an_index_that_names_no_files_is_told(tmp_path):
+    folder = saved(tmp_path)
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": []}')
+    with pytest.raises(InputError, match="has no 'weight_map'"):
+        lightbert.load(folder)
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"x": "model-1.safetensors"}}')
+    with pytest.raises(InputError, match=r"there is no file '.*model-1\.safetensors'"):
+        lightbert.load(folder)
+
+
+def test_names_that_do_not_fit_the_labels_are_not_written(tmp_path):
+    model = build(replace(PRESETS["mobilebert-nano"], **SMALL), heads={"classify": {"labels": 3}})
+    model.labels = ("yes", "no")
+    with pytest.raises(InputError, match="the classify head has 3 labels, but 2 names: 'yes', 'no'"):
+        huggingface.write(model, tmp_path / "hf")
+
+
 def test_truncated_weights_are_told_from_wrong_ones(tmp_path):
     path = saved(tmp_path) / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])

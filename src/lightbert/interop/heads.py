@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from lightbert.errors import InputError
-from lightbert.interop.families import Family, Heads, Settings
+from lightbert.interop.families import NATIVE_WORKS, Family, Heads, Settings
 from lightbert.interop.keymap import listed
 
 # A class may appear twice: what it is depends on the family, or on the number of labels.
@@ -69,14 +69,15 @@ def class_name(family: Family, ours: Settings, theirs: Settings, heads: Heads) -
     suffixes = [suffix for suffix, needs in _CLASSES if needs == kinds]
     if not suffixes or not set(heads) <= set(possible):
         raise InputError(
-            f"transformers has no {family.stem} class with the heads {listed(sorted(heads))}; choose which to keep"
+            f"transformers has no {family.stem} class with the heads {listed(sorted(heads))}; choose which to keep, or "
+            f"none; {NATIVE_WORKS}"
         )
     for kind in heads:
         for name, value in possible[kind].items():
             if heads[kind].get(name) != value:
                 raise InputError(
                     f"{family.stem}{suffixes[0]} has {name} {value!r} in its {kind} head where this model has "
-                    f"{heads[kind].get(name)!r}; leave the head out"
+                    f"{heads[kind].get(name)!r}; leave the head out; {NATIVE_WORKS}"
                 )
     return family.stem + suffixes[0]
 
@@ -86,7 +87,10 @@ def write_heads(heads: Heads, labels: tuple[str, ...]) -> Settings:
     settings: Settings = {}
     for kind in heads:
         if kind in _LABELLED:
-            names = labels or tuple(f"LABEL_{index}" for index in range(heads[kind]["labels"]))
+            count = heads[kind]["labels"]
+            names = labels or tuple(f"LABEL_{index}" for index in range(count))
+            if len(names) != count:
+                raise InputError(f"the {kind} head has {count} labels, but {len(names)} names: {listed(list(names))}")
             settings["id2label"] = {str(index): name for index, name in enumerate(names)}
             settings["label2id"] = {name: index for index, name in enumerate(names)}
         if kind == "regress":
@@ -98,7 +102,7 @@ def write_heads(heads: Heads, labels: tuple[str, ...]) -> Settings:
 
 def read_labels(theirs: Settings, heads: Heads) -> tuple[str, ...]:
     """The names of the labels, none if they are just numbered or don't belong to the heads."""
-    names = {int(index): str(name) for index, name in (theirs.get("id2label") or {}).items()}
+    names = {int(index): str(name) for index, name in (theirs.get("id2label") or {}).items() if str(index).isdigit()}
     counts = {heads[kind]["labels"] for kind in _LABELLED & set(heads)}
     numbered = all(name == f"LABEL_{index}" for index, name in names.items())
     if numbered or counts != {len(names)} or set(names) != set(range(len(names))):

@@ -7,7 +7,7 @@ from typing import Any
 from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError, unknown
 from lightbert.files import folder_atomic, write_atomic, write_tensors
-from lightbert.interop.families import FAMILIES, Family, Settings
+from lightbert.interop.families import FAMILIES, NATIVE_WORKS, Family, Settings
 from lightbert.interop.heads import class_name, read_heads, read_labels, write_heads
 from lightbert.interop.vocabulary import read_tokenizer
 from lightbert.interop.weights import read_weights
@@ -16,8 +16,6 @@ from lightbert.models import build
 from lightbert.models.folder import description, fill, read_config
 from lightbert.models.tokenizer import write_tokenizer
 from lightbert.nn.encoder import Encoder
-
-_NATIVE = "the native folder works there as it is, with AutoModel.from_pretrained once lightbert is imported"
 
 
 def read(path: str | Path) -> Encoder:
@@ -59,7 +57,7 @@ def _describe(model: Encoder) -> tuple[Family, Settings]:
     name, ours = description(model)["family"], to_mapping(model.config)
     candidates = [family for family in FAMILIES.values() if family.ours == name and family.fits(ours)]
     if not candidates:
-        raise InputError(f"transformers has no models like the {name} family; {_NATIVE}")
+        raise InputError(f"transformers has no models like the {name} family; {NATIVE_WORKS}")
     candidates.sort(key=lambda family: family.model_type != model.origin)
     errors = []
     for family in candidates:
@@ -82,7 +80,7 @@ def _their_config(family: Family, ours: dict[str, Any], model: Encoder) -> Setti
         "pad_token_id": pad or 0,
         "initializer_range": 0.02,
         "tie_word_embeddings": True,
-        "dtype": "float32",
+        "dtype": str(model.table.dtype).removeprefix("torch."),
     }
 
 

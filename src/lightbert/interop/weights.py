@@ -40,8 +40,10 @@ def _files(folder: Path) -> list[Path]:
     if (folder / _SINGLE).exists():
         return [folder / _SINGLE]
     if (folder / _INDEX).exists():
-        names = read_json(folder / _INDEX).get("weight_map", {})
-        return [folder / name for name in sorted(set(names.values()))]
+        files = read_json(folder / _INDEX).get("weight_map")
+        if not isinstance(files, dict):
+            raise InputError(f"'{folder / _INDEX}' has no 'weight_map', so it names no files; copy it again")
+        return [folder / str(name) for name in sorted(set(files.values()))]
     for pickle in sorted(folder.glob("*.bin")) + sorted(folder.glob("*.pt")):
         # It refuses, and says how to convert.
         read_tensors(pickle)

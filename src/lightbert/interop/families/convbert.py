@@ -1,7 +1,7 @@
 """ConvBERT as transformers has it: span-based convolution only, half of the heads, no head for replaced tokens."""
 
 from lightbert.errors import InputError
-from lightbert.interop.families.family import Family, Heads, Settings
+from lightbert.interop.families.family import NATIVE_WORKS, Family, Heads, Settings
 from lightbert.interop.families.rows import (
     ATTENTION,
     EMBEDDINGS,
@@ -43,15 +43,14 @@ def _write(ours: Settings, heads: Heads) -> Settings:
     if ours["convolution"] != "span":
         raise InputError(
             f"the convolution is {ours['convolution']!r}, and transformers' ConvBERT always has the span-based one; "
-            "the native folder works there once lightbert is imported"
+            f"{NATIVE_WORKS}"
         )
     reduced = max(1, ours["n_heads"] // ours["head_ratio"])
     mixed = 2 * reduced * (ours["width"] // ours["n_heads"])
     if mixed != ours["width"]:
         raise InputError(
             f"transformers' ConvBERT joins its heads to the width {ours['width']}, but n_heads {ours['n_heads']} "
-            f"with head_ratio {ours['head_ratio']} gives {mixed}; the native folder works there once lightbert is "
-            "imported"
+            f"with head_ratio {ours['head_ratio']} gives {mixed}; {NATIVE_WORKS}"
         )
     # bos and eos mean nothing here, but transformers would assume ids 0 and 2.
     return {"num_attention_heads": 2 * reduced, "head_ratio": 2, "bos_token_id": None, "eos_token_id": None}

@@ -12,6 +12,9 @@ Settings = dict[str, Any]
 Heads = dict[str, Settings]
 """Settings of heads by kind."""
 
+NATIVE_WORKS = "the native folder works there as it is, once lightbert is imported"
+"""What to do about a model that transformers' own classes cannot represent."""
+
 _FIELDS = {
     "vocab": "vocab_size",
     "positions": "max_position_embeddings",
