@@ -3,7 +3,7 @@
 import re
 
 # An end mark, closing quotes or brackets, white space; then an opening quote or bracket perhaps, a capital or a digit.
-_END = re.compile(r"[.!?]+[\"'”’)\]]*\s+(?=[\"'“‘(\[]?[A-Z0-9À-Þ])")
+_END = re.compile(r"[.!?][\"'”’)\]]*\s+(?=[\"'“‘(\[]?[A-Z0-9À-Þ])")
 _LAST_WORD = re.compile(r"[^\s(\[\"'“‘]+\Z")
 
 _ENGLISH = """

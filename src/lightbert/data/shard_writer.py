@@ -54,6 +54,11 @@ class ShardWriter:
             files={file.path.name: file.close() for file in files},
         )
 
+    def abandon(self) -> None:
+        """Close the files as they are."""
+        for file in (self._tokens, self._sentences, self._documents):
+            file.abandon()
+
 
 class _ArrayFile:
     def __init__(self, path: Path, width: Width) -> None:
@@ -67,6 +72,9 @@ class _ArrayFile:
         self._file.write(content)
         self._hash.update(content)
         self.length += len(values)
+
+    def abandon(self) -> None:
+        self._file.close()
 
     def close(self) -> FileRecord:
         self._file.flush()

@@ -20,7 +20,7 @@ Ids = NDArray[np.unsignedinteger[Any]]
 
 
 class Document(NamedTuple):
-    """A document's ids in one piece and where its sentences start: sentence s is `tokens[offsets[s]:offsets[s + 1]]`."""
+    """A document's ids in one piece and where its sentences start: sentence s: `tokens[offsets[s]:offsets[s + 1]]`."""
 
     tokens: Ids  # [N], a view of the file
     offsets: NDArray[np.int64]  # [sentences + 1], from 0 to N

@@ -9,8 +9,8 @@ from tokenizers import Tokenizer
 
 from lightbert.data.vocabulary import SPECIALS, unigram
 
-_MOST_WORDS = 1 << 18
-_MOST_CHARACTERS = 1 << 24
+_MOST_WORDS = 1 << 20
+_MOST_CHARACTERS = 1 << 25
 _SENTENCE_END = "\n"
 
 

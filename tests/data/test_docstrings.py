@@ -1,0 +1,129 @@
+"""The built-in corpus."""
+
+from pathlib import Path
+
+import pytest
+
+from lightbert.data import docstrings
+from lightbert.data.prose import prose
+from lightbert.errors import InputError
+
+MODULE = '''
+"""A module about things that move slowly."""
+
+def move(thing):
+    """Move the thing a little further away."""
+    def inner():
+        """Do the part of the work that nobody sees."""
+
+if True:
+    class Thing:
+        """A thing that can be moved about."""
+
+        async def stop(self):
+            """Stop moving as soon as possible."""
+
+value = """Not documentation, only a long string somewhere."""
+'''
+
+NUMPY_STYLE = """
+Return the sum of two numbers. This is the second sentence of
+the first paragraph.
+
+Parameters
+----------
+a : int
+    The first number that will be added.
+b : int, optional
+    The second number, see :class:`~numbers.Number` or ``None``.
+
+Examples
+--------
+>>> add(1, 2)
+3 is the result of this example here
+
+The result is **always** a `number` that fits::
+
+    if this is code:
+        it will not be taken into the corpus
+
+Use it well and see [the page](http://example.org) for more.
+
+.. note::
+    This text belongs to a directive and goes away.
+
+:param c: A field whose description is kept here.
+- A bullet that has enough words to stay.
+"""
+
+
+def test_a_module_is_a_document_and_each_class_another() -> None:
+    assert docstrings.extract(MODULE) == [
+        [
+            "A module about things that move slowly.",
+            "Move the thing a little further away.",
+            "Do the part of the work that nobody sees.",
+        ],
+        ["A thing that can be moved about.", "Stop moving as soon as possible."],
+    ]
+
+
+def test_markup_code_and_tables_are_left_out() -> None:
+    assert prose(NUMPY_STYLE) == [
+        "Return the sum of two numbers.",
+        "This is the second sentence of the first paragraph.",
+        "The first number that will be added.",
+        "The second number, see Number or None.",
+        "The result is always a number that fits:",
+        "Use it well and see the page for more.",
+        "A field whose description is kept here.",
+        "A bullet that has enough words to stay.",
+    ]
+
+
+def test_source_that_does_not_parse_has_no_documents() -> None:
+    assert docstrings.extract("print 'Python 2'") == []
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, text in {
+        "stdlib/b.py": '"""This is the second module here."""',
+        "stdlib/a.py": '"""This is the first module here."""',
+        "stdlib/test/c.py": '"""This is a test nobody should read."""',
+        "numpy/__init__.py": '"""This is the first module here.\n\nNumbers are stored in long arrays."""',
+        "numpy/broken.py": '"""This never ends',
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = {"numpy": tmp_path / "numpy", "stdlib": tmp_path / "stdlib"}
+    monkeypatch.setattr(docstrings, "_packages", lambda: found)
+    return tmp_path
+
+
+def test_packages_are_read_in_order_and_no_sentence_twice(packages: Path) -> None:
+    assert [text for text, _ in docstrings.documents("docstrings")] == [
+        "This is the first module here.",
+        "This is the second module here.",
+        "Numbers are stored in long arrays.",
+    ]
+
+
+def test_the_position_ends_at_the_size(packages: Path) -> None:
+    size = docstrings.size("docstrings:stdlib")
+    assert [position for _, position in docstrings.documents("docstrings:stdlib")][-1] == size
+
+
+def test_more_workers_find_the_same(packages: Path) -> None:
+    assert list(docstrings.documents("docstrings", workers=2)) == list(docstrings.documents("docstrings"))
+
+
+def test_an_unknown_package_gets_a_suggestion(packages: Path) -> None:
+    with pytest.raises(InputError, match="unknown package 'nunpy'; did you mean 'numpy'"):
+        docstrings.size("docstrings:nunpy")
+
+
+def test_this_machine_has_a_corpus() -> None:
+    files = docstrings._files("docstrings:stdlib,torch")
+    assert {"argparse.py", "functional.py"} <= {path.name for path in files}
+    assert docstrings.extract(Path(files[0]).read_text()) is not None

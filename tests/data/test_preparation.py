@@ -1,0 +1,289 @@
+"""From sources to a folder of shards."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from lightbert.data import parts, preparation
+from lightbert.data.preparation import prepare
+from lightbert.data.settings import Settings
+from lightbert.data.shards import Shards
+from lightbert.data.stage import StreamWriter
+from lightbert.errors import InputError
+
+WORDS = [
+    "the",
+    "a",
+    "cat",
+    "dog",
+    "house",
+    "tree",
+    "runs",
+    "sleeps",
+    "under",
+    "over",
+    "quickly",
+    "and",
+    "but",
+    "red",
+    "blue",
+]
+
+
+@pytest.fixture(autouse=True)
+def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "CHUNK", 400)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """Five files of forty documents of one to four lines."""
+    choose = random.Random(0)
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    for file in range(5):
+        documents = [
+            "\n".join(" ".join(choose.choices(WORDS, k=6)).capitalize() + "." for _ in range(choose.randint(1, 4)))
+            for _ in range(40)
+        ]
+        (folder / f"{file}.txt").write_text("\n\n".join(documents))
+    return folder
+
+
+def settings(corpus: Path, **changes: object) -> Settings:
+    values = {"sources": (str(corpus),), "vocab_size": 100, "held_out": 0.1, "shard_characters": 3000} | changes
+    return Settings(**values)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def decoded(folder: Path, split: str) -> list[list[str]]:
+    shards = Shards.open(folder, split)
+    decode = shards.tokenizer().decode
+    return [
+        [decode(sentence.tolist()) for sentence in shards.document(index).sentences]
+        for index in range(shards.n_documents)
+    ]
+
+
+def originals(corpus: Path) -> list[list[str]]:
+    texts = [document for path in sorted(corpus.iterdir()) for document in path.read_text().split("\n\n")]
+    return [[line.lower().replace(".", " .").replace(" .", ".") for line in text.splitlines()] for text in texts]
+
+
+def test_every_document_arrives_once_with_its_sentences(corpus: Path, tmp_path: Path) -> None:
+    result = prepare(settings(corpus), tmp_path / "out", workers=1)
+    train, held_out = decoded(tmp_path / "out", "train"), decoded(tmp_path / "out", "held-out")
+    expected = originals(corpus)
+    assert [document for document in expected if document in train] == train
+    assert [document for document in expected if document in held_out] == held_out
+    assert len(train) + len(held_out) == 200
+    assert 5 <= len(held_out) <= 40
+    assert len(result.manifest.shards) > 4
+    assert not (tmp_path / "out.partial").exists()
+
+
+def test_the_bytes_do_not_depend_on_the_number_of_workers(corpus: Path, tmp_path: Path) -> None:
+    for workers in (1, 2, 3):
+        prepare(settings(corpus), tmp_path / f"out{workers}", workers)
+    one, two, three = (content(tmp_path / f"out{workers}") for workers in (1, 2, 3))
+    assert one == two == three
+
+
+def test_an_even_share_of_documents_is_held_out_by_content(corpus: Path, tmp_path: Path) -> None:
+    prepare(settings(corpus), tmp_path / "out", workers=1)
+    again = corpus / "5.txt"
+    again.write_text("\n\n".join((corpus / f"{file}.txt").read_text() for file in range(5)))
+    prepare(settings(corpus), tmp_path / "twice", workers=1)
+    held_out, twice = decoded(tmp_path / "out", "held-out"), decoded(tmp_path / "twice", "held-out")
+    assert twice == held_out * 2
+
+
+class _CrashError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("streams", [1, 3])
+def test_a_crash_at_any_moment_costs_nothing_but_time(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, streams: int
+) -> None:
+    wanted = settings(corpus, streams=streams)
+    prepare(wanted, tmp_path / "undisturbed", workers=1)
+    append = StreamWriter.append
+    calls = 0
+
+    def crash_now_and_then(self: StreamWriter, *arguments: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls % 17 == 0:
+            raise _CrashError
+        append(self, *arguments)
+
+    monkeypatch.setattr(StreamWriter, "append", crash_now_and_then)
+    crashes, kept = 0, []
+    while True:
+        try:
+            result = prepare(wanted, tmp_path / "disturbed", workers=1)
+            break
+        except _CrashError:
+            crashes += 1
+            assert not (tmp_path / "disturbed").exists()
+            kept.append(len(list((tmp_path / "disturbed.partial").glob("part-*.json"))))
+    assert crashes >= 2
+    assert kept == sorted(set(kept))
+    assert result.parts_kept == kept[-1]
+    assert content(tmp_path / "disturbed") == content(tmp_path / "undisturbed")
+
+
+def test_a_crash_while_the_folder_gets_its_name_is_mended(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: object) -> None:
+        raise _CrashError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lightbert.data.stage.move_folder", crash)
+        with pytest.raises(_CrashError):
+            prepare(settings(corpus), tmp_path / "out", workers=1)
+    prepare(settings(corpus), tmp_path / "out", workers=1)
+    prepare(settings(corpus), tmp_path / "other", workers=1)
+    assert content(tmp_path / "out") == content(tmp_path / "other")
+
+
+def test_a_finished_folder_is_left_as_it_is(corpus: Path, tmp_path: Path) -> None:
+    first = prepare(settings(corpus), tmp_path / "out", workers=1)
+    second = prepare(settings(corpus), tmp_path / "out", workers=1)
+    assert second.manifest == first.manifest
+    assert second.parts_kept == len(first.manifest.shards)
+
+
+def test_other_settings_are_refused_and_named(corpus: Path, tmp_path: Path) -> None:
+    prepare(settings(corpus), tmp_path / "out", workers=1)
+    with pytest.raises(InputError, match=r"other settings: held_out \(0\.1 before, 0\.2 now\); use the same"):
+        prepare(settings(corpus, held_out=0.2), tmp_path / "out", workers=1)
+    (corpus / "0.txt").write_text("Changed.")
+    with pytest.raises(InputError, match="other settings: the input files"):
+        prepare(settings(corpus), tmp_path / "out", workers=1)
+    prepare(settings(corpus), tmp_path / "out", workers=1, again=True)
+    assert Shards.open(tmp_path / "out").manifest.settings["inputs"][0][1] == 8
+
+
+def test_unfinished_work_with_other_settings_is_refused(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(preparation, "finish", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            prepare(settings(corpus), tmp_path / "out", workers=1)
+    with pytest.raises(InputError, match=r"out\.partial' was prepared with other settings: sentences"):
+        prepare(settings(corpus, sentences="split"), tmp_path / "out", workers=1)
+    prepare(settings(corpus, sentences="split"), tmp_path / "out", workers=1, again=True)
+
+
+def test_a_given_tokenizer_is_taken_as_it_is(corpus: Path, tmp_path: Path) -> None:
+    prepare(settings(corpus), tmp_path / "first", workers=1)
+    prepare(settings(corpus, tokenizer=str(tmp_path / "first")), tmp_path / "second", workers=1)
+    first, second = content(tmp_path / "first"), content(tmp_path / "second")
+    del first["manifest.json"], second["manifest.json"]
+    assert first == second
+
+
+def test_paragraphs_are_split_into_sentences_on_demand(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("The cat runs. The dog sleeps.\n")
+    prepare(settings(tmp_path / "a.txt", sentences="split", held_out=0.0), tmp_path / "out", workers=1)
+    assert decoded(tmp_path / "out", "train") == [["the cat runs.", "the dog sleeps."]]
+
+
+def test_documents_without_a_token_are_dropped_and_counted(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("\u200b\u0301\n\nreal text\n\u0301\n")
+    prepare(settings(tmp_path / "a.txt", held_out=0.0), tmp_path / "out", workers=1)
+    shards = Shards(tmp_path / "out")
+    assert (shards.n_documents, shards.n_sentences) == (1, 1)
+
+
+def test_a_lone_surrogate_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "fine \\ud800 text"}\n')
+    prepare(settings(tmp_path / "a.jsonl", held_out=0.0), tmp_path / "out", workers=1)
+    assert decoded(tmp_path / "out", "train") == [["fine? text"]]
+
+
+def test_docstrings_are_a_source(tmp_path: Path) -> None:
+    result = prepare(settings("docstrings:typer"), tmp_path / "out", workers=1)
+    assert sum(shard.tokens for shard in result.manifest.shards) > 1000
+    assert not list((tmp_path / "out").glob("*.txt"))
+
+
+def test_a_large_vocabulary_needs_four_bytes_per_token(tmp_path: Path) -> None:
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(70_000))]
+    (tmp_path / "vocab.txt").write_text("\n".join(names))
+    (tmp_path / "a.txt").write_text("w69999 w3")
+    wanted = settings(tmp_path / "a.txt", tokenizer=str(tmp_path / "vocab.txt"), held_out=0.0)
+    prepare(wanted, tmp_path / "out", workers=1)
+    assert Shards.open(tmp_path / "out").document(0).tokens.tolist() == [70004, 8]
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "problem"),
+    [
+        (b"", {}, "no text to train a tokenizer on"),
+        (b"good\n\nb\xffd", {}, "not UTF-8 at byte 7"),
+        (b"one document", {"held_out": 0.999999}, "no text to train a tokenizer on|all documents were held out"),
+    ],
+)
+def test_bad_input_leaves_nothing_behind(tmp_path: Path, text: bytes, changes: dict[str, object], problem: str) -> None:
+    (tmp_path / "a.txt").write_bytes(text)
+    with pytest.raises(InputError, match=problem):
+        prepare(settings(tmp_path / "a.txt", **changes), tmp_path / "out", workers=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_sources_without_text_are_one_sentence(corpus: Path, tmp_path: Path) -> None:
+    prepare(settings(corpus), tmp_path / "first", workers=1)
+    (tmp_path / "a.txt").write_bytes(b"\n\n\n")
+    wanted = settings(tmp_path / "a.txt", tokenizer=str(tmp_path / "first"))
+    with pytest.raises(InputError, match="nothing to train on: the sources have no text"):
+        prepare(wanted, tmp_path / "out", workers=1)
+
+
+def test_a_folder_of_other_things_is_never_touched(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is there already and is no prepared folder"):
+        prepare(settings(corpus), corpus, workers=1)
+    with pytest.raises(InputError, match="is there already and is no prepared folder"):
+        prepare(settings(corpus), corpus / "0.txt", workers=1)
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(corpus: Path) -> None:
+    with pytest.raises(InputError, match="cannot write"):
+        prepare(settings(corpus), corpus / "0.txt" / "out", workers=1)
+
+
+def test_a_full_disk_keeps_what_is_finished(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    append, calls = StreamWriter.append, 0
+
+    def fill_the_disk(self: StreamWriter, *arguments: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 20:
+            raise OSError(28, "No space left on device")
+        append(self, *arguments)
+
+    monkeypatch.setattr(StreamWriter, "append", fill_the_disk)
+    with pytest.raises(InputError, match="No space left on device; finished shards are kept"):
+        prepare(settings(corpus), tmp_path / "out", workers=1)
+    assert prepare(settings(corpus), tmp_path / "out", workers=1).parts_kept > 0
+
+
+def test_two_preparations_of_one_folder_do_not_mix(corpus: Path, tmp_path: Path) -> None:
+    from lightbert.data.resumption import locked
+
+    with locked(tmp_path / "out.partial"), pytest.raises(InputError, match="another process is preparing"):
+        prepare(settings(corpus), tmp_path / "out", workers=1)
+
+
+@pytest.mark.parametrize("changes", [{"held_out": 1.0}, {"held_out": -0.1}, {"streams": 0}, {"shard_characters": 0}])
+def test_settings_that_make_no_sense_are_refused(corpus: Path, changes: dict[str, object]) -> None:
+    with pytest.raises(InputError, match=next(iter(changes))):
+        settings(corpus, **changes)

@@ -1,0 +1,129 @@
+"""Training, reading and writing tokenizers."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer, models
+
+from lightbert.data import tokenizer
+from lightbert.data.vocabulary import SPECIALS, train
+from lightbert.errors import InputError
+
+# Many words of equal frequency: every tie is a chance to differ from one process to the next.
+CORPUS = [f"Word{chr(97 + i % 26)}{chr(97 + i // 26)} naïve CAFÉ, x{i}." for i in range(300)]
+
+TRAIN_IN_A_PROCESS = """
+import sys
+from lightbert.data.vocabulary import train
+from tests_corpus import CORPUS
+print(train(CORPUS, sys.argv[1], 180).to_str())
+"""
+
+
+@pytest.mark.parametrize("model", ["wordpiece", "unigram"])
+def test_training_gives_the_same_bytes_in_every_process(tmp_path: Path, model: str) -> None:
+    (tmp_path / "tests_corpus.py").write_text(f"CORPUS = {CORPUS!r}")
+    command = [sys.executable, "-c", TRAIN_IN_A_PROCESS, model]
+    running = [subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    outputs = {process.communicate()[0] for process in running}
+    assert outputs == {train(CORPUS, model, 180).to_str() + "\n"}
+
+
+@pytest.mark.parametrize("model", ["wordpiece", "unigram"])
+def test_a_trained_vocabulary_starts_with_the_special_tokens(model: str) -> None:
+    trained = train(CORPUS, model, 180)
+    assert [trained.id_to_token(index) for index in range(5)] == list(SPECIALS)
+    # The library's Unigram trainer stops early when so little text has no more pieces worth keeping.
+    assert trained.get_vocab_size() == (180 if model == "wordpiece" else 106)
+    assert trained.encode("word", "cafe").tokens[0] == "[CLS]"
+    assert trained.encode("word", "cafe").tokens[-1] == "[SEP]"
+
+
+@pytest.mark.parametrize("model", ["wordpiece", "unigram"])
+def test_training_lowers_case_and_strips_accents_unless_told_otherwise(model: str) -> None:
+    plain = train(CORPUS, model, 180)
+    assert plain.encode("CAFÉ").ids == plain.encode("cafe").ids
+    cased = train(CORPUS, model, 180, lowercase=False)
+    assert cased.encode("WORD").ids != cased.encode("word").ids
+
+
+def test_rare_characters_beyond_a_quarter_of_the_vocabulary_are_unknown() -> None:
+    rare = "".join(chr(0x4E00 + i) for i in range(200))
+    trained = train(["common words " * 50, rare], "wordpiece", 100)
+    assert trained.get_vocab_size() <= 100
+    assert "[UNK]" in trained.encode(rare).tokens
+    assert "[UNK]" not in trained.encode("common words").tokens
+
+
+@pytest.mark.parametrize(
+    ("texts", "size", "problem"), [(["a b"], 10, "too small"), (["", " "], 100, "no text to train")]
+)
+def test_what_cannot_be_trained_is_one_sentence(texts: list[str], size: int, problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        train(texts, "wordpiece", size)
+
+
+def write_vocabulary(path: Path, *words: str) -> Path:
+    path.write_text("\n".join([*SPECIALS, *words]) + "\n")
+    return path
+
+
+def test_a_vocab_txt_is_berts_tokenizer(tmp_path: Path) -> None:
+    loaded = tokenizer.load(write_vocabulary(tmp_path / "vocab.txt", "un", "##able", "the", ","))
+    assert loaded.encode("The unable, [MASK]").tokens == ["[CLS]", "the", "un", "##able", ",", "[MASK]", "[SEP]"]
+
+
+def test_capitals_in_a_vocab_txt_make_it_cased(tmp_path: Path) -> None:
+    loaded = tokenizer.load(write_vocabulary(tmp_path / "vocab.txt", "The", "the"))
+    assert loaded.encode("The the", add_special_tokens=False).tokens == ["The", "the"]
+
+
+@pytest.mark.parametrize("model", ["wordpiece", "unigram"])
+def test_saving_and_loading_changes_nothing(tmp_path: Path, model: str) -> None:
+    trained = train(CORPUS, model, 180)
+    tokenizer.save(trained, tmp_path)
+    assert tokenizer.load(tmp_path).to_str() == trained.to_str()
+    assert tokenizer.load(tmp_path / "tokenizer.json").to_str() == trained.to_str()
+
+
+@pytest.mark.parametrize("model", ["wordpiece", "unigram"])
+def test_transformers_reads_what_is_saved(tmp_path: Path, model: str) -> None:
+    from transformers import AutoTokenizer
+
+    trained = train(CORPUS, model, 180)
+    tokenizer.save(trained, tmp_path)
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    both = theirs("Wordab naïve", "x1.")
+    assert both["input_ids"] == trained.encode("Wordab naïve", "x1.").ids
+    assert both["token_type_ids"] == trained.encode("Wordab naïve", "x1.").type_ids
+    assert (theirs.pad_token_id, theirs.mask_token_id, theirs.unk_token_id) == (0, 4, 1)
+
+
+def test_padding_and_truncation_of_a_given_tokenizer_are_dropped(tmp_path: Path) -> None:
+    given = train(CORPUS, "wordpiece", 180)
+    given.enable_padding(length=64)
+    given.enable_truncation(8)
+    given.save(str(tmp_path / "tokenizer.json"))
+    assert len(tokenizer.load(tmp_path).encode("word " * 20, add_special_tokens=False)) >= 20
+
+
+def test_a_tokenizer_that_cannot_serve_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no tokenizer"):
+        tokenizer.load(tmp_path / "missing.json")
+    with pytest.raises(InputError, match=r"has neither tokenizer\.json nor vocab\.txt"):
+        tokenizer.load(tmp_path)
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0"}))
+    with pytest.raises(InputError, match="is not a tokenizer"):
+        tokenizer.load(tmp_path)
+    Tokenizer(models.WordLevel({"[UNK]": 0, "<pad>": 1}, unk_token="[UNK]")).save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(InputError, match=r"has no \[CLS\] token"):
+        tokenizer.load(tmp_path)
+    (tmp_path / "vocab.txt").write_text("[PAD]\nthe\n")
+    with pytest.raises(InputError, match=r"has no line \[UNK\]"):
+        tokenizer.load(tmp_path / "vocab.txt")
+    write_vocabulary(tmp_path / "vocab.txt", "the", "the")
+    with pytest.raises(InputError, match="has an entry twice"):
+        tokenizer.load(tmp_path / "vocab.txt")
