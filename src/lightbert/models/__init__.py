@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError, unknown
 from lightbert.models.bert import Bert
 from lightbert.models.composite import Composite
@@ -34,8 +35,9 @@ def preset(name: str) -> Config:
     return PRESETS[name]
 
 
-def _refuse_empty(config: Config) -> None:
-    """Sizes count things: what may be absent may be 0, the rest is at least 1."""
+def _check(config: Config) -> None:
+    """Refuse, also in a config made in Python, wrong types, unknown choices, and sizes that leave nothing."""
+    from_mapping(type(config), to_mapping(config))
     for name, size in vars(config).items():
         least = 0 if name in ("positions", "block_width", "radius") else 1
         if type(size) is int and size < least:
@@ -53,7 +55,7 @@ def build(
     shapes but no weights, which is how parameters are counted.
     """
     config = preset(model) if isinstance(model, str) else model
-    _refuse_empty(config)
+    _check(config)
     # Building without memory first draws every weight once instead of twice.
     with torch.device("meta"):
         encoder = config.build()
