@@ -11,7 +11,7 @@ from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError, unknown
 from lightbert.files import folder_atomic, read_tensors, write_atomic, write_tensors
 from lightbert.models import FAMILIES, build
-from lightbert.models.tokenizer import write_tokenizer
+from lightbert.models.tokenizer import read_tokenizer, write_tokenizer
 from lightbert.nn.encoder import Encoder
 
 if TYPE_CHECKING:
@@ -52,10 +52,7 @@ def load(path: str | Path) -> Encoder:
     folder = Path(path)
     model = from_description(read_config(folder), folder)
     fill(model, read_tensors(folder / "model.safetensors"), folder / "model.safetensors")
-    if (folder / "tokenizer.json").exists():
-        from tokenizers import Tokenizer
-
-        model.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    model.tokenizer = read_tokenizer(folder)
     return model.eval()
 
 
@@ -81,14 +78,15 @@ def from_description(content: dict[str, Any], where: Path) -> Encoder:
         raise InputError(
             f"'{where}' has format {content.get('format')!r}, this version reads {FORMAT}: update lightbert"
         )
-    family = content.get("family", "")
-    if family not in FAMILIES:
-        raise unknown("model family", str(family), FAMILIES)
+    family, heads = str(content.get("family", "")), content.get("heads", {})
+    if not isinstance(heads, dict) or not all(isinstance(settings, dict) for settings in heads.values()):
+        raise InputError(f"'heads' in the config of '{where}' must be a table of settings for each head, not {heads!r}")
     try:
-        config = from_mapping(FAMILIES[family], content.get("config", {}))
+        if family not in FAMILIES:
+            raise unknown("model family", family, FAMILIES)
+        model = build(from_mapping(FAMILIES[family], content.get("config", {})), heads=heads, device="meta")
     except InputError as error:
         raise InputError(f"'{where}': {error}") from None
-    model = build(config, heads=content.get("heads", {}), device="meta")
     model.labels, model.origin = tuple(content.get("labels", ())), content.get("origin", "")
     return model
 

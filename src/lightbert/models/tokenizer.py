@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lightbert.errors import InputError
 from lightbert.files import write_atomic
 
 if TYPE_CHECKING:
@@ -20,3 +21,17 @@ def write_tokenizer(tokenizer: "Tokenizer", folder: Path, positions: int) -> Non
         config["model_max_length"] = positions
     write_atomic(folder / "tokenizer.json", tokenizer.to_str(pretty=True))
     write_atomic(folder / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
+
+
+def read_tokenizer(folder: Path) -> "Tokenizer | None":
+    """The tokenizer.json of a folder, or None when it has none."""
+    path = folder / "tokenizer.json"
+    if not path.exists():
+        return None
+    from tokenizers import Tokenizer
+
+    try:
+        return Tokenizer.from_file(str(path))
+    # The library raises nothing more specific.
+    except Exception as error:
+        raise InputError(f"'{path}' is not a tokenizer that can be read ({error}); copy it again") from error
