@@ -9,7 +9,6 @@ from lightbert.models import Config, build
 from lightbert.nn.encoder import Encoder
 from randomised import randomised
 
-
 MASK = torch.arange(7) < torch.tensor([[7], [4]])
 UNNORMALISED = ("mobilebert", "hybrid")
 

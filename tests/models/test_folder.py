@@ -1,0 +1,123 @@
+"""A model folder gives back the model, bit for bit, and is never seen half-written."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from small import FAMILIES, VARIANTS, VOCAB, ids
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+
+from lightbert.models import Config, build, folder
+from lightbert.nn.encoder import Encoder
+from randomised import randomised
+
+HEADS = {"mlm": {}, "rtd": {}, "nsp": {}, "classify": {"labels": 3, "hidden": "tanh"}, "span": {}, "beam": {"inner": 6}}
+
+
+def make(config: Config = VARIANTS["convbert-medium-small"]) -> Encoder:
+    return randomised(build(config, heads=HEADS))
+
+
+@pytest.fixture
+def tokenizer() -> Tokenizer:
+    return Tokenizer(WordLevel({"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "hello": 3}, unk_token="[UNK]"))
+
+
+@pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES.keys())
+def test_a_model_returns_bit_for_bit_with_config_and_heads(tmp_path, config):
+    model = make(config)
+    folder.save(model, tmp_path / "model")
+    again = folder.load(tmp_path / "model")
+    assert again.config == config
+    assert again.head_settings == model.head_settings
+    assert list(again.state_dict()) == list(model.state_dict())
+    for name, value in model.state_dict().items():
+        assert torch.equal(again.state_dict()[name], value), name
+    rows = ids(2, 7)
+    assert torch.equal(again(rows), model(rows))
+
+
+def test_heads_give_the_same_logits(tmp_path):
+    model = make()
+    folder.save(model, tmp_path / "model")
+    again, states = folder.load(tmp_path / "model"), model(ids(2, 7))
+    assert torch.equal(again.heads["mlm"](states, again.table), model.heads["mlm"](states, model.table))
+    assert torch.equal(again.heads["classify"](states), model.heads["classify"](states))
+
+
+def test_a_loaded_model_is_ready_to_evaluate_and_to_train(tmp_path):
+    folder.save(make().train(), tmp_path / "model")
+    model = folder.load(tmp_path / "model")
+    assert not model.training
+    model(ids(2, 7)).sum().backward()
+    assert model.table.grad is not None
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_the_type_of_the_weights_is_kept(tmp_path, dtype):
+    folder.save(make().to(dtype), tmp_path / "model")
+    assert folder.load(tmp_path / "model").table.dtype is dtype
+
+
+def test_the_tokenizer_travels_with_the_model(tmp_path, tokenizer):
+    folder.save(make(), tmp_path / "given", tokenizer=tokenizer)
+    model = folder.load(tmp_path / "given")
+    assert model.tokenizer.encode("hello").ids == [3]
+    folder.save(model, tmp_path / "carried")
+    assert folder.load(tmp_path / "carried").tokenizer.to_str() == tokenizer.to_str()
+    settings = json.loads((tmp_path / "carried" / "tokenizer_config.json").read_text())
+    assert settings["pad_token"] == "[PAD]"
+    assert settings["model_max_length"] == 24
+
+
+def test_a_model_without_tokenizer_has_none(tmp_path):
+    folder.save(make(), tmp_path / "model")
+    assert folder.load(tmp_path / "model").tokenizer is None
+    assert {path.name for path in (tmp_path / "model").iterdir()} == {"config.json", "model.safetensors"}
+
+
+def test_labels_and_origin_are_kept(tmp_path):
+    model = make()
+    model.labels, model.origin = ("no", "maybe", "yes"), "electra"
+    folder.save(model, tmp_path / "model")
+    again = folder.load(tmp_path / "model")
+    assert (again.labels, again.origin) == (("no", "maybe", "yes"), "electra")
+
+
+def test_config_json_says_what_it_is(tmp_path):
+    folder.save(make(), tmp_path / "model")
+    content = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert (content["format"], content["model_type"], content["family"]) == (1, "lightbert", "convbert")
+    assert content["config"]["vocab"] == VOCAB
+    assert content["heads"]["classify"] == {"labels": 3, "hidden": "tanh"}
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in path.iterdir()}
+
+
+@pytest.mark.parametrize("step", ["write_tensors", "write_atomic", "write_tokenizer"])
+def test_a_write_that_fails_leaves_the_old_folder_and_nothing_else(tmp_path, tokenizer, monkeypatch, step):
+    path = tmp_path / "model"
+    folder.save(make(), path, tokenizer)
+    before = contents(path)
+
+    def full_disk(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(folder, step, full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        folder.save(make(VARIANTS["bert-small"]), path, tokenizer)
+    assert contents(path) == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
+
+
+def test_saving_again_replaces_the_whole_folder(tmp_path, tokenizer):
+    path = tmp_path / "deep" / "model"
+    folder.save(make(), path, tokenizer)
+    folder.save(make(VARIANTS["bert-small"]), path)
+    assert folder.load(path).config == VARIANTS["bert-small"]
+    assert not (path / "tokenizer.json").exists()
