@@ -59,6 +59,13 @@ class Batch:
         """Copy to page-locked memory."""
         return self._each(Tensor.pin_memory)
 
+    def copy_from(self, other: "Batch") -> None:
+        """Overwrite the tensors with another batch's of the same shapes, as a recorded step needs it."""
+        for field in fields(self):
+            mine, theirs = getattr(self, field.name), getattr(other, field.name)
+            if mine is not None and theirs is not None:
+                mine.copy_(theirs, non_blocking=True)
+
     def split(self, parts: int) -> list["Batch"]:
         """Cut into equal parts for gradient accumulation, in the order of the rows."""
         if len(self.rows) % parts:

@@ -3,7 +3,7 @@
 import itertools
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
@@ -77,7 +77,7 @@ class Loader:
         )
         return batch.pin() if self.pin else batch
 
-    def stream(self, start: int = 0, stop: int | None = None) -> Iterator[Batch]:
+    def stream(self, start: int = 0, stop: int | None = None) -> Generator[Batch]:
         """Yield the batches from step `start` on, a few made ahead; close the iterator to stop the workers."""
         steps = itertools.count(start) if stop is None else iter(range(start, stop))
         if not self.workers:

@@ -33,6 +33,7 @@ class Stream(IntEnum):
     STYLE = 9
     REPLACEMENT = 10
     SAMPLE = 11
+    DROPOUT = 12
 
 
 def mix(word: Integers) -> Integers:

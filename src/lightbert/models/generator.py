@@ -10,11 +10,11 @@ from lightbert.models.convbert import ConvBert
 from lightbert.models.hybrid import Hybrid
 from lightbert.models.mobilebert import MobileBert
 
-AnyConfig = TypeVar("AnyConfig", Bert, ConvBert, Composite, MobileBert, Hybrid)
+AnyConfig = TypeVar("AnyConfig", bound=Bert | ConvBert | Composite | MobileBert | Hybrid)
 
 
 def generator(config: AnyConfig, multiplier: float) -> AnyConfig:
-    """The same mixers and depth at ``multiplier`` times the width, feed-forward and heads (ConvBERT §4.1).
+    """The same mixers and depth at ``multiplier`` times the width, feed-forward and heads (ConvBERT §6.2, Table 5).
 
     Deviation: ELECTRA itself gives its generators one head per 64 channels; ConvBERT's rule is used for all.
     """

@@ -9,7 +9,7 @@ from lightbert.data.batch import Batch
 from lightbert.nn.encoder import Encoder
 from lightbert.objectives.masker import Masker
 from lightbert.objectives.objective import Losses, Objective, ratio, stack
-from lightbert.objectives.prediction import predict_masked
+from lightbert.objectives.prediction import MaskedPrediction
 
 
 class MaskedLanguageModelling(Objective):
@@ -19,7 +19,7 @@ class MaskedLanguageModelling(Objective):
 
     def __init__(self, model: Encoder, masker: Masker) -> None:
         super().__init__()
-        self.model, self.masker = model, masker
+        self.model, self.masker, self.predict = model, masker, MaskedPrediction()
 
     def prepare(self, batch: Batch) -> Batch:
         """Mask the batch."""
@@ -35,7 +35,7 @@ class MaskedLanguageModelling(Objective):
         """The mean loss per prediction, plus that per pair."""
         assert batch.weights is not None
         states = self.model(batch.ids, batch.mask, batch.segments)
-        masked = predict_masked(self.model, batch, states)
+        masked = self.predict(self.model, batch, states)
         total = masked.loss / counts[0].clamp(min=1)
         zero = counts.new_zeros(())
         pair_loss, pairs, pair_hits = zero, zero, zero

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from lightbert.data.batch import Batch
 from lightbert.nn.encoder import Encoder
@@ -18,13 +18,16 @@ class Prediction(NamedTuple):
     correct: Tensor  # [], how many are right
 
 
-def predict_masked(model: Encoder, batch: Batch, states: Tensor) -> Prediction:
-    """Predict at the masked positions only: the logits are the dear part."""
-    assert batch.positions is not None
-    assert batch.targets is not None
-    assert batch.weights is not None
-    index = batch.positions.unsqueeze(-1).expand(-1, -1, states.shape[-1])
-    logits = model.heads["mlm"](states.gather(1, index), model.table)  # [B, P, V]
-    each = F.cross_entropy(logits.float().flatten(0, 1), batch.targets.flatten(), reduction="none")
-    hits = (logits.argmax(-1) == batch.targets) & (batch.weights != 0)
-    return Prediction(logits, torch.dot(each, batch.weights.flatten()), hits.sum())
+class MaskedPrediction(nn.Module):
+    """Logits and loss at the masked positions only: they are the dear part. A module so that it can be compiled."""
+
+    def forward(self, model: Encoder, batch: Batch, states: Tensor) -> Prediction:
+        """Predict from states [B, T, D] with the model's masked-language head."""
+        assert batch.positions is not None
+        assert batch.targets is not None
+        assert batch.weights is not None
+        index = batch.positions.unsqueeze(-1).expand(-1, -1, states.shape[-1])
+        logits = model.heads["mlm"](states.gather(1, index), model.table)  # [B, P, V]
+        each = F.cross_entropy(logits.float().flatten(0, 1), batch.targets.flatten(), reduction="none")
+        hits = (logits.argmax(-1) == batch.targets) & (batch.weights != 0)
+        return Prediction(logits, torch.dot(each, batch.weights.flatten()), hits.sum())

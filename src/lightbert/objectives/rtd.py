@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from lightbert.data.batch import Batch
 from lightbert.data.masking import put_back
@@ -16,7 +16,7 @@ from lightbert.errors import InputError
 from lightbert.nn.encoder import Encoder
 from lightbert.objectives.masker import Masker
 from lightbert.objectives.objective import Losses, Objective, ratio, stack
-from lightbert.objectives.prediction import predict_masked
+from lightbert.objectives.prediction import MaskedPrediction
 
 _SHARED = ("word", "position", "segment", "norm")
 
@@ -41,6 +41,25 @@ def sample(logits: Tensor, chances: Tensor) -> Tensor:
     # The last height is 1 but for rounding, and a number above it would fall off the end.
     levels = (chances * heights[..., -1]).unsqueeze(-1)
     return torch.searchsorted(heights, levels).squeeze(-1).clamp(max=logits.shape[-1] - 1)
+
+
+class Corruption(nn.Module):
+    """Fills the gaps of a masked batch with samples, a pure function of (seed, step, row)."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.seed = seed
+
+    @torch.no_grad()
+    def forward(self, batch: Batch, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits [B, P, V] -> the ids to judge [B, T], and which of them are not the text's."""
+        assert batch.positions is not None
+        assert batch.targets is not None
+        assert batch.weights is not None
+        chances = uniform(self.seed, Stream.SAMPLE, batch.step, batch.rows.unsqueeze(1), batch.positions)
+        filled = put_back(batch.ids, batch.positions, batch.weights, sample(logits, chances))
+        original = put_back(batch.ids, batch.positions, batch.weights, batch.targets)
+        return filled, filled != original
 
 
 class ReplacedTokenDetection(Objective):
@@ -70,6 +89,7 @@ class ReplacedTokenDetection(Objective):
         super().__init__()
         share_embeddings(generator, discriminator)
         self.generator, self.discriminator, self.masker = generator, discriminator, masker
+        self.predict, self.corrupt = MaskedPrediction(), Corruption(masker.seed)
         self.mlm_weight, self.rtd_weight = mlm_weight, rtd_weight
 
     def prepare(self, batch: Batch) -> Batch:
@@ -82,22 +102,10 @@ class ReplacedTokenDetection(Objective):
         assert batch.weights is not None
         return stack(batch.weights.sum(), (batch.mask != 0).sum()).float()
 
-    @torch.no_grad()
-    def corrupt(self, batch: Batch, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Fill the gaps with the generator's samples: the ids to judge [B, T], and which of them are not the text's."""
-        assert batch.positions is not None
-        assert batch.targets is not None
-        assert batch.weights is not None
-        rows = batch.rows.unsqueeze(1)
-        chances = uniform(self.masker.seed, Stream.SAMPLE, batch.step, rows, batch.positions)
-        filled = put_back(batch.ids, batch.positions, batch.weights, sample(logits, chances))
-        original = put_back(batch.ids, batch.positions, batch.weights, batch.targets)
-        return filled, filled != original
-
     def forward(self, batch: Batch, counts: Tensor) -> Losses:
         """Weighted sum of the generator's mean loss per prediction and the discriminator's per token."""
         assert batch.weights is not None
-        masked = predict_masked(self.generator, batch, self.generator(batch.ids, batch.mask, batch.segments))
+        masked = self.predict(self.generator, batch, self.generator(batch.ids, batch.mask, batch.segments))
         ids, replaced = self.corrupt(batch, masked.logits)
         states = self.discriminator(ids, batch.mask, batch.segments)
         logits = self.discriminator.heads["rtd"](states).float()  # [B, T]

@@ -25,7 +25,11 @@ class Checkpoint:
 
 
 def save(folder: Path, step: int, checkpoint: Checkpoint, keep: int) -> None:
-    """Write ``folder/step-N`` whole or not at all, then remove all but the newest ``keep``."""
+    """Write ``folder/step-N`` whole or not at all, then remove all but the newest ``keep``.
+
+    Later ones go too: a run that saves an earlier step has passed over them as damaged, and they must not crowd out
+    those that are whole.
+    """
     try:
         with folder_atomic(folder / f"step-{step}") as temporary:
             for name, tensors in checkpoint.groups.items():
@@ -39,14 +43,18 @@ def save(folder: Path, step: int, checkpoint: Checkpoint, keep: int) -> None:
             f"checkpoint step-{step} cannot be written to '{folder}' ({error.strerror}); the one before it is whole: "
             "make room or set out= to another folder, and run the same command again"
         ) from error
-    for old in _found(folder)[keep:]:
-        shutil.rmtree(old)
+    earlier = [path for path in _found(folder) if _number(path) <= step]
+    for useless in {*_found(folder)} - {*earlier[:keep]}:
+        shutil.rmtree(useless)
 
 
 def sweep(folder: Path) -> None:
     """Remove what a killed process left half-written."""
-    for remains in folder.glob(".step-*"):
-        shutil.rmtree(remains, ignore_errors=True)
+    for remains in (*folder.glob(".*.tmp-*"), *folder.glob(".*.old-*")):
+        if remains.is_dir():
+            shutil.rmtree(remains, ignore_errors=True)
+        else:
+            remains.unlink(missing_ok=True)
 
 
 def newest(folder: Path) -> Checkpoint | None:
@@ -66,15 +74,18 @@ def newest(folder: Path) -> Checkpoint | None:
 
 def _found(folder: Path) -> list[Path]:
     """The checkpoints of a run, newest first."""
-    names = [path for path in folder.glob("step-*") if path.name.removeprefix("step-").isdigit()]
-    return sorted(names, key=lambda path: int(path.name.removeprefix("step-")), reverse=True)
+    found = [path for path in folder.glob("step-*") if path.name.removeprefix("step-").isdecimal()]
+    return sorted(found, key=_number, reverse=True)
+
+
+def _number(path: Path) -> int:
+    return int(path.name.removeprefix("step-"))
 
 
 def _read(path: Path) -> Checkpoint:
     manifest = _json(path / "manifest.json")
     files = manifest.get("files")
-    step = path.name.removeprefix("step-")
-    if manifest.get("format") != FORMAT or not isinstance(files, dict) or str(manifest.get("step")) != step:
+    if manifest.get("format") != FORMAT or not isinstance(files, dict) or manifest.get("step") != _number(path):
         raise InputError(f"'{path / 'manifest.json'}' is damaged")
     for name, digest in files.items():
         if not (path / name).is_file() or sha256(path / name) != digest:

@@ -1,7 +1,8 @@
-"""torch.compile for an objective: block by block, which compiles once per kind of block, or as a whole."""
+"""torch.compile for an objective: part by part, which compiles once per kind of block, or as a whole."""
 
 from typing import Literal
 
+from lightbert.nn.encoder import Encoder
 from lightbert.objectives.objective import Objective
 
 
@@ -13,6 +14,9 @@ def compile_objective(objective: Objective, how: Literal["none", "blocks", "whol
         case "whole":
             objective.compile(dynamic=False)
         case "blocks":
-            for model in objective.models().values():
-                for part in (*model.blocks, *model.heads.values()):
+            for child in objective.children():
+                parts = (
+                    (child.embeddings, *child.blocks, *child.heads.values()) if isinstance(child, Encoder) else (child,)
+                )
+                for part in parts:
                     part.compile(dynamic=False)

@@ -7,6 +7,8 @@ from lightbert.objectives.objective import Objective
 from lightbert.train.step import Step
 
 
+# Compiling once more for a few batches without gradient would take longer than the batches.
+@torch.compiler.set_stance("force_eager")
 @torch.no_grad()
 def evaluate(step: Step, loader: Loader, batches: int) -> dict[str, float]:
     """Summarise the objective over the first batches of a held-out loader, without dropout."""

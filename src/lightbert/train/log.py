@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ class MetricsFile:
 
     def __init__(self, path: Path, step: int) -> None:
         self.path = path
-        self.evaluated: set[int] = set()
+        self.held_out: dict[int, dict[str, Any]] = {}
         kept = []
         if path.exists():
             for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
@@ -21,8 +22,8 @@ class MetricsFile:
                 if record is None or record["step"] > step:
                     break
                 kept.append(line)
-                if record["kind"] == "held-out":
-                    self.evaluated.add(record["step"])
+                if record.pop("kind") == "held-out":
+                    self.held_out[record.pop("step")] = record
         write_atomic(path, "".join(kept))
         self._file = path.open("a", encoding="utf-8")
 
@@ -31,11 +32,12 @@ class MetricsFile:
         finite = {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in values.items()}
         self._file.write(json.dumps({"kind": kind, "step": step, **finite}) + "\n")
         if kind == "held-out":
-            self.evaluated.add(step)
+            self.held_out[step] = values
 
     def flush(self) -> None:
-        """Hand everything to the operating system."""
+        """Bring everything to the disk."""
         self._file.flush()
+        os.fsync(self._file.fileno())
 
     def close(self) -> None:
         """Flush and close."""

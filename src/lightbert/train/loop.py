@@ -1,6 +1,6 @@
 """The loop: steps, logs, evaluations and checkpoints, for any objective. It never learns what it trains."""
 
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -44,6 +44,7 @@ class Loop:
         self.step = kind(objective, self.optimizers, world, accumulate=settings.accumulate)
         self.folder = settings.out / "checkpoints"
         self.at = Position()
+        self._saved: dict[str, Any] | None = None
         self.meter = Meter()
         self._resume()
         self.metrics = MetricsFile(settings.out / "metrics.jsonl", self.at.step) if world.leads else None
@@ -55,23 +56,21 @@ class Loop:
         self.objective.train()
         total = sum(phase.steps for phase in self.phases)
         stopped = False
-        with progress("training", total=total or None, unit="steps", done=self.at.step) as bar:
-            if self._due(self.settings.evaluate_every):
+        with nullcontext() if self.metrics is None else closing(self.metrics):
+            with progress("training", total=total or None, unit="steps", done=self.at.step) as bar:
+                if self._due(self.settings.evaluate_every):
+                    self._evaluate()
+                while self.at.phase < len(self.phases) and not stopped:
+                    stopped = self._train_phase(self.phases[self.at.phase], interrupted, bar)
+            if not stopped:
                 self._evaluate()
-            while self.at.phase < len(self.phases) and not stopped:
-                stopped = self._train_phase(self.phases[self.at.phase], interrupted, bar)
-                if not stopped:
-                    self.at.phase, self.at.phase_step, self.at.phase_seconds = self.at.phase + 1, 0, 0.0
-        if not stopped:
-            self._evaluate()
-        self._save()
-        if self.metrics is not None:
-            self.metrics.close()
+            self._save()
         return Outcome(self.at.step, not stopped, self.meter.average, self.held_out_numbers)
 
     def _train_phase(self, phase: Phase, interrupted: Interruption, bar: Bar) -> bool:
         """Train until the phase is over (False) or somebody interrupts (True)."""
         if self._is_over(phase):
+            self.at.begin_next_phase()
             return False
         loader, settings = phase.loader(), self.settings
         with closing(loader.stream(self.at.phase_step)) as batches:
@@ -85,6 +84,10 @@ class Loop:
                 if saves or evaluates or alone or self._due(settings.log_every) or self._is_over(phase):
                     self._flush(loader, phase, bar)
                     stop = self.world.any(bool(interrupted))
+                over = self._is_over(phase)
+                if over:
+                    # Before saving, so that the end of a phase is saved once and not again as the start of the next.
+                    self.at.begin_next_phase()
                 if evaluates and not stop:
                     self._evaluate()
                     stop = self.world.any(bool(interrupted))
@@ -92,7 +95,7 @@ class Loop:
                     return True
                 if saves:
                     self._save()
-                if self._is_over(phase):
+                if over:
                     return False
         return False
 
@@ -127,7 +130,7 @@ class Loop:
         rows = self.world.sum(torch.stack([tally for _, _, tally in self._pending])).tolist()
         seconds = self.meter.lap(len(rows) * phase.tokens)
         self.at.phase_seconds += self.world.first(seconds)
-        first = self.at.phase_step - len(rows)
+        first, worst = self.at.phase_step - len(rows), 0
         for offset, ((step, rate, _), row) in enumerate(zip(self._pending, rows, strict=True)):
             *sums, norm, finite = row
             values = self.objective.summary(dict(zip(self.objective.tallies, sums, strict=True)))
@@ -137,6 +140,7 @@ class Loop:
                 self._log("train", step, values)
             else:
                 self.at.bad_in_a_row += 1
+                worst = max(worst, self.at.bad_in_a_row)
                 self._log("skipped", step, {**values, "examples": loader.examples(first + offset).tolist()})
         self._pending.clear()
         speed = {"tokens/s": f"{self.meter.latest:,.0f}"}
@@ -144,10 +148,11 @@ class Loop:
             share = self.meter.latest * self.settings.flops_per_token / self.settings.peak_flops / self.world.size
             speed["of peak"] = f"{share:.1%}"
         bar.note(loss=values["loss"], **speed)
-        if self.at.bad_in_a_row > _BAD_STEPS_ALLOWED:
+        if worst > _BAD_STEPS_ALLOWED:
             raise InputError(
-                f"{self.at.bad_in_a_row} steps in a row up to step {self.at.step} had no finite gradient and were not "
-                f"applied; their batches are listed in '{self.settings.out / 'metrics.jsonl'}': lower lr = {phase.lr}"
+                f"{worst} steps in a row before step {self.at.step + 1} had no finite gradient and were not applied; "
+                f"their examples are listed in '{self.settings.out / 'metrics.jsonl'}': try a rate below lr = "
+                f"{phase.lr} in another folder out="
             )
 
     def _log(self, kind: str, step: int, values: dict[str, Any]) -> None:
@@ -156,19 +161,28 @@ class Loop:
 
     def _evaluate(self) -> None:
         """Measure on held-out text, once per step at most."""
-        if self.held_out is None or (self.metrics is not None and self.at.step in self.metrics.evaluated):
+        if self.held_out is None:
+            return
+        known = None if self.metrics is None else self.metrics.held_out.get(self.at.step)
+        # Only the first process has the log, and all of them measure or none.
+        if self.world.any(known is not None):
+            self.held_out_numbers = known or {}
             return
         self.held_out_numbers = evaluate(self.step, self.held_out, self.settings.evaluate_batches)
         self._log("held-out", self.at.step, self.held_out_numbers)
         self.meter.pause()
 
     def _save(self) -> None:
-        """Write a checkpoint; the log is safe before it is."""
+        """Write a checkpoint if there was a step since the last one; the log is safe before it is."""
         if self.metrics is not None:
             self.metrics.flush()
+        if self.at.facts() == self._saved:
+            return
+        self._saved = self.at.facts()
+        if self.world.leads:
             weights = {name: p.detach() for name, p in self.objective.named_parameters()}
             groups = {"weights": weights, "optimizer": self.optimizers.tensors()}
-            checkpoint.save(self.folder, self.at.step, Checkpoint(groups, self.at.facts()), self.settings.keep)
+            checkpoint.save(self.folder, self.at.step, Checkpoint(groups, self._saved), self.settings.keep)
         self.world.wait()
         self.meter.pause()
 
@@ -176,6 +190,7 @@ class Loop:
         """Take weights, optimizer and position from the newest whole checkpoint, if there is one."""
         if self.world.leads:
             self.folder.mkdir(parents=True, exist_ok=True)
+            checkpoint.sweep(self.settings.out)
             checkpoint.sweep(self.folder)
         self.world.wait()
         found = checkpoint.newest(self.folder)
@@ -184,4 +199,4 @@ class Loop:
         weights = {name: p.data for name, p in self.objective.named_parameters()}
         checkpoint.restore(weights, found.groups.get("weights", {}), "weights")
         checkpoint.restore(self.optimizers.tensors(), found.groups.get("optimizer", {}), "optimizer state")
-        self.at = Position(**found.facts)
+        self.at, self._saved = Position(**found.facts), found.facts

@@ -55,6 +55,10 @@ class Position:
     phase_seconds: float = 0.0
     bad_in_a_row: int = 0
 
+    def begin_next_phase(self) -> None:
+        """Leave a phase that is over."""
+        self.phase, self.phase_step, self.phase_seconds = self.phase + 1, 0, 0.0
+
     def facts(self) -> dict[str, Any]:
         """As plain values."""
         return asdict(self)
