@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -22,10 +23,12 @@ from lightbert.progress import Bar, progress
 
 
 class Prepared(NamedTuple):
-    """The manifest of a whole folder, and how many of its parts an earlier call had left behind."""
+    """The manifest of a whole folder, how many of its parts were there before, and what this call encoded."""
 
     manifest: Manifest
     parts_kept: int
+    tokens: int = 0
+    seconds: float = 0.0
 
 
 def prepare(settings: Settings, out: Path, workers: int | None = None, *, again: bool = False) -> Prepared:
@@ -51,8 +54,10 @@ def prepare(settings: Settings, out: Path, workers: int | None = None, *, again:
             begin_or_go_on(folder, wanted)
             work = _Work(settings, found, folder, workers or _cores())
             work.settle_tokenizer()
-            kept = work.encode()
-            return Prepared(finish(folder, out, settings.streams, wanted), kept)
+            start = time.perf_counter()
+            kept, tokens = work.encode()
+            seconds = time.perf_counter() - start
+            return Prepared(finish(folder, out, settings.streams, wanted), kept, tokens, seconds)
     except OSError as error:
         raise InputError(f"cannot write '{folder}': {error.strerror or error}; finished shards are kept") from error
 
@@ -79,19 +84,20 @@ class _Work:
             trained = vocabulary.train(texts, settings.model, settings.vocab_size, lowercase=settings.lowercase)
             tokenizer.save(trained, self.folder)
 
-    def encode(self) -> int:
-        """Write the parts that are not there yet and return the number of those that were."""
+    def encode(self) -> tuple[int, int]:
+        """Write the parts that are not there yet; return the number of those that were, and the tokens encoded now."""
         count = self.settings.streams
         parts = [read_parts(self.folder, stream) for stream in range(count)]
+        tokens = 0
         done = sum(records[-1].place.position for records in parts if records)
         with progress("encoding", self.size, "bytes", done) as bar:
             for stream, records in enumerate(parts):
                 if not (records and records[-1].ends_stream):
                     place = records[-1].place if records else Place()
-                    self._write_stream(stream, self.sources[stream::count], len(records), place, bar)
-        return sum(map(len, parts))
+                    tokens += self._write_stream(stream, self.sources[stream::count], len(records), place, bar)
+        return sum(map(len, parts)), tokens
 
-    def _write_stream(self, stream: int, found: list[Source], part: int, place: Place, bar: Bar) -> None:
+    def _write_stream(self, stream: int, found: list[Source], part: int, place: Place, bar: Bar) -> int:
         file, settings = self.folder / tokenizer.FILE, self.settings
         chunks = cut(read_stream(found, self._read, place), settings.shard_characters)
         # Processes take a moment to start: a small corpus is done before that.
@@ -107,6 +113,7 @@ class _Work:
                 if chunk.ends_part:
                     writer.end_part(place)
             writer.end_part(place, ends_stream=True)
+        return tokens
 
     def _read(self, source: Source) -> Iterator[tuple[str, int]]:
         ours = Path(source.name).parent == self.folder

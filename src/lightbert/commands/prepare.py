@@ -1,0 +1,184 @@
+"""`lightbert prepare`: text to token shards."""
+
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from lightbert.commands.report import AsJson, show
+from lightbert.config import from_mapping
+from lightbert.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from lightbert.data.manifest import Manifest
+
+# BERT's vocabulary, and 30,000 pieces with four special tokens as in the composite paper.
+_VOCAB_SIZES = {"wordpiece": 30522, "unigram": 30004}
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to read and how to cut it; see `lightbert.data.settings.Settings` for what decides the output."""
+
+    sources: tuple[str, ...]
+    out: Path
+    tokenizer: str | None = None
+    vocab_size: int | None = None
+    model: Literal["wordpiece", "unigram"] = "wordpiece"
+    cased: bool = False
+    text: str = "text"
+    documents: Literal["blank", "file", "line"] = "blank"
+    sentences: Literal["line", "split"] = "line"
+    held_out: float = 0.01
+    undecodable: Literal["error", "replace"] = "error"
+    shard_characters: int = 64_000_000
+    streams: int = 1
+    workers: int | None = None
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class Split:
+    """The size of one split."""
+
+    documents: int
+    sentences: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A prepared folder, and what this call had to do for it."""
+
+    out: str
+    vocab: int
+    shards: int
+    bytes_on_disk: int
+    train: Split
+    held_out: Split
+    parts_kept: int
+    tokens_encoded: int
+    seconds: float
+    tokens_per_second: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values that `json` can write."""
+        metrics = {
+            "tokens": self.train.tokens + self.held_out.tokens,
+            "tokens_encoded": self.tokens_encoded,
+            "tokens_per_second": self.tokens_per_second,
+            "seconds": self.seconds,
+        }
+        return {**asdict(self), "metrics": metrics}
+
+    def __rich__(self) -> "RenderableType":
+        from rich.console import Group
+        from rich.table import Table
+
+        table = Table("split")
+        for column in ("documents", "sentences", "tokens"):
+            table.add_column(column, justify="right")
+        for name, split in (("train", self.train), ("held-out", self.held_out)):
+            table.add_row(name, f"{split.documents:,}", f"{split.sentences:,}", f"{split.tokens:,}")
+        return Group(table, f"{self.out}: {self._summary()}")
+
+    def _summary(self) -> str:
+        size = f"vocabulary {self.vocab:,}, {self.shards} shards, {self.bytes_on_disk / 1e6:,.1f} MB"
+        if not self.tokens_encoded:
+            return f"{size}; it was there already"
+        kept = f", {self.parts_kept} parts kept from before" if self.parts_kept else ""
+        return f"{size}; {self.seconds:,.1f} s, {self.tokens_per_second:,.0f} tokens/s{kept}"
+
+
+def run(config: Config) -> Prepared:
+    """Prepare a folder, or go on with one that was begun."""
+    from lightbert.data.preparation import prepare
+    from lightbert.data.settings import Settings
+
+    if config.tokenizer is not None and config.vocab_size is not None:
+        raise InputError("--vocab-size is for training a tokenizer and --tokenizer gives one; pass only one of them")
+    settings = Settings(
+        sources=config.sources,
+        tokenizer=config.tokenizer,
+        model=config.model,
+        vocab_size=config.vocab_size or _VOCAB_SIZES[config.model],
+        lowercase=not config.cased,
+        text=config.text,
+        documents=config.documents,
+        sentences=config.sentences,
+        held_out=config.held_out,
+        undecodable=config.undecodable,
+        shard_characters=config.shard_characters,
+        streams=config.streams,
+    )
+    start = time.perf_counter()
+    result = prepare(settings, config.out, config.workers, again=config.again)
+    return Prepared(
+        out=str(config.out),
+        vocab=result.manifest.vocab,
+        shards=len(result.manifest.shards),
+        bytes_on_disk=sum(record.size for _, record in result.manifest.all_files()),
+        train=_total(result.manifest, "train"),
+        held_out=_total(result.manifest, "held-out"),
+        parts_kept=result.parts_kept,
+        tokens_encoded=result.tokens,
+        seconds=time.perf_counter() - start,
+        tokens_per_second=result.tokens / result.seconds if result.tokens else 0.0,
+    )
+
+
+def _total(manifest: "Manifest", split: str) -> Split:
+    shards = [shard for shard in manifest.shards if shard.split == split]
+    return Split(
+        documents=sum(shard.documents for shard in shards),
+        sentences=sum(shard.sentences for shard in shards),
+        tokens=sum(shard.tokens for shard in shards),
+    )
+
+
+def command(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            help="Files, folders or quoted globs of .txt, .jsonl and .parquet, plain or .gz, .xz, .bz2, .zst; "
+            "hf:NAME[:CONFIG][:SPLIT], a Hugging Face dataset; docstrings, the documentation of the installed Python "
+            "packages, or docstrings:stdlib,numpy of some."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="The folder to write.")],
+    tokenizer: Annotated[
+        str | None, typer.Option(help="A tokenizer.json, a vocab.txt, or a folder with one, instead of training.")
+    ] = None,
+    vocab_size: Annotated[
+        int | None, typer.Option(help="Entries of the trained vocabulary, special tokens included.")
+    ] = None,
+    model: Annotated[str, typer.Option(help="What to train: wordpiece or unigram.")] = "wordpiece",
+    cased: Annotated[bool, typer.Option("--cased", help="Train without lowering case.")] = False,
+    text: Annotated[str, typer.Option(help="The field of .jsonl, the column of .parquet and datasets.")] = "text",
+    documents: Annotated[
+        str, typer.Option(help="A document of a .txt is what stands between blank lines (blank), a file, or a line.")
+    ] = "blank",
+    sentences: Annotated[
+        str, typer.Option(help="A sentence is a line, or what a splitter for English prose finds in it (split).")
+    ] = "line",
+    held_out: Annotated[float, typer.Option(help="Share of documents kept apart, chosen by their hash.")] = 0.01,
+    undecodable: Annotated[str, typer.Option(help="Bytes that are not UTF-8: error or replace.")] = "error",
+    shard_characters: Annotated[int, typer.Option(help="Characters of text per shard.")] = 64_000_000,
+    streams: Annotated[int, typer.Option(help="Series of shards, as tasks of datatrove would write them.")] = 1,
+    workers: Annotated[int | None, typer.Option(help="Processes; all cores unless given.")] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Begin anew even if work with other settings is there.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Turn text into token shards, with a tokenizer that is trained on it or given.
+
+    The same command goes on where it was stopped; finished shards are kept. The bytes of the output depend on the text
+    and the settings only, not on the number of workers.
+    """
+    arguments = {name: value for name, value in locals().items() if name != "json"}
+    show(run(from_mapping(Config, arguments)), json=json)

@@ -1,0 +1,147 @@
+"""`lightbert prepare`: what a person and a machine get from it."""
+
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from lightbert import cli
+from lightbert.commands.prepare import Config, run
+from lightbert.data.shards import Shards
+from lightbert.errors import InputError
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    return write_corpus(tmp_path / "corpus.txt", 300)
+
+
+def test_the_report_counts_what_the_folder_holds(corpus: Path, tmp_path: Path) -> None:
+    report = run(Config((str(corpus),), tmp_path / "out", vocab_size=120, held_out=0.1, workers=1))
+    shards = Shards.open(tmp_path / "out")
+    assert (report.train.documents, report.train.tokens) == (shards.n_documents, shards.n_tokens)
+    assert report.train.documents + report.held_out.documents == 300
+    assert report.vocab == 120
+    assert report.bytes_on_disk == sum(path.stat().st_size for path in (tmp_path / "out").glob("[!m]*"))
+
+
+def test_a_machine_gets_one_object_with_metrics(corpus: Path, tmp_path: Path, capsys) -> None:
+    arguments = [
+        "prepare",
+        str(corpus),
+        "--out",
+        str(tmp_path / "out"),
+        "--vocab-size",
+        "120",
+        "--workers",
+        "1",
+        "--json",
+    ]
+    assert cli.main(arguments) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert first["metrics"]["tokens"] == first["train"]["tokens"] + first["held_out"]["tokens"]
+    assert first["metrics"]["tokens_per_second"] > 0
+    assert cli.main(arguments) == 0
+    second = json.loads(capsys.readouterr().out)
+    assert (second["tokens_encoded"], second["train"]) == (0, first["train"])
+
+
+def test_a_person_gets_a_table(corpus: Path, tmp_path: Path) -> None:
+    config = Config((str(corpus),), tmp_path / "out", vocab_size=120, workers=1)
+    console = Console(width=160)
+    with console.capture() as captured:
+        console.print(run(config), run(config))
+    assert "held-out" in captured.get()
+    assert "tokens/s" in captured.get()
+    assert "it was there already" in captured.get()
+
+
+def test_unigram_has_the_composite_papers_size_unless_told(corpus: Path, tmp_path: Path) -> None:
+    run(Config((str(corpus),), tmp_path / "out", model="unigram", workers=1))
+    assert Shards(tmp_path / "out").manifest.settings["vocab_size"] == 30004
+
+
+def test_a_vocabulary_size_and_a_tokenizer_exclude_each_other(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="pass only one of them"):
+        run(Config((str(corpus),), tmp_path / "out", tokenizer="x", vocab_size=100))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--model", "wordpeice"], "unknown model 'wordpeice'; did you mean 'wordpiece'?"),
+        (["--held-out", "2"], "held_out must be a share from 0 to below 1, not 2.0"),
+        (["--tokenizer", "nowhere.json"], "there is no tokenizer 'nowhere.json'"),
+    ],
+)
+def test_bad_input_is_one_sentence(corpus: Path, tmp_path: Path, capsys, arguments: list[str], sentence: str) -> None:
+    assert cli.main(["prepare", str(corpus), "--out", str(tmp_path / "out"), *arguments]) == 1
+    assert sentence in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus.txt"]
+
+
+def in_a_process(corpus: Path, out: Path, workers: int) -> list[str]:
+    options = ["--vocab-size", "200", "--shard-characters", "50000", "--workers", str(workers)]
+    return [sys.executable, "-m", "lightbert", "prepare", str(corpus), "--out", str(out), *options]
+
+
+def kill_and_start_again(command: list[str], out: Path, is_time: Callable[[], bool]) -> None:
+    while not out.exists():
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        while process.poll() is None and not is_time():
+            time.sleep(0.02)
+        process.kill()
+        process.wait()
+
+
+def write_corpus(path: Path, documents: int) -> Path:
+    path.write_text("\n\n".join(f"Document {i} is short.\nIt has two lines, {i * i} words." for i in range(documents)))
+    return path
+
+
+def assert_same_files(one: Path, other: Path) -> None:
+    assert sorted(path.name for path in one.iterdir()) == sorted(path.name for path in other.iterdir())
+    for path in one.iterdir():
+        assert path.read_bytes() == (other / path.name).read_bytes()
+
+
+def test_a_killed_preparation_goes_on_and_gives_the_same_bytes(tmp_path: Path) -> None:
+    corpus, out = write_corpus(tmp_path / "corpus.txt", 8_000), tmp_path / "killed"
+    run(Config((str(corpus),), tmp_path / "whole", vocab_size=200, shard_characters=50_000, workers=1))
+    killed = False
+
+    def is_time() -> bool:
+        nonlocal killed
+        now = not killed and (tmp_path / "killed.partial" / "part-00000-00001.json").exists()
+        killed = killed or now
+        return now
+
+    kill_and_start_again(in_a_process(corpus, out, workers=1), out, is_time)
+    assert killed
+    assert_same_files(tmp_path / "whole", out)
+
+
+@pytest.mark.prove
+def test_fifty_kills_at_random_moments_give_the_same_bytes(tmp_path: Path) -> None:
+    corpus, out = write_corpus(tmp_path / "corpus.txt", 100_000), tmp_path / "killed"
+    subprocess.run(in_a_process(corpus, tmp_path / "whole", workers=2), check=True, capture_output=True)
+    choose, kills = random.Random(0), 0
+    deadline = time.monotonic()
+
+    def is_time() -> bool:
+        nonlocal kills, deadline
+        if kills == 50 or time.monotonic() < deadline:
+            return False
+        kills += 1
+        deadline = time.monotonic() + choose.uniform(0.0, 4.0)
+        return True
+
+    kill_and_start_again(in_a_process(corpus, out, workers=2), out, is_time)
+    print(f"{kills} kills")
+    assert_same_files(tmp_path / "whole", out)
