@@ -1,5 +1,6 @@
 """Files that appear whole or not at all, and tensors without pickle."""
 
+import errno
 import hashlib
 import os
 import shutil
@@ -98,11 +99,16 @@ def read_tensors(path: str | Path) -> "dict[str, Tensor]":
 
 def write_tensors(path: str | Path, tensors: "Mapping[str, Tensor]", metadata: Mapping[str, str] | None = None) -> None:
     """Write a safetensors file as safely as `write_atomic`; the caller leaves out tensors that share memory."""
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     with _file_atomic(Path(path)) as temporary:
         contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
-        save_file(contiguous, temporary, metadata=dict(metadata) if metadata is not None else None)
+        try:
+            save_file(contiguous, temporary, metadata=dict(metadata) if metadata is not None else None)
+        except SafetensorError as error:
+            # A full disk, above all: callers look for the error that every other file raises then.
+            raise OSError(errno.EIO, str(error), str(path)) from error
 
 
 @contextmanager
