@@ -110,8 +110,9 @@ class Optimizers:
 
 
 def _groups(named: dict[str, nn.Parameter], decay: float) -> list[dict[str, Any]]:
+    # LAMB leaves out of its scaling what is left out of the decay, as released.
     groups = [
-        {"params": [p for n, p in named.items() if is_decayed(n)], "weight_decay": decay},
-        {"params": [p for n, p in named.items() if not is_decayed(n)], "weight_decay": 0.0},
+        {"params": [p for n, p in named.items() if is_decayed(n)], "weight_decay": decay, "scaled": True},
+        {"params": [p for n, p in named.items() if not is_decayed(n)], "weight_decay": 0.0, "scaled": False},
     ]
     return [group for group in groups if group["params"]]
