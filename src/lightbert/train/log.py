@@ -3,9 +3,12 @@
 import json
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from lightbert.errors import InputError
 from lightbert.files import write_atomic
 
 
@@ -30,18 +33,30 @@ class MetricsFile:
     def write(self, kind: str, step: int, values: dict[str, Any]) -> None:
         """Append one line."""
         finite = {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in values.items()}
-        self._file.write(json.dumps({"kind": kind, "step": step, **finite}) + "\n")
+        with self._explained():
+            self._file.write(json.dumps({"kind": kind, "step": step, **finite}) + "\n")
         if kind == "held-out":
             self.held_out[step] = values
 
     def flush(self) -> None:
         """Bring everything to the disk."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with self._explained():
+            self._file.flush()
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Flush and close."""
-        self._file.close()
+        """Write the rest and close."""
+        with self._explained():
+            self._file.close()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise InputError(
+                f"'{self.path}' cannot be written ({error.strerror}); make room and run the same command again"
+            ) from error
 
 
 def read(path: Path, kind: str) -> list[dict[str, Any]]:
