@@ -81,15 +81,20 @@ def objective_of(recipe: Recipe, shards: Shards) -> Objective:
     model = build(config) if recipe.model in PRESETS else _started(recipe.model, config)
     model.checkpointing = recipe.checkpointing
     if recipe.objective == "mlm":
-        for kind in ("mlm", "nsp") if recipe.examples == "pairs" else ("mlm",):
-            if kind not in model.heads:
-                add_head(model, kind)
+        _give_heads(model, {"mlm", "nsp"} if recipe.examples == "pairs" else {"mlm"})
         return MaskedLanguageModelling(model, masker)
-    if "rtd" not in model.heads:
-        add_head(model, "rtd")
+    _give_heads(model, {"rtd"})
     small = build(generator(config, recipe.generator), heads={"mlm": {}})
     small.checkpointing = recipe.checkpointing
     return ReplacedTokenDetection(small, model, masker)
+
+
+def _give_heads(model: Encoder, kinds: set[str]) -> None:
+    """Add the heads that are not there yet; others, of a folder, stay as they are: nothing would train them."""
+    for kind in sorted(kinds - {*model.heads}):
+        add_head(model, kind)
+    for kind, head in model.heads.items():
+        head.requires_grad_(kind in kinds)
 
 
 def _described(path: str) -> Config:
@@ -153,7 +158,11 @@ def _remember(recipe: Recipe, out: Path, world: World) -> None:
     """Write the resolved recipe; refuse one that contradicts the run whose checkpoints are in the folder."""
     path = out / "recipe.json"
     if path.exists() and any((out / "checkpoints").glob("step-*")):
-        recipe.refuse_other(json.loads(path.read_text(encoding="utf-8")), out)
+        try:
+            before = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            raise InputError(f"'{path}' is damaged; remove it to go on with this recipe") from None
+        recipe.refuse_other(before, out)
     elif world.leads:
         out.mkdir(parents=True, exist_ok=True)
         write_atomic(path, json.dumps(to_mapping(recipe), indent=2) + "\n")

@@ -30,6 +30,12 @@ _MAY_CHANGE = {
 }
 """Keys that a resumed run may set otherwise: they don't change what is learned, but for rounding and time budgets."""
 
+_LEAST = {
+    **dict.fromkeys(("batch", "length", "accumulate", "keep", "evaluate_batches"), 1),
+    **dict.fromkeys(("seed", "steps", "epochs", "max_minutes", "workers"), 0),
+    **dict.fromkeys(("checkpoint_every", "evaluate_every", "log_every"), 0),
+}
+
 
 @dataclass(frozen=True)
 class Continuation:
@@ -39,6 +45,13 @@ class Continuation:
     steps: int
     batch: int = 0
     lr: float = 0.0
+
+    def __post_init__(self) -> None:
+        if min(self.length, self.steps) < 1 or min(self.batch, self.lr) < 0:
+            raise InputError(
+                f"a phase with length = {self.length}, steps = {self.steps}, batch = {self.batch} and lr = {self.lr} "
+                "cannot be trained: the first two must be at least 1, the others not below 0"
+            )
 
 
 @dataclass(frozen=True)
@@ -90,10 +103,17 @@ class Recipe:
             raise InputError("the recipe does not say how long to train: add steps=, epochs= or max_minutes=")
         if self.steps and self.epochs:
             raise InputError(f"steps = {self.steps} and epochs = {self.epochs} are both set: keep one of them")
-        if min(self.batch, self.length, self.accumulate) < 1 or self.lr <= 0:
+        for key, least in _LEAST.items():
+            if getattr(self, key) < least:
+                raise InputError(f"{key} = {getattr(self, key)} is too small: it must be at least {least}")
+        if self.lr <= 0:
+            raise InputError(f"lr = {self.lr} must be above zero")
+        if not (self.steps or self.epochs) and self.phases:
+            raise InputError("max_minutes alone does not say when the first phase ends: add steps= or epochs=")
+        if not (self.steps or self.epochs) and self.schedule.warmup >= 1:
             raise InputError(
-                f"batch = {self.batch}, length = {self.length}, accumulate = {self.accumulate} and lr = {self.lr} "
-                "must all be above zero"
+                f"schedule.warmup = {self.schedule.warmup} counts steps and max_minutes alone does not say how many "
+                "there are: give it as a share, such as schedule.warmup=0.1"
             )
 
     def builder(self) -> Builder:

@@ -20,8 +20,11 @@ class Schedule:
     floor: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.warmup < 0 or not 0 <= self.decay <= 1:
-            raise InputError(f"warmup {self.warmup} must not be negative and decay {self.decay} lie between 0 and 1")
+        if self.warmup < 0:
+            raise InputError(f"warmup = {self.warmup} must not be negative")
+        for name in ("decay", "floor"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"{name} = {getattr(self, name)} must lie between 0 and 1")
 
     def factor(self, progress: float, steps: int) -> float:
         """What the peak rate is multiplied by at ``progress`` (0 to 1) of a phase that is ``steps`` long."""
