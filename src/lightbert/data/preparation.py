@@ -57,7 +57,7 @@ def prepare(settings: Settings, out: Path, workers: int | None = None, *, again:
             start = time.perf_counter()
             kept, tokens = work.encode()
             seconds = time.perf_counter() - start
-            return Prepared(finish(folder, out, settings.streams, wanted), kept, tokens, seconds)
+            return Prepared(finish(folder, out, wanted), kept, tokens, seconds)
     except OSError as error:
         raise InputError(f"cannot write '{folder}': {error.strerror or error}; finished shards are kept") from error
 
@@ -103,7 +103,7 @@ class _Work:
         # Processes take a moment to start: a small corpus is done before that.
         workers = self.workers if self.size is None else min(self.workers, 1 + self.size // CHUNK)
         tokens = 0
-        with StreamWriter(self.folder, stream, width(tokenizer.load(file)), part) as writer:
+        with StreamWriter(self.folder, width(tokenizer.load(file)), stream, settings.streams, part) as writer:
             for chunk, encoded in encode_chunks(chunks, file, settings.sentences, settings.held_out, workers):
                 writer.append(encoded)
                 tokens += len(encoded.train.tokens) + len(encoded.held_out.tokens)

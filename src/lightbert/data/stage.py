@@ -21,9 +21,10 @@ from lightbert.files import move_folder, write_atomic
 
 @dataclass(frozen=True)
 class PartRecord:
-    """A finished part: its shards, how many documents were empty, and where the next part starts."""
+    """A finished part of stream `stream` of `streams`: its shards, the empty documents, where the next part starts."""
 
     stream: int
+    streams: int
     part: int
     shards: tuple[ShardRecord, ...]
     empty: int
@@ -37,10 +38,10 @@ def stage_of(out: Path) -> Path:
 
 
 class StreamWriter:
-    """Writes the parts of one stream, from part number `part` on; leaving it abandons the part that has not ended."""
+    """Writes stream `stream` of `streams`, from part number `part` on; leaving it abandons a part without an end."""
 
-    def __init__(self, folder: Path, stream: int, width: Width, part: int = 0) -> None:
-        self._folder, self._stream, self._width, self._part = folder, stream, width, part
+    def __init__(self, folder: Path, width: Width, stream: int, streams: int, part: int = 0) -> None:
+        self._folder, self._width, self._stream, self._streams, self._part = folder, width, stream, streams, part
         self._open: dict[Split, ShardWriter] = {}
         self._empty = 0
 
@@ -60,7 +61,7 @@ class StreamWriter:
     def end_part(self, place: Place, *, ends_stream: bool = False) -> None:
         """Make the current part durable and begin the next."""
         shards = tuple(writer.close() for writer in self._open.values())
-        record = PartRecord(self._stream, self._part, shards, self._empty, place, ends_stream)
+        record = PartRecord(self._stream, self._streams, self._part, shards, self._empty, place, ends_stream)
         path = self._folder / _record_name(self._stream, self._part)
         write_atomic(path, json.dumps(to_mapping(record)))
         self._part += 1
@@ -90,9 +91,19 @@ def read_parts(folder: Path, stream: int) -> list[PartRecord]:
     return records
 
 
-def finish(folder: Path, out: Path, streams: int, settings: dict[str, Any]) -> Manifest:
-    """Write the manifest over all parts, remove what belongs to none, and give the folder its name."""
-    records = [record for stream in range(streams) for record in _whole_stream(folder, stream)]
+def forget_stream(folder: Path, stream: int) -> None:
+    """Remove the records of a stream, so that it starts from nothing."""
+    for record in reversed(read_parts(folder, stream)):
+        (folder / _record_name(stream, record.part)).unlink()
+
+
+def finish(folder: Path, out: Path, settings: dict[str, Any]) -> Manifest:
+    """Write the manifest over the parts of all streams and give the folder its name."""
+    first = _whole_stream(folder, 0)
+    streams = first[0].streams
+    records = [*first, *(record for stream in range(1, streams) for record in _whole_stream(folder, stream))]
+    if mixed := [record.stream for record in records if record.streams != streams]:
+        raise InputError(f"stream {mixed[0]} in '{folder}' is not one of {streams}; run all of them again")
     shards = [shard for record in records for shard in record.shards]
     if not any(shard.split == "train" for shard in shards):
         held = "all documents were held out" if shards else "the sources have no text"
