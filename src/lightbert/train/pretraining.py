@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from lightbert.config import to_mapping
+from lightbert.config import from_mapping, to_mapping
 from lightbert.data.batch import Specials
 from lightbert.data.loader import Loader
 from lightbert.data.shards import Shards
@@ -56,8 +56,9 @@ def pretrain(recipe: Recipe, world: World, interrupted: Interruption, *, flops_p
 
 
 def starting_config(recipe: Recipe) -> Config:
-    """The model's config, with the positions that the longest phase needs."""
+    """The model's config with the recipe's changes, and with the positions that the longest phase needs."""
     config = PRESETS[recipe.model] if recipe.model in PRESETS else _described(recipe.model)
+    config = from_mapping(type(config), {**to_mapping(config), **recipe.change})
     longest = max([recipe.length, *(phase.length for phase in recipe.phases)])
     if 0 < config.positions < longest:
         config = replace(config, positions=longest)

@@ -58,12 +58,14 @@ class Continuation:
 class Recipe:
     """The keys of a pre-training recipe.
 
-    model: a preset or a model folder to start from. objective: "mlm" with examples "pairs" adds next-sentence
-    prediction. generator: the size of the RTD generator beside the model's. steps, epochs or max_minutes says how
-    long. phases: what comes after the first ``steps`` at ``length``.
+    model: a preset or a model folder to start from. change: where its config should differ, such as
+    ``change.kernel = 5``. objective: "mlm" with examples "pairs" adds next-sentence prediction. generator: the size of
+    the RTD generator beside the model's. steps, epochs or max_minutes says how long. phases: what comes after the
+    first ``steps`` at ``length``.
     """
 
     model: str = "convbert-tiny"
+    change: dict[str, Any] = field(default_factory=dict)
     data: str = ""
     out: str = ""
     objective: Literal["rtd", "mlm"] = "rtd"
