@@ -1,0 +1,36 @@
+"""A module with everything an optimizer treats differently, and gradients to give it."""
+
+import torch
+from torch import Tensor, nn
+
+from lightbert.train.optim import Optimizers, OptimizerSettings
+
+
+class Parts(nn.Module):
+    """A table, a block of one matrix and its norm, and a head; the names are a model's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embeddings = nn.ModuleDict({"word": nn.Embedding(6, 4), "norm": nn.LayerNorm(4)})
+        self.blocks = nn.ModuleList([nn.ModuleDict({"output": nn.Linear(4, 3), "norm": nn.LayerNorm(3)})])
+        self.heads = nn.ModuleDict({"rtd": nn.Linear(3, 2)})
+
+
+def optimizers_of(model: nn.Module, rate: float = 0.1, **settings: object) -> Optimizers:
+    """Make the optimizers of a model, at a rate, without clipping unless asked for."""
+    made = Optimizers(model, OptimizerSettings(**{"clip": 1e9} | settings))
+    made.rate.fill_(rate)
+    return made
+
+
+def give_gradients(model: nn.Module, seed: int, size: float = 1.0) -> dict[str, Tensor]:
+    """Set a random gradient for each parameter and return copies."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        parameter.grad = size * torch.randn(parameter.shape, generator=generator)
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+
+
+def values(model: nn.Module) -> dict[str, Tensor]:
+    """Copy the parameters."""
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}

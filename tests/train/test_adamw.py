@@ -1,0 +1,91 @@
+"""Adam with decoupled decay, with and without the correction of its bias."""
+
+import copy
+
+import torch
+from small_models import Parts, give_gradients, optimizers_of, values
+
+from lightbert.train.optim import is_decayed
+
+
+def test_without_bias_correction_it_is_electras_formula() -> None:
+    model = Parts()
+    optimizers = optimizers_of(model, 0.1, weight_decay=0.01)
+    expected = {name: value.double() for name, value in values(model).items()}
+    means = {name: torch.zeros_like(value) for name, value in expected.items()}
+    squares = {name: torch.zeros_like(value) for name, value in expected.items()}
+    for step in range(3):
+        gradients = give_gradients(model, seed=step)
+        for name, w in expected.items():
+            g = gradients[name].double()
+            means[name] = 0.9 * means[name] + 0.1 * g
+            squares[name] = 0.999 * squares[name] + 0.001 * g * g
+            update = means[name] / (squares[name].sqrt() + 1e-6)
+            decayed = not name.endswith("bias") and "norm" not in name
+            expected[name] = w - 0.1 * (update + (0.01 * w if decayed else 0))
+        optimizers.step()
+    for name, value in values(model).items():
+        torch.testing.assert_close(value.double(), expected[name], rtol=1e-5, atol=1e-6)
+
+
+def test_with_bias_correction_it_is_pytorchs() -> None:
+    model, other = Parts(), Parts()
+    other.load_state_dict(copy.deepcopy(model.state_dict()))
+    optimizers = optimizers_of(model, 0.1, bias_correction=True, weight_decay=0.0, eps=1e-8)
+    reference = torch.optim.AdamW(other.parameters(), lr=0.1, eps=1e-8, weight_decay=0.0)
+    for step in range(3):
+        give_gradients(model, seed=step)
+        give_gradients(other, seed=step)
+        optimizers.step()
+        reference.step()
+    for name, value in values(model).items():
+        torch.testing.assert_close(value, values(other)[name], rtol=1e-5, atol=1e-6)
+
+
+def test_biases_and_norms_are_not_decayed_and_everything_else_is() -> None:
+    decayed = [
+        "embeddings.word.weight",
+        "embeddings.project.weight",
+        "blocks.0.mixer.convolution.depthwise.weight",
+        "blocks.0.mixer.convolution.kernel.weight",
+        "blocks.0.mixer.fixed",
+        "heads.mlm.extra",
+    ]
+    spared = [
+        "embeddings.norm.weight",
+        "blocks.0.enter_norm.weight",
+        "blocks.0.feedforward.1.norm.bias",
+        "blocks.0.mixer.depthwise.bias",
+        "heads.mlm.norm.weight",
+        "heads.mlm.bias",
+    ]
+    assert [name for name in (*decayed, *spared) if is_decayed(name)] == decayed
+
+
+def test_the_rate_can_change_between_steps_and_zero_changes_nothing_but_the_moments() -> None:
+    model = Parts()
+    optimizers = optimizers_of(model, 0.0)
+    before = values(model)
+    give_gradients(model, seed=0)
+    optimizers.step()
+    assert all(torch.equal(value, before[name]) for name, value in values(model).items())
+    assert all(state.any() for name, state in optimizers.tensors().items() if name.endswith("exp_avg"))
+    optimizers.rate.fill_(0.1)
+    optimizers.step()
+    assert not any(torch.equal(value, before[name]) for name, value in values(model).items())
+
+
+def test_long_gradients_are_shortened_together_and_short_ones_are_left() -> None:
+    model = Parts()
+    optimizers = optimizers_of(model, clip=1.0)
+    gradients = give_gradients(model, seed=0, size=10.0)
+    size = torch.cat([gradient.flatten() for gradient in gradients.values()]).norm()
+    norm, finite = optimizers.step()
+    torch.testing.assert_close(norm, size)
+    assert finite
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad, gradients[name] / size, rtol=1e-4, atol=1e-6)
+    gradients = give_gradients(model, seed=0, size=0.01)
+    optimizers.step()
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter.grad, gradients[name])

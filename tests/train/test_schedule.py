@@ -1,0 +1,84 @@
+"""Learning rates by how far a run has come."""
+
+import pytest
+
+from lightbert.errors import InputError
+from lightbert.train.schedule import Schedule, progress_of
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        # At 0, half of the warm-up, its end, the middle, 90 % and the end, for a warm-up of 20 %.
+        ("product", [0.0, 0.5 * 0.9, 0.8, 0.5, 0.1, 0.0]),
+        ("linear", [0.0, 0.5, 1.0, 0.625, 0.125, 0.0]),
+        ("wsd", [0.0, 0.5, 1.0, 1.0, 0.5, 0.0]),
+        ("constant", [0.0, 0.5, 1.0, 1.0, 1.0, 1.0]),
+    ],
+)
+def test_each_kind_has_the_shape_of_its_formula(kind: str, expected: list[float]) -> None:
+    schedule = Schedule(kind, warmup=0.2, decay=0.2)
+    factors = [schedule.factor(progress, 1000) for progress in (0.0, 0.1, 0.2, 0.5, 0.9, 1.0)]
+    assert factors == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["product", "linear", "wsd", "constant"])
+def test_a_warm_up_in_steps_equals_its_share_of_the_steps(kind: str) -> None:
+    in_steps, as_share = Schedule(kind, warmup=250), Schedule(kind, warmup=0.25)
+    for progress in (0.0, 0.1, 0.25, 0.3, 1.0):
+        assert in_steps.factor(progress, 1000) == pytest.approx(as_share.factor(progress, 1000))
+
+
+@pytest.mark.parametrize("kind", ["product", "linear", "wsd", "constant"])
+def test_without_warm_up_the_first_step_has_the_full_rate(kind: str) -> None:
+    assert Schedule(kind, warmup=0.0).factor(0.0, 10) == 1.0
+
+
+def test_a_warm_up_longer_than_the_run_never_reaches_the_peak() -> None:
+    assert Schedule("linear", warmup=1000).factor(1.0, 100) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("kind", ["product", "linear", "wsd"])
+def test_the_floor_is_what_is_left_at_the_end(kind: str) -> None:
+    schedule = Schedule(kind, warmup=0.1, floor=0.2)
+    assert schedule.factor(1.0, 100) == pytest.approx(0.2)
+    assert schedule.factor(0.0, 100) == 0.0
+
+
+def test_wsd_without_decay_stays_up_to_the_end() -> None:
+    assert Schedule("wsd", warmup=0.1, decay=0.0).factor(1.0, 100) == 1.0
+
+
+def test_electras_product_is_warm_up_times_linear_decay_of_the_step() -> None:
+    schedule = Schedule("product", warmup=10)
+    rates = [schedule.factor(progress_of(step, 99, 0.0, 0.0), 100) for step in range(99)]
+    assert rates == pytest.approx([min(1, t / 10) * (1 - t / 100) for t in range(1, 100)])
+
+
+def test_the_first_and_the_last_step_have_a_rate_above_zero() -> None:
+    for kind in ("product", "linear", "wsd", "constant"):
+        schedule = Schedule(kind, warmup=0.5)
+        for step in (0, 9):
+            assert schedule.factor(progress_of(step, 10, 0.0, 0.0), 10) > 0
+
+
+def test_progress_goes_by_steps_or_by_time_whichever_is_further() -> None:
+    assert progress_of(49, 99, 0.0, 0.0) == 0.5
+    assert progress_of(49, 99, 90.0, 100.0) == 0.9
+    assert progress_of(49, 99, 10.0, 100.0) == 0.5
+    assert progress_of(49, 0, 25.0, 100.0) == 0.25
+    assert progress_of(49, 0, 250.0, 100.0) == 1.0
+    assert progress_of(0, 0, 0.0, 100.0) > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"warmup": -1.0}, r"warmup = -1\.0 must not be negative"),
+        ({"decay": 1.5}, r"decay = 1\.5 must lie between 0 and 1"),
+        ({"floor": -0.1}, r"floor = -0\.1 must lie between 0 and 1"),
+    ],
+)
+def test_impossible_values_are_refused(changes: dict[str, float], problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        Schedule(**changes)

@@ -1,0 +1,89 @@
+"""Recipes that take a moment, on a corpus that takes a second."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lightbert.config import from_mapping
+from lightbert.data.preparation import prepare
+from lightbert.data.settings import Settings
+from lightbert.data.shards import Shards
+from lightbert.models import PRESETS, build, folder
+from lightbert.train.distributed import world
+from lightbert.train.pretraining import pretrain
+from lightbert.train.recipe import Recipe
+from lightbert.train.run import Outcome
+from lightbert.train.signals import Interruption
+
+_SYLLABLES = ("ba", "ke", "li", "mo", "nu", "ra", "se", "ti")
+
+
+def write_corpus(where: Path) -> Path:
+    """Prepare text of 64 made-up words in which each has a usual successor, so that there is something to learn."""
+    choose = random.Random(0)
+    words = [first + second for first in _SYLLABLES for second in _SYLLABLES]
+
+    def line() -> str:
+        at = choose.randrange(64)
+        chain = [at := (at * 5 + choose.choice((1, 1, 1, 7))) % 64 for _ in range(choose.randint(4, 9))]
+        return " ".join(words[number] for number in chain)
+
+    text = "\n\n".join("\n".join(line() for _ in range(choose.randint(3, 8))) for _ in range(300))
+    where.mkdir(parents=True)
+    (where / "text.txt").write_text(text)
+    prepare(Settings(sources=(str(where / "text.txt"),), vocab_size=120, held_out=0.1), where / "data", workers=1)
+    write_model(where / "model", Shards(where / "data").vocab)
+    return where
+
+
+def write_model(where: Path, vocab: int, preset: str = "convbert-tiny", **changes: Any) -> Path:
+    """Save a model of a few thousand parameters to start from."""
+    torch.manual_seed(0)
+    sizes = {"vocab": vocab, "positions": 32, "narrow": 8, "width": 16, "depth": 2, "inner": 32}
+    folder.save(build(replace(PRESETS[preset], **sizes | changes)), where)
+    return where
+
+
+def recipe_of(corpus: Path, out: Path, **changes: Any) -> Recipe:
+    """Replaced-token detection in thirty steps."""
+    values: dict[str, Any] = {
+        "model": str(corpus / "model"),
+        "generator": 0.5,
+        "data": str(corpus / "data"),
+        "out": str(out),
+        "steps": 30,
+        "batch": 4,
+        "length": 16,
+        "lr": 1e-3,
+        "schedule": {"warmup": 0.1},
+        "checkpoint_every": 3,
+        "evaluate_every": 5,
+        "evaluate_batches": 2,
+        "log_every": 4,
+        "workers": 0,
+        "device": "cpu",
+    }
+    return from_mapping(Recipe, values | changes)
+
+
+def train(recipe: Recipe, interrupted: Interruption | None = None) -> Outcome:
+    """Run a recipe in this process, or in this one of several."""
+    with world("cpu") as place:
+        return pretrain(recipe, place, interrupted or Interruption())
+
+
+def results(out: Path) -> dict[str, bytes]:
+    """Everything of a finished run that must not depend on how it came about: the models, the last checkpoint, the log."""
+    last = max((out / "checkpoints").iterdir(), key=lambda path: int(path.name.removeprefix("step-")))
+    files = [*last.iterdir(), *out.glob("*/*.safetensors"), out / "metrics.jsonl"]
+    return {str(path.relative_to(out)): path.read_bytes() for path in sorted(files)}
+
+
+def assert_same_results(out: Path, expected: Path) -> None:
+    """Compare two finished runs byte by byte."""
+    ours, theirs = results(out), results(expected)
+    assert ours.keys() == theirs.keys()
+    assert [name for name in theirs if ours[name] != theirs[name]] == []
