@@ -46,13 +46,6 @@ class Continuation:
     batch: int = 0
     lr: float = 0.0
 
-    def __post_init__(self) -> None:
-        if min(self.length, self.steps) < 1 or min(self.batch, self.lr) < 0:
-            raise InputError(
-                f"a phase with length = {self.length}, steps = {self.steps}, batch = {self.batch} and lr = {self.lr} "
-                "cannot be trained: the first two must be at least 1, the others not below 0"
-            )
-
 
 @dataclass(frozen=True)
 class Recipe:
@@ -110,6 +103,12 @@ class Recipe:
                 raise InputError(f"{key} = {getattr(self, key)} is too small: it must be at least {least}")
         if self.lr <= 0:
             raise InputError(f"lr = {self.lr} must be above zero")
+        for phase in self.phases:
+            if min(phase.length, phase.steps) < 1 or min(phase.batch, phase.lr) < 0:
+                raise InputError(
+                    f"a phase with length = {phase.length}, steps = {phase.steps}, batch = {phase.batch} and "
+                    f"lr = {phase.lr} cannot be trained: the first two must be at least 1, the others not below 0"
+                )
         if not (self.steps or self.epochs) and self.phases:
             raise InputError("max_minutes alone does not say when the first phase ends: add steps= or epochs=")
         if not (self.steps or self.epochs) and self.schedule.warmup >= 1:
