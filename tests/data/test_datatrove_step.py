@@ -1,6 +1,7 @@
 """Preparation as a datatrove pipeline gives the shards of `lightbert prepare`."""
 
 import random
+import runpy
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,13 @@ def test_filters_stand_between_reading_and_writing(corpus: Path, prepared: Path,
     assert 0 < kept.n_documents < everything.n_documents
     the = kept.tokenizer().token_to_id("the")
     assert all(kept.document(index).tokens[0] == the for index in range(kept.n_documents))
+
+
+def test_the_example_runs(corpus: Path, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    example = Path(__file__).parents[2] / "examples" / "prepare_datatrove.py"
+    monkeypatch.setattr("sys.argv", ["example", str(corpus), str(tmp_path / "out"), str(prepared), "--tasks", "1"])
+    runpy.run_path(str(example), run_name="__main__")
+    assert Shards.open(tmp_path / "out").n_tokens > 1000
 
 
 def test_a_folder_with_a_missing_task_is_not_finished(corpus: Path, prepared: Path, tmp_path: Path) -> None:

@@ -283,6 +283,11 @@ def test_two_preparations_of_one_folder_do_not_mix(corpus: Path, tmp_path: Path)
         prepare(settings(corpus), tmp_path / "out", workers=1)
 
 
+def test_no_worker_at_all_is_refused(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="workers must be at least 1, not 0"):
+        prepare(settings(corpus), tmp_path / "out", workers=0)
+
+
 @pytest.mark.parametrize("changes", [{"held_out": 1.0}, {"held_out": -0.1}, {"streams": 0}, {"shard_characters": 0}])
 def test_settings_that_make_no_sense_are_refused(corpus: Path, changes: dict[str, object]) -> None:
     with pytest.raises(InputError, match=next(iter(changes))):

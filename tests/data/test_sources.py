@@ -141,6 +141,8 @@ def test_a_hugging_face_dataset_is_streamed(tmp_path: Path) -> None:
     assert read(f"hf:{tmp_path}::test") == ["of test"]
     with pytest.raises(InputError, match="no text column 'body'; name one of text, id with --text"):
         read(f"hf:{tmp_path}", text="body")
+    with pytest.raises(InputError, match=r"cannot open 'hf:.*nowhere'"):
+        read(f"hf:{tmp_path}/nowhere")
     with pytest.raises(InputError, match="write hf:NAME"):
         read("hf:a:b:c:d")
 

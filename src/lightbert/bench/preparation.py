@@ -42,7 +42,7 @@ class Comparison:
     def __str__(self) -> str:
         return (
             f"{self.tokens:,} tokens, {self.workers} cores, median of {self.rounds} rounds: "
-            f"prepare {self.prepare:,.0f} tokens/s, bare tokenizers loop {self.bare:,.0f} tokens/s, ratio {self.ratio:.2f}"
+            f"prepare {self.prepare:,.0f} tokens/s, bare loop {self.bare:,.0f} tokens/s, ratio {self.ratio:.2f}"
         )
 
 

@@ -37,6 +37,8 @@ def prepare(settings: Settings, out: Path, workers: int | None = None, *, again:
     A folder that is whole and has these settings is left as it is. With other settings nothing is touched and the error
     says what differs, unless `again` asks to begin anew: then the old folder stays until the new one is whole.
     """
+    if workers is not None and workers < 1:
+        raise InputError(f"workers must be at least 1, not {workers}")
     found = sources.find(settings.sources)
     wanted = resolved(settings, found)
     folder = stage_of(out)
@@ -68,7 +70,8 @@ class _Work:
     def __init__(self, settings: Settings, found: list[Source], folder: Path, workers: int) -> None:
         self.settings, self.folder, self.workers = settings, folder, workers
         self.sources = [self._extracted(number, source) for number, source in enumerate(found)]
-        self.size = sum(source.size for source in self.sources) if all(source.size for source in self.sources) else None
+        known = all(source.kind == "file" for source in self.sources)
+        self.size = sum(source.size for source in self.sources) if known else None
 
     def settle_tokenizer(self) -> None:
         """Put the tokenizer into the folder: the given one, or one trained on a sample of the text."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from lightbert.data import docstrings
+from lightbert.data import docstrings, hugging_face
 from lightbert.data.text_files import COMPRESSIONS, Undecodable, json_lines, lines, parquet_rows
 from lightbert.errors import InputError
 
@@ -50,7 +50,7 @@ def documents(source: Source, reading: Reading, workers: int = 1) -> Iterator[tu
         case "docstrings":
             return docstrings.documents(source.name, workers)
         case "hf":
-            return _hugging_face_rows(source.name, reading.text)
+            return hugging_face.rows(source.name, reading.text)
     path = Path(source.name)
     match _format(path):
         case ".txt":
@@ -111,26 +111,3 @@ def _paragraphs(numbered: Iterable[tuple[str, int]], unit: str) -> Iterator[tupl
             pending, length = [], 0
     if pending:
         yield "\n".join(pending), position
-
-
-def _hugging_face_rows(specification: str, column: str) -> Iterator[tuple[str, int]]:
-    """Stream `hf:NAME[:CONFIG][:SPLIT]`; the split is "train" unless named, CONFIG may be left empty."""
-    try:
-        from datasets import load_dataset
-    except ImportError:
-        raise InputError(f"'{specification}' needs datasets; install it with: pip install 'lightbert[hf]'") from None
-    _, name, config, split, *rest = [*specification.split(":"), "", "", ""][: max(4, specification.count(":") + 1)]
-    if rest or not name:
-        raise InputError(f"cannot read '{specification}'; write hf:NAME, hf:NAME:CONFIG or hf:NAME:CONFIG:SPLIT")
-    try:
-        rows = load_dataset(name, config or None, split=split or "train", streaming=True)
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"cannot open '{specification}' ({error}); check name, configuration, split and network"
-        ) from error
-    for row in rows:
-        if not isinstance(row.get(column), str):
-            raise InputError(
-                f"'{specification}' has no text column {column!r}; name one of {', '.join(row)} with --text"
-            )
-        yield row[column], 0

@@ -1,0 +1,36 @@
+"""The rows of Hugging Face datasets, streamed."""
+
+from collections.abc import Iterator
+
+from lightbert.errors import InputError
+
+
+def rows(specification: str, column: str) -> Iterator[tuple[str, int]]:
+    """Yield the text `column` of `hf:NAME[:CONFIG][:SPLIT]`, and 0 for the bytes read, which nobody knows.
+
+    The split is "train" unless named; CONFIG may be empty.
+    """
+    try:
+        from datasets import load_dataset
+    except ImportError:
+        raise InputError(f"'{specification}' needs datasets; install it with: pip install 'lightbert[hf]'") from None
+    _, *parts = specification.split(":")
+    if not parts[0] or len(parts) > 3:
+        raise InputError(f"cannot read '{specification}'; write hf:NAME, hf:NAME:CONFIG or hf:NAME:CONFIG:SPLIT")
+    name, config, split = (*parts, "", "")[:3]
+    try:
+        found = load_dataset(name, config or None, split=split or "train", streaming=True)
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot open '{specification}': {_first_line(error)}") from error
+    try:
+        for row in found:
+            if not isinstance(row.get(column), str):
+                names = ", ".join(row)
+                raise InputError(f"'{specification}' has no text column {column!r}; name one of {names} with --text")
+            yield row[column], 0
+    except OSError as error:
+        raise InputError(f"reading '{specification}' failed: {_first_line(error)}; run the command again") from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
