@@ -1,0 +1,38 @@
+"""`change.*`: a recipe's own differences from a preset."""
+
+import pytest
+
+from lightbert.config import from_mapping
+from lightbert.errors import InputError
+from lightbert.models import preset
+from lightbert.train.pretraining import starting_config
+from lightbert.train.recipe import Recipe
+
+
+def config_of(**values):
+    return starting_config(from_mapping(Recipe, {"data": "data", "out": "out", "steps": 1, **values}))
+
+
+def test_only_what_is_named_changes():
+    changed = config_of(model="convbert-small", change={"kernel": 5, "activation": "relu"})
+    fields = vars(preset("convbert-small"))
+    assert vars(changed) == {**fields, "kernel": 5, "activation": "relu"}
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"kernl": 5}, "unknown key 'kernl'; did you mean 'kernel'?"),
+        ({"kernel": 5.5}, "'kernel' must be a whole number, not 5.5"),
+        ({"convolution": "sapn"}, "unknown convolution 'sapn'; did you mean 'span'?"),
+    ],
+)
+def test_a_change_that_the_model_does_not_have_is_refused(change, sentence):
+    with pytest.raises(InputError) as error:
+        config_of(model="convbert-small", change=change)
+    assert str(error.value) == sentence
+
+
+def test_longer_texts_need_more_positions_and_a_recipe_can_ask_for_even_more():
+    assert config_of(model="convbert-tiny", length=256).positions == 256
+    assert config_of(model="convbert-tiny", length=16, change={"positions": 64}).positions == 64
