@@ -15,8 +15,6 @@ def compile_objective(objective: Objective, how: Literal["none", "blocks", "whol
             objective.compile(dynamic=False)
         case "blocks":
             for child in objective.children():
-                parts = (
-                    (child.embeddings, *child.blocks, *child.heads.values()) if isinstance(child, Encoder) else (child,)
-                )
-                for part in parts:
+                inner = isinstance(child, Encoder)
+                for part in (child.embeddings, *child.blocks, *child.heads.values()) if inner else (child,):
                     part.compile(dynamic=False)

@@ -7,17 +7,16 @@ from lightbert.objectives.objective import Objective
 from lightbert.train.step import Step
 
 
-# Compiling once more for a few batches without gradient would take longer than the batches.
-@torch.compiler.set_stance("force_eager")
 @torch.no_grad()
 def evaluate(step: Step, loader: Loader, batches: int) -> dict[str, float]:
     """Summarise the objective over the first batches of a held-out loader, without dropout."""
     objective: Objective = step.objective
     objective.eval()
     tally = torch.zeros(len(objective.tallies), dtype=torch.double, device=step.world.device)
-    for number in range(batches):
-        batch = objective.prepare(loader.at(number).to(step.world.device))
-        with step.autocast():
+    # Compiling once more for a few batches without gradient would take longer than the batches.
+    with torch.compiler.set_stance("force_eager"), step.autocast():
+        for number in range(batches):
+            batch = objective.prepare(loader.at(number).to(step.world.device))
             tally += objective(batch, objective.counts(batch)).tally
     objective.train()
     sums = step.world.sum(tally).tolist()
