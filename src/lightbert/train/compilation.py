@@ -2,12 +2,14 @@
 
 from typing import Literal
 
+from torch import nn
+
 from lightbert.nn.encoder import Encoder
 from lightbert.objectives.objective import Objective
 
 
 def compile_objective(objective: Objective, how: Literal["none", "blocks", "whole"]) -> None:
-    """Compile in place. "blocks" starts within seconds and reuses one compiled block for all; "whole" fuses more."""
+    """Compile in place. "blocks" reuses one compiled block for all blocks of a model; "whole" fuses a little more."""
     match how:
         case "none":
             return
@@ -15,6 +17,12 @@ def compile_objective(objective: Objective, how: Literal["none", "blocks", "whol
             objective.compile(dynamic=False)
         case "blocks":
             for child in objective.children():
-                inner = isinstance(child, Encoder)
-                for part in (child.embeddings, *child.blocks, *child.heads.values()) if inner else (child,):
+                for part in _parts(child):
                     part.compile(dynamic=False)
+
+
+def _parts(module: nn.Module) -> list[nn.Module]:
+    """A model's embeddings, blocks and heads; anything else is one part."""
+    if isinstance(module, Encoder):
+        return [module.embeddings, *module.blocks, *module.heads.values()]
+    return [module]
