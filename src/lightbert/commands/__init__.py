@@ -34,6 +34,7 @@ COMMANDS = {
     "demo": ("lightbert.commands.demo", "build every preset, count it, run it, and show that padding changes nothing"),
     "info": ("lightbert.commands.info", "print the exact parameters and FLOPs of a preset or a model folder"),
     "prepare": ("lightbert.commands.prepare", "turn text files into a tokenizer and token shards"),
+    "pretrain": ("lightbert.commands.pretrain", "train an encoder on prepared text, by a recipe"),
     "convert": ("lightbert.commands.convert", "rewrite a model folder from or to the Hugging Face layout"),
 }
 """Verb -> (module, summary for `lightbert --help`), in the order of the help."""
