@@ -24,7 +24,7 @@ def test_an_unknown_device_is_refused() -> None:
 
 def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(InputError, match="device 'cuda:1' is not there.*use device=cpu"):
+    with pytest.raises(InputError, match=r"device .cuda:1. is not there.*use device=cpu"):
         device_named("cuda:1")
 
 

@@ -1,5 +1,7 @@
 """Tokens per second, by a clock that the test holds."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from lightbert.train import meter
@@ -9,7 +11,7 @@ from lightbert.train.meter import Meter
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [100.0]
-    monkeypatch.setattr(meter.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(meter, "time", SimpleNamespace(monotonic=lambda: now[0]))
     return now
 
 

@@ -1,21 +1,26 @@
 """Recipes that take a moment, on a corpus that takes a second."""
 
 import random
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 
 from lightbert.config import from_mapping
+from lightbert.data.batch import Batch
 from lightbert.data.preparation import prepare
 from lightbert.data.settings import Settings
 from lightbert.data.shards import Shards
 from lightbert.models import PRESETS, build, folder
 from lightbert.train.distributed import world
+from lightbert.train.log import read
+from lightbert.train.loop import Loop
 from lightbert.train.pretraining import pretrain
 from lightbert.train.recipe import Recipe
-from lightbert.train.run import Outcome
+from lightbert.train.run import Outcome, Phase
 from lightbert.train.signals import Interruption
 
 _SYLLABLES = ("ba", "ke", "li", "mo", "nu", "ra", "se", "ti")
@@ -35,26 +40,28 @@ def write_corpus(where: Path) -> Path:
     where.mkdir(parents=True)
     (where / "text.txt").write_text(text)
     prepare(Settings(sources=(str(where / "text.txt"),), vocab_size=120, held_out=0.1), where / "data", workers=1)
-    write_model(where / "model", Shards(where / "data").vocab)
+    vocab = Shards(where / "data").vocab
+    write_model(where / "model", vocab)
+    write_model(where / "steady", vocab, dropout=0.0, attention_dropout=0.0)
     return where
 
 
 def write_model(where: Path, vocab: int, preset: str = "convbert-tiny", **changes: Any) -> Path:
     """Save a model of a few thousand parameters to start from."""
     torch.manual_seed(0)
-    sizes = {"vocab": vocab, "positions": 32, "narrow": 8, "width": 16, "depth": 2, "inner": 32}
+    sizes = {"vocab": vocab, "positions": 32, "narrow": 8, "width": 16, "depth": 1, "inner": 32}
     folder.save(build(replace(PRESETS[preset], **sizes | changes)), where)
     return where
 
 
 def recipe_of(corpus: Path, out: Path, **changes: Any) -> Recipe:
-    """Replaced-token detection in thirty steps."""
+    """Replaced-token detection in twelve steps; ``model=str(corpus / "steady")`` has no dropout."""
     values: dict[str, Any] = {
         "model": str(corpus / "model"),
         "generator": 0.5,
         "data": str(corpus / "data"),
         "out": str(out),
-        "steps": 30,
+        "steps": 12,
         "batch": 4,
         "length": 16,
         "lr": 1e-3,
@@ -69,14 +76,26 @@ def recipe_of(corpus: Path, out: Path, **changes: Any) -> Recipe:
     return from_mapping(Recipe, values | changes)
 
 
-def train(recipe: Recipe, interrupted: Interruption | None = None) -> Outcome:
-    """Run a recipe in this process, or in this one of several."""
-    with world("cpu") as place:
-        return pretrain(recipe, place, interrupted or Interruption())
+def train(recipe: Recipe, stop_after: int = 0) -> Outcome:
+    """Run a recipe in this process, as if a signal arrived during step ``stop_after``."""
+    interrupted, train_on = Interruption(), Loop._train_on
+
+    def interrupting(loop: Loop, batch: Batch, phase: Phase) -> None:
+        train_on(loop, batch, phase)
+        if loop.at.step == stop_after:
+            interrupted.signal = signal.SIGTERM
+
+    with mock.patch.object(Loop, "_train_on", interrupting), world("cpu") as place:
+        return pretrain(recipe, place, interrupted)
+
+
+def records(out: Path, kind: str = "train") -> list[dict[str, Any]]:
+    """The lines of a kind in a run's log."""
+    return read(out / "metrics.jsonl", kind)
 
 
 def results(out: Path) -> dict[str, bytes]:
-    """Everything of a finished run that must not depend on how it came about: the models, the last checkpoint, the log."""
+    """What must not depend on how a finished run came about: the models, the last checkpoint, the log."""
     last = max((out / "checkpoints").iterdir(), key=lambda path: int(path.name.removeprefix("step-")))
     files = [*last.iterdir(), *out.glob("*/*.safetensors"), out / "metrics.jsonl"]
     return {str(path.relative_to(out)): path.read_bytes() for path in sorted(files)}

@@ -1,0 +1,31 @@
+"""A batch trained in parts is the same step."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_runs import recipe_of, records, train
+
+from lightbert.errors import InputError
+from lightbert.files import read_tensors
+
+
+@pytest.mark.parametrize(("objective", "examples"), [("rtd", "segments"), ("mlm", "pairs"), ("mlm", "packed")])
+def test_losses_and_weights_agree_however_the_batch_is_cut(
+    corpus: Path, tmp_path: Path, objective: str, examples: str
+) -> None:
+    steady = {"model": str(corpus / "steady"), "objective": objective, "examples": examples, "steps": 6}
+    for parts in (1, 2, 4):
+        train(recipe_of(corpus, tmp_path / str(parts), accumulate=parts, **steady))
+    whole = [record["loss"] for record in records(tmp_path / "1")]
+    weights = read_tensors(tmp_path / "1" / "final" / "model.safetensors")
+    for parts in (2, 4):
+        assert [record["loss"] for record in records(tmp_path / str(parts))] == pytest.approx(whole, rel=1e-5)
+        others = read_tensors(tmp_path / str(parts) / "final" / "model.safetensors")
+        for name, weight in weights.items():
+            torch.testing.assert_close(others[name], weight, rtol=1e-3, atol=1e-4)
+
+
+def test_a_batch_that_cannot_be_cut_is_refused(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="4 rows can't be cut into 3 equal parts"):
+        train(recipe_of(corpus, tmp_path, accumulate=3))

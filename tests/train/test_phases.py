@@ -1,0 +1,82 @@
+"""Phases follow each other by themselves, and a run that stops in either goes on exactly."""
+
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import torch
+from tiny_runs import assert_same_results, recipe_of, records, train
+
+from lightbert.data.batch import Batch
+from lightbert.models import folder
+from lightbert.train.recipe import Recipe
+from lightbert.train.step import Step
+
+PHASES = [{"length": 32, "steps": 4, "batch": 2, "lr": 5e-4}, {"length": 16, "steps": 3}]
+
+
+def two_lengths(corpus: Path, out: Path, **changes: object) -> Recipe:
+    return recipe_of(corpus, out, steps=6, phases=PHASES, **changes)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("undisturbed")
+    train(two_lengths(corpus, out))
+    return out
+
+
+def test_length_batch_rate_and_positions_switch_by_themselves(corpus: Path, tmp_path: Path) -> None:
+    shapes, call = [], Step.__call__
+
+    def watched(step: Step, batch: Batch) -> torch.Tensor:
+        shapes.append(tuple(batch.ids.shape))
+        return call(step, batch)
+
+    with mock.patch.object(Step, "__call__", watched):
+        outcome = train(two_lengths(corpus, tmp_path))
+    assert outcome.step == 13
+    assert shapes == [(4, 16)] * 6 + [(2, 32)] * 4 + [(4, 16)] * 3
+    assert folder.load(tmp_path / "final").config.positions == 32
+    rates = [record["lr"] for record in records(tmp_path)]
+    for start, end, peak in ((0, 6, 1e-3), (6, 10, 5e-4), (10, 13, 1e-3)):
+        shape = [(1 - t / (end - start + 1)) * min(1, t / (end - start + 1) / 0.1) for t in range(1, end - start + 1)]
+        assert rates[start:end] == pytest.approx([peak * factor for factor in shape])
+
+
+def test_phases_of_the_same_length_read_other_batches(corpus: Path, tmp_path: Path) -> None:
+    seen, call = [], Step.__call__
+
+    def watched(step: Step, batch: Batch) -> torch.Tensor:
+        seen.append(batch.ids.clone())
+        return call(step, batch)
+
+    with mock.patch.object(Step, "__call__", watched):
+        train(recipe_of(corpus, tmp_path, steps=2, phases=[{"length": 16, "steps": 2}], evaluate_every=0))
+    assert not torch.equal(seen[0], seen[2])
+
+
+# In the first phase, on its last step, within the second, on its last step, within the last, on the very last step.
+@pytest.mark.parametrize("stop", [2, 6, 8, 10, 11, 13])
+def test_a_run_that_stops_in_any_phase_goes_on_exactly(
+    corpus: Path, undisturbed: Path, tmp_path: Path, stop: int
+) -> None:
+    stopped = train(two_lengths(corpus, tmp_path), stop_after=stop)
+    assert (stopped.step, stopped.finished) == (stop, False)
+    assert not (tmp_path / "final").exists()
+    assert train(two_lengths(corpus, tmp_path)).finished
+    assert_same_results(tmp_path, undisturbed)
+
+
+def test_a_run_that_stops_again_and_again_goes_on_exactly(corpus: Path, undisturbed: Path, tmp_path: Path) -> None:
+    for stop in (1, 2, 5, 6, 7, 10, 12):
+        train(two_lengths(corpus, tmp_path), stop_after=stop)
+    train(two_lengths(corpus, tmp_path, workers=2))
+    assert_same_results(tmp_path, undisturbed)
+
+
+def test_a_second_phase_longer_than_a_folders_positions_is_refused(corpus: Path, tmp_path: Path) -> None:
+    from lightbert.errors import InputError
+
+    with pytest.raises(InputError, match="has positions = 32, the recipe and its data need 64"):
+        train(recipe_of(corpus, tmp_path, phases=[{"length": 64, "steps": 4}]))

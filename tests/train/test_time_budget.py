@@ -1,0 +1,62 @@
+"""How long a run goes: minutes by a clock that the test holds, or epochs."""
+
+import itertools
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from tiny_runs import recipe_of, records, train
+
+from lightbert.data.batch import Specials
+from lightbert.data.loader import Loader
+from lightbert.data.shards import Shards
+from lightbert.train import meter
+
+
+@pytest.fixture(autouse=True)
+def _three_seconds_between_looks_at_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count(step=3.0)
+    monkeypatch.setattr(meter, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+
+
+def test_minutes_alone_end_a_run(corpus: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(corpus, tmp_path, steps=0, max_minutes=0.5, log_every=1)
+    outcome = train(recipe)
+    # Evaluations and checkpoints are not counted: ten steps of three seconds each.
+    assert (outcome.step, outcome.finished) == (10, True)
+    rates = [record["lr"] / 1e-3 for record in records(tmp_path)]
+    assert rates[1:] == pytest.approx([1 - step / 10 for step in range(1, 10)])
+
+
+def test_time_before_an_interruption_counts(corpus: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(corpus, tmp_path, steps=0, max_minutes=0.5, log_every=1)
+    assert train(recipe, stop_after=7).step == 7
+    assert train(recipe).step == 10
+
+
+def test_minutes_end_a_run_before_its_steps(corpus: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(corpus, tmp_path, steps=1000, max_minutes=0.2, log_every=1)
+    assert train(recipe).step == 4
+
+
+def test_steps_end_a_run_before_its_minutes(corpus: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(corpus, tmp_path, steps=3, max_minutes=10.0, log_every=1)
+    assert train(recipe).step == 3
+
+
+def test_phases_share_the_minutes_by_their_steps(corpus: Path, tmp_path: Path) -> None:
+    phases = [{"length": 32, "steps": 100}]
+    recipe = recipe_of(corpus, tmp_path, steps=300, phases=phases, max_minutes=0.6, log_every=1)
+    assert train(recipe).step == 12
+    lengths = [record["lr"] for record in records(tmp_path)]
+    # The rate is raised again when the second phase starts, after three quarters of the time.
+    assert [step for step in range(1, 12) if lengths[step] > lengths[step - 1]][-1] in (9, 10)
+
+
+def test_epochs_are_passes_over_the_corpus(corpus: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(corpus, tmp_path, steps=0, epochs=2, batch=128, length=32)
+    shards = Shards(corpus / "data")
+    specials = Specials.of(shards.tokenizer())
+    loader = Loader(shards, recipe.builder(), batch=128, length=32, specials=specials)
+    assert loader.steps_per_epoch > 1
+    assert train(recipe).step == 2 * loader.steps_per_epoch
