@@ -10,13 +10,17 @@ from typing import Any
 
 from lightbert.errors import InputError
 from lightbert.files import write_atomic
+from lightbert.train.board import Board
 
 
 class MetricsFile:
-    """Appends lines; on resuming, drops those after the checkpoint. Times are not in it: they never repeat."""
+    """Appends lines; on resuming, drops those after the checkpoint. Times are not in it: they never repeat.
 
-    def __init__(self, path: Path, step: int) -> None:
-        self.path = path
+    A ``board`` is shown the same numbers.
+    """
+
+    def __init__(self, path: Path, step: int, board: Board | None = None) -> None:
+        self.path, self.board = path, board
         self.held_out: dict[int, dict[str, Any]] = {}
         kept = []
         if path.exists():
@@ -37,6 +41,8 @@ class MetricsFile:
             self._file.write(json.dumps({"kind": kind, "step": step, **finite}) + "\n")
         if kind == "held-out":
             self.held_out[step] = values
+        if self.board is not None:
+            self.board.write(kind, step, finite)
 
     def flush(self) -> None:
         """Bring everything to the disk."""
@@ -48,6 +54,8 @@ class MetricsFile:
         """Write the rest and close."""
         with self._explained():
             self._file.close()
+        if self.board is not None:
+            self.board.close()
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -14,6 +14,7 @@ from lightbert.errors import InputError
 from lightbert.objectives.objective import Objective
 from lightbert.progress import Bar, progress
 from lightbert.train import checkpoint
+from lightbert.train.board import Board
 from lightbert.train.checkpoint import Checkpoint
 from lightbert.train.distributed import World
 from lightbert.train.evaluation import evaluate
@@ -47,7 +48,7 @@ class Loop:
         self._saved: dict[str, Any] | None = None
         self.meter = Meter()
         self._resume()
-        self.metrics = MetricsFile(settings.out / "metrics.jsonl", self.at.step) if world.leads else None
+        self.metrics = self._log_from(self.at.step) if world.leads else None
         self.held_out_numbers: dict[str, float] = {}
         self._pending: list[tuple[int, float, Tensor]] = []
 
@@ -154,6 +155,12 @@ class Loop:
                 f"their examples are listed in '{self.settings.out / 'metrics.jsonl'}': try a rate below lr = "
                 f"{phase.lr} in another folder out="
             )
+
+    def _log_from(self, step: int) -> MetricsFile:
+        """The log, without what came after the checkpoint."""
+        out = self.settings.out
+        board = Board(out / "tensorboard", step) if self.settings.tensorboard else None
+        return MetricsFile(out / "metrics.jsonl", step, board)
 
     def _log(self, kind: str, step: int, values: dict[str, Any]) -> None:
         if self.metrics is not None:

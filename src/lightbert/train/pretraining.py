@@ -152,6 +152,7 @@ def _settings(recipe: Recipe, out: Path, world: World, flops_per_token: float) -
         flops_per_token=flops_per_token,
         peak_flops=next((peak for part, peak in _PEAK_FLOPS.items() if part in name), 0.0),
         cuda_graph=recipe.cuda_graph,
+        tensorboard=recipe.tensorboard,
     )
 
 

@@ -42,6 +42,7 @@ class Settings:
     peak_flops: float = 0.0
     """What the device could do per second; 0 = unknown."""
     cuda_graph: bool = False
+    tensorboard: bool = False
 
 
 @dataclass
