@@ -148,6 +148,8 @@ def test_a_crash_while_the_folder_gets_its_name_is_mended(
         patch.setattr("lightbert.data.stage.move_folder", crash)
         with pytest.raises(_CrashError):
             prepare(settings(corpus), tmp_path / "out", workers=1)
+    with pytest.raises(InputError, match="other settings: vocab_size"):
+        prepare(settings(corpus, vocab_size=90), tmp_path / "out", workers=1)
     prepare(settings(corpus), tmp_path / "out", workers=1)
     prepare(settings(corpus), tmp_path / "other", workers=1)
     assert content(tmp_path / "out") == content(tmp_path / "other")
@@ -248,11 +250,19 @@ def test_sources_without_text_are_one_sentence(corpus: Path, tmp_path: Path) -> 
         prepare(wanted, tmp_path / "out", workers=1)
 
 
-def test_a_folder_of_other_things_is_never_touched(corpus: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("name", ["", "0.txt"])
+def test_a_folder_of_other_things_is_never_touched(corpus: Path, name: str, again: bool) -> None:
+    before = content(corpus)
     with pytest.raises(InputError, match="is there already and is no prepared folder"):
-        prepare(settings(corpus), corpus, workers=1)
-    with pytest.raises(InputError, match="is there already and is no prepared folder"):
-        prepare(settings(corpus), corpus / "0.txt", workers=1)
+        prepare(settings(corpus), corpus / name, workers=1, again=again)
+    assert content(corpus) == before
+
+
+def test_an_empty_folder_is_filled(corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    prepare(settings(corpus), tmp_path / "out", workers=1)
+    Shards.open(tmp_path / "out")
 
 
 def test_a_place_that_cannot_be_written_is_one_sentence(corpus: Path) -> None:

@@ -16,7 +16,7 @@ from lightbert.data import sources, tokenizer
 from lightbert.data.encoding import DocumentEncoder, Sentences, width
 from lightbert.data.parts import Place, cut
 from lightbert.data.sources import Reading
-from lightbert.data.stage import StreamWriter, finish, forget_stream, stage_of
+from lightbert.data.stage import StreamWriter, finish, forget_stream, refuse_foreign, stage_of
 
 
 class ReadText(PipelineStep):  # type: ignore[misc]
@@ -61,6 +61,7 @@ class WriteShards(PipelineStep):  # type: ignore[misc]
         # Each task has a core of its own.
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         ids, folder = tokenizer.load(self.tokenizer), stage_of(self.out)
+        refuse_foreign(self.out)
         folder.mkdir(parents=True, exist_ok=True)
         forget_stream(folder, rank)
         encode = DocumentEncoder(ids, self.sentences, self.held_out)

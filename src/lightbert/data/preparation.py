@@ -1,22 +1,21 @@
 """From sources to a folder of token shards, on one machine: bounded memory, all cores, restartable."""
 
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from lightbert.data import manifest, sources, tokenizer, vocabulary
+from lightbert.data import sources, tokenizer, vocabulary
 from lightbert.data.encoding import width
 from lightbert.data.encoding_pool import encode_chunks
 from lightbert.data.manifest import Manifest
 from lightbert.data.parts import CHUNK, Place, cut, read_stream
-from lightbert.data.resumption import begin_or_go_on, finished, locked, refuse_others
+from lightbert.data.resumption import begin_or_go_on, finished, locked
 from lightbert.data.sampling import sample
 from lightbert.data.settings import Settings, resolved
 from lightbert.data.sources import Reading, Source
-from lightbert.data.stage import StreamWriter, finish, publish, read_parts, stage_of
+from lightbert.data.stage import StreamWriter, finish, publish, read_parts, refuse_foreign, stage_of
 from lightbert.errors import InputError
 from lightbert.files import write_atomic
 from lightbert.progress import Bar, progress
@@ -42,18 +41,15 @@ def prepare(settings: Settings, out: Path, workers: int | None = None, *, again:
     found = sources.find(settings.sources)
     wanted = resolved(settings, found)
     folder = stage_of(out)
-    if again:
-        shutil.rmtree(folder, ignore_errors=True)
-    elif (whole := finished(out, wanted)) is not None:
+    refuse_foreign(out)
+    if not again and (whole := finished(out, wanted)) is not None:
         return Prepared(whole, len(whole.shards))
     try:
         with locked(folder):
-            if (folder / manifest.NAME).is_file():
-                whole = manifest.read(folder)
-                refuse_others(folder, whole.settings, wanted)
+            if not again and (whole := finished(folder, wanted)) is not None:
                 publish(folder, out, whole)
                 return Prepared(whole, len(whole.shards))
-            begin_or_go_on(folder, wanted)
+            begin_or_go_on(folder, wanted, again=again)
             work = _Work(settings, found, folder, workers or _cores())
             work.settle_tokenizer()
             start = time.perf_counter()

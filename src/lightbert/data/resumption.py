@@ -11,7 +11,7 @@ from typing import Any
 from lightbert.data import manifest
 from lightbert.data.manifest import Manifest
 from lightbert.data.settings import differences
-from lightbert.data.stage import has_parts
+from lightbert.data.stage import holds_work
 from lightbert.errors import InputError
 from lightbert.files import write_atomic
 
@@ -20,21 +20,21 @@ _REMEDY = "use the same settings, another --out, or --again to begin anew"
 
 
 def finished(folder: Path, settings: dict[str, Any]) -> Manifest | None:
-    """Return the manifest of a folder that is whole; a folder with other settings or other content is an error."""
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+    """Return the manifest of a folder that is whole, None if there is none; one with other settings is an error."""
+    if not (folder / manifest.NAME).is_file():
         return None
-    if not folder.is_dir() or not (folder / manifest.NAME).is_file():
-        raise InputError(f"'{folder}' is there already and is no prepared folder; choose another --out")
     found = manifest.read(folder)
-    refuse_others(folder, found.settings, settings)
+    if changed := differences(found.settings, settings):
+        raise _others(folder, changed)
     return found
 
 
-def begin_or_go_on(folder: Path, settings: dict[str, Any]) -> None:
+def begin_or_go_on(folder: Path, settings: dict[str, Any], *, again: bool) -> None:
     """Note the settings in a new folder, or compare them with those of the parts that are there."""
     path = folder / _SETTINGS
-    if has_parts(folder):
-        refuse_others(folder, json.loads(path.read_text()), settings)
+    if holds_work(folder) and not again:
+        if changed := differences(json.loads(path.read_text()), settings):
+            raise _others(folder, changed)
         return
     for other in folder.iterdir():
         if other.name != _LOCK:
@@ -60,12 +60,10 @@ def locked(folder: Path) -> Iterator[None]:
             yield
         except InputError:
             # Bad input that shows before anything is done leaves nothing behind.
-            if not has_parts(folder):
+            if not holds_work(folder):
                 shutil.rmtree(folder)
             raise
 
 
-def refuse_others(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
-    """Raise the error that says which settings differ, if any do."""
-    if changed := differences(before, now):
-        raise InputError(f"'{folder}' was prepared with other settings: {changed}; {_REMEDY}")
+def _others(folder: Path, changed: str) -> InputError:
+    return InputError(f"'{folder}' was prepared with other settings: {changed}; {_REMEDY}")

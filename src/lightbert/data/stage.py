@@ -76,9 +76,16 @@ class StreamWriter:
         self._open[split].append(block)
 
 
-def has_parts(folder: Path) -> bool:
-    """Tell whether any part of any stream is finished."""
-    return any(folder.glob("part-*.json"))
+def refuse_foreign(out: Path) -> None:
+    """Raise an error if something that is no prepared folder would be replaced."""
+    empty = not out.exists() or (out.is_dir() and not any(out.iterdir()))
+    if not empty and not (out / manifest.NAME).is_file():
+        raise InputError(f"'{out}' is there already and is no prepared folder; choose another --out")
+
+
+def holds_work(folder: Path) -> bool:
+    """Tell whether any part is finished, or all of them."""
+    return (folder / manifest.NAME).is_file() or any(folder.glob("part-*.json"))
 
 
 def read_parts(folder: Path, stream: int) -> list[PartRecord]:
@@ -124,6 +131,7 @@ def finish(folder: Path, out: Path, settings: dict[str, Any]) -> Manifest:
 
 def publish(folder: Path, out: Path, content: Manifest) -> None:
     """Give a folder that has its manifest the final name; after a crash in here, do it again."""
+    refuse_foreign(out)
     names = {manifest.NAME, *(name for name, _ in content.all_files())}
     for path in folder.iterdir():
         if path.name not in names:
