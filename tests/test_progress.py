@@ -57,6 +57,19 @@ def test_work_without_a_known_end_or_unit_counts_on(clock, capsys):
     assert capsys.readouterr().err == "reading: 1,000, 500/s, 0:00:02 taken\n"
 
 
+def test_the_end_of_work_may_become_known_on_the_way(clock, capsys):
+    with progress("training", unit="steps") as bar:
+        clock.now = 10.0
+        bar.advance(5)
+        bar.total = 20
+        clock.now = 20.0
+        bar.advance(5)
+    assert capsys.readouterr().err.splitlines() == [
+        "training: 5 steps, 0.50 steps/s, 0:00:10 taken",
+        "training: 10/20 steps, 0.50 steps/s, 0:00:20 left",
+    ]
+
+
 def test_a_resumed_run_is_not_credited_with_the_work_of_the_first(clock, capsys):
     with progress("training", total=120, unit="steps", done=100) as bar:
         clock.now = 10.0

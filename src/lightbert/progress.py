@@ -13,7 +13,10 @@ _clock = time.monotonic
 
 
 class Bar:
-    """How far a piece of work has come. `progress` makes one; the work calls `advance` and `note`."""
+    """How far a piece of work has come. `progress` makes one; the work calls `advance` and `note`.
+
+    `total` may be set, and set again, once it can be estimated.
+    """
 
     def __init__(self, label: str, total: int | None, unit: str, done: int) -> None:
         self.label = label
@@ -104,7 +107,7 @@ def _live(bar: Bar) -> Iterator[None]:
         task = display.add_task(bar.label, total=bar.total, completed=bar.done, status=bar.status())
 
         def draw() -> None:
-            display.update(task, completed=bar.done, status=bar.status())
+            display.update(task, total=bar.total, completed=bar.done, status=bar.status())
 
         bar.draw_with(draw, _SECONDS_BETWEEN_FRAMES)
         try:

@@ -148,6 +148,9 @@ class Loop:
         if self.settings.peak_flops:
             share = self.meter.latest * self.settings.flops_per_token / self.settings.peak_flops / self.world.size
             speed["of peak"] = f"{share:.1%}"
+        if not phase.steps:
+            # With nothing but a time budget, the steps there will be follow from the pace so far.
+            bar.total = round(self.at.phase_step * self._budget(phase) / self.at.phase_seconds)
         bar.note(loss=values["loss"], **speed)
         if worst > _BAD_STEPS_ALLOWED:
             raise InputError(
