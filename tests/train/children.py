@@ -1,0 +1,123 @@
+"""Runs in processes of their own, which can be interrupted, killed, or joined to several.
+
+They are forked from a server that has imported everything already, so that starting one takes a moment.
+"""
+
+import json
+import multiprocessing
+import os
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import torch
+
+from lightbert import files
+from lightbert.data.batch import Batch
+from lightbert.train import checkpoint, loop
+from lightbert.train.distributed import world
+from lightbert.train.pretraining import pretrain
+from lightbert.train.recipe import Recipe
+from lightbert.train.signals import EXIT_CODE, interruption
+from lightbert.train.step import Step
+
+_server = multiprocessing.get_context("forkserver")
+_server.set_forkserver_preload(["lightbert.train.pretraining", "torch._dynamo"])
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When a process signals itself: at the ``number``-th time, from 0, that it comes to ``what``.
+
+    "saving" counts the files and folders of a run that are brought to the disk, "removing" the old checkpoints that go.
+    """
+
+    what: Literal["step", "evaluating", "saving", "removing"]
+    number: int
+    signals: tuple[int, ...]
+
+    def arrange(self) -> None:
+        """Patch this process, which nobody else uses."""
+        match self.what:
+            case "step":
+                Step.__call__ = self._before(Step.__call__)
+            case "evaluating":
+                loop.evaluate = self._within_evaluation(loop.evaluate)
+            case "saving":
+                files._sync = self._before(files._sync)
+            case "removing":
+                checkpoint.shutil = SimpleNamespace(rmtree=self._before(checkpoint.shutil.rmtree))
+
+    def _before(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        calls = count()
+
+        def signalling(*arguments: Any, **options: Any) -> Any:
+            if next(calls) == self.number:
+                for number in self.signals:
+                    os.kill(os.getpid(), number)
+            return function(*arguments, **options)
+
+        return signalling
+
+    def _within_evaluation(self, evaluate: Callable[..., Any]) -> Callable[..., Any]:
+        at = self._before(lambda loader, number: loader.at(number))
+        return lambda step, loader, batches: evaluate(step, SimpleNamespace(at=partial(at, loader)), batches)
+
+
+def _train(recipe: Recipe, moment: Moment | None, place: dict[str, str]) -> None:
+    """The body of a child: what the command does, without its report."""
+    os.environ.update(place)
+    with Path(recipe.out, "stderr").open("a") as file:
+        os.dup2(file.fileno(), 2)
+    torch.set_num_threads(1)
+    if place:
+        _write_down_batches(Path(recipe.out, f"batches-{place['RANK']}.jsonl"))
+    if moment is not None:
+        moment.arrange()
+    with interruption() as interrupted, world("cpu") as everyone:
+        outcome = pretrain(recipe, everyone, interrupted)
+    sys.exit(0 if outcome.finished else EXIT_CODE)
+
+
+def _write_down_batches(path: Path) -> None:
+    call = Step.__call__
+
+    def writing(step: Step, batch: Batch) -> torch.Tensor:
+        with path.open("a") as file:
+            file.write(json.dumps([int(batch.step), batch.rows.tolist(), batch.ids.tolist()]) + "\n")
+        return call(step, batch)
+
+    Step.__call__ = writing
+
+
+def start(recipe: Recipe, moment: Moment | None = None, **place: str) -> ForkServerProcess:
+    """Start a run in a process of its own."""
+    Path(recipe.out).mkdir(parents=True, exist_ok=True)
+    process = _server.Process(target=_train, args=(recipe, moment, place))
+    process.start()
+    return process
+
+
+def exit_code(process: ForkServerProcess) -> int:
+    """Wait for a process; a negative number is the signal that ended it."""
+    process.join()
+    assert process.exitcode is not None
+    return process.exitcode
+
+
+def start_several(size: int, recipe: Recipe, moment: Moment | None = None) -> list[ForkServerProcess]:
+    """Start a run in several processes that work together; the moment is the first one's."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    common = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    return [
+        start(recipe, None if rank else moment, RANK=str(rank), LOCAL_RANK=str(rank), **common) for rank in range(size)
+    ]

@@ -1,0 +1,63 @@
+"""`lightbert pretrain` as people start it: to the end, and interrupted by a signal from outside."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tiny_runs import assert_same_results
+
+RECIPE = """
+model = "{model}"
+data = "{data}"
+generator = 0.5
+steps = 80
+batch = 4
+length = 16
+checkpoint_every = 3
+evaluate_every = 40
+evaluate_batches = 2
+device = "cpu"
+
+[schedule]
+warmup = 0.1
+"""
+
+
+def started(recipe: Path, out: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "lightbert", "pretrain", str(recipe), f"out={out}", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+
+
+def test_a_signal_saves_and_exits_with_75_and_the_same_command_goes_on(corpus: Path, tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(RECIPE.format(model=corpus / "model", data=corpus / "data"))
+    out = tmp_path / "disturbed"
+    first = started(recipe, out)
+    while not (out / "checkpoints" / "step-3").exists():
+        assert first.poll() is None, first.stderr.read()
+        time.sleep(0.01)
+    first.send_signal(signal.SIGTERM)
+    printed, told = first.communicate()
+    assert first.returncode == 75
+    assert "interrupted: saving; a second signal stops at once" in told
+    report = json.loads(printed)
+    assert not report["finished"]
+    assert report["model"] is None
+    assert (out / "checkpoints" / f"step-{report['step']}" / "manifest.json").exists()
+
+    second, undisturbed = started(recipe, out), started(recipe, tmp_path / "undisturbed")
+    for process in (second, undisturbed):
+        printed, told = process.communicate()
+        assert process.returncode == 0, told
+        assert json.loads(printed)["step"] == 80
+        assert json.loads(printed)["metrics"]["rtd_accuracy"] > 0
+    assert_same_results(out, tmp_path / "undisturbed")
