@@ -1,6 +1,5 @@
 """Depthwise convolution in plain PyTorch: K shifted multiply-adds on token-major tensors."""
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -9,12 +8,16 @@ def depthwise(x: Tensor, weight: Tensor, bias: Tensor | None, window: Tensor | N
     """See :func:`lightbert.ops.depthwise.depthwise`."""
     tokens, kernel = x.shape[1], weight.shape[1]
     radius = kernel // 2
-    taps = weight.to(x.dtype).t()  # [K, D]
+    # A column of the weight is strided, and a strided factor costs the CPU its vector instructions.
+    taps = weight.to(x.dtype).t().contiguous()  # [K, D]
     padded = F.pad(x, (0, 0, radius, radius))  # [B, T + 2R, D]
-    mixed = x.new_zeros(()) if bias is None else bias.to(x.dtype)
-    for tap in range(kernel):
-        seen = padded[:, tap : tap + tokens]
-        if window is not None:
-            seen = seen * window[:, :, tap : tap + 1]
-        mixed = torch.addcmul(mixed, seen, taps[tap])
-    return mixed  # [B, T, D]
+
+    def seen(tap: int) -> Tensor:
+        neighbours = padded[:, tap : tap + tokens]
+        return neighbours if window is None else neighbours * window[:, :, tap : tap + 1]
+
+    mixed = seen(0) * taps[0]
+    for tap in range(1, kernel):
+        # In place: the sum is never read by its own gradient.
+        mixed.addcmul_(seen(tap), taps[tap])
+    return mixed if bias is None else mixed.add_(bias.to(x.dtype))  # [B, T, D]
