@@ -47,7 +47,7 @@ $(BIN)/python:
 
 $(CORE): $(SOURCES) | $(BIN)/python
 	@echo "installing lightbert into .venv; the first time takes minutes"
-	@$(PIP) -e .
+	@$(PIP) -e '.[plots]'
 	@touch $@
 
 $(DEVELOPER): $(SOURCES) | $(BIN)/python

@@ -1,140 +1,164 @@
-"""`lightbert demo`: a tour of the zoo."""
+"""`lightbert demo`: the main job in a few minutes on a CPU, from text to a trained encoder."""
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+import random
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from lightbert.commands.info import Presets, describe
+import typer
+
+from lightbert.commands.demonstration import Demonstration
 from lightbert.commands.report import AsJson, show
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from torch import Tensor
+    from lightbert.analysis.suspicion import Reader, Word
+    from lightbert.commands.pretrain import Pretrained
+    from lightbert.data.shards import Shards
 
-    from lightbert.nn.encoder import Encoder
+SOURCE = "docstrings:stdlib,numpy"
+"""Real prose that is on every machine, and read within seconds."""
+VOCAB_SIZE = 2048
+RECIPE: dict[str, Any] = {
+    "model": "convbert-tiny",
+    "change": {"depth": 2, "inner": 256, "activation": "relu"},
+    "generator": 0.125,
+    "batch": 16,
+    "length": 64,
+    "lr": 2e-3,
+    "dropout": 0.0,
+    "schedule": {"warmup": 0.1},
+    "optimizer": {"beta2": 0.98, "bias_correction": True},
+    "checkpoint_every": 100,
+    "evaluate_every": 100,
+    "evaluate_batches": 12,
+}
+"""Chosen for what it learns within minutes on two cores."""
 
-FAMILIES = ("bert-small", "convbert-small", "composite-small", "mobilebert")
-"""The baseline and one preset of each paper, at its real size."""
-
-NEXT = (
-    ("lightbert info convbert-small", "one preset in detail"),
-    ("lightbert convert SRC DST --to lightbert", "read a Hugging Face folder of BERT, ELECTRA, ConvBERT or MobileBERT"),
-    ("python -c \"import lightbert; print(lightbert.build('convbert-small'))\"", "the parts of a model, by name"),
-)
-
-# Different lengths, so that padding is needed, on both sides of a kernel's 9 and 17 taps.
-_LENGTHS = (23, 7, 12)
-_EXTRA = 9
+# A model this small gets no faster with more.
+_THREADS = 4
+_SENTENCES = 200
+_WORDS = range(6, 13)
+_FOLDERS = ("checkpoints", "data", "data.partial", "final", "generator")
+_FILES = ("metrics.jsonl", "recipe.json", "loss.png")
 
 
 @dataclass(frozen=True)
-class Padding:
-    """The largest change of any state of a text, against the text alone."""
+class Config:
+    """Where to, how long, and on which text."""
 
-    preset: str
-    padded: float
-    """In a batch, padded beyond the longest text."""
-    packed: float
-    """In one row with other texts."""
-    released: float | None
-    """In the padded batch, when convolutions read the padding as in the released code; None if nothing could."""
-
-
-@dataclass(frozen=True)
-class Tour:
-    """Every preset counted, and each family run."""
-
-    presets: Presets
-    padding: tuple[Padding, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values that `json` can write."""
-        largest = max(max(each.padded, each.packed) for each in self.padding)
-        return {
-            "metrics": {"presets": len(self.presets.presets), "largest_padding_difference": largest},
-            **self.presets.to_json(),
-            "padding": [asdict(each) for each in self.padding],
-        }
-
-    def __rich__(self) -> "RenderableType":
-        from rich.console import Group
-        from rich.table import Table
-
-        table = Table(title="How much a text's states change beside others, random weights", title_justify="left")
-        for column in ("preset", "padded in a batch", "packed in a row", "padded, as released"):
-            table.add_column(column)
-        for each in self.padding:
-            released = "" if each.released is None else f"{each.released:.1e}"
-            table.add_row(each.preset, f"{each.padded:.1e}", f"{each.packed:.1e}", released)
-        steps = Table(title="What to run next", title_justify="left", show_header=False, box=None)
-        for line, why in NEXT:
-            steps.add_row(line, why)
-        return Group(self.presets, "", table, "", steps)
+    out: Path = Path("runs/demo")
+    minutes: float = 3.0
+    again: bool = False
+    source: str = ""
+    """Anything that `lightbert prepare` reads; the built-in text if empty."""
+    device: str = "auto"
 
 
-def run() -> Tour:
-    """Count every preset, run one model of each family, and compare texts alone, padded and packed."""
-    from lightbert.models import PRESETS
-    from lightbert.progress import progress
+def run(config: Config) -> "Demonstration | Pretrained":
+    """Prepare, pre-train and measure, or measure what is there; an interrupted training is returned as such."""
+    from lightbert.commands import pretrain
+    from lightbert.config import from_mapping
+    from lightbert.data.preparation import prepare
+    from lightbert.data.settings import Settings
+    from lightbert.train.recipe import Recipe
 
-    counted, compared = [], []
-    with progress("counting", total=len(PRESETS), unit="presets") as bar:
-        for name in PRESETS:
-            counted.append(describe(name))
-            bar.advance()
-    with progress("running", total=len(FAMILIES), unit="models") as bar:
-        for name in FAMILIES:
-            compared.append(compare(name))
-            bar.advance()
-    return Tour(Presets(tuple(counted)), tuple(compared))
+    out, data = config.out, config.out / "data"
+    if config.again:
+        clear(out)
+    trained_before = (out / "final").is_dir()
+    if not trained_before:
+        prepare(Settings(sources=(config.source or SOURCE,), vocab_size=VOCAB_SIZE, held_out=0.04), data)
+        own = {"data": str(data), "out": str(out), "max_minutes": config.minutes, "device": config.device}
+        with _few_threads():
+            trained = pretrain.run(from_mapping(Recipe, {**RECIPE, **own}))
+        if not trained.outcome.finished:
+            return trained
+    return examine(out, trained_before=trained_before)
 
 
-def compare(name: str) -> Padding:
-    """Run random texts through a random model: alone, padded and packed."""
+def examine(out: Path, *, trained_before: bool = False) -> Demonstration:
+    """Measure a finished run: its last evaluation, and words planted into held-out sentences."""
+    from lightbert.analysis.suspicion import Reader, find, plant
+    from lightbert.data.shards import Shards
+    from lightbert.models import folder
+    from lightbert.train import log
+
+    held_out = Shards(out / "data", "held-out")
+    reader = Reader(folder.load(out / "final"))
+    last = log.read(out / "metrics.jsonl", "held-out")[-1]
+    training = Shards(out / "data")
+    return Demonstration(
+        out=out,
+        parameters=sum(parameter.numel() for parameter in reader.model.parameters()),
+        documents=training.n_documents,
+        tokens=training.n_tokens,
+        vocab=training.vocab,
+        step=last["step"],
+        held_out={name: value for name, value in last.items() if name not in ("kind", "step")},
+        sentences=tuple(find(reader, plant(_choose(reader, held_out)))),
+        trained_before=trained_before,
+    )
+
+
+def _choose(reader: "Reader", shards: "Shards") -> "list[tuple[Word, ...]]":
+    """Sentences of a length that fits on a line, without unknown words, in random order."""
+    documents = map(shards.document, range(shards.n_documents))
+    sentences = [reader.words(sentence.tolist()) for document in documents for sentence in document.sentences]
+    legible = [
+        words
+        for words in sentences
+        if len(words) in _WORDS and sum(word.text.isalpha() for word in words) > len(words) // 2
+    ]
+    random.Random(0).shuffle(legible)
+    return legible[:_SENTENCES]
+
+
+def clear(out: Path) -> None:
+    """Remove what a demo wrote, and nothing else."""
+    for name in _FOLDERS:
+        shutil.rmtree(out / name, ignore_errors=True)
+    for name in _FILES:
+        (out / name).unlink(missing_ok=True)
+
+
+@contextmanager
+def _few_threads() -> Iterator[None]:
     import torch
 
-    from lightbert.models import build
-
-    with torch.random.fork_rng(devices=()), torch.inference_mode():
-        torch.manual_seed(0)
-        model = build(name).eval()
-        texts = [torch.randint(model.table.shape[0], (length,)) for length in _LENGTHS]
-        alone = [model(text[None])[0] for text in texts]
-        padded = _largest_change(alone, _padded(model, texts))
-        packed = _largest_change(alone, _packed(model, texts))
-        released = None
-        if hasattr(model.config, "padding"):
-            model.released_padding = True
-            released = _largest_change(alone, _padded(model, texts))
-    return Padding(name, padded, packed, released)
+    before = torch.get_num_threads()
+    torch.set_num_threads(min(before, _THREADS))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
-def _padded(model: "Encoder", texts: "list[Tensor]") -> "list[Tensor]":
-    import torch
+def command(
+    out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("runs/demo"),
+    minutes: Annotated[float, typer.Option(help="How long to train.")] = 3.0,
+    again: Annotated[
+        bool, typer.Option("--again", help="Begin anew instead of going on or showing what is there.")
+    ] = False,
+    zoo: Annotated[bool, typer.Option("--zoo", help="Count and run every model of the papers instead.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Do the main job in a few minutes on a CPU, without any download: from text to a trained encoder.
 
-    ids = torch.zeros(len(texts), max(_LENGTHS) + _EXTRA, dtype=torch.long)
-    for row, text in zip(ids, texts, strict=True):
-        row[: len(text)] = text
-    mask = torch.arange(ids.shape[1]) < torch.tensor(_LENGTHS)[:, None]
-    return [states[:length] for states, length in zip(model(ids, mask), _LENGTHS, strict=True)]
-
-
-def _packed(model: "Encoder", texts: "list[Tensor]") -> "list[Tensor]":
-    import torch
-
-    lengths = [*_LENGTHS, _EXTRA]
-    ids = torch.cat([*texts, torch.zeros(_EXTRA, dtype=torch.long)])
-    numbers = torch.tensor([*range(1, len(texts) + 1), 0]).repeat_interleave(torch.tensor(lengths))
-    *states, _ = torch.split(model(ids[None], numbers[None])[0], lengths)
-    return states
-
-
-def _largest_change(alone: "list[Tensor]", beside: "list[Tensor]") -> float:
-    return max(float((a - b).abs().max()) for a, b in zip(alone, beside, strict=True))
-
-
-def command(json: AsJson = False) -> None:
-    """Tour the zoo: count every preset beside its paper's figures, run each family, show that padding changes nothing.
-
-    Takes less than a minute on a CPU and needs no data.
+    Reads the documentation inside this machine's Python packages, trains a tokenizer and then a small ConvBERT on it by
+    replaced-token detection, and shows which words the model suspects of not belonging where they stand. The same
+    command goes on after an interruption.
     """
-    show(run(), json=json)
+    if zoo:
+        from lightbert.commands.zoo import run as tour
+
+        show(tour(), json=json)
+        return
+    from lightbert.train.signals import EXIT_CODE
+
+    report = run(Config(out, minutes, again))
+    show(report, json=json)
+    if not isinstance(report, Demonstration):
+        raise typer.Exit(EXIT_CODE)

@@ -1,0 +1,122 @@
+"""`lightbert demo --zoo`: a tour of the models."""
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from lightbert.commands.info import Presets, describe
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from torch import Tensor
+
+    from lightbert.nn.encoder import Encoder
+
+FAMILIES = ("bert-small", "convbert-small", "composite-small", "mobilebert")
+"""The baseline and one preset of each paper, at its real size."""
+
+# Different lengths, so that padding is needed, on both sides of a kernel's 9 and 17 taps.
+_LENGTHS = (23, 7, 12)
+_EXTRA = 9
+
+
+@dataclass(frozen=True)
+class Padding:
+    """The largest change of any state of a text, against the text alone."""
+
+    preset: str
+    padded: float
+    """In a batch, padded beyond the longest text."""
+    packed: float
+    """In one row with other texts."""
+    released: float | None
+    """In the padded batch, when convolutions read the padding as in the released code; None if nothing could."""
+
+
+@dataclass(frozen=True)
+class Tour:
+    """Every preset counted, and each family run."""
+
+    presets: Presets
+    padding: tuple[Padding, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values that `json` can write."""
+        largest = max(max(each.padded, each.packed) for each in self.padding)
+        return {
+            "metrics": {"presets": len(self.presets.presets), "largest_padding_difference": largest},
+            **self.presets.to_json(),
+            "padding": [asdict(each) for each in self.padding],
+        }
+
+    def __rich__(self) -> "RenderableType":
+        from rich.console import Group
+        from rich.table import Table
+
+        table = Table(title="How much a text's states change beside others, random weights", title_justify="left")
+        for column in ("preset", "padded in a batch", "packed in a row", "padded, as released"):
+            table.add_column(column)
+        for each in self.padding:
+            released = "" if each.released is None else f"{each.released:.1e}"
+            table.add_row(each.preset, f"{each.padded:.1e}", f"{each.packed:.1e}", released)
+        return Group(self.presets, "", table)
+
+
+def run() -> Tour:
+    """Count every preset, run one model of each family, and compare texts alone, padded and packed."""
+    from lightbert.models import PRESETS
+    from lightbert.progress import progress
+
+    counted, compared = [], []
+    with progress("counting", total=len(PRESETS), unit="presets") as bar:
+        for name in PRESETS:
+            counted.append(describe(name))
+            bar.advance()
+    with progress("running", total=len(FAMILIES), unit="models") as bar:
+        for name in FAMILIES:
+            compared.append(compare(name))
+            bar.advance()
+    return Tour(Presets(tuple(counted)), tuple(compared))
+
+
+def compare(name: str) -> Padding:
+    """Run random texts through a random model: alone, padded and packed."""
+    import torch
+
+    from lightbert.models import build
+
+    with torch.random.fork_rng(devices=()), torch.inference_mode():
+        torch.manual_seed(0)
+        model = build(name).eval()
+        texts = [torch.randint(model.table.shape[0], (length,)) for length in _LENGTHS]
+        alone = [model(text[None])[0] for text in texts]
+        padded = _largest_change(alone, _padded(model, texts))
+        packed = _largest_change(alone, _packed(model, texts))
+        released = None
+        if hasattr(model.config, "padding"):
+            model.released_padding = True
+            released = _largest_change(alone, _padded(model, texts))
+    return Padding(name, padded, packed, released)
+
+
+def _padded(model: "Encoder", texts: "list[Tensor]") -> "list[Tensor]":
+    import torch
+
+    ids = torch.zeros(len(texts), max(_LENGTHS) + _EXTRA, dtype=torch.long)
+    for row, text in zip(ids, texts, strict=True):
+        row[: len(text)] = text
+    mask = torch.arange(ids.shape[1]) < torch.tensor(_LENGTHS)[:, None]
+    return [states[:length] for states, length in zip(model(ids, mask), _LENGTHS, strict=True)]
+
+
+def _packed(model: "Encoder", texts: "list[Tensor]") -> "list[Tensor]":
+    import torch
+
+    lengths = [*_LENGTHS, _EXTRA]
+    ids = torch.cat([*texts, torch.zeros(_EXTRA, dtype=torch.long)])
+    numbers = torch.tensor([*range(1, len(texts) + 1), 0]).repeat_interleave(torch.tensor(lengths))
+    *states, _ = torch.split(model(ids[None], numbers[None])[0], lengths)
+    return states
+
+
+def _largest_change(alone: "list[Tensor]", beside: "list[Tensor]") -> float:
+    return max(float((a - b).abs().max()) for a, b in zip(alone, beside, strict=True))

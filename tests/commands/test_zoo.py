@@ -1,0 +1,53 @@
+"""`lightbert demo --zoo`: everything is counted, and padding changes nothing."""
+
+import json
+
+import pytest
+import torch
+from rich.console import Console
+
+import lightbert
+from lightbert import cli
+from lightbert.commands import zoo
+
+
+@pytest.fixture
+def small_families(monkeypatch):
+    monkeypatch.setattr(zoo, "FAMILIES", ("bert-tiny", "convbert-tiny", "composite-tiny", "mobilebert-nano"))
+
+
+@pytest.mark.usefixtures("small_families")
+def test_the_tour_counts_every_preset_and_shows_that_padding_changes_nothing(capsys):
+    assert cli.main(["demo", "--zoo", "--json"]) == 0
+    printed = capsys.readouterr()
+    tour = json.loads(printed.out)
+    assert [each["preset"] for each in tour["presets"]] == lightbert.presets()
+    assert tour["metrics"]["largest_padding_difference"] <= 1e-5
+    assert [each["preset"] for each in tour["padding"]] == list(zoo.FAMILIES)
+    released = {each["preset"]: each["released"] for each in tour["padding"]}
+    assert released["bert-tiny"] is released["composite-tiny"] is None
+    assert min(released["convbert-tiny"], released["mobilebert-nano"]) > 1e-3
+    assert "counting" in printed.err
+
+
+def test_a_person_reads_counts_and_differences():
+    tour = zoo.Tour(
+        zoo.Presets((zoo.describe("convbert-small"),)), (zoo.Padding("convbert-small", 1.4e-6, 1.3e-6, 0.23),)
+    )
+    console = Console(width=160)
+    with console.capture() as captured:
+        console.print(tour)
+    page = captured.get()
+    for expected in ("13,143,768", "1.3e18 FLOPs to train", "1.4e-06", "2.3e-01"):
+        assert expected in page
+
+
+def test_the_families_are_one_of_each_paper_at_real_size():
+    families = {type(lightbert.build(name, device="meta").config).__name__ for name in zoo.FAMILIES}
+    assert families == {"Bert", "ConvBert", "Composite", "MobileBert"}
+
+
+def test_the_tour_leaves_the_random_state_alone():
+    before = torch.get_rng_state()
+    zoo.compare("bert-tiny")
+    assert torch.equal(torch.get_rng_state(), before)
