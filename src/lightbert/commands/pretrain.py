@@ -22,6 +22,8 @@ class Pretrained:
 
     out: Path
     outcome: "Outcome"
+    leads: bool = True
+    """Whether this process, of several, is the one that prints."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values that `json` can write."""
@@ -54,7 +56,7 @@ def run(recipe: "Recipe") -> Pretrained:
         outcome = pretrain(recipe, place, interrupted, flops_per_token=_flops(recipe))
         if outcome.finished and place.leads:
             _draw(Path(recipe.out))
-    return Pretrained(Path(recipe.out), outcome)
+    return Pretrained(Path(recipe.out), outcome, leads=place.leads)
 
 
 def command(
@@ -74,7 +76,8 @@ def command(
     from lightbert.train.signals import EXIT_CODE
 
     report = run(resolve(Recipe, recipe, overrides or []))
-    show(report, json=json)
+    if report.leads:
+        show(report, json=json)
     if not report.outcome.finished:
         raise typer.Exit(EXIT_CODE)
 

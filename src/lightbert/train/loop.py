@@ -1,6 +1,6 @@
 """The loop: steps, logs, evaluations and checkpoints, for any objective. It never learns what it trains."""
 
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -58,7 +58,7 @@ class Loop:
         total = sum(phase.steps for phase in self.phases)
         stopped = False
         with nullcontext() if self.metrics is None else closing(self.metrics):
-            with progress("training", total=total or None, unit="steps", done=self.at.step) as bar:
+            with self._progress(total) as bar:
                 if self._due(self.settings.evaluate_every):
                     self._evaluate()
                 while self.at.phase < len(self.phases) and not stopped:
@@ -67,6 +67,12 @@ class Loop:
                 self._evaluate()
             self._save()
         return Outcome(self.at.step, not stopped, self.meter.average, self.held_out_numbers)
+
+    def _progress(self, total: int) -> AbstractContextManager[Bar]:
+        """A bar for people to see; that of other processes than the first is never drawn."""
+        if not self.world.leads:
+            return nullcontext(Bar("training", total, "steps", self.at.step))
+        return progress("training", total=total or None, unit="steps", done=self.at.step)
 
     def _train_phase(self, phase: Phase, interrupted: Interruption, bar: Bar) -> bool:
         """Train until the phase is over (False) or somebody interrupts (True)."""
