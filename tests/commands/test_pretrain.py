@@ -1,0 +1,104 @@
+"""`lightbert pretrain`: a recipe and overrides in, a model folder and numbers out."""
+
+import json
+import random
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import lightbert
+from lightbert import cli
+from lightbert.commands import pretrain
+from lightbert.data.preparation import prepare
+from lightbert.data.settings import Settings
+from lightbert.train import signals
+from lightbert.train.run import Outcome
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+SMALL = [
+    *(f"change.{key}={value}" for key, value in {"depth": 1, "narrow": 8, "width": 16, "inner": 32}.items()),
+    *("steps=4", "batch=2", "length=16", "evaluate_batches=1", "workers=0", "device=cpu"),
+]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    choose = random.Random(0)
+    lines = [" ".join(choose.choices(["lo", "mi", "nu", "ra", "se"], k=6)) for _ in range(200)]
+    (folder / "text.txt").write_text("\n\n".join("\n".join(lines[at : at + 5]) for at in range(0, 200, 5)))
+    prepare(Settings(sources=(str(folder / "text.txt"),), vocab_size=64, held_out=0.2), folder / "data", workers=1)
+    return folder / "data"
+
+
+def command(recipe, *overrides):
+    return ["pretrain", str(RECIPES / f"{recipe}.toml"), *SMALL, *map(str, overrides)]
+
+
+@pytest.mark.parametrize("recipe", ["tiny-rtd", "tiny-mlm"])
+def test_a_machine_gets_metrics_and_a_folder_that_loads(recipe, data, tmp_path, capsys):
+    assert cli.main([*command(recipe, f"data={data}", f"out={tmp_path / 'run'}"), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["finished"]
+    assert report["step"] == 4
+    assert report["metrics"]["loss"] > 0
+    assert lightbert.load(report["model"]).tokenizer is not None
+    assert (tmp_path / "run" / "loss.png").is_file()
+
+
+def test_an_interrupted_run_exits_with_75_and_the_same_command_goes_on(data, tmp_path, monkeypatch, capsys):
+    @contextmanager
+    def already():
+        interrupted = signals.Interruption()
+        interrupted.signal = 15
+        yield interrupted
+
+    line = command("tiny-rtd", f"data={data}", f"out={tmp_path / 'run'}")
+    with monkeypatch.context() as patch:
+        patch.setattr(signals, "interruption", already)
+        assert cli.main(line) == signals.EXIT_CODE == 75
+    assert "interrupted and saved at step" in capsys.readouterr().out
+    assert not (tmp_path / "run" / "final").exists()
+    assert cli.main(line) == 0
+    assert "4 steps at" in capsys.readouterr().out
+
+
+def test_without_matplotlib_the_run_says_what_the_picture_needs(data, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert cli.main(command("tiny-mlm", f"data={data}", f"out={tmp_path / 'run'}")) == 0
+    assert "pip install 'lightbert[plots]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        ([], "the recipe has no data: add data=FOLDER to the command"),
+        (["data=nowhere", "out=x"], "'nowhere' has no manifest.json"),
+        (["data=nowhere", "out=x", "bach=8"], "unknown key 'bach'; did you mean 'batch'?"),
+        (["data=nowhere", "out=x", "model=convbert-smal"], "convbert-smal"),
+        (["data=nowhere", "out=x", "device=gpu"], "unknown device 'gpu'; use auto, cpu or cuda"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence_and_nothing_is_written(
+    overrides, sentence, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(command("tiny-rtd", *overrides)) == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("lightbert: ")
+    assert sentence in output.err
+    assert output.err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_person_reads_speed_held_out_numbers_and_where_the_model_is():
+    console = Console(width=160)
+    with console.capture() as captured:
+        console.print(pretrain.Pretrained(Path("runs/x"), Outcome(1200, True, 34567.8, {"loss": 1.25})))
+    page = captured.get()
+    assert "1,200 steps at 34,568 tokens/s; held out: loss 1.2500" in page
+    assert "model: runs/x/final" in page
