@@ -20,22 +20,39 @@ def _three_seconds_between_looks_at_the_clock(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_minutes_alone_end_a_run(corpus: Path, tmp_path: Path) -> None:
-    recipe = recipe_of(corpus, tmp_path, steps=0, max_minutes=0.5, log_every=1)
+    recipe = recipe_of(corpus, tmp_path, steps=0, max_minutes=0.5, log_every=1, evaluate_every=0)
     outcome = train(recipe)
-    # Evaluations and checkpoints are not counted: ten steps of three seconds each.
     assert (outcome.step, outcome.finished) == (10, True)
     rates = [record["lr"] / 1e-3 for record in records(tmp_path)]
-    assert rates[1:] == pytest.approx([1 - step / 10 for step in range(1, 10)])
+    # The first of the ten stretches of three seconds says nothing of the pace.
+    assert rates[2:] == pytest.approx([1 - step / 9 for step in range(1, 9)])
+
+
+def test_a_long_first_stretch_does_not_jump_over_the_warm_up(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiling = itertools.chain([0.0], itertools.count(60.0, step=3.0))
+    monkeypatch.setattr(meter, "time", SimpleNamespace(monotonic=lambda: next(compiling)))
+    schedule = {"kind": "linear", "warmup": 0.5}
+    recipe = recipe_of(corpus, tmp_path, steps=0, max_minutes=1.5, log_every=1, evaluate_every=0, schedule=schedule)
+    assert train(recipe).step == 11
+    rates = [record["lr"] / 1e-3 for record in records(tmp_path)]
+    assert rates[1:6] == pytest.approx([0.0, 0.2, 0.4, 0.6, 0.8], abs=1e-5)
+
+
+def test_evaluations_take_from_the_minutes(corpus: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(corpus, tmp_path, steps=0, max_minutes=0.5, log_every=1, evaluate_every=2)
+    assert train(recipe).step < 10
 
 
 def test_time_before_an_interruption_counts(corpus: Path, tmp_path: Path) -> None:
-    recipe = recipe_of(corpus, tmp_path, steps=0, max_minutes=0.5, log_every=1)
+    recipe = recipe_of(corpus, tmp_path, steps=0, max_minutes=0.5, log_every=1, evaluate_every=0)
     assert train(recipe, stop_after=7).step == 7
     assert train(recipe).step == 10
 
 
 def test_minutes_end_a_run_before_its_steps(corpus: Path, tmp_path: Path) -> None:
-    recipe = recipe_of(corpus, tmp_path, steps=1000, max_minutes=0.2, log_every=1)
+    recipe = recipe_of(corpus, tmp_path, steps=1000, max_minutes=0.2, log_every=1, evaluate_every=0)
     assert train(recipe).step == 4
 
 
@@ -46,7 +63,7 @@ def test_steps_end_a_run_before_its_minutes(corpus: Path, tmp_path: Path) -> Non
 
 def test_phases_share_the_minutes_by_their_steps(corpus: Path, tmp_path: Path) -> None:
     phases = [{"length": 32, "steps": 100}]
-    recipe = recipe_of(corpus, tmp_path, steps=300, phases=phases, max_minutes=0.6, log_every=1)
+    recipe = recipe_of(corpus, tmp_path, steps=300, phases=phases, max_minutes=0.6, log_every=1, evaluate_every=0)
     assert train(recipe).step == 12
     lengths = [record["lr"] for record in records(tmp_path)]
     # The rate is raised again when the second phase starts, after three quarters of the time.

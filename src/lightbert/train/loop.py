@@ -108,7 +108,9 @@ class Loop:
 
     def _train_on(self, batch: Batch, phase: Phase) -> None:
         """One step at the position's rate and random numbers."""
-        progressed = progress_of(self.at.phase_step, phase.steps, self.at.phase_seconds, self._budget(phase))
+        at, idle = self.at, self.at.phase_idle
+        # Idle time is no progress: a rate that jumped over its warm-up after a long compilation would ruin the run.
+        progressed = progress_of(at.phase_step, phase.steps, at.phase_seconds - idle, self._budget(phase) - idle)
         rate = phase.lr * self.settings.schedule.factor(progressed, phase.steps)
         self.optimizers.rate.fill_(rate)
         torch.manual_seed(bits(self.settings.seed, Stream.DROPOUT, self.at.step, self.world.rank, 0))
@@ -130,13 +132,19 @@ class Loop:
         budget = self._budget(phase)
         return bool(phase.steps and self.at.phase_step >= phase.steps) or 0 < budget <= self.at.phase_seconds
 
+    def _pass(self, seconds: float, *, idle: bool) -> None:
+        """Count time that went by, as the first process saw it."""
+        seconds = self.world.first(seconds)
+        self.at.phase_seconds += seconds
+        self.at.phase_idle += seconds if idle else 0.0
+
     def _flush(self, loader: Loader, phase: Phase, bar: Bar) -> None:
         """Fetch the numbers of the steps since the last time, write them, and give up after too many bad steps."""
         if not self._pending:
             return
         rows = self.world.sum(torch.stack([tally for _, _, tally in self._pending])).tolist()
-        seconds = self.meter.lap(len(rows) * phase.tokens)
-        self.at.phase_seconds += self.world.first(seconds)
+        starting = not self.meter.started
+        self._pass(self.meter.lap(len(rows) * phase.tokens), idle=starting)
         first, worst = self.at.phase_step - len(rows), 0
         for offset, ((step, rate, _), row) in enumerate(zip(self._pending, rows, strict=True)):
             *sums, norm, finite = row
@@ -186,7 +194,7 @@ class Loop:
             return
         self.held_out_numbers = evaluate(self.step, self.held_out, self.settings.evaluate_batches)
         self._log("held-out", self.at.step, self.held_out_numbers)
-        self.meter.pause()
+        self._pass(self.meter.pause(), idle=True)
 
     def _save(self) -> None:
         """Write a checkpoint if there was a step since the last one; the log is safe before it is."""

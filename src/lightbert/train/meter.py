@@ -30,6 +30,11 @@ class Meter:
         return seconds
 
     @property
+    def started(self) -> bool:
+        """Whether the first stretch is over."""
+        return self._stretches > 0
+
+    @property
     def average(self) -> float:
         """Tokens per second."""
         return self._tokens / self._seconds if self._seconds else self.latest

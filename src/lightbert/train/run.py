@@ -54,11 +54,13 @@ class Position:
     phase: int = 0
     phase_step: int = 0
     phase_seconds: float = 0.0
+    phase_idle: float = 0.0
+    """Of these, the seconds that say nothing of the pace: first steps, which may compile, evaluations, checkpoints."""
     bad_in_a_row: int = 0
 
     def begin_next_phase(self) -> None:
         """Leave a phase that is over."""
-        self.phase, self.phase_step, self.phase_seconds = self.phase + 1, 0, 0.0
+        self.phase, self.phase_step, self.phase_seconds, self.phase_idle = self.phase + 1, 0, 0.0, 0.0
 
     def facts(self) -> dict[str, Any]:
         """As plain values."""

@@ -49,5 +49,5 @@ def progress_of(step: int, steps: int, elapsed: float, budget: float) -> float:
     The first and the last step both have a rate above zero; the released code wastes its first step on a rate of 0.
     """
     by_steps = (step + 1) / (steps + 1) if steps else 0.0
-    by_time = elapsed / budget if budget else 0.0
+    by_time = elapsed / budget if budget > 0 else 0.0
     return min(1.0, max(by_steps, by_time, 1e-6))
