@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from tiny_runs import assert_same_results
 
 RECIPE = """
@@ -27,9 +28,12 @@ warmup = 0.1
 """
 
 
-def started(recipe: Path, out: Path) -> subprocess.Popen[str]:
+TORCHRUN = ("torch.distributed.run", "--nproc-per-node=2", "-m")
+
+
+def started(recipe: Path, out: Path, *launcher: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "lightbert", "pretrain", str(recipe), f"out={out}", "--json"],
+        [sys.executable, "-m", *launcher, "lightbert", "pretrain", str(recipe), f"out={out}", "--json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -37,14 +41,18 @@ def started(recipe: Path, out: Path) -> subprocess.Popen[str]:
     )
 
 
+def wait_for_a_checkpoint(process: subprocess.Popen[str], out: Path) -> None:
+    while not (out / "checkpoints" / "step-3").exists():
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.01)
+
+
 def test_a_signal_saves_and_exits_with_75_and_the_same_command_goes_on(corpus: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(RECIPE.format(model=corpus / "model", data=corpus / "data"))
     out = tmp_path / "disturbed"
     first = started(recipe, out)
-    while not (out / "checkpoints" / "step-3").exists():
-        assert first.poll() is None, first.stderr.read()
-        time.sleep(0.01)
+    wait_for_a_checkpoint(first, out)
     first.send_signal(signal.SIGTERM)
     printed, told = first.communicate()
     assert first.returncode == 75
@@ -61,3 +69,21 @@ def test_a_signal_saves_and_exits_with_75_and_the_same_command_goes_on(corpus: P
         assert json.loads(printed)["step"] == 80
         assert json.loads(printed)["metrics"]["rtd_accuracy"] > 0
     assert_same_results(out, tmp_path / "undisturbed")
+
+
+@pytest.mark.prove
+def test_torchruns_processes_save_when_it_is_told_to_stop_and_print_one_report(corpus: Path, tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(RECIPE.format(model=corpus / "model", data=corpus / "data"))
+    first = started(recipe, tmp_path / "out", *TORCHRUN)
+    wait_for_a_checkpoint(first, tmp_path / "out")
+    first.send_signal(signal.SIGTERM)
+    printed, _ = first.communicate()
+    assert first.returncode != 0
+    step = json.loads(printed)["step"]
+    assert (tmp_path / "out" / "checkpoints" / f"step-{step}" / "manifest.json").exists()
+    second = started(recipe, tmp_path / "out", *TORCHRUN)
+    printed, told = second.communicate()
+    assert second.returncode == 0, told
+    assert json.loads(printed)["step"] == 80
+    assert f"training: {step}/80" not in told

@@ -1,0 +1,60 @@
+"""Losses of short runs, one per family and objective, recorded digit by digit in tests/golden/losses.json.
+
+`OMP_NUM_THREADS=1 python tests/train/golden_losses.py` records them again: after a change that is meant to change what
+is learned, and on another machine type to have equality rather than closeness there. The diff shows how much moved.
+"""
+
+import json
+import platform
+import re
+import tempfile
+from pathlib import Path
+
+import torch
+from tiny_runs import recipe_of, records, train, write_corpus
+
+FILE = Path(__file__).parents[1] / "golden" / "losses.json"
+STEPS = 50
+CASES = {
+    **{
+        f"{model} {objective}": {"model": model, "objective": objective}
+        for model in ("bert-tiny", "convbert-tiny", "composite-tiny")
+        for objective in ("rtd", "mlm")
+    },
+    **{
+        f"{model} mlm {examples}": {"model": model, "objective": "mlm", "examples": examples}
+        for model in ("mobilebert-nano", "ib-bert-nano")
+        for examples in ("segments", "pairs")
+    },
+}
+
+
+def machine() -> str:
+    """What the last digits of a sum depend on."""
+    try:
+        found = re.search(r"^(?:model name|CPU part)\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    processor = found[1] if found else platform.processor()
+    kernels = torch.backends.cpu.get_cpu_capability()
+    return f"{platform.machine()}, {processor}, torch {torch.__version__}, {kernels}"
+
+
+def losses(case: str, corpus: Path, out: Path, steps: int = STEPS) -> list[float]:
+    """Train the first steps of a case and return their losses."""
+    changes = {"steps": STEPS, "batch": 8, "lr": 3e-4, "checkpoint_every": 0, "evaluate_every": 0} | CASES[case]
+    train(recipe_of(corpus, out, **changes), stop_after=steps if steps < STEPS else 0)
+    return [record["loss"] for record in records(out)]
+
+
+def record() -> None:
+    """Write the file again."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = write_corpus(Path(folder) / "corpus")
+        recorded = {case: losses(case, corpus, Path(folder) / case) for case in CASES}
+    FILE.write_text(json.dumps({"machine": machine(), "losses": recorded}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    record()

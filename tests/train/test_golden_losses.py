@@ -1,0 +1,38 @@
+"""Short runs give the recorded losses: to the last digit on the machine type they were recorded on, closely elsewhere."""
+
+import json
+from pathlib import Path
+
+import pytest
+from golden_losses import CASES, FILE, STEPS, losses, machine
+
+RECORDED = json.loads(FILE.read_text())
+
+
+def assert_recorded(case: str, found: list[float]) -> None:
+    expected = RECORDED["losses"][case][: len(found)]
+    if machine() == RECORDED["machine"]:
+        assert found == expected, "if the change is meant, record again: see golden_losses.py"
+    else:
+        assert found == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_first_losses_are_as_recorded(case: str, corpus: Path, tmp_path: Path) -> None:
+    found = losses(case, corpus, tmp_path, steps=5)
+    assert len(found) == 5
+    assert_recorded(case, found)
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("case", CASES)
+def test_fifty_losses_are_as_recorded_and_fall(case: str, corpus: Path, tmp_path: Path) -> None:
+    found = losses(case, corpus, tmp_path)
+    assert len(found) == STEPS
+    assert sum(found[-10:]) < sum(found[:10])
+    assert_recorded(case, found)
+
+
+def test_every_case_is_recorded() -> None:
+    assert RECORDED["losses"].keys() == CASES.keys()
+    assert all(len(recorded) == STEPS for recorded in RECORDED["losses"].values())
