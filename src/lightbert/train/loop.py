@@ -133,10 +133,11 @@ class Loop:
         return bool(phase.steps and self.at.phase_step >= phase.steps) or 0 < budget <= self.at.phase_seconds
 
     def _pass(self, seconds: float, *, idle: bool) -> None:
-        """Count time that went by, as the first process saw it."""
-        seconds = self.world.first(seconds)
-        self.at.phase_seconds += seconds
-        self.at.phase_idle += seconds if idle else 0.0
+        """Count time that went by in a phase, as the first process saw it; after the last one nothing depends on it."""
+        if self.at.phase < len(self.phases):
+            seconds = self.world.first(seconds)
+            self.at.phase_seconds += seconds
+            self.at.phase_idle += seconds if idle else 0.0
 
     def _flush(self, loader: Loader, phase: Phase, bar: Bar) -> None:
         """Fetch the numbers of the steps since the last time, write them, and give up after too many bad steps."""
