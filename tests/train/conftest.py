@@ -3,7 +3,10 @@
 from pathlib import Path
 
 import pytest
-from tiny_runs import write_corpus
+
+pytest.register_assert_rewrite("tiny_runs")
+
+from tiny_runs import write_corpus  # noqa: E402
 
 
 @pytest.fixture(scope="session")

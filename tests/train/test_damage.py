@@ -56,10 +56,9 @@ def damage_shards(folder: Path, truncations: int, flips: int) -> int:
     """Damage every file of a prepared folder, and return in how many places."""
     places = 0
     for path in sorted(folder.iterdir()):
-        for damage in damaged(path, truncations, flips):
+        for _ in damaged(path, truncations, flips):
             with pytest.raises(InputError):
                 Shards.open(folder)
-                pytest.fail(damage)
             places += 1
     Shards.open(folder)
     return places

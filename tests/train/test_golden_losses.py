@@ -1,4 +1,4 @@
-"""Short runs give the recorded losses: to the last digit on the machine type they were recorded on, closely elsewhere."""
+"""Short runs give the recorded losses: to the last digit on the machine type that recorded them, closely elsewhere."""
 
 import json
 from pathlib import Path
