@@ -31,7 +31,10 @@ not the report goes to stderr, through `lightbert.progress` where it takes long.
 """
 
 COMMANDS = {
-    "demo": ("lightbert.commands.demo", "train a small encoder on this machine's documentation in minutes, and show what it learnt"),
+    "demo": (
+        "lightbert.commands.demo",
+        "train a small encoder on the documentation found here, and show what it learnt",
+    ),
     "info": ("lightbert.commands.info", "print the exact parameters and FLOPs of a preset or a model folder"),
     "prepare": ("lightbert.commands.prepare", "turn text files into a tokenizer and token shards"),
     "pretrain": ("lightbert.commands.pretrain", "train an encoder on prepared text, by a recipe"),
