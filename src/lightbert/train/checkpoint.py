@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from lightbert.errors import InputError
 from lightbert.files import folder_atomic, read_tensors, sha256, write_atomic, write_tensors
+from lightbert.train.sharding import fill
 
 FORMAT = 1
 
@@ -106,7 +106,6 @@ def _json(path: Path) -> dict[str, Any]:
     return content
 
 
-@torch.no_grad()
 def restore(targets: dict[str, Tensor], tensors: dict[str, Tensor], what: str) -> None:
     """Copy tensors into those that a run holds; names and shapes must agree exactly."""
     differing = sorted(targets.keys() ^ tensors.keys())
@@ -116,4 +115,4 @@ def restore(targets: dict[str, Tensor], tensors: dict[str, Tensor], what: str) -
         if target.shape != tensors[name].shape:
             want, have = list(target.shape), list(tensors[name].shape)
             raise InputError(f"the checkpoint's {what} '{name}' is {have}, this recipe makes it {want}")
-        target.copy_(tensors[name])
+        fill(target, tensors[name])

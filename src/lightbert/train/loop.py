@@ -23,6 +23,7 @@ from lightbert.train.meter import Meter
 from lightbert.train.optim import Optimizers
 from lightbert.train.run import Outcome, Phase, Position, Settings
 from lightbert.train.schedule import progress_of
+from lightbert.train.sharding import gathered, shard
 from lightbert.train.signals import Interruption
 from lightbert.train.step import GraphedStep, Step
 
@@ -40,6 +41,8 @@ class Loop:
     ) -> None:
         self.objective, self.phases, self.settings = objective.to(world.device), phases, settings
         self.world, self.held_out = world, held_out
+        if settings.sharding == "shard" and world.size > 1:
+            shard(objective, world)
         self.optimizers = Optimizers(objective, settings.optimizer)
         kind = GraphedStep if settings.cuda_graph and world.device.type == "cuda" else Step
         self.step = kind(objective, self.optimizers, world, accumulate=settings.accumulate)
@@ -204,9 +207,12 @@ class Loop:
         if self.at.facts() == self._saved:
             return
         self._saved = self.at.facts()
+        weights = {name: p.detach() for name, p in self.objective.named_parameters()}
+        groups = {
+            "weights": gathered(weights, self.world),
+            "optimizer": gathered(self.optimizers.tensors(), self.world),
+        }
         if self.world.leads:
-            weights = {name: p.detach() for name, p in self.objective.named_parameters()}
-            groups = {"weights": weights, "optimizer": self.optimizers.tensors()}
             checkpoint.save(self.folder, self.at.step, Checkpoint(groups, self._saved), self.settings.keep)
         self.world.wait()
         self.meter.pause()

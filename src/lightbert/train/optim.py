@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from lightbert.train.lamb import Lamb
+from lightbert.train.sharding import whole
 
 # After so many steps Adam's bias corrections, 1 - β^steps, are exactly 1: this is how they are switched off.
 _LONG_AGO = 1e6
@@ -77,8 +78,9 @@ class Optimizers:
         """
         gradients = [p.grad for p in self.names if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients, foreach=True)
-        finite = norm.isfinite()
         torch.nn.utils.clip_grads_with_norm_(self.names, self.clip, norm, foreach=True)
+        norm = whole(norm)
+        finite = norm.isfinite()
         self.main.found_inf = (~finite).float()  # type: ignore[attr-defined]
         self.main.grad_scale = None  # type: ignore[attr-defined]
         self.main.step()

@@ -26,6 +26,7 @@ from lightbert.train.distributed import World
 from lightbert.train.loop import Loop
 from lightbert.train.recipe import Recipe
 from lightbert.train.run import Outcome, Phase, Settings
+from lightbert.train.sharding import gathered, is_sharded
 from lightbert.train.signals import Interruption
 
 _PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40": 181e12, "L4": 121e12, "4090": 165e12}
@@ -48,11 +49,22 @@ def pretrain(recipe: Recipe, world: World, interrupted: Interruption, *, flops_p
     held_out = _held_out(recipe, world)
     loop = Loop(objective, phases, _settings(recipe, out, world, flops_per_token), world, held_out)
     outcome = loop.run(interrupted)
-    if outcome.finished and world.leads:
+    if outcome.finished:
         for name, model in objective.models().items():
-            folder.save(model, out / name, tokenizer=shards.tokenizer())
+            complete = _gathered(model, world) if is_sharded(objective) else model
+            if world.leads:
+                folder.save(complete, out / name, tokenizer=shards.tokenizer())
     world.wait()
     return outcome
+
+
+def _gathered(model: Encoder, world: World) -> Encoder:
+    """A whole copy of a model that is shared out, on the first process; all must ask."""
+    tensors = gathered(model.state_dict(), world)
+    copy = folder.from_description(folder.description(model), Path())
+    if world.leads:
+        folder.fill(copy, tensors, Path())
+    return copy
 
 
 def starting_config(recipe: Recipe) -> Config:
@@ -152,6 +164,7 @@ def _settings(recipe: Recipe, out: Path, world: World, flops_per_token: float) -
         flops_per_token=flops_per_token,
         peak_flops=next((peak for part, peak in _PEAK_FLOPS.items() if part in name), 0.0),
         cuda_graph=recipe.cuda_graph,
+        sharding=recipe.sharding,
         tensorboard=recipe.tensorboard,
     )
 

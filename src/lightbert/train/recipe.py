@@ -26,6 +26,7 @@ _MAY_CHANGE = {
     "compile",
     "cuda_graph",
     "checkpointing",
+    "sharding",
     "tensorboard",
 }
 """Keys that a resumed run may set otherwise: they don't change what is learned, but for rounding and time budgets."""
@@ -88,6 +89,7 @@ class Recipe:
     compile: Literal["none", "blocks", "whole"] = "none"
     cuda_graph: bool = False
     checkpointing: bool = False
+    sharding: Literal["replicate", "shard"] = "replicate"
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
@@ -109,6 +111,9 @@ class Recipe:
                     f"a phase with length = {phase.length}, steps = {phase.steps}, batch = {phase.batch} and "
                     f"lr = {phase.lr} cannot be trained: the first two must be at least 1, the others not below 0"
                 )
+        if self.sharding == "shard" and (self.cuda_graph or self.optimizer.kind == "muon"):
+            what = "cuda_graph" if self.cuda_graph else 'optimizer.kind = "muon"'
+            raise InputError(f"{what} needs whole tensors on every process: choose sharding=replicate or leave it out")
         if not (self.steps or self.epochs) and self.phases:
             raise InputError("max_minutes alone does not say when the first phase ends: add steps= or epochs=")
         if not (self.steps or self.epochs) and self.schedule.warmup >= 1:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lightbert.data.loader import Loader
 from lightbert.train.optim import OptimizerSettings
@@ -42,6 +42,7 @@ class Settings:
     peak_flops: float = 0.0
     """What the device could do per second; 0 = unknown."""
     cuda_graph: bool = False
+    sharding: Literal["replicate", "shard"] = "replicate"
     tensorboard: bool = False
 
 

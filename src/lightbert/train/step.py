@@ -1,6 +1,6 @@
 """One optimisation step, from a batch to changed weights, without waiting for the device."""
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from lightbert.data.batch import Batch
 from lightbert.objectives.objective import Losses, Objective
 from lightbert.train.distributed import World
 from lightbert.train.optim import Optimizers
+from lightbert.train.sharding import is_sharded
 
 
 class Step:
@@ -20,13 +21,22 @@ class Step:
         self.objective, self.optimizers, self.world = objective, optimizers, world
         self.accumulate = accumulate
         self.call: Any = objective
-        if world.size > 1:
+        if world.size > 1 and not is_sharded(objective):
             self.call = DistributedDataParallel(objective, gradient_as_bucket_view=True)
 
     def autocast(self) -> Any:
         """The bf16 region on a GPU; on a CPU everything stays fp32."""
         device = self.world.device.type
         return torch.autocast(device, dtype=torch.bfloat16) if device == "cuda" else nullcontext()
+
+    def _exchange(self, *, last: bool) -> AbstractContextManager[None]:
+        """Let processes exchange gradients once per step: in the backward pass of the last part."""
+        if is_sharded(self.call):
+            self.call.set_requires_gradient_sync(last)
+        elif self.world.size > 1 and not last:
+            no_sync: AbstractContextManager[None] = self.call.no_sync()
+            return no_sync
+        return nullcontext()
 
     def __call__(self, batch: Batch) -> Tensor:
         """Apply one step: the tallies of this process, then gradient norm and whether the step was applied."""
@@ -35,12 +45,10 @@ class Step:
             counts = self.world.sum(torch.stack([self.objective.counts(part) for part in parts]).sum(0))
         tally: Tensor | float = 0.0
         for index, part in enumerate(parts):
-            # Gradients meet once per step: only the last part's backward pass exchanges them.
-            last = index == len(parts) - 1
-            with nullcontext() if last or self.world.size == 1 else self.call.no_sync():
+            with self._exchange(last=index == len(parts) - 1):
                 with self.autocast():
                     losses: Losses = self.call(part, counts)
-                # DistributedDataParallel takes the mean over processes, and the loss is already divided by the whole.
+                # PyTorch takes the mean over processes, and the loss is already divided by the whole.
                 (losses.total * self.world.size).backward()
             tally = tally + losses.tally
         norm, finite = self.optimizers.step()
