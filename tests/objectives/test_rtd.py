@@ -12,7 +12,7 @@ from lightbert.errors import InputError
 from lightbert.models import build, preset
 from lightbert.models.generator import generator
 from lightbert.objectives.masker import Masker
-from lightbert.objectives.rtd import ReplacedTokenDetection, sample
+from lightbert.objectives.rtd import Corruption, ReplacedTokenDetection, sample
 
 SPECIALS = Specials(pad=0, cls=2, sep=3, mask=4)
 SMALL = replace(
@@ -161,3 +161,14 @@ def _original(batch):
 def test_a_bottleneck_model_has_no_generator():
     with pytest.raises(InputError, match="distil"):
         generator(preset("mobilebert-nano"), 0.25)
+
+
+def test_a_higher_temperature_replaces_more_tokens():
+    # A generator that is nearly sure of the text itself: only a high temperature makes it stray.
+    batch = Masker(Masking(), SPECIALS, vocab=50, seed=3)(batch_of(rows=64))
+    logits = 12.0 * torch.nn.functional.one_hot(batch.targets, 50).float()
+    shares = [Corruption(3, temperature)(batch, logits)[1].sum().item() for temperature in (1.0, 4.0, 100.0)]
+    assert shares[0] < shares[1] < shares[2]
+    assert shares[0] <= 0.01 * batch.weights.sum()
+    # Against the uniform distribution one in fifty is right by chance.
+    assert shares[2] >= 0.9 * batch.weights.sum()

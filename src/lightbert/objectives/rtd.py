@@ -44,11 +44,14 @@ def sample(logits: Tensor, chances: Tensor) -> Tensor:
 
 
 class Corruption(nn.Module):
-    """Fills the gaps of a masked batch with samples, a pure function of (seed, step, row)."""
+    """Fills the gaps of a masked batch with samples, a pure function of (seed, step, row).
 
-    def __init__(self, seed: int) -> None:
+    A ``temperature`` above 1 draws less likely tokens, which are easier to tell from the text (ELECTRA's option).
+    """
+
+    def __init__(self, seed: int, temperature: float = 1.0) -> None:
         super().__init__()
-        self.seed = seed
+        self.seed, self.temperature = seed, temperature
 
     @torch.no_grad()
     def forward(self, batch: Batch, logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,7 +60,7 @@ class Corruption(nn.Module):
         assert batch.targets is not None
         assert batch.weights is not None
         chances = uniform(self.seed, Stream.SAMPLE, batch.step, batch.rows.unsqueeze(1), batch.positions)
-        filled = put_back(batch.ids, batch.positions, batch.weights, sample(logits, chances))
+        filled = put_back(batch.ids, batch.positions, batch.weights, sample(logits / self.temperature, chances))
         original = put_back(batch.ids, batch.positions, batch.weights, batch.targets)
         return filled, filled != original
 
@@ -85,11 +88,12 @@ class ReplacedTokenDetection(Objective):
         *,
         mlm_weight: float = 1.0,
         rtd_weight: float = 50.0,
+        temperature: float = 1.0,
     ) -> None:
         super().__init__()
         share_embeddings(generator, discriminator)
         self.generator, self.discriminator, self.masker = generator, discriminator, masker
-        self.predict, self.corrupt = MaskedPrediction(), Corruption(masker.seed)
+        self.predict, self.corrupt = MaskedPrediction(), Corruption(masker.seed, temperature)
         self.mlm_weight, self.rtd_weight = mlm_weight, rtd_weight
 
     def prepare(self, batch: Batch) -> Batch:

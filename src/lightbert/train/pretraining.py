@@ -36,6 +36,8 @@ _PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40": 181e12, "L
 def pretrain(recipe: Recipe, world: World, interrupted: Interruption, *, flops_per_token: float = 0.0) -> Outcome:
     """Train by a recipe, or go on where its folder's newest checkpoint is; write ``out/final`` at the end."""
     out = Path(recipe.out)
+    if recipe.threads:
+        torch.set_num_threads(recipe.threads)
     shards = Shards.open(recipe.data)
     _remember(recipe, out, world)
     objective = objective_of(recipe, shards)
@@ -99,7 +101,7 @@ def objective_of(recipe: Recipe, shards: Shards) -> Objective:
     _give_heads(model, {"rtd"})
     small = build(generator(config, recipe.generator), heads={"mlm": {}})
     small.checkpointing = recipe.checkpointing
-    return ReplacedTokenDetection(small, model, masker)
+    return ReplacedTokenDetection(small, model, masker, temperature=recipe.temperature)
 
 
 def _give_heads(model: Encoder, kinds: set[str]) -> None:

@@ -23,6 +23,7 @@ _MAY_CHANGE = {
     "max_minutes",
     "device",
     "workers",
+    "threads",
     "compile",
     "cuda_graph",
     "checkpointing",
@@ -33,7 +34,7 @@ _MAY_CHANGE = {
 
 _LEAST = {
     **dict.fromkeys(("batch", "length", "accumulate", "keep", "evaluate_batches"), 1),
-    **dict.fromkeys(("seed", "steps", "epochs", "max_minutes", "workers"), 0),
+    **dict.fromkeys(("seed", "steps", "epochs", "max_minutes", "workers", "threads"), 0),
     **dict.fromkeys(("checkpoint_every", "evaluate_every", "log_every"), 0),
 }
 
@@ -54,8 +55,8 @@ class Recipe:
 
     model: a preset or a model folder to start from. change: where its config should differ, such as
     ``change.kernel = 5``. objective: "mlm" with examples "pairs" adds next-sentence prediction. generator: the size of
-    the RTD generator beside the model's. steps, epochs or max_minutes says how long. phases: what comes after the
-    first ``steps`` at ``length``.
+    the RTD generator beside the model's; temperature: that of its samples. steps, epochs or max_minutes says how long.
+    phases: what comes after the first ``steps`` at ``length``.
     """
 
     model: str = "convbert-tiny"
@@ -65,6 +66,7 @@ class Recipe:
     objective: Literal["rtd", "mlm"] = "rtd"
     examples: Literal["segments", "segments-released", "lines", "pairs", "packed"] = "segments"
     generator: float = 0.25
+    temperature: float = 1.0
     seed: int = 0
     steps: int = 0
     epochs: int = 0
@@ -86,6 +88,7 @@ class Recipe:
     log_every: int = 10
     device: str = "auto"
     workers: int = 2
+    threads: int = 0
     compile: Literal["none", "blocks", "whole"] = "none"
     cuda_graph: bool = False
     checkpointing: bool = False
