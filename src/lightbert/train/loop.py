@@ -18,6 +18,7 @@ from lightbert.train.board import Board
 from lightbert.train.checkpoint import Checkpoint
 from lightbert.train.distributed import World
 from lightbert.train.evaluation import evaluate
+from lightbert.train.graphed import GraphedStep
 from lightbert.train.log import MetricsFile
 from lightbert.train.meter import Meter
 from lightbert.train.optim import Optimizers
@@ -25,7 +26,7 @@ from lightbert.train.run import Outcome, Phase, Position, Settings
 from lightbert.train.schedule import progress_of
 from lightbert.train.sharding import gathered, shard
 from lightbert.train.signals import Interruption
-from lightbert.train.step import GraphedStep, Step
+from lightbert.train.step import Step
 
 _BAD_STEPS_ALLOWED = 5
 
