@@ -89,7 +89,12 @@ class Demonstration:
     def _numbers(self) -> "Table":
         from rich.table import Table
 
-        table = Table(title="Which words of held-out text did the generator replace?", title_justify="left")
+        table = Table(
+            title="Which words of held-out text did the generator replace?",
+            title_justify="left",
+            caption="It draws unlikely words: likely ones take far more text to learn.",
+            caption_justify="left",
+        )
         table.add_column("")
         for column in ("accuracy", "precision", "recall"):
             table.add_column(column, justify="right")
