@@ -17,7 +17,7 @@ from lightbert.errors import InputError
 
 @dataclass(frozen=True)
 class Masking:
-    """How many tokens are chosen and what becomes of them. The default is ELECTRA's (spec 1.7): never a random token.
+    """How many tokens are chosen and what becomes of them. The default is ELECTRA's: never a random token.
 
     Of a row with n real tokens, specials counted, `rate`·n are chosen, rounded half to even, at least 1; `masked` of
     them turn into [MASK], `random` into any id of the vocabulary, and the rest stay. All are predicted.

@@ -1,4 +1,4 @@
-"""ELECTRA's examples: a chunk of sentences shared out between two segments (spec 1.8)."""
+"""ELECTRA's examples: a chunk of sentences shared out between two segments."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

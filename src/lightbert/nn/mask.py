@@ -11,7 +11,7 @@ class Mask:
 
     Attention reads ``visible``, convolutions call ``zero`` on what they are about to read and pass ``window`` on to the
     op, embeddings read ``positions``. All of them are None, and cost nothing, when there is no padding.
-    With ``released`` padding only attention is masked, as in the released ConvBERT and MobileBERT (spec: their
+    With ``released`` padding only attention is masked, as in the released ConvBERT and MobileBERT (their
     convolutions and trigrams read the padding, and positions count it).
     """
 
