@@ -1,4 +1,4 @@
-"""The composite paper's examples: lines in pairs, whatever they have to do with each other (Chang et al., Appendix A.1)."""
+"""The composite paper's examples: lines in pairs, whatever they have to do with each other (its Appendix A.1)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
