@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
-from tiny_runs import assert_same_results
+from tiny_runs import assert_same_results, recipe_of, train
+
+from lightbert.errors import InputError
 
 RECIPE = """
 model = "{model}"
@@ -87,3 +89,13 @@ def test_torchruns_processes_save_when_it_is_told_to_stop_and_print_one_report(c
     assert second.returncode == 0, told
     assert json.loads(printed)["step"] == 80
     assert f"training: {step}/80" not in told
+
+
+def test_a_mistyped_preset_is_answered_with_the_nearest_one(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="did you mean 'convbert-small'"):
+        train(recipe_of(corpus, tmp_path, model="convbert-smal"))
+
+
+def test_a_model_folder_that_is_not_there_is_named(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no model folder 'some/where'"):
+        train(recipe_of(corpus, tmp_path, model="some/where"))

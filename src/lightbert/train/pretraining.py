@@ -14,7 +14,7 @@ from lightbert.data.shards import Shards
 from lightbert.data.whole_words import word_parts
 from lightbert.errors import InputError
 from lightbert.files import write_atomic
-from lightbert.models import PRESETS, Config, add_head, build, folder
+from lightbert.models import PRESETS, Config, add_head, build, folder, preset
 from lightbert.models.generator import generator
 from lightbert.nn.encoder import Encoder
 from lightbert.objectives.masker import Masker
@@ -71,7 +71,7 @@ def _gathered(model: Encoder, world: World) -> Encoder:
 
 def starting_config(recipe: Recipe) -> Config:
     """The model's config with the recipe's changes, and with the positions that the longest phase needs."""
-    config = PRESETS[recipe.model] if recipe.model in PRESETS else _described(recipe.model)
+    config = _described(recipe.model) if _is_folder(recipe.model) else preset(recipe.model)
     config = from_mapping(type(config), {**to_mapping(config), **recipe.change})
     longest = max([recipe.length, *(phase.length for phase in recipe.phases)])
     if 0 < config.positions < longest:
@@ -93,7 +93,7 @@ def objective_of(recipe: Recipe, shards: Shards) -> Objective:
         continues=word_parts(tokenizer) if recipe.whole_words else None,
     )
     config = replace(starting_config(recipe), vocab=shards.vocab)
-    model = build(config) if recipe.model in PRESETS else _started(recipe.model, config)
+    model = _started(recipe.model, config) if _is_folder(recipe.model) else build(config)
     model.checkpointing = recipe.checkpointing
     if recipe.objective == "mlm":
         _give_heads(model, {"mlm", "nsp"} if recipe.examples == "pairs" else {"mlm"})
@@ -110,6 +110,11 @@ def _give_heads(model: Encoder, kinds: set[str]) -> None:
         add_head(model, kind)
     for kind, head in model.heads.items():
         head.requires_grad_(kind in kinds)
+
+
+def _is_folder(model: str) -> bool:
+    """Whether a recipe means a folder, there or not, rather than a preset's name, right or not."""
+    return model not in PRESETS and (Path(model).exists() or len(Path(model).parts) > 1)
 
 
 def _described(path: str) -> Config:
