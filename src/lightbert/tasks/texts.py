@@ -1,0 +1,52 @@
+"""Texts to rows of tokens, as the papers' fine-tuning code does it."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from lightbert.data.batch import Specials
+from lightbert.errors import InputError
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding, Tokenizer
+
+
+class TextEncoder:
+    """A model's tokenizer and the longest row it reads: [CLS] first [SEP], or [CLS] first [SEP] second [SEP].
+
+    A text that is too long is cut, a pair on its longer side, token by token from the end (ELECTRA, BERT).
+    """
+
+    def __init__(self, tokenizer: "Tokenizer", length: int) -> None:
+        if length < 4:
+            raise InputError(f"length = {length} leaves no room for text between [CLS] and [SEP]; give at least 4")
+        from tokenizers import Tokenizer as _Tokenizer
+
+        # A copy, because a tokenizer that came with a model may be set to cut and to pad by itself.
+        self.tokenizer = _Tokenizer.from_str(tokenizer.to_str())
+        self.tokenizer.no_truncation()
+        self.tokenizer.no_padding()
+        self.length = length
+
+    @cached_property
+    def specials(self) -> Specials:
+        """The ids of the tokens that are no text."""
+        return Specials.of(self.tokenizer)
+
+    def pieces(self, texts: Sequence[str]) -> "list[Encoding]":
+        """Tokenize without [CLS], [SEP] or cutting; offsets count characters of each text."""
+        return self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
+
+    def row(self, first: Sequence[int], second: Sequence[int] | None = None) -> tuple[list[int], int]:
+        """Put ids between the special tokens, cut to the length: the row, and where its second segment begins."""
+        cls, sep = self.specials.cls, self.specials.sep
+        if second is None:
+            row = [cls, *first[: self.length - 2], sep]
+            return row, len(row)
+        room, a, b = self.length - 3, len(first), len(second)
+        # What popping one token at a time from the longer side, the second when they are equal, comes to.
+        if a + b > room:
+            a = min(a, max(room - b, (room + 1) // 2))
+            b = room - a
+        row = [cls, *first[:a], sep, *second[:b], sep]
+        return row, a + 2
