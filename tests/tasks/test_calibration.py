@@ -1,0 +1,34 @@
+import pytest
+
+from lightbert.errors import InputError
+from lightbert.tasks.calibration import calibration
+
+
+def test_the_error_weighs_each_bin_by_its_predictions():
+    found = calibration([0.6, 0.6, 0.9, 0.9], [True, False, True, True], bins=2)
+    # All lie in (0.5, 1]: confidence 0.75, accuracy 0.75.
+    assert found.error == pytest.approx(0)
+    found = calibration([0.6, 0.6, 0.9, 0.9], [True, False, True, True], bins=10)
+    assert found.error == pytest.approx(0.5 * 0.1 + 0.5 * 0.1)
+
+
+def test_a_bin_includes_its_upper_edge():
+    found = calibration([0.5, 1.0, 0.0], [True, True, False], bins=2)
+    assert [part.count for part in found.bins] == [2, 1]
+    assert found.bins[1].confidence == 1
+
+
+def test_the_bins_cover_everything_and_hold_each_prediction_once():
+    found = calibration([0.2, 0.4, 0.99], [True] * 3)
+    assert len(found.bins) == 15
+    assert (found.bins[0].low, found.bins[-1].high) == (0, 1)
+    assert sum(part.count for part in found.bins) == 3
+    assert [part.accuracy for part in found.bins if not part.count] == [0] * 12
+
+
+@pytest.mark.parametrize(
+    ("confidences", "right", "bins"), [([], [], 15), ([0.5], [], 15), ([3.2], [True], 15), ([0.5], [True], 0)]
+)
+def test_what_cannot_be_judged_is_refused(confidences, right, bins):
+    with pytest.raises(InputError):
+        calibration(confidences, right, bins)
