@@ -38,7 +38,10 @@ class Batch:
     """One rank's share of a step's batch, or a part of it.
 
     `rows` numbers the rows within the whole batch of the step: random numbers made from (step, row) don't depend on
-    how the batch is shared out between ranks and accumulation steps. The last three are there once tokens are masked.
+    how the batch is shared out between ranks and accumulation steps. Pre-training has `positions`, `targets` and
+    `weights` once tokens are masked; the batch of a task comes with `targets`: a class [B], a number [B] or a yes or no
+    for each label [B, C] per row, a class [B, T] per token with -100 where none is asked for, or an answer [B, 3]: its
+    first and last token, and 1 when there is none.
     """
 
     ids: Tensor  # [B, T] int64
@@ -48,7 +51,7 @@ class Batch:
     step: Tensor  # [] int64
     nsp: Tensor | None = None  # [B] int64, 1 = the second text is a stranger
     positions: Tensor | None = None  # [B, P] int64
-    targets: Tensor | None = None  # [B, P] int64
+    targets: Tensor | None = None  # [B, P] int64, the masked tokens; or a task's, [B, …] int64 or float32
     weights: Tensor | None = None  # [B, P] float32, 1 = a prediction, 0 = filler
 
     def to(self, device: torch.device | str) -> "Batch":

@@ -18,6 +18,8 @@ class Features:
     sources: NDArray[np.int64]  # [n], the example that a row belongs to
     targets: NDArray[Any] | None = None  # [n, …], or [Σt] when there is one for each token
     per_token: bool = False
+    cut: int = 0
+    """How many rows lost tokens because they were too long."""
 
     def __len__(self) -> int:
         return len(self.seconds)
@@ -36,6 +38,7 @@ class Features:
         targets: NDArray[Any] | None = None,
         *,
         per_token: bool = False,
+        cut: int = 0,
     ) -> "Features":
         """Put rows together; without ``sources`` each row is an example."""
         lengths = [len(row) for row in rows]
@@ -46,4 +49,5 @@ class Features:
             sources=np.arange(len(rows)) if sources is None else np.asarray(sources, dtype=np.int64),
             targets=targets,
             per_token=per_token,
+            cut=cut,
         )

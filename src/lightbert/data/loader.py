@@ -1,10 +1,6 @@
 """Batches by step number: nothing else decides what is in them."""
 
-import itertools
-import threading
-from collections import deque
 from collections.abc import Generator
-from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -14,6 +10,7 @@ from lightbert.data.batch import Batch, Specials
 from lightbert.data.index import Array, Builder, Index
 from lightbert.data.order import shuffled
 from lightbert.data.shards import Shards
+from lightbert.data.workers import PerEpoch, made_ahead
 from lightbert.errors import InputError
 
 
@@ -22,8 +19,6 @@ class Loader:
 
     `batch` counts the rows of all ranks together; a rank gets its run of consecutive rows. An epoch has as many steps
     as the first epoch's examples fill; the few examples that another epoch has more or less are left out or repeated.
-    Workers are threads: assembling a batch is a handful of numpy calls that let go of the interpreter, so that
-    processes, with their copies, start-up and orphans, would only cost.
     """
 
     def __init__(
@@ -47,8 +42,7 @@ class Loader:
         self.workers, self.pin = workers, pin
         share = batch // world
         self._rows = np.arange(rank * share, (rank + 1) * share)
-        self._indexes: dict[int, Future[Index]] = {}
-        self._lock = threading.Lock()
+        self._indexes = PerEpoch(self._build)
         examples = len(self._index(0))
         if not examples:
             raise InputError(
@@ -79,39 +73,16 @@ class Loader:
 
     def stream(self, start: int = 0, stop: int | None = None) -> Generator[Batch]:
         """Yield the batches from step `start` on, a few made ahead; close the iterator to stop the workers."""
-        steps = itertools.count(start) if stop is None else iter(range(start, stop))
-        if not self.workers:
-            yield from map(self.at, steps)
-            return
-        pool = ThreadPoolExecutor(self.workers, thread_name_prefix="lightbert-loader")
-        try:
-            pending = deque(self._submit(pool, step) for step in itertools.islice(steps, 2 * self.workers))
-            while pending:
-                ready = pending.popleft().result()
-                pending.extend(self._submit(pool, step) for step in itertools.islice(steps, 1))
-                yield ready
-        finally:
-            pool.shutdown(cancel_futures=True)
+        return made_ahead(self.at, start, stop, self.workers, self._foresee)
 
-    def _submit(self, pool: ThreadPoolExecutor, step: int) -> Future[Batch]:
+    def _foresee(self, step: int) -> None:
+        """Build the next epoch's index half an epoch early, so that nobody waits for it."""
         epoch, turn = divmod(step, self.steps_per_epoch)
-        if self.builder.changes and turn == self.steps_per_epoch // 2:
-            # Half an epoch early, so that nobody waits for the next epoch's index.
-            pool.submit(self._index, epoch + 1)
-        return pool.submit(self.at, step)
+        if turn == self.steps_per_epoch // 2:
+            self._index(epoch + 1)
 
     def _index(self, epoch: int) -> Index:
-        epoch = epoch if self.builder.changes else 0
-        with self._lock:
-            known = self._indexes.get(epoch)
-            if known is None:
-                promise = self._indexes[epoch] = Future()
-                while len(self._indexes) > 2:
-                    del self._indexes[next(iter(self._indexes))]
-        if known is not None:
-            return known.result()
-        try:
-            promise.set_result(self.builder.build(self.shards, self.length, self.seed, epoch))
-        except BaseException as error:
-            promise.set_exception(error)
-        return promise.result()
+        return self._indexes[epoch if self.builder.changes else 0]
+
+    def _build(self, epoch: int) -> Index:
+        return self.builder.build(self.shards, self.length, self.seed, epoch)

@@ -34,6 +34,7 @@ class Stream(IntEnum):
     REPLACEMENT = 10
     SAMPLE = 11
     DROPOUT = 12
+    BUCKET = 13
 
 
 def mix(word: Integers) -> Integers:
