@@ -19,7 +19,7 @@ class Parts(nn.Module):
 def optimizers_of(model: nn.Module, rate: float = 0.1, **settings: object) -> Optimizers:
     """Make the optimizers of a model, at a rate, without clipping unless asked for."""
     made = Optimizers(model, OptimizerSettings(**{"clip": 1e9} | settings))
-    made.rate.fill_(rate)
+    made.set_rate(rate)
     return made
 
 

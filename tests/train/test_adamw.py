@@ -70,7 +70,7 @@ def test_the_rate_can_change_between_steps_and_zero_changes_nothing_but_the_mome
     optimizers.step()
     assert all(torch.equal(value, before[name]) for name, value in values(model).items())
     assert all(state.any() for name, state in optimizers.tensors().items() if name.endswith("exp_avg"))
-    optimizers.rate.fill_(0.1)
+    optimizers.set_rate(0.1)
     optimizers.step()
     assert not any(torch.equal(value, before[name]) for name, value in values(model).items())
 

@@ -14,6 +14,8 @@ from lightbert.train.schedule import Schedule, progress_of
         ("linear", [0.0, 0.5, 1.0, 0.625, 0.125, 0.0]),
         ("wsd", [0.0, 0.5, 1.0, 1.0, 0.5, 0.0]),
         ("constant", [0.0, 0.5, 1.0, 1.0, 1.0, 1.0]),
+        # min(t / warm-up, 0.9 + 0.1 √(1 − t)), the released code's with its warm-up of a tenth.
+        ("progressive", [0.0, 0.5, 0.9 + 0.1 * 0.8**0.5, 0.9 + 0.1 * 0.5**0.5, 0.9 + 0.1 * 0.1**0.5, 0.9]),
     ],
 )
 def test_each_kind_has_the_shape_of_its_formula(kind: str, expected: list[float]) -> None:
@@ -22,14 +24,14 @@ def test_each_kind_has_the_shape_of_its_formula(kind: str, expected: list[float]
     assert factors == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["product", "linear", "wsd", "constant"])
+@pytest.mark.parametrize("kind", ["product", "linear", "wsd", "constant", "progressive"])
 def test_a_warm_up_in_steps_equals_its_share_of_the_steps(kind: str) -> None:
     in_steps, as_share = Schedule(kind, warmup=250), Schedule(kind, warmup=0.25)
     for progress in (0.0, 0.1, 0.25, 0.3, 1.0):
         assert in_steps.factor(progress, 1000) == pytest.approx(as_share.factor(progress, 1000))
 
 
-@pytest.mark.parametrize("kind", ["product", "linear", "wsd", "constant"])
+@pytest.mark.parametrize("kind", ["product", "linear", "wsd", "constant", "progressive"])
 def test_without_warm_up_the_first_step_has_the_full_rate(kind: str) -> None:
     assert Schedule(kind, warmup=0.0).factor(0.0, 10) == 1.0
 

@@ -85,7 +85,7 @@ def train(recipe: Recipe, stop_after: int = 0) -> Outcome:
         if loop.at.step == stop_after:
             interrupted.signal = signal.SIGTERM
 
-    with mock.patch.object(Loop, "_train_on", interrupting), world("cpu") as place:
+    with mock.patch.object(Loop, "_train_on", interrupting), world(recipe.device) as place:
         return pretrain(recipe, place, interrupted)
 
 

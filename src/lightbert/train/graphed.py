@@ -48,8 +48,12 @@ class GraphedStep(Step):
     def _record(self, batch: Batch) -> _Recording:
         """Record a step on this batch's own tensors, which later batches are copied into; nothing runs yet."""
         graph = torch.cuda.CUDAGraph()
+        # cuBLAS keeps its workspace per stream: one made while recording belongs to the graph's memory, and another
+        # recording would go on using it after that memory is gone.
+        torch._C._cuda_clearCublasWorkspaces()
         with torch.cuda.graph(graph):
             output = super().__call__(batch)
+        torch._C._cuda_clearCublasWorkspaces()
         return _Recording(graph, batch, output)
 
     def _beside(self, batch: Batch) -> Tensor:

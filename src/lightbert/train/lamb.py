@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 class Lamb(torch.optim.Optimizer):
@@ -14,8 +14,14 @@ class Lamb(torch.optim.Optimizer):
     on the device when that tensor is 1, like PyTorch's fused optimizers.
     """
 
-    def __init__(self, groups: Iterable[dict[str, Any]], lr: Tensor, betas: tuple[float, float], eps: float) -> None:
-        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0, "scaled": True})
+    def __init__(
+        self,
+        parameters: Iterable[nn.Parameter] | Iterable[dict[str, Any]],
+        lr: Tensor,
+        betas: tuple[float, float],
+        eps: float,
+    ) -> None:
+        super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0, "scaled": True})
         self.found_inf: Tensor | None = None
         for group in self.param_groups:
             for p in group["params"]:

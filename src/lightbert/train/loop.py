@@ -1,5 +1,6 @@
 """The loop: steps, logs, evaluations and checkpoints, for any objective. It never learns what it trains."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -10,14 +11,13 @@ from torch import Tensor
 from lightbert.data.batch import Batch
 from lightbert.data.loader import Loader
 from lightbert.data.randomness import Stream, bits
-from lightbert.errors import InputError
+from lightbert.errors import InputError, unknown
 from lightbert.objectives.objective import Objective
 from lightbert.progress import Bar, progress
 from lightbert.train import checkpoint
 from lightbert.train.board import Board
 from lightbert.train.checkpoint import Checkpoint
 from lightbert.train.distributed import World
-from lightbert.train.evaluation import evaluate
 from lightbert.train.graphed import GraphedStep
 from lightbert.train.log import MetricsFile
 from lightbert.train.meter import Meter
@@ -35,20 +35,26 @@ class Loop:
     """A run in progress. Everything it needs to go on after a kill is in its newest checkpoint.
 
     Every random number of a step follows from (seed, step, process), so that nothing but the position has to be saved.
+    ``measure`` gives the held-out numbers; the same weights must give the same ones every time.
     """
 
     def __init__(
-        self, objective: Objective, phases: list[Phase], settings: Settings, world: World, held_out: Loader | None
+        self,
+        objective: Objective,
+        phases: list[Phase],
+        settings: Settings,
+        world: World,
+        measure: Callable[[Step], dict[str, float]] | None,
     ) -> None:
         self.objective, self.phases, self.settings = objective.to(world.device), phases, settings
-        self.world, self.held_out = world, held_out
+        self.world, self.measure = world, measure
         if settings.sharding == "shard" and world.size > 1:
             shard(objective, world)
         self.optimizers = Optimizers(objective, settings.optimizer)
-        kind = GraphedStep if settings.cuda_graph and world.device.type == "cuda" else Step
-        self.step = kind(objective, self.optimizers, world, accumulate=settings.accumulate)
+        self.step = Step(objective, self.optimizers, world)
         self.folder = settings.out / "checkpoints"
         self.at = Position()
+        self.best: dict[str, Tensor] = {}
         self._saved: dict[str, Any] | None = None
         self.meter = Meter()
         self._resume()
@@ -63,14 +69,14 @@ class Loop:
         stopped = False
         with nullcontext() if self.metrics is None else closing(self.metrics):
             with self._progress(total) as bar:
-                if self._due(self.settings.evaluate_every):
-                    self._evaluate()
                 while self.at.phase < len(self.phases) and not stopped:
                     stopped = self._train_phase(self.phases[self.at.phase], interrupted, bar)
             if not stopped:
                 self._evaluate()
             self._save()
-        return Outcome(self.at.step, not stopped, self.meter.average, self.held_out_numbers)
+        if not stopped:
+            self._end_with_the_best()
+        return Outcome(self.at.step, not stopped, self.meter.average, self.held_out_numbers, self.at.best_step)
 
     def _progress(self, total: int) -> AbstractContextManager[Bar]:
         """A bar for people to see; that of other processes than the first is never drawn."""
@@ -83,6 +89,7 @@ class Loop:
         if self._is_over(phase):
             self.at.begin_next_phase()
             return False
+        self._begin(phase)
         loader, settings = phase.loader(), self.settings
         with closing(loader.stream(self.at.phase_step)) as batches:
             for batch in batches:
@@ -110,13 +117,22 @@ class Loop:
                     return False
         return False
 
+    def _begin(self, phase: Phase) -> None:
+        """Let a phase choose what is trained, and make its step, which is recorded or shared out for that choice."""
+        phase.begin()
+        self.optimizers.scale(phase.scales)
+        kind = GraphedStep if self.settings.cuda_graph and self.world.device.type == "cuda" else Step
+        self.step = kind(self.objective, self.optimizers, self.world, accumulate=self.settings.accumulate)
+        if self._due(self.settings.evaluate_every):
+            self._evaluate()
+
     def _train_on(self, batch: Batch, phase: Phase) -> None:
         """One step at the position's rate and random numbers."""
         at, idle = self.at, self.at.phase_idle
         # Idle time is no progress: a rate that jumped over its warm-up after a long compilation would ruin the run.
         progressed = progress_of(at.phase_step, phase.steps, at.phase_seconds - idle, self._budget(phase) - idle)
-        rate = phase.lr * self.settings.schedule.factor(progressed, phase.steps)
-        self.optimizers.rate.fill_(rate)
+        rate = phase.lr * phase.schedule.factor(progressed, phase.steps)
+        self.optimizers.set_rate(rate)
         torch.manual_seed(bits(self.settings.seed, Stream.DROPOUT, self.at.step, self.world.rank, 0))
         batch = replace(batch, step=torch.tensor(self.at.step))
         tally = self.step(batch.to(self.world.device))
@@ -190,16 +206,37 @@ class Loop:
 
     def _evaluate(self) -> None:
         """Measure on held-out text, once per step at most."""
-        if self.held_out is None:
+        if self.measure is None:
             return
         known = None if self.metrics is None else self.metrics.held_out.get(self.at.step)
         # Only the first process has the log, and all of them measure or none.
         if self.world.any(known is not None):
             self.held_out_numbers = known or {}
+        else:
+            self.held_out_numbers = self.measure(self.step)
+            self._log("held-out", self.at.step, self.held_out_numbers)
+            self._pass(self.meter.pause(), idle=True)
+        self._keep_the_best()
+
+    def _keep_the_best(self) -> None:
+        """Put the weights aside if the chosen number was never better; the first of equals stays."""
+        name = self.settings.best
+        if not name or self.at.best_step == self.at.step:
             return
-        self.held_out_numbers = evaluate(self.step, self.held_out, self.settings.evaluate_batches)
-        self._log("held-out", self.at.step, self.held_out_numbers)
-        self._pass(self.meter.pause(), idle=True)
+        if self.world.leads and name not in self.held_out_numbers:
+            raise unknown("held-out number", name, self.held_out_numbers)
+        value = self.world.first(self.held_out_numbers.get(name, 0.0))
+        sign = -1.0 if name.endswith("loss") else 1.0
+        if self.at.best_step < 0 or sign * value > sign * self.at.best:
+            self.at.best, self.at.best_step = value, self.at.step
+            self.best = {n: p.detach().clone() for n, p in self.objective.named_parameters()}
+
+    def _end_with_the_best(self) -> None:
+        """Go back to the weights that were put aside, and to their numbers."""
+        if self.best:
+            checkpoint.restore({n: p.data for n, p in self.objective.named_parameters()}, self.best, "best weights")
+            known = {} if self.metrics is None else self.metrics.held_out
+            self.held_out_numbers = known.get(self.at.best_step, self.held_out_numbers)
 
     def _save(self) -> None:
         """Write a checkpoint if there was a step since the last one; the log is safe before it is."""
@@ -213,6 +250,8 @@ class Loop:
             "weights": gathered(weights, self.world),
             "optimizer": gathered(self.optimizers.tensors(), self.world),
         }
+        if self.best:
+            groups["best"] = gathered(self.best, self.world)
         if self.world.leads:
             checkpoint.save(self.folder, self.at.step, Checkpoint(groups, self._saved), self.settings.keep)
         self.world.wait()
@@ -232,3 +271,6 @@ class Loop:
         checkpoint.restore(weights, found.groups.get("weights", {}), "weights")
         checkpoint.restore(self.optimizers.tensors(), found.groups.get("optimizer", {}), "optimizer state")
         self.at, self._saved = Position(**found.facts), found.facts
+        if self.at.best_step >= 0:
+            self.best = {name: p.clone() for name, p in weights.items()}
+            checkpoint.restore(self.best, found.groups.get("best", {}), "best weights")

@@ -1,7 +1,8 @@
 """Optimizers that never wait for the host: the rate is a tensor, and a bad step is skipped on the device."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -33,32 +34,34 @@ def is_decayed(name: str) -> bool:
 
 
 class Optimizers:
-    """The optimizers of a run behind one door: rate, clipping, skipping, and state by parameter name."""
+    """The optimizers of a run behind one door: rates, clipping, skipping, and state by parameter name.
+
+    Every parameter that asks for gradients at the start has its state from then on, also one that rests for a while.
+    """
 
     def __init__(self, model: nn.Module, settings: OptimizerSettings) -> None:
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.names = {p: name for name, p in named.items()}
         self.clip = settings.clip
-        self.rate = torch.zeros((), device=next(iter(named.values())).device)
+        self.decay = settings.weight_decay
+        start = torch.zeros((), device=next(iter(named.values())).device)
         in_blocks = {n for n, p in named.items() if settings.kind == "muon" and p.dim() == 2 and "blocks." in n}
         betas = (settings.beta1, settings.beta2)
-        groups = _groups({n: p for n, p in named.items() if n not in in_blocks}, settings.weight_decay)
+        rest = [p for n, p in named.items() if n not in in_blocks]
         self.main: torch.optim.Optimizer
         if settings.kind == "lamb":
-            self.main = Lamb(groups, self.rate, betas, settings.eps)
+            self.main = Lamb(rest, start, betas, settings.eps)
         else:
-            graphs = self.rate.is_cuda
-            self.main = torch.optim.AdamW(
-                groups, lr=self.rate, betas=betas, eps=settings.eps, fused=True, capturable=graphs
-            )
+            graphs = start.is_cuda
+            self.main = torch.optim.AdamW(rest, lr=start, betas=betas, eps=settings.eps, fused=True, capturable=graphs)
             self._start(self.main, 0.0 if settings.bias_correction else _LONG_AGO)
         self.muon: torch.optim.Optimizer | None = None
         if in_blocks:
             matrices = [named[name] for name in sorted(in_blocks)]
-            decay = settings.weight_decay
-            self.muon = torch.optim.Muon(matrices, self.rate, decay, adjust_lr_fn="match_rms_adamw")  # type: ignore[arg-type]
+            self.muon = torch.optim.Muon(matrices, start, self.decay, adjust_lr_fn="match_rms_adamw")  # type: ignore[arg-type]
             for p in matrices:
                 self.muon.state[p]["momentum_buffer"] = torch.zeros_like(p)
+        self.scale(lambda name: 1.0)
 
     @staticmethod
     def _start(optimizer: torch.optim.Optimizer, step: float) -> None:
@@ -70,6 +73,36 @@ class Optimizers:
                     "exp_avg": torch.zeros_like(p),
                     "exp_avg_sq": torch.zeros_like(p),
                 }
+
+    def scale(self, scales: Callable[[str], float]) -> None:
+        """Give each parameter its own multiple of the rate; at 0 it asks for no gradient and nothing of it changes."""
+        self._rates: list[tuple[Tensor, float]] = []
+        for p, name in self.names.items():
+            p.requires_grad_(scales(name) != 0)
+            p.grad = None
+        for optimizer in (self.main, self.muon):
+            if optimizer is not None:
+                self._group(optimizer, scales)
+
+    def _group(self, optimizer: torch.optim.Optimizer, scales: Callable[[str], float]) -> None:
+        """Put parameters of the same multiple and decay together: an optimizer takes its settings by groups."""
+        groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
+        for p in (p for p in self.names if p in optimizer.state and p.requires_grad):
+            name = self.names[p]
+            # Muon has matrices only, and decays them all.
+            groups.setdefault((scales(name), optimizer is self.muon or is_decayed(name)), []).append(p)
+        optimizer.param_groups.clear()
+        for (scale, decayed), members in groups.items():
+            rate = torch.zeros_like(optimizer.defaults["lr"])
+            self._rates.append((rate, scale))
+            # LAMB leaves out of its scaling what is left out of the decay, as released.
+            decay = {"weight_decay": self.decay if decayed else 0.0, "scaled": decayed}
+            optimizer.param_groups.append({**optimizer.defaults, **decay, "params": members, "lr": rate})
+
+    def set_rate(self, rate: float) -> None:
+        """Set the rate of the next step, before each parameter's own multiple."""
+        for tensor, scale in self._rates:
+            tensor.fill_(rate * scale)
 
     def step(self) -> tuple[Tensor, Tensor]:
         """Clip and apply the gradients if they are finite: their norm before clipping, and whether they were.
@@ -109,12 +142,3 @@ class Optimizers:
             for p, state in optimizer.state.items() if optimizer is not None else ():
                 found.update({f"{self.names[p]}/{what}": value for what, value in state.items()})  # type: ignore[index]
         return found
-
-
-def _groups(named: dict[str, nn.Parameter], decay: float) -> list[dict[str, Any]]:
-    # LAMB leaves out of its scaling what is left out of the decay, as released.
-    groups = [
-        {"params": [p for n, p in named.items() if is_decayed(n)], "weight_decay": decay, "scaled": True},
-        {"params": [p for n, p in named.items() if not is_decayed(n)], "weight_decay": 0.0, "scaled": False},
-    ]
-    return [group for group in groups if group["params"]]

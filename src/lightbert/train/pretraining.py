@@ -23,6 +23,7 @@ from lightbert.objectives.objective import Objective
 from lightbert.objectives.rtd import ReplacedTokenDetection
 from lightbert.train.compilation import compile_objective
 from lightbert.train.distributed import World
+from lightbert.train.evaluation import evaluate
 from lightbert.train.loop import Loop
 from lightbert.train.recipe import Recipe
 from lightbert.train.run import Outcome, Phase, Settings
@@ -45,11 +46,18 @@ def pretrain(recipe: Recipe, world: World, interrupted: Interruption, *, flops_p
     loader = cache(partial(_loader, recipe, world, shards))
     stretches = recipe.stretches(loader(0, recipe.batch, recipe.length).steps_per_epoch)
     phases = [
-        Phase(partial(loader, number, part.batch, part.length), part.steps, part.lr, part.batch * part.length)
+        Phase(
+            partial(loader, number, part.batch, part.length),
+            part.steps,
+            part.lr,
+            part.batch * part.length,
+            recipe.schedule,
+        )
         for number, part in enumerate(stretches)
     ]
     held_out = _held_out(recipe, world)
-    loop = Loop(objective, phases, _settings(recipe, out, world, flops_per_token), world, held_out)
+    measure = None if held_out is None else partial(evaluate, loader=held_out, batches=recipe.evaluate_batches)
+    loop = Loop(objective, phases, _settings(recipe, out, world, flops_per_token), world, measure)
     outcome = loop.run(interrupted)
     if outcome.finished:
         for name, model in objective.models().items():
@@ -159,14 +167,12 @@ def _settings(recipe: Recipe, out: Path, world: World, flops_per_token: float) -
     return Settings(
         out=out,
         seed=recipe.seed,
-        schedule=recipe.schedule,
         optimizer=recipe.optimizer,
         accumulate=recipe.accumulate,
         max_minutes=recipe.max_minutes,
         checkpoint_every=recipe.checkpoint_every,
         keep=recipe.keep,
         evaluate_every=recipe.evaluate_every,
-        evaluate_batches=recipe.evaluate_batches,
         log_every=recipe.log_every,
         flops_per_token=flops_per_token,
         peak_flops=next((peak for part, peak in _PEAK_FLOPS.items() if part in name), 0.0),

@@ -12,7 +12,7 @@ from lightbert.train.schedule import Schedule
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of a run with its own data, length and peak rate."""
+    """A stretch of a run with its own data, length, rates and trained parameters."""
 
     loader: Callable[[], Loader]
     steps: int
@@ -20,6 +20,11 @@ class Phase:
     lr: float
     tokens: int
     """Tokens per step, padding included, all processes together."""
+    schedule: Schedule = field(default_factory=Schedule)
+    scales: Callable[[str], float] = lambda name: 1.0
+    """What a parameter's rate is multiplied by, by its name; 0 = it rests, and so does its part of the optimizer."""
+    begin: Callable[[], None] = lambda: None
+    """Called before the first step of the phase, also of a run that goes on within it."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +33,14 @@ class Settings:
 
     out: Path
     seed: int = 0
-    schedule: Schedule = field(default_factory=Schedule)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     accumulate: int = 1
     max_minutes: float = 0.0
     checkpoint_every: int = 1000
     keep: int = 2
     evaluate_every: int = 1000
-    evaluate_batches: int = 20
+    best: str = ""
+    """The held-out number by which a run goes back to its best weights; "" = it ends with its last. Losses are low."""
     log_every: int = 10
     flops_per_token: float = 0.0
     """Of training: forward and backward of everything the objective runs."""
@@ -58,6 +63,9 @@ class Position:
     phase_idle: float = 0.0
     """Of these, the seconds that say nothing of the pace: first steps, which may compile, evaluations, checkpoints."""
     bad_in_a_row: int = 0
+    best: float = 0.0
+    best_step: int = -1
+    """When the chosen held-out number was best; -1 = there is none yet."""
 
     def begin_next_phase(self) -> None:
         """Leave a phase that is over."""
@@ -77,3 +85,5 @@ class Outcome:
     tokens_per_second: float
     """After the first logged steps, which may contain compilation."""
     held_out: dict[str, float]
+    best_step: int = -1
+    """Of the weights that the run ended with, where those are not the last."""

@@ -10,11 +10,13 @@ from lightbert.errors import InputError
 class Schedule:
     """``kind``: product (ELECTRA: warm-up times linear decay), linear (BERT: up, then down), wsd or constant.
 
+    progressive is MobileBERT's within the phase of a layer: after the warm-up it sinks to nine tenths along a root.
+
     warmup: steps, or a share of the run when below 1. decay: the share at the end in which wsd falls. floor: what is
     left of the rate at the end.
     """
 
-    kind: Literal["product", "linear", "wsd", "constant"] = "product"
+    kind: Literal["product", "linear", "wsd", "constant", "progressive"] = "product"
     warmup: float = 0.1
     decay: float = 0.2
     floor: float = 0.0
@@ -40,6 +42,8 @@ class Schedule:
                 shape = min(rising, left / self.decay) if self.decay else rising
             case "constant":
                 shape = rising
+            case "progressive":
+                shape = min(rising, 0.9 + 0.1 * left**0.5)
         return self.floor * rising + (1 - self.floor) * max(0.0, shape)
 
 

@@ -1,0 +1,67 @@
+"""Every parameter can have its own multiple of the rate, and with 0 it rests."""
+
+import pytest
+import torch
+from small_models import Parts, give_gradients, optimizers_of, values
+
+KINDS = ["adamw", "lamb", "muon"]
+
+
+def by_part(name: str) -> float:
+    """The table rests, the block goes at half the rate."""
+    return {"embeddings": 0.0, "blocks": 0.5, "heads": 1.0}[name.split(".")[0]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_multiple_of_the_rate_is_a_multiple_of_the_change(kind: str) -> None:
+    changes = []
+    for scales in (lambda name: 1.0, by_part):
+        torch.manual_seed(0)
+        model = Parts()
+        optimizers = optimizers_of(model, kind=kind)
+        optimizers.scale(scales)
+        optimizers.set_rate(0.1)
+        before = values(model)
+        give_gradients(model, seed=1)
+        optimizers.step()
+        changes.append({name: value - before[name] for name, value in values(model).items()})
+    plain, scaled = changes
+    for name, change in scaled.items():
+        torch.testing.assert_close(change, by_part(name) * plain[name], rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_rests_keeps_its_weights_and_its_state_and_goes_on_when_it_wakes(kind: str) -> None:
+    model = Parts()
+    optimizers = optimizers_of(model, kind=kind)
+    optimizers.scale(by_part)
+    optimizers.set_rate(0.1)
+    table, state = model.embeddings.word.weight, {n: t.clone() for n, t in optimizers.tensors().items()}
+    before = table.detach().clone()
+    assert not table.requires_grad
+    for seed in range(3):
+        give_gradients(model, seed)
+        table.grad = None
+        optimizers.step()
+    assert torch.equal(table, before)
+    resting = [name for name in state if name.startswith("embeddings.word")]
+    assert resting
+    assert all(torch.equal(optimizers.tensors()[name], state[name]) for name in resting)
+    assert optimizers.tensors().keys() == state.keys()
+
+    optimizers.scale(lambda name: 1.0)
+    optimizers.set_rate(0.1)
+    assert table.requires_grad
+    give_gradients(model, seed=9)
+    optimizers.step()
+    assert not torch.equal(table, before)
+
+
+def test_a_phase_in_which_everything_rests_leaves_everything_as_it_is() -> None:
+    model = Parts()
+    optimizers = optimizers_of(model)
+    optimizers.scale(lambda name: 0.0)
+    before = values(model)
+    optimizers.set_rate(0.1)
+    optimizers.scale(lambda name: 1.0)
+    assert all(torch.equal(value, before[name]) for name, value in values(model).items())
