@@ -79,12 +79,14 @@ def test_a_model_without_tokenizer_has_none(tmp_path):
     assert {path.name for path in (tmp_path / "model").iterdir()} == {"config.json", "model.safetensors"}
 
 
-def test_labels_and_origin_are_kept(tmp_path):
+def test_labels_task_and_origin_are_kept(tmp_path):
     model = make()
     model.labels, model.origin = ("no", "maybe", "yes"), "electra"
+    model.task = {"kind": "classify", "labels": ["no", "maybe", "yes"], "task": "own", "length": 64}
     folder.save(model, tmp_path / "model")
     again = folder.load(tmp_path / "model")
     assert (again.labels, again.origin) == (("no", "maybe", "yes"), "electra")
+    assert again.task == model.task
 
 
 def test_config_json_says_what_it_is(tmp_path):

@@ -22,8 +22,8 @@ class Buckets:
     """The batches of a task: a pure function of the arguments and the step, each padded to its own longest row.
 
     An epoch is a shuffle of all rows, cut into windows of about 64 batches; within a window rows are sorted by
-    length before they are cut into batches, and the batches of the epoch are shuffled again. So rows of like length meet, other
-    ones in each epoch. The last batch is filled up with the epoch's first rows.
+    length before they are cut into batches, and the batches of the epoch are shuffled again. So rows of like
+    length meet, other ones in each epoch. The last batch is filled up with the epoch's first rows.
 
     Without `shuffle` the rows are sorted by length and each comes once an epoch, the last batch being shorter: for
     evaluation. `batch` counts the rows of all ranks together; a rank gets its run of consecutive rows.

@@ -32,6 +32,8 @@ def description(model: Encoder) -> dict[str, Any]:
     }
     if model.labels:
         content["labels"] = list(model.labels)
+    if model.task:
+        content["task"] = model.task
     if model.origin:
         content["origin"] = model.origin
     return content
@@ -88,6 +90,7 @@ def from_description(content: dict[str, Any], where: Path) -> Encoder:
     except InputError as error:
         raise InputError(f"'{where}': {error}") from None
     model.labels, model.origin = tuple(content.get("labels", ())), content.get("origin", "")
+    model.task = dict(content.get("task", {}))
     return model
 
 

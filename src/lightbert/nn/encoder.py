@@ -22,8 +22,9 @@ class Encoder(nn.Module):
     released_padding: let convolutions read the padding, as the released models do.
     fp16: False for models whose activations overflow in half precision.
 
-    Saved beside the weights: ``config``, ``head_settings``, ``tokenizer``, ``labels`` (names of a classifier's outputs)
-    and ``origin`` (what another library called the model that was read from it).
+    Saved beside the weights: ``config``, ``head_settings``, ``tokenizer``, ``labels`` (names of a classifier's
+    outputs), ``task`` (what the model was fine-tuned for) and ``origin`` (what another library called the model that
+    was read from it). ``predictor``, what `predict` asks, is set by `lightbert.load`.
     """
 
     def __init__(
@@ -48,12 +49,20 @@ class Encoder(nn.Module):
         self.tokenizer: Any = None
         self.labels: tuple[str, ...] = ()
         self.origin = ""
+        self.task: dict[str, Any] = {}
+        self.predictor: Any = None
 
     @property
     def table(self) -> Tensor:
         """The word table [V, e]."""
         table: Tensor = self.embeddings.get_submodule("word").weight  # type: ignore[assignment]
         return table
+
+    def embed(self, ids: Tensor, mask: Tensor | None, segments: Tensor | None) -> tuple[Tensor, Mask]:
+        """What the first block is called with: the embeddings [B, T, D], and the mask as all blocks take it."""
+        self._refuse(ids, mask, segments)
+        prepared = Mask(mask, released=self.released_padding)
+        return self.embeddings(ids, segments, prepared), prepared
 
     def forward(
         self,
@@ -69,9 +78,7 @@ class Encoder(nn.Module):
         batch, on the padding, or on the texts packed beside it. With ``checkpointing`` set, activations inside the
         blocks are computed again in the backward pass instead of being kept.
         """
-        self._refuse(ids, mask, segments)
-        prepared = Mask(mask, released=self.released_padding)
-        x: Tensor = self.embeddings(ids, segments, prepared)
+        x, prepared = self.embed(ids, mask, segments)
         if record is not None and record.states is not None:
             record.states.append(x)
         for block in self.blocks:
@@ -82,6 +89,12 @@ class Encoder(nn.Module):
             if record is not None and record.states is not None:
                 record.states.append(x)
         return x
+
+    def predict(self, texts: Any, **options: Any) -> Any:
+        """What a fine-tuned model says about texts; see `lightbert.tasks.predictor.Predictor.predict`."""
+        if self.predictor is None:
+            raise InputError("this model was built, not loaded: save it and open it with lightbert.load to predict")
+        return self.predictor.predict(texts, **options)
 
     def _refuse(self, ids: Tensor, mask: Tensor | None, segments: Tensor | None) -> None:
         """Say clearly what would otherwise end in an index error, in nothing, or in infinities."""

@@ -23,6 +23,7 @@ class LightbertConfig(PreTrainedConfig):  # type: ignore[misc]
     config: dict[str, Any] = field(default_factory=dict)
     heads: dict[str, dict[str, Any]] = field(default_factory=dict)
     labels: list[str] = field(default_factory=list)
+    task: dict[str, Any] = field(default_factory=dict)
     origin: str = ""
     id2label: Any = None
     label2id: Any = None
@@ -40,6 +41,7 @@ class LightbertConfig(PreTrainedConfig):  # type: ignore[misc]
         """A copy for a model that has exactly these heads."""
         other = copy.deepcopy(self)
         numbered = all(name == f"LABEL_{index}" for index, name in self.id2label.items())
+        other.task = self.task if heads == self.heads else {}
         other.heads = heads
         other.labels = [] if numbered or not heads.keys() & set(_LABELLED) else list(self.id2label.values())
         return other
@@ -53,7 +55,7 @@ class LightbertConfig(PreTrainedConfig):  # type: ignore[misc]
             "config": self.config,
             "heads": self.heads,
         }
-        return content | {key: value for key in ("labels", "origin") if (value := getattr(self, key))}
+        return content | {key: value for key in ("labels", "task", "origin") if (value := getattr(self, key))}
 
     def to_diff_dict(self) -> dict[str, Any]:
         """What transformers writes to config.json."""
