@@ -1,0 +1,179 @@
+"""Fine-tuning losses, for every head that tasks have."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from lightbert.data.batch import Batch
+from lightbert.errors import InputError
+from lightbert.models import build, preset
+from lightbert.nn.heads import JointLogits, SpanLogits
+from lightbert.objectives.judgement import judge_answers, judge_joint, judge_labels, judge_numbers, judge_sets
+from lightbert.objectives.task import TaskObjective, allowed, answers
+
+HEADS = {
+    "classify": {"labels": 3, "dropout": 0.0},
+    "labels": {"labels": 3, "dropout": 0.0},
+    "regress": {"dropout": 0.0},
+    "tokens": {"labels": 3, "dropout": 0.0},
+    "span": {},
+    "beam": {"inner": 8, "beam": 4},
+}
+
+
+def head_of(kind: str) -> str:
+    return "classify" if kind == "labels" else kind
+
+
+def objective_of(kind: str, name: str = "convbert-tiny") -> TaskObjective:
+    config = replace(preset(name), vocab=40, depth=1, dropout=0.0, attention_dropout=0.0)
+    return TaskObjective(build(config, heads={head_of(kind): HEADS[kind]}), head_of(kind))
+
+
+def batch_of(kind: str, rows: int = 8, length: int = 12) -> Batch:
+    lengths = torch.randint(6, length + 1, (rows, 1))
+    mask = torch.arange(length) < lengths
+    numbers = torch.randint(0, 3, (rows, length)).masked_fill(~mask, -100)
+    starts = torch.randint(4, 6, (rows,))
+    targets = {
+        "classify": numbers[:, 0],
+        "labels": (torch.rand(rows, 3) > 0.5).float(),
+        "regress": torch.rand(rows),
+        "tokens": numbers.index_fill(1, torch.tensor([0, 3]), -100),
+        "span": torch.stack([starts, starts + 1, torch.zeros_like(starts)], 1),
+        "beam": torch.stack([starts, starts, torch.zeros_like(starts)], 1),
+    }
+    return Batch(
+        ids=torch.randint(5, 40, (rows, length)).masked_fill(~mask, 0),
+        mask=mask,
+        segments=((torch.arange(length) >= 4) & mask).long(),
+        rows=torch.arange(rows),
+        step=torch.tensor(0),
+        targets=targets[kind],
+    )
+
+
+def loss_and_gradients(objective: TaskObjective, parts: list[Batch]) -> tuple[float, list[torch.Tensor]]:
+    counts = torch.stack([objective.counts(part) for part in parts]).sum(0)
+    objective.zero_grad()
+    losses = [objective(part, counts).total for part in parts]
+    sum(losses).backward()
+    return sum(losses).item(), [each.grad.clone() for each in objective.parameters() if each.grad is not None]
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_a_step_does_not_depend_on_how_the_batch_is_shared_out(kind):
+    objective, batch = objective_of(kind), batch_of(kind)
+    whole, gradients = loss_and_gradients(objective, [batch])
+    for parts in (2, 8):
+        loss, others = loss_and_gradients(objective, batch.split(parts))
+        assert loss == pytest.approx(whole, rel=1e-5)
+        for one, other in zip(gradients, others, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_every_head_learns_a_batch_by_heart(kind):
+    objective, batch = objective_of(kind), batch_of(kind, rows=4)
+    optimizer = torch.optim.AdamW(objective.parameters(), lr=3e-3)
+    losses = []
+    for _ in range(60):
+        result = objective(batch, objective.counts(batch))
+        optimizer.zero_grad()
+        result.total.backward()
+        optimizer.step()
+        losses.append(result.total.item())
+    assert losses[-1] < 0.3 * losses[0]
+    summary = objective.summary(dict(zip(objective.tallies, result.tally.tolist(), strict=True)))
+    assert summary["loss"] == pytest.approx(losses[-1], rel=1e-5)
+    assert summary.get("accuracy", 1.0) > 0.7
+
+
+def test_gradients_reach_the_body_and_the_head():
+    objective, batch = objective_of("beam"), batch_of("beam")
+    objective(batch, objective.counts(batch)).total.backward()
+    untouched = [name for name, each in objective.named_parameters() if each.grad is None or not each.grad.any()]
+    assert untouched == []
+
+
+def test_a_token_task_counts_the_judged_tokens_and_the_others_count_rows():
+    batch = batch_of("tokens")
+    assert objective_of("tokens").counts(batch).item() == (batch.targets != -100).sum()
+    for kind in ("classify", "labels", "regress", "span", "beam"):
+        assert objective_of(kind).counts(batch_of(kind)).item() == 8
+
+
+def test_classes_that_are_not_judged_change_nothing():
+    logits, targets = torch.randn(2, 3, 4), torch.tensor([[1, -100, 2], [-100, -100, 0]])
+    loss, correct = judge_labels(logits, targets)
+    rows = [(0, 0), (0, 2), (1, 2)]
+    assert loss.item() == pytest.approx(sum(F.cross_entropy(logits[at], targets[at]).item() for at in rows))
+    assert correct.item() == sum(logits[at].argmax().item() == targets[at].item() for at in rows)
+
+
+def test_sets_of_labels_cost_the_mean_over_the_labels():
+    logits, targets = torch.tensor([[0.0, 0.0], [3.0, -3.0]]), torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    loss, correct = judge_sets(logits, targets)
+    assert loss.item() == pytest.approx(math.log(2) + math.log1p(math.exp(-3)), rel=1e-6)
+    # A logit of 0 is not above one half, so that the first row lacks a label.
+    assert correct.item() == 1
+
+
+def test_numbers_cost_their_squared_error():
+    assert judge_numbers(torch.tensor([0.5, 2.0]), torch.tensor([1.0, 0.0])).loss.item() == pytest.approx(4.25)
+
+
+def test_an_answer_costs_the_mean_of_its_ends():
+    start, end = torch.zeros(1, 4), torch.tensor([[0.0, 0.0, 9.0, 0.0]])
+    loss, correct = judge_answers(SpanLogits(start, end), torch.tensor([[0, 2, 0]]))
+    expected = (math.log(4) - F.log_softmax(end, -1)[0, 2].item()) / 2
+    assert loss.item() == pytest.approx(expected, rel=1e-6)
+    assert correct.item() == 1
+
+
+def test_the_joint_head_adds_half_the_loss_of_answerability():
+    logits = JointLogits(torch.zeros(2, 4), torch.zeros(2, 1), torch.zeros(2, 1, 4), torch.tensor([0.0, 2.0]))
+    loss = judge_joint(logits, torch.tensor([[0, 0, 0], [0, 0, 1]])).loss
+    answerable = math.log(2) + math.log1p(math.exp(-2))
+    assert loss.item() == pytest.approx(2 * math.log(4) + 0.5 * answerable, rel=1e-6)
+
+
+def test_answers_may_lie_in_the_second_segment_or_at_the_beginning():
+    batch = batch_of("span")
+    places = allowed(batch)
+    assert places[:, 0].all()
+    assert not places[:, 1:4].any()
+    assert torch.equal(places[:, 4:], batch.mask[:, 4:])
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_answers_have_the_shapes_that_their_kind_says(kind):
+    rows, length = 8, 12
+    shapes = {
+        "classify": [(rows, 3)],
+        "labels": [(rows, 3)],
+        "regress": [(rows,)],
+        "tokens": [(rows, length, 3)],
+        "span": [(rows, length), (rows, length)],
+        "beam": [(rows, 16), (rows, 16), (rows, 16), (rows,)],
+    }
+    model, batch = objective_of(kind).model.eval(), batch_of(kind)
+    assert [tuple(each.shape) for each in answers(model, head_of(kind), batch)] == shapes[kind]
+
+
+def test_a_batch_without_padding_needs_no_mask():
+    model, batch = objective_of("classify").model.eval(), batch_of("classify")
+    batch = replace(batch, mask=torch.ones_like(batch.mask))
+    one, other = (answers(model, "classify", batch, padded=padded)[0] for padded in (True, False))
+    torch.testing.assert_close(one, other)
+
+
+def test_heads_that_are_missing_or_not_for_tasks_are_refused():
+    model = objective_of("classify").model
+    with pytest.raises(InputError, match="has no regress head to train"):
+        TaskObjective(model, "regress")
+    with pytest.raises(InputError, match="the mlm head is not fine-tuned on tasks"):
+        TaskObjective(model, "mlm")
