@@ -16,30 +16,42 @@ from lightbert.errors import InputError
 Undecodable = Literal["error", "replace"]
 
 COMPRESSIONS = (".gz", ".xz", ".bz2", ".zst")
+BOM = b"\xef\xbb\xbf"
 
 # Longer lines would break the promise of bounded memory, and no prose has them.
 _LONGEST_LINE = 1 << 26
-_BOM = b"\xef\xbb\xbf"
 _BLOCK = 1 << 18
+
+
+def byte_lines(path: Path) -> Iterator[tuple[bytes, int]]:
+    """Yield each line as it stands, with its end, and how many bytes of the file on disk had been read by then."""
+    with _open(path) as (file, position):
+        while line := file.readline(_LONGEST_LINE):
+            if len(line) == _LONGEST_LINE:
+                raise InputError(f"'{path}' has a line of more than {_LONGEST_LINE >> 20} MiB; is it text?")
+            yield line, position()
 
 
 def lines(path: Path, undecodable: Undecodable = "error") -> Iterator[tuple[str, int]]:
     """Yield each line without its end, and how many bytes of the file on disk had been read by then."""
-    with _open(path) as (file, position):
-        offset = 0
-        while raw := file.readline(_LONGEST_LINE):
-            if len(raw) == _LONGEST_LINE:
-                raise InputError(f"'{path}' has a line of more than {_LONGEST_LINE >> 20} MiB; is it text?")
-            content = raw.removeprefix(_BOM) if offset == 0 else raw
-            try:
-                line = content.decode("utf-8", "replace" if undecodable == "replace" else "strict")
-            except UnicodeDecodeError as error:
-                where = offset + len(raw) - len(content) + error.start
-                raise InputError(
-                    f"'{path}' is not UTF-8 at byte {where}; convert it, or pass --undecodable replace"
-                ) from None
-            yield line.rstrip("\r\n"), position()
-            offset += len(raw)
+    offset = 0
+    for raw, position in byte_lines(path):
+        content = raw.removeprefix(BOM) if offset == 0 else raw
+        try:
+            line = content.decode("utf-8", "replace" if undecodable == "replace" else "strict")
+        except UnicodeDecodeError as error:
+            where = offset + len(raw) - len(content) + error.start
+            raise InputError(
+                f"'{path}' is not UTF-8 at byte {where}; convert it, or pass --undecodable replace"
+            ) from None
+        yield line.rstrip("\r\n"), position
+        offset += len(raw)
+
+
+def whole(path: Path) -> bytes:
+    """Read a whole file, uncompressed."""
+    with _open(path) as (file, _):
+        return file.read()
 
 
 def json_lines(path: Path, field: str, undecodable: Undecodable = "error") -> Iterator[tuple[str, int]]:
