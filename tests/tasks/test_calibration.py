@@ -1,3 +1,5 @@
+"""Confidence beside accuracy."""
+
 import pytest
 
 from lightbert.errors import InputError

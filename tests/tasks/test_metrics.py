@@ -1,3 +1,5 @@
+"""Metrics by hand, and what they make of constants, of nothing, and of missing libraries."""
+
 import sys
 
 import numpy as np

@@ -1,0 +1,35 @@
+"""GLUE: nine tasks about English sentences and pairs of them, and the diagnostic set AX."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from lightbert.tasks.example import Example
+from lightbert.tasks.glue import files, hub
+from lightbert.tasks.glue.table import HIGH, LOW, TABLE, name_of
+from lightbert.tasks.kind import Kind
+from lightbert.tasks.kinds.classify import Classify
+from lightbert.tasks.kinds.regress import Regress
+from lightbert.tasks.task import Task
+
+HUB = ("", "hub")
+"""What ``data`` is when there is no folder."""
+
+
+def open_glue(name: str, data: str = "", *, bad_rows: str = "error", scaled: bool = True) -> Task:
+    """Open a task by its name in any of the usual spellings.
+
+    data: the task's folder, the folder above it, or "hub".
+    bad_rows: "error" or "skip", for rows of files that have too few columns or a label that is none.
+    scaled: STS-B is learned as a share of 5 (ELECTRA, ConvBERT), else as the score itself (the composite paper).
+    """
+    name = name_of(name)
+    row = TABLE[name]
+    read: Callable[[str], list[Example]]
+    if data in HUB:
+        read = partial(hub.read_split, name)
+    else:
+        read = partial(files.read_split, name, folder=files.find_folder(name, data), bad_rows=bad_rows)
+    kind: Kind[Any] = Classify(tuple(row.labels.values())) if row.labels else Regress(LOW, HIGH, scaled)
+    splits = {split: partial(read, split) for split in row.splits}
+    return Task(name, kind, splits, metric=row.metric, symmetric=row.symmetric)

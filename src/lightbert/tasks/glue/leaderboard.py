@@ -1,0 +1,99 @@
+"""Predictions for the test sets as GLUE's leaderboard takes them: one zip file, one table for each task."""
+
+import io
+import math
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lightbert.errors import InputError, unknown
+from lightbert.files import write_atomic
+from lightbert.tasks.example import Example
+from lightbert.tasks.glue.means import MISMATCHED
+from lightbert.tasks.glue.table import HIGH, LOW, TABLE
+from lightbert.tasks.kind import Prediction
+
+_FILES = {
+    "cola": ("CoLA.tsv", "cola"),
+    "sst2": ("SST-2.tsv", "sst2"),
+    "mrpc": ("MRPC.tsv", "mrpc"),
+    "stsb": ("STS-B.tsv", "stsb"),
+    "mnli": ("MNLI-m.tsv", "mnli"),
+    MISMATCHED: ("MNLI-mm.tsv", "mnli"),
+    "qnli": ("QNLI.tsv", "qnli"),
+    "qqp": ("QQP.tsv", "qqp"),
+    "rte": ("RTE.tsv", "rte"),
+    "wnli": ("WNLI.tsv", "wnli"),
+    "ax": ("AX.tsv", "ax"),
+}
+"""Results -> their table in the zip file, and the task whose labels they are."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What a zip file holds, and what it lacks: the leaderboard wants all of them."""
+
+    path: Path
+    written: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+def write_submission(
+    path: str | Path, results: Mapping[str, tuple[Sequence[Example], Sequence[Prediction]]]
+) -> Submission:
+    """Write the predictions of each task's test set beside the names of its examples; same predictions, same bytes.
+
+    results: under the tasks' names in the table of GLUE, and "mnli-mm" for MNLI's mismatched half.
+    """
+    if not results:
+        raise InputError("there are no predictions to hand in; give those of at least one test set of GLUE")
+    path = Path(path)
+    for name in results:
+        if name not in _FILES:
+            raise unknown("GLUE test set", name, _FILES)
+    tables = {file: _table(name, task, *results[name]) for name, (file, task) in _FILES.items() if name in results}
+    write_atomic(path, _zip(tables))
+    return Submission(path, tuple(tables), tuple(file for file, _ in _FILES.values() if file not in tables))
+
+
+def _table(name: str, task: str, examples: Sequence[Example], predictions: Sequence[Prediction]) -> str:
+    if len(examples) != len(predictions):
+        raise InputError(
+            f"{len(predictions):,} predictions for {len(examples):,} examples of {name}; give one for each"
+        )
+    ids = [example.id for example in examples]
+    if len(set(ids)) != len(ids):
+        raise InputError(f"examples of {name} share an id; give each one the index that GLUE's test set gives it")
+    answers = _scores(predictions) if task == "stsb" else _spellings(task, predictions)
+    return "index\tprediction\n" + "".join(f"{index}\t{answer}\n" for index, answer in zip(ids, answers, strict=True))
+
+
+def _spellings(task: str, predictions: Sequence[Prediction]) -> Iterable[str]:
+    spelling = {label: file_label for file_label, label in TABLE[task].labels.items()}
+    for prediction in predictions:
+        label = str(prediction["label"])
+        if label not in spelling:
+            raise unknown(f"label of {TABLE[task].title}", label, spelling)
+        yield spelling[label]
+
+
+def _scores(predictions: Sequence[Prediction]) -> Iterable[str]:
+    for prediction in predictions:
+        score = float(prediction["score"])
+        if math.isnan(score):
+            raise InputError("a score of STS-B is not a number; the model that predicted it has diverged")
+        yield f"{min(max(LOW, score), HIGH):.3f}"
+
+
+def _zip(tables: Mapping[str, str]) -> bytes:
+    buffer = io.BytesIO()
+    # Stored, not deflated: what zlib makes of a text depends on its version.
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for file, table in tables.items():
+            entry = zipfile.ZipInfo(file, date_time=(1980, 1, 1, 0, 0, 0))
+            # The bytes must not depend on the system either; 3 is Unix, and a file that everybody may read.
+            entry.create_system = 3
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, table)
+    return buffer.getvalue()
