@@ -31,32 +31,32 @@ SHORT = {
 
 @pytest.mark.parametrize("name", SHORT)
 def test_a_short_row_is_an_error_with_file_and_line(file, name):
-    with pytest.raises(InputError, match=r"file.tsv', line 2: \d columns where there should be \d+"):
+    with pytest.raises(InputError, match=r"line 2 of '.*file.tsv' has \d columns where there should be \d+"):
         read_file(file(SHORT[name]), TABLE[name], labelled=True)
 
 
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ("1\tA\tB\tmaybe", "the label 'maybe' is none of entailment, not_entailment"),
-        ("1\tA\tB\tentailment\tmore", "5 columns where there should be 4"),
-        (b"1\tA \xff\tB\tentailment", r"byte 5 \(0xff\) is not UTF-8"),
+        ("1\tA\tB\tmaybe", "has the label 'maybe', which is none of entailment, not_entailment"),
+        ("1\tA\tB\tentailment\tmore", "has 5 columns where there should be 4"),
+        (b"1\tA \xff\tB\tentailment", r"is not UTF-8 \(byte 0xff\)"),
     ],
 )
 def test_a_bad_row_is_told_or_skipped_and_counted(file, capsys, row, reason):
     row = row if isinstance(row, bytes) else row.encode()
     path = file(RTE.encode() + GOOD.encode() + row + b"\n2\tE\tF\tnot_entailment\n")
-    with pytest.raises(InputError, match=f"line 3: {reason}"):
+    with pytest.raises(InputError, match=rf"line 3 of '.*file.tsv' {reason}"):
         read_file(path, TABLE["rte"], labelled=True)
     examples = read_file(path, TABLE["rte"], labelled=True, bad_rows="skip")
     assert [example.id for example in examples] == ["0", "2"]
-    assert "skipped bad rows: 1 (line 3)" in capsys.readouterr().err
+    assert "skipped 1 bad row of" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("score", ["5.1", "-0.2", "nan", "high", ""])
 def test_a_score_out_of_range_is_a_bad_row(file, score):
     path = file(table(["index", "sentence1", "sentence2", "score"], ["0", "A", "B", score]))
-    with pytest.raises(InputError, match=f"line 2: the score '{score}' is no number from 0 to 5"):
+    with pytest.raises(InputError, match=f"has the score '{score}', which is no number from 0 to 5"):
         read_file(path, TABLE["stsb"], labelled=True)
 
 
@@ -79,10 +79,10 @@ def test_only_a_line_feed_ends_a_row(file):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("", "is empty where its first line should be"),
-        (RTE, "holds no examples"),
+        ("", "the first line of .* is empty"),
+        (RTE, "is empty; it must hold at least one row"),
         ("a\tb\n", "has no column 'sentence1' and 'sentence2'; its first line is 'a, b'"),
-        (b"\xff\tb\n", "line 1: byte 1"),
+        (b"\xff\tb\n", "the first line of .* is not UTF-8"),
         ("index\tsentence1\tsentence2\n0\tA\tB\n", "has no column 'label', which is to hold the labels"),
     ],
     ids=["empty", "header only", "other columns", "not UTF-8", "no labels"],

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from lightbert.data.row_file import BadRows
 from lightbert.tasks.example import Example
 from lightbert.tasks.glue import files, hub
 from lightbert.tasks.glue.table import HIGH, LOW, TABLE, name_of
@@ -16,7 +17,7 @@ HUB = ("", "hub")
 """What ``data`` is when there is no folder."""
 
 
-def open_glue(name: str, data: str = "", *, bad_rows: str = "error", scaled: bool = True) -> Task:
+def open_glue(name: str, data: str = "", *, bad_rows: BadRows = "error", scaled: bool = True) -> Task:
     """Open a task by its name in any of the usual spellings.
 
     data: the task's folder, the folder above it, or "hub".

@@ -1,9 +1,11 @@
 """GLUE's own files: tab-separated, without quoting, each task a little different from the others."""
 
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
+from lightbert.data.row_file import BadRows, RowFile, text_lines, undecodable
 from lightbert.errors import InputError
-from lightbert.tasks.bad_rows import BadRows
 from lightbert.tasks.example import Example
 from lightbert.tasks.glue.columns import Columns, example_of, find_columns
 from lightbert.tasks.glue.table import TABLE, Row, find
@@ -23,7 +25,7 @@ def find_folder(name: str, data: str | Path) -> Path:
     return data
 
 
-def read_split(name: str, split: str, folder: Path, bad_rows: str = "error") -> list[Example]:
+def read_split(name: str, split: str, folder: Path, bad_rows: BadRows = "error") -> list[Example]:
     """Read one split of a task; labels are None in a test set that has none."""
     row = TABLE[name]
     names = row.splits[split].files
@@ -33,42 +35,41 @@ def read_split(name: str, split: str, folder: Path, bad_rows: str = "error") -> 
     return read_file(path, row, labelled=not split.startswith("test"), bad_rows=bad_rows)
 
 
-def read_file(path: Path, row: Row, *, labelled: bool, bad_rows: str = "error") -> list[Example]:
+def read_file(path: Path, row: Row, *, labelled: bool, bad_rows: BadRows = "error") -> list[Example]:
     """Read a file; ``labelled`` says that it is of no use without labels.
 
     Columns are found by the names in the header. Quotation marks are letters like all others: they are not balanced in
     GLUE's files. Empty lines are no rows.
     """
-    # Text that is split by Python's own rules would also break at U+2028 and its like, which occur inside of rows.
-    lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    columns, begin = _header(path, lines[0], row)
+    columns, begin = _header(path, row)
     if labelled and columns.label is None:
         raise InputError(f"'{path}' has no column {_choice(row.label)}, which is to hold the labels")
     examples: list[Example] = []
-    number = 0
-    with BadRows(path, bad_rows) as bad:
-        for line, content in enumerate(lines[begin:], start=begin + 1):
-            content = content.removesuffix(b"\r")
-            if not content:
+    with RowFile(path, bad_rows) as file:
+        for number, (line, content) in enumerate(islice(_rows(path), begin, None)):
+            if problem := undecodable(content):
+                file.reject(line, problem)
                 continue
             try:
-                examples.append(example_of(_cells(content), columns, row, number))
+                examples.append(example_of(content.split("\t"), columns, row, number))
             except InputError as error:
-                bad.meet(line, str(error))
-            number += 1
-    if not examples:
-        raise InputError(f"'{path}' holds no examples")
+                file.reject(line, str(error))
+        file.require_some(len(examples))
     return examples
 
 
-def _header(path: Path, line: bytes, row: Row) -> tuple[Columns, int]:
-    """Where the columns are, and at which line the examples begin."""
-    if not line.strip():
-        raise InputError(f"'{path}' is empty where its first line should be; copy it again")
-    try:
-        names = _cells(line.removesuffix(b"\r"))
-    except InputError as error:
-        raise InputError(f"'{path}', line 1: {error}; copy it again") from None
+def _rows(path: Path) -> Iterator[tuple[int, str]]:
+    for line, text in enumerate(text_lines(path), start=1):
+        if content := text.rstrip("\r\n"):
+            yield line, content
+
+
+def _header(path: Path, row: Row) -> tuple[Columns, int]:
+    """Where the columns are, and how many rows are header: 1 or 0."""
+    _, content = next(_rows(path), (0, ""))
+    if problem := "is empty" if not content else undecodable(content):
+        raise InputError(f"the first line of '{path}' {problem}; copy the file again")
+    names = content.split("\t")
     columns = find_columns(names, row)
     if columns is not None:
         return columns, 1
@@ -81,10 +82,3 @@ def _header(path: Path, line: bytes, row: Row) -> tuple[Columns, int]:
 
 def _choice(names: tuple[str, ...]) -> str:
     return " or ".join(repr(name) for name in names)
-
-
-def _cells(line: bytes) -> list[str]:
-    try:
-        return line.decode("utf-8").split("\t")
-    except UnicodeDecodeError as error:
-        raise InputError(f"byte {error.start + 1} ({line[error.start]:#04x}) is not UTF-8") from None

@@ -4,7 +4,7 @@ from typing import Any
 
 from lightbert.errors import InputError
 from lightbert.tasks.example import Example
-from lightbert.tasks.glue.columns import find_columns, score_of
+from lightbert.tasks.glue.columns import find_columns
 from lightbert.tasks.glue.table import TABLE
 
 _REPOSITORY = "nyu-mll/glue"
@@ -54,7 +54,7 @@ def _label(value: int | float, labels: tuple[str, ...]) -> str | float | None:
     if value == _UNKNOWN:
         return None
     if not labels:
-        return score_of(value)
+        return float(value)
     if value not in range(len(labels)):
         raise InputError(f"{_REPOSITORY} has a label {value}, but there are only {len(labels)} labels from 0 on")
     return labels[int(value)]
