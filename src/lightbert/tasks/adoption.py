@@ -1,0 +1,50 @@
+"""The kind of task that a model answers, also when it comes from elsewhere and was never told by us."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from lightbert.errors import InputError
+from lightbert.nn.encoder import Encoder
+from lightbert.tasks.kind import Kind
+from lightbert.tasks.kinds import kind_of
+from lightbert.tasks.kinds.classify import Classify
+from lightbert.tasks.kinds.labels import Labels
+from lightbert.tasks.kinds.regress import Regress
+from lightbert.tasks.kinds.spans import Spans
+from lightbert.tasks.kinds.tokens import Tokens
+
+_HEADS = ("classify", "regress", "tokens", "beam", "span")
+
+
+def kind_of_model(model: Encoder, labels: Sequence[str] = (), like: Kind[Any] | None = None) -> Kind[Any]:
+    """The kind that the model was fine-tuned for, or one made of its head and the names of its labels.
+
+    labels: names for the outputs of a model that has none, in their order.
+    like: the kind it is meant for. It decides what weights can't tell: one label or several, from where on a question
+    is left unanswered, and within which limits numbers are, which other libraries are taken to have learned unscaled.
+    """
+    if model.task and not labels:
+        return kind_of(model.task)
+    heads = [head for head in _HEADS if head in model.heads]
+    if not heads:
+        raise InputError("the model has no head for a task: fine-tune it first with `lightbert finetune`")
+    head = like.head if like is not None and like.head in heads else heads[0]
+    match head:
+        case "classify":
+            names = _names(model, head, labels)
+            return Labels(names) if isinstance(like, Labels) else Classify(names)
+        case "tokens":
+            return Tokens(_names(model, head, labels))
+        case "regress":
+            limits = (like.low, like.high) if isinstance(like, Regress) else (float("-inf"), float("inf"))
+            return Regress(*limits, scaled=False)
+    return replace(like, head=head) if isinstance(like, Spans) else Spans(head)
+
+
+def _names(model: Encoder, head: str, labels: Sequence[str]) -> tuple[str, ...]:
+    count = model.head_settings[head]["labels"]
+    names = tuple(labels) or model.labels or tuple(f"LABEL_{number}" for number in range(count))
+    if len(names) != count:
+        raise InputError(f"the {head} head has {count} outputs, but there are {len(names)} labels: {', '.join(names)}")
+    return names
