@@ -34,8 +34,8 @@ def attend(
     outside: str = "clamp",
     dropout: float = 0.0,
 ) -> Tensor:
-    """Attend with optional distance biases, all heads [B, H, T, E]; fused, or openly when a record asks for the map."""
-    if record is None or record.attention is None:
+    """Attend with optional distance biases, all heads [B, H, T, E]; fused, or openly for a record."""
+    if record is None or (record.attention is None and record.scores is None):
         return relative_attention(
             query,
             key,
@@ -46,8 +46,12 @@ def attend(
             outside=outside,
             dropout=dropout,
         )
-    weights = torch.softmax(relative_scores(query, key, by_query, by_key, mask.visible, outside), dim=-1)
-    record.attention.append(weights)
+    scores = relative_scores(query, key, by_query, by_key, mask.visible, outside)
+    weights = torch.softmax(scores, dim=-1)
+    if record.scores is not None:
+        record.scores.append(scores)
+    if record.attention is not None:
+        record.attention.append(weights)
     weights = torch.dropout(weights, dropout, train=dropout > 0)
     return weights.to(value.dtype) @ value
 

@@ -19,3 +19,5 @@ class Record:
     """Attention probabilities of each block: [B, H, T, T]."""
     kernels: list[Tensor] | None = field(default_factory=list)
     """The kernels of dynamic convolutions, one distribution per token and head: [B, T, H, K]."""
+    scores: list[Tensor] | None = None
+    """Attention scores of each block before the softmax, hidden keys at -inf: [B, H, T, T]. Off unless asked for."""

@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from lightbert.data.batch import Batch
 from lightbert.nn.encoder import Encoder
 from lightbert.objectives.masker import Masker
 from lightbert.objectives.objective import Losses, Objective, ratio, stack
-from lightbert.objectives.prediction import MaskedPrediction
+from lightbert.objectives.prediction import MaskedPrediction, predict_pairs
 
 
 class MaskedLanguageModelling(Objective):
@@ -36,15 +35,9 @@ class MaskedLanguageModelling(Objective):
         assert batch.weights is not None
         states = self.model(batch.ids, batch.mask, batch.segments)
         masked = self.predict(self.model, batch, states)
-        total = masked.loss / counts[0].clamp(min=1)
-        zero = counts.new_zeros(())
-        pair_loss, pairs, pair_hits = zero, zero, zero
-        if "nsp" in self.model.heads and batch.nsp is not None:
-            logits = self.model.heads["nsp"](states).float()  # [B, 2]
-            pair_loss = F.cross_entropy(logits, batch.nsp, reduction="sum")
-            pairs, pair_hits = zero + logits.shape[0], (logits.argmax(-1) == batch.nsp).sum()
-            total = total + pair_loss / counts[1].clamp(min=1)
-        return Losses(total, stack(masked.loss, batch.weights.sum(), masked.correct, pair_loss, pairs, pair_hits))
+        paired = predict_pairs(self.model, batch, states)
+        total = masked.loss / counts[0].clamp(min=1) + paired.loss / counts[1].clamp(min=1)
+        return Losses(total, stack(masked.loss, batch.weights.sum(), masked.correct, *paired))
 
     def summary(self, tally: Mapping[str, float]) -> dict[str, float]:
         """Losses and accuracies."""

@@ -1,4 +1,4 @@
-"""Predicting masked tokens: shared by masked-language modelling and the generator of replaced-token detection."""
+"""Predicting masked tokens and next sentences: what the objectives of pre-training share."""
 
 from typing import NamedTuple
 
@@ -31,3 +31,21 @@ class MaskedPrediction(nn.Module):
         each = F.cross_entropy(logits.float().flatten(0, 1), batch.targets.flatten(), reduction="none")
         hits = (logits.argmax(-1) == batch.targets) & (batch.weights != 0)
         return Prediction(logits, torch.dot(each, batch.weights.flatten()), hits.sum())
+
+
+class PairPrediction(NamedTuple):
+    """What a model says about pairs of texts; all 0 when there are none, or no head for them."""
+
+    loss: Tensor  # [], summed over the pairs
+    pairs: Tensor  # []
+    correct: Tensor  # []
+
+
+def predict_pairs(model: Encoder, batch: Batch, states: Tensor) -> PairPrediction:
+    """Say from states [B, T, D] whether the second text of each row follows the first."""
+    zero = torch.zeros((), device=states.device)
+    if "nsp" not in model.heads or batch.nsp is None:
+        return PairPrediction(zero, zero, zero)
+    logits = model.heads["nsp"](states).float()  # [B, 2]
+    loss = F.cross_entropy(logits, batch.nsp, reduction="sum")
+    return PairPrediction(loss, zero + logits.shape[0], (logits.argmax(-1) == batch.nsp).sum())
