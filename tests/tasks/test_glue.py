@@ -156,6 +156,11 @@ def test_a_missing_file_is_named_when_it_is_needed(glue):
         task.examples("train")
 
 
+def test_mnli_does_without_its_mismatched_half(glue):
+    (glue / "MNLI" / "dev_mismatched.tsv").unlink()
+    assert set(open_glue("mnli", str(glue)).splits) == {"train", "dev", "test", "test_mismatched"}
+
+
 @pytest.mark.prove
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs the shared GLUE files")
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def results_of(mean, row):
     for column, printed in zip(mean.columns, row, strict=True):
         apart = 0.03 if len(column.metrics) == 2 else 0
         values = {metric: printed / 100 + sign * apart for metric, sign in zip(column.metrics, (1, -1), strict=False)}
-        results.setdefault(column.task, {}).update(values)
+        results[column.task] = values
     return results
 
 
@@ -65,7 +65,7 @@ def test_pairs_of_metrics_are_averaged_by_one_paper_and_chosen_from_by_the_other
 
 def test_without_a_column_there_is_no_mean_and_it_is_said_why():
     results = results_of(COMPOSITE, COMPOSITE_ROWS["composite"][:-1])
-    del results["mnli"]["mismatched_accuracy"], results["qqp"]["f1"]
+    del results["mnli-mm"], results["qqp"]["f1"]
     score = COMPOSITE.of(results)
     assert score.mean is None
     assert score.missing == ("MNLI-mm", "QQP")

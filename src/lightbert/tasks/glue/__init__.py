@@ -16,6 +16,9 @@ from lightbert.tasks.task import Task
 HUB = ("", "hub")
 """What ``data`` is when there is no folder."""
 
+# When one of these is asked for and its file is not there, that is said; others, MNLI's second halves, are extras.
+_NEEDED = ("train", "dev", "test")
+
 
 def open_glue(name: str, data: str = "", *, bad_rows: BadRows = "error", scaled: bool = True) -> Task:
     """Open a task by its name in any of the usual spellings.
@@ -26,11 +29,13 @@ def open_glue(name: str, data: str = "", *, bad_rows: BadRows = "error", scaled:
     """
     name = name_of(name)
     row = TABLE[name]
+    kind: Kind[Any] = Classify(tuple(row.labels.values())) if row.labels else Regress(LOW, HIGH, scaled)
     read: Callable[[str], list[Example]]
     if data in HUB:
+        names = list(row.splits)
         read = partial(hub.read_split, name)
     else:
-        read = partial(files.read_split, name, folder=files.find_folder(name, data), bad_rows=bad_rows)
-    kind: Kind[Any] = Classify(tuple(row.labels.values())) if row.labels else Regress(LOW, HIGH, scaled)
-    splits = {split: partial(read, split) for split in row.splits}
-    return Task(name, kind, splits, metric=row.metric, symmetric=row.symmetric)
+        folder = files.find_folder(name, data)
+        names = [split for split in row.splits if split in _NEEDED or files.has_split(name, split, folder)]
+        read = partial(files.read_split, name, folder=folder, bad_rows=bad_rows)
+    return Task(name, kind, {split: partial(read, split) for split in names}, row.metric, row.symmetric)

@@ -25,14 +25,22 @@ def find_folder(name: str, data: str | Path) -> Path:
     return data
 
 
+def has_split(name: str, split: str, folder: Path) -> bool:
+    """Whether the file of a split is there."""
+    return _path(name, split, folder).is_file()
+
+
 def read_split(name: str, split: str, folder: Path, bad_rows: BadRows = "error") -> list[Example]:
     """Read one split of a task; labels are None in a test set that has none."""
-    row = TABLE[name]
-    names = row.splits[split].files
-    path = next((folder / file for file in names if (folder / file).is_file()), folder / names[0])
+    path, row = _path(name, split, folder), TABLE[name]
     if not path.is_file():
         raise InputError(f"there is no file '{path}', which {row.title} needs for its split {split!r}")
     return read_file(path, row, labelled=not split.startswith("test"), bad_rows=bad_rows)
+
+
+def _path(name: str, split: str, folder: Path) -> Path:
+    paths = [folder / file for file in TABLE[name].splits[split].files]
+    return next((path for path in paths if path.is_file()), paths[0])
 
 
 def read_file(path: Path, row: Row, *, labelled: bool, bad_rows: BadRows = "error") -> list[Example]:

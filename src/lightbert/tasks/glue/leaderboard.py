@@ -10,6 +10,7 @@ from pathlib import Path
 from lightbert.errors import InputError, unknown
 from lightbert.files import write_atomic
 from lightbert.tasks.example import Example
+from lightbert.tasks.glue.means import MISMATCHED
 from lightbert.tasks.glue.table import HIGH, LOW, TABLE
 from lightbert.tasks.kind import Prediction
 
@@ -19,7 +20,7 @@ _FILES = {
     "mrpc": ("MRPC.tsv", "mrpc"),
     "stsb": ("STS-B.tsv", "stsb"),
     "mnli": ("MNLI-m.tsv", "mnli"),
-    "mnli-mm": ("MNLI-mm.tsv", "mnli"),
+    MISMATCHED: ("MNLI-mm.tsv", "mnli"),
     "qnli": ("QNLI.tsv", "qnli"),
     "qqp": ("QQP.tsv", "qqp"),
     "rte": ("RTE.tsv", "rte"),

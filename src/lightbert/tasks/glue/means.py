@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
+MISMATCHED = "mnli-mm"
+"""The name of MNLI's results on its mismatched half; "mnli" are those on the matched one."""
+
 
 @dataclass(frozen=True)
 class Column:
@@ -49,7 +52,7 @@ class Mean:
     columns: tuple[Column, ...]
 
     def of(self, results: Mapping[str, Mapping[str, float]]) -> Score:
-        """Fill the columns from ``{task: metrics}`` as fine-tuning reports them."""
+        """Fill the columns from ``{task: metrics}``, the tasks under their names in the table of GLUE."""
         values = {column.title: column.value(results) for column in self.columns}
         known = [value for value in values.values() if value is not None]
         return Score(self.name, values, fmean(known) if len(known) == len(values) else None)
@@ -79,7 +82,7 @@ COMPOSITE = Mean(
     (
         Column("CoLA", "cola", _MCC),
         Column("MNLI-m", "mnli", _ACCURACY),
-        Column("MNLI-mm", "mnli", ("mismatched_accuracy",)),
+        Column("MNLI-mm", MISMATCHED, _ACCURACY),
         Column("MRPC", "mrpc", _ACCURACY_AND_F1),
         Column("QNLI", "qnli", _ACCURACY),
         Column("QQP", "qqp", _ACCURACY_AND_F1),

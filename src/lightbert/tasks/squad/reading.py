@@ -1,10 +1,10 @@
 """SQuAD's data files to questions."""
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
+from lightbert.data.row_file import BadRows
 from lightbert.errors import InputError, unknown
-from lightbert.tasks.bad_rows import CHOICES
 from lightbert.tasks.example import Answer, Question
 from lightbert.tasks.squad.document import Entry, entries, field, read_json
 from lightbert.tasks.squad.location import located
@@ -23,8 +23,8 @@ def read(path: str | Path, *, unanswerable: bool = True, bad_rows: str = "error"
     A question without a field of its own or with an answer that is not in the context is an error, or is left out.
     Questions of one paragraph share its context. Without `unanswerable` a question that has no answer is refused.
     """
-    if bad_rows not in CHOICES:
-        raise unknown("choice for bad_rows", bad_rows, CHOICES)
+    if bad_rows not in get_args(BadRows):
+        raise unknown("choice for bad_rows", bad_rows, get_args(BadRows))
     document = read_json(path)
     questions: list[Question] = []
     skipped: list[str] = []
