@@ -5,8 +5,8 @@ import pytest
 from lightbert.config import from_mapping
 from lightbert.errors import InputError
 from lightbert.models import preset
-from lightbert.train.pretraining import starting_config
 from lightbert.train.recipe import Recipe
+from lightbert.train.starting_model import starting_config
 
 
 def config_of(**values):

@@ -9,7 +9,7 @@ from recipe_files import FOLDER, NAMES, PARENTS, read
 from lightbert.models import PRESETS
 from lightbert.models.generator import generator
 from lightbert.models.papers import PRINTED
-from lightbert.train.pretraining import starting_config
+from lightbert.train.starting_model import starting_config
 
 ROWS = {
     "ConvBERT Table 1": [

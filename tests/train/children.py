@@ -21,7 +21,7 @@ import torch
 
 from lightbert import files
 from lightbert.data.batch import Batch
-from lightbert.train import checkpoint, pretraining
+from lightbert.train import checkpoint, corpus_run
 from lightbert.train.distributed import world
 from lightbert.train.pretraining import pretrain
 from lightbert.train.recipe import Recipe
@@ -49,7 +49,7 @@ class Moment:
             case "step":
                 Step.__call__ = self._before(Step.__call__)
             case "evaluating":
-                pretraining.evaluate = self._within_evaluation(pretraining.evaluate)
+                corpus_run.evaluate = self._within_evaluation(corpus_run.evaluate)
             case "saving":
                 files._sync = self._before(files._sync)
             case "removing":

@@ -10,17 +10,17 @@ from tiny_runs import assert_same_results, recipe_of, records, train
 
 from lightbert.errors import InputError
 from lightbert.models import folder
-from lightbert.train import pretraining
+from lightbert.train import corpus_run
 from lightbert.train.checkpoint import newest
 from lightbert.train.recipe import Recipe
 from lightbert.train.run import Outcome
 
-_settings = pretraining._settings
+_settings = corpus_run.settings_of
 
 
 def train_for(best: str, recipe: Recipe, stop_after: int = 0) -> Outcome:
     """Train with a number to be best at, which no pre-training recipe asks for."""
-    chosen = mock.patch.object(pretraining, "_settings", lambda *args: replace(_settings(*args), best=best))
+    chosen = mock.patch.object(corpus_run, "settings_of", lambda *args: replace(_settings(*args), best=best))
     with chosen:
         return train(recipe, stop_after)
 

@@ -1,5 +1,6 @@
 """What a recipe may say, and what a resumed one may say otherwise."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,10 +10,16 @@ from lightbert.config import from_mapping, to_mapping
 from lightbert.data.packing import Packing
 from lightbert.data.segments import Segments
 from lightbert.errors import InputError
+from lightbert.train.memory import refuse_other
 from lightbert.train.recipe import Continuation, Recipe
 from lightbert.train.schedule import Schedule
 
 GOOD = Recipe(data="corpus", out="runs/x", steps=100)
+
+
+def go_on(before: Recipe, now: Recipe) -> None:
+    """Ask whether a run may go on with another recipe."""
+    refuse_other(to_mapping(now), json.loads(json.dumps(to_mapping(before))), Path("runs/x"), now.may_change)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +88,7 @@ def test_every_kind_of_examples_has_its_builder() -> None:
 
 def test_the_same_recipe_read_back_from_its_file_may_go_on() -> None:
     recipe = replace(GOOD, phases=(Continuation(512, 10),), dropout=0.0)
-    recipe.refuse_other(to_mapping(recipe), Path("runs/x"))
+    go_on(recipe, recipe)
     assert from_mapping(Recipe, to_mapping(recipe)) == recipe
 
 
@@ -89,7 +96,7 @@ def test_the_same_recipe_read_back_from_its_file_may_go_on() -> None:
     "changes", [{"out": "elsewhere"}, {"workers": 7}, {"keep": 9}, {"device": "cpu"}, {"accumulate": 4}]
 )
 def test_what_does_not_change_what_is_learned_may_change(changes: dict[str, object]) -> None:
-    replace(GOOD, **changes).refuse_other(to_mapping(GOOD), Path("runs/x"))
+    go_on(GOOD, replace(GOOD, **changes))
 
 
 @pytest.mark.parametrize(
@@ -104,4 +111,4 @@ def test_what_does_not_change_what_is_learned_may_change(changes: dict[str, obje
 )
 def test_what_does_is_refused_with_both_values(changes: dict[str, object], problem: str) -> None:
     with pytest.raises(InputError, match=problem):
-        replace(GOOD, **changes).refuse_other(to_mapping(GOOD), Path("runs/x"))
+        go_on(GOOD, replace(GOOD, **changes))

@@ -87,7 +87,7 @@ def _flops(recipe: "Recipe") -> float:
     from lightbert.bench.flops import flops
     from lightbert.models import build
     from lightbert.models.generator import generator
-    from lightbert.train.pretraining import starting_config
+    from lightbert.train.starting_model import starting_config
 
     config = starting_config(recipe)
     configs = [config, generator(config, recipe.generator)] if recipe.objective == "rtd" else [config]
