@@ -11,6 +11,7 @@ from rich.console import Console
 import lightbert
 from lightbert import cli
 from lightbert.commands import COMMANDS, demo, demonstration, pretrain
+from lightbert.commands.trained import Trained
 from lightbert.train.run import Outcome
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -97,7 +98,7 @@ def test_again_removes_what_the_demo_wrote_and_nothing_else(tmp_path):
 
 def test_an_interrupted_demo_exits_with_the_code_of_an_interrupted_run(tmp_path, config, monkeypatch, capsys):
     monkeypatch.setattr(demo, "SOURCE", config.source)
-    monkeypatch.setattr(pretrain, "run", lambda recipe: pretrain.Pretrained(tmp_path, Outcome(7, False, 0.0, {})))
+    monkeypatch.setattr(pretrain, "run", lambda recipe: Trained(tmp_path, Outcome(7, False, 0.0, {})))
     assert cli.main(["demo", "--out", str(tmp_path / "run"), "--minutes", "0.01"]) == 75
     assert "interrupted and saved at step 7" in capsys.readouterr().out
 

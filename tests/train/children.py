@@ -18,18 +18,18 @@ from types import SimpleNamespace
 from typing import Any, Literal
 
 import torch
+from tiny_runs import run_by
 
 from lightbert import files
 from lightbert.data.batch import Batch
 from lightbert.train import checkpoint, corpus_run
+from lightbert.train.corpus_recipe import CorpusRecipe
 from lightbert.train.distributed import world
-from lightbert.train.pretraining import pretrain
-from lightbert.train.recipe import Recipe
 from lightbert.train.signals import EXIT_CODE, interruption
 from lightbert.train.step import Step
 
 _server = multiprocessing.get_context("forkserver")
-_server.set_forkserver_preload(["lightbert.train.pretraining", "torch._dynamo"])
+_server.set_forkserver_preload(["lightbert.train.pretraining", "lightbert.train.distillation", "torch._dynamo"])
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Moment:
         return lambda step, loader, batches: evaluate(step, SimpleNamespace(at=partial(at, loader)), batches)
 
 
-def _train(recipe: Recipe, moment: Moment | None, place: dict[str, str]) -> None:
+def _train(recipe: CorpusRecipe, moment: Moment | None, place: dict[str, str]) -> None:
     """The body of a child: what the command does, without its report."""
     os.environ.update(place)
     with Path(recipe.out, "stderr").open("a") as file:
@@ -82,7 +82,7 @@ def _train(recipe: Recipe, moment: Moment | None, place: dict[str, str]) -> None
     if moment is not None:
         moment.arrange()
     with interruption() as interrupted, world("cpu") as everyone:
-        outcome = pretrain(recipe, everyone, interrupted)
+        outcome = run_by(recipe, everyone, interrupted)
     sys.exit(0 if outcome.finished else EXIT_CODE)
 
 
@@ -97,7 +97,7 @@ def _write_down_batches(path: Path) -> None:
     Step.__call__ = writing
 
 
-def start(recipe: Recipe, moment: Moment | None = None, **place: str) -> ForkServerProcess:
+def start(recipe: CorpusRecipe, moment: Moment | None = None, **place: str) -> ForkServerProcess:
     """Start a run in a process of its own."""
     Path(recipe.out).mkdir(parents=True, exist_ok=True)
     process = _server.Process(target=_train, args=(recipe, moment, place))
@@ -112,7 +112,7 @@ def exit_code(process: ForkServerProcess) -> int:
     return process.exitcode
 
 
-def start_several(size: int, recipe: Recipe, moment: Moment | None = None) -> list[ForkServerProcess]:
+def start_several(size: int, recipe: CorpusRecipe, moment: Moment | None = None) -> list[ForkServerProcess]:
     """Start a run in several processes that work together; the moment is the first one's."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -15,7 +15,10 @@ from lightbert.data.preparation import prepare
 from lightbert.data.settings import Settings
 from lightbert.data.shards import Shards
 from lightbert.models import PRESETS, build, folder
-from lightbert.train.distributed import world
+from lightbert.train.corpus_recipe import CorpusRecipe
+from lightbert.train.distill_recipe import DistillRecipe
+from lightbert.train.distillation import distill
+from lightbert.train.distributed import World, world
 from lightbert.train.log import read
 from lightbert.train.loop import Loop
 from lightbert.train.pretraining import pretrain
@@ -43,14 +46,19 @@ def write_corpus(where: Path) -> Path:
     vocab = Shards(where / "data").vocab
     write_model(where / "model", vocab)
     write_model(where / "steady", vocab, dropout=0.0, attention_dropout=0.0)
+    inside = {"depth": 3, "n_heads": 2, "heads": ("mlm", "nsp")}
+    write_model(where / "teacher", vocab, "ib-bert-nano", block_width=24, inner=32, **inside)
     return where
 
 
-def write_model(where: Path, vocab: int, preset: str = "convbert-tiny", **changes: Any) -> Path:
+def write_model(
+    where: Path, vocab: int, preset: str = "convbert-tiny", heads: tuple[str, ...] = (), **changes: Any
+) -> Path:
     """Save a model of a few thousand parameters to start from."""
     torch.manual_seed(0)
     sizes = {"vocab": vocab, "positions": 32, "narrow": 8, "width": 16, "depth": 1, "inner": 32}
-    folder.save(build(replace(PRESETS[preset], **sizes | changes)), where)
+    model = build(replace(PRESETS[preset], **sizes | changes), heads={kind: {} for kind in heads})
+    folder.save(model, where)
     return where
 
 
@@ -76,7 +84,39 @@ def recipe_of(corpus: Path, out: Path, **changes: Any) -> Recipe:
     return from_mapping(Recipe, values | changes)
 
 
-def train(recipe: Recipe, stop_after: int = 0) -> Outcome:
+def distillation_of(corpus: Path, out: Path, **changes: Any) -> DistillRecipe:
+    """Progressive transfer to a student of three layers in two steps each, then three steps of prediction."""
+    values: dict[str, Any] = {
+        "model": "mobilebert-nano",
+        "change": {"positions": 32, "narrow": 8, "width": 16, "block_width": 8, "depth": 3, "n_heads": 2, "inner": 16},
+        "teacher": str(corpus / "teacher"),
+        "data": str(corpus / "data"),
+        "out": str(out),
+        "transfer_steps": 6,
+        "steps": 3,
+        "batch": 4,
+        "length": 16,
+        "lr": 1e-3,
+        "schedule": {"warmup": 0.1},
+        "checkpoint_every": 2,
+        "evaluate_every": 4,
+        "evaluate_batches": 2,
+        "log_every": 4,
+        "workers": 0,
+        "device": "cpu",
+    }
+    return from_mapping(DistillRecipe, values | changes)
+
+
+def run_by(recipe: CorpusRecipe, place: World, interrupted: Interruption) -> Outcome:
+    """What the recipe's own command does, without its report."""
+    if isinstance(recipe, DistillRecipe):
+        return distill(recipe, place, interrupted)
+    assert isinstance(recipe, Recipe)
+    return pretrain(recipe, place, interrupted)
+
+
+def train(recipe: CorpusRecipe, stop_after: int = 0) -> Outcome:
     """Run a recipe in this process, as if a signal arrived during step ``stop_after``."""
     interrupted, train_on = Interruption(), Loop._train_on
 
@@ -86,7 +126,7 @@ def train(recipe: Recipe, stop_after: int = 0) -> Outcome:
             interrupted.signal = signal.SIGTERM
 
     with mock.patch.object(Loop, "_train_on", interrupting), world(recipe.device) as place:
-        return pretrain(recipe, place, interrupted)
+        return run_by(recipe, place, interrupted)
 
 
 def records(out: Path, kind: str = "train") -> list[dict[str, Any]]:

@@ -14,11 +14,13 @@ def draw_losses(metrics: Path, picture: Path) -> None:
     records = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
     train = [record for record in records if record["kind"] == "train"]
     held_out = [record for record in records if record["kind"] == "held-out"]
-    names = [name for name in (train[0] if train else {}) if name.endswith("_loss")]
+    # Not every stage of a run has every loss.
+    names = list(dict.fromkeys(name for record in records for name in record if name.endswith("_loss")))
     figure, axes = pyplot.subplots(1, max(1, len(names)), figsize=(6 * max(1, len(names)), 4), squeeze=False)
     for axis, name in zip(axes[0], names, strict=False):
-        axis.plot([r["step"] for r in train], [r[name] for r in train], linewidth=0.8, label="training")
-        axis.plot([r["step"] for r in held_out], [r[name] for r in held_out], "o-", label="held out")
+        for some, style, label in ((train, "-", "training"), (held_out, "o-", "held out")):
+            points = [(record["step"], record[name]) for record in some if name in record]
+            axis.plot([step for step, _ in points], [value for _, value in points], style, linewidth=0.8, label=label)
         axis.set(xlabel="step", title=name.replace("_", " "))
         axis.legend()
     figure.tight_layout()

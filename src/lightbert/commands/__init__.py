@@ -1,7 +1,7 @@
 """The verbs of the command line, one file each.
 
 `lightbert.cli` imports a verb's module when the verb is invoked, even for its `--help`. So a module's top level imports
-only the standard library, typer, `lightbert.errors`, `lightbert.config` and `lightbert.commands.report`; what needs
+only the standard library, typer, `lightbert.errors`, `lightbert.config` and the reports of this package; what needs
 torch or rich is imported inside `run` and inside the report's methods. Each module has three things:
 
 ```python
@@ -38,6 +38,8 @@ COMMANDS = {
     "info": ("lightbert.commands.info", "print the exact parameters and FLOPs of a preset or a model folder"),
     "prepare": ("lightbert.commands.prepare", "turn text files into a tokenizer and token shards"),
     "pretrain": ("lightbert.commands.pretrain", "train an encoder on prepared text, by a recipe"),
+    "distill": ("lightbert.commands.distill", "train a small encoder to imitate a large one, by a recipe"),
+    "finetune": ("lightbert.commands.finetune", "train an encoder for a task: GLUE, SQuAD, tags, or your own files"),
     "convert": ("lightbert.commands.convert", "rewrite a model folder from or to the Hugging Face layout"),
 }
 """Verb -> (module, summary for `lightbert --help`), in the order of the help."""

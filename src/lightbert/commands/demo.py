@@ -13,7 +13,7 @@ from lightbert.commands.report import AsJson, show
 
 if TYPE_CHECKING:
     from lightbert.analysis.suspicion import Reader, Word
-    from lightbert.commands.pretrain import Pretrained
+    from lightbert.commands.trained import Trained
     from lightbert.data.shards import Shards
 
 SOURCE = "docstrings:stdlib,numpy"
@@ -57,7 +57,7 @@ class Config:
     device: str = "auto"
 
 
-def run(config: Config) -> "Demonstration | Pretrained":
+def run(config: Config) -> "Demonstration | Trained":
     """Prepare, pre-train and measure, or measure what is there; an interrupted training is returned as such."""
     from lightbert.commands import pretrain
     from lightbert.config import from_mapping

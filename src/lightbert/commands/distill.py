@@ -1,0 +1,49 @@
+"""`lightbert distill`: a small encoder learns from a large one, by a recipe."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lightbert.commands.report import AsJson, show
+from lightbert.commands.trained import Trained, draw_curves
+
+if TYPE_CHECKING:
+    from lightbert.train.distill_recipe import DistillRecipe
+
+
+def run(recipe: "DistillRecipe") -> Trained:
+    """Train the student, or go on training it, and write it once the last step is done."""
+    from lightbert.train.distillation import distill
+    from lightbert.train.distributed import world
+    from lightbert.train.signals import interruption
+
+    out = Path(recipe.out)
+    with interruption() as interrupted, world(recipe.device) as place:
+        outcome = distill(recipe, place, interrupted)
+        if outcome.finished and place.leads:
+            draw_curves(out)
+    return Trained(out, outcome, leads=place.leads)
+
+
+def command(
+    recipe: Annotated[Path, typer.Argument(help="A recipe, such as recipes/tiny-distill.toml.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="key=value pairs, such as teacher=runs/t/final data=DIR out=runs/s.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Train a small encoder to imitate a large one, layer by layer and prediction by prediction.
+
+    The trained model is the folder OUT/final. Run the same command again to go on after an interruption: SIGTERM and
+    SIGINT save a checkpoint and exit with code 75, a second signal stops at once.
+    """
+    from lightbert.config import resolve
+    from lightbert.train.distill_recipe import DistillRecipe
+    from lightbert.train.signals import EXIT_CODE
+
+    report = run(resolve(DistillRecipe, recipe, overrides or []))
+    if report.leads:
+        show(report, json=json)
+    if not report.outcome.finished:
+        raise typer.Exit(EXIT_CODE)

@@ -1,0 +1,53 @@
+"""How a training on prepared text ended: the report of `pretrain` and `distill`."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from lightbert.train.run import Outcome
+
+
+@dataclass(frozen=True)
+class Trained:
+    """How a run ended, and where its results are."""
+
+    out: Path
+    outcome: "Outcome"
+    leads: bool = True
+    """Whether this process, of several, is the one that prints."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values that `json` can write."""
+        outcome = self.outcome
+        return {
+            "out": str(self.out),
+            "model": str(self.out / "final") if outcome.finished else None,
+            "step": outcome.step,
+            "finished": outcome.finished,
+            "tokens_per_second": outcome.tokens_per_second,
+            "metrics": outcome.held_out,
+        }
+
+    def __rich__(self) -> "RenderableType":
+        outcome = self.outcome
+        if not outcome.finished:
+            return f"interrupted and saved at step {outcome.step:,}; the same command goes on from there"
+        # Those of single layers, such as fmt_24, are for the log.
+        told = {name: value for name, value in outcome.held_out.items() if not name[-1].isdigit()}
+        numbers = ", ".join(f"{name} {value:.4f}" for name, value in told.items()) or "not measured"
+        steps, speed = f"{outcome.step:,} steps", f"{outcome.tokens_per_second:,.0f} tokens/s"
+        return f"{steps} at {speed}; held out: {numbers}\nmodel: {self.out / 'final'}"
+
+
+def draw_curves(out: Path) -> None:
+    """Write ``out/loss.png``, or say what is missing for that."""
+    from lightbert.analysis.curves import draw_losses
+
+    try:
+        draw_losses(out / "metrics.jsonl", out / "loss.png")
+    except ImportError:
+        print("the loss curve needs matplotlib: pip install 'lightbert[plots]'", file=sys.stderr)

@@ -1,0 +1,109 @@
+"""From a distillation recipe to a run: a teacher, a student, and the stages of a strategy as phases."""
+
+import hashlib
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from lightbert.config import to_mapping
+from lightbert.data.shards import Shards
+from lightbert.errors import InputError
+from lightbert.interop.load import load
+from lightbert.nn.encoder import Encoder
+from lightbert.objectives.distill.objective import Distillation
+from lightbert.objectives.distill.pair import copy_embeddings
+from lightbert.objectives.distill.stages import Stage, stages
+from lightbert.train.compilation import compile_objective
+from lightbert.train.corpus_run import loader_of, masker_of, train
+from lightbert.train.distill_recipe import DistillRecipe
+from lightbert.train.distributed import World
+from lightbert.train.memory import remember
+from lightbert.train.run import Outcome, Phase
+from lightbert.train.schedule import Schedule
+from lightbert.train.signals import Interruption
+from lightbert.train.starting_model import starting_model
+
+_WITHIN_A_STAGE = Schedule("progressive", warmup=0.1)
+
+
+def distill(recipe: DistillRecipe, world: World, interrupted: Interruption) -> Outcome:
+    """Train by a recipe, or go on where its folder's newest checkpoint is; write ``out/final`` at the end."""
+    if recipe.threads:
+        torch.set_num_threads(recipe.threads)
+    shards = Shards.open(recipe.data)
+    teacher = _teacher(recipe)
+    weights = {"teacher_weights": fingerprint(teacher)} if teacher is not None else {}
+    remember(to_mapping(recipe) | weights, Path(recipe.out), world, may_change=recipe.may_change)
+    objective, plan = prepared(recipe, shards, teacher, world)
+    compile_objective(objective, recipe.compile, *([] if teacher is None else [teacher]))
+    phases = [
+        Phase(
+            partial(loader_of, recipe, world, shards, number, recipe.batch, recipe.length),
+            stage.steps,
+            recipe.lr,
+            recipe.batch * recipe.length,
+            recipe.schedule if stage.schedule == "recipe" else _WITHIN_A_STAGE,
+            stage.scales,
+            partial(objective.set_stage, stage),
+        )
+        for number, stage in enumerate(plan)
+    ]
+    return train(recipe, objective, phases, shards, world, interrupted)
+
+
+def prepared(
+    recipe: DistillRecipe, shards: Shards, teacher: Encoder | None, world: World
+) -> tuple[Distillation, list[Stage]]:
+    """Build the student, give it what it starts with of its teacher, and plan how it learns the rest."""
+    torch.manual_seed(recipe.seed)
+    heads = ("mlm", "nsp") if recipe.examples == "pairs" else ("mlm",)
+    student = starting_model(recipe, shards.vocab, heads)
+    student.tokenizer = shards.tokenizer()
+    objective = Distillation(
+        student,
+        masker_of(recipe, shards),
+        teacher,
+        transfer=recipe.transfer if recipe.transfers_layers else None,
+        alpha=recipe.alpha,
+        dropout=recipe.dropout is not None,
+    )
+    free = frozenset(f"embeddings.{name}" for name, _ in student.embeddings.named_parameters())
+    copies = recipe.starts_with_layers if recipe.copy is None else recipe.copy
+    if teacher is not None and copies:
+        free = copy_embeddings(teacher, student, norm=recipe.norm)
+    steps = recipe.steps
+    if recipe.epochs:
+        loader = loader_of(recipe, world, shards, 0, recipe.batch, recipe.length)
+        steps = recipe.epochs * loader.steps_per_epoch
+    plan = stages(
+        recipe.strategy,
+        depth=len(student.blocks),
+        transfer_steps=recipe.transfer_steps,
+        predict_steps=steps,
+        rate=recipe.layer_rate,
+        soft=recipe.soft if recipe.lower == "soft" else 0.0,
+        free=free,
+    )
+    return objective, plan
+
+
+def _teacher(recipe: DistillRecipe) -> Encoder | None:
+    """Read the teacher; a recipe that learns from the text alone has none."""
+    if not recipe.needs_teacher:
+        return None
+    teacher = load(recipe.teacher)
+    if 0 < teacher.positions < recipe.length:
+        raise InputError(
+            f"the teacher '{recipe.teacher}' has {teacher.positions} positions: set length= to that or less"
+        )
+    return teacher
+
+
+def fingerprint(model: Encoder) -> str:
+    """What tells a model's weights from any others, however they are kept on disk."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(memoryview(tensor.contiguous().flatten().view(torch.uint8).numpy()))
+    return f"sha256:{digest.hexdigest()}"
