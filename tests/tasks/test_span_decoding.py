@@ -6,7 +6,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from questions import TOKENIZERS, answers, encoder, knowing
 
+import lightbert
 from lightbert.tasks.example import Answer, Question
+from lightbert.tasks.forward import run
 from lightbert.tasks.kinds import kind_of
 from lightbert.tasks.kinds.spans import Spans
 from lightbert.tasks.squad.decoding import owners, searched
@@ -199,3 +201,17 @@ def test_a_description_makes_the_same_kind_again():
     spans = kind("beam", null_threshold=-1.25)
     assert kind_of({**spans.description(), "task": "squad2", "length": 384}) == spans
     assert (spans.head, spans.head_settings()) == ("beam", {})
+
+
+@pytest.mark.parametrize("head", ["span", "beam"])
+def test_what_a_real_head_says_becomes_answers(head):
+    model = lightbert.build("bert-tiny", heads={head: {}})
+    spans = kind(head, null_threshold=100.0)
+    questions = [Question("Who?", "The cat sat on the mat. " * times) for times in (9, 1, 4)]
+    using = encoder(LENGTH)
+    features = spans.features(questions, using)
+    predictions = spans.predictions(questions, features, run(model, head, features, using.specials))
+    assert len(features) > len(questions)
+    for question, prediction in zip(questions, predictions, strict=True):
+        assert prediction["answer"] == question.context[prediction["start"] : prediction["end"]] != ""
+        assert 0 < prediction["probability"] < 1
