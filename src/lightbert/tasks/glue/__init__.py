@@ -20,16 +20,17 @@ HUB = ("", "hub")
 _NEEDED = ("train", "dev", "test")
 
 
-def open_glue(name: str, data: str = "", *, bad_rows: BadRows = "error", scaled: bool = True) -> Task:
+def open_glue(name: str, data: str = "", *, bad_rows: BadRows = "error") -> Task:
     """Open a task by its name in any of the usual spellings.
+
+    STS-B is learned as a share of 5 (ELECTRA, ConvBERT), unless its kind is replaced by one that is not scaled.
 
     data: the task's folder, the folder above it, or "hub".
     bad_rows: "error" or "skip", for rows of files that have too few columns or a label that is none.
-    scaled: STS-B is learned as a share of 5 (ELECTRA, ConvBERT), else as the score itself (the composite paper).
     """
     name = name_of(name)
     row = TABLE[name]
-    kind: Kind[Any] = Classify(tuple(row.labels.values())) if row.labels else Regress(LOW, HIGH, scaled)
+    kind: Kind[Any] = Classify(tuple(row.labels.values())) if row.labels else Regress(LOW, HIGH)
     read: Callable[[str], list[Example]]
     if data in HUB:
         names = list(row.splits)
