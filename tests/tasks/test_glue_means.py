@@ -2,6 +2,8 @@
 
 import pytest
 
+from lightbert.tasks.example import Example
+from lightbert.tasks.glue import open_glue
 from lightbert.tasks.glue.means import COMPOSITE, CONVBERT, MEANS
 
 # MNLI, QNLI, QQP, RTE, SST-2, MRPC, CoLA, STS-B and the mean: ConvBERT Table 2, then Table 3.
@@ -80,3 +82,16 @@ def test_the_mismatched_half_is_nothing_to_convbert():
 def test_both_means_are_named():
     assert [mean.name for mean in MEANS] == ["ConvBERT's mean of eight", "Chang et al.'s mean of nine"]
     assert [len(mean.columns) for mean in MEANS] == [8, 9]
+
+
+@pytest.mark.parametrize(
+    "column", [column for mean in MEANS for column in mean.columns], ids=lambda column: column.title
+)
+def test_every_number_that_a_column_needs_is_among_the_tasks_metrics(column):
+    task = open_glue(column.task.removesuffix("-mm"), "hub")
+    labels = getattr(task.kind, "labels", (1.0, 4.0))
+    examples = [Example("some text", label=label) for label in labels]
+    answers = [{"label": label, "score": label} for label in labels]
+    found = task.kind.metrics(examples, answers)
+    assert set(column.metrics) | {task.metric} <= set(found)
+    assert column.value({column.task: found}) == pytest.approx(1)
