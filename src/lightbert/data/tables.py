@@ -1,7 +1,7 @@
 """Tables in CSV, TSV, JSONL and Parquet files, row by row: memory does not grow with the file."""
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lightbert.data.row_file import BadRows, RowFile
@@ -23,7 +23,8 @@ class Table(RowFile):
     """The rows of one file, each a line number and a dictionary. All but Parquet may also be compressed (.gz, .zst, …).
 
     `needed` maps the setting that chose a column to the column, such as {"data.text": "body"}, so that errors can name
-    both; each row has a value in each of them. `separator` is for .csv files only.
+    both; each row has a value in each of them. Of Parquet no other columns are read but `optional` ones, if there are
+    any needed. `separator` is for .csv files only.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class Table(RowFile):
         path: str | Path,
         needed: Mapping[str, str] | None = None,
         *,
+        optional: Sequence[str] = (),
         separator: str = ",",
         bad_rows: BadRows = "error",
     ) -> None:
@@ -41,6 +43,7 @@ class Table(RowFile):
         if len(separator) != 1 or separator in '"\r\n':
             raise InputError(f"data.separator={separator!r} must be one character, not a quote or a line end")
         self._needed = dict(needed or {})
+        self._optional = set(optional)
         self._separator = separator if self.format == ".csv" else "\t"
 
     def columns(self) -> list[str]:
@@ -73,7 +76,8 @@ class Table(RowFile):
             if column not in columns:
                 raise InputError(f"'{self.path}' {self._lack(column, columns)}")
         if self.format == ".parquet":
-            return parquet_rows(self, list(dict.fromkeys(self._needed.values())) or columns)
+            wanted = self._optional.union(self._needed.values()) if self._needed else set(columns)
+            return parquet_rows(self, [column for column in columns if column in wanted])
         return delimited_rows(self, self._separator, quotes=self.format == ".csv")
 
     def _lack(self, column: str, columns: list[str]) -> str:
