@@ -150,7 +150,7 @@ def test_a_folder_is_read_by_the_names_of_its_files(tmp_path):
     for name, text in {
         "train.csv": "one,a\ntwo,b\n",
         "my-dev.csv": "three,a\n",
-        "test.csv.old": "",
+        ".test.swp": "",
         "notes": "",
     }.items():
         written(tmp_path, name, f"text,label\n{text}")
