@@ -40,6 +40,7 @@ COMMANDS = {
     "pretrain": ("lightbert.commands.pretrain", "train an encoder on prepared text, by a recipe"),
     "distill": ("lightbert.commands.distill", "train a small encoder to imitate a large one, by a recipe"),
     "finetune": ("lightbert.commands.finetune", "train an encoder for a task: GLUE, SQuAD, tags, or your own files"),
+    "evaluate": ("lightbert.commands.evaluate", "judge a model, or a file of predictions, on a task"),
     "convert": ("lightbert.commands.convert", "rewrite a model folder from or to the Hugging Face layout"),
 }
 """Verb -> (module, summary for `lightbert --help`), in the order of the help."""

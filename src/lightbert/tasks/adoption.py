@@ -13,8 +13,10 @@ from lightbert.tasks.kinds.labels import Labels
 from lightbert.tasks.kinds.regress import Regress
 from lightbert.tasks.kinds.spans import Spans
 from lightbert.tasks.kinds.tokens import Tokens
+from lightbert.tasks.texts import TextEncoder
 
 _HEADS = ("classify", "regress", "tokens", "beam", "span")
+_LONGEST = 512
 
 
 def kind_of_model(model: Encoder, labels: Sequence[str] = (), like: Kind[Any] | None = None) -> Kind[Any]:
@@ -40,6 +42,13 @@ def kind_of_model(model: Encoder, labels: Sequence[str] = (), like: Kind[Any] | 
             limits = (like.low, like.high) if isinstance(like, Regress) else (float("-inf"), float("inf"))
             return Regress(*limits, scaled=False)
     return replace(like, head=head) if isinstance(like, Spans) else Spans(head)
+
+
+def encoder_of(model: Encoder) -> TextEncoder:
+    """The model's tokenizer, with rows as long as in fine-tuning, or as the model can read up to BERT's 512."""
+    if model.tokenizer is None:
+        raise InputError("the model has no tokenizer: put its tokenizer.json or vocab.txt into the folder")
+    return TextEncoder(model.tokenizer, model.task.get("length") or min(model.positions or _LONGEST, _LONGEST))
 
 
 def _names(model: Encoder, head: str, labels: Sequence[str]) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ def find_in_labels(
 
 def brier(prediction: Prediction, gold: str) -> float:
     """The squared distance between the probabilities and the truth, summed over the labels: 0 to 2 (Brier 1950)."""
-    return sum((float(p) - (label == gold)) ** 2 for label, p in prediction["probabilities"].items())
+    return float(sum((p - (label == gold)) ** 2 for label, p in prediction["probabilities"].items()))
 
 
 def label_rates(gold: Sequence[str], predicted: Sequence[str], labels: Sequence[str]) -> dict[str, Rates]:

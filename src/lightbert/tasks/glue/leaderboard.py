@@ -14,7 +14,7 @@ from lightbert.tasks.glue.means import MISMATCHED
 from lightbert.tasks.glue.table import HIGH, LOW, TABLE
 from lightbert.tasks.kind import Prediction
 
-_FILES = {
+FILES = {
     "cola": ("CoLA.tsv", "cola"),
     "sst2": ("SST-2.tsv", "sst2"),
     "mrpc": ("MRPC.tsv", "mrpc"),
@@ -50,14 +50,15 @@ def write_submission(
         raise InputError("there are no predictions to hand in; give those of at least one test set of GLUE")
     path = Path(path)
     for name in results:
-        if name not in _FILES:
-            raise unknown("GLUE test set", name, _FILES)
-    tables = {file: _table(name, task, *results[name]) for name, (file, task) in _FILES.items() if name in results}
-    write_atomic(path, _zip(tables))
-    return Submission(path, tuple(tables), tuple(file for file, _ in _FILES.values() if file not in tables))
+        if name not in FILES:
+            raise unknown("GLUE test set", name, FILES)
+    tables = {file: table_of(name, task, *results[name]) for name, (file, task) in FILES.items() if name in results}
+    write_atomic(path, zipped(tables))
+    return Submission(path, tuple(tables), tuple(file for file, _ in FILES.values() if file not in tables))
 
 
-def _table(name: str, task: str, examples: Sequence[Example], predictions: Sequence[Prediction]) -> str:
+def table_of(name: str, task: str, examples: Sequence[Example], predictions: Sequence[Prediction]) -> str:
+    """The table of one test set: an example's id and the prediction as GLUE spells it."""
     if len(examples) != len(predictions):
         raise InputError(
             f"{len(predictions):,} predictions for {len(examples):,} examples of {name}; give one for each"
@@ -86,7 +87,8 @@ def _scores(predictions: Sequence[Prediction]) -> Iterable[str]:
         yield f"{min(max(LOW, score), HIGH):.3f}"
 
 
-def _zip(tables: Mapping[str, str]) -> bytes:
+def zipped(tables: Mapping[str, str]) -> bytes:
+    """The zip file of tables by their names."""
     buffer = io.BytesIO()
     # Stored, not deflated: what zlib makes of a text depends on its version.
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:

@@ -1,0 +1,182 @@
+"""`lightbert evaluate`: how good a model, or a file of predictions, is at a task."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from lightbert.commands.report import AsJson, Report, show
+from lightbert.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from lightbert.nn.encoder import Encoder
+    from lightbert.tasks.evaluation_report import Evaluation
+    from lightbert.tasks.task import Task
+
+BadRows = Literal["error", "skip"]
+
+
+_OWN = ("own", "tokens")
+_NAMED = ("classify", "tokens")
+
+
+@dataclass(frozen=True)
+class Config:
+    """A model and a task, or predictions and a task, or predictions to collect in a zip file."""
+
+    model: str | None = None
+    task: str = ""
+    data: str = ""
+    split: str = "dev"
+    text: str = "text"
+    text_b: str = ""
+    label: str = "label"
+    separator: str = ","
+    bad_rows: BadRows = "error"
+    labels: tuple[str, ...] = ()
+    batch: int = 32
+    device: str = "auto"
+    worst: int = 20
+    out: Path | None = None
+    predictions: Path | None = None
+    na_probs: Path | None = None
+    submission: Path | None = None
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What was found out about a model, and the files it was written to."""
+
+    evaluation: "Evaluation"
+    files: tuple[Path, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values that `json` can write."""
+        return {**self.evaluation.to_json(), "files": [str(path) for path in self.files]}
+
+    def __rich__(self) -> "RenderableType":
+        from rich.console import Group
+        from rich.text import Text
+
+        written = Text("written: " + ", ".join(str(path) for path in self.files))
+        return Group(*self.evaluation.tables(), *([written] if self.files else []))
+
+
+def run(config: Config) -> Report:
+    """Evaluate a model, or score or collect predictions."""
+    from lightbert.commands import scoring
+
+    if config.submission is not None:
+        return scoring.collect(config.predictions, config.submission)
+    if config.predictions is not None:
+        return scoring.score(config.predictions, config.task, config.data, config.split, config.na_probs)
+    if config.model is None:
+        raise InputError("there is nothing to evaluate: give a model folder, or --predictions FILE")
+    return _evaluate(config, config.model)
+
+
+def _evaluate(config: Config, path: str) -> Evaluated:
+    from lightbert.interop.load import load
+    from lightbert.tasks.evaluation import evaluate
+    from lightbert.tasks.evaluation_files import write
+
+    model = load(path)
+    evaluation = evaluate(
+        model,
+        _task(config, model),
+        config.split,
+        batch=config.batch,
+        device=config.device,
+        worst=config.worst,
+        labels=config.labels,
+        name=path,
+    )
+    return Evaluated(evaluation, tuple(write(evaluation, config.out)) if config.out is not None else ())
+
+
+def _task(config: Config, model: "Encoder") -> "Task":
+    """The task that is named, or the one the model was fine-tuned for; a single table is a file of the user's own."""
+    from lightbert.tasks.adoption import kind_of_model
+    from lightbert.tasks.catalogue import open_task
+    from lightbert.tasks.files import Files
+    from lightbert.tasks.own import own_task
+
+    stored = str(model.task.get("task", "own"))
+    name = config.task or ("own" if Path(config.data).is_file() and not stored.startswith("squad") else stored)
+    if name not in _OWN:
+        return open_task(name, config.data, bad_rows=config.bad_rows)
+    if not config.data:
+        raise InputError("there is no file to evaluate on: add --data FILE, or --task NAME --data FOLDER")
+    found = Files.at(config.data) if Path(config.data).is_dir() else Files(dev=config.data, test=config.data)
+    files = replace(
+        found,
+        text=config.text,
+        text_b=config.text_b,
+        label=config.label,
+        separator=config.separator,
+        bad_rows=config.bad_rows,
+    )
+    kind = kind_of_model(model, config.labels)
+    if kind.head in _NAMED and not (model.task or model.labels or config.labels):
+        names = ", ".join(kind.description()["labels"])
+        raise InputError(f"the model's outputs have no names ({names}): add --labels and name them in this order")
+    return own_task(files, kind=kind, name=name)
+
+
+def command(
+    model: Annotated[str | None, typer.Argument(help="A fine-tuned model: its folder, ours or Hugging Face's.")] = None,
+    task: Annotated[
+        str, typer.Option(help="cola, sst2, mrpc, …, squad, squad2, own; without it the task the model was tuned for.")
+    ] = "",
+    data: Annotated[str, typer.Option(help="The task's folder or file, or a table of your own.")] = "",
+    split: Annotated[str, typer.Option(help="dev, dev_mismatched, test, …")] = "dev",
+    text: Annotated[str, typer.Option(help="Own tables: the column of the text.")] = "text",
+    text_b: Annotated[str, typer.Option(help="Own tables: the column of the second text.")] = "",
+    label: Annotated[str, typer.Option(help="Own tables: the column of the label.")] = "label",
+    separator: Annotated[str, typer.Option(help="What stands between the fields of .csv files.")] = ",",
+    bad_rows: Annotated[BadRows, typer.Option(help="Own tables: a bad row is an error, or is left out.")] = "error",
+    labels: Annotated[
+        str, typer.Option(help="Names for the outputs of a model that has none, in their order: negative,positive.")
+    ] = "",
+    batch: Annotated[int, typer.Option(help="Rows of 128 tokens at once.")] = 32,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    worst: Annotated[int, typer.Option(help="How many of the most wrong examples to show.")] = 20,
+    out: Annotated[Path | None, typer.Option(help="Write report.json, report.md and predictions here.")] = None,
+    predictions: Annotated[
+        Path | None, typer.Option(help="Instead of a model: a prediction file, SQuAD's JSON or a GLUE table.")
+    ] = None,
+    na_probs: Annotated[Path | None, typer.Option(help="SQuAD 2.0: {id: how sure there is no answer}.")] = None,
+    submission: Annotated[
+        Path | None, typer.Option(help="Collect the GLUE tables in the folder --predictions in this zip file.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Judge a model on a task, or a file of predictions.
+
+    With a model: metrics, confusion matrix, calibration and the examples most wrong. With --predictions and no model:
+    SQuAD's official scores, or a task's metrics. With --split test and --out, a GLUE task's predictions are written as
+    the leaderboard takes them; --submission puts several of those files into one zip file.
+    """
+    config = Config(
+        model=model,
+        task=task,
+        data=data,
+        split=split,
+        text=text,
+        text_b=text_b,
+        label=label,
+        separator=separator,
+        bad_rows=bad_rows,
+        labels=tuple(name.strip() for name in labels.split(",")) if labels else (),
+        batch=batch,
+        device=device,
+        worst=worst,
+        out=out,
+        predictions=predictions,
+        na_probs=na_probs,
+        submission=submission,
+    )
+    show(run(config), json=json)

@@ -1,0 +1,251 @@
+"""`lightbert evaluate`: what it prints, what it writes, and what it says about input that does not fit."""
+
+import json
+import zipfile
+
+import pytest
+from glue_files import write_glue
+from tiny_classifiers import tiny_model, write_tiny_model
+
+from lightbert import cli
+from lightbert.interop import huggingface
+from lightbert.tasks.kinds.classify import Classify
+from lightbert.tasks.kinds.spans import Spans
+
+REVIEWS = Classify(("bad", "good"))
+ENTAILMENT = Classify(("not_entailment", "entailment"))
+
+
+@pytest.fixture
+def evaluate(capsys):
+    """Run the command; give its exit code, the object on stdout if it was asked for, and stderr."""
+
+    def run(*arguments):
+        code = cli.main(["evaluate", *map(str, arguments)])
+        output = capsys.readouterr()
+        asked = code == 0 and "--json" in arguments
+        return code, json.loads(output.out) if asked else output.out, output.err
+
+    return run
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "my.csv"
+    path.write_text("body,topic\ngood film,good\nbad film,bad\nthe film was bad .,bad\n")
+    return path
+
+
+@pytest.fixture
+def glue(tmp_path):
+    return write_glue(tmp_path / "glue")
+
+
+def test_a_table_of_ones_own_is_judged_by_its_columns(evaluate, tmp_path, table):
+    model = write_tiny_model(tmp_path / "model", REVIEWS)
+    out = tmp_path / "out"
+    code, report, _ = evaluate(model, "--data", table, "--text", "body", "--label", "topic", "--out", out, "--json")
+    assert code == 0
+    assert 0 <= report["metrics"]["accuracy"] <= 1
+    assert report["confusion"]["labels"] == ["bad", "good"]
+    assert sum(map(sum, report["confusion"]["counts"])) == 3
+    assert {"error", "brier", "bins"} == report["calibration"].keys()
+    assert sorted(path.name for path in out.iterdir()) == ["predictions.jsonl", "report.json", "report.md"]
+    assert report["files"] == [str(out / name) for name in ("predictions.jsonl", "report.json", "report.md")]
+    page = (out / "report.md").read_text()
+    assert f"| accuracy | {report['metrics']['accuracy']:.4f} |" in page
+
+
+def test_a_person_sees_tables(evaluate, tmp_path, table):
+    model = write_tiny_model(tmp_path / "model", REVIEWS)
+    code, page, _ = evaluate(model, "--task", "own", "--data", table, "--text", "body", "--label", "topic")
+    assert code == 0
+    for title in ("Metrics", "Labels", "Confusion matrix", "Calibration", "Most wrong", "tokens per second"):
+        assert title in page
+
+
+def test_a_task_of_glue_is_found_in_its_folder(evaluate, tmp_path, glue):
+    model = write_tiny_model(tmp_path / "model", ENTAILMENT)
+    code, report, _ = evaluate(model, "--task", "rte", "--data", glue, "--json")
+    assert code == 0
+    assert (report["task"], report["split"], report["examples"]) == ("rte", "dev", 2)
+
+
+def test_without_a_task_the_models_own_is_taken(evaluate, tmp_path, glue):
+    model = tiny_model(ENTAILMENT)
+    model.task["task"] = "qnli"
+    from lightbert.models import folder
+
+    folder.save(model, tmp_path / "model")
+    code, report, _ = evaluate(tmp_path / "model", "--data", glue, "--json")
+    assert code == 0
+    assert report["task"] == "qnli"
+
+
+def test_an_imported_classifier_is_judged_by_the_names_in_its_config(evaluate, tmp_path, table):
+    model = tiny_model(None, "classify", labels=2, hidden="gelu")
+    model.labels = ("good", "bad")
+    huggingface.write(model, tmp_path / "theirs")
+    code, report, _ = evaluate(tmp_path / "theirs", "--data", table, "--text", "body", "--label", "topic", "--json")
+    assert code == 0
+    assert report["confusion"]["labels"] == ["good", "bad"]
+
+
+def test_labels_without_names_can_be_named(evaluate, tmp_path, table):
+    huggingface.write(tiny_model(None, "classify", labels=2, hidden="gelu"), tmp_path / "theirs")
+    columns = ("--data", table, "--text", "body", "--label", "topic")
+    code, _, error = evaluate(tmp_path / "theirs", *columns)
+    assert code == 1
+    assert "the model's outputs have no names (LABEL_0, LABEL_1): add --labels" in error
+    code, report, _ = evaluate(tmp_path / "theirs", *columns, "--labels", "good, bad", "--json")
+    assert code == 0
+    assert report["confusion"]["labels"] == ["good", "bad"]
+
+
+def test_a_files_rows_without_labels_are_predicted_as_a_test_set(evaluate, tmp_path):
+    (tmp_path / "new.csv").write_text("text\ngood film\n")
+    model = write_tiny_model(tmp_path / "model", REVIEWS)
+    code, report, _ = evaluate(
+        model, "--data", tmp_path / "new.csv", "--split", "test", "--out", tmp_path / "o", "--json"
+    )
+    assert code == 0
+    assert report["metrics"] == {}
+    assert [path.name for path in (tmp_path / "o").iterdir()] == ["predictions.jsonl"]
+
+
+SQUAD = {
+    "version": "1.1",
+    "data": [
+        {
+            "paragraphs": [
+                {
+                    "context": "the film was good",
+                    "qas": [
+                        {"id": "a", "question": "good ?", "answers": [{"text": "film", "answer_start": 4}]},
+                        {"id": "b", "question": "bad ?", "answers": [{"text": "good", "answer_start": 13}]},
+                    ],
+                }
+            ]
+        }
+    ],
+}
+
+
+def test_squads_predictions_are_scored_without_a_model(evaluate, tmp_path):
+    (tmp_path / "dev.json").write_text(json.dumps(SQUAD))
+    (tmp_path / "preds.json").write_text(json.dumps({"a": "The film!", "b": "film was good"}))
+    arguments = ("--task", "squad", "--data", tmp_path / "dev.json", "--predictions", tmp_path / "preds.json")
+    code, report, _ = evaluate(*arguments, "--json")
+    assert code == 0
+    assert report["metrics"] == {"exact_match": 50.0, "f1": 75.0}
+    assert "exact_match" in evaluate(*arguments)[1]
+
+
+def test_a_reader_writes_a_file_that_scores_as_the_reader_does(evaluate, tmp_path):
+    (tmp_path / "dev.json").write_text(json.dumps(SQUAD))
+    model = write_tiny_model(tmp_path / "model", Spans(stride=4, max_query=4))
+    data = ("--task", "squad", "--data", tmp_path / "dev.json", "--json")
+    _, report, _ = evaluate(model, *data, "--out", tmp_path / "out")
+    _, scored, _ = evaluate(*data, "--predictions", tmp_path / "out" / "predictions.json")
+    assert scored["metrics"]["f1"] == pytest.approx(100 * report["metrics"]["f1"])
+    assert scored["metrics"]["exact_match"] == pytest.approx(100 * report["metrics"]["exact_match"])
+
+
+def test_test_sets_are_collected_for_the_leaderboard(evaluate, tmp_path, glue):
+    handed_in = tmp_path / "handed-in"
+    positive = Classify(("negative", "positive"))
+    models = {"sst2": positive, "cola": Classify(("unacceptable", "acceptable"))}
+    for name, kind in models.items():
+        model = write_tiny_model(tmp_path / name, kind)
+        assert evaluate(model, "--task", name, "--data", glue, "--split", "test", "--out", handed_in)[0] == 0
+    path = tmp_path / "submission.zip"
+    code, report, _ = evaluate("--predictions", handed_in, "--submission", path, "--json")
+    assert code == 0
+    assert report["tables"] == ["CoLA.tsv", "SST-2.tsv"]
+    assert "RTE.tsv" in report["missing"]
+    with zipfile.ZipFile(path) as archive:
+        assert archive.namelist() == ["CoLA.tsv", "SST-2.tsv"]
+        assert archive.read("CoLA.tsv") == (handed_in / "CoLA.tsv").read_bytes()
+
+
+def test_both_halves_of_mnli_have_a_table(evaluate, tmp_path, glue):
+    model = write_tiny_model(tmp_path / "model", Classify(("contradiction", "entailment", "neutral")))
+    for split in ("test", "test_mismatched"):
+        evaluate(model, "--task", "mnli", "--data", glue, "--split", split, "--out", tmp_path / "out")
+    assert {"MNLI-m.tsv", "MNLI-mm.tsv"} <= {path.name for path in (tmp_path / "out").iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("task", "rows", "metrics"),
+    [
+        ("rte", "0\tentailment\n1\tentailment\n", {"accuracy": 0.5}),
+        ("wnli", "1\t0\n0\t1\n", {"accuracy": 1.0, "f1": 1.0, "mcc": 1.0}),
+        ("stsb", "0\t1.5\n", {"mse": 2.25}),
+    ],
+)
+def test_tables_of_the_leaderboard_are_scored_where_the_labels_are_known(evaluate, tmp_path, glue, task, rows, metrics):
+    (tmp_path / "table.tsv").write_text(f"index\tprediction\n{rows}")
+    arguments = ("--task", task, "--data", glue, "--predictions", tmp_path / "table.tsv", "--json")
+    code, report, _ = evaluate(*arguments)
+    assert code == 0
+    assert report["metrics"].items() >= metrics.items()
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("index\tprediction\n0\tentailment\n", "no prediction for 1 of 2 examples, the first of them '1'"),
+        (
+            "index\tprediction\n0\tentailment\n1\tmaybe\n",
+            "predicts 'maybe', which is none of entailment, not_entailment",
+        ),
+        ("index\tprediction\n0 entailment\n", "line 2: '0 entailment' is no index and prediction"),
+        ("id,label\n", "begins with 'id,label' where a table of predictions has"),
+        ("", "is empty or not UTF-8"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_answered_in_one_sentence(evaluate, tmp_path, glue, content, sentence):
+    (tmp_path / "RTE.tsv").write_text(content)
+    code, _, error = evaluate("--task", "rte", "--data", glue, "--predictions", tmp_path / "RTE.tsv")
+    assert code == 1
+    assert sentence in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((), "nothing to evaluate: give a model folder, or --predictions FILE"),
+        (("--predictions", "p.json"), "needs a task and its data to be judged by: add --task and --data"),
+        (("--predictions", "p.json", "--task", "own", "--data", "x"), "not for 'own'"),
+        (("--submission", "s.zip"), "add --predictions FOLDER"),
+        (("--submission", "s.zip", "--predictions", "nowhere"), "has no predictions such as CoLA.tsv"),
+        (("nowhere",), "there is no model folder 'nowhere'"),
+        (("MODEL",), "there is no file to evaluate on: add --data FILE"),
+        (("MODEL", "--data", "TABLE"), "'text'"),
+        (("MODEL", "--data", "TABLE", "--text", "body"), "'label'"),
+        (("MODEL", "--data", "TABLE", "--text", "body", "--label", "body"), "'good film'"),
+        (("MODEL", "--task", "glu", "--data", "TABLE"), "unknown task 'glu'"),
+        (("MODEL", "--task", "sst2", "--data", "GLUE"), "the model knows bad, good"),
+        (("MODEL", "--task", "stsb", "--data", "GLUE"), "made for tasks of the kind 'classify'"),
+        (("MODEL", "--data", "missing.csv"), "missing.csv"),
+        (("MODEL", "--data", "TABLE", "--text", "body", "--label", "topic", "--split", "deev"), "did you mean 'dev'"),
+        (("BODY", "--data", "TABLE", "--text", "body", "--label", "topic"), "no head for a task"),
+    ],
+)
+def test_what_does_not_fit_is_answered_in_one_sentence(
+    evaluate, tmp_path, monkeypatch, table, glue, arguments, sentence
+):
+    places = {
+        "MODEL": write_tiny_model(tmp_path / "model", REVIEWS),
+        "BODY": write_tiny_model(tmp_path / "body", None),
+        "TABLE": table,
+        "GLUE": glue,
+    }
+    monkeypatch.chdir(tmp_path)
+    code, output, error = evaluate(*(places.get(argument, argument) for argument in arguments))
+    assert code == 1
+    assert output == ""
+    assert sentence in error
+    assert error.startswith("lightbert: ")
+    assert error.count("\n") == 1

@@ -1,0 +1,31 @@
+"""Tiny models with the heads of tasks, as fine-tuning would leave them, but with random weights."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from vocabularies import small_tokenizer
+
+from lightbert.models import PRESETS, build, folder
+from lightbert.nn.encoder import Encoder
+from lightbert.tasks.kind import Kind
+
+
+def tiny_model(kind: Kind[Any] | None, head: str = "", *, length: int = 16, **settings: Any) -> Encoder:
+    """A model that was fine-tuned for a kind; with None one that only has a head, as if it came from elsewhere."""
+    torch.manual_seed(0)
+    sizes = {"vocab": 13, "positions": 16, "narrow": 8, "width": 16, "depth": 1, "inner": 32}
+    heads = {kind.head: {**kind.head_settings(), **settings}} if kind is not None else {head: settings}
+    model = build(replace(PRESETS["convbert-tiny"], **sizes), heads=heads if kind is not None or head else {})
+    model.tokenizer = small_tokenizer()
+    if kind is not None:
+        model.task = {**kind.description(), "task": "own", "length": length}
+        model.labels = tuple(getattr(kind, "labels", ()))
+    return model.eval()
+
+
+def write_tiny_model(where: Path, *arguments: Any, **settings: Any) -> Path:
+    """The same as a folder."""
+    folder.save(tiny_model(*arguments, **settings), where)
+    return where
