@@ -50,7 +50,16 @@ def override(mapping: Mapping[str, Any], assignments: Iterable[str]) -> dict[str
         for name in reversed(names):
             addition = {name: addition}
         _refuse_a_table_in_place_of_a_value(result, names, assignment)
-        result = _merge(result, addition)
+        result = merge(result, addition)
+    return result
+
+
+def merge(base: Mapping[str, Any], addition: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `base` with the values of `addition`; tables that both have are merged key by key."""
+    result = dict(base)
+    for key, value in addition.items():
+        both_tables = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
+        result[key] = merge(result[key], value) if both_tables else value
     return result
 
 
@@ -73,15 +82,7 @@ def _read_toml(path: Path, children: tuple[Path, ...]) -> dict[str, Any]:
         return mapping
     if not isinstance(parent, str):
         raise InputError(f"'parent' in '{path}' must be the name of a TOML file, not {parent!r}")
-    return _merge(_read_toml(path.parent / parent, (*children, path.resolve())), mapping)
-
-
-def _merge(base: Mapping[str, Any], addition: Mapping[str, Any]) -> dict[str, Any]:
-    result = dict(base)
-    for key, value in addition.items():
-        both_tables = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
-        result[key] = _merge(result[key], value) if both_tables else value
-    return result
+    return merge(_read_toml(path.parent / parent, (*children, path.resolve())), mapping)
 
 
 def _refuse_a_table_in_place_of_a_value(mapping: Mapping[str, Any], names: list[str], assignment: str) -> None:

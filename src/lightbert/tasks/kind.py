@@ -51,3 +51,7 @@ class Kind(ABC, Generic[E]):
     @abstractmethod
     def metrics(self, examples: Sequence[E], predictions: Sequence[Prediction]) -> dict[str, float]:
         """Judge predictions; the first number is the one that runs are compared by. Shares are between 0 and 1."""
+
+    def settled(self, examples: Sequence[E], predictions: Sequence[Prediction]) -> "Kind[E]":
+        """Choose by a trained model's predictions what can only be chosen then; most kinds have no such thing."""
+        return self

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from lightbert.data.batch import Batch
-from lightbert.data.loader import Loader
 from lightbert.data.randomness import Stream, bits
 from lightbert.errors import InputError, unknown
 from lightbert.objectives.objective import Objective
@@ -22,7 +21,7 @@ from lightbert.train.graphed import GraphedStep
 from lightbert.train.log import MetricsFile
 from lightbert.train.meter import Meter
 from lightbert.train.optim import Optimizers
-from lightbert.train.run import Outcome, Phase, Position, Settings
+from lightbert.train.run import Batches, Outcome, Phase, Position, Settings
 from lightbert.train.schedule import progress_of
 from lightbert.train.sharding import gathered, shard
 from lightbert.train.signals import Interruption
@@ -159,7 +158,7 @@ class Loop:
             self.at.phase_seconds += seconds
             self.at.phase_idle += seconds if idle else 0.0
 
-    def _flush(self, loader: Loader, phase: Phase, bar: Bar) -> None:
+    def _flush(self, loader: Batches, phase: Phase, bar: Bar) -> None:
         """Fetch the numbers of the steps since the last time, write them, and give up after too many bad steps."""
         if not self._pending:
             return

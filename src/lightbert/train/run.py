@@ -1,20 +1,33 @@
 """What a run is made of, whatever it trains."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
-from lightbert.data.loader import Loader
+import numpy as np
+from numpy.typing import NDArray
+
+from lightbert.data.batch import Batch
 from lightbert.train.optim import OptimizerSettings
 from lightbert.train.schedule import Schedule
+
+
+class Batches(Protocol):
+    """What the loop asks of data: batches by step number, and whose examples they are."""
+
+    def stream(self, start: int = 0) -> Generator[Batch]:
+        """Yield the batches from step `start` on, without end."""
+
+    def examples(self, step: int) -> NDArray[np.int64]:
+        """Return the numbers of this process's examples at a step."""
 
 
 @dataclass(frozen=True)
 class Phase:
     """A stretch of a run with its own data, length, rates and trained parameters."""
 
-    loader: Callable[[], Loader]
+    loader: Callable[[], Batches]
     steps: int
     """0 = as many as the time budget allows."""
     lr: float

@@ -79,6 +79,11 @@ class Spans(Kind[Question]):
         """The same kind, with the threshold that gives these predictions the highest F1."""
         return replace(self, null_threshold=best_threshold(examples, predictions))
 
+    def settled(self, examples: Sequence[Question], predictions: Sequence[Prediction]) -> "Spans":
+        """Choose the threshold, where there are questions without an answer."""
+        unanswerable = any(not each.answers for each in examples)
+        return self.with_best_threshold(examples, predictions) if unanswerable else self
+
     def _prediction(self, question: Question, number: int, features: SpanFeatures, outputs: Outputs) -> Prediction:
         rows = features.windows(number)
         firsts, sizes = features.firsts[rows.start : rows.stop], features.sizes(rows)

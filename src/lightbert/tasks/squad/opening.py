@@ -18,7 +18,7 @@ Version = Literal["1.1", "2.0"]
 
 _NAMES = {"1.1": "squad", "2.0": "squad2"}
 _ENDINGS = tuple(f".json{compression}" for compression in ("", *COMPRESSIONS))
-_RELEASED_THRESHOLDS = {"span": 0.0, "beam": -2.75}
+RELEASED_THRESHOLDS = {"span": 0.0, "beam": -2.75}
 
 
 def squad_task(
@@ -49,7 +49,7 @@ def squad_task(
     if not files:
         raise InputError(f"the folder '{data}' has no file such as train-v{version}.json or dev-v{version}.json")
     kind = Spans(
-        head, stride, max_query, max_answer, n_best, _RELEASED_THRESHOLDS.get(head) if version == "2.0" else None
+        head, stride, max_query, max_answer, n_best, RELEASED_THRESHOLDS.get(head) if version == "2.0" else None
     )
     splits: dict[str, Callable[[], list[Question]]] = {
         split: partial(_questions, file, version, bad_rows) for split, file in files.items()

@@ -1,0 +1,164 @@
+"""From a fine-tuning recipe to a trained model, on the loop that everything is trained with."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lightbert.config import to_mapping
+from lightbert.data.batch import Specials
+from lightbert.data.buckets import Buckets
+from lightbert.files import write_atomic
+from lightbert.models import folder
+from lightbert.nn.encoder import Encoder
+from lightbert.objectives.task import TaskObjective
+from lightbert.tasks.forward import run
+from lightbert.tasks.kind import Prediction
+from lightbert.tasks.layer_rates import layer_rate
+from lightbert.tasks.preparation import Prepared, prepare
+from lightbert.tasks.recipe import MAY_CHANGE, FinetuneRecipe
+from lightbert.tasks.starting import give_head, refuse_length, starting_model
+from lightbert.train.distributed import World
+from lightbert.train.loop import Loop
+from lightbert.train.memory import remember
+from lightbert.train.run import Phase, Settings
+from lightbert.train.signals import Interruption
+
+RESULT = "result.json"
+
+# Recorded steps are worth some padding: each width is recorded once.
+_GRAPH_WIDTHS = 16
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended."""
+
+    metrics: dict[str, float]
+    """On the development set, of the weights that were kept."""
+    metric: str
+    """The number that runs are compared by."""
+    step: int
+    best_step: int
+    """When the kept weights were reached; -1 = they are the last."""
+    rows_per_second: float
+    finished: bool = True
+
+    @property
+    def score(self) -> float:
+        """The number that runs are compared by."""
+        return self.metrics[self.metric]
+
+
+def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption) -> Result:
+    """Train by a recipe, or go on where its folder's newest checkpoint is; write ``out/final`` at the end.
+
+    A run that is finished already is not trained again: its result is read.
+    """
+    out = Path(recipe.out)
+    if recipe.threads:
+        torch.set_num_threads(recipe.threads)
+    remember(to_mapping(recipe), out, world, may_change=MAY_CHANGE)
+    if (out / RESULT).exists() and (out / "final").exists():
+        return Result(**json.loads((out / RESULT).read_text(encoding="utf-8")))
+    model = starting_model(recipe)
+    refuse_length(model, recipe.length)
+    prepared = prepare(recipe, model.tokenizer)
+    give_head(model, prepared.task.kind, _head_settings(recipe, prepared))
+    model.task = {**prepared.task.kind.description(), "task": prepared.task.name, "length": recipe.length}
+    outcome = _loop(recipe, model, prepared, world).run(interrupted)
+    metrics = outcome.held_out
+    if outcome.finished:
+        settled = _settled(prepared, model)
+        # A threshold that was chosen only now changes the numbers.
+        metrics = metrics if settled.task.kind == prepared.task.kind else measure(settled, model)
+        model.task |= settled.task.kind.description()
+    result = Result(
+        metrics=metrics,
+        metric=recipe.metric or prepared.task.metric,
+        step=outcome.step,
+        best_step=outcome.best_step,
+        rows_per_second=outcome.tokens_per_second / float(prepared.train.lengths.mean()),
+        finished=outcome.finished,
+    )
+    if outcome.finished and world.leads:
+        folder.save(model.cpu(), out / "final")
+        write_atomic(out / RESULT, json.dumps(vars(result), indent=2) + "\n")
+    world.wait()
+    return result
+
+
+def _loop(recipe: FinetuneRecipe, model: Encoder, prepared: Prepared, world: World) -> Loop:
+    graphed = recipe.cuda_graph and world.device.type == "cuda"
+    batches = Buckets(
+        prepared.train,
+        batch=recipe.batch,
+        specials=Specials.of(model.tokenizer),
+        seed=recipe.seed,
+        rank=world.rank,
+        world=world.size,
+        workers=recipe.workers,
+        pin=world.device.type == "cuda",
+        multiple=_GRAPH_WIDTHS if graphed else 1,
+    )
+    epoch = batches.steps_per_epoch
+    steps = recipe.steps or round(recipe.epochs * epoch)
+    depth, decay, depths = len(model.blocks), recipe.layer_decay, recipe.layer_depths
+    phase = Phase(
+        loader=lambda: batches,
+        steps=steps,
+        lr=recipe.lr,
+        tokens=round(recipe.batch * float(prepared.train.lengths.mean())),
+        schedule=recipe.schedule,
+        scales=lambda name: layer_rate(name, depth, decay, depths),
+    )
+    objective = TaskObjective(model, prepared.task.kind.head)
+    settings = Settings(
+        out=Path(recipe.out),
+        seed=recipe.seed,
+        optimizer=recipe.optimizer,
+        accumulate=recipe.accumulate,
+        max_minutes=recipe.max_minutes,
+        checkpoint_every=recipe.checkpoint_every,
+        keep=recipe.keep,
+        evaluate_every=recipe.evaluate_every or epoch,
+        best=(recipe.metric or prepared.task.metric) if recipe.choose == "best" else "",
+        log_every=recipe.log_every,
+        cuda_graph=recipe.cuda_graph,
+        tensorboard=recipe.tensorboard,
+    )
+    return Loop(objective, [phase], settings, world, lambda step: measure(prepared, model))
+
+
+def _head_settings(recipe: FinetuneRecipe, prepared: Prepared) -> dict[str, Any]:
+    """What the recipe chooses of a head, as that head calls it."""
+    head = recipe.head
+    match prepared.task.kind.head:
+        case "classify" | "regress":
+            return {"hidden": None if head.hidden == "none" else head.hidden, "dropout": head.dropout}
+        case "tokens":
+            return {"dropout": head.dropout}
+    return {}
+
+
+def measure(prepared: Prepared, model: Encoder) -> dict[str, float]:
+    """The task's metrics on every development split; those of a second one have its name before theirs."""
+    kind = prepared.task.kind
+    numbers: dict[str, float] = {}
+    for name, (examples, _) in prepared.dev.items():
+        found = kind.metrics(examples, _predictions(prepared, model, name))
+        numbers |= {f"{name.removeprefix('dev').lstrip('_')}_{key}".lstrip("_"): value for key, value in found.items()}
+    return numbers
+
+
+def _settled(prepared: Prepared, model: Encoder) -> Prepared:
+    """The task with what can only be chosen once the model is trained, on the development set."""
+    kind = prepared.task.kind.settled(prepared.dev["dev"][0], _predictions(prepared, model, "dev"))
+    return replace(prepared, task=replace(prepared.task, kind=kind))
+
+
+def _predictions(prepared: Prepared, model: Encoder, split: str) -> list[Prediction]:
+    kind, (examples, features) = prepared.task.kind, prepared.dev[split]
+    return kind.predictions(examples, features, run(model, kind.head, features, Specials.of(model.tokenizer)))

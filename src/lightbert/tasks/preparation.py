@@ -1,0 +1,92 @@
+"""A task's examples as features, ready to train on: read once, however many runs need them."""
+
+import sys
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from lightbert.data.features import Features
+from lightbert.tasks.catalogue import open_task
+from lightbert.tasks.example import Example
+from lightbert.tasks.files import Files
+from lightbert.tasks.kind import Kind
+from lightbert.tasks.kinds.regress import Regress
+from lightbert.tasks.kinds.spans import Spans
+from lightbert.tasks.recipe import AnswerSettings, FinetuneRecipe
+from lightbert.tasks.squad.opening import RELEASED_THRESHOLDS
+from lightbert.tasks.task import Task
+from lightbert.tasks.texts import TextEncoder
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A task with its training rows, and its development splits with their examples."""
+
+    task: Task
+    train: Features
+    dev: dict[str, tuple[list[Any], Features]]
+
+
+def prepare(recipe: FinetuneRecipe, tokenizer: "Tokenizer") -> Prepared:
+    """Read and encode what a recipe trains on and is judged by."""
+    return _prepare(
+        recipe.task,
+        recipe.data,
+        tokenizer.to_str(),
+        recipe.length,
+        limit=recipe.limit,
+        double=recipe.double,
+        scaled=recipe.scaled,
+        answers=recipe.answers,
+    )
+
+
+# The runs of a grid mostly share their data.
+@lru_cache(maxsize=1)
+def _prepare(
+    name: str,
+    data: str | Files,
+    tokenizer: str,
+    length: int,
+    *,
+    limit: int,
+    double: bool,
+    scaled: bool,
+    answers: AnswerSettings,
+) -> Prepared:
+    from tokenizers import Tokenizer
+
+    task = open_task(name or "own", data)
+    task = replace(task, kind=_chosen(task.kind, scaled, answers))
+    encoder = TextEncoder(Tokenizer.from_str(tokenizer), length)
+    examples = task.examples("train")
+    examples = examples[:limit] if limit else examples
+    if double and task.symmetric:
+        examples = [*examples, *map(_swapped, examples)]
+    train = task.kind.features(examples, encoder)
+    if train.cut and task.kind.head in ("classify", "regress"):
+        print(f"{train.cut:,} of {len(examples):,} training texts are longer than {length} tokens and were cut: "
+              "raise length= to read more of them", file=sys.stderr)  # fmt: skip
+    dev = {}
+    for split in (split for split in task.splits if split.startswith("dev")):
+        judged = task.examples(split)
+        dev[split] = (judged, task.kind.features(judged, encoder))
+    return Prepared(task, train, dev)
+
+
+def _chosen(kind: Kind[Any], scaled: bool, answers: AnswerSettings) -> Kind[Any]:
+    """The kind with what a recipe can choose about it."""
+    if isinstance(kind, Regress):
+        return replace(kind, scaled=scaled)
+    if isinstance(kind, Spans):
+        always = kind.null_threshold is None
+        return replace(kind, **vars(answers), null_threshold=None if always else RELEASED_THRESHOLDS[answers.head])
+    return kind
+
+
+def _swapped(example: Example) -> Example:
+    assert example.text_b is not None
+    return replace(example, text=example.text_b, text_b=example.text)

@@ -1,0 +1,64 @@
+"""A model of a few thousand parameters and files of a few dozen rows, from which something can be learned."""
+
+import random
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from vocabularies import small_tokenizer
+
+from lightbert.data.batch import Batch
+from lightbert.models import PRESETS, build, folder
+from lightbert.tasks.finetuning import Result
+from lightbert.tasks.grid import Finished, run_all
+from lightbert.tasks.plan import plan
+from lightbert.train.distributed import world
+from lightbert.train.loop import Loop
+from lightbert.train.run import Phase
+from lightbert.train.signals import Interruption
+
+SETTINGS = ("epochs=2", "batch=4", "length=12", "lr=1e-2", "workers=0", "device=cpu", "checkpoint_every=3", "threads=1")
+
+
+def write_model(where: Path, **changes: Any) -> Path:
+    """Save a tiny ConvBERT with a vocabulary of a dozen words."""
+    torch.manual_seed(0)
+    sizes = {"vocab": 13, "positions": 16, "narrow": 8, "width": 16, "depth": 1, "inner": 32}
+    model = build(replace(PRESETS["convbert-tiny"], **sizes | changes), heads={"rtd": {}})
+    folder.save(model, where, tokenizer=small_tokenizer())
+    return where
+
+
+def write_reviews(where: Path, rows: int = 48, labels: tuple[str, str] = ("bad", "good")) -> Path:
+    """Write a table of texts whose label stands in them."""
+    choose = random.Random(rows)
+    lines = ["body,topic"]
+    for _ in range(rows):
+        label = choose.choice(labels)
+        words = [*choose.choices(("a", "the", "film", "was"), k=choose.randint(1, 6)), label]
+        choose.shuffle(words)
+        lines.append(f"{' '.join(words)} .,{label}")
+    where.write_text("\n".join(lines) + "\n")
+    return where
+
+
+def finetune(recipe: Path, *overrides: str, stop_after: int = 0) -> Finished:
+    """Run a plan in this process, as if a signal arrived during step ``stop_after``, counted over all its runs."""
+    interrupted, train_on, steps = Interruption(), Loop._train_on, iter(range(1, 10_000))
+
+    def interrupting(loop: Loop, batch: Batch, phase: Phase) -> None:
+        train_on(loop, batch, phase)
+        if next(steps) == stop_after:
+            interrupted.signal = signal.SIGTERM
+
+    with mock.patch.object(Loop, "_train_on", interrupting), world("cpu") as place:
+        return run_all(plan(recipe, [*SETTINGS, *overrides]), place, interrupted)
+
+
+def only(done: Finished) -> Result:
+    """The result of a single run."""
+    [(_, result)] = done
+    return result
