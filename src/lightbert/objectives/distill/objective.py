@@ -65,6 +65,7 @@ class Distillation(Objective):
         self.layers = range(1, self.depth + 1) if self.compare is not None else range(0)
         self.tallies = _PREDICTION + tuple(f"{what}_{n}" for what in ("fmt", "at", "tokens") for n in self.layers)
         self.stage = self._whole = Stage("all", 0, self.layers, predict=True, scales=Scales(self.layers, predict=True))
+        self.train()
 
     def _refuse(self) -> None:
         """Say clearly what could not be learned from."""

@@ -57,8 +57,8 @@ def copy_embeddings(
     """Copy tables, projection and pre-training heads where they fit; name the embeddings that stage one has to train.
 
     Tables and projection are copied one by one where shapes agree, of the positions as many as the student has. A head
-    is copied whole or not at all: the MLM head only together with the table it is tied to, the next-sentence head only
-    if both read the same, pooled or raw [CLS] state. Deviation: the release gives the student, which has no pooler,
+    is copied whole or not at all: the MLM head only together with the table it is tied to (its activation stays the
+    student's, as released), the next-sentence head only if both read the same, pooled or raw [CLS] state. Deviation: the release gives the student, which has no pooler,
     the teacher's last layer all the same, though it was trained on another vector.
 
     The norm of the embeddings is copied where both have the same kind. A student without normalisation cannot have the
@@ -66,21 +66,19 @@ def copy_embeddings(
     embeddings pass, as released; with "copy" it takes the teacher's scale and shift, and still does not normalise;
     with "train" it starts as the identity and is trained from the first layer's stage on.
     """
-    free = set()
-    for name, parameter in student.embeddings.named_parameters():
-        source = dict(teacher.embeddings.named_parameters()).get(name)
-        if name.startswith("norm."):
-            alike = type(student.embeddings.norm) is type(teacher.embeddings.norm)
-            if not alike and norm != "copy":
-                source = None
-            if norm == "identity" and source is None:
-                continue
-        if not _copied(source, parameter, rows=name == "position.weight"):
-            free.add(f"embeddings.{name}")
-    if "embeddings.word.weight" not in free:
+    ours, theirs = (dict(model.embeddings.named_parameters()) for model in (student, teacher))
+    alike = type(student.embeddings.get_submodule("norm")) is type(teacher.embeddings.get_submodule("norm"))
+    if not alike and norm != "copy":
+        theirs = {name: table for name, table in theirs.items() if not name.startswith("norm.")}
+    left = {
+        name for name, table in ours.items() if not _copied(theirs.get(name), table, rows=name == "position.weight")
+    }
+    if "word.weight" not in left:
         _copy_head(teacher, student, "mlm")
+        if not alike and norm == "identity":
+            left -= {"norm.weight", "norm.bias"}
     _copy_head(teacher, student, "nsp")
-    return frozenset(free)
+    return frozenset(f"embeddings.{name}" for name in left)
 
 
 @torch.no_grad()

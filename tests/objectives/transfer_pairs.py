@@ -1,0 +1,69 @@
+"""A teacher and a student that fit, small enough to look at, and what they read."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from lightbert.data.batch import Batch, Specials
+from lightbert.data.masking import BERT
+from lightbert.models import Config, build, preset
+from lightbert.models.hybrid import Hybrid
+from lightbert.nn.encoder import Encoder
+from lightbert.objectives.distill.objective import Distillation
+from lightbert.objectives.distill.transfer import Transfer
+from lightbert.objectives.masker import Masker
+from randomised import randomised
+
+SPECIALS = Specials(pad=0, cls=2, sep=3, mask=4)
+DEPTH, HEADS = 3, 4
+_SIZES = {"vocab": 40, "positions": 32, "narrow": 8, "width": 16, "depth": DEPTH, "n_heads": HEADS, "inner": 24}
+TEACHER = replace(preset("ib-bert-nano"), **_SIZES, block_width=24)
+STUDENT = replace(preset("mobilebert-nano"), **_SIZES, block_width=12, attention_dropout=0.5)
+MIXED = Hybrid(
+    **_SIZES,
+    mixer="mixed",
+    shell="bottleneck",
+    norm="none",
+    embeddings="trigram",
+    block_width=12,
+    kernel=3,
+    dropout=0.0,
+)
+HEAD_KINDS: dict[str, dict[str, object]] = {"mlm": {}, "nsp": {}}
+
+
+def model_of(config: Config, seed: int = 0, heads: dict[str, dict[str, object]] = HEAD_KINDS) -> Encoder:
+    """A model whose parameters are all random; of different seeds they differ."""
+    return randomised(build(config, heads=heads), seed)
+
+
+def masker() -> Masker:
+    return Masker(BERT, SPECIALS, vocab=40, seed=1)
+
+
+def distillation(student: Config = STUDENT, teacher: Config = TEACHER, **options: object) -> Distillation:
+    """A student and a teacher with different random weights, comparing layers unless told otherwise."""
+    options = {"transfer": Transfer(), **options}
+    return Distillation(model_of(student, 1), masker(), model_of(teacher, 2), **options)
+
+
+def batch_of(rows: int = 4, length: int = 12, padding: int = 3) -> Batch:
+    """Texts with ``padding`` columns of padding, a little less of it in the first row."""
+    ids = torch.randint(5, 40, (rows, length))
+    ids[:, 0] = SPECIALS.cls
+    ids[1:, length - padding :] = SPECIALS.pad
+    return Batch(
+        ids=ids,
+        mask=ids != SPECIALS.pad,
+        segments=torch.zeros_like(ids),
+        rows=torch.arange(rows),
+        step=torch.tensor(0),
+        nsp=torch.arange(rows) % 2,
+    )
+
+
+def numbers(objective: Distillation, batch: Batch) -> dict[str, float]:
+    """What people read about a prepared batch."""
+    tally: Tensor = objective(batch, objective.counts(batch)).tally
+    return objective.summary(dict(zip(objective.tallies, tally.tolist(), strict=True)))
