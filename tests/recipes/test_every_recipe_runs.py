@@ -1,13 +1,16 @@
-"""Two steps of every recipe, with its own objective, examples, optimizer and phases, at a size that takes a moment."""
+"""A few steps of every recipe, with its own objective, examples, optimizer and phases, at sizes that take a moment."""
 
 import json
+from pathlib import Path
 
 import pytest
-from recipe_files import FOLDER, NAMES, read
+from recipe_files import DISTILLATION, FOLDER, PRETRAINING, read, read_distillation
 
 import lightbert
 from lightbert.config import resolve
 from lightbert.models import preset
+from lightbert.train.distill_recipe import DistillRecipe
+from lightbert.train.distillation import distill
 from lightbert.train.distributed import world
 from lightbert.train.pretraining import pretrain
 from lightbert.train.recipe import Recipe
@@ -16,36 +19,73 @@ from lightbert.train.signals import Interruption
 SIZES = {"depth": 1, "narrow": 8, "width": 16, "n_heads": 4, "inner": 32, "block_width": 8}
 
 
+RUN = {"batch": 2, "length": 16, "evaluate_batches": 1, "workers": 0, "device": "cpu"}
+
+
+def changes(model, **sizes):
+    """The sizes that a model has, as overrides."""
+    return {f"change.{field}": size for field, size in (SIZES | sizes).items() if field in vars(preset(model))}
+
+
+def resolved(kind, name, settings):
+    return resolve(kind, FOLDER / f"{name}.toml", [f"{key}={value}" for key, value in settings.items()])
+
+
 def shrunk(name, corpus, out):
     """The recipe with as little as possible overridden."""
     recipe = read(name)
-    fields = vars(preset(recipe.model))
-    settings = {
-        "data": corpus,
-        "out": out,
-        "steps": 2,
-        "batch": 2,
-        "length": 16,
-        "evaluate_batches": 1,
-        "workers": 0,
-        "device": "cpu",
-        **{f"change.{field}": size for field, size in SIZES.items() if field in fields},
-    }
+    settings = {"data": corpus, "out": out, "steps": 2, **RUN, **changes(recipe.model)}
     if recipe.phases:
         settings["phases"] = "[{length = 24, steps = 1}]"
-    return resolve(Recipe, FOLDER / f"{name}.toml", [f"{key}={value}" for key, value in settings.items()])
+    return resolved(Recipe, name, settings)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_two_steps_of_a_recipe_leave_a_model_that_loads(name, corpus, tmp_path):
-    recipe = shrunk(name, corpus, tmp_path / "run")
+def trained(run, recipe):
+    """Run a recipe; what it logged, and its model."""
     with world("cpu") as place:
-        outcome = pretrain(recipe, place, Interruption())
+        outcome = run(recipe, place, Interruption())
     assert outcome.finished
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in Path(recipe.out, "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if line["kind"] == "train"] == list(range(1, outcome.step + 1))
     assert all(line["loss"] > 0 for line in lines)
-    model = lightbert.load(tmp_path / "run" / "final")
+    return lines, lightbert.load(Path(recipe.out, "final"))
+
+
+@pytest.mark.parametrize("name", PRETRAINING)
+def test_two_steps_of_a_recipe_leave_a_model_that_loads(name, corpus, tmp_path):
+    recipe = shrunk(name, corpus, tmp_path / "run")
+    _, model = trained(pretrain, recipe)
     assert recipe.objective in model.heads
     assert ("nsp" in model.heads) == (recipe.examples == "pairs")
+    assert recipe.change.items() <= vars(model.config).items()
+
+
+@pytest.fixture(scope="session")
+def teacher(corpus, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("teacher")
+    recipe = resolved(
+        Recipe,
+        "ib-bert-large-mlm",
+        {"data": corpus, "out": folder, "steps": 1, **RUN, **changes("ib-bert-large", depth=2, block_width=24)},
+    )
+    trained(pretrain, recipe)
+    return folder / "final"
+
+
+@pytest.mark.parametrize("name", DISTILLATION)
+def test_a_step_of_every_stage_of_a_recipe_leaves_a_model_that_loads(name, corpus, teacher, tmp_path):
+    full = read_distillation(name)
+    settings = {
+        **{"data": corpus, "out": tmp_path / "run", "teacher": teacher},
+        **{"steps": 1, "transfer_steps": 2 if full.transfer_steps else 0},
+        **RUN,
+        **changes(full.model, depth=2),
+    }
+    recipe = resolved(DistillRecipe, name, settings)
+    lines, model = trained(distill, recipe)
+    seen = {key for line in lines if line["kind"] == "train" for key in line}
+    assert ("fmt_2" in seen) == (recipe.strategy != "pd")
+    assert ("at_2" in seen) == (recipe.strategy != "pd" and recipe.transfer.attention > 0)
+    assert {"mlm_loss", "kd_loss", "nsp_loss"} <= seen
+    assert {*model.heads} == {"mlm", "nsp"}
     assert recipe.change.items() <= vars(model.config).items()

@@ -1,10 +1,11 @@
-"""Every pre-training row of the papers' tables has its recipe, and the recipe says what the paper says."""
+"""Every row of the papers' tables that is a pre-training has its recipe, and the recipe says what the paper says."""
 
 import itertools
 import re
+from dataclasses import replace
 
 import pytest
-from recipe_files import FOLDER, NAMES, PARENTS, read
+from recipe_files import DISTILLATION, FOLDER, NAMES, PARENTS, PRETRAINING, read, read_distillation
 
 from lightbert.models import PRESETS
 from lightbert.models.generator import generator
@@ -97,9 +98,20 @@ ROWS = {
         "composite-small-convbert-released-mlm",
         "composite-small-composite-convqk-mlm",
     ],
-    "MobileBERT Table 9": ["ib-bert-large-mlm", "mobilebert-no-opt-mlm"],
+    "MobileBERT Table 4": ["mobilebert-tiny-distill", "mobilebert-distill", "mobilebert-no-opt-distill"],
+    "MobileBERT Table 5": ["mobilebert-tiny-distill", "mobilebert-distill", "mobilebert-no-opt-distill"],
+    "MobileBERT Table 6": ["mobilebert-tiny-distill", "mobilebert-distill"],
+    "MobileBERT Table 8": ["mobilebert-akt", "mobilebert-jkt", "mobilebert-pkt"],
+    "MobileBERT Table 9": [
+        "ib-bert-large-mlm",
+        "mobilebert-no-opt-mlm",
+        "mobilebert-no-opt-pd",
+        "mobilebert-no-opt-pd-fmt",
+        "mobilebert-no-opt-pd-fmt-at",
+    ],
 }
-ALSO = {"tiny-rtd", "tiny-mlm", "mobilebert-mlm"}
+TRAININGS = [*PRETRAINING, *DISTILLATION]
+ALSO = {"tiny-rtd", "tiny-mlm", "mobilebert-mlm", "ib-bert-nano-mlm", "tiny-distill"}
 """Recipes that are no row of a table."""
 
 
@@ -115,11 +127,11 @@ def places(name):
 
 @pytest.mark.parametrize("table", ROWS)
 def test_every_row_has_a_recipe_that_names_its_table(table):
-    assert set(ROWS[table]) == {name for name in set(NAMES) - ALSO if table in places(name)}
+    assert set(ROWS[table]) == {name for name in set(TRAININGS) - ALSO if table in places(name)}
 
 
 def test_every_recipe_is_a_row_of_a_table_or_has_another_reason():
-    assert {name for names in ROWS.values() for name in names} | ALSO == set(NAMES)
+    assert {name for names in ROWS.values() for name in names} | ALSO == set(TRAININGS)
 
 
 def test_every_parent_has_children_and_every_child_is_short():
@@ -134,7 +146,7 @@ def test_a_kernel_is_a_change_of_the_model():
     assert kernels == [1, 3, 5, 9, 17]
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name.endswith("-rtd")])
+@pytest.mark.parametrize("name", [name for name in PRETRAINING if name.endswith("-rtd")])
 def test_batch_steps_length_and_generator_are_those_that_flops_are_counted_with(name):
     recipe = read(name)
     printed = PRINTED.get(recipe.model)
@@ -149,7 +161,7 @@ def test_batch_steps_length_and_generator_are_those_that_flops_are_counted_with(
         assert recipe.generator == pytest.approx(float(stated.generator), abs=0)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("composite-")])
+@pytest.mark.parametrize("name", [name for name in PRETRAINING if name.startswith("composite-")])
 def test_the_composite_paper_has_one_setup_per_size(name):
     recipe = read(name)
     size = "base" if "-base" in name else "small"
@@ -185,7 +197,7 @@ def test_rates_and_optimizer_are_those_of_table_5(name):
     assert (recipe.masking.rate, recipe.masking.masked, recipe.masking.random) == (0.15, 0.85, 0.0)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name.endswith("-512")])
+@pytest.mark.parametrize("name", [name for name in PRETRAINING if name.endswith("-512")])
 def test_longer_texts_come_last_for_a_tenth_of_the_steps(name):
     recipe = read(name)
     [phase] = recipe.phases
@@ -201,7 +213,29 @@ def test_bottleneck_models_are_trained_by_lamb_on_pairs_with_few_predictions(nam
     assert recipe.batch == (4096 if recipe.model == "ib-bert-large" else 2048)
 
 
+@pytest.mark.parametrize("name", [name for name in DISTILLATION if name.startswith("mobilebert")])
+def test_students_learn_as_the_release_has_it(name):
+    recipe = read_distillation(name)
+    assert (recipe.optimizer.kind, recipe.lr, recipe.batch, recipe.length) == ("lamb", 1.5e-3, 2048, 512)
+    assert (recipe.examples, recipe.masking.positions(recipe.length)) == ("pairs", 20)
+    assert (recipe.schedule.kind, recipe.schedule.warmup, recipe.schedule.floor) == ("linear", 10_000, 1e-4)
+    assert recipe.transfer_steps == (0 if recipe.strategy == "pd" else 10_000 * starting_config(recipe).depth)
+    assert recipe.steps == (500_000 if name.endswith("-distill") else 250_000)
+    weights = recipe.transfer
+    assert (weights.feature, weights.mean, weights.variance) == (100, 5000, 5)
+    assert (recipe.alpha, recipe.layer_rate, recipe.lower, recipe.soft) == (0.5, 3.0, "soft", 0.1)
+
+
+def test_the_ablations_of_transfer_differ_in_one_thing():
+    strategies = {name: read_distillation(name).strategy for name in ROWS["MobileBERT Table 8"]}
+    assert strategies == {"mobilebert-akt": "akt", "mobilebert-jkt": "jkt", "mobilebert-pkt": "pkt"}
+    pd, fmt, at = (read_distillation(name) for name in ROWS["MobileBERT Table 9"][2:])
+    assert replace(fmt, strategy="pd", transfer_steps=0, transfer=pd.transfer) == pd
+    assert replace(fmt, transfer=at.transfer) == at
+    assert replace(fmt.transfer, attention=1.0) == at.transfer
+
+
 def test_every_ablation_of_the_zoo_has_a_recipe():
     tiny = {name for name in PRESETS if name.endswith(("-tiny", "-nano"))}
-    without = {"mobilebert-paper", "mobilebert-tiny"}
-    assert {read(name).model for name in NAMES} >= set(PRESETS) - tiny - without
+    models = {read(name).model for name in PRETRAINING} | {read_distillation(name).model for name in DISTILLATION}
+    assert models >= set(PRESETS) - tiny - {"mobilebert-paper"}

@@ -1,0 +1,35 @@
+"""docs/distillation.md says what the code says."""
+
+import re
+from fnmatch import fnmatch
+from typing import get_args
+
+from pages import flattened, listed_keys, page, section
+from recipe_files import DISTILLATION, FOLDER
+
+from lightbert.config import to_mapping
+from lightbert.objectives.distill.stages import Strategy
+from lightbert.train.distill_recipe import DistillRecipe
+
+PAGE = page("distillation.md")
+
+
+def test_every_key_is_listed_once_with_its_default():
+    given = {"data": "data", "out": "out", "teacher": "teacher", "steps": 1, "transfer_steps": 1}
+    defaults = to_mapping(DistillRecipe(**given)) | {"data": "", "out": "", "teacher": "", "steps": 0}
+    assert sorted(listed_keys(section(PAGE, "Keys"))) == sorted(flattened(defaults | {"transfer_steps": 0}))
+
+
+def test_every_strategy_is_explained():
+    assert re.findall(r"^\| `(\w+)` \|", section(PAGE, "Strategies"), re.MULTILINE)[1:] == [*get_args(Strategy)]
+
+
+def test_every_recipe_matches_a_line_of_the_table_of_files():
+    patterns = re.findall(r"`([\w*-]+)`", section(PAGE, "Recipes"))
+    assert not [name for name in DISTILLATION if not any(fnmatch(name, pattern) for pattern in patterns)]
+
+
+def test_every_recipe_that_is_named_exists():
+    named = re.findall(r"recipes/([\w-]+\.toml)", PAGE)
+    assert named
+    assert not [name for name in named if not (FOLDER / name).exists()]
