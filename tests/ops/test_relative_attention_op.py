@@ -100,3 +100,10 @@ def test_softmax_of_the_open_scores_is_what_the_fused_path_uses(outside):
 def test_an_unknown_rule_for_distant_offsets_is_refused_by_name():
     with pytest.raises(InputError, match="'clamp' or 'zero', not 'wrap'"):
         relative_attention(**streams(1, 2), outside="wrap")
+
+
+def test_scores_keep_full_precision_where_a_model_runs_in_half():
+    query, key = torch.randn(2, 2, 5, 4), torch.randn(2, 2, 5, 4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        scores = relative_scores(query, key, None, None, None)
+    torch.testing.assert_close(scores, query @ key.transpose(-1, -2) / 2)

@@ -35,7 +35,9 @@ def relative_scores(
     outside: str = "clamp",
 ) -> Tensor:
     """The scores before the softmax, in fp32 and with hidden keys at -inf: what a Record wants to see."""
-    scores: Tensor = (query.float() @ key.float().transpose(-1, -2)) * query.shape[-1] ** -0.5
+    # Autocast would round each score to eight bits, which the fused path never does.
+    with torch.autocast(query.device.type, enabled=False):
+        scores: Tensor = (query.float() @ key.float().transpose(-1, -2)) * query.shape[-1] ** -0.5
     bias = distance_bias(by_query, by_key, query.shape[-2], outside)
     if bias is not None:
         scores = scores + bias
