@@ -84,6 +84,15 @@ def test_a_record_holds_one_map_and_the_kernels_where_there_are_any(mixer, name)
         torch.testing.assert_close(kernels.sum(-1), torch.ones(2, 7, HEADS // 2))
 
 
+def test_recorded_maps_are_the_softmax_of_recorded_scores(mixer):
+    x, mask, record = torch.randn(2, 7, WIDTH), Mask(MASK), Record(scores=[])
+    mixed = mixer(x, mask, record=record)
+    assert torch.equal(torch.softmax(record.scores[0], dim=-1), record.attention[0])
+    only = Record(states=None, attention=None, kernels=None, scores=[])
+    assert torch.equal(mixer(x, mask, record=only), mixed)
+    assert torch.equal(only.scores[0], record.scores[0])
+
+
 def test_the_gradient_reaches_every_parameter_and_both_streams(two_streams):
     x = torch.randn(2, 7, WIDTH, requires_grad=True)
     value = torch.randn(2, 7, SECOND, requires_grad=True)
