@@ -1,7 +1,7 @@
 """A step as one CUDA graph: recorded once, then replayed without Python in between."""
 
 from collections import Counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,6 +31,7 @@ class GraphedStep(Step):
         super().__init__(objective, optimizers, world, accumulate=accumulate)
         self._recordings: dict[torch.Size, _Recording] = {}
         self._plain: Counter[torch.Size] = Counter()
+        self._pool: Any = None
 
     def __call__(self, batch: Batch) -> Tensor:
         """Apply one step."""
@@ -51,8 +52,10 @@ class GraphedStep(Step):
         # cuBLAS keeps its workspace per stream: one made while recording belongs to the graph's memory, and another
         # recording would go on using it after that memory is gone.
         torch._C._cuda_clearCublasWorkspaces()
-        with torch.cuda.graph(graph):
+        # Nothing of a step outlives it but its output, which is held: recordings can use the same memory.
+        with torch.cuda.graph(graph, pool=self._pool):
             output = super().__call__(batch)
+        self._pool = graph.pool()
         torch._C._cuda_clearCublasWorkspaces()
         return _Recording(graph, batch, output)
 
