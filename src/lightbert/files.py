@@ -19,7 +19,7 @@ _PICKLES = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"}
 
 def write_atomic(path: str | Path, content: bytes | str) -> None:
     """Write a file so that a reader, or a crash, sees the old content or the new one, never a part."""
-    with _file_atomic(Path(path)) as temporary:
+    with file_atomic(Path(path)) as temporary:
         temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
 
 
@@ -102,7 +102,7 @@ def write_tensors(path: str | Path, tensors: "Mapping[str, Tensor]", metadata: M
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    with _file_atomic(Path(path)) as temporary:
+    with file_atomic(Path(path)) as temporary:
         contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
         try:
             save_file(contiguous, temporary, metadata=dict(metadata) if metadata is not None else None)
@@ -112,7 +112,8 @@ def write_tensors(path: str | Path, tensors: "Mapping[str, Tensor]", metadata: M
 
 
 @contextmanager
-def _file_atomic(path: Path) -> Iterator[Path]:
+def file_atomic(path: Path) -> Iterator[Path]:
+    """Yield a temporary name beside `path`; the file written there gets its final name when the body succeeds."""
     temporary = _sibling(path, "tmp")
     try:
         yield temporary

@@ -15,35 +15,36 @@ BadRows = Literal["error", "skip"]
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-class RowFile:
-    """The first bad row is an error that names file and line; or all are skipped and counted.
+class Rejections:
+    """The first bad row is an error that names its place; or all are skipped and counted.
 
     Leaving the `with` statement around the reading tells the count on stderr, once.
     """
 
-    def __init__(self, path: str | Path, bad_rows: BadRows = "error", unit: str = "line") -> None:
-        self.path = Path(path)
+    remedy = "data.bad_rows=skip"
+    """How whoever reads the errors can ask for the second."""
+
+    def __init__(self, name: str, bad_rows: BadRows = "error", unit: str = "line") -> None:
+        self.name = name
         self.skipped = 0
         self._bad_rows = bad_rows
         self._unit = unit
         self._first = ""
-        if not self.path.is_file():
-            raise InputError(f"there is no file '{path}'; check the path")
 
     def reject(self, number: int, reason: str) -> None:
         """Leave a row out; `reason` goes on where "line 7 of 'my.csv'" ends."""
-        sentence = f"{self._unit} {number} of '{self.path}' {reason}"
+        sentence = f"{self._unit} {number} of {self.name} {reason}"
         if self._bad_rows == "error":
-            raise InputError(f"{sentence}; correct it, or leave such rows out with data.bad_rows=skip")
+            raise InputError(f"{sentence}; correct it, or leave such rows out with {self.remedy}")
         self.skipped += 1
         self._first = self._first or sentence
 
     def require_some(self, used: int) -> None:
         """Raise if no row of the file could be used."""
         if not used and self.skipped:
-            raise InputError(f"no row of '{self.path}' can be used ({self.skipped} are bad): {self._first}")
+            raise InputError(f"no row of {self.name} can be used ({self.skipped} are bad): {self._first}")
         if not used:
-            raise InputError(f"'{self.path}' is empty; it must hold at least one row")
+            raise InputError(f"{self.name} is empty; it must hold at least one row")
 
     def __enter__(self) -> Self:
         return self
@@ -51,7 +52,17 @@ class RowFile:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self.skipped and error is None:
             rows = "1 bad row" if self.skipped == 1 else f"{self.skipped} bad rows"
-            print(f"skipped {rows} of '{self.path}'; the first: {self._first}", file=sys.stderr)
+            print(f"skipped {rows} of {self.name}; the first: {self._first}", file=sys.stderr)
+
+
+class RowFile(Rejections):
+    """A file whose rows may be bad."""
+
+    def __init__(self, path: str | Path, bad_rows: BadRows = "error", unit: str = "line") -> None:
+        super().__init__(f"'{path}'", bad_rows, unit)
+        self.path = Path(path)
+        if not self.path.is_file():
+            raise InputError(f"there is no file '{path}'; check the path")
 
 
 def text_lines(path: Path) -> Iterator[str]:

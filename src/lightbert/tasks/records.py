@@ -1,0 +1,117 @@
+"""Records to predict, from files and pipes of any size, and the lines that tell what became of them."""
+
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lightbert.data.row_file import BadRows, Rejections, undecodable
+from lightbert.data.table_rows import Row
+from lightbert.data.tables import FORMATS, Table, table_format
+from lightbert.data.text_files import BOM, byte_lines
+from lightbert.errors import InputError
+from lightbert.tasks.inputs import example_of
+from lightbert.tasks.predictor import Predictor
+
+TEXT_FORMAT = ".txt"
+
+_TABLES_WITH_HEADERS = (".csv", ".tsv", ".parquet")
+
+
+class Lines(Rejections):
+    """Lines of UTF-8: a JSON object is a record, anything else a text. Empty lines are passed over."""
+
+    def __init__(self, lines: Iterable[bytes], name: str, bad_rows: BadRows = "error") -> None:
+        super().__init__(name, bad_rows)
+        self._lines = lines
+
+    def __iter__(self) -> Iterator[Row]:
+        for number, line in enumerate(self._lines, start=1):
+            content = line.removeprefix(BOM) if number == 1 else line
+            text = content.decode("utf-8", "surrogateescape").rstrip("\r\n")
+            if problem := undecodable(text):
+                self.reject(number, problem)
+            elif text.strip():
+                yield number, _record(text)
+
+
+class Given(Rejections):
+    """Records that are there already, such as those of a command line."""
+
+    def __init__(self, records: Sequence[dict[str, Any]]) -> None:
+        super().__init__("the command line", unit="text")
+        self._records = records
+
+    def __iter__(self) -> Iterator[Row]:
+        return enumerate(self._records, start=1)
+
+
+Source = Lines | Given | Table
+
+
+def open_records(path: str | Path, bad_rows: BadRows = "error", *, separator: str = ",") -> Lines | Table:
+    """Open a table, or a .txt file of lines; compressed ones too."""
+    suffix = table_format(path)
+    if suffix == TEXT_FORMAT:
+        return Lines((line for line, _ in byte_lines(Path(path))), f"'{path}'", bad_rows)
+    if suffix not in FORMATS:
+        known = ", ".join((*FORMATS, TEXT_FORMAT))
+        raise InputError(f"cannot tell what '{path}' is by its name; it must end in one of {known}")
+    return Table(path, separator=separator, bad_rows=bad_rows)
+
+
+def require_columns(table: Lines | Table, columns: Iterable[str], remedy: str) -> None:
+    """Refuse a table whose header lacks a column, before the model has read a single row."""
+    if not isinstance(table, Table) or table.format not in _TABLES_WITH_HEADERS:
+        return
+    present = table.columns()
+    for column in columns:
+        if column not in present:
+            raise InputError(f"{table.name} has no column {column!r}, only {', '.join(present)}; {remedy}")
+
+
+def predicted_lines(predictor: Predictor, source: Source, names: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line of JSON for each record in turn: its own fields, and what the model says.
+
+    names: what the records call "text" and other fields that examples are made of. Nothing is kept of a record once
+    it is answered.
+    """
+    kind = predictor.kind
+    waiting: deque[dict[str, Any]] = deque()
+
+    def examples() -> Iterator[Any]:
+        for number, record in source:
+            try:
+                example = example_of(_renamed(record, names), kind)
+            except InputError as error:
+                source.reject(number, f"cannot be used: {error}")
+            else:
+                waiting.append(record)
+                yield example
+
+    for prediction in predictor.stream(examples()):
+        yield _merged(waiting.popleft(), prediction)
+
+
+def _renamed(record: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    others = {field: value for field, value in record.items() if field not in names}
+    return {field: record[name] for field, name in names.items() if name in record} | others
+
+
+def _merged(record: dict[str, Any], prediction: dict[str, Any]) -> str:
+    """The prediction's names are what readers rely on, so that a field of the record gives way: "input_label"."""
+    kept = {f"input_{field}" if field in prediction else field: value for field, value in record.items()}
+    # Tables have values, such as dates, that JSON has not.
+    return json.dumps({**kept, **prediction}, ensure_ascii=False, default=str)
+
+
+def _record(text: str) -> dict[str, Any]:
+    if text.lstrip().startswith("{"):
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            return {"text": text}
+        if isinstance(found, dict):
+            return found
+    return {"text": text}

@@ -1,0 +1,199 @@
+"""`lightbert predict`: texts, files and pipes to lines of JSON."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from tiny_classifiers import write_tiny_model
+
+from lightbert import cli
+from lightbert.tasks.kinds.classify import Classify
+from lightbert.tasks.kinds.spans import Spans
+from lightbert.tasks.kinds.tokens import Tokens
+
+
+@pytest.fixture
+def model(tmp_path):
+    return write_tiny_model(tmp_path / "model", Classify(("bad", "good")))
+
+
+@pytest.fixture
+def questions(tmp_path):
+    return write_tiny_model(tmp_path / "questions", Spans(stride=4, max_query=4))
+
+
+@pytest.fixture
+def predict(capsys, monkeypatch):
+    """Run the command, with something on standard input; give exit code, the records on stdout, and stderr."""
+
+    def run(*arguments, piped: bytes = b""):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(piped)))
+        code = cli.main(["predict", *map(str, arguments)])
+        output = capsys.readouterr()
+        return code, [json.loads(line) for line in output.out.splitlines()], output.err
+
+    return run
+
+
+def test_texts_are_answered_in_their_order(predict, model):
+    code, found, said = predict(model, "good film", "bad")
+    assert (code, said) == (0, "")
+    assert [record["text"] for record in found] == ["good film", "bad"]
+    assert set(found[0]) == {"text", "label", "probability", "probabilities"}
+    assert sum(found[0]["probabilities"].values()) == pytest.approx(1)
+
+
+def test_a_pair_is_one_text_and_another(predict, model):
+    _, found, _ = predict(model, "good", "bad", "--pair", "film", "--pair", "the film")
+    assert [(record["text"], record["text_b"]) for record in found] == [("good", "film"), ("bad", "the film")]
+
+
+def test_a_question_is_answered_with_its_characters(predict, questions):
+    context = "the film was good . a film"
+    _, (found,), _ = predict(questions, "--question", "a film", "--context", context)
+    assert context[found["start"] : found["end"]] == found["answer"]
+
+
+def test_words_are_tagged(predict, tmp_path):
+    tagger = write_tiny_model(tmp_path / "tagger", Tokens(("O", "B-X")))
+    _, (found,), _ = predict(tagger, "good film")
+    assert [(word["text"], word["start"], word["end"]) for word in found["tags"]] == [("good", 0, 4), ("film", 5, 9)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("my.jsonl", '{"id": 1, "text": "good film"}\n{"id": 2, "text": "bad"}\n'),
+        ("my.csv", "id,text\n1,good film\n2,bad\n"),
+        ("my.tsv", "text\tid\ngood film\t1\nbad\t2\n"),
+        ("my.txt", "good film\n\nbad\n"),
+    ],
+)
+def test_files_are_read_by_their_names(predict, model, tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    code, found, _ = predict(model, "--file", tmp_path / name)
+    assert code == 0
+    assert [record["text"] for record in found] == ["good film", "bad"]
+    if not name.endswith(".txt"):
+        assert [int(record["id"]) for record in found] == [1, 2]
+
+
+def test_columns_go_by_any_name_and_parquet_keeps_them_all(predict, model, tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = arrow.table({"body": ["good film", "bad"], "stars": [5, 1]})
+    parquet.write_table(table, tmp_path / "my.parquet")
+    _, found, _ = predict(model, "--file", tmp_path / "my.parquet", "--text", "body")
+    assert [(record["body"], record["stars"]) for record in found] == [("good film", 5), ("bad", 1)]
+
+
+def test_what_a_record_says_is_kept_beside_the_prediction(predict, model):
+    line = json.dumps({"text": "good", "label": "wrong", "nested": {"a": [1]}}).encode()
+    _, (found,), _ = predict(model, "-", piped=line)
+    assert found["input_label"] == "wrong"
+    assert found["label"] in ("bad", "good")
+    assert found["nested"] == {"a": [1]}
+
+
+def test_a_pipe_brings_records_and_plain_lines(predict, model):
+    piped = 'good film\n{"text": "bad", "id": 7}\n\n{not json\n["a"]\ncafé'.encode()
+    for arguments in (("-",), ("--file", "-")):
+        _, found, _ = predict(model, *arguments, piped=piped)
+        assert [record["text"] for record in found] == ["good film", "bad", "{not json", '["a"]', "café"]
+        assert found[1]["id"] == 7
+    assert predict(model, "-", piped=b"") == (0, [], "")
+
+
+def test_a_bad_line_is_an_error_with_its_number_or_is_counted(predict, model):
+    piped = b'good\n{"body": "x"}\nfilm \xff\nbad\n'
+    code, _, said = predict(model, "-", piped=piped)
+    assert code == 1
+    assert said == (
+        "lightbert: line 2 of standard input cannot be used: the record has no 'text', only body; "
+        "correct it, or leave such rows out with --bad-rows skip\n"
+    )
+    code, found, said = predict(model, "-", "--bad-rows", "skip", piped=piped)
+    assert (code, [record["text"] for record in found]) == (0, ["good", "bad"])
+    assert said.startswith("skipped 2 bad rows of standard input; the first: line 2 of standard input")
+
+
+def test_a_table_without_the_column_is_refused_before_anything_is_read(predict, model, questions, tmp_path):
+    path = tmp_path / "my.csv"
+    path.write_text("body,stars\ngood,5\n")
+    code, _, said = predict(model, "--file", path)
+    assert (code, "has no column 'text', only body, stars; name the right one with --text" in said) == (1, True)
+    assert "has no column 'question'" in predict(questions, "--file", path)[2]
+
+
+def test_texts_that_were_cut_are_counted_at_the_end(predict, model):
+    _, found, said = predict(model, "good " * 30, "bad")
+    assert len(found) == 2
+    assert said == "1 texts were cut to 16 tokens\n"
+
+
+def test_a_file_of_predictions_appears_whole_or_not_at_all(predict, model, tmp_path, capsys):
+    out = tmp_path / "out" / "predictions.jsonl"
+    out.parent.mkdir()
+    piped = b"good\nbad\n"
+    assert cli.main(["predict", str(model), "good", "bad", "--out", str(out), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report == {"predictions": 2, "cut": 0, "skipped": 0, "out": str(out)}
+    before = out.read_text()
+    assert [json.loads(line)["text"] for line in before.splitlines()] == ["good", "bad"]
+    code, _, _ = predict(model, "-", "--out", out, piped=piped * 20 + b'{"x": 1}\n')
+    assert code == 1
+    assert out.read_text() == before
+    assert [path.name for path in out.parent.iterdir()] == [out.name]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ((), "give one of: texts, --question with --context, --file PATH, or - for standard input"),
+        (("film", "--file", "my.csv"), "give one of"),
+        (("--question", "film"), "--question and --context belong together"),
+        (("a", "b", "--pair", "c"), "--pair is given 1 times for 2 texts"),
+        (("-", "film"), "- stands for standard input, alone"),
+        (("--file", "my.doc"), "cannot tell what 'my.doc' is"),
+        (("--file", "missing.jsonl"), "there is no file 'missing.jsonl'"),
+        (("film", "--length", "99"), "length = 99, but the model reads 16 tokens at most"),
+        (("--question", "a", "--context", "b"), "text 1 of the command line cannot be used: the record has no 'text'"),
+    ],
+)
+def test_a_line_that_makes_no_sense_is_answered_in_one_sentence(predict, model, arguments, problem):
+    code, found, said = predict(model, *arguments)
+    assert (code, found) == (1, [])
+    assert problem in said
+    assert said.count("\n") == 1
+
+
+def test_a_model_without_a_task_says_what_to_do(predict, tmp_path):
+    body = write_tiny_model(tmp_path / "body", None)
+    code, _, said = predict(body, "film")
+    assert (code, said) == (
+        1,
+        "lightbert: the model has no head for a task: fine-tune it first with `lightbert finetune`\n",
+    )
+
+
+def test_a_reader_that_has_seen_enough_is_not_bothered(model):
+    command = [sys.executable, "-m", "lightbert", "predict", str(model), "-"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdin.write(b"good film\n")
+    process.stdin.flush()
+    # The first answer comes while standard input is still open.
+    assert json.loads(process.stdout.readline())["text"] == "good film"
+    process.stdout.close()
+    _, _ = process.stdin.write(b"bad\n" * 500), process.stdin.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() == 1
