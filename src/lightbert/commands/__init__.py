@@ -41,6 +41,8 @@ COMMANDS = {
     "distill": ("lightbert.commands.distill", "train a small encoder to imitate a large one, by a recipe"),
     "finetune": ("lightbert.commands.finetune", "train an encoder for a task: GLUE, SQuAD, tags, or your own files"),
     "evaluate": ("lightbert.commands.evaluate", "judge a model, or a file of predictions, on a task"),
+    "predict": ("lightbert.commands.predict", "say what a fine-tuned model makes of texts, files or standard input"),
+    "bench": ("lightbert.commands.bench", "measure speed beside other libraries, on the same data in the same run"),
     "convert": ("lightbert.commands.convert", "rewrite a model folder from or to the Hugging Face layout"),
 }
 """Verb -> (module, summary for `lightbert --help`), in the order of the help."""

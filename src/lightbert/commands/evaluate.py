@@ -37,7 +37,7 @@ class Config:
     separator: str = ","
     bad_rows: BadRows = "error"
     labels: tuple[str, ...] = ()
-    batch: int = 32
+    batch: int = 0
     device: str = "auto"
     worst: int = 20
     out: Path | None = None
@@ -141,7 +141,7 @@ def command(
     labels: Annotated[
         str, typer.Option(help="Names for the outputs of a model that has none, in their order: negative,positive.")
     ] = "",
-    batch: Annotated[int, typer.Option(help="Rows of 128 tokens at once.")] = 32,
+    batch: Annotated[int, typer.Option(help="Rows of 128 tokens at once; 0 = as many as suit the device.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     worst: Annotated[int, typer.Option(help="How many of the most wrong examples to show.")] = 20,
     out: Annotated[Path | None, typer.Option(help="Write report.json, report.md and predictions here.")] = None,

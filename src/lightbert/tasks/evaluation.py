@@ -21,7 +21,7 @@ def evaluate(
     task: Task,
     split: str = "dev",
     *,
-    batch: int = 32,
+    batch: int = 0,
     device: str = "auto",
     worst: int = 20,
     labels: Sequence[str] = (),
@@ -30,6 +30,7 @@ def evaluate(
     """Predict a split and judge the predictions where the answers are known.
 
     Labels go by name, whatever their order in the model is. labels: names for the outputs of a model that has none.
+    batch: rows of 128 tokens at once, 0 = as many as suit the device.
     worst: how many of the most wrong examples to keep. name: what the report calls the model.
     """
     kind = kind_of_model(model, labels, like=task.kind)

@@ -1,0 +1,66 @@
+"""What the comparison with the Trainer found: rates side by side, and ratios."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+OURS = "lightbert"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Medians: examples per second of each side, and tokens per second of our prediction."""
+
+    model: str
+    device: str
+    trained: int
+    predicted: int
+    batch: int
+    rounds: int
+    finetune: dict[str, float]
+    predict: dict[str, float]
+    ragged: dict[str, float]
+
+    def metrics(self) -> dict[str, float]:
+        """Our rates as multiples: of the Trainer's as it is, of its fastest setting, and of fixed-length prediction."""
+        return {
+            "finetune_ratio": self.finetune[OURS] / self.finetune["Trainer"],
+            "finetune_ratio_fastest": self.finetune[OURS] / _fastest(self.finetune),
+            "predict_ratio": self.predict[OURS] / self.predict["Trainer"],
+            "predict_ratio_fastest": self.predict[OURS] / _fastest(self.predict),
+            "ragged_ratio": self.ragged["ragged"] / self.ragged["fixed length"],
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values that `json` can write."""
+        return {"metrics": self.metrics(), **asdict(self)}
+
+    def __rich__(self) -> "RenderableType":
+        from rich.console import Group
+
+        where = f"{self.model}, {self.device}, median of {self.rounds}"
+        return Group(
+            _table(f"Fine-tuning on {self.trained:,} examples: {where}", "examples/s", self.finetune, OURS),
+            _table(f"Prediction of {self.predicted:,} examples", "examples/s", self.predict, OURS),
+            _table("Our prediction", "tokens/s", self.ragged, "ragged"),
+        )
+
+
+def _fastest(rates: Mapping[str, float]) -> float:
+    return max(rate for name, rate in rates.items() if name != OURS)
+
+
+def _table(title: str, unit: str, rates: Mapping[str, float], mine: str) -> "Table":
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    table.add_column("side")
+    table.add_column(unit, justify="right")
+    table.add_column(f"{mine} is", justify="right")
+    for name, rate in rates.items():
+        table.add_row(name, f"{rate:,.1f}", "" if name == mine else f"{rates[mine] / rate:.2f} ×")
+    return table

@@ -1,0 +1,119 @@
+"""Models of transformers at work under its own Trainer: what a benchmark of ours is compared with."""
+
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightbert.errors import InputError
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A classifier of transformers with rows of tokens to learn or to judge, and how its Trainer is set up.
+
+    Batches are padded to their longest row (DataCollatorWithPadding), everything else is the Trainer's default, except
+    what is named: `grouped` puts rows of like length together, `half` computes in bfloat16.
+    """
+
+    folder: Path
+    """A model folder in the Hugging Face layout, with its tokenizer."""
+    batch: int
+    device: str
+    grouped: bool = False
+    half: bool = False
+
+    def finetune(self, rows: Sequence[Sequence[int]], labels: Sequence[int], warm: int, seed: int) -> float:
+        """Train one epoch and return the examples per second after the first `warm` steps."""
+        clock = _clock(warm)
+        trainer = self._trainer(rows, labels, seed=seed, callbacks=[clock])
+        trainer.train()
+        return (len(rows) - warm * self.batch) / float(clock.seconds)
+
+    def predict(self, rows: Sequence[Sequence[int]]) -> float:
+        """Predict all rows and return the examples per second."""
+        trainer = self._trainer(rows, [0] * len(rows), seed=0)
+        start = time.perf_counter()
+        trainer.predict(trainer.train_dataset)
+        return len(rows) / (time.perf_counter() - start)
+
+    def logits(self, row: Sequence[int]) -> np.ndarray[Any, Any]:
+        """What the model says about one row, to see that both sides have the same weights."""
+        with torch.no_grad():
+            return self._model().eval()(torch.tensor([row])).logits[0].numpy()  # type: ignore[no-any-return]
+
+    def _model(self) -> Any:
+        return _transformers().AutoModelForSequenceClassification.from_pretrained(self.folder)
+
+    def _trainer(self, rows: Sequence[Sequence[int]], labels: Sequence[int], *, seed: int, callbacks: Any = ()) -> Any:
+        library = _transformers()
+        tokenizer = library.AutoTokenizer.from_pretrained(self.folder)
+        arguments = library.TrainingArguments(
+            output_dir=tempfile.gettempdir(),
+            num_train_epochs=1,
+            per_device_train_batch_size=self.batch,
+            per_device_eval_batch_size=self.batch,
+            train_sampling_strategy="group_by_length" if self.grouped else "random",
+            bf16=self.half,
+            seed=seed,
+            use_cpu=self.device == "cpu",
+            dataloader_pin_memory=self.device != "cpu",
+            save_strategy="no",
+            logging_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+        )
+        examples = [
+            {"input_ids": list(row), "attention_mask": [1] * len(row), "labels": label}
+            for row, label in zip(rows, labels, strict=True)
+        ]
+        trainer = library.Trainer(
+            model=self._model(),
+            args=arguments,
+            train_dataset=examples,
+            data_collator=library.DataCollatorWithPadding(tokenizer),
+            processing_class=tokenizer,
+            callbacks=list(callbacks),
+        )
+        # It prints its own account of every run.
+        trainer.remove_callback(library.PrinterCallback)
+        return trainer
+
+
+def _clock(warm: int) -> Any:
+    """A callback that times training from the end of step `warm` on."""
+
+    class Clock(_transformers().TrainerCallback):  # type: ignore[misc]
+        seconds = 0.0
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.global_step == warm:
+                self._start = _now()
+
+        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self.seconds = _now() - self._start
+
+    return Clock()
+
+
+def _now() -> float:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def _transformers() -> Any:
+    try:
+        import accelerate  # noqa: F401
+        import transformers
+    except ImportError as error:
+        raise InputError(f"the benchmark needs {error.name}; install it with: pip install 'lightbert[hf]'") from None
+    # Its remarks and bars would stand between the lines of a benchmark.
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    return transformers

@@ -1,0 +1,105 @@
+"""The comparison with transformers' Trainer: that it measures the same on both sides, not how fast they are."""
+
+import json
+import random
+
+import pytest
+
+from lightbert import cli
+from lightbert.bench.finetuning import Settings, compare
+from lightbert.bench.finetuning_report import OURS, Comparison
+from lightbert.bench.sst2 import prepare
+from lightbert.commands.bench import BENCHMARKS
+from lightbert.errors import InputError
+from lightbert.files import read_tensors
+from lightbert.interop import huggingface
+from lightbert.models import folder
+
+
+@pytest.fixture
+def glue(tmp_path):
+    choose = random.Random(0)
+    rows = [f"{' '.join(choose.choices('abcdefg', k=choose.randint(1, 9)))}\t{choose.randint(0, 1)}" for _ in range(12)]
+    (tmp_path / "SST-2").mkdir()
+    for name in ("train.tsv", "dev.tsv"):
+        (tmp_path / "SST-2" / name).write_text("sentence\tlabel\n" + "\n".join(rows) + "\n")
+    return tmp_path
+
+
+def test_both_sides_get_the_same_rows_and_weights(glue, tmp_path):
+    material = prepare(tmp_path / "m", str(glue), tokenizer="", model="convbert-tiny", trained=8, predicted=0, length=6)
+    assert len(material.trained.tokens()) == 8
+    assert len(material.predicted.tokens()) == 12
+    assert max(map(len, material.predicted.tokens())) == 6
+    assert set(material.trained.labels()) == {0, 1}
+    ours, theirs = folder.load(material.ours), huggingface.read(material.theirs)
+    assert ours.state_dict().keys() == theirs.state_dict().keys()
+    assert all((tensor == theirs.state_dict()[name]).all() for name, tensor in ours.state_dict().items())
+    assert len(read_tensors(material.theirs / "model.safetensors")) > 0
+
+
+# transformers warns about what the machine lacks.
+@pytest.mark.filterwarnings("ignore")
+def test_the_comparison_runs_and_names_both_sides(glue):
+    found = compare(Settings(str(glue), model="convbert-tiny", examples=8, batch=2, length=8, rounds=1, device="cpu"))
+    assert list(found.finetune) == list(found.predict) == [OURS, "Trainer", "Trainer, by length"]
+    assert all(rate > 0 for rates in (found.finetune, found.predict, found.ragged) for rate in rates.values())
+    assert (found.trained, found.predicted) == (8, 12)
+    assert json.loads(json.dumps(found.to_json()))["metrics"] == found.metrics()
+
+
+def test_ratios_are_of_our_rate_to_theirs_as_it_is_and_at_its_fastest():
+    found = Comparison(
+        model="convbert-small",
+        device="2 CPU threads",
+        trained=300,
+        predicted=1000,
+        batch=32,
+        rounds=3,
+        finetune={OURS: 30.0, "Trainer": 10.0, "Trainer, by length": 12.0},
+        predict={OURS: 100.0, "Trainer": 40.0, "Trainer, by length": 50.0},
+        ragged={"ragged": 95.0, "fixed length": 100.0},
+    )
+    assert found.metrics() == {
+        "finetune_ratio": 3.0,
+        "finetune_ratio_fastest": 2.5,
+        "predict_ratio": 2.5,
+        "predict_ratio_fastest": 2.0,
+        "ragged_ratio": 0.95,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"examples": 13}, "has 12 examples, not 13"),
+        ({"examples": 3}, "3 examples make too few batches of 2"),
+        ({"rounds": 0}, "rounds = 0 measures nothing"),
+        ({"device": "tpu9"}, "unknown device 'tpu9'"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(glue, changes, sentence):
+    settings = {"data": str(glue), "model": "convbert-tiny", "batch": 2, "device": "cpu", "examples": 8} | changes
+    with pytest.raises(InputError, match=sentence):
+        compare(Settings(**settings))
+
+
+def test_without_a_name_all_benchmarks_are_listed(capsys):
+    assert cli.main(["bench", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["benchmarks"].keys() == BENCHMARKS.keys()
+    assert cli.main(["bench"]) == 0
+    assert "python -m lightbert.bench.preparation" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["finetun"], "unknown benchmark 'finetun'; did you mean 'finetune'?"),
+        (["preparation"], "has a command of its own: python -m lightbert.bench.preparation"),
+        (["finetune"], "add --data FOLDER"),
+        (["finetune", "--data", "nowhere"], "there is no folder 'nowhere'"),
+    ],
+)
+def test_a_wrong_line_is_answered_in_one_sentence(capsys, arguments, sentence):
+    assert cli.main(["bench", *arguments]) == 1
+    assert sentence in capsys.readouterr().err
