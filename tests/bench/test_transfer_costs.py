@@ -1,0 +1,59 @@
+"""The benchmark of stages measures what it says; how long it takes is nobody's business here."""
+
+import json
+import sys
+from collections import Counter
+
+import pytest
+
+from lightbert.bench import transfer
+from lightbert.bench.transfer import Costs, Sizes, measure
+
+TINY = Sizes(depth=2, vocab=40, batch=2, length=8, device="cpu")
+
+
+def test_each_stage_runs_as_deep_as_its_layer(monkeypatch):
+    depths, seconds = [], transfer._seconds
+
+    def watched(objective, *arguments):
+        ran = Counter()
+        hooks = [
+            block.register_forward_hook(lambda *_, who=who: ran.update([who]))
+            for who in ("teacher", "student")
+            for block in getattr(objective, who).blocks
+        ]
+        result = seconds(objective, *arguments)
+        for hook in hooks:
+            hook.remove()
+        depths.append((ran["teacher"], ran["student"]))
+        return result
+
+    monkeypatch.setattr(transfer, "_seconds", watched)
+    measure(TINY, rounds=1, steps=1)
+    # Two steps each: one that is timed, and one before it.
+    assert depths == [(2, 2), (4, 4), (4, 4), (4, 4)]
+
+
+def test_a_person_gets_a_table_with_ratios():
+    lines = str(Costs(24, first=10.0, last=150.0, joint=200.0, auxiliary=220.0)).splitlines()
+    assert [line.split()[-2:] for line in lines[1:]] == [
+        ["10.00", "0.05"],
+        ["150.00", "0.75"],
+        ["200.00", "1.00"],
+        ["220.00", "1.10"],
+    ]
+
+
+def test_a_machine_gets_metrics_and_sizes(monkeypatch, capsys):
+    line = ["transfer", "--depth", "2", "--vocab", "40", "--batch", "2", "--length", "8", "--device", "cpu"]
+    monkeypatch.setattr(sys, "argv", [*line, "--rounds", "1", "--steps", "1", "--json"])
+    transfer.main()
+    printed = json.loads(capsys.readouterr().out)
+    assert {"first", "last", "joint", "auxiliary", "first_of_full"} <= printed["metrics"].keys()
+    assert printed["sizes"]["depth"] == 2
+
+
+def test_a_pair_that_does_not_fit_is_one_sentence(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["transfer", "--teacher", "ib-bert-nan"])
+    with pytest.raises(SystemExit, match="did you mean 'ib-bert-nano'"):
+        transfer.main()

@@ -1,0 +1,59 @@
+"""Compiling block by block: teacher and student, once for all layers and stages."""
+
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import torch
+from tiny_runs import distillation_of, records, train, write_model
+from torch import nn
+
+from lightbert.data.shards import Shards
+
+# The compiler looks at every input's gradient, also of one that will never have any.
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+
+compile_module = nn.Module.compile
+
+
+@pytest.fixture(autouse=True)
+def traced_only():
+    """Code generation takes long, and the number of graphs does not depend on it."""
+    torch.compiler.reset()
+    plain = mock.patch.object(nn.Module, "compile", lambda part, **how: compile_module(part, backend="eager", **how))
+    with plain:
+        yield
+    torch.compiler.reset()
+
+
+def graphs_of(corpus: Path, out: Path, depth: int) -> int:
+    """How many graphs a run by layers has compiled."""
+    torch.compiler.reset()
+    torch._dynamo.utils.counters.clear()
+    teacher = out.parent / f"teacher-{depth}"
+    sizes = {"block_width": 24, "depth": depth, "n_heads": 2, "heads": ("mlm", "nsp")}
+    write_model(teacher, Shards(corpus / "data").vocab, "ib-bert-nano", **sizes)
+    recipe = distillation_of(corpus, out, teacher=str(teacher), transfer_steps=2 * depth, compile="blocks")
+    recipe.change["depth"] = depth
+    train(recipe)
+    return torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+
+def test_more_layers_and_stages_are_not_more_graphs(corpus: Path, tmp_path: Path) -> None:
+    assert graphs_of(corpus, tmp_path / "six", 6) == graphs_of(corpus, tmp_path / "three", 3)
+
+
+def test_compiled_blocks_learn_what_plain_ones_do(corpus: Path, tmp_path: Path) -> None:
+    losses = []
+    for how in ("none", "blocks"):
+        train(distillation_of(corpus, tmp_path / how, compile=how))
+        losses.append([record["loss"] for record in records(tmp_path / how)])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_the_teacher_is_compiled_too(corpus: Path, tmp_path: Path) -> None:
+    compiled = []
+    with mock.patch.object(nn.Module, "compile", lambda part, **how: compiled.append(part)):
+        train(distillation_of(corpus, tmp_path, compile="blocks"))
+    wide = [part for part in compiled if getattr(getattr(part, "enter", None), "out_features", 0) == 24]
+    assert len(wide) == 3

@@ -1,0 +1,67 @@
+"""What a distillation recipe may say, and what a resumed one may say otherwise."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lightbert.config import from_mapping, to_mapping
+from lightbert.errors import InputError
+from lightbert.train.distill_recipe import DistillRecipe
+from lightbert.train.memory import refuse_other
+
+GOOD = DistillRecipe(data="corpus", out="runs/x", teacher="runs/t", transfer_steps=40, steps=100)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"data": ""}, "has no data: add data=FOLDER"),
+        ({"teacher": ""}, "strategy = 'pkt' needs a teacher: add teacher=FOLDER"),
+        ({"steps": 0, "transfer_steps": 0}, "does not say how long to train: add steps=, epochs= or transfer_steps="),
+        ({"transfer_steps": 0}, "transfer_steps = 0 leaves no time for the layers: strategy = 'pkt' begins with them"),
+        ({"transfer_steps": 0, "strategy": "jkt"}, "strategy = 'jkt' begins with them"),
+        ({"transfer_steps": -1, "strategy": "pd"}, "transfer_steps = -1"),
+        ({"layer_rate": 0.0}, "layer_rate = 0.0 must be above zero"),
+        ({"soft": -0.1}, "soft = -0.1 must be above zero; lower=frozen holds lower layers"),
+        ({"compile": "whole"}, "compile=whole would compile every layer's stage anew: use compile=blocks"),
+        ({"batch": 0}, "batch = 0 is too small"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(changes: dict[str, object], problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        replace(GOOD, **changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"strategy": "bare", "teacher": ""},
+        {"strategy": "akt", "transfer_steps": 0},
+        {"strategy": "jkt", "steps": 0},
+        {"strategy": "akt", "compile": "whole"},
+        {"steps": 0, "epochs": 2},
+    ],
+)
+def test_a_strategy_needs_only_what_it_uses(changes: dict[str, object]) -> None:
+    replace(GOOD, **changes)
+
+
+def test_weights_of_the_losses_are_keys_of_their_own() -> None:
+    values = to_mapping(GOOD) | {"transfer": {"attention": 0, "maps": "linear"}}
+    recipe = from_mapping(DistillRecipe, values)
+    assert (recipe.transfer.attention, recipe.transfer.maps, recipe.transfer.feature) == (0.0, "linear", 100.0)
+    with pytest.raises(InputError, match=r"unknown key 'transfer\.map'; did you mean 'transfer\.maps'"):
+        from_mapping(DistillRecipe, to_mapping(GOOD) | {"transfer": {"map": "linear"}})
+
+
+def test_a_teacher_may_have_moved_but_what_is_learned_must_stay() -> None:
+    def go_on(**changes: object) -> None:
+        now = replace(GOOD, **changes)
+        refuse_other(to_mapping(now), to_mapping(GOOD), Path("runs/x"), now.may_change)
+
+    go_on(teacher="elsewhere", compile="blocks", device="cpu")
+    with pytest.raises(InputError, match=r"alpha = 0\.5, this recipe says 0\.9"):
+        go_on(alpha=0.9)
+    with pytest.raises(InputError, match="lower = soft, this recipe says frozen"):
+        go_on(lower="frozen")

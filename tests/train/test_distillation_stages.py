@@ -1,0 +1,70 @@
+"""Within a run by layers: each layer's weights and optimizer state start with its stage, with every optimizer."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_runs import distillation_of, records, train
+
+from lightbert.train.checkpoint import Checkpoint, newest
+
+OPTIMIZERS = ["adamw", "lamb", "muon"]
+
+
+def stopped(corpus: Path, out: Path, step: int, **changes: object) -> Checkpoint:
+    """The checkpoint of a run that is stopped at a step."""
+    train(distillation_of(corpus, out, **changes), stop_after=step)
+    found = newest(out / "checkpoints")
+    assert found is not None
+    assert found.facts["step"] == step
+    return found
+
+
+def touched(state: dict[str, torch.Tensor]) -> set[str]:
+    """Which blocks, tables or heads have an optimizer state that is not zero; counts of steps are none."""
+    found = {name for name, value in state.items() if not name.endswith("/step") and value.any()}
+    return {".".join(name.split(".")[1:3]) for name in found}
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_the_optimizer_state_of_a_layer_is_zero_before_its_stage(corpus: Path, tmp_path: Path, kind: str) -> None:
+    changes = {"optimizer": {"kind": kind}, "checkpoint_every": 1}
+    blocks = ["blocks.0", "blocks.1", "blocks.2"]
+    for step, layers in [(2, 1), (3, 2), (4, 2), (5, 3)]:
+        state = stopped(corpus, tmp_path, step, **changes).groups["optimizer"]
+        assert touched(state) == {*blocks[:layers]}
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+@pytest.mark.parametrize("lower", ["soft", "frozen"])
+def test_layers_below_move_softly_or_not_and_layers_above_never(
+    corpus: Path, tmp_path: Path, kind: str, lower: str
+) -> None:
+    changes = {"optimizer": {"kind": kind, "weight_decay": 0.1}, "lower": lower, "checkpoint_every": 1}
+    earlier = stopped(corpus, tmp_path, 2, **changes).groups["weights"]
+    later = stopped(corpus, tmp_path, 4, **changes).groups["weights"]
+    moved = {name for name in later if not torch.equal(later[name], earlier[name])}
+    blocks = {name.split(".")[2] for name in moved}
+    assert blocks == ({"0", "1"} if lower == "soft" else {"1"})
+    assert all(name.startswith("student.blocks.") for name in moved)
+
+
+def test_the_layer_whose_turn_it_is_moves_by_its_multiple_of_the_rate(corpus: Path, tmp_path: Path) -> None:
+    # One step of Adam without decay: every weight moves by about the rate, wherever the gradient is not tiny.
+    sizes = {}
+    for layer_rate in (1.0, 3.0):
+        changes = {"layer_rate": layer_rate, "optimizer": {"weight_decay": 0.0, "clip": 1e9}, "lr": 1e-5}
+        out = tmp_path / str(layer_rate)
+        one = stopped(corpus, out, 1, checkpoint_every=1, **changes).groups["weights"]
+        two = stopped(corpus, out, 2, checkpoint_every=1, **changes).groups["weights"]
+        name = "student.blocks.0.output.weight"
+        sizes[layer_rate] = (two[name] - one[name]).abs().mean().item()
+    assert sizes[3.0] / sizes[1.0] == pytest.approx(3.0, rel=0.05)
+
+
+def test_the_rate_rises_for_a_tenth_of_each_stage_and_then_sinks_to_nine_tenths(corpus: Path, tmp_path: Path) -> None:
+    train(distillation_of(corpus, tmp_path, transfer_steps=60, evaluate_every=0, checkpoint_every=0))
+    rates = [record["lr"] / 1e-3 for record in records(tmp_path)]
+    at = [(step + 1) / 21 for step in range(20)]
+    expected = [min(0.9 + 0.1 * (1 - t) ** 0.5, 10 * t) for t in at]
+    assert rates[:60] == pytest.approx(expected * 3)
