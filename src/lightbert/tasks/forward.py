@@ -38,13 +38,14 @@ def run(model: Encoder, head: str, features: Features, specials: Specials, batch
     device, lengths = model.table.device, features.lengths
     least = _LEAST.get(device.type, _LEAST["cpu"])
     most = batch * _TOKENS_PER_ROW or _MOST.get(device.type, _MOST["cpu"])
+    one_per_row = head in ("classify", "regress")
     waiting: list[tuple[Array, tuple[Tensor, ...]]] = []
 
     def collect() -> None:
         rows, given = waiting.pop()
         arrays = [(each.float() if each.is_floating_point() else each).cpu().numpy() for each in given]
-        for at, row in enumerate(rows.tolist()):
-            outputs[row] = _unpadded(head, tuple(array[at] for array in arrays), int(lengths[row]))
+        for row, each in zip(rows.tolist(), zip(*arrays, strict=True), strict=True):
+            outputs[row] = each if one_per_row else _unpadded(each, int(lengths[row]))
 
     with _at_rest(model), torch.inference_mode(), _autocast(device):
         for rows in grouped(lengths, least=min(least, most), most=most, alike=model.released_padding):
@@ -60,15 +61,13 @@ def run(model: Encoder, head: str, features: Features, specials: Specials, batch
     return outputs
 
 
-def _unpadded(head: str, arrays: tuple[NDArray[Any], ...], length: int) -> tuple[NDArray[Any], ...]:
-    if head in ("tokens", "span"):
-        return tuple(array[:length] for array in arrays)
-    if head == "beam":
-        # A search over few tokens fills up with forbidden ones, among them padding.
-        *candidates, impossible = arrays
-        found = arrays[2] > _FORBIDDEN
-        return (*(each[found] for each in candidates), impossible)
-    return arrays
+def _unpadded(arrays: tuple[NDArray[Any], ...], length: int) -> tuple[NDArray[Any], ...]:
+    match arrays:
+        case (start, end, score, impossible):
+            # A search over few tokens fills up with forbidden ones, among them padding.
+            found = score > _FORBIDDEN
+            return start[found], end[found], score[found], impossible
+    return tuple(array[:length] for array in arrays)
 
 
 @contextmanager
