@@ -71,6 +71,20 @@ def test_a_split_without_answers_is_predicted_but_not_judged():
     assert result.findings == ()
 
 
+def test_examples_without_an_answer_among_others_are_named():
+    with pytest.raises(InputError, match="2 of 6 examples of own, dev, have no answer"):
+        evaluate(tiny_model(REVIEWS), reviews([*LABELS[:-2], None, None]), device="cpu")
+
+
+def test_a_long_split_is_predicted_in_parts(monkeypatch):
+    model = tiny_model(REVIEWS)
+    whole = evaluate(model, reviews(), device="cpu")
+    monkeypatch.setattr("lightbert.tasks.evaluation._CHUNK", 4)
+    parts = evaluate(model, reviews(), device="cpu")
+    assert parts.tokens == whole.tokens
+    assert [said["label"] for said in parts.predictions] == [said["label"] for said in whole.predictions]
+
+
 def test_texts_that_are_cut_are_counted():
     result = evaluate(tiny_model(REVIEWS, length=5), reviews(), device="cpu")
     assert result.cut == 3

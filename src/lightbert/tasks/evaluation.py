@@ -6,14 +6,18 @@ from typing import Any
 
 from lightbert.errors import InputError
 from lightbert.nn.encoder import Encoder
+from lightbert.progress import progress
 from lightbert.tasks.adoption import encoder_of, kind_of_model
 from lightbert.tasks.evaluation_report import Evaluation
 from lightbert.tasks.example import Question, Tagged
 from lightbert.tasks.findings import findings
 from lightbert.tasks.forward import run
-from lightbert.tasks.kind import Kind
+from lightbert.tasks.kind import Kind, Prediction
 from lightbert.tasks.task import Task
 from lightbert.train.distributed import device_named
+
+# Enough for rows of like length to meet, few enough for a bar to move.
+_CHUNK = 2048
 
 
 def evaluate(
@@ -36,16 +40,23 @@ def evaluate(
     kind = kind_of_model(model, labels, like=task.kind)
     _refuse_kind(kind, task)
     examples = task.examples(split)
-    known = all(is_known(example) for example in examples)
+    known = _all_known(task, split, examples)
     if known:
         _refuse_labels(kind, task, examples)
     model.to(device_named(device))
     encoder = encoder_of(model)
-    features = kind.features(examples, encoder)
-    start = time.perf_counter()
-    outputs = run(model, kind.head, features, encoder.specials, batch)
-    seconds = time.perf_counter() - start
-    predictions = kind.predictions(examples, features, outputs)
+    predictions: list[Prediction] = []
+    tokens, cut, seconds = 0, 0, 0.0
+    with progress("evaluating", total=len(examples), unit="examples") as bar:
+        for first in range(0, len(examples), _CHUNK):
+            chunk = examples[first : first + _CHUNK]
+            features = kind.features(chunk, encoder)
+            start = time.perf_counter()
+            outputs = run(model, kind.head, features, encoder.specials, batch)
+            seconds += time.perf_counter() - start
+            predictions += kind.predictions(chunk, features, outputs)
+            tokens, cut = tokens + len(features.tokens), cut + features.cut
+            bar.advance(len(chunk))
     return Evaluation(
         task=task.name,
         split=split,
@@ -53,8 +64,8 @@ def evaluate(
         examples=examples,
         predictions=predictions,
         findings=findings(kind, examples, predictions, worst) if known else (),
-        tokens=len(features.tokens),
-        cut=features.cut,
+        tokens=tokens,
+        cut=cut,
         seconds=seconds,
         model=name,
     )
@@ -68,6 +79,16 @@ def is_known(example: Any) -> bool:
         case Question():
             return example.answers is not None
     return example.label is not None
+
+
+def _all_known(task: Task, split: str, examples: Sequence[Any]) -> bool:
+    count = sum(is_known(example) for example in examples)
+    if 0 < count < len(examples) and not split.startswith("test"):
+        raise InputError(
+            f"{len(examples) - count:,} of {len(examples):,} examples of {task.name}, {split}, have no answer to be "
+            "judged by: leave them out, or predict them as a test set"
+        )
+    return count == len(examples) > 0
 
 
 def _refuse_kind(kind: Kind[Any], task: Task) -> None:
