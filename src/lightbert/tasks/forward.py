@@ -20,7 +20,7 @@ from lightbert.tasks.kind import Outputs
 Array = NDArray[np.int64]
 
 _TOKENS_PER_ROW = 128
-# Fewer tokens leave the device idle, and more are no quicker: convbert-small on a Neoverse-N1 and on an H200.
+# Roughly where convbert-small was quickest on ragged rows, on one core of a Neoverse-N1 and on an H200.
 _LEAST = {"cpu": 256, "cuda": 32768}
 _MOST = {"cpu": 4096, "cuda": 65536}
 # The logarithm of a probability is never below this, but for what the head forbids.
