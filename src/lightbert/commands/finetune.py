@@ -89,13 +89,14 @@ def _table(settings: "list[Setting]", *, single: bool) -> "Table":
 
     table = Table(box=None)
     if single:
-        for title in ("metric on dev", "value"):
-            table.add_column(title, justify="left" if title != "value" else "right")
+        table.add_column("metric on dev")
+        table.add_column("value", justify="right")
         [setting] = settings
         result = setting.runs[0][1]
         for name, value in result.metrics.items():
             table.add_row(name, f"{value:.4f}")
-        table.add_row("weights of step", f"{result.best_step if result.best_step >= 0 else result.step:,}")
+        best = result.best_step >= 0
+        table.add_row("weights", f"best, of step {result.best_step:,}" if best else f"last, of step {result.step:,}")
         return table
     for title in ("task", "setting", "metric", "runs"):
         table.add_column(title)
