@@ -10,10 +10,11 @@ from torch import Tensor
 
 from lightbert.data.batch import Batch
 from lightbert.data.randomness import Stream, bits
-from lightbert.errors import InputError, unknown
+from lightbert.errors import InputError
 from lightbert.objectives.objective import Objective
 from lightbert.progress import Bar, progress
 from lightbert.train import checkpoint
+from lightbert.train.best import Best
 from lightbert.train.board import Board
 from lightbert.train.checkpoint import Checkpoint
 from lightbert.train.distributed import World
@@ -53,7 +54,7 @@ class Loop:
         self.step = Step(objective, self.optimizers, world)
         self.folder = settings.out / "checkpoints"
         self.at = Position()
-        self.best: dict[str, Tensor] = {}
+        self.best = Best(settings.best, objective, world)
         self._saved: dict[str, Any] | None = None
         self.meter = Meter()
         self._resume()
@@ -73,8 +74,8 @@ class Loop:
             if not stopped:
                 self._evaluate()
             self._save()
-        if not stopped:
-            self._end_with_the_best()
+        if not stopped and self.best.put_back() and self.metrics is not None:
+            self.held_out_numbers = self.metrics.held_out[self.at.best_step]
         return Outcome(self.at.step, not stopped, self.meter.average, self.held_out_numbers, self.at.best_step)
 
     def _progress(self, total: int) -> AbstractContextManager[Bar]:
@@ -215,27 +216,7 @@ class Loop:
             self.held_out_numbers = self.measure(self.step)
             self._log("held-out", self.at.step, self.held_out_numbers)
             self._pass(self.meter.pause(), idle=True)
-        self._keep_the_best()
-
-    def _keep_the_best(self) -> None:
-        """Put the weights aside if the chosen number was never better; the first of equals stays."""
-        name = self.settings.best
-        if not name or self.at.best_step == self.at.step:
-            return
-        if self.world.leads and name not in self.held_out_numbers:
-            raise unknown("held-out number", name, self.held_out_numbers)
-        value = self.world.first(self.held_out_numbers.get(name, 0.0))
-        sign = -1.0 if name.endswith("loss") else 1.0
-        if self.at.best_step < 0 or sign * value > sign * self.at.best:
-            self.at.best, self.at.best_step = value, self.at.step
-            self.best = {n: p.detach().clone() for n, p in self.objective.named_parameters()}
-
-    def _end_with_the_best(self) -> None:
-        """Go back to the weights that were put aside, and to their numbers."""
-        if self.best:
-            checkpoint.restore({n: p.data for n, p in self.objective.named_parameters()}, self.best, "best weights")
-            known = {} if self.metrics is None else self.metrics.held_out
-            self.held_out_numbers = known.get(self.at.best_step, self.held_out_numbers)
+        self.best.consider(self.held_out_numbers, self.at)
 
     def _save(self) -> None:
         """Write a checkpoint if there was a step since the last one; the log is safe before it is."""
@@ -249,8 +230,8 @@ class Loop:
             "weights": gathered(weights, self.world),
             "optimizer": gathered(self.optimizers.tensors(), self.world),
         }
-        if self.best:
-            groups["best"] = gathered(self.best, self.world)
+        if self.best.weights:
+            groups["best"] = gathered(self.best.weights, self.world)
         if self.world.leads:
             checkpoint.save(self.folder, self.at.step, Checkpoint(groups, self._saved), self.settings.keep)
         self.world.wait()
@@ -271,5 +252,4 @@ class Loop:
         checkpoint.restore(self.optimizers.tensors(), found.groups.get("optimizer", {}), "optimizer state")
         self.at, self._saved = Position(**found.facts), found.facts
         if self.at.best_step >= 0:
-            self.best = {name: p.clone() for name, p in weights.items()}
-            checkpoint.restore(self.best, found.groups.get("best", {}), "best weights")
+            self.best.resume(found.groups.get("best", {}))
