@@ -1,4 +1,4 @@
-"""Models of transformers at work under its own Trainer: what a benchmark of ours is compared with."""
+"""Models of transformers at work under its own Trainer: what a benchmark or a result of ours is compared with."""
 
 import tempfile
 import time
@@ -9,8 +9,27 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from lightbert.data.features import Features
 from lightbert.errors import InputError
+
+
+@dataclass(frozen=True)
+class PeerRecipe:
+    """How the Trainer's AdamW learns: the rate rises during a share of the steps, then falls linearly.
+
+    But for the epochs, the defaults are the Trainer's.
+    """
+
+    epochs: float = 1.0
+    lr: float = 5e-5
+    warmup: float = 0.0
+    weight_decay: float = 0.0
+    eps: float = 1e-8
+
+
+_ITS_OWN = PeerRecipe()
 
 
 @dataclass(frozen=True)
@@ -31,31 +50,55 @@ class Peer:
     def finetune(self, rows: Sequence[Sequence[int]], labels: Sequence[int], warm: int, seed: int) -> float:
         """Train one epoch and return the examples per second after the first `warm` steps."""
         clock = _clock(warm)
-        trainer = self._trainer(rows, labels, seed=seed, callbacks=[clock])
+        trainer = self._trainer(_examples(rows, labels), seed=seed, callbacks=[clock])
         trainer.train()
         return (len(rows) - warm * self.batch) / float(clock.seconds)
 
     def predict(self, rows: Sequence[Sequence[int]]) -> float:
         """Predict all rows and return the examples per second."""
-        trainer = self._trainer(rows, [0] * len(rows), seed=0)
+        trainer = self._trainer(_examples(rows, [0] * len(rows)), seed=0)
         start = time.perf_counter()
         trainer.predict(trainer.train_dataset)
         return len(rows) / (time.perf_counter() - start)
+
+    def learn(
+        self, train: Features, judged: Features, *, outputs: int, recipe: PeerRecipe, seed: int
+    ) -> NDArray[np.float32]:
+        """Train a head of so many outputs, one being a regression, on rows with targets; what it says about others.
+
+        What the folder lacks of the head is drawn from the seed. The answer has a line of outputs for each row.
+        """
+        trainer = self._trainer(_pairs(train), seed=seed, recipe=recipe, num_labels=outputs)
+        trainer.train()
+        return trainer.predict(_pairs(judged)).predictions  # type: ignore[no-any-return]
 
     def logits(self, row: Sequence[int]) -> np.ndarray[Any, Any]:
         """What the model says about one row, to see that both sides have the same weights."""
         with torch.no_grad():
             return self._model().eval()(torch.tensor([row])).logits[0].numpy()  # type: ignore[no-any-return]
 
-    def _model(self) -> Any:
-        return _transformers().AutoModelForSequenceClassification.from_pretrained(self.folder)
+    def _model(self, **head: int) -> Any:
+        return _transformers().AutoModelForSequenceClassification.from_pretrained(self.folder, **head)
 
-    def _trainer(self, rows: Sequence[Sequence[int]], labels: Sequence[int], *, seed: int, callbacks: Any = ()) -> Any:
+    def _trainer(
+        self,
+        examples: list[dict[str, Any]],
+        *,
+        seed: int,
+        recipe: PeerRecipe = _ITS_OWN,
+        callbacks: Any = (),
+        **head: int,
+    ) -> Any:
         library = _transformers()
+        library.set_seed(seed)
         tokenizer = library.AutoTokenizer.from_pretrained(self.folder)
         arguments = library.TrainingArguments(
             output_dir=tempfile.gettempdir(),
-            num_train_epochs=1,
+            num_train_epochs=recipe.epochs,
+            learning_rate=recipe.lr,
+            warmup_steps=recipe.warmup,
+            weight_decay=recipe.weight_decay,
+            adam_epsilon=recipe.eps,
             per_device_train_batch_size=self.batch,
             per_device_eval_batch_size=self.batch,
             train_sampling_strategy="group_by_length" if self.grouped else "random",
@@ -68,12 +111,8 @@ class Peer:
             report_to="none",
             disable_tqdm=True,
         )
-        examples = [
-            {"input_ids": list(row), "attention_mask": [1] * len(row), "labels": label}
-            for row, label in zip(rows, labels, strict=True)
-        ]
         trainer = library.Trainer(
-            model=self._model(),
+            model=self._model(**head),
             args=arguments,
             train_dataset=examples,
             data_collator=library.DataCollatorWithPadding(tokenizer),
@@ -85,11 +124,31 @@ class Peer:
         return trainer
 
 
+def _examples(rows: Sequence[Sequence[int]], labels: Sequence[int]) -> list[dict[str, Any]]:
+    return [
+        {"input_ids": list(row), "attention_mask": [1] * len(row), "labels": label}
+        for row, label in zip(rows, labels, strict=True)
+    ]
+
+
+def _pairs(features: Features) -> list[dict[str, Any]]:
+    """The rows with their segments and targets, in the Trainer's names."""
+    assert features.targets is not None
+    rows = np.split(features.tokens, features.starts[1:-1])
+    examples = _examples([row.tolist() for row in rows], features.targets.tolist())
+    for example, second in zip(examples, features.seconds.tolist(), strict=True):
+        example["token_type_ids"] = [int(place >= second) for place in range(len(example["input_ids"]))]
+    return examples
+
+
 def _clock(warm: int) -> Any:
-    """A callback that times training from the end of step `warm` on."""
+    """A callback that times training from the end of step `warm` on, from the beginning if it is 0."""
 
     class Clock(_transformers().TrainerCallback):  # type: ignore[misc]
         seconds = 0.0
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self._start = _now()
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if state.global_step == warm:
