@@ -60,6 +60,14 @@ def test_a_machine_gets_metrics_and_a_folder_that_loads(data, tmp_path, capsys):
     assert {"loss", "mlm_loss", "kd_loss", "fmt", "at", "fmt_2"} <= report["metrics"].keys()
     assert lightbert.load(report["model"]).tokenizer is not None
     assert (tmp_path / "run" / "loss.png").is_file()
+    assert (tmp_path / "run" / "transfer.png").is_file()
+
+
+def test_a_run_that_transfers_no_layers_has_no_picture_of_them(data, tmp_path):
+    line = command(f"teacher={data.parent / 'teacher'}", f"data={data}", f"out={tmp_path / 'run'}", "strategy=pd")
+    assert cli.main(line) == 0
+    assert (tmp_path / "run" / "loss.png").is_file()
+    assert not (tmp_path / "run" / "transfer.png").exists()
 
 
 def test_an_interrupted_run_exits_with_75_and_the_same_command_goes_on(data, tmp_path, monkeypatch, capsys):

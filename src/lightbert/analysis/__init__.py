@@ -1,1 +1,1 @@
-"""Looking at what was learned: curves, and later attention, kernels and transfer."""
+"""Looking at what was learned: curves, suspicion, knowledge transfer and attention, and later kernels."""

@@ -42,6 +42,7 @@ COMMANDS = {
     "finetune": ("lightbert.commands.finetune", "train an encoder for a task: GLUE, SQuAD, tags, or your own files"),
     "evaluate": ("lightbert.commands.evaluate", "judge a model, or a file of predictions, on a task"),
     "predict": ("lightbert.commands.predict", "say what a fine-tuned model makes of texts, files or standard input"),
+    "analyse": ("lightbert.commands.analyse", "draw what was learned: layers during a distillation, attention maps"),
     "bench": ("lightbert.commands.bench", "measure speed beside other libraries, on the same data in the same run"),
     "convert": ("lightbert.commands.convert", "rewrite a model folder from or to the Hugging Face layout"),
 }

@@ -22,7 +22,7 @@ def run(recipe: "DistillRecipe") -> Trained:
     with interruption() as interrupted, world(recipe.device) as place:
         outcome = distill(recipe, place, interrupted)
         if outcome.finished and place.leads:
-            draw_curves(out)
+            draw_curves(out, transfer=recipe.transfers_layers)
     return Trained(out, outcome, leads=place.leads)
 
 

@@ -43,11 +43,14 @@ class Trained:
         return f"{steps} at {speed}; held out: {numbers}\nmodel: {self.out / 'final'}"
 
 
-def draw_curves(out: Path) -> None:
-    """Write ``out/loss.png``, or say what is missing for that."""
+def draw_curves(out: Path, *, transfer: bool = False) -> None:
+    """Write ``out/loss.png``, and ``out/transfer.png`` if layers were transferred, or say what is missing for that."""
     from lightbert.analysis.curves import draw_losses
+    from lightbert.analysis.transfer import draw_transfer
 
     try:
         draw_losses(out / "metrics.jsonl", out / "loss.png")
+        if transfer:
+            draw_transfer(out / "metrics.jsonl", out / "transfer.png")
     except ImportError:
         print("the loss curve needs matplotlib: pip install 'lightbert[plots]'", file=sys.stderr)

@@ -1,0 +1,170 @@
+"""Attention of two models in one text: maps, divergences by hand, the picture of them, pairs that don't fit."""
+
+import math
+
+import pytest
+import torch
+
+from lightbert.analysis.attention import compare_attention
+from lightbert.analysis.attention_maps import plot_attention
+from lightbert.errors import InputError
+from lightbert.interop import huggingface
+from lightbert.interop.load import load
+from lightbert.nn.record import Record
+from reading_pairs import BERT, MIXED, STUDENT, TEACHER, reader, tokenizer
+
+TEXT = "w1 w2 $ w4"
+IDS = [2, 6, 7, 5, 9, 3]
+
+
+def attention(model):
+    """The maps of each layer [H, T, T], by the models' own softmax."""
+    record = Record()
+    with torch.no_grad():
+        model(torch.tensor([IDS]), record=record)
+    return [maps[0] for maps in record.attention]
+
+
+def divergence(teacher, student):
+    """KL of two maps [T, T] in Python's numbers, averaged over the rows."""
+    rows = zip(teacher.tolist(), student.tolist(), strict=True)
+    each = [sum(p * math.log(p / q) for p, q in zip(*pair, strict=True)) for pair in rows]
+    return sum(each) / len(each)
+
+
+def test_maps_are_what_the_models_attend_to_and_divergences_are_those_of_the_maps():
+    teacher, student = reader(TEACHER, 1), reader(STUDENT, 2)
+    compared = compare_attention(teacher, student, TEXT)
+    assert compared.tokens == ("[CLS]", "w1", "w2", "$", "w4", "[SEP]")
+    assert [each.layer for each in compared.layers] == [1, 2, 3]
+    for each, theirs, ours in zip(compared.layers, attention(teacher), attention(student), strict=True):
+        torch.testing.assert_close(each.teacher, theirs)
+        torch.testing.assert_close(each.student, ours)
+        by_hand = [divergence(*pair) for pair in zip(theirs, ours, strict=True)]
+        assert each.divergences == pytest.approx(by_hand, rel=1e-3)
+        assert each.divergence == pytest.approx(sum(by_hand) / 4, rel=1e-3)
+
+
+@pytest.mark.parametrize("mean", [False, True])
+def test_a_model_is_no_distance_from_itself(mean):
+    model = reader(STUDENT)
+    assert [each.divergence for each in compare_attention(model, model, TEXT, mean=mean).layers] == [0.0] * 3
+
+
+def test_the_average_of_the_heads_is_compared_where_that_is_wanted():
+    teacher, student = reader(TEACHER, 1), reader(STUDENT, 2)
+    first = compare_attention(teacher, student, TEXT, mean=True).layers[0]
+    theirs, ours = attention(teacher)[0].mean(dim=0), attention(student)[0].mean(dim=0)
+    torch.testing.assert_close(first.teacher, theirs[None])
+    torch.testing.assert_close(first.student, ours[None])
+    assert first.divergences == pytest.approx([divergence(theirs, ours)], rel=1e-3)
+
+
+def test_of_a_student_with_convolution_heads_those_that_attend_are_compared():
+    teacher, student = reader(TEACHER, 1), reader(MIXED, 2)
+    compared = compare_attention(teacher, student, TEXT)
+    for each, theirs, ours in zip(compared.layers, attention(teacher), attention(student), strict=True):
+        assert len(each.divergences) == 2
+        torch.testing.assert_close(each.teacher, theirs[:2])
+        torch.testing.assert_close(each.student, ours)
+
+
+def test_heads_that_don_t_correspond_are_refused_but_their_averages_compare():
+    teacher, student = reader(TEACHER, 1), reader(STUDENT, 2, n_heads=2)
+    with pytest.raises(
+        InputError, match=r"the teacher has 4 heads, the student 2: .* compare their average with --mean"
+    ):
+        compare_attention(teacher, student, TEXT)
+    first = compare_attention(teacher, student, TEXT, mean=True).layers[0]
+    assert first.divergence == pytest.approx(
+        divergence(attention(teacher)[0].mean(dim=0), attention(student)[0].mean(dim=0)), rel=1e-3
+    )
+
+
+def test_a_teacher_may_be_wider_and_from_hugging_face(tmp_path):
+    teacher, student = reader(BERT, 1, width=24), reader(STUDENT, 2)
+    expected = compare_attention(teacher, student, TEXT).layers[2].divergences
+    huggingface.write(teacher, tmp_path / "teacher")
+    assert compare_attention(load(tmp_path / "teacher"), student, TEXT).layers[2].divergences == pytest.approx(expected)
+
+
+def test_one_tokenizer_is_enough_and_it_does_not_cut():
+    teacher, student = reader(TEACHER, 1), reader(STUDENT, 2)
+    student.tokenizer = None
+    teacher.tokenizer.enable_truncation(2)
+    assert len(compare_attention(teacher, student, TEXT).tokens) == 6
+
+
+@pytest.mark.parametrize(
+    ("changes", "text", "sentence"),
+    [
+        ({"depth": 2}, TEXT, "the teacher has 3 layers, the student 2: .* give models of equal depth"),
+        ({"vocab": 21}, TEXT, "the teacher knows 20 words, the student 21"),
+        ({}, "", "the text '' has no tokens: give a sentence"),
+        ({}, " \n", "has no tokens"),
+        ({}, "w1 " * 11, "the text has 13 tokens, but the models read 12: give a shorter one"),
+        ({"positions": 8}, "w1 " * 7, "the text has 9 tokens, but the models read 8"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_in_one_sentence(changes, text, sentence):
+    with pytest.raises(InputError, match=sentence):
+        compare_attention(reader(TEACHER), reader(STUDENT, **changes), text)
+
+
+def test_other_words_and_no_words_are_refused():
+    teacher, student = reader(TEACHER), reader(STUDENT)
+    student.tokenizer = tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "w2", "w1"])
+    with pytest.raises(InputError, match="teacher and student number their words differently"):
+        compare_attention(teacher, student, TEXT)
+    teacher.tokenizer = student.tokenizer = None
+    with pytest.raises(InputError, match="neither model has a tokenizer"):
+        compare_attention(teacher, student, TEXT)
+
+
+def test_a_layer_that_is_not_there_is_refused():
+    compared = compare_attention(reader(TEACHER), reader(STUDENT), TEXT)
+    assert [each.layer for each in compared.of([3, 1]).layers] == [3, 1]
+    for layer in (0, 4, -1):
+        with pytest.raises(InputError, match=f"there is no layer {layer}: give numbers from 1 to 3"):
+            compared.of([layer])
+
+
+def maps_of(row):
+    """The panels of a layer's row that show a map."""
+    return [panel for panel in row.axes if panel.images]
+
+
+def test_the_picture_has_a_row_for_each_layer_and_the_models_heads_side_by_side():
+    compared = compare_attention(reader(TEACHER, 1), reader(MIXED, 2), TEXT).of([1, 3])
+    rows = plot_attention(compared).subfigs
+    assert [row.get_suptitle() for row in rows] == [
+        f"layer {each.layer}: KL {each.divergence:.4g}" for each in compared.layers
+    ]
+    for row, layer in zip(rows, compared.layers, strict=True):
+        panels = maps_of(row)
+        assert [panel.get_title() for panel in panels] == [
+            "teacher, head 1",
+            "teacher, head 2",
+            "student, head 1",
+            "student, head 2",
+        ]
+        shown = torch.stack([torch.tensor(panel.images[0].get_array().data) for panel in panels])
+        assert torch.equal(shown, torch.cat([layer.teacher, layer.student]))
+        assert len({panel.images[0].get_clim() for panel in panels}) == 1
+
+
+def test_the_tokens_stand_below_every_map_and_beside_the_first_of_each_model():
+    compared = compare_attention(reader(TEACHER, 1), reader(STUDENT, 2), TEXT)
+    panels = maps_of(plot_attention(compared).subfigs[0])
+    for number, panel in enumerate(panels):
+        assert [label.get_text() for label in panel.get_xticklabels()] == [*compared.tokens]
+        assert [label.get_text() for label in panel.get_yticklabels()] == (
+            [*compared.tokens] if number % 4 == 0 else []
+        )
+        assert not any(label.get_parse_math() for label in panel.get_xticklabels())
+
+
+def test_of_averages_there_is_one_map_for_each_model(tmp_path):
+    figure = plot_attention(compare_attention(reader(TEACHER, 1), reader(STUDENT, 2), TEXT, mean=True).of([2]))
+    assert [panel.get_title() for panel in maps_of(figure.subfigs[0])] == ["teacher", "student"]
+    figure.savefig(tmp_path / "maps.png")
