@@ -58,8 +58,9 @@ def copy_embeddings(
 
     Tables and projection are copied one by one where shapes agree, of the positions as many as the student has. A head
     is copied whole or not at all: the MLM head only together with the table it is tied to (its activation stays the
-    student's, as released), the next-sentence head only if both read the same, pooled or raw [CLS] state. Deviation: the release gives the student, which has no pooler,
-    the teacher's last layer all the same, though it was trained on another vector.
+    student's, as released), the next-sentence head only if both read the same, pooled or raw [CLS] state.
+    Deviation: the release gives the student, which has no pooler, the teacher's last layer all the same, though it was
+    trained on another vector.
 
     The norm of the embeddings is copied where both have the same kind. A student without normalisation cannot have the
     teacher's: with "identity" its scale and shift stay what they are, 1 and 0, until stage two, and un-normalised
