@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from lightbert.errors import InputError
+from lightbert.tasks.files import Files
 from lightbert.tasks.plan import Plan, plan
 
 RECIPE = """
@@ -52,6 +53,13 @@ def test_a_task_has_its_own_values_and_the_command_line_beats_them(planned):
 
 def test_the_grid_beats_everything(planned):
     assert [run.recipe.epochs for run in planned("task=rte", "epochs=5", "grid.epochs=[1, 2]").runs] == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("given", [[], ["data=other"], ["data = other"]])
+def test_keys_of_data_stand_beside_the_folder_that_it_is_short_for(planned, given):
+    [run] = planned("task=rte", *given, "data.bad_rows=skip").runs
+    assert run.recipe.data == Files(folder="other" if given else "glue", bad_rows="skip")
+    assert planned("task=rte").runs[0].recipe.data == "glue"
 
 
 @pytest.mark.parametrize(

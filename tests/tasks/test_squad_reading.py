@@ -70,7 +70,7 @@ def test_an_answer_that_is_not_in_its_context_names_the_question(tmp_path):
     sentence = (
         r"the answer 'Bob' of the question 'b7' is not in its context at character 3 "
         r"\(data\[0\]\.paragraphs\[0\]\.qas\[1\]\.answers\[0\]\); "
-        r"correct it, or leave out such questions: bad_rows=skip"
+        r"correct it, or leave such rows out with data.bad_rows=skip"
     )
     with pytest.raises(InputError, match=sentence):
         read(path)

@@ -68,14 +68,17 @@ class Evaluated:
 def run(config: Config) -> Report:
     """Evaluate a model, or score or collect predictions."""
     from lightbert.commands import scoring
+    from lightbert.data.row_file import remedy_for_bad_rows
 
     if config.submission is not None:
         return scoring.collect(config.predictions, config.submission)
-    if config.predictions is not None:
-        return scoring.score(config.predictions, config.task, config.data, config.split, config.na_probs)
-    if config.model is None:
+    if config.predictions is None and config.model is None:
         raise InputError("there is nothing to evaluate: give a model folder, or --predictions FILE")
-    return _evaluate(config, config.model)
+    with remedy_for_bad_rows("--bad-rows skip"):
+        if config.predictions is None:
+            return _evaluate(config, str(config.model))
+        open_data = (config.task, config.data, config.split)
+        return scoring.score(config.predictions, *open_data, bad_rows=config.bad_rows, na_probs=config.na_probs)
 
 
 def _evaluate(config: Config, path: str) -> Evaluated:
@@ -137,7 +140,7 @@ def command(
     text_b: Annotated[str, typer.Option(help="Own tables: the column of the second text.")] = "",
     label: Annotated[str, typer.Option(help="Own tables: the column of the label.")] = "label",
     separator: Annotated[str, typer.Option(help="What stands between the fields of .csv files.")] = ",",
-    bad_rows: Annotated[BadRows, typer.Option(help="Own tables: a bad row is an error, or is left out.")] = "error",
+    bad_rows: Annotated[BadRows, typer.Option(help="A bad row is an error, or is left out and counted.")] = "error",
     labels: Annotated[
         str, typer.Option(help="Names for the outputs of a model that has none, in their order: negative,positive.")
     ] = "",

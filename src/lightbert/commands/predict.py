@@ -68,6 +68,7 @@ class Predicted:
 
 def run(config: Config, out: TextIO) -> Predicted:
     """Write a line of JSON for each text to `out` as soon as it is there, or to the file that `config` names."""
+    from lightbert.data.row_file import remedy_for_bad_rows
     from lightbert.interop.load import load
     from lightbert.tasks.predictor import Predictor
     from lightbert.tasks.records import predicted_lines
@@ -76,7 +77,11 @@ def run(config: Config, out: TextIO) -> Predicted:
         load(config.model), batch=config.batch, device=config.device, length=config.length, chunk=config.chunk
     )
     names, count = {"text": config.text, "text_b": config.text_b}, 0
-    with _source(config, predictor.kind.name) as source, _destination(config.out, out) as write:
+    with (
+        remedy_for_bad_rows("--bad-rows skip"),
+        _source(config, predictor.kind.name) as source,
+        _destination(config.out, out) as write,
+    ):
         for line in predicted_lines(predictor, source, names):
             write(line)
             count += 1
@@ -153,7 +158,6 @@ def _source(config: Config, kind: str) -> "Source":
         source = open_records(config.file, config.bad_rows, separator=config.separator)
         columns = ("question", "context") if kind == "spans" else (config.text,)
         require_columns(source, columns, "rename it" if kind == "spans" else "name the right one with --text")
-    source.remedy = "--bad-rows skip"
     return source
 
 

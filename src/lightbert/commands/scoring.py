@@ -9,6 +9,7 @@ from lightbert.errors import InputError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from lightbert.data.row_file import BadRows
     from lightbert.tasks.glue.leaderboard import Submission
 
 
@@ -51,7 +52,9 @@ class Collected:
         return f"'{found.path}' holds {', '.join(found.written)}{lacks}"
 
 
-def score(predictions: Path, task: str, data: str, split: str, na_probs: Path | None) -> Scored:
+def score(
+    predictions: Path, task: str, data: str, split: str, *, bad_rows: "BadRows" = "error", na_probs: Path | None = None
+) -> Scored:
     """Judge a file: SQuAD's by the official rules, a table of GLUE's leaderboard by the task's metrics."""
     from lightbert.tasks.catalogue import open_task
     from lightbert.tasks.glue.prediction_files import read_predictions
@@ -64,7 +67,7 @@ def score(predictions: Path, task: str, data: str, split: str, na_probs: Path | 
         return Scored(task, official.score(data, predictions, na_probs))
     if find(task) is None:
         raise InputError(f"predictions can be scored for squad, squad2 and the tasks of GLUE, not for {task!r}")
-    opened = open_task(task, data)
+    opened = open_task(task, data, bad_rows=bad_rows)
     examples = opened.examples(split)
     return Scored(opened.name, opened.kind.metrics(examples, read_predictions(predictions, opened, examples)))
 

@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -15,14 +16,28 @@ BadRows = Literal["error", "skip"]
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
+class BadRowError(InputError):
+    """A row that cannot be used, where such rows are not to be left out."""
+
+    def __init__(self, sentence: str, remedy: str = "data.bad_rows=skip") -> None:
+        super().__init__(f"{sentence}; correct it, or leave such rows out with {remedy}")
+        self.sentence = sentence
+
+
+@contextmanager
+def remedy_for_bad_rows(remedy: str) -> Iterator[None]:
+    """Let errors about bad rows name a command's own option instead of a recipe's key."""
+    try:
+        yield
+    except BadRowError as error:
+        raise BadRowError(error.sentence, remedy) from None
+
+
 class Rejections:
     """The first bad row is an error that names its place; or all are skipped and counted.
 
     Leaving the `with` statement around the reading tells the count on stderr, once.
     """
-
-    remedy = "data.bad_rows=skip"
-    """How whoever reads the errors can ask for the second."""
 
     def __init__(self, name: str, bad_rows: BadRows = "error", unit: str = "line") -> None:
         self.name = name
@@ -35,7 +50,7 @@ class Rejections:
         """Leave a row out; `reason` goes on where "line 7 of 'my.csv'" ends."""
         sentence = f"{self._unit} {number} of {self.name} {reason}"
         if self._bad_rows == "error":
-            raise InputError(f"{sentence}; correct it, or leave such rows out with {self.remedy}")
+            raise BadRowError(sentence)
         self.skipped += 1
         self._first = self._first or sentence
 

@@ -42,7 +42,10 @@ def _squad(name: str, data: str | Files, bad_rows: BadRows) -> Task:
 def _own(name: str, data: str | Files, bad_rows: BadRows) -> Task:
     if not data:
         raise InputError("there is nothing to read: add data.train=FILE, or task=NAME data=FOLDER")
-    files = data if isinstance(data, Files) else replace(Files.at(data), bad_rows=bad_rows)
+    files = data if isinstance(data, Files) else Files(folder=data, bad_rows=bad_rows)
+    if files.folder:
+        found = Files.at(files.folder)
+        files = replace(files, train=found.train, dev=found.dev, test=found.test)
     return own_task(replace(files, kind="tokens") if name == "tokens" else files, name=name)
 
 

@@ -51,7 +51,7 @@ class Files:
     """CoNLL files: lines before a sentence that begin so are no words, such as "#"; none unless it is given."""
     bad_rows: BadRows = "error"
     folder: str = ""
-    """Where the files of a named task such as mnli are, instead of one's own; `data=FOLDER` is short for it."""
+    """Where the files of a task are that has a name, such as mnli or tokens; `data=FOLDER` is short for it."""
 
     @classmethod
     def at(cls, path: str) -> "Files":

@@ -11,10 +11,11 @@ FIELDS = ("text", "text_b", "question", "context", "words")
 """What a record may give: a text, or a pair of them; a question and its context; a sentence's words."""
 
 
-def example_of(given: Any, kind: Kind[Any]) -> Any:
+def example_of(given: Any, kind: Kind[Any], names: Mapping[str, str] | None = None) -> Any:
     """Make an example of a text, of a pair in a tuple, or of a record with the fields that the kind needs.
 
-    Examples are taken as they are. A record may have other fields, which are passed over.
+    Examples are taken as they are. A record may have other fields, which are passed over. names: what records call
+    "text" and the other fields, if they do it otherwise.
     """
     match given:
         case Example() | Tagged() | Question():
@@ -24,7 +25,7 @@ def example_of(given: Any, kind: Kind[Any]) -> Any:
         case (str() as first, str() as second):
             made = Question(first, second) if kind.name == "spans" else Example(first, second)
         case Mapping():
-            made = _from_record(given, kind)
+            made = _from_record(given, kind, names or {})
         case _:
             raise InputError(f"{_short(given)} is no text; give a string, a pair of strings, or a record with a 'text'")
     if not isinstance(made, _READ.get(kind.name, (Example,))):
@@ -39,13 +40,14 @@ _NEEDS = {
 }
 
 
-def _from_record(record: Mapping[str, Any], kind: Kind[Any]) -> Example | Tagged | Question:
+def _from_record(record: Mapping[str, Any], kind: Kind[Any], names: Mapping[str, str]) -> Example | Tagged | Question:
     if kind.name == "spans":
         return Question(_text(record, "question"), _text(record, "context"))
     if kind.name == "tokens" and record.get("words") is not None:
         return Tagged(_words(record["words"]))
-    second = None if record.get("text_b") is None or kind.name == "tokens" else _text(record, "text_b")
-    return Example(_text(record, "text"), second)
+    first, second = names.get("text", "text"), names.get("text_b", "text_b")
+    single = kind.name == "tokens" or record.get(second) is None
+    return Example(_text(record, first), None if single else _text(record, second))
 
 
 def _text(record: Mapping[str, Any], field: str) -> str:

@@ -1,5 +1,6 @@
 """The runs of one command: every combination of tasks, grid values and seeds, each with a folder of its own."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -49,6 +50,8 @@ def plan(path: str | Path, overrides: Iterable[str] = ()) -> Plan:
     """
     overrides = list(overrides)
     base = read_toml(path)
+    if any(assignment.startswith("data.") for assignment in overrides):
+        base, overrides = _with_table_of_data(base, overrides)
     whole = override(base, overrides)
     tasks = _listed(whole, "tasks", str) or [str(whole.get("task", ""))]
     seeds = _listed(whole, "seeds", int) or [whole.get("seed", 0)]
@@ -69,6 +72,13 @@ def plan(path: str | Path, overrides: Iterable[str] = ()) -> Plan:
             mapping["out"] = str(out / "runs" / _folder(task if len(tasks) > 1 else "", chosen, seed))
         runs.append(Planned(task, chosen, seed, from_mapping(FinetuneRecipe, mapping)))
     return Plan(out, tuple(runs))
+
+
+def _with_table_of_data(base: Mapping[str, Any], overrides: list[str]) -> tuple[dict[str, Any], list[str]]:
+    """Let keys such as data.bad_rows stand beside data=FOLDER, by what it is short for: data.folder."""
+    short = isinstance(base.get("data"), str)
+    table = {**base, "data": {"folder": base["data"]}} if short else dict(base)
+    return table, [re.sub("^data *=", "data.folder=", assignment) for assignment in overrides]
 
 
 def _listed(whole: Mapping[str, Any], key: str, kind: type) -> list[Any]:

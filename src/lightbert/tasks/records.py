@@ -74,8 +74,7 @@ def require_columns(table: Lines | Table, columns: Iterable[str], remedy: str) -
 def predicted_lines(predictor: Predictor, source: Source, names: Mapping[str, str]) -> Iterator[str]:
     """Yield a line of JSON for each record in turn: its own fields, and what the model says.
 
-    names: what the records call "text" and other fields that examples are made of. Nothing is kept of a record once
-    it is answered.
+    names: what the records call "text" and "text_b". Nothing is kept of a record once it is answered.
     """
     kind = predictor.kind
     waiting: deque[dict[str, Any]] = deque()
@@ -83,7 +82,7 @@ def predicted_lines(predictor: Predictor, source: Source, names: Mapping[str, st
     def examples() -> Iterator[Any]:
         for number, record in source:
             try:
-                example = example_of(_renamed(record, names), kind)
+                example = example_of(record, kind, names)
             except InputError as error:
                 source.reject(number, f"cannot be used: {error}")
             else:
@@ -92,11 +91,6 @@ def predicted_lines(predictor: Predictor, source: Source, names: Mapping[str, st
 
     for prediction in predictor.stream(examples()):
         yield _merged(waiting.popleft(), prediction)
-
-
-def _renamed(record: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    others = {field: value for field, value in record.items() if field not in names}
-    return {field: record[name] for field, name in names.items() if name in record} | others
 
 
 def _merged(record: dict[str, Any], prediction: dict[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple, get_args
 
-from lightbert.data.row_file import BadRows
+from lightbert.data.row_file import BadRowError, BadRows
 from lightbert.errors import InputError, unknown
 from lightbert.tasks.example import Answer, Question
 from lightbert.tasks.squad.document import Entry, entries, field, read_json
@@ -34,8 +34,10 @@ def read(path: str | Path, *, unanswerable: bool = True, bad_rows: str = "error"
                 questions.append(_question(entry, unanswerable))
             except InputError as error:
                 if bad_rows == "error":
-                    raise InputError(f"{error}; correct it, or leave out such questions: bad_rows=skip") from None
+                    raise BadRowError(f"in '{path}', {error}") from None
                 skipped.append(str(error))
+    except BadRowError:
+        raise
     except InputError as error:
         raise InputError(f"in '{path}', {error}") from None
     if not questions:
