@@ -9,6 +9,7 @@ from tiny_classifiers import tiny_model, write_tiny_model
 
 from lightbert import cli
 from lightbert.interop import huggingface
+from lightbert.models import folder
 from lightbert.tasks.kinds.classify import Classify
 from lightbert.tasks.kinds.spans import Spans
 
@@ -74,8 +75,6 @@ def test_a_task_of_glue_is_found_in_its_folder(evaluate, tmp_path, glue):
 def test_without_a_task_the_models_own_is_taken(evaluate, tmp_path, glue):
     model = tiny_model(ENTAILMENT)
     model.task["task"] = "qnli"
-    from lightbert.models import folder
-
     folder.save(model, tmp_path / "model")
     code, report, _ = evaluate(tmp_path / "model", "--data", glue, "--json")
     assert code == 0
