@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tiny_tasks import finetune, write_model, write_reviews
+from tiny_tasks import finetune, results, write_model, write_reviews
 
 import lightbert
 from lightbert.tasks.finetuning import Result
@@ -22,11 +22,6 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     return (f"model={model}", f"data.train={train}", *columns, "grid.lr=[1e-3, 1e-2]", "seeds=[0, 1]")
 
 
-def files(out: Path) -> dict[str, bytes]:
-    names = [*out.rglob("model.safetensors"), *out.rglob("metrics.jsonl")]
-    return {str(path.relative_to(out)): path.read_bytes() for path in names}
-
-
 def test_a_grid_that_was_stopped_goes_on_with_the_run_it_was_in(start, tmp_path: Path):
     whole = finetune(RECIPE, *start, f"out={tmp_path / 'whole'}")
     steps = whole[0][1].step
@@ -36,7 +31,7 @@ def test_a_grid_that_was_stopped_goes_on_with_the_run_it_was_in(start, tmp_path:
     done = finetune(RECIPE, *start, f"out={tmp_path / 'parts'}")
     assert (tmp_path / "parts" / "runs" / "lr-0.001_seed-0" / "result.json").stat().st_mtime_ns == before
     assert [result.metrics for _, result in done] == [result.metrics for _, result in whole]
-    assert files(tmp_path / "parts") == files(tmp_path / "whole")
+    assert results(tmp_path / "parts") == results(tmp_path / "whole")
 
 
 def test_the_best_run_is_the_model_and_checkpoints_go(start, tmp_path: Path):

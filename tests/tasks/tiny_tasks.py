@@ -58,6 +58,12 @@ def finetune(recipe: Path, *overrides: str, stop_after: int = 0) -> Finished:
         return run_all(plan(recipe, [*SETTINGS, *overrides]), place, interrupted)
 
 
+def results(out: Path) -> dict[str, bytes]:
+    """What must not depend on how a finished grid came about: the models, and what was logged."""
+    files = [*out.rglob("model.safetensors"), *out.rglob("metrics.jsonl")]
+    return {str(path.relative_to(out)): path.read_bytes() for path in files}
+
+
 def only(done: Finished) -> Result:
     """The result of a single run."""
     [(_, result)] = done

@@ -22,24 +22,34 @@ from tiny_runs import run_by
 
 from lightbert import files
 from lightbert.data.batch import Batch
+from lightbert.tasks import finetuning, grid
 from lightbert.train import checkpoint, corpus_run
 from lightbert.train.corpus_recipe import CorpusRecipe
-from lightbert.train.distributed import world
-from lightbert.train.signals import EXIT_CODE, interruption
+from lightbert.train.distributed import World, world
+from lightbert.train.signals import EXIT_CODE, Interruption, interruption
 from lightbert.train.step import Step
 
 _server = multiprocessing.get_context("forkserver")
-_server.set_forkserver_preload(["lightbert.train.pretraining", "lightbert.train.distillation", "torch._dynamo"])
+_server.set_forkserver_preload(
+    [
+        *("lightbert.train.pretraining", "lightbert.train.distillation", "lightbert.tasks.grid"),
+        *("torch._dynamo", "sklearn.metrics"),
+    ]
+)
+
+Work = Callable[[World, Interruption], bool]
+"""What a process does; whether it came to the end of it."""
 
 
 @dataclass(frozen=True)
 class Moment:
     """When a process signals itself: at the ``number``-th time, from 0, that it comes to ``what``.
 
-    "saving" counts the files and folders of a run that are brought to the disk, "removing" the old checkpoints that go.
+    "saving" counts the files and folders of a run that are brought to the disk, "removing" the old checkpoints that go,
+    "run" the runs of a grid.
     """
 
-    what: Literal["step", "evaluating", "saving", "removing"]
+    what: Literal["step", "evaluating", "saving", "removing", "run"]
     number: int
     signals: tuple[int, ...]
 
@@ -50,10 +60,13 @@ class Moment:
                 Step.__call__ = self._before(Step.__call__)
             case "evaluating":
                 corpus_run.evaluate = self._within_evaluation(corpus_run.evaluate)
+                finetuning.measure = self._before(finetuning.measure)
             case "saving":
                 files._sync = self._before(files._sync)
             case "removing":
                 checkpoint.shutil = SimpleNamespace(rmtree=self._before(checkpoint.shutil.rmtree))
+            case "run":
+                grid.finetune = self._before(grid.finetune)
 
     def _before(self, function: Callable[..., Any]) -> Callable[..., Any]:
         calls = count()
@@ -71,19 +84,23 @@ class Moment:
         return lambda step, loader, batches: evaluate(step, SimpleNamespace(at=partial(at, loader)), batches)
 
 
-def _train(recipe: CorpusRecipe, moment: Moment | None, place: dict[str, str]) -> None:
+def _do(work: Work, out: Path, moment: Moment | None, place: dict[str, str]) -> None:
     """The body of a child: what the command does, without its report."""
     os.environ.update(place)
-    with Path(recipe.out, "stderr").open("a") as file:
+    with (out / "stderr").open("a") as file:
         os.dup2(file.fileno(), 2)
     torch.set_num_threads(1)
     if place:
-        _write_down_batches(Path(recipe.out, f"batches-{place['RANK']}.jsonl"))
+        _write_down_batches(out / f"batches-{place['RANK']}.jsonl")
     if moment is not None:
         moment.arrange()
     with interruption() as interrupted, world("cpu") as everyone:
-        outcome = run_by(recipe, everyone, interrupted)
-    sys.exit(0 if outcome.finished else EXIT_CODE)
+        finished = work(everyone, interrupted)
+    sys.exit(0 if finished else EXIT_CODE)
+
+
+def _train(recipe: CorpusRecipe, everyone: World, interrupted: Interruption) -> bool:
+    return run_by(recipe, everyone, interrupted).finished
 
 
 def _write_down_batches(path: Path) -> None:
@@ -99,8 +116,13 @@ def _write_down_batches(path: Path) -> None:
 
 def start(recipe: CorpusRecipe, moment: Moment | None = None, **place: str) -> ForkServerProcess:
     """Start a run in a process of its own."""
-    Path(recipe.out).mkdir(parents=True, exist_ok=True)
-    process = _server.Process(target=_train, args=(recipe, moment, place))
+    return start_work(partial(_train, recipe), Path(recipe.out), moment, **place)
+
+
+def start_work(work: Work, out: Path, moment: Moment | None = None, **place: str) -> ForkServerProcess:
+    """Start anything that writes to a folder in a process of its own."""
+    out.mkdir(parents=True, exist_ok=True)
+    process = _server.Process(target=_do, args=(work, out, moment, place))
     process.start()
     return process
 

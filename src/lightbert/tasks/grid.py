@@ -9,6 +9,7 @@ from lightbert.files import folder_atomic, write_atomic
 from lightbert.tasks.finetuning import Result, finetune
 from lightbert.tasks.plan import Plan, Planned
 from lightbert.tasks.summary import best_settings, settings_of
+from lightbert.train.checkpoint import sweep
 from lightbert.train.distributed import World
 from lightbert.train.signals import Interruption
 
@@ -21,6 +22,8 @@ def run_all(plan: Plan, world: World, interrupted: Interruption) -> Finished:
     Several runs leave a table in ``out/runs.json``, and for a single task the best model as ``out/final``; their
     checkpoints go once they are finished.
     """
+    if not plan.single and world.leads:
+        sweep(plan.out)
     done: Finished = []
     for number, planned in enumerate(plan.runs, start=1):
         if not plan.single and world.leads:
