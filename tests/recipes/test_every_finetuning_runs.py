@@ -1,0 +1,86 @@
+"""Two steps of every fine-tuning recipe, with its own lengths and heads, on files in the formats it is made for."""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recipe_files import FINETUNING, FOLDER, values
+from task_files import write_model, write_tasks
+
+import lightbert
+from lightbert.tasks.grid import run_all
+from lightbert.tasks.plan import Plan, plan
+from lightbert.train.distributed import world
+from lightbert.train.signals import Interruption
+
+RUN = ("steps=2", "log_every=1", "workers=0", "device=cpu")
+
+
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return write_tasks(tmp_path_factory.mktemp("tasks"))
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    where = tmp_path_factory.mktemp("models")
+    families = {"convbert": "convbert-tiny", "composite": "composite-tiny", "mobilebert": "mobilebert-nano"}
+    return {family: write_model(where / family, preset) for family, preset in families.items()}
+
+
+def data_of(name: str, tasks: Mapping[str, Path]) -> list[str]:
+    """What the command line has to add: a folder, or a table and its columns."""
+    if name == "classify":
+        return [f"data.train={tasks['own']}", "data.text=body", "data.label=topic", "data.hold_out=0.3"]
+    return [f"data={tasks[name.partition('-')[0]]}"]
+
+
+def one_combination(recipe: Mapping[str, Any]) -> Iterator[str]:
+    """Overrides that leave one seed and the first value of each axis of a grid."""
+    if "seeds" in recipe:
+        yield f"seeds=[{recipe['seeds'][0]}]"
+    for key, axis in flattened(recipe.get("grid", {})):
+        yield f"grid.{key}=[{axis[0]}]"
+
+
+def flattened(grid: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, list[Any]]]:
+    for key, value in grid.items():
+        if isinstance(value, Mapping):
+            yield from flattened(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def planned(name: str, tasks: Mapping[str, Path], models: Mapping[str, Path], out: Path) -> Plan:
+    family = next((family for family in models if family in name), "convbert")
+    given = [f"model={models[family]}", f"out={out}", *data_of(name, tasks), *RUN]
+    return plan(FOLDER / f"{name}.toml", [*given, *one_combination(values(name))])
+
+
+@pytest.mark.parametrize("name", FINETUNING)
+def test_two_steps_of_every_task_of_a_recipe_leave_models_that_predict(name, tasks, models, tmp_path):
+    runs = planned(name, tasks, models, tmp_path)
+    assert [run.task for run in runs.runs] == values(name).get("tasks", [values(name).get("task", "")])
+    with world("cpu") as place:
+        done = run_all(runs, place, Interruption())
+    for run, result in done:
+        assert (result.finished, result.step) == (True, 2)
+        assert result.metric in result.metrics
+        model = lightbert.load(Path(run.recipe.out, "final"))
+        assert model.task["task"] == (run.task or "own")
+        assert model.task["length"] == values(name)["length"]
+        text = {"question": "Who sat?", "context": "The cat sat."} if model.task["kind"] == "spans" else "The cat"
+        assert model.predict(text)
+
+
+def test_no_recipe_that_inherits_from_fine_tuning_is_overlooked():
+    assert FINETUNING
+    assert {path.stem for path in FOLDER.glob("[!_]*.toml") if "_finetune.toml" in parents(path)} == set(FINETUNING)
+
+
+def parents(path: Path) -> list[str]:
+    """The files that a recipe inherits from."""
+    name = tomllib.loads(path.read_text(encoding="utf-8")).get("parent")
+    return [name, *parents(FOLDER / name)] if name else []
