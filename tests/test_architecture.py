@@ -120,3 +120,9 @@ def test_the_tree_lists_nothing_that_is_gone():
 
 def test_every_line_of_the_tree_says_something():
     assert not [name for name, description in drawn_tree().items() if not description]
+
+
+def test_test_files_have_names_of_their_own():
+    names = [path.name for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py"]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    assert not twice, "pytest imports test files by their name alone: rename one of each"
