@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from lightbert.data.tables import Table
 from lightbert.errors import InputError
 
-NEEDED = {"data.text": "text", "data.label": "label"}
+NEEDED = {"text": "text", "label": "label"}
 
 texts = st.text(st.characters(codec="utf-8"), max_size=12)
 
@@ -141,7 +141,7 @@ BAD = {
     "absent.jsonl": (
         '{"text": "one", "label": 1}\n{"txet": "two", "label": 1}\n{"text": "three", "label": 1}\n',
         "line 2",
-        "has no column 'text', only txet, label; did you mean data.text=txet?",
+        "has no column 'text', only txet, label; did you mean 'txet'?",
     ),
 }
 
@@ -180,14 +180,14 @@ def test_parquet_text_that_is_not_utf_8_is_a_bad_row(tmp_path):
 
 def test_a_missing_column_is_told_with_those_that_are_there(tmp_path):
     path = written(tmp_path, "a.csv", "id,txt,topic\n1,one,x\n")
-    assert refusal(path) == f"'{path}' has no column 'text', only id, txt, topic; did you mean data.text=txt?"
-    assert refusal(path, {"data.label": "class"}).endswith("name the right one with data.label")
+    assert refusal(path) == f"'{path}' has no column 'text', only id, txt, topic; did you mean 'txt'?"
+    assert refusal(path, {"label": "class"}).endswith("say which one is the label")
 
 
 def test_a_missing_column_of_parquet_is_told_too(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"body": ["one"], "label": ["x"]}), path)
-    assert refusal(path) == f"'{path}' has no column 'text', only body, label; name the right one with data.text"
+    assert refusal(path) == f"'{path}' has no column 'text', only body, label; say which one is the text"
 
 
 def test_a_missing_column_is_an_error_even_if_bad_rows_are_skipped(tmp_path):

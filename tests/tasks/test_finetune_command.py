@@ -44,7 +44,7 @@ def test_several_runs_are_one_table(start, tmp_path, capfd):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (["data.label=topick"], "did you mean data.label=topic?"),
+        (["data.label=topick"], "has no column 'topick', only body, topic; did you mean 'topic'?"),
         (["lr=-1"], "lr = -1.0 must be above zero"),
         (["epoch=3"], "unknown key 'epoch'; did you mean 'epochs'?"),
         (["model=nowhere/final"], "there is no model folder 'nowhere/final'"),

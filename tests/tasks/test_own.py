@@ -218,11 +218,9 @@ def test_one_odd_cell_does_not_turn_a_regression_into_classes(tmp_path):
 
 def test_a_missing_column_is_told_with_its_setting(tmp_path):
     path = written(tmp_path, "a.csv", TOPICS)
-    assert refusal(Files(train=path)).endswith(
-        "has no column 'text', only body, topic; name the right one with data.text"
-    )
-    assert refusal(Files(train=path, text="body", label="topics")).endswith("did you mean data.label=topic?")
-    assert "data.text_b" in refusal(Files(train=path, text="body", text_b="second", label="topic"))
+    assert refusal(Files(train=path)).endswith("has no column 'text', only body, topic; say which one is the text")
+    assert refusal(Files(train=path, text="body", label="topics")).endswith("did you mean 'topic'?")
+    assert "say which one is the text_b" in refusal(Files(train=path, text="body", text_b="second", label="topic"))
 
 
 def test_an_empty_file_is_told(tmp_path):

@@ -22,7 +22,7 @@ FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 class Table(RowFile):
     """The rows of one file, each a line number and a dictionary. All but Parquet may also be compressed (.gz, .zst, …).
 
-    `needed` maps the setting that chose a column to the column, such as {"data.text": "body"}, so that errors can name
+    `needed` maps the setting that chose a column to the column, such as {"text": "body"}, so that errors can name
     both; each row has a value in each of them. Of Parquet no other columns are read but `optional` ones, if there are
     any needed. `separator` is for .csv files only.
     """
@@ -85,7 +85,7 @@ class Table(RowFile):
             return f"has nothing in column {column!r}"
         setting = next(key for key, value in self._needed.items() if value == column)
         nearest = difflib.get_close_matches(column, columns, n=1)
-        remedy = f"did you mean {setting}={nearest[0]}?" if nearest else f"name the right one with {setting}"
+        remedy = f"did you mean {nearest[0]!r}?" if nearest else f"say which one is the {setting}"
         return f"has no column {column!r}, only {', '.join(columns) or 'none'}; {remedy}"
 
 

@@ -21,7 +21,7 @@ def read_sentences(
     A sentence with a bad line is left out whole when bad rows are skipped.
     """
     if table_format(path) in FORMATS:
-        needed = {"data.words": files.words} | ({} if test else {"data.tags": files.tags})
+        needed = {"words": files.words} | ({} if test else {"tags": files.tags})
         with Table(path, needed, optional=[files.tags], separator=files.separator, bad_rows=files.bad_rows) as table:
             return _collected(table, _from_table(table, files, known))
     with RowFile(path, files.bad_rows) as file:

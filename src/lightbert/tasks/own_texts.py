@@ -41,12 +41,12 @@ def read_texts(path: str, files: Files, kind: Kind[Any], *, test: bool = False) 
 
 
 def _table(path: str, files: Files, *, test: bool) -> Table:
-    needed = {"data.text": files.text}
+    needed = {"text": files.text}
     if files.text_b:
-        needed["data.text_b"] = files.text_b
+        needed["text_b"] = files.text_b
     label = _label_column(Table(path, separator=files.separator), files)
     if not test:
-        needed["data.label"] = label
+        needed["label"] = label
     return Table(path, needed, optional=[label], separator=files.separator, bad_rows=files.bad_rows)
 
 

@@ -23,6 +23,8 @@ def read_json(path: str | Path) -> dict[str, Any]:
     """Read an object from a JSON file, plain or compressed."""
     try:
         found = json.loads(whole(Path(path)))
+    except InputError:
+        raise
     except UnicodeDecodeError as error:
         raise InputError(f"'{path}' is not UTF-8 at byte {error.start}; convert it") from None
     except (ValueError, RecursionError) as error:
