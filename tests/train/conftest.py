@@ -3,10 +3,7 @@
 from pathlib import Path
 
 import pytest
-
-pytest.register_assert_rewrite("tiny_runs")
-
-from tiny_runs import write_corpus  # noqa: E402
+from tiny_runs import write_corpus
 
 
 @pytest.fixture(scope="session")
