@@ -81,7 +81,7 @@ def theirs(model: Path, name: str, seeds: Sequence[int], epochs: float, limit: i
     "task",
     [
         "mrpc",
-        # Open: 0.750 against 0.771 Spearman, 0.719 against 0.765 Pearson (lab/LOG.md); sorting by length is suspected.
+        # Open: 0.750 against 0.771 Spearman, 0.719 against 0.765 Pearson (lab/LOG.md).
         pytest.param("stsb", marks=pytest.mark.xfail(raises=AssertionError, reason="two to five points below")),
     ],
 )
