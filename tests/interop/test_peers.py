@@ -56,3 +56,10 @@ def test_second_texts_are_told_from_first_ones(peer):
     single = replace(rows, seconds=rows.lengths)
     answers = [peer.learn(rows, judged, outputs=2, recipe=still, seed=0) for judged in (rows, single)]
     assert not np.allclose(*answers)
+
+
+def test_answers_come_in_the_order_of_the_rows_also_when_it_groups_them(peer):
+    # The second row is the longer one, which grouping would put first.
+    rows = features(np.array([1, 0]))
+    found = replace(peer, grouped=True).learn(rows, rows, outputs=2, recipe=RECIPE, seed=0)
+    assert found.argmax(axis=1).tolist() == [1, 0]

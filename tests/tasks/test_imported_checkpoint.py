@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
+import torch
 
 import lightbert
 from lightbert.interop.peers import Peer, PeerRecipe
@@ -25,6 +26,7 @@ ROOT = Path(__file__).parents[2]
 GLUE = ROOT.parent / "shared" / "data" / "glue"
 RECIPE = ROOT / "recipes" / "glue-composite-small.toml"
 BATCH, LENGTH, LR, WARMUP, EPS = 8, 128, 1e-4, 0.1, 1e-8
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 # Two points on the mean over the seeds: about what seeds alone make of runs this short.
 MARGIN = 0.02
@@ -50,9 +52,9 @@ def ours(model: Path, task: str, out: Path, seeds: Sequence[int], epochs: float,
     changes = {
         **{"model": model, "tasks": task, "data": GLUE, "out": out, "seeds": list(seeds)},
         **{"steps": 0, "epochs": epochs, "limit": limit, "batch": BATCH, "length": LENGTH, "lr": LR},
-        **{"schedule.warmup": WARMUP, "optimizer.eps": EPS, "device": "cpu"},
+        **{"schedule.warmup": WARMUP, "optimizer.eps": EPS, "device": DEVICE},
     }
-    with world("cpu") as place:
+    with world(DEVICE) as place:
         done = run_all(plan(RECIPE, [f"{key}={value}" for key, value in changes.items()]), place, Interruption())
     [setting] = settings_of(done)
     return {metric: setting.values(metric) for metric in setting.runs[0][1].metrics}
@@ -64,9 +66,11 @@ def theirs(model: Path, name: str, seeds: Sequence[int], epochs: float, limit: i
     train, dev = task.examples("train")[: limit or None], task.examples("dev")
     rows, judged = kind.features(train, encoder), kind.features(dev, encoder)
     recipe, outputs = PeerRecipe(epochs, LR, WARMUP, eps=EPS), kind.head_settings().get("labels", 1)
+    # On a GPU we compute in bfloat16, so that it does too.
+    peer = Peer(model, BATCH, DEVICE, half=DEVICE == "cuda")
     found: Scores = {}
     for seed in seeds:
-        answers = Peer(model, BATCH, "cpu").learn(rows, judged, outputs=outputs, recipe=recipe, seed=seed)
+        answers = peer.learn(rows, judged, outputs=outputs, recipe=recipe, seed=seed)
         one_each = answers if outputs > 1 else answers[:, 0]
         for metric, value in kind.metrics(dev, kind.predictions(dev, judged, [(row,) for row in one_each])).items():
             found.setdefault(metric, []).append(value)

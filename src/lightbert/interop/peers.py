@@ -70,6 +70,8 @@ class Peer:
         """
         trainer = self._trainer(_pairs(train), seed=seed, recipe=recipe, num_labels=outputs)
         trainer.train()
+        # Grouped by length, it would also return its answers in that order.
+        trainer.args.train_sampling_strategy = "random"
         return trainer.predict(_pairs(judged)).predictions  # type: ignore[no-any-return]
 
     def logits(self, row: Sequence[int]) -> np.ndarray[Any, Any]:
