@@ -11,6 +11,7 @@ from lightbert import cli
 from lightbert.interop import huggingface
 from lightbert.models import folder
 from lightbert.tasks.kinds.classify import Classify
+from lightbert.tasks.kinds.labels import Labels
 from lightbert.tasks.kinds.spans import Spans
 
 REVIEWS = Classify(("bad", "good"))
@@ -99,6 +100,19 @@ def test_labels_without_names_can_be_named(evaluate, tmp_path, table):
     code, report, _ = evaluate(tmp_path / "theirs", *columns, "--labels", "good, bad", "--json")
     assert code == 0
     assert report["confusion"]["labels"] == ["good", "bad"]
+
+
+def test_an_imported_classifier_of_several_labels_is_judged_as_such(evaluate, tmp_path):
+    data = tmp_path / "dev.jsonl"
+    data.write_text('{"text": "good film", "label": ["x", "y"]}\n{"text": "bad", "label": []}\n')
+    model = tiny_model(Labels(("LABEL_0", "LABEL_1")), hidden="gelu")
+    huggingface.write(model, tmp_path / "theirs")
+    code, _, error = evaluate(tmp_path / "theirs", "--data", data)
+    assert code == 1
+    assert "the model's outputs have no names (LABEL_0, LABEL_1): add --labels" in error
+    code, report, _ = evaluate(tmp_path / "theirs", "--data", data, "--labels", "x,y", "--json")
+    assert code == 0
+    assert report["metrics"].keys() == {"micro_f1", "macro_f1", "accuracy"}
 
 
 def test_a_files_rows_without_labels_are_predicted_as_a_test_set(evaluate, tmp_path):

@@ -210,3 +210,16 @@ def test_a_model_from_elsewhere_is_judged_by_the_names_of_its_labels():
 )
 def test_a_head_from_elsewhere_tells_the_kind_of_task(head, settings, like, kind):
     assert kind_of_model(tiny_model(None, head, **settings), like=like) == kind
+
+
+def test_new_names_for_labels_leave_the_kind_of_task_as_it_is():
+    model = tiny_model(Labels(("x", "y")))
+    assert kind_of_model(model, labels=("a", "b")) == Labels(("a", "b"))
+    assert kind_of_model(tiny_model(REVIEWS), labels=("a", "b"), like=Labels(("x", "y"))) == Classify(("a", "b"))
+
+
+def test_a_model_that_has_lost_its_head_has_no_task():
+    model = tiny_model(REVIEWS)
+    del model.heads["classify"]
+    with pytest.raises(InputError, match="no head for a task"):
+        kind_of_model(model)

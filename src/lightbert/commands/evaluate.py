@@ -123,7 +123,7 @@ def _task(config: Config, model: "Encoder") -> "Task":
         bad_rows=config.bad_rows,
     )
     kind = kind_of_model(model, config.labels)
-    if kind.head in _NAMED and not (model.task or model.labels or config.labels):
+    if kind.head in _NAMED and not ("task" in model.task or model.labels or config.labels):
         names = ", ".join(kind.description()["labels"])
         raise InputError(f"the model's outputs have no names ({names}): add --labels and name them in this order")
     return own_task(files, kind=kind, name=name)

@@ -88,26 +88,31 @@ def write_heads(heads: Heads, labels: tuple[str, ...]) -> Settings:
     for kind in heads:
         if kind in _LABELLED:
             count = heads[kind]["labels"]
-            names = labels or tuple(f"LABEL_{index}" for index in range(count))
+            names = labels or numbered(count)
             if len(names) != count:
                 raise InputError(f"the {kind} head has {count} labels, but {len(names)} names: {listed(list(names))}")
             settings["id2label"] = {str(index): name for index, name in enumerate(names)}
             settings["label2id"] = {name: index for index, name in enumerate(names)}
         if kind == "regress":
-            settings |= {"problem_type": "regression", "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+            settings |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
         if kind in _DROPPED_OUT:
             settings["classifier_dropout"] = heads[kind].get("dropout", 0.1)
     return settings
+
+
+def numbered(count: int) -> tuple[str, ...]:
+    """What transformers calls labels that have no names."""
+    return tuple(f"LABEL_{index}" for index in range(count))
 
 
 def read_labels(theirs: Settings, heads: Heads) -> tuple[str, ...]:
     """The names of the labels, none if they are just numbered or don't belong to the heads."""
     names = {int(index): str(name) for index, name in (theirs.get("id2label") or {}).items() if str(index).isdigit()}
     counts = {heads[kind]["labels"] for kind in _LABELLED & set(heads)}
-    numbered = all(name == f"LABEL_{index}" for index, name in names.items())
-    if numbered or counts != {len(names)} or set(names) != set(range(len(names))):
+    if counts != {len(names)} or set(names) != set(range(len(names))):
         return ()
-    return tuple(names[index] for index in range(len(names)))
+    ordered = tuple(names[index] for index in range(len(names)))
+    return () if ordered == numbered(len(names)) else ordered
 
 
 def _kinds(theirs: Settings, tensors: Mapping[str, Tensor]) -> list[str]:

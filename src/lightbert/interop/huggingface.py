@@ -9,6 +9,7 @@ from lightbert.errors import InputError, unknown
 from lightbert.files import folder_atomic, write_atomic, write_tensors
 from lightbert.interop.families import FAMILIES, NATIVE_WORKS, Family, Settings
 from lightbert.interop.heads import class_name, read_heads, read_labels, write_heads
+from lightbert.interop.problem_types import read_problem, write_problem
 from lightbert.interop.vocabulary import read_tokenizer
 from lightbert.interop.weights import read_weights
 from lightbert.models import FAMILIES as OUR_FAMILIES
@@ -35,6 +36,7 @@ def read(path: str | Path) -> Encoder:
     model = build(from_mapping(OUR_FAMILIES[family.ours], ours), heads=heads, device="meta")
     fill(model, family.keymap.to_ours(tensors, model.state_dict(), **_constants(ours)), folder)
     model.labels, model.origin = read_labels(theirs, heads), model_type
+    model.task = read_problem(theirs.get("problem_type"), heads, model.labels)
     model.tokenizer = read_tokenizer(folder)
     return model.eval()
 
@@ -71,12 +73,14 @@ def _describe(model: Encoder) -> tuple[Family, Settings]:
 def _their_config(family: Family, ours: dict[str, Any], model: Encoder) -> Settings:
     theirs = family.to_theirs(ours, model.head_settings)
     architecture = class_name(family, ours, theirs, model.head_settings)
+    problem = write_problem(model.head_settings, model.task)
     pad = model.tokenizer.token_to_id("[PAD]") if model.tokenizer is not None else None
     return {
         "architectures": [architecture],
         "model_type": family.model_type,
         **theirs,
         **write_heads(model.head_settings, model.labels),
+        **({"problem_type": problem} if problem else {}),
         "pad_token_id": pad or 0,
         "initializer_range": 0.02,
         "tie_word_embeddings": True,

@@ -23,11 +23,12 @@ def kind_of_model(model: Encoder, labels: Sequence[str] = (), like: Kind[Any] | 
     """The kind that the model was fine-tuned for, or one made of its head and the names of its labels.
 
     labels: names for the outputs of a model that has none, in their order.
-    like: the kind it is meant for. It decides what weights can't tell: one label or several, from where on a question
-    is left unanswered, and within which limits numbers are, which other libraries are taken to have learned unscaled.
+    like: the kind it is meant for. It decides what neither weights nor config tell: one label or several, from where on
+    a question is left unanswered, and within which limits numbers are, which other libraries are taken to have learned
+    unscaled.
     """
-    if model.task and not labels:
-        return kind_of(model.task)
+    if model.task and not labels and (kind := kind_of(model.task)).head in model.heads:
+        return kind
     heads = [head for head in _HEADS if head in model.heads]
     if not heads:
         raise InputError("the model has no head for a task: fine-tune it first with `lightbert finetune`")
@@ -35,7 +36,8 @@ def kind_of_model(model: Encoder, labels: Sequence[str] = (), like: Kind[Any] | 
     match head:
         case "classify":
             names = _names(model, head, labels)
-            return Labels(names) if isinstance(like, Labels) else Classify(names)
+            several = model.task.get("kind") == Labels.name if model.task else isinstance(like, Labels)
+            return Labels(names) if several else Classify(names)
         case "tokens":
             return Tokens(_names(model, head, labels))
         case "regress":

@@ -7,6 +7,9 @@ from typing import Any
 
 from transformers import AutoConfig, PreTrainedConfig
 
+from lightbert.interop.heads import numbered
+from lightbert.interop.problem_types import read_problem, write_problem
+
 _LABELLED = ("classify", "tokens")
 
 
@@ -30,7 +33,7 @@ class LightbertConfig(PreTrainedConfig):  # type: ignore[misc]
 
     def __post_init__(self, **kwargs: Any) -> None:
         if self.id2label is None and "num_labels" not in kwargs:
-            names = self.labels or [f"LABEL_{index}" for index in range(self._outputs())]
+            names = self.labels or numbered(self._outputs())
             self.id2label = dict(enumerate(names))
             self.label2id = {name: index for index, name in enumerate(names)}
         super().__post_init__(**kwargs)
@@ -38,12 +41,14 @@ class LightbertConfig(PreTrainedConfig):  # type: ignore[misc]
         importlib.import_module("lightbert.interop.auto.models")
 
     def with_heads(self, heads: dict[str, dict[str, Any]]) -> "LightbertConfig":
-        """A copy for a model that has exactly these heads."""
+        """A copy for a model that has exactly these heads, and with them the problem that was asked for."""
         other = copy.deepcopy(self)
-        numbered = all(name == f"LABEL_{index}" for index, name in self.id2label.items())
-        other.task = self.task if heads == self.heads else {}
-        other.heads = heads
-        other.labels = [] if numbered or not heads.keys() & set(_LABELLED) else list(self.id2label.values())
+        names = tuple(self.id2label.values())
+        unnamed = names == numbered(len(names)) or not heads.keys() & set(_LABELLED)
+        other.heads, other.labels = heads, [] if unnamed else list(names)
+        same = heads == self.heads and self.problem_type in (None, write_problem(heads, self.task))
+        other.task = self.task if same else read_problem(self.problem_type, heads, tuple(other.labels))
+        other.problem_type = write_problem(heads, other.task)
         return other
 
     def description(self) -> dict[str, Any]:

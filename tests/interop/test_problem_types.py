@@ -1,0 +1,143 @@
+"""What a classifier's outputs mean, to transformers and to us: one label, several, or a number."""
+
+import json
+
+import pytest
+import torch
+import transformers
+from originals import original
+from transformers import AutoModelForSequenceClassification
+from words import tokenizer
+
+import lightbert
+from lightbert.errors import InputError
+from lightbert.interop import huggingface
+from lightbert.tasks.adoption import kind_of_model
+from lightbert.tasks.kinds.classify import Classify
+from lightbert.tasks.kinds.labels import Labels
+from lightbert.tasks.kinds.regress import Regress
+
+SEVERAL, ONE, NUMBER = "multi_label_classification", "single_label_classification", "regression"
+UNSCALED = Regress(float("-inf"), float("inf"), scaled=False)
+NAMES = ("no", "maybe", "yes")
+SINGLE = {"id2label": {0: "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+TEXTS = ["w1 w2 w3 w4", "w5", "w6 w7 w8", "w9 w10", "w11 w12 w13 w14 w15 w16"]
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+
+
+def classifier(folder, body="bert", **settings):
+    """Have transformers write a classifier with a tokenizer."""
+    model = original(body, "ForSequenceClassification", **settings)
+    model.save_pretrained(folder)
+    tokenizer().save(str(folder / "tokenizer.json"))
+    return model
+
+
+@torch.no_grad()
+def logits(model, text):
+    return model(torch.tensor([tokenizer().encode(text).ids])).logits[0]
+
+
+@pytest.mark.parametrize("body", ["bert", "electra", "convbert", "mobilebert"])
+def test_several_labels_have_the_sigmoid_of_transformers_logits_there_and_back(tmp_path, body):
+    theirs = classifier(tmp_path / "before", body, problem_type=SEVERAL)
+    lightbert.save(lightbert.load(tmp_path / "before"), tmp_path / "ours")
+    huggingface.write(lightbert.load(tmp_path / "ours"), tmp_path / "after")
+    again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "after")
+    assert again.config.problem_type == SEVERAL
+    for text in TEXTS:
+        shares = dict(zip(NAMES, logits(theirs, text).sigmoid().tolist(), strict=True))
+        assert logits(again, text).sigmoid().tolist() == pytest.approx(list(shares.values()), abs=1e-5)
+        for folder in ("before", "ours", "after"):
+            prediction = lightbert.load(tmp_path / folder).predict(text)
+            assert prediction["probabilities"] == pytest.approx(shares, abs=1e-5)
+            assert prediction["labels"] == [name for name, share in shares.items() if share > 0.5]
+
+
+def test_one_label_of_several_has_the_softmax(tmp_path):
+    theirs = classifier(tmp_path / "before", problem_type=ONE)
+    ours = lightbert.load(tmp_path / "before")
+    prediction = ours.predict(TEXTS[0])
+    expected = dict(zip(NAMES, logits(theirs, TEXTS[0]).softmax(-1).tolist(), strict=True))
+    assert prediction["probabilities"] == pytest.approx(expected, abs=1e-5)
+    huggingface.write(ours, tmp_path / "after")
+    assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "after").config.problem_type == ONE
+
+
+@pytest.mark.parametrize("problem", [NUMBER, None])
+def test_a_number_is_transformers_logit(tmp_path, problem):
+    theirs = classifier(tmp_path / "before", problem_type=problem, **SINGLE)
+    ours = lightbert.load(tmp_path / "before")
+    assert kind_of_model(ours) == UNSCALED
+    for text in TEXTS:
+        assert ours.predict(text)["score"] == pytest.approx(logits(theirs, text).item(), rel=1e-4, abs=1e-5)
+    huggingface.write(ours, tmp_path / "after")
+    again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "after")
+    assert (again.config.problem_type, again.config.num_labels) == (NUMBER, 1)
+
+
+def test_a_problem_that_is_left_open_stays_open(tmp_path):
+    classifier(tmp_path / "before")
+    ours = lightbert.load(tmp_path / "before")
+    assert ours.task == {}
+    assert kind_of_model(ours) == Classify(NAMES)
+    assert kind_of_model(ours, like=Labels(NAMES)) == Labels(NAMES)
+    huggingface.write(ours, tmp_path / "after")
+    assert "problem_type" not in json.loads((tmp_path / "after" / "config.json").read_text())
+
+
+def test_outputs_that_are_only_numbered_can_be_named_later(tmp_path):
+    classifier(tmp_path, problem_type=SEVERAL, id2label=None, label2id=None, num_labels=3)
+    ours = lightbert.load(tmp_path)
+    assert (ours.labels, kind_of_model(ours)) == ((), Labels(("LABEL_0", "LABEL_1", "LABEL_2")))
+    assert kind_of_model(ours, labels=("a", "b", "c")) == Labels(("a", "b", "c"))
+
+
+def test_the_problem_of_another_head_is_passed_over(tmp_path):
+    original("bert", "ForTokenClassification", problem_type=SEVERAL).save_pretrained(tmp_path)
+    assert lightbert.load(tmp_path).task == {}
+
+
+@pytest.mark.parametrize(
+    ("problem", "labels", "sentence"),
+    [
+        (SEVERAL, SINGLE, "no head for the problem_type 'multi_label_classification' with one output"),
+        (NUMBER, {}, "no head for the problem_type 'regression' with 3 outputs"),
+    ],
+)
+def test_what_no_head_of_ours_means_is_refused(tmp_path, problem, labels, sentence):
+    classifier(tmp_path, problem_type=problem, **labels)
+    with pytest.raises(InputError, match=sentence):
+        lightbert.load(tmp_path)
+
+
+def test_a_problem_that_nobody_knows_is_answered_with_the_nearest(tmp_path):
+    classifier(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"problem_type": "multilabel_classification"}))
+    with pytest.raises(InputError, match="did you mean 'multi_label_classification'"):
+        lightbert.load(tmp_path)
+
+
+def test_our_folders_tell_transformers_pipeline_the_problem(tmp_path):
+    classifier(tmp_path / "theirs", problem_type=SEVERAL)
+    ours = lightbert.load(tmp_path / "theirs")
+    lightbert.save(ours, tmp_path / "ours")
+    found = transformers.pipeline("text-classification", model=str(tmp_path / "ours"))(TEXTS[0], top_k=None)
+    shares = {each["label"]: each["score"] for each in found}
+    assert shares == pytest.approx(ours.predict(TEXTS[0])["probabilities"], abs=1e-5)
+
+
+def test_a_problem_asked_of_a_fresh_head_comes_back_with_it(tmp_path):
+    classifier(tmp_path / "theirs", problem_type=ONE)
+    lightbert.save(lightbert.load(tmp_path / "theirs"), tmp_path / "ours")
+    for problem, kind in ((SEVERAL, Labels(NAMES)), (ONE, Classify(NAMES))):
+        theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "ours", problem_type=problem)
+        theirs.save_pretrained(tmp_path / "after")
+        assert theirs.config.problem_type == problem
+        assert kind_of_model(lightbert.load(tmp_path / "after")) == kind
