@@ -8,26 +8,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lightbert.errors import InputError, unknown
-from lightbert.files import write_atomic
 from lightbert.tasks.example import Example
 from lightbert.tasks.glue.means import MISMATCHED
 from lightbert.tasks.glue.table import HIGH, LOW, TABLE
 from lightbert.tasks.kind import Prediction
 
 FILES = {
-    "cola": ("CoLA.tsv", "cola"),
-    "sst2": ("SST-2.tsv", "sst2"),
-    "mrpc": ("MRPC.tsv", "mrpc"),
-    "stsb": ("STS-B.tsv", "stsb"),
-    "mnli": ("MNLI-m.tsv", "mnli"),
-    MISMATCHED: ("MNLI-mm.tsv", "mnli"),
-    "qnli": ("QNLI.tsv", "qnli"),
-    "qqp": ("QQP.tsv", "qqp"),
-    "rte": ("RTE.tsv", "rte"),
-    "wnli": ("WNLI.tsv", "wnli"),
-    "ax": ("AX.tsv", "ax"),
+    "cola": "CoLA.tsv",
+    "sst2": "SST-2.tsv",
+    "mrpc": "MRPC.tsv",
+    "stsb": "STS-B.tsv",
+    "mnli": "MNLI-m.tsv",
+    MISMATCHED: "MNLI-mm.tsv",
+    "qnli": "QNLI.tsv",
+    "qqp": "QQP.tsv",
+    "rte": "RTE.tsv",
+    "wnli": "WNLI.tsv",
+    "ax": "AX.tsv",
 }
-"""Results -> their table in the zip file, and the task whose labels they are."""
+"""Results -> their table in the zip file."""
 
 
 @dataclass(frozen=True)
@@ -37,24 +36,6 @@ class Submission:
     path: Path
     written: tuple[str, ...]
     missing: tuple[str, ...]
-
-
-def write_submission(
-    path: str | Path, results: Mapping[str, tuple[Sequence[Example], Sequence[Prediction]]]
-) -> Submission:
-    """Write the predictions of each task's test set beside the names of its examples; same predictions, same bytes.
-
-    results: under the tasks' names in the table of GLUE, and "mnli-mm" for MNLI's mismatched half.
-    """
-    if not results:
-        raise InputError("there are no predictions to hand in; give those of at least one test set of GLUE")
-    path = Path(path)
-    for name in results:
-        if name not in FILES:
-            raise unknown("GLUE test set", name, FILES)
-    tables = {file: table_of(name, task, *results[name]) for name, (file, task) in FILES.items() if name in results}
-    write_atomic(path, zipped(tables))
-    return Submission(path, tuple(tables), tuple(file for file, _ in FILES.values() if file not in tables))
 
 
 def table_of(name: str, task: str, examples: Sequence[Example], predictions: Sequence[Prediction]) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lightbert.errors import InputError
+from lightbert.errors import InputError, unknown
 from lightbert.files import write_atomic
 from lightbert.tasks.example import Example
 from lightbert.tasks.glue.leaderboard import FILES, Submission, table_of, zipped
@@ -19,8 +19,10 @@ def write_predictions(
     folder: Path, task: str, split: str, examples: Sequence[Example], predictions: Sequence[Prediction]
 ) -> Path:
     """Write the leaderboard's table of a test set, such as RTE.tsv, into a folder."""
+    if task not in TABLE:
+        raise unknown("GLUE test set", task, TABLE)
     name = MISMATCHED if task == "mnli" and split.endswith("mismatched") else task
-    path = folder / FILES[name][0]
+    path = folder / FILES[name]
     write_atomic(path, table_of(name, task, examples, predictions))
     return path
 
@@ -50,9 +52,9 @@ def _prediction(cell: str, labels: Mapping[str, str], path: Path) -> Prediction:
 
 
 def collect(folder: str | Path, path: str | Path) -> Submission:
-    """Put all tables of a folder into the zip file that the leaderboard takes."""
+    """Put all tables of a folder into the zip file that the leaderboard takes; same predictions, same bytes."""
     folder, path = Path(folder), Path(path)
-    names = [file for file, _ in FILES.values()]
+    names = list(FILES.values())
     tables = {name: (folder / name).read_text(encoding="utf-8") for name in names if (folder / name).is_file()}
     if not tables:
         raise InputError(f"'{folder}' has no predictions such as {names[0]}: write them first, with --split test --out")
