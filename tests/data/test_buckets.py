@@ -51,6 +51,15 @@ def test_an_epoch_has_every_row_and_fills_its_last_batch_up(size: int, batch: in
             assert max(np.bincount(seen)) <= 2
 
 
+def test_sorted_over_one_batch_rows_of_any_length_meet() -> None:
+    features = ragged(2048)
+    mixed = buckets(features, sort_over=1)
+    spans = [np.ptp(features.lengths[mixed.examples(step)]) for step in range(mixed.steps_per_epoch)]
+    assert min(spans) > 20
+    assert sorted(epoch_of(mixed)) == list(range(2048))
+    assert buckets(features, sort_over=4).padding() < buckets(features, sort_over=2).padding() < mixed.padding()
+
+
 def test_epochs_and_seeds_come_in_different_orders() -> None:
     source = buckets(ragged(300))
     orders = [epoch_of(source), epoch_of(source, 1), epoch_of(buckets(ragged(300), seed=4))]

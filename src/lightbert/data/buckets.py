@@ -15,15 +15,14 @@ from lightbert.errors import InputError
 
 Array = NDArray[np.int64]
 
-_WINDOW = 64
-
 
 class Buckets:
     """The batches of a task: a pure function of the arguments and the step, each padded to its own longest row.
 
-    An epoch is a shuffle of all rows, cut into windows of about 64 batches; within a window rows are sorted by
-    length before they are cut into batches, and the batches of the epoch are shuffled again. So rows of like
-    length meet, other ones in each epoch. The last batch is filled up with the epoch's first rows.
+    An epoch is a shuffle of all rows, cut into windows of about `sort_over` batches; within a window rows are sorted
+    by length before they are cut into batches, and the batches of the epoch are shuffled again. So rows of like
+    length meet, other ones in each epoch; over a single batch, any rows meet. The last batch is filled up with the
+    epoch's first rows.
 
     Without `shuffle` the rows are sorted by length and each comes once an epoch, the last batch being shorter: for
     evaluation. `batch` counts the rows of all ranks together; a rank gets its run of consecutive rows.
@@ -43,6 +42,7 @@ class Buckets:
         workers: int = 2,
         pin: bool = False,
         multiple: int = 1,
+        sort_over: int = 64,
     ) -> None:
         if batch < 1 or batch % world:
             raise InputError(f"a batch of {batch} can't be shared by {world} processes; choose a multiple of {world}")
@@ -50,6 +50,7 @@ class Buckets:
             raise InputError("the task has no example to make batches of; give it a file with at least one")
         self.features, self.specials = features, specials
         self.batch, self.seed, self.shuffle, self.multiple = batch, seed, shuffle, multiple
+        self.sort_over = sort_over
         self.workers, self.pin = workers, pin
         self._rank, self._world = rank, world
         self._lengths = features.lengths
@@ -96,7 +97,7 @@ class Buckets:
         order = shuffled(np.arange(self.steps_per_epoch * self.batch) % size, size, self.seed, epoch)
         batches = order.reshape(-1, self.batch)
         # A short window at the end would be as ragged as the data, so that each takes a batch more instead.
-        windows = np.array_split(batches, max(1, self.steps_per_epoch // _WINDOW))
+        windows = np.array_split(batches, max(1, self.steps_per_epoch // self.sort_over))
         ordered = [rows[np.argsort(self._lengths[rows], kind="stable")] for rows in map(np.ravel, windows)]
         turns = np.argsort(bits(self.seed, Stream.BUCKET, epoch, 0, np.arange(self.steps_per_epoch)), kind="stable")
         return np.concatenate(ordered).reshape(-1, self.batch)[turns].ravel()

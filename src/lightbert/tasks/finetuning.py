@@ -102,6 +102,7 @@ def _loop(recipe: FinetuneRecipe, model: Encoder, prepared: Prepared, world: Wor
         workers=recipe.workers,
         pin=world.device.type == "cuda",
         multiple=_GRAPH_WIDTHS if graphed else 1,
+        sort_over=recipe.sort_over,
     )
     epoch = batches.steps_per_epoch
     steps = recipe.steps or round(recipe.epochs * epoch)

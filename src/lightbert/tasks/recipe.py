@@ -17,7 +17,7 @@ MAY_CHANGE = frozenset(
 """Keys that a resumed run may set otherwise: they don't change what is learned, but for rounding and time budgets."""
 
 _LEAST = {
-    **dict.fromkeys(("batch", "accumulate", "keep"), 1),
+    **dict.fromkeys(("batch", "sort_over", "accumulate", "keep"), 1),
     **dict.fromkeys(("seed", "steps", "epochs", "limit", "evaluate_every", "max_minutes"), 0),
     **dict.fromkeys(("workers", "threads", "checkpoint_every", "log_every"), 0),
 }
@@ -69,6 +69,8 @@ class FinetuneRecipe:
     steps: int = 0
     epochs: float = 3.0
     batch: int = 32
+    sort_over: int = 64
+    """Rows are sorted by length over so many batches: little padding. Over 1, a batch is made of any rows."""
     length: int = 128
     lr: float = 1e-4
     layer_decay: float = 0.8
