@@ -1,35 +1,31 @@
-"""The words of a running text, split as corpora are whose words have tags (CoNLL-2003, the Penn Treebank)."""
+"""The words of a running text, split as in the corpora that taggers learn from (the Penn Treebank, CoNLL-2003)."""
 
 import re
 from collections.abc import Iterator
 
 _IDEOGRAPHS = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _CHUNK = re.compile(rf"—+|-{{2,}}|\.{{3,}}|…|[{_IDEOGRAPHS}]|(?:(?!—|--|\.{{3}}|…)[^\s{_IDEOGRAPHS}])+")
-"""What may be split further only at its ends. Dashes and dots that part words stand alone, and so do ideographs, which
-are written without spaces."""
+"""What is split at its ends only. Long dashes and dots stand alone, and so do ideographs, as BERT has them."""
 
 _MARKS = frozenset(",;:!?¡¿()[]{}<>\"'`“”„‘’‚«»‹›、。，；：！？（）「」『』《》")
 _DOUBLED = ("''", "``")
-
 _POSSESSIVE = ("'s", "’s")
-_SHORTENED = re.compile(r"['’](?:\d|[sS]\b)")
-"""An apostrophe that opens nothing: '90s, 's."""
+_ELISION = re.compile(r"['’](?:\d\ds?|s)\b")
+"""An apostrophe that opens no quotation: '90s, 's."""
 
-_DOTTED = re.compile(r"(?:[^\W\d_]{1,2}\.-?)+[^\W\d_]{1,2}|[^\W\d_]")
-"""What stands before the last full stop of U.N., Ph.D., J.-P., or of an initial."""
-_ABBREVIATIONS = frozenset(
-    "mr mrs ms messrs dr prof st mt gen col maj capt lt sgt cmdr adm sen rep gov pres rev hon jr sr inc corp ltd co bros "
-    "jan feb mar apr jun jul aug sep sept oct nov dec vs etc cf".split()
-)
-_IN_A_SENTENCE = re.compile(r"[,;:]|['’][sS]\b")
-_SMALL_LETTER_NEXT = re.compile(r"[\"'”’»)\]}>]*\s+(?=[^\W\d_])(\w)")
+_TITLES = "mr|mrs|ms|messrs|dr|prof|gen|col|maj|capt|lt|sgt|adm|sen|rep|gov|pres|rev|hon|st|mt|jr|sr"
+_OTHERS = "inc|corp|ltd|co|bros|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec|vs|etc|cf"
+_ABBREVIATION = re.compile(rf"(?:[^\W\d_]{{1,2}}\.-?)+[^\W\d_]{{1,2}}|(?i:{_TITLES}|{_OTHERS})")
+"""What stands before the last dot of U.N., Ph.D., J.-P., or of a word that is known to be shortened."""
+_GOES_ON = re.compile(r"[,;:]|['’][sS]\b")
+_NEXT_WORD = re.compile(r"[\"'”’»)\]}>]*\s+(\w)")
 
 
 def word_extents(text: str) -> list[tuple[int, int]]:
     """Where each word begins and where it has ended; together they are all of the text but its white space.
 
-    Quotes, brackets and the marks , ; : ! ? are words of their own at a word's ends and part of it inside; so is a
-    full stop that ends a sentence, but not that of an abbreviation. A possessive 's is a word.
+    Quotes, brackets and , ; : ! ? are words of their own at the ends of a word, and part of it inside. So is a full
+    stop, unless it belongs to an abbreviation. A possessive 's is a word too.
     """
     return [extent for chunk in _CHUNK.finditer(text) for extent in _parts(text, *chunk.span())]
 
@@ -47,27 +43,32 @@ def _parts(text: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
 
 
 def _mark_before(text: str, start: int, stop: int) -> int:
-    """The length of the mark that a chunk begins with, 0 if there is none before a word."""
+    """The length of the mark that stands before a word; 0 if there is none, or no word."""
+    if text[start] not in _MARKS or _ELISION.match(text, start, stop):
+        return 0
     size = 2 if text.startswith(_DOUBLED, start, stop) else 1
-    marked = text[start] in _MARKS and not _SHORTENED.match(text, start, stop)
-    return size if marked and size < stop - start else 0
+    return size if size < stop - start else 0
 
 
 def _mark_after(text: str, start: int, stop: int) -> int:
-    """The length of the mark, or of the 's, that a chunk ends with; 0 if there is none after a word."""
-    doubled, possessive = (text[start:stop].lower().endswith(ends) for ends in (_DOUBLED, _POSSESSIVE))
-    size = 2 if doubled or possessive else 1
-    last = text[stop - 1]
-    marked = possessive or last in _MARKS or (last == "." and _ends_sentence(text, start, stop - 1))
-    return size if marked and size < stop - start else 0
+    """The length of the mark, or of the 's, that stands after a word; 0 if there is none, or no word."""
+    last, pair = text[stop - 1], text[max(start, stop - 2) : stop].lower()
+    if pair in _DOUBLED or pair in _POSSESSIVE:
+        size = 2
+    else:
+        size = int(last in _MARKS or (last == "." and _is_full_stop(text, start, stop - 1)))
+    return size if size < stop - start else 0
 
 
-def _ends_sentence(text: str, start: int, stop: int) -> bool:
-    """Whether the full stop at `stop` ends a sentence: its word is no abbreviation, nor does the sentence go on."""
-    word = text[start:stop]
-    lonely_small_letter = len(word) == 1 and word.islower()
-    if word.lower() in _ABBREVIATIONS or (_DOTTED.fullmatch(word) and not lonely_small_letter):
+def _is_full_stop(text: str, start: int, stop: int) -> bool:
+    """Whether the dot at `stop` ends the sentence, and not just the word before it.
+
+    A capitalised word with a dot is taken for an abbreviation if the next word begins with a small letter.
+    """
+    word, following = text[start:stop], _NEXT_WORD.match(text, stop + 1)
+    initial = len(word) == 1 and word.isupper()
+    if initial or _ABBREVIATION.fullmatch(word) or _GOES_ON.match(text, stop + 1):
         return False
-    following = _SMALL_LETTER_NEXT.match(text, stop + 1)
-    goes_on = following is not None and following[1].islower() and word[:1].isupper()
-    return not goes_on and not _IN_A_SENTENCE.match(text, stop + 1)
+    if following is not None and following[1].islower() and word[:1].isupper():
+        return False
+    return any(map(str.isalnum, word))

@@ -1,8 +1,8 @@
 """Sentences as rows of word pieces, and the way back from a row to its words."""
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +11,8 @@ from lightbert.data.features import Features
 from lightbert.errors import InputError, unknown
 from lightbert.tasks.example import Example, Tagged
 from lightbert.tasks.texts import TextEncoder
+from lightbert.tasks.word_extents import word_extents
 from lightbert.tasks.word_windows import word_windows
-
-if TYPE_CHECKING:
-    from tokenizers import Encoding
 
 NOT_JUDGED = -100
 
@@ -81,37 +79,22 @@ def text_of(example: Tagged | Example) -> str:
 
 
 def _words(examples: Sequence[Tagged | Example], encoder: TextEncoder) -> Iterator[list[Word]]:
-    distinct = list(dict.fromkeys(word for each in examples if isinstance(each, Tagged) for word in each.words))
+    """Each word goes through the tokenizer alone, so that a text's words look like those of a sentence in words."""
+    sentences = [(text_of(example), _extents(example)) for example in examples]
+    distinct = list(dict.fromkeys(text[start:stop] for text, extents in sentences for start, stop in extents))
     known = {word: found.ids for word, found in zip(distinct, encoder.pieces(distinct), strict=True)}
-    texts = iter(encoder.pieces([each.text for each in examples if isinstance(each, Example)]))
-    for example in examples:
-        yield _split(example, next(texts)) if isinstance(example, Example) else _given(example, known, encoder)
-
-
-def _given(sentence: Tagged, known: Mapping[str, Sequence[int]], encoder: TextEncoder) -> list[Word]:
-    words, start = [], 0
-    for word in sentence.words:
+    for text, extents in sentences:
         # A word of control characters has no pieces, but has its tag.
-        words.append(Word(known[word] or [_unknown_piece(encoder)], start, start + len(word)))
-        start += len(word) + 1
-    return words
+        yield [Word(known[text[start:stop]] or [_unknown_piece(encoder)], start, stop) for start, stop in extents]
 
 
-def _split(example: Example, encoding: "Encoding") -> list[Word]:
-    """Take for words what the tokenizer's pre-tokenizer does: BERT's splits at spaces and around punctuation."""
+def _extents(example: Tagged | Example) -> list[tuple[int, int]]:
+    if isinstance(example, Tagged):
+        stops = itertools.accumulate(len(word) + 1 for word in example.words)
+        return [(stop - len(word) - 1, stop - 1) for word, stop in zip(example.words, stops, strict=True)]
     if example.text_b is not None:
         raise InputError(f"words are tagged in one text, not in a pair; leave out {example.text_b!r}")
-    words: list[Word] = []
-    before: int | None = None
-    for piece, number, (start, stop) in zip(encoding.ids, encoding.word_ids, encoding.offsets, strict=True):
-        if words and number is not None and number == before:
-            words[-1] = Word([*words[-1].pieces, piece], words[-1].start, max(stop, words[-1].stop))
-        else:
-            # SentencePiece counts the space before a word as part of it.
-            spaces = len(example.text[start:stop]) - len(example.text[start:stop].lstrip())
-            words.append(Word([piece], start + spaces, stop))
-        before = number
-    return words
+    return word_extents(example.text)
 
 
 def _unknown_piece(encoder: TextEncoder) -> int:

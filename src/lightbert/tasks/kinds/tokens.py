@@ -19,8 +19,8 @@ from lightbert.tasks.word_features import WordFeatures, encode_words, text_of
 class Tokens(Kind[Tagged | Example]):
     """A word's tag is what is said of its first piece (BERT §5.3).
 
-    A plain text can be tagged too; its words are then those of the tokenizer, which splits off punctuation. Each word
-    has a prediction, however long the sentence is: it is read in overlapping windows.
+    A plain text can be tagged too; it is split as corpora with tags are (`word_extents`). Each word has a prediction,
+    however long the sentence is: it is read in overlapping windows.
     """
 
     labels: tuple[str, ...]
