@@ -38,6 +38,23 @@ def test_the_trained_model_predicts_the_labels_it_learned(start, tmp_path: Path)
     assert list(model.heads) == ["classify"]
 
 
+def test_numbers_that_were_learned_as_shares_of_their_range_come_out_as_they_are(start, tmp_path: Path):
+    scores = tmp_path / "scores.csv"
+    rows = ["the film was good .,8.5", "a bad film,2.5", "good,8.5", "bad,2.5"] * 10
+    scores.write_text("\n".join(["body,score", *rows]) + "\n")
+    own = (f"data.train={scores}", f"data.dev={scores}", "data.text=body", "data.label=score", "data.kind=regress")
+    finetune(RECIPE, start[0], *own, f"out={tmp_path / 'run'}", "epochs=8", "head.hidden=tanh")
+    model = lightbert.load(tmp_path / "run" / "final")
+    assert not model.task["scaled"]
+    found = [each["score"] for each in model.predict(["good", "bad"])]
+    assert found == pytest.approx([8.5, 2.5], abs=1.0)
+    # Wherever the model goes, its output is the number.
+    ids = torch.tensor([model.tokenizer.encode("good").ids])
+    with torch.no_grad():
+        said = model.eval().heads["regress"](model(ids))
+    assert min(said.item(), 8.5) == pytest.approx(found[0], abs=1e-4)
+
+
 def test_the_same_seed_gives_the_same_bytes_and_another_does_not(start, tmp_path: Path):
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         finetune(RECIPE, *start, f"out={tmp_path / name}", f"seed={seed}")

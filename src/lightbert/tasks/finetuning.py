@@ -20,6 +20,7 @@ from lightbert.tasks.layer_rates import layer_rate
 from lightbert.tasks.preparation import Prepared, prepare
 from lightbert.tasks.recipe import MAY_CHANGE, FinetuneRecipe
 from lightbert.tasks.starting import give_head, refuse_length, starting_model
+from lightbert.tasks.unscaling import unscaled
 from lightbert.train.distributed import World
 from lightbert.train.loop import Loop
 from lightbert.train.memory import remember
@@ -74,7 +75,7 @@ def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption) ->
         settled = _settled(prepared, model)
         # A threshold that was chosen only now changes the numbers.
         metrics = metrics if settled.task.kind == prepared.task.kind else measure(settled, model)
-        model.task |= settled.task.kind.description()
+        model.task |= unscaled(settled.task.kind, model).description()
     result = Result(
         metrics=metrics,
         metric=recipe.metric or prepared.task.metric,
