@@ -32,13 +32,13 @@ class Numbered:
 @pytest.mark.parametrize(
     ("student", "sentence"),
     [
-        (replace(STUDENT, vocab=41), "the teacher knows 40 words, the student 41: train both on the same vocabulary"),
-        (replace(STUDENT, depth=2), "the teacher has 3 layers, the student 2"),
-        (replace(STUDENT, width=20), "give 16 channels, the student's 20.*maps = 'linear'"),
-        (replace(STUDENT, n_heads=2), "the teacher has 4 heads, the student 2.*attention = 0"),
+        (replace(STUDENT, vocab=41), "the teacher knows 40 words, the student 41: .*lightbert prepare --tokenizer"),
+        (replace(STUDENT, depth=2), "the teacher has 3 layers, the student 2.*strategy=pd"),
+        (replace(STUDENT, width=20), "give 16 channels, the student's 20.*transfer.maps=linear"),
+        (replace(STUDENT, n_heads=2), "the teacher has 4 heads, the student 2.*transfer.attention=0"),
         (replace(MIXED, n_heads=6), "the teacher has 4 heads, the student 6"),
         (replace(MIXED, convolution="none"), "the teacher has 4 heads, the student 2"),
-        (replace(STUDENT, padding="released"), "only the student reads padding as text"),
+        (replace(STUDENT, padding="released"), "only the student reads padding as text.*change.padding="),
     ],
     ids=["vocabulary", "depth", "width", "heads", "mixed heads", "bottleneck heads", "padding"],
 )
@@ -54,7 +54,7 @@ def test_words_must_have_the_same_numbers_where_both_are_known():
     teacher.tokenizer = Numbered(a=5, b=6)
     refuse_misfits(teacher, student, Transfer())
     student.tokenizer = Numbered(a=6, b=5)
-    with pytest.raises(InputError, match="number their words differently"):
+    with pytest.raises(InputError, match=r"number their words differently: .*lightbert prepare --tokenizer"):
         refuse_misfits(teacher, student, None)
 
 

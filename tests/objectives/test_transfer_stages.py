@@ -69,7 +69,7 @@ def test_steps_that_do_not_divide_are_shared_out_as_evenly_as_they_can_be():
 
 
 def test_every_layer_needs_a_step():
-    with pytest.raises(InputError, match="2 steps cannot be shared out between 3 layers: give at least 3"):
+    with pytest.raises(InputError, match="transfer_steps = 2 cannot be shared out between 3 layers: give at least 3"):
         progressive(3, 2)
 
 

@@ -11,34 +11,36 @@ from lightbert.nn.local import LocalAttention
 from lightbert.nn.mixed import MixedAttention
 from lightbert.objectives.distill.transfer import Transfer
 
+_SAME_WORDS = "train the student on text that was prepared with the teacher's tokenizer (lightbert prepare --tokenizer)"
+
 
 def refuse_misfits(teacher: Encoder, student: Encoder, transfer: Transfer | None) -> None:
     """Say in one sentence why a teacher cannot teach a student; without a transfer only words have to agree."""
     words, known = student.table.shape[0], teacher.table.shape[0]
     if words != known:
-        raise InputError(f"the teacher knows {known} words, the student {words}: train both on the same vocabulary")
+        raise InputError(f"the teacher knows {known} words, the student {words}: {_SAME_WORDS}")
     if _vocabulary(teacher) != _vocabulary(student) and None not in (teacher.tokenizer, student.tokenizer):
-        raise InputError("teacher and student number their words differently: train both with the same tokenizer")
+        raise InputError(f"teacher and student number their words differently: {_SAME_WORDS}")
     if transfer is None:
         return
     if len(teacher.blocks) != len(student.blocks):
         raise InputError(
             f"the teacher has {len(teacher.blocks)} layers, the student {len(student.blocks)}: "
-            "layers are transferred one to one, so make the depths equal or use the strategy 'pd'"
+            "layers are transferred one to one, so make the depths equal or use strategy=pd"
         )
     if teacher.width != student.width and transfer.maps == "none":
         raise InputError(
             f"the teacher's layers give {teacher.width} channels, the student's {student.width}: "
-            "make the widths equal or learn maps between them with maps = 'linear'"
+            "make the widths equal or learn maps between them with transfer.maps=linear"
         )
     if teacher.released_padding != student.released_padding:
         reads = "teacher" if teacher.released_padding else "student"
-        raise InputError(f"only the {reads} reads padding as text: give both the same setting of padding")
+        raise InputError(f"only the {reads} reads padding as text: set the student's change.padding= to the teacher's")
     if transfer.attention and not shared_heads(teacher, student):
         (theirs, _), (ours, _) = _heads(teacher), _heads(student)
         raise InputError(
             f"the teacher has {theirs} heads, the student {ours}: "
-            "attention is transferred head by head, so make them equal or switch that off with attention = 0"
+            "attention is transferred head by head, so make them equal or switch that off with transfer.attention=0"
         )
 
 

@@ -111,7 +111,7 @@ def progressive(
 ) -> list[Stage]:
     """The first stages of PKT: one layer after the other, the steps shared out as evenly as they can be."""
     if steps < depth:
-        raise InputError(f"{steps} steps cannot be shared out between {depth} layers: give at least {depth}")
+        raise InputError(f"transfer_steps = {steps} cannot be shared out between {depth} layers: give at least {depth}")
     ends = [steps * layer // depth for layer in range(depth + 1)]
     return [
         Stage(
