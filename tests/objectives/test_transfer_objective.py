@@ -276,11 +276,18 @@ def test_packed_texts_are_compared_text_by_text():
     [
         ({"alpha": 1.5}, "alpha = 1.5 is no share"),
         ({"student": replace(STUDENT, depth=2)}, "3 layers, the student 2"),
+        ({"transfer": Transfer(feature=0, mean=0, variance=0, attention=0)}, "no layer would learn anything"),
+        ({"transfer": Transfer("plain", feature=0, attention=0)}, "no layer would learn anything: use strategy=pd"),
     ],
 )
 def test_what_cannot_be_learned_is_refused(options, sentence):
     with pytest.raises(InputError, match=sentence):
         distillation(**options)
+
+
+def test_a_share_that_is_none_is_refused_without_a_teacher_too():
+    with pytest.raises(InputError, match=r"alpha = 1\.5 is no share"):
+        Distillation(model_of(STUDENT), masker(), alpha=1.5)
 
 
 def test_a_teacher_or_student_without_a_head_for_words_is_refused():

@@ -43,14 +43,18 @@ class DistillRecipe(CorpusRecipe):
         super().__post_init__()
         if self.needs_teacher and not self.teacher:
             raise InputError(f"strategy = '{self.strategy}' needs a teacher: add teacher=FOLDER to the command")
-        if self.transfer_steps < 0 or (self.starts_with_layers and not self.transfer_steps):
+        if self.transfer_steps < 0:
+            raise InputError(f"transfer_steps = {self.transfer_steps} is too small: it must be at least 0")
+        if self.starts_with_layers and not self.transfer_steps:
             raise InputError(
-                f"transfer_steps = {self.transfer_steps} leaves no time for the layers: strategy = '{self.strategy}' "
-                "begins with them, so give at least one step per layer"
+                f"transfer_steps = 0 leaves no time for the layers: strategy = '{self.strategy}' begins with them, "
+                "so give at least one step per layer"
             )
         for key in ("layer_rate", "soft"):
             if getattr(self, key) <= 0:
                 raise InputError(f"{key} = {getattr(self, key)} must be above zero; lower=frozen holds lower layers")
+        if self.soft > 1:
+            raise InputError(f"soft = {self.soft} would train lower layers faster than the current one: give 1 or less")
         if self.compile == "whole" and self.strategy == "pkt":
             raise InputError("compile=whole would compile every layer's stage anew: use compile=blocks")
 

@@ -48,11 +48,13 @@ class Distillation(Objective):
     ) -> None:
         super().__init__()
         self.student, self.masker = student, masker
-        self.transfer, self.alpha, self.dropout = transfer, 1.0 if teacher is None else alpha, dropout
+        self.transfer, self.alpha, self.dropout = transfer, alpha, dropout
         self.depth = len(student.blocks)
         # Registered as a module it would be trained, saved and counted.
         object.__setattr__(self, "teacher", teacher)
         self._refuse()
+        if teacher is None:
+            self.alpha = 1.0
         self.predict = DistilledPrediction()
         self.compare: LayerTransfer | None = None
         self.maps: nn.ModuleList | None = None
@@ -81,6 +83,8 @@ class Distillation(Objective):
                 )
         elif self.transfer is not None:
             raise InputError("there is nobody to transfer from: name a teacher")
+        if self.transfer is not None and not self.transfer.compares_anything:
+            raise InputError("all weights of the transfer are 0, so no layer would learn anything: use strategy=pd")
 
     def set_stage(self, stage: Stage) -> None:
         """Compute from now on what a stage needs."""

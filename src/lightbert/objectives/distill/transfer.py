@@ -39,6 +39,12 @@ class Transfer:
                 raise InputError(f"{name} = {getattr(self, name)} must not be negative: 0 leaves the term out")
 
     @property
+    def compares_anything(self) -> bool:
+        """Whether any term weighs anything."""
+        statistics = (self.mean, self.variance) if self.feature_maps == "decomposed" else ()
+        return any((self.feature, self.attention, *statistics))
+
+    @property
     def compares_all_layers(self) -> bool:
         """Whether every layer needs all states of the teacher."""
         return self.statistics == "released" and self.feature_maps == "decomposed"
