@@ -104,7 +104,11 @@ def test_what_does_not_change_what_is_learned_may_change(changes: dict[str, obje
     [
         ({"lr": 1e-5}, r"'runs/x' holds a run with lr = 0\.0003, this recipe says 1e-05: set out= to another"),
         ({"steps": 50}, "steps = 100, this recipe says 50"),
-        ({"schedule": Schedule(warmup=0.5)}, "schedule = "),
+        (
+            {"schedule": Schedule(warmup=0.5)},
+            r"schedule\.warmup = .+, this recipe says 0\.5: .*schedule\.warmup back",
+        ),
+        ({"change": {"depth": 3}}, r"change\.depth = None, this recipe says 3"),
         ({"phases": (Continuation(512, 10),)}, r"phases = \[\], this recipe says \[\{"),
         ({"model": "bert-tiny"}, "model = convbert-tiny, this recipe says bert-tiny"),
     ],
@@ -112,3 +116,8 @@ def test_what_does_not_change_what_is_learned_may_change(changes: dict[str, obje
 def test_what_does_is_refused_with_both_values(changes: dict[str, object], problem: str) -> None:
     with pytest.raises(InputError, match=problem):
         go_on(GOOD, replace(GOOD, **changes))
+
+
+def test_what_is_no_longer_said_is_refused_too() -> None:
+    with pytest.raises(InputError, match=r"change\.depth = 3, this recipe says None"):
+        go_on(replace(GOOD, change={"depth": 3}), GOOD)

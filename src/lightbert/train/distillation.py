@@ -18,7 +18,7 @@ from lightbert.train.compilation import compile_objective
 from lightbert.train.corpus_run import loader_of, masker_of, train
 from lightbert.train.distill_recipe import DistillRecipe
 from lightbert.train.distributed import World
-from lightbert.train.memory import remember
+from lightbert.train.memory import recalled, remember
 from lightbert.train.run import Outcome, Phase
 from lightbert.train.schedule import Schedule
 from lightbert.train.signals import Interruption
@@ -34,6 +34,7 @@ def distill(recipe: DistillRecipe, world: World, interrupted: Interruption) -> O
     shards = Shards.open(recipe.data)
     teacher = _teacher(recipe)
     weights = {"teacher_weights": fingerprint(teacher)} if teacher is not None else {}
+    _refuse_other_teacher(recipe, weights)
     remember(to_mapping(recipe) | weights, Path(recipe.out), world, may_change=recipe.may_change)
     objective, plan = prepared(recipe, shards, teacher, world)
     compile_objective(objective, recipe.compile, *([] if teacher is None else [teacher]))
@@ -98,6 +99,16 @@ def _teacher(recipe: DistillRecipe) -> Encoder | None:
             f"the teacher '{recipe.teacher}' has {teacher.positions} positions: set length= to that or less"
         )
     return teacher
+
+
+def _refuse_other_teacher(recipe: DistillRecipe, weights: dict[str, str]) -> None:
+    """Say clearly that a run has another teacher: hashes are nothing to read."""
+    before = recalled(Path(recipe.out)) or {}
+    if weights and before.get("teacher_weights", weights["teacher_weights"]) != weights["teacher_weights"]:
+        raise InputError(
+            f"'{recipe.out}' holds a run that learns from '{before['teacher']}', and '{recipe.teacher}' has other "
+            "weights than that had: set out= to another folder, or teacher= back"
+        )
 
 
 def fingerprint(model: Encoder) -> str:
