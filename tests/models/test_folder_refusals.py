@@ -52,6 +52,11 @@ def test_a_folder_without_config_is_named(path):
     assert f"'{path}' has no config.json" in refusal(path)
 
 
+def test_a_run_is_told_from_the_model_it_trained(path, tmp_path):
+    path.rename(tmp_path / "final")
+    assert f"the model it trained is '{tmp_path / 'final'}'" in refusal(tmp_path)
+
+
 def test_a_config_that_is_not_json_is_named(path):
     (path / "config.json").write_text("{'vocab': 3")
     assert "config.json' is not valid JSON" in refusal(path)

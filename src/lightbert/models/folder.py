@@ -63,6 +63,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not folder.is_dir():
         raise InputError(f"there is no model folder '{folder}'; give a folder with config.json, or a preset's name")
+    if not path.is_file() and (folder / "final" / "config.json").is_file():
+        raise InputError(f"'{folder}' is the folder of a run; the model it trained is '{folder / 'final'}'")
     if not path.is_file():
         raise InputError(f"'{folder}' has no config.json, so it is not a model folder; give one that save wrote")
     try:
