@@ -19,9 +19,10 @@ def new_figure(width: float, height: float) -> "Figure":
 
 
 def write(figure: "Figure", picture: Path) -> None:
-    """Write a figure in the format that the name of the file ends with."""
+    """Write a figure in the format that the name of the file ends with; a folder that is missing is made."""
     formats = figure.canvas.get_supported_filetypes()
     ending = picture.suffix.removeprefix(".").lower()
     if ending not in formats:
         raise unknown("picture format", ending, formats)
+    picture.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(picture, dpi=120)
