@@ -36,3 +36,11 @@ def test_the_others_move_exactly_as_with_adamw() -> None:
         optimizers.step()
     ours, theirs = values(model), values(other)
     assert [name for name in ours if not torch.equal(ours[name], theirs[name])] == ["blocks.0.output.weight"]
+
+
+def test_a_processor_without_bf16_is_no_news() -> None:
+    model = torch.nn.ModuleDict({"blocks": torch.nn.ModuleList([torch.nn.Linear(128, 128)])})
+    optimizers = optimizers_of(model, kind="muon")
+    give_gradients(model, seed=0)
+    # A warning would be an error here.
+    optimizers.step()

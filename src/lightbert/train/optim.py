@@ -1,5 +1,6 @@
 """Optimizers that never wait for the host: the rate is a tensor, and a bad step is skipped on the device."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -126,7 +127,10 @@ class Optimizers:
         assert self.muon is not None
         state = self.muon.state
         kept = [(target, target.clone()) for p in state for target in (p.data, state[p]["momentum_buffer"])]
-        self.muon.step()
+        with warnings.catch_warnings():
+            # Muon multiplies in bf16. A processor that cannot is slow at it, and PyTorch says so in thirty lines.
+            warnings.filterwarnings("ignore", "mkldnn_matmul failed")
+            self.muon.step()
         for target, value in kept:
             target.copy_(torch.where(finite, target, value))
 
