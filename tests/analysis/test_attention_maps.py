@@ -138,7 +138,7 @@ def test_the_picture_has_a_row_for_each_layer_and_the_models_heads_side_by_side(
     compared = compare_attention(reader(TEACHER, 1), reader(MIXED, 2), TEXT).of([1, 3])
     rows = plot_attention(compared).subfigs
     assert [row.get_suptitle() for row in rows] == [
-        f"layer {each.layer}: KL {each.divergence:.4g}" for each in compared.layers
+        f"layer {each.layer}: KL(teacher ‖ student) = {each.divergence:.4g}" for each in compared.layers
     ]
     for row, layer in zip(rows, compared.layers, strict=True):
         panels = maps_of(row)
@@ -151,6 +151,7 @@ def test_the_picture_has_a_row_for_each_layer_and_the_models_heads_side_by_side(
         shown = torch.stack([torch.tensor(panel.images[0].get_array().data) for panel in panels])
         assert torch.equal(shown, torch.cat([layer.teacher, layer.student]))
         assert len({panel.images[0].get_clim() for panel in panels}) == 1
+        assert row.axes[-1].get_ylabel() == "attention of the row to the column"
 
 
 def test_the_tokens_stand_below_every_map_and_beside_the_first_of_each_model():
@@ -166,5 +167,8 @@ def test_the_tokens_stand_below_every_map_and_beside_the_first_of_each_model():
 
 def test_of_averages_there_is_one_map_for_each_model(tmp_path):
     figure = plot_attention(compare_attention(reader(TEACHER, 1), reader(STUDENT, 2), TEXT, mean=True).of([2]))
-    assert [panel.get_title() for panel in maps_of(figure.subfigs[0])] == ["teacher", "student"]
+    assert [panel.get_title() for panel in maps_of(figure.subfigs[0])] == [
+        "teacher, mean of heads",
+        "student, mean of heads",
+    ]
     figure.savefig(tmp_path / "maps.png")

@@ -43,6 +43,8 @@ class AttentionComparison:
 
     tokens: tuple[str, ...]
     layers: tuple[LayerAttention, ...]
+    mean: bool = False
+    """Whether the maps are averages over the heads."""
 
     def of(self, layers: Sequence[int]) -> "AttentionComparison":
         """The part that is about some layers, in the order in which they are given."""
@@ -79,6 +81,7 @@ def compare_attention(teacher: Encoder, student: Encoder, text: str, *, mean: bo
     return AttentionComparison(
         tokens=tuple(tokenizer.id_to_token(token) for token in ids),
         layers=tuple(_compared(number, *pair) for number, pair in enumerate(zip(*maps, strict=True), start=1)),
+        mean=mean,
     )
 
 

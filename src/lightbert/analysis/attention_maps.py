@@ -21,12 +21,12 @@ def plot_attention(comparison: AttentionComparison) -> "Figure":
     figure = new_figure(2 * heads * size + 2, len(comparison.layers) * (size + 1.2))
     rows = figure.subfigures(len(comparison.layers), 1, squeeze=False)[:, 0]
     for row, layer in zip(rows, comparison.layers, strict=True):
-        _draw_layer(row, layer, comparison.tokens)
+        _draw_layer(row, layer, comparison.tokens, mean=comparison.mean)
     return figure
 
 
-def _draw_layer(row: Any, layer: LayerAttention, tokens: Sequence[str]) -> None:
-    row.suptitle(f"layer {layer.layer}: KL {layer.divergence:.4g}")
+def _draw_layer(row: Any, layer: LayerAttention, tokens: Sequence[str], *, mean: bool) -> None:
+    row.suptitle(f"layer {layer.layer}: KL(teacher ‖ student) = {layer.divergence:.4g}")
     heads = len(layer.divergences)
     # An empty column keeps the two models apart.
     widths = [1.0] * heads + [0.15] + [1.0] * heads
@@ -39,9 +39,9 @@ def _draw_layer(row: Any, layer: LayerAttention, tokens: Sequence[str]) -> None:
     ):
         for number, (weights, panel) in enumerate(zip(maps, panels, strict=True), start=1):
             image = _draw_map(panel, weights, brightest)
-            panel.set_title(f"{side}, head {number}" if heads > 1 else side, fontsize="small")
+            panel.set_title(f"{side}, {'mean of heads' if mean else f'head {number}'}", fontsize="small")
             _label(panel, tokens, rows=number == 1)
-    row.colorbar(image, ax=axes, fraction=0.02)
+    row.colorbar(image, ax=axes, fraction=0.02).set_label("attention of the row to the column", fontsize="small")
 
 
 def _draw_map(panel: Any, weights: Tensor, brightest: float) -> Any:
