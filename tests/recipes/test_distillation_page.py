@@ -7,8 +7,11 @@ from typing import get_args
 from pages import flattened, listed_keys, page, section
 from recipe_files import DISTILLATION, FOLDER
 
+import lightbert
 from lightbert.config import to_mapping
+from lightbert.objectives.distill.pair import refuse_misfits
 from lightbert.objectives.distill.stages import Strategy
+from lightbert.objectives.distill.transfer import Transfer
 from lightbert.train.distill_recipe import DistillRecipe
 
 PAGE = page("distillation.md")
@@ -33,3 +36,10 @@ def test_every_recipe_that_is_named_exists():
     named = re.findall(r"recipes/([\w-]+\.toml)", PAGE)
     assert named
     assert not [name for name in named if not (FOLDER / name).exists()]
+
+
+def test_the_student_that_no_preset_is_fits_the_nano_teacher(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    [example] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    exec(example, {})
+    refuse_misfits(lightbert.build("ib-bert-nano"), lightbert.load("runs/mixed"), Transfer())

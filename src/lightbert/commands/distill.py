@@ -35,6 +35,9 @@ def command(
 ) -> None:
     """Train a small encoder to imitate a large one, layer by layer and prediction by prediction.
 
+    strategy=pkt learns one layer after the other, jkt all at once before the predictions, akt together with them; pd
+    learns predictions only, bare has no teacher.
+
     The trained model is the folder OUT/final. Run the same command again to go on after an interruption: SIGTERM and
     SIGINT save a checkpoint and exit with code 75, a second signal stops at once.
     """

@@ -10,6 +10,8 @@ from lightbert.errors import InputError
 class Schedule:
     """``kind``: product (ELECTRA: warm-up times linear decay), linear (BERT: up, then down), wsd or constant.
 
+    Deviation: linear falls from the peak, where the warm-up ends. BERT's release falls from step 0 on, so that its rate
+    drops at the end of the warm-up.
     progressive is MobileBERT's within the phase of a layer: after the warm-up it sinks to nine tenths along a root.
 
     warmup: steps, or a share of the run when below 1. decay: the share at the end in which wsd falls. floor: what is
