@@ -152,3 +152,25 @@ def test_padding_can_be_masked_in_a_model_that_read_it(tmp_path: Path, start):
     files = [each for each in start if not each.startswith("model=")]
     finetune(RECIPE, *files, f"model={released}", "change.padding=masked", f"out={tmp_path / 'run'}", "steps=1")
     assert folder.load(tmp_path / "run" / "final").config.padding == "masked"
+
+
+def test_a_small_part_of_an_epoch_is_one_step(start, tmp_path: Path):
+    # The limit of time ends a run that took it for no end.
+    assert only(finetune(RECIPE, *start, f"out={tmp_path}", "epochs=0.01", "max_minutes=0.05")).step == 1
+
+
+def test_all_rows_can_be_trained_on_without_a_development_set(start, tmp_path: Path):
+    model, train, _, *columns = start
+    everything = (model, train, *columns, "data.hold_out=0", "epochs=1")
+    result = only(finetune(RECIPE, *everything, f"out={tmp_path}", "choose=last"))
+    assert result.metrics == {}
+    assert lightbert.load(tmp_path / "final").labels == ("bad", "good")
+
+
+@pytest.mark.parametrize("needs", ["choose=best", "seeds=[0,1]"])
+def test_what_needs_a_development_set_says_so_before_it_trains(start, tmp_path: Path, needs: str):
+    model, train, _, *columns = start
+    choice = () if needs == "choose=best" else ("choose=last",)
+    with pytest.raises(InputError, match=r"there are no development data .* add data.dev=FILE or data.hold_out=0.1"):
+        finetune(RECIPE, model, train, *columns, "data.hold_out=0", f"out={tmp_path}", needs, *choice)
+    assert not list(tmp_path.rglob("metrics.jsonl"))

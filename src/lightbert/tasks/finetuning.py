@@ -10,6 +10,7 @@ import torch
 from lightbert.config import to_mapping
 from lightbert.data.batch import Specials
 from lightbert.data.buckets import Buckets
+from lightbert.errors import InputError
 from lightbert.files import write_atomic
 from lightbert.models import folder
 from lightbert.nn.encoder import Encoder
@@ -53,10 +54,11 @@ class Result:
         return self.metrics[self.metric]
 
 
-def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption) -> Result:
+def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *, compared: bool = False) -> Result:
     """Train by a recipe, or go on where its folder's newest checkpoint is; write ``out/final`` at the end.
 
     A run that is finished already is not trained again: its result is read.
+    compared: whether the result is to be compared with others, so that there must be data to judge it by.
     """
     out = Path(recipe.out)
     if recipe.threads:
@@ -67,6 +69,11 @@ def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption) ->
     model = starting_model(recipe)
     refuse_length(model, recipe.length)
     prepared = prepare(recipe, model.tokenizer)
+    if not prepared.dev and (compared or recipe.choose == "best"):
+        raise InputError(
+            f"there are no development data to {'compare runs by' if compared else 'choose the best weights by'}: add "
+            "data.dev=FILE or data.hold_out=0.1, or train one run with choose=last"
+        )
     give_head(model, prepared.task.kind, _head_settings(recipe, prepared))
     model.task = {**prepared.task.kind.description(), "task": prepared.task.name, "length": recipe.length}
     outcome = _loop(recipe, model, prepared, world).run(interrupted)
@@ -106,7 +113,8 @@ def _loop(recipe: FinetuneRecipe, model: Encoder, prepared: Prepared, world: Wor
         sort_over=recipe.sort_over,
     )
     epoch = batches.steps_per_epoch
-    steps = recipe.steps or round(recipe.epochs * epoch)
+    # A small part of an epoch is still a step: none at all would stand for no end.
+    steps = recipe.steps or (max(1, round(recipe.epochs * epoch)) if recipe.epochs else 0)
     depth, decay, depths = len(model.blocks), recipe.layer_decay, recipe.layer_depths
     phase = Phase(
         loader=lambda: batches,
@@ -156,7 +164,9 @@ def measure(prepared: Prepared, model: Encoder) -> dict[str, float]:
 
 
 def _settled(prepared: Prepared, model: Encoder) -> Prepared:
-    """The task with what can only be chosen once the model is trained, on the development set."""
+    """The task with what can only be chosen once the model is trained, on the development set if there is one."""
+    if "dev" not in prepared.dev:
+        return prepared
     kind = prepared.task.kind.settled(prepared.dev["dev"][0], _predictions(prepared, model, "dev"))
     return replace(prepared, task=replace(prepared.task, kind=kind))
 

@@ -29,7 +29,7 @@ def run_all(plan: Plan, world: World, interrupted: Interruption) -> Finished:
         if not plan.single and world.leads:
             what = " ".join(part for part in (planned.task, planned.settings, f"seed={planned.seed}") if part)
             print(f"run {number} of {len(plan.runs)}: {what}", file=sys.stderr)
-        result = finetune(planned.recipe, world, interrupted)
+        result = finetune(planned.recipe, world, interrupted, compared=not plan.single)
         done.append((planned, result))
         if not result.finished:
             return done
