@@ -247,3 +247,16 @@ def test_settings_out_of_range_are_refused():
         Files(label_separator="")
     with pytest.raises(InputError, match="'skip'"):
         from_mapping(Files, {"bad_rows": "skp"})
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ('{"text": "c", "label": NaN}', "has the label nan, which is no number"),
+        ('{"text": 7, "label": "x"}', "has 7 in column 'text', which is no text"),
+    ],
+)
+def test_a_cell_that_is_no_label_or_no_text_is_told_as_it_is(tmp_path, row, reason):
+    rows = ['{"text": "a", "label": "x"}', '{"text": "b", "label": "y"}', row]
+    with pytest.raises(InputError, match=f"line 3 of '.*' {reason}"):
+        own_task(Files(train=written(tmp_path, "train.jsonl", "\n".join(rows))))

@@ -49,6 +49,9 @@ def label_name(cell: Any) -> str:
     """The name of a class: texts lose spaces around them, the numbers 1 and 1.0 are "1", true is "true"."""
     if isinstance(cell, bool):
         return "true" if cell else "false"
+    if isinstance(cell, float) and not math.isfinite(cell):
+        # What tables keep where nothing is known.
+        raise ValueError(f"has the label {cell}, which is no number")
     if isinstance(cell, float) and cell.is_integer():
         return str(int(cell))
     if not isinstance(cell, str | int | float):

@@ -60,16 +60,17 @@ def _rows(table: Table, files: Files) -> Iterator[_Row]:
     label = _label_column(table, files)
     for number, values in table:
         first, second = values[files.text], values[files.text_b] if files.text_b else None
-        if not _is_text(first):
-            table.reject(number, f"has no text in column {files.text!r}")
-        elif files.text_b and not _is_text(second):
-            table.reject(number, f"has no text in column {files.text_b!r}")
+        if problem := _no_text(first, files.text) or (_no_text(second, files.text_b) if files.text_b else ""):
+            table.reject(number, problem)
         else:
             yield number, Example(first, second, id=str(number)), values.get(label)
 
 
-def _is_text(cell: Any) -> bool:
-    return isinstance(cell, str) and bool(cell.strip())
+def _no_text(cell: Any, column: str) -> str:
+    """Say why a cell is no text, as a reason for `reject`; nothing if it is one."""
+    if not isinstance(cell, str):
+        return f"has {cell!r} in column {column!r}, which is no text"
+    return "" if cell.strip() else f"has no text in column {column!r}"
 
 
 def _labelled(
