@@ -7,7 +7,15 @@ from safetensors import safe_open
 
 from lightbert import files
 from lightbert.errors import InputError
-from lightbert.files import folder_atomic, read_tensors, sha256, write_atomic, write_tensors
+from lightbert.files import (
+    file_atomic,
+    folder_atomic,
+    make_folder,
+    read_tensors,
+    sha256,
+    write_atomic,
+    write_tensors,
+)
 
 
 def test_a_file_is_written_whole_and_alone(tmp_path):
@@ -31,6 +39,26 @@ def test_a_file_does_not_replace_a_folder(tmp_path):
     with pytest.raises(InputError, match="is a folder where a file should go"):
         write_atomic(tmp_path / "a", "text")
     assert names(tmp_path) == ["a"]
+
+
+def test_a_file_that_could_not_get_its_name_is_not_even_begun(tmp_path):
+    with pytest.raises(InputError, match="is a folder where a file should go"), file_atomic(tmp_path):
+        pytest.fail("the work would be lost")
+
+
+def test_a_folder_for_results_is_made_with_its_parents(tmp_path):
+    make_folder(tmp_path / "a" / "b")
+    make_folder(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_a_folder_that_cannot_be_written_to_is_told_by_its_name(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="file' is a file where a folder should go; choose another name"):
+        make_folder(tmp_path / "file" / "results")
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(InputError, match=r"cannot write into the folder '.*results' \(Permission denied\)"):
+        make_folder(tmp_path / "results")
 
 
 def test_a_folder_appears_only_when_its_body_is_done(tmp_path):

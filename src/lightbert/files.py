@@ -72,6 +72,20 @@ def move_folder(source: Path, target: Path) -> None:
     shutil.rmtree(aside)
 
 
+def make_folder(path: str | Path) -> None:
+    """Make a folder that results are to go to, unless it is there; refuse one that cannot be written to."""
+    path = Path(path)
+    taken = next((place for place in (path, *path.parents) if place.exists() and not place.is_dir()), None)
+    if taken is not None:
+        raise InputError(f"'{taken}' is a file where a folder should go; choose another name")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make the folder '{path}' ({error.strerror}); choose another one") from error
+    if not os.access(path, os.W_OK):
+        raise InputError(f"cannot write into the folder '{path}' (Permission denied); choose another one")
+
+
 def sha256(path: str | Path) -> str:
     """Return the SHA-256 of a file's content in hexadecimal."""
     with Path(path).open("rb") as file:
@@ -114,13 +128,13 @@ def write_tensors(path: str | Path, tensors: "Mapping[str, Tensor]", metadata: M
 @contextmanager
 def file_atomic(path: Path) -> Iterator[Path]:
     """Yield a temporary name beside `path`; the file written there gets its final name when the body succeeds."""
+    # Before the body's work: `os.replace` would refuse as well, but only after it.
+    if path.is_dir():
+        raise InputError(f"'{path}' is a folder where a file should go; choose another name")
     temporary = _sibling(path, "tmp")
     try:
         yield temporary
         _sync(temporary)
-        # `os.replace` would refuse as well, but in words that name the temporary file.
-        if path.is_dir():
-            raise InputError(f"'{path}' is a folder where a file should go; choose another name")
         temporary.replace(path)
         _sync(path.parent)
     except BaseException:

@@ -136,7 +136,6 @@ def test_texts_that_were_cut_are_counted_at_the_end(predict, model):
 
 def test_a_file_of_predictions_appears_whole_or_not_at_all(predict, model, tmp_path, capsys):
     out = tmp_path / "out" / "predictions.jsonl"
-    out.parent.mkdir()
     piped = b"good\nbad\n"
     assert cli.main(["predict", str(model), "good", "bad", "--out", str(out), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
@@ -147,6 +146,11 @@ def test_a_file_of_predictions_appears_whole_or_not_at_all(predict, model, tmp_p
     assert code == 1
     assert out.read_text() == before
     assert [path.name for path in out.parent.iterdir()] == [out.name]
+
+
+def test_a_place_that_cannot_take_the_file_is_told_before_anything_is_predicted(predict, model, tmp_path):
+    code, _, said = predict(model, "good", "--out", tmp_path)
+    assert (code, said) == (1, f"lightbert: '{tmp_path}' is a folder where a file should go; choose another name\n")
 
 
 @pytest.mark.parametrize(

@@ -82,14 +82,19 @@ def run(config: Config) -> Report:
 
 
 def _evaluate(config: Config, path: str) -> Evaluated:
+    from lightbert.files import make_folder
     from lightbert.interop.load import load
     from lightbert.tasks.evaluation import evaluate
     from lightbert.tasks.evaluation_files import write
 
     model = load(path)
+    task = _task(config, model)
+    if config.out is not None:
+        # Not after an evaluation that may take hours.
+        make_folder(config.out)
     evaluation = evaluate(
         model,
-        _task(config, model),
+        task,
         config.split,
         batch=config.batch,
         device=config.device,

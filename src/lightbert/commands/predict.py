@@ -184,12 +184,13 @@ def _given(config: Config) -> list[dict[str, str]]:
 @contextmanager
 def _destination(path: Path | None, out: TextIO) -> Iterator[Callable[[str], None]]:
     """What takes the lines. A pipe gets each at once, a file appears when all are there."""
-    from lightbert.files import file_atomic
+    from lightbert.files import file_atomic, make_folder
     from lightbert.progress import progress
 
     if path is None:
         yield lambda line: print(line, file=out, flush=True)
         return
+    make_folder(path.parent)
     with (
         file_atomic(path) as temporary,
         temporary.open("w", encoding="utf-8") as file,

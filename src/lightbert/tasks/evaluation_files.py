@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lightbert.errors import InputError
-from lightbert.files import write_atomic
+from lightbert.files import make_folder, write_atomic
 from lightbert.tasks.evaluation_report import Evaluation
 from lightbert.tasks.example import Question, Tagged
 from lightbert.tasks.findings.texts import of_text
@@ -23,9 +22,7 @@ def write(evaluation: Evaluation, folder: str | Path) -> list[Path]:
     one folder can hold the tables of all tasks.
     """
     folder = Path(folder)
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"'{folder}' is a file where a folder should go; choose another name for --out")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     contents = {"predictions.jsonl": "".join(f"{line}\n" for line in _lines(evaluation))}
     if evaluation.metrics:
         contents["report.json"] = json.dumps(evaluation.to_json(), indent=2, ensure_ascii=False) + "\n"

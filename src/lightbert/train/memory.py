@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lightbert.errors import InputError
-from lightbert.files import write_atomic
+from lightbert.files import make_folder, write_atomic
 from lightbert.train.distributed import World
 
 
@@ -16,7 +16,7 @@ def remember(recipe: dict[str, Any], out: Path, world: World, *, may_change: Col
     if before is not None:
         refuse_other(recipe, before, out, may_change)
     elif world.leads:
-        out.mkdir(parents=True, exist_ok=True)
+        make_folder(out)
         write_atomic(out / "recipe.json", json.dumps(recipe, indent=2) + "\n")
     world.wait()
 
