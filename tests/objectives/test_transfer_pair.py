@@ -38,7 +38,7 @@ class Numbered:
         (replace(STUDENT, n_heads=2), "the teacher has 4 heads, the student 2.*transfer.attention=0"),
         (replace(MIXED, n_heads=6), "the teacher has 4 heads, the student 6"),
         (replace(MIXED, convolution="none"), "the teacher has 4 heads, the student 2"),
-        (replace(STUDENT, padding="released"), "only the student reads padding as text.*change.padding="),
+        (replace(STUDENT, padding="released"), "only the student reads padding as text.*change.padding=masked"),
     ],
     ids=["vocabulary", "depth", "width", "heads", "mixed heads", "bottleneck heads", "padding"],
 )

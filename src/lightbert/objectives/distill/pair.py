@@ -34,8 +34,8 @@ def refuse_misfits(teacher: Encoder, student: Encoder, transfer: Transfer | None
             "make the widths equal or learn maps between them with transfer.maps=linear"
         )
     if teacher.released_padding != student.released_padding:
-        reads = "teacher" if teacher.released_padding else "student"
-        raise InputError(f"only the {reads} reads padding as text: set the student's change.padding= to the teacher's")
+        reads, remedy = ("teacher", "released") if teacher.released_padding else ("student", "masked")
+        raise InputError(f"only the {reads} reads padding as text: give the student change.padding={remedy}")
     if transfer.attention and not shared_heads(teacher, student):
         (theirs, _), (ours, _) = _heads(teacher), _heads(student)
         raise InputError(
