@@ -263,6 +263,15 @@ def test_a_teacher_of_another_kind_teaches_through_maps_that_are_trained_and_not
     assert "at" not in numbers(objective, batch)
 
 
+@pytest.mark.parametrize(
+    ("transfer", "logged"),
+    [(Transfer(attention=0), {"fmt"}), (Transfer(feature=0, mean=0, variance=0), {"at"}), (Transfer(), {"fmt", "at"})],
+)
+def test_what_weighs_nothing_is_not_logged(transfer, logged):
+    objective = distillation(transfer=transfer)
+    assert {"fmt", "at"} & numbers(objective, prepared(objective)).keys() == logged
+
+
 def test_packed_texts_are_compared_text_by_text():
     objective = distillation()
     batch = prepared(objective, padding=0)

@@ -83,7 +83,7 @@ class Distillation(Objective):
                 )
         elif self.transfer is not None:
             raise InputError("there is nobody to transfer from: name a teacher")
-        if self.transfer is not None and not self.transfer.compares_anything:
+        if self.transfer is not None and not (self.transfer.compares_maps or self.transfer.attention):
             raise InputError("all weights of the transfer are 0, so no layer would learn anything: use strategy=pd")
 
     def set_stage(self, stage: Stage) -> None:
@@ -202,8 +202,10 @@ class Distillation(Objective):
 
     def _weights(self) -> dict[str, float]:
         """What the transferred kinds weigh in the loss; feature maps have their weights already."""
-        attention = 0.0 if self.transfer is None else self.transfer.attention
-        return {"fmt": 1.0, "at": attention} if attention else {"fmt": 1.0}
+        if self.transfer is None:
+            return {}
+        weights = {"fmt": float(self.transfer.compares_maps), "at": self.transfer.attention}
+        return {what: weight for what, weight in weights.items() if weight}
 
     def models(self) -> dict[str, Encoder]:
         """The student."""

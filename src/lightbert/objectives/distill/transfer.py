@@ -39,10 +39,9 @@ class Transfer:
                 raise InputError(f"{name} = {getattr(self, name)} must not be negative: 0 leaves the term out")
 
     @property
-    def compares_anything(self) -> bool:
-        """Whether any term weighs anything."""
-        statistics = (self.mean, self.variance) if self.feature_maps == "decomposed" else ()
-        return any((self.feature, self.attention, *statistics))
+    def compares_maps(self) -> bool:
+        """Whether any term of the feature maps weighs anything."""
+        return bool(self.feature or (self.feature_maps == "decomposed" and (self.mean or self.variance)))
 
     @property
     def compares_all_layers(self) -> bool:
