@@ -154,3 +154,8 @@ def test_an_override_does_not_turn_a_value_into_a_table():
 
 def test_a_config_can_come_from_overrides_alone():
     assert resolve(Recipe, None, ["model=bert-tiny", "out=runs/x"]) == Recipe("bert-tiny", out=Path("runs/x"))
+
+
+def test_a_folder_is_no_recipe(tmp_path):
+    with pytest.raises(InputError, match="is a folder; give the path of a TOML file"):
+        read_toml(tmp_path)

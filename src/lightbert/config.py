@@ -75,6 +75,8 @@ def _read_toml(path: Path, children: tuple[Path, ...]) -> dict[str, Any]:
         mapping = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"there is no file '{path}'; give the path of a TOML file") from None
+    except IsADirectoryError:
+        raise InputError(f"'{path}' is a folder; give the path of a TOML file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"'{path}' is not valid TOML: {error}") from error
     parent = mapping.pop("parent", None)

@@ -260,3 +260,8 @@ def test_a_cell_that_is_no_label_or_no_text_is_told_as_it_is(tmp_path, row, reas
     rows = ['{"text": "a", "label": "x"}', '{"text": "b", "label": "y"}', row]
     with pytest.raises(InputError, match=f"line 3 of '.*' {reason}"):
         own_task(Files(train=written(tmp_path, "train.jsonl", "\n".join(rows))))
+
+
+def test_a_folder_in_place_of_a_file_is_told(tmp_path):
+    with pytest.raises(InputError, match="is a folder; give the path of a file in it"):
+        own_task(Files(train=str(tmp_path)))

@@ -76,6 +76,8 @@ class RowFile(Rejections):
     def __init__(self, path: str | Path, bad_rows: BadRows = "error", unit: str = "line") -> None:
         super().__init__(f"'{path}'", bad_rows, unit)
         self.path = Path(path)
+        if self.path.is_dir():
+            raise InputError(f"'{path}' is a folder; give the path of a file in it")
         if not self.path.is_file():
             raise InputError(f"there is no file '{path}'; check the path")
 
