@@ -5,7 +5,10 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tiny_classifiers import write_tiny_model
 
@@ -112,7 +115,7 @@ def test_a_bad_line_is_an_error_with_its_number_or_is_counted(predict, model):
     code, _, said = predict(model, "-", piped=piped)
     assert code == 1
     assert said == (
-        "lightbert: line 2 of standard input cannot be used: the record has no 'text', only body; "
+        "lightbert: line 2 of standard input has no 'text', only 'body'; name the right one with --text; "
         "correct it, or leave such rows out with --bad-rows skip\n"
     )
     code, found, said = predict(model, "-", "--bad-rows", "skip", piped=piped)
@@ -124,14 +127,42 @@ def test_a_table_without_the_column_is_refused_before_anything_is_read(predict, 
     path = tmp_path / "my.csv"
     path.write_text("body,stars\ngood,5\n")
     code, _, said = predict(model, "--file", path)
-    assert (code, "has no column 'text', only body, stars; name the right one with --text" in said) == (1, True)
+    assert (code, "has no column 'text', only 'body', 'stars'; name the right one with --text" in said) == (1, True)
     assert "has no column 'question'" in predict(questions, "--file", path)[2]
+
+
+@pytest.mark.parametrize("name", ["my.csv", "my.jsonl"])
+def test_a_second_text_that_is_named_must_be_there(predict, model, tmp_path, name):
+    path = tmp_path / name
+    path.write_text("text,second\ngood,bad\n" if name == "my.csv" else '{"text": "good", "second": "bad"}\n')
+    assert predict(model, "--file", path, "--text-b", "second")[0] == 0
+    code, found, said = predict(model, "--file", path, "--text-b", "secnd")
+    assert (code, found) == (1, [])
+    assert "'secnd', only 'text', 'second'; name the right one with --text-b" in said
+
+
+def test_a_record_without_the_text_is_told_which_option_names_it(predict, model):
+    said = predict(model, "-", piped=b'{"body": "good"}\n')[2]
+    assert "line 1 of standard input has no 'text', only 'body'; name the right one with --text" in said
+
+
+def test_a_table_of_words_needs_no_text(predict, tmp_path):
+    tagger = write_tiny_model(tmp_path / "tagger", Tokens(("B-X", "O")))
+    pq.write_table(pa.table({"words": [["good", "film"]]}), tmp_path / "my.parquet")
+    _, (found,), _ = predict(tagger, "--file", tmp_path / "my.parquet")
+    assert [word["text"] for word in found["tags"]] == ["good", "film"]
+
+
+def test_what_a_model_was_not_made_for_is_told(predict, questions, tmp_path):
+    tagger = write_tiny_model(tmp_path / "tagger", Tokens(("B-X", "O")))
+    assert "the model answers questions: give it --question and --context" in predict(questions, "good")[2]
+    assert "the model tags the words of single texts: leave --pair out" in predict(tagger, "good", "--pair", "bad")[2]
 
 
 def test_texts_that_were_cut_are_counted_at_the_end(predict, model):
     _, found, said = predict(model, "good " * 30, "bad")
     assert len(found) == 2
-    assert said == "1 texts were cut to 16 tokens\n"
+    assert said == "1 text was cut to 16 tokens\n"
 
 
 def test_a_file_of_predictions_appears_whole_or_not_at_all(predict, model, tmp_path, capsys):
@@ -164,7 +195,8 @@ def test_a_place_that_cannot_take_the_file_is_told_before_anything_is_predicted(
         (("--file", "my.doc"), "cannot tell what 'my.doc' is"),
         (("--file", "missing.jsonl"), "there is no file 'missing.jsonl'"),
         (("film", "--length", "99"), "length = 99, but the model reads 16 tokens at most"),
-        (("--question", "a", "--context", "b"), "text 1 of the command line cannot be used: the record has no 'text'"),
+        (("--question", "a", "--context", "b"), "the model answers no questions, its task is of the kind 'classify'"),
+        (("--file", Path(__file__).parent), "is a folder; give the path of a file in it"),
     ],
 )
 def test_a_line_that_makes_no_sense_is_answered_in_one_sentence(predict, model, arguments, problem):

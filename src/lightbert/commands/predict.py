@@ -15,7 +15,7 @@ from lightbert.errors import InputError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from lightbert.tasks.records import Source
+    from lightbert.tasks.records import Fields, Source
 
 BadRows = Literal["error", "skip"]
 
@@ -33,7 +33,7 @@ class Config:
     context: str | None = None
     file: str = ""
     text: str = "text"
-    text_b: str = "text_b"
+    text_b: str = ""
     separator: str = ","
     bad_rows: BadRows = "error"
     out: Path | None = None
@@ -71,18 +71,19 @@ def run(config: Config, out: TextIO) -> Predicted:
     from lightbert.data.row_file import remedy_for_bad_rows
     from lightbert.interop.load import load
     from lightbert.tasks.predictor import Predictor
-    from lightbert.tasks.records import predicted_lines
+    from lightbert.tasks.records import Fields, predicted_lines
 
     predictor = Predictor(
         load(config.model), batch=config.batch, device=config.device, length=config.length, chunk=config.chunk
     )
-    names, count = {"text": config.text, "text_b": config.text_b}, 0
+    # Texts of the command line have no names of the user's.
+    fields, count = Fields() if config.texts and _PIPE not in config.texts else Fields(config.text, config.text_b), 0
     with (
         remedy_for_bad_rows("--bad-rows skip"),
-        _source(config, predictor.kind.name) as source,
+        _source(config, predictor.kind.name, fields) as source,
         _destination(config.out, out) as write,
     ):
-        for line in predicted_lines(predictor, source, names):
+        for line in predicted_lines(predictor, source, fields):
             write(line)
             count += 1
     return Predicted(count, predictor.cut, predictor.encoder.length, source.skipped, config.out)
@@ -98,7 +99,9 @@ def command(
         str, typer.Option(help="A .jsonl, .csv, .tsv, .parquet or .txt file, compressed or not; - for standard input.")
     ] = "",
     text: Annotated[str, typer.Option(help="What the records call the text.")] = "text",
-    text_b: Annotated[str, typer.Option(help="What the records call the second text, if there is one.")] = "text_b",
+    text_b: Annotated[
+        str, typer.Option(help="What the records call the second text; without it text_b, where there is one.")
+    ] = "",
     separator: Annotated[str, typer.Option(help="What stands between the fields of .csv files.")] = ",",
     bad_rows: Annotated[BadRows, typer.Option(help="A bad row is an error, or is left out and counted.")] = "error",
     out: Annotated[Path | None, typer.Option(help="Write the predictions to this file, which appears whole.")] = None,
@@ -140,15 +143,17 @@ def command(
         sys.stdout,
     )
     if report.cut:
-        print(f"{report.cut:,} texts were cut to {report.length} tokens", file=sys.stderr)
+        which = "1 text was" if report.cut == 1 else f"{report.cut:,} texts were"
+        print(f"{which} cut to {report.length} tokens", file=sys.stderr)
     if report.out is not None:
         show(report, json=json)
 
 
-def _source(config: Config, kind: str) -> "Source":
+def _source(config: Config, kind: str, fields: "Fields") -> "Source":
     from lightbert.tasks.records import Given, Lines, Source, open_records, require_columns
 
     given = _given(config)
+    _refuse_other_kind(config, kind)
     source: Source
     if given:
         source = Given(given)
@@ -156,9 +161,18 @@ def _source(config: Config, kind: str) -> "Source":
         source = Lines(sys.stdin.buffer, "standard input", config.bad_rows)
     else:
         source = open_records(config.file, config.bad_rows, separator=config.separator)
-        columns = ("question", "context") if kind == "spans" else (config.text,)
-        require_columns(source, columns, "rename it" if kind == "spans" else "name the right one with --text")
+        require_columns(source, fields, kind)
     return source
+
+
+def _refuse_other_kind(config: Config, kind: str) -> None:
+    """Refuse what a command line asks of a model that was made for something else."""
+    if config.question is not None and kind != "spans":
+        raise InputError(f"the model answers no questions, its task is of the kind {kind!r}: give it texts")
+    if config.texts and _PIPE not in config.texts and kind == "spans":
+        raise InputError("the model answers questions: give it --question and --context instead of texts")
+    if config.pairs and kind == "tokens":
+        raise InputError("the model tags the words of single texts: leave --pair out")
 
 
 def _given(config: Config) -> list[dict[str, str]]:

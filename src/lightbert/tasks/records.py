@@ -2,7 +2,8 @@
 
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,8 @@ Source = Lines | Given | Table
 
 def open_records(path: str | Path, bad_rows: BadRows = "error", *, separator: str = ",") -> Lines | Table:
     """Open a table, or a .txt file of lines; compressed ones too."""
+    if Path(path).is_dir():
+        raise InputError(f"'{path}' is a folder; give the path of a file in it")
     suffix = table_format(path)
     if suffix == TEXT_FORMAT:
         return Lines((line for line, _ in byte_lines(Path(path))), f"'{path}'", bad_rows)
@@ -61,26 +64,48 @@ def open_records(path: str | Path, bad_rows: BadRows = "error", *, separator: st
     return Table(path, separator=separator, bad_rows=bad_rows)
 
 
-def require_columns(table: Lines | Table, columns: Iterable[str], remedy: str) -> None:
+@dataclass(frozen=True)
+class Fields:
+    """What records call their texts; a second one that is not named may be there as "text_b" or not."""
+
+    text: str = "text"
+    text_b: str = ""
+
+    def missing(self, present: Collection[str], kind: str) -> str:
+        """Say which of the fields that a kind of task needs is missing, and the remedy; nothing if none is."""
+        if kind == "spans":
+            needed = dict.fromkeys(("question", "context"), "rename the one that it is")
+        elif kind == "tokens" and "words" in present:
+            return ""
+        else:
+            needed = {self.text: "name the right one with --text"}
+            if self.text_b:
+                needed[self.text_b] = "name the right one with --text-b"
+        field = next((field for field in needed if field not in present), "")
+        return field and f"{field!r}, only {', '.join(map(repr, present)) or 'nothing'}; {needed[field]}"
+
+
+def require_columns(table: Lines | Table, fields: Fields, kind: str) -> None:
     """Refuse a table whose header lacks a column, before the model has read a single row."""
-    if not isinstance(table, Table) or table.format not in _TABLES_WITH_HEADERS:
-        return
-    present = table.columns()
-    for column in columns:
-        if column not in present:
-            raise InputError(f"{table.name} has no column {column!r}, only {', '.join(present)}; {remedy}")
+    if isinstance(table, Table) and table.format in _TABLES_WITH_HEADERS:
+        missing = fields.missing(table.columns(), kind)
+        if missing:
+            raise InputError(f"{table.name} has no column {missing}")
 
 
-def predicted_lines(predictor: Predictor, source: Source, names: Mapping[str, str]) -> Iterator[str]:
+def predicted_lines(predictor: Predictor, source: Source, fields: Fields) -> Iterator[str]:
     """Yield a line of JSON for each record in turn: its own fields, and what the model says.
 
-    names: what the records call "text" and "text_b". Nothing is kept of a record once it is answered.
+    Nothing is kept of a record once it is answered.
     """
-    kind = predictor.kind
+    kind, names = predictor.kind, {"text": fields.text, "text_b": fields.text_b or "text_b"}
     waiting: deque[dict[str, Any]] = deque()
 
     def examples() -> Iterator[Any]:
         for number, record in source:
+            if missing := fields.missing(record, kind.name):
+                source.reject(number, f"has no {missing}")
+                continue
             try:
                 example = example_of(record, kind, names)
             except InputError as error:
