@@ -56,6 +56,9 @@ def test_a_table_of_ones_own_is_judged_by_its_columns(evaluate, tmp_path, table)
     assert report["files"] == [str(out / name) for name in ("predictions.jsonl", "report.json", "report.md")]
     page = (out / "report.md").read_text()
     assert f"| accuracy | {report['metrics']['accuracy']:.4f} |" in page
+    assert report["data"] == str(table)
+    assert page.startswith(f"# own, dev: {model} on {table}\n")
+    assert f"| tokens per second | {report['tokens_per_second']:,.0f} |" in page
 
 
 def test_a_person_sees_tables(evaluate, tmp_path, table):

@@ -190,5 +190,9 @@ def test_cells_of_a_page_never_break_its_tables():
     assert lines[3] == "| --- | ---: |"
 
 
+def test_an_empty_table_says_so():
+    assert Table("Most wrong", ("text", "count"), [], note="The worst.").to_markdown() == "## Most wrong\n\nNone."
+
+
 def test_numbers_are_shown_shortly():
     assert [shown(0.12345), shown(1234567), shown(None)] == ["0.1235", "1,234,567", ""]

@@ -101,6 +101,7 @@ def _evaluate(config: Config, path: str) -> Evaluated:
         worst=config.worst,
         labels=config.labels,
         name=path,
+        data=config.data,
     )
     return Evaluated(evaluation, tuple(write(evaluation, config.out)) if config.out is not None else ())
 

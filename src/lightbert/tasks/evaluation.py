@@ -30,12 +30,14 @@ def evaluate(
     worst: int = 20,
     labels: Sequence[str] = (),
     name: str = "",
+    data: str = "",
 ) -> Evaluation:
     """Predict a split and judge the predictions where the answers are known.
 
     Labels go by name, whatever their order in the model is. labels: names for the outputs of a model that has none.
     batch: rows of 128 tokens at once, 0 = as many as suit the device.
-    worst: how many of the most wrong examples to keep. name: what the report calls the model.
+    worst: how many of the most wrong examples to keep. name, data: what the report calls the model and the
+    data.
     """
     kind = kind_of_model(model, labels, like=task.kind)
     _refuse_kind(kind, task)
@@ -68,6 +70,7 @@ def evaluate(
         cut=cut,
         seconds=seconds,
         model=name,
+        data=data,
     )
 
 

@@ -28,6 +28,8 @@ class Evaluation:
     seconds: float = 0.0
     """Of the model's forward passes."""
     model: str = ""
+    data: str = ""
+    """What the report calls the model and the data."""
 
     def counts(self) -> dict[str, Any]:
         """How much there was, and how long it took."""
@@ -41,12 +43,18 @@ class Evaluation:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values that `json` can write."""
-        head = {"model": self.model, "task": self.task, "split": self.split, "metrics": self.metrics, **self.counts()}
-        return {**head, **{finding.key: finding.value for finding in self.findings}}
+        asked = {"model": self.model, "data": self.data, "task": self.task, "split": self.split}
+        return {
+            **asked,
+            "metrics": self.metrics,
+            **self.counts(),
+            **{finding.key: finding.value for finding in self.findings},
+        }
 
     def to_markdown(self) -> str:
         """The report as a page."""
         title = f"# {self.task}, {self.split}" + (f": {self.model}" if self.model else "")
+        title += f" on {self.data}" if self.data else ""
         return "\n\n".join([title, *(table.to_markdown() for table in self.tables())]) + "\n"
 
     def __rich__(self) -> "RenderableType":
@@ -57,7 +65,9 @@ class Evaluation:
     def tables(self) -> list[Table]:
         """Metrics first, then every finding, then what it took."""
         metrics = Table("Metrics", ("metric", "value"), [(name, float(value)) for name, value in self.metrics.items()])
-        shown = [(name.replace("_", " "), value) for name, value in self.counts().items()]
+        counted = self.counts()
+        counted["tokens_per_second"] = round(counted["tokens_per_second"])
+        shown = [(name.replace("_", " "), value) for name, value in counted.items()]
         counts = Table("Counts", ("count", "value"), shown)
         return [
             *([metrics] if self.metrics else []),

@@ -22,7 +22,9 @@ class Table:
     note: str = ""
 
     def to_markdown(self) -> str:
-        """A heading, the note, and a pipe table."""
+        """A heading, the note, and a pipe table, or a word that there is nothing."""
+        if not self.rows:
+            return f"## {self.title}\n\nNone."
         marks = ["---:" if self._is_number(column) else "---" for column in range(len(self.columns))]
         body = [[_escaped(shown(cell)) for cell in row] for row in self.rows]
         lines = [f"| {' | '.join(cells)} |" for cells in (map(_escaped, self.columns), marks, *body)]
@@ -32,7 +34,8 @@ class Table:
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        table = RichTable(title=self.title, title_justify="left", caption=self.note or None, caption_justify="left")
+        table = RichTable(title=self.title, title_justify="left", caption_justify="left")
+        table.caption = (self.note or None) if self.rows else "None."
         for place, column in enumerate(self.columns):
             table.add_column(Text(column), justify="right" if self._is_number(place) else "left", overflow="fold")
         for row in self.rows:
