@@ -34,6 +34,17 @@ def test_a_person_reads_the_numbers_and_which_weights_they_are_of(start, tmp_pat
     assert f"model: {tmp_path / 'final'}" in page.replace("\n", "")
 
 
+def test_a_person_reads_what_was_understood_of_the_data_and_that_a_run_was_there_already(start, tmp_path, capfd):
+    # Data that no other test has read, and so told, before.
+    line = ["finetune", RECIPE, *start, f"out={tmp_path}", "length=11"]
+    assert main(line) == 0
+    said = capfd.readouterr().err
+    assert "own: classify, 2 labels (bad, good); 18 examples to train on, 2 in dev" in said
+    assert main(line) == 0
+    said = capfd.readouterr().err
+    assert said == f"'{tmp_path}' is trained already: this is its result; set out= to another folder to train anew\n"
+
+
 def test_several_runs_are_one_table(start, tmp_path, capfd):
     assert main(["finetune", RECIPE, *start, f"out={tmp_path}", "seeds=[3, 4]", "grid.lr=[1e-3, 1e-2]"]) == 0
     page = capfd.readouterr().out

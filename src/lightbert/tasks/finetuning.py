@@ -1,6 +1,7 @@
 """From a fine-tuning recipe to a trained model, on the loop that everything is trained with."""
 
 import json
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,9 @@ def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *,
         torch.set_num_threads(recipe.threads)
     remember(to_mapping(recipe), out, world, may_change=MAY_CHANGE)
     if (out / RESULT).exists() and (out / "final").exists():
+        if world.leads:
+            print(f"'{out}' is trained already: this is its result; set out= to another folder to train anew",
+                  file=sys.stderr)  # fmt: skip
         return Result(**json.loads((out / RESULT).read_text(encoding="utf-8")))
     model = starting_model(recipe)
     refuse_length(model, recipe.length)

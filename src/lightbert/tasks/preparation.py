@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
+# Of more labels the first tell what kind they are.
+_LABELS_SHOWN = 10
+
+
 @dataclass(frozen=True)
 class Prepared:
     """A task with its training rows, and its development splits with their examples."""
@@ -28,6 +32,14 @@ class Prepared:
     task: Task
     train: Features
     dev: dict[str, tuple[list[Any], Features]]
+
+    def sentence(self, examples: int) -> str:
+        """What was understood of the data, so that a wrong guess is seen before the training."""
+        labels = getattr(self.task.kind, "labels", ())
+        names = ", ".join(labels[:_LABELS_SHOWN]) + (", …" if len(labels) > _LABELS_SHOWN else "")
+        kind = f"{self.task.kind.name}, {len(labels)} labels ({names})" if labels else self.task.kind.name
+        splits = "".join(f", {len(judged):,} in {split}" for split, (judged, _) in self.dev.items())
+        return f"{self.task.name}: {kind}; {examples:,} examples to train on{splits}"
 
 
 def prepare(recipe: FinetuneRecipe, tokenizer: "Tokenizer") -> Prepared:
@@ -74,7 +86,9 @@ def _prepare(
     for split in (split for split in task.splits if split.startswith("dev")):
         judged = task.examples(split)
         dev[split] = (judged, task.kind.features(judged, encoder))
-    return Prepared(task, train, dev)
+    prepared = Prepared(task, train, dev)
+    print(prepared.sentence(len(examples)), file=sys.stderr)
+    return prepared
 
 
 def _chosen(kind: Kind[Any], scaled: bool, answers: AnswerSettings) -> Kind[Any]:
