@@ -185,6 +185,12 @@ def test_texts_that_are_cut_are_counted_and_windows_are_not():
     assert tagger.cut == 0
 
 
+@pytest.mark.parametrize("given", [None, 5, b"film"])
+def test_what_is_neither_a_text_nor_several_is_refused(given):
+    with pytest.raises(InputError, match=f"{given!r} is no text; give a string, or a list of strings"):
+        Predictor(tiny_model(REVIEWS)).predict(given)
+
+
 def test_a_loaded_model_predicts_and_a_built_one_says_how(tmp_path):
     write_tiny_model(tmp_path / "model", REVIEWS)
     model = lightbert.load(tmp_path / "model")

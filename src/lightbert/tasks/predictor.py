@@ -58,6 +58,8 @@ class Predictor:
         """
         if isinstance(texts, str | tuple | Mapping | Example | Tagged | Question):
             return next(self.stream([texts], batch=batch))
+        if isinstance(texts, bytes) or not isinstance(texts, Iterable):
+            raise InputError(f"{texts!r} is no text; give a string, or a list of strings")
         return list(self.stream(texts, batch=batch))
 
     def stream(self, texts: Iterable[Any], *, batch: int = 0) -> Iterator[Prediction]:
