@@ -101,6 +101,11 @@ def test_what_a_record_says_is_kept_beside_the_prediction(predict, model):
     assert found["nested"] == {"a": [1]}
 
 
+def test_a_number_that_is_none_is_null_in_the_answer(predict, model):
+    _, (found,), _ = predict(model, "-", piped=b'{"text": "good", "stars": NaN, "all": [1, {"x": Infinity}]}\n')
+    assert (found["stars"], found["all"]) == (None, [1, {"x": None}])
+
+
 def test_a_pipe_brings_records_and_plain_lines(predict, model):
     piped = 'good film\n{"text": "bad", "id": 7}\n\n{not json\n["a"]\ncafé'.encode()
     for arguments in (("-",), ("--file", "-")):

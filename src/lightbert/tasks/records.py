@@ -1,6 +1,7 @@
 """Records to predict, from files and pipes of any size, and the lines that tell what became of them."""
 
 import json
+import math
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -122,7 +123,16 @@ def _merged(record: dict[str, Any], prediction: dict[str, Any]) -> str:
     """The prediction's names are what readers rely on, so that a field of the record gives way: "input_label"."""
     kept = {f"input_{field}" if field in prediction else field: value for field, value in record.items()}
     # Tables have values, such as dates, that JSON has not.
-    return json.dumps({**kept, **prediction}, ensure_ascii=False, default=str)
+    return json.dumps({**_finite(kept), **prediction}, ensure_ascii=False, default=str)
+
+
+def _finite(value: Any) -> Any:
+    """The value with null where a table has a number that is none: "NaN" is no JSON."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _record(text: str) -> dict[str, Any]:
