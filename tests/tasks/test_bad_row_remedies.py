@@ -104,8 +104,10 @@ def test_bad_rows_of_tasks_and_tables_are_left_out_of_evaluation(run, tmp_path, 
 
 def test_the_field_that_a_record_lacks_is_called_what_the_command_calls_it(run, tmp_path):
     model = write_tiny_model(tmp_path / "model", Classify(("bad", "good")))
-    (tmp_path / "my.jsonl").write_text('{"body": "a film"}\n{"text": "bad"}\n{"body": "bad", "more": 3}\n')
+    (tmp_path / "my.jsonl").write_text(
+        '{"body": "a film", "more": "good"}\n{"text": "bad"}\n{"body": "bad", "more": 3}\n{"body": "good"}\n'
+    )
     refused, said = run("predict", model, "--file", tmp_path / "my.jsonl", "--text", "body", "--text-b", "more")
     assert "line 2 of" in refused
-    assert "the record has no 'body', only text" in refused
-    assert said.startswith("skipped 2 bad rows")
+    assert "has no 'body', only 'text'; name the right one with --text" in refused
+    assert said.startswith("skipped 3 bad rows")

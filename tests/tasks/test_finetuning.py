@@ -10,6 +10,10 @@ from tiny_tasks import finetune, only, write_model, write_reviews
 import lightbert
 from lightbert.errors import InputError
 from lightbert.models import folder
+from lightbert.tasks.adoption import kind_of_model
+from lightbert.tasks.evaluation import evaluate
+from lightbert.tasks.files import Files
+from lightbert.tasks.own import own_task
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "classify.toml"
 
@@ -36,6 +40,21 @@ def test_the_trained_model_predicts_the_labels_it_learned(start, tmp_path: Path)
     assert model.labels == ("bad", "good")
     assert [each["label"] for each in model.predict(["the film was good .", "a bad film"])] == ["good", "bad"]
     assert list(model.heads) == ["classify"]
+
+
+def test_a_model_of_pairs_does_not_answer_single_texts(start, tmp_path: Path):
+    pairs = tmp_path / "pairs.csv"
+    rows = ["good film,the film was good,yes", "a bad film,the film was good,no"] * 10
+    pairs.write_text("\n".join(["one,other,same", *rows]) + "\n")
+    columns = ("data.text=one", "data.text_b=other", "data.label=same")
+    finetune(RECIPE, start[0], f"data.train={pairs}", f"data.dev={pairs}", *columns, f"out={tmp_path / 'run'}")
+    model = lightbert.load(tmp_path / "run" / "final")
+    assert model.predict(("good", "bad"))["label"] in ("yes", "no")
+    with pytest.raises(InputError, match=r"reads pairs of texts, and 'good' has no second one: give it with --pair"):
+        model.predict("good")
+    task = own_task(Files(dev=str(pairs), text="one", label="same"), kind=kind_of_model(model))
+    with pytest.raises(InputError, match=r"reads pairs of texts, and 'good film' has no second one"):
+        evaluate(model, task)
 
 
 def test_numbers_that_were_learned_as_shares_of_their_range_come_out_as_they_are(start, tmp_path: Path):

@@ -26,6 +26,8 @@ ROOT = Path(__file__).parents[2]
 GLUE = ROOT.parent / "shared" / "data" / "glue"
 RECIPE = ROOT / "recipes" / "glue-composite-small.toml"
 BATCH, LENGTH, LR, WARMUP, EPS = 8, 128, 1e-4, 0.1, 1e-8
+# On STS-B a run may spend most of its first epoch on the mean of all scores: it would be luck that is compared.
+EPOCHS = {"mrpc": 1.0, "stsb": 3.0}
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 # Two points on the mean over the seeds: about what seeds alone make of runs this short.
@@ -81,18 +83,11 @@ def theirs(model: Path, name: str, seeds: Sequence[int], epochs: float, limit: i
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.prove
 @pytest.mark.timeout(4 * 3600)
-@pytest.mark.parametrize(
-    "task",
-    [
-        "mrpc",
-        # Open: 0.750 against 0.771 Spearman, 0.719 against 0.765 Pearson (lab/LOG.md).
-        pytest.param("stsb", marks=pytest.mark.xfail(raises=AssertionError, reason="two to five points below")),
-    ],
-)
+@pytest.mark.parametrize("task", ["mrpc", "stsb"])
 def test_it_reaches_what_it_reaches_under_transformers(
     model: Path, task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sizes = {"seeds": (0, 1), "epochs": 1.0, "limit": 2400}
+    sizes = {"seeds": range(10 if DEVICE == "cuda" else 2), "epochs": EPOCHS[task], "limit": 2400}
     both = {"ours": ours(model, task, tmp_path, **sizes), "theirs": theirs(model, task, **sizes)}
     with capsys.disabled():
         print(f"\n{task}, {sizes}")

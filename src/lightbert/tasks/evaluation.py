@@ -12,6 +12,7 @@ from lightbert.tasks.evaluation_report import Evaluation
 from lightbert.tasks.example import Question, Tagged
 from lightbert.tasks.findings import findings
 from lightbert.tasks.forward import run
+from lightbert.tasks.inputs import refuse_single_texts
 from lightbert.tasks.kind import Kind, Prediction
 from lightbert.tasks.task import Task
 from lightbert.train.distributed import device_named
@@ -42,6 +43,7 @@ def evaluate(
     kind = kind_of_model(model, labels, like=task.kind)
     _refuse_kind(kind, task)
     examples = task.examples(split)
+    refuse_single_texts(examples, model.task)
     known = _all_known(task, split, examples)
     if known:
         _refuse_labels(kind, task, examples)

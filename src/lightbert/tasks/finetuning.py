@@ -79,7 +79,12 @@ def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *,
             "data.dev=FILE or data.hold_out=0.1, or train one run with choose=last"
         )
     give_head(model, prepared.task.kind, _head_settings(recipe, prepared))
-    model.task = {**prepared.task.kind.description(), "task": prepared.task.name, "length": recipe.length}
+    model.task = {
+        **prepared.task.kind.description(),
+        "task": prepared.task.name,
+        "length": recipe.length,
+        "pairs": bool((prepared.train.seconds < prepared.train.lengths).all()),
+    }
     outcome = _loop(recipe, model, prepared, world).run(interrupted)
     metrics = outcome.held_out
     if outcome.finished:

@@ -1,6 +1,6 @@
 """What people give a model to predict, as the examples that its kind of task reads."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lightbert.errors import InputError
@@ -31,6 +31,18 @@ def example_of(given: Any, kind: Kind[Any], names: Mapping[str, str] | None = No
     if not isinstance(made, _READ.get(kind.name, (Example,))):
         raise InputError(f"{_short(given)} is not what this model reads: {_NEEDS.get(kind.name, 'it needs a text')}")
     return made
+
+
+def refuse_single_texts(examples: Iterable[Any], task: Mapping[str, Any]) -> None:
+    """Refuse texts without a second one where the model's `task` says that it has learned from pairs only."""
+    if not task.get("pairs"):
+        return
+    for example in examples:
+        if isinstance(example, Example) and example.text_b is None:
+            raise InputError(
+                f"the model reads pairs of texts, and {_short(example.text)} has no second one: give it with --pair, "
+                "--text-b or as a tuple"
+            )
 
 
 _READ: dict[str, tuple[type, ...]] = {"spans": (Question,), "tokens": (Example, Tagged)}

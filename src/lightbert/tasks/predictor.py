@@ -10,7 +10,7 @@ from lightbert.nn.encoder import Encoder
 from lightbert.tasks.adoption import encoder_of, kind_of_model
 from lightbert.tasks.example import Example, Question, Tagged
 from lightbert.tasks.forward import run
-from lightbert.tasks.inputs import example_of
+from lightbert.tasks.inputs import example_of, refuse_single_texts
 from lightbert.tasks.kind import Kind, Prediction
 from lightbert.tasks.texts import TextEncoder
 from lightbert.train.distributed import device_named
@@ -75,6 +75,7 @@ class Predictor:
             size = min(_GROWTH * size, most)
 
     def _predictions(self, kind: Kind[Any], examples: list[Any], batch: int) -> list[Prediction]:
+        refuse_single_texts(examples, self.model.task)
         features = kind.features(examples, self.encoder)
         self.cut += features.cut
         outputs = run(self.model, kind.head, features, self.encoder.specials, batch)

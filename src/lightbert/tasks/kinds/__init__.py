@@ -16,7 +16,7 @@ _KINDS = {
 }
 
 # What a model's description says beside its kind.
-_OTHERS = ("kind", "task", "length")
+_OTHERS = ("kind", "task", "length", "pairs")
 
 
 def kind_of(description: Mapping[str, Any]) -> Kind[Any]:
