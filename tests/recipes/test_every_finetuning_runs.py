@@ -71,8 +71,8 @@ def test_two_steps_of_every_task_of_a_recipe_leave_models_that_predict(name, tas
         model = lightbert.load(Path(run.recipe.out, "final"))
         assert model.task["task"] == (run.task or "own")
         assert model.task["length"] == values(name)["length"]
-        text = {"question": "Who sat?", "context": "The cat sat."} if model.task["kind"] == "spans" else "The cat"
-        assert model.predict(text)
+        given = ("Who sat?", "The cat sat.") if model.task["kind"] == "spans" or model.task["pairs"] else "The cat"
+        assert model.predict(given)
 
 
 def test_no_recipe_that_inherits_from_fine_tuning_is_overlooked():
