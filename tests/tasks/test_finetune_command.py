@@ -42,7 +42,7 @@ def test_a_person_reads_what_was_understood_of_the_data_and_that_a_run_was_there
     assert "own: classify, 2 labels (bad, good); 18 examples to train on, 2 in dev" in said
     assert main(line) == 0
     said = capfd.readouterr().err
-    assert said == f"'{tmp_path}' is trained already: this is its result; set out= to another folder to train anew\n"
+    assert said == f"'{tmp_path}' is trained already; set out= to another folder to train anew\n"
 
 
 def test_several_runs_are_one_table(start, tmp_path, capfd):

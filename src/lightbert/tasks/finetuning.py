@@ -67,8 +67,7 @@ def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *,
     remember(to_mapping(recipe), out, world, may_change=MAY_CHANGE)
     if (out / RESULT).exists() and (out / "final").exists():
         if world.leads:
-            print(f"'{out}' is trained already: this is its result; set out= to another folder to train anew",
-                  file=sys.stderr)  # fmt: skip
+            print(f"'{out}' is trained already; set out= to another folder to train anew", file=sys.stderr)
         return Result(**json.loads((out / RESULT).read_text(encoding="utf-8")))
     model = starting_model(recipe)
     refuse_length(model, recipe.length)
