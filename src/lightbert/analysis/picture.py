@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightbert.errors import InputError, unknown
+from lightbert.files import make_folder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,5 +25,5 @@ def write(figure: "Figure", picture: Path) -> None:
     ending = picture.suffix.removeprefix(".").lower()
     if ending not in formats:
         raise unknown("picture format", ending, formats)
-    picture.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(picture.parent)
     figure.savefig(picture, dpi=120)
