@@ -1,6 +1,9 @@
 """A recorded step trains like a plain one, also when phases change the shape of the batch and come back to it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 import torch
@@ -9,7 +12,10 @@ from tiny_runs import recipe_of, records, train
 PHASES = [{"length": 32, "steps": 8, "batch": 2}, {"length": 16, "steps": 8}]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@needs_gpu
 @pytest.mark.parametrize("compiled", ["none", "blocks"])
 def test_losses_are_those_of_plain_steps(corpus: Path, tmp_path: Path, compiled: str) -> None:
     runs = []
@@ -31,3 +37,29 @@ def test_losses_are_those_of_plain_steps(corpus: Path, tmp_path: Path, compiled:
     plain, recorded = runs
     assert len(plain) == 24
     assert recorded == pytest.approx(plain, rel=1e-2)
+
+
+@contextmanager
+def a_thread_that_pins_memory() -> Iterator[None]:
+    """As a loader does whose batches grow: what is held cannot be given out again, so that each is asked of the GPU."""
+    stop, held = Event(), []
+
+    def pin() -> None:
+        while not stop.wait(0.0005) and len(held) < 4000:
+            held.append(torch.empty(1 << 18, dtype=torch.uint8, pin_memory=True))
+
+    thread = Thread(target=pin)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+@needs_gpu
+def test_recording_does_not_mind_other_threads(corpus: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(corpus, tmp_path, steps=8, phases=PHASES, device="cuda", cuda_graph=True)
+    with a_thread_that_pins_memory():
+        train(recipe)
+    assert len(records(tmp_path)) == 24

@@ -52,8 +52,9 @@ class GraphedStep(Step):
         # cuBLAS keeps its workspace per stream: one made while recording belongs to the graph's memory, and another
         # recording would go on using it after that memory is gone.
         torch._C._cuda_clearCublasWorkspaces()
-        # Nothing of a step outlives it but its output, which is held: recordings can use the same memory.
-        with torch.cuda.graph(graph, pool=self._pool):
+        # Nothing of a step outlives it but its output, which is held: recordings can use the same memory. What
+        # other threads ask of the GPU meanwhile, such as pinned memory for the next batch, is none of its business.
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             output = super().__call__(batch)
         self._pool = graph.pool()
         torch._C._cuda_clearCublasWorkspaces()
