@@ -34,7 +34,7 @@ SPREAD = {"mrpc": {"accuracy": 0.0145, "f1": 0.009}, "stsb": {"pearson": 0.007, 
 """The standard deviation of a score over seeds: ten of each side, on a GPU."""
 ERRORS = 2.5
 """How many standard errors of the difference of two means we may be below: seeds alone make more once in 160 times."""
-TRIVIAL = {"mrpc": {"accuracy": 0.684, "f1": 0.812}, "stsb": {"pearson": 0.5, "spearman": 0.5}}
+TRIVIAL = {"mrpc": {"accuracy": 0.684, "f1": 0.813}, "stsb": {"pearson": 0.5, "spearman": 0.5}}
 """Of MRPC what saying yes always gets; of STS-B far above nothing. Whoever is below has not learned the task."""
 
 Scores = dict[str, list[float]]
