@@ -56,6 +56,7 @@ def test_ratios_are_of_our_rate_to_theirs_as_it_is_and_at_its_fastest():
         predicted=1000,
         batch=32,
         rounds=3,
+        ragged_rounds=3,
         finetune={OURS: 30.0, "Trainer": 10.0, "Trainer, by length": 12.0},
         predict={OURS: 100.0, "Trainer": 40.0, "Trainer, by length": 50.0},
         ragged={"ragged": 95.0, "fixed length": 100.0},

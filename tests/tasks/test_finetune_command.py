@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 from tiny_tasks import SETTINGS, write_model, write_reviews
 
+import lightbert
 from lightbert.cli import main
+from lightbert.tasks.plan import plan
+from lightbert.tasks.preparation import prepare
 
 RECIPE = str(Path(__file__).parents[2] / "recipes" / "classify.toml")
 
@@ -32,6 +35,15 @@ def test_a_person_reads_the_numbers_and_which_weights_they_are_of(start, tmp_pat
     assert "accuracy" in page
     assert "last, of step 2" in page
     assert f"model: {tmp_path / 'final'}" in page.replace("\n", "")
+
+
+def test_of_several_processes_one_says_what_was_understood(start, tmp_path, capfd):
+    recipe = plan(RECIPE, [*start, f"out={tmp_path}", "length=12"]).runs[0].recipe
+    tokenizer = lightbert.load(recipe.model).tokenizer
+    prepare(recipe, tokenizer, says=False)
+    assert capfd.readouterr().err == ""
+    prepare(recipe, tokenizer)
+    assert "examples to train on" in capfd.readouterr().err
 
 
 def test_a_person_reads_what_was_understood_of_the_data_and_that_a_run_was_there_already(start, tmp_path, capfd):

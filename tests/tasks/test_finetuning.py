@@ -118,6 +118,25 @@ def test_a_number_can_be_asked_for_by_name(start, tmp_path: Path):
         finetune(RECIPE, *start, f"out={tmp_path}", "metric=accurracy")
 
 
+@pytest.mark.parametrize("more", [("choose=last",), ("choose=best",), ("choose=last", "seeds=[0, 1]")])
+def test_a_number_that_the_task_has_not_is_refused_before_the_training(start, tmp_path: Path, more: tuple[str, ...]):
+    with pytest.raises(InputError, match="did you mean 'accuracy'"):
+        finetune(RECIPE, *start, f"out={tmp_path}", "metric=accurracy", *more)
+    assert not list(tmp_path.rglob("metrics.jsonl"))
+    assert not list(tmp_path.rglob("step-*"))
+
+
+def test_of_errors_the_smallest_is_best(start, tmp_path: Path):
+    train = tmp_path / "scores.csv"
+    train.write_text("body,score\n" + "".join(f"{'good ' * (n % 5 + 1)},{n % 5}\n" for n in range(20)))
+    own = (f"data.train={train}", f"data.dev={train}", "data.text=body", "data.label=score", "data.kind=regress")
+    done = only(finetune(RECIPE, start[0], *own, f"out={tmp_path / 'run'}", "choose=best", "metric=mse", "epochs=4"))
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    found = {line["step"]: line["mse"] for line in lines if line["kind"] == "held-out"}
+    assert len(set(found.values())) == 4
+    assert done.metrics["mse"] == min(found.values()) == found[done.best_step]
+
+
 def test_lower_layers_move_less(start, tmp_path: Path):
     adam = ("optimizer.weight_decay=0", "optimizer.bias_correction=true", "optimizer.eps=1e-15")
     finetune(RECIPE, *start, f"out={tmp_path}", *adam, "steps=1", "layer_decay=0.1", "schedule.warmup=0.0")

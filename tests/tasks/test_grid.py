@@ -53,6 +53,14 @@ def result(metric: str, **metrics: float) -> Result:
     return Result(metrics, metric, step=1, best_step=-1, rows_per_second=1.0)
 
 
+def test_of_errors_the_lowest_is_best():
+    errors = {1e-4: (0.3, 0.5), 1e-3: (0.2, 0.9)}
+    runs = [(planned("stsb", lr, n), result("mse", mse=e)) for lr, both in errors.items() for n, e in enumerate(both)]
+    [best] = best_settings(settings_of(runs))
+    assert best.settings == "lr=0.0001"
+    assert best.numbers("mse")["best"] == best.best[1].score == 0.3
+
+
 def test_numbers_are_the_median_mean_error_and_best_over_seeds():
     runs = [(planned("rte", 1e-4, seed), result("accuracy", accuracy=a)) for seed, a in enumerate((0.5, 0.7, 0.6, 0.8))]
     [setting] = settings_of(runs)

@@ -91,6 +91,10 @@ def test_a_text_is_read_as_the_sentence_of_its_words(text):
     assert raw.places.tolist() == given_in_words.places.tolist()
 
 
+def test_a_long_run_of_marks_is_split_to_its_end():
+    assert len(word_extents("word" + ".)" * 50_000)) == 100_001
+
+
 def test_the_page_shows_what_becomes_of_a_text():
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     text, split = (line.strip() for line in lines if line.startswith("    The "))

@@ -90,6 +90,7 @@ def compare(settings: Settings) -> Comparison:
             predicted=len(rows.examples),
             batch=settings.batch,
             rounds=settings.rounds,
+            ragged_rounds=ragged_rounds,
             finetune=_medians("fine-tuning", _trained(material, settings, Path(place), warm), settings.rounds),
             predict=_medians("prediction", _predicted(model, material), settings.rounds),
             ragged=_medians("ragged rows", _ragged(model, material), ragged_rounds),

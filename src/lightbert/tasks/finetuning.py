@@ -11,7 +11,7 @@ import torch
 from lightbert.config import to_mapping
 from lightbert.data.batch import Specials
 from lightbert.data.buckets import Buckets
-from lightbert.errors import InputError
+from lightbert.errors import InputError, unknown
 from lightbert.files import write_atomic
 from lightbert.models import folder
 from lightbert.nn.encoder import Encoder
@@ -71,7 +71,7 @@ def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *,
         return Result(**json.loads((out / RESULT).read_text(encoding="utf-8")))
     model = starting_model(recipe)
     refuse_length(model, recipe.length)
-    prepared = prepare(recipe, model.tokenizer)
+    prepared = prepare(recipe, model.tokenizer, says=world.leads)
     if not prepared.dev and (compared or recipe.choose == "best"):
         raise InputError(
             f"there are no development data to {'compare runs by' if compared else 'choose the best weights by'}: add "
@@ -84,6 +84,8 @@ def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *,
         "length": recipe.length,
         "pairs": bool((prepared.train.seconds < prepared.train.lengths).all()),
     }
+    if recipe.metric:
+        _refuse_metric(recipe.metric, prepared, model.to(world.device))
     outcome = _loop(recipe, model, prepared, world).run(interrupted)
     metrics = outcome.held_out
     if outcome.finished:
@@ -159,6 +161,12 @@ def _head_settings(recipe: FinetuneRecipe, prepared: Prepared) -> dict[str, Any]
         case "tokens":
             return {"dropout": head.dropout}
     return {}
+
+
+def _refuse_metric(name: str, prepared: Prepared, model: Encoder) -> None:
+    """Refuse a number that the task does not have before the training: judging what is untrained shows which it has."""
+    if prepared.dev and name not in (numbers := measure(prepared, model)):
+        raise unknown("held-out number", name, numbers)
 
 
 def measure(prepared: Prepared, model: Encoder) -> dict[str, float]:

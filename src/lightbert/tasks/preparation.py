@@ -42,8 +42,8 @@ class Prepared:
         return f"{self.task.name}: {kind}; {examples:,} examples to train on{splits}"
 
 
-def prepare(recipe: FinetuneRecipe, tokenizer: "Tokenizer") -> Prepared:
-    """Read and encode what a recipe trains on and is judged by."""
+def prepare(recipe: FinetuneRecipe, tokenizer: "Tokenizer", *, says: bool = True) -> Prepared:
+    """Read and encode what a recipe trains on and is judged by; say on the error stream what was understood of it."""
     return _prepare(
         recipe.task,
         recipe.data,
@@ -53,6 +53,7 @@ def prepare(recipe: FinetuneRecipe, tokenizer: "Tokenizer") -> Prepared:
         double=recipe.double,
         scaled=recipe.scaled,
         answers=recipe.answers,
+        says=says,
     )
 
 
@@ -68,6 +69,7 @@ def _prepare(
     double: bool,
     scaled: bool,
     answers: AnswerSettings,
+    says: bool,
 ) -> Prepared:
     from tokenizers import Tokenizer
 
@@ -79,7 +81,7 @@ def _prepare(
     if double and task.symmetric:
         examples = [*examples, *map(_swapped, examples)]
     train = task.kind.features(examples, encoder)
-    if train.cut and task.kind.head in ("classify", "regress"):
+    if says and train.cut and task.kind.head in ("classify", "regress"):
         print(f"{train.cut:,} of {len(examples):,} training texts are longer than {length} tokens and were cut: "
               "raise length= to read more of them", file=sys.stderr)  # fmt: skip
     dev = {}
@@ -87,7 +89,8 @@ def _prepare(
         judged = task.examples(split)
         dev[split] = (judged, task.kind.features(judged, encoder))
     prepared = Prepared(task, train, dev)
-    print(prepared.sentence(len(examples)), file=sys.stderr)
+    if says:
+        print(prepared.sentence(len(examples)), file=sys.stderr)
     return prepared
 
 

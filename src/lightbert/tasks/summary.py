@@ -8,6 +8,7 @@ from typing import Any
 from lightbert.tasks.finetuning import Result
 from lightbert.tasks.glue.means import MEANS, MISMATCHED, Score
 from lightbert.tasks.plan import Planned
+from lightbert.train.best import goodness
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,13 @@ class Setting:
 
     @property
     def best(self) -> tuple[Planned, Result]:
-        """The run with the highest number, the first of equals."""
-        return max(self.runs, key=lambda run: run[1].score)
+        """The run with the best number, the first of equals."""
+        return max(self.runs, key=lambda run: goodness(self.metric, run[1].score))
+
+    @property
+    def goodness(self) -> float:
+        """What settings are compared by: the median of the runs' numbers, higher where it is better."""
+        return goodness(self.metric, median(self.values(self.metric)))
 
     def values(self, metric: str) -> list[float]:
         """A number of every run."""
@@ -36,7 +42,8 @@ class Setting:
         """The median, the mean, its standard error (0 for one run) and the best."""
         values = self.values(metric)
         error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
-        return {"median": median(values), "mean": fmean(values), "error": error, "best": max(values)}
+        best = max(values, key=lambda value: goodness(metric, value))
+        return {"median": median(values), "mean": fmean(values), "error": error, "best": best}
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values that `json` can write."""
@@ -60,11 +67,11 @@ def settings_of(runs: Sequence[tuple[Planned, Result]]) -> list[Setting]:
 
 
 def best_settings(settings: Sequence[Setting]) -> list[Setting]:
-    """The setting of each task whose runs have the highest median."""
+    """The setting of each task whose runs have the best median."""
     best: dict[str, Setting] = {}
     for each in settings:
         known = best.get(each.task)
-        if known is None or each.numbers(each.metric)["median"] > known.numbers(known.metric)["median"]:
+        if known is None or each.goodness > known.goodness:
             best[each.task] = each
     return list(best.values())
 

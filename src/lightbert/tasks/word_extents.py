@@ -17,6 +17,8 @@ _TITLES = "mr|mrs|ms|messrs|dr|prof|gen|col|maj|capt|lt|sgt|adm|sen|rep|gov|pres
 _OTHERS = "inc|corp|ltd|co|bros|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec|vs|etc|cf"
 _ABBREVIATION = re.compile(rf"(?:[^\W\d_]{{1,2}}\.-?)+[^\W\d_]{{1,2}}|(?i:{_TITLES}|{_OTHERS})")
 """What stands before the last dot of U.N., Ph.D., J.-P., or of a word that is known to be shortened."""
+_LONGEST = 40
+"""Letters and dots of an abbreviation; what is longer is none, and not worth the search."""
 _GOES_ON = re.compile(r"[,;:]|['’][sS]\b")
 _NEXT_WORD = re.compile(r"[\"'”’»)\]}>]*\s+(\w)")
 
@@ -34,8 +36,8 @@ def _parts(text: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
     while size := _mark_before(text, start, stop):
         yield start, start + size
         start += size
-    after = []
-    while size := _mark_after(text, start, stop):
+    after, letter = [], next((place for place in range(start, stop) if text[place].isalnum()), stop)
+    while size := _mark_after(text, start, stop, letter):
         after.append((stop - size, stop))
         stop -= size
     yield start, stop
@@ -50,13 +52,16 @@ def _mark_before(text: str, start: int, stop: int) -> int:
     return size if size < stop - start else 0
 
 
-def _mark_after(text: str, start: int, stop: int) -> int:
-    """The length of the mark, or of the 's, that stands after a word; 0 if there is none, or no word."""
+def _mark_after(text: str, start: int, stop: int, letter: int) -> int:
+    """The length of the mark, or of the 's, that stands after a word; 0 if there is none, or no word.
+
+    letter: where the first letter or digit is.
+    """
     last, pair = text[stop - 1], text[max(start, stop - 2) : stop].lower()
     if pair in _DOUBLED or pair in _POSSESSIVE:
         size = 2
     else:
-        size = int(last in _MARKS or (last == "." and _is_full_stop(text, start, stop - 1)))
+        size = int(last in _MARKS or (last == "." and letter < stop and _is_full_stop(text, start, stop - 1)))
     return size if size < stop - start else 0
 
 
@@ -65,10 +70,9 @@ def _is_full_stop(text: str, start: int, stop: int) -> bool:
 
     A capitalised word with a dot is taken for an abbreviation if the next word begins with a small letter.
     """
-    word, following = text[start:stop], _NEXT_WORD.match(text, stop + 1)
-    initial = len(word) == 1 and word.isupper()
-    if initial or _ABBREVIATION.fullmatch(word) or _GOES_ON.match(text, stop + 1):
+    initial = stop - start == 1 and text[start].isupper()
+    short = stop - start <= _LONGEST and _ABBREVIATION.fullmatch(text, start, stop)
+    if initial or short or _GOES_ON.match(text, stop + 1):
         return False
-    if following is not None and following[1].islower() and word[:1].isupper():
-        return False
-    return any(map(str.isalnum, word))
+    following = _NEXT_WORD.match(text, stop + 1)
+    return not (following is not None and following[1].islower() and text[start].isupper())

@@ -10,8 +10,13 @@ from lightbert.train.distributed import World
 from lightbert.train.run import Position
 
 
+def goodness(name: str, value: float) -> float:
+    """What is higher for the better of two held-out numbers of this name: of losses and errors the lower is better."""
+    return -value if name.endswith(("loss", "mse")) else value
+
+
 class Best:
-    """Follows one held-out number, ``name``; "" = nothing is put aside. Of a loss the lowest is best.
+    """Follows one held-out number, ``name``; "" = nothing is put aside. ``goodness`` says what is best.
 
     How good they were, and when, is part of the position; the weights are part of every checkpoint.
     """
@@ -27,8 +32,7 @@ class Best:
         if self.world.leads and self.name not in numbers:
             raise unknown("held-out number", self.name, numbers)
         value = self.world.first(numbers.get(self.name, 0.0))
-        sign = -1.0 if self.name.endswith("loss") else 1.0
-        if at.best_step < 0 or sign * value > sign * at.best:
+        if at.best_step < 0 or goodness(self.name, value) > goodness(self.name, at.best):
             at.best, at.best_step = value, at.step
             self.weights = {name: p.detach().clone() for name, p in self.model.named_parameters()}
 
