@@ -32,8 +32,12 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 SPREAD = {"mrpc": {"accuracy": 0.0145, "f1": 0.009}, "stsb": {"pearson": 0.007, "spearman": 0.006}}
 """The standard deviation of a score over seeds: ten of each side, on a GPU."""
-ERRORS = 2.5
-"""How many standard errors of the difference of two means we may be below: seeds alone make more once in 160 times."""
+ERRORS, MARGIN = 2.5, 0.02
+"""How far we may be below: so many standard errors of the difference of two means, but never more than two points.
+
+Seeds alone make that much once in 160 times. With the two seeds that a CPU has time for, two points are less than that:
+on MRPC chance takes them once in twelve times.
+"""
 TRIVIAL = {"mrpc": {"accuracy": 0.684, "f1": 0.813}, "stsb": {"pearson": 0.5, "spearman": 0.5}}
 """Of MRPC what saying yes always gets; of STS-B far above nothing. Whoever is below has not learned the task."""
 
@@ -98,5 +102,5 @@ def test_it_reaches_what_it_reaches_under_transformers(
             print(f"  {metric}: {'; '.join(sides)}")
     for metric, spread in SPREAD[task].items():
         mine, other = (fmean(found[metric]) for found in both.values())
-        assert mine >= other - ERRORS * spread * math.sqrt(2 / len(seeds))
+        assert mine >= other - min(MARGIN, ERRORS * spread * math.sqrt(2 / len(seeds)))
         assert mine > TRIVIAL[task][metric]
