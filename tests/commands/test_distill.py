@@ -11,8 +11,8 @@ from rich.console import Console
 import lightbert
 from lightbert import cli
 from lightbert.commands.trained import Trained
-from lightbert.data.preparation import prepare
-from lightbert.data.settings import Settings
+from lightbert.data.corpus.preparation import prepare
+from lightbert.data.corpus.settings import Settings
 from lightbert.models import folder
 from lightbert.models.mobilebert import MobileBert
 from lightbert.train import signals

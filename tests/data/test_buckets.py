@@ -6,8 +6,8 @@ import torch
 from corpora import SPECIALS
 from test_loader import equal, joined
 
-from lightbert.data.buckets import Buckets
-from lightbert.data.features import Features
+from lightbert.data.batches.buckets import Buckets
+from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
 
 

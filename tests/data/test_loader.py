@@ -9,14 +9,14 @@ import pytest
 import torch
 from corpora import SPECIALS, corpus, prose
 
-from lightbert.data.batch import Batch, Specials
-from lightbert.data.line_pairs import LinePairs
-from lightbert.data.loader import Loader
-from lightbert.data.masking import BERT, mask_batch
-from lightbert.data.packing import Packing
-from lightbert.data.segments import Segments
-from lightbert.data.sentence_pairs import SentencePairs
-from lightbert.data.shards import Shards
+from lightbert.data.batches.batch import Batch, Specials
+from lightbert.data.batches.loader import Loader
+from lightbert.data.batches.masking import BERT, mask_batch
+from lightbert.data.corpus.shards import Shards
+from lightbert.data.examples.line_pairs import LinePairs
+from lightbert.data.examples.packing import Packing
+from lightbert.data.examples.segments import Segments
+from lightbert.data.examples.sentence_pairs import SentencePairs
 from lightbert.errors import InputError
 
 BUILDERS = [Segments(), Segments(released=True), LinePairs(), SentencePairs(), Packing()]

@@ -8,9 +8,9 @@ from corpora import FIRST, SPECIALS, Lengths, corpus, documents_of, lengths, pro
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightbert.data.assembly import assemble
+from lightbert.data.batches.assembly import assemble
+from lightbert.data.examples.segments import Segments
 from lightbert.data.randomness import Stream, bits
-from lightbert.data.segments import Segments
 from lightbert.errors import InputError
 
 Segment = list[int]

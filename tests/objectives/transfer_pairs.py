@@ -5,8 +5,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from lightbert.data.batch import Batch, Specials
-from lightbert.data.masking import BERT
+from lightbert.data.batches.batch import Batch, Specials
+from lightbert.data.batches.masking import BERT
 from lightbert.models import Config, build, preset
 from lightbert.models.hybrid import Hybrid
 from lightbert.nn.encoder import Encoder

@@ -10,8 +10,8 @@ from recipe_files import FINETUNING, FOLDER, values
 from task_files import write_model, write_tasks
 
 import lightbert
-from lightbert.tasks.grid import run_all
-from lightbert.tasks.plan import Plan, plan
+from lightbert.tasks.finetune.grid import run_all
+from lightbert.tasks.finetune.plan import Plan, plan
 from lightbert.train.distributed import world
 from lightbert.train.signals import Interruption
 

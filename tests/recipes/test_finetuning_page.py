@@ -7,7 +7,7 @@ from pages import flattened, listed_keys, page, section
 from recipe_files import FINETUNING, FOLDER
 
 from lightbert.config import to_mapping
-from lightbert.tasks.recipe import FinetuneRecipe
+from lightbert.tasks.finetune.recipe import FinetuneRecipe
 
 PAGE = page("finetuning.md")
 

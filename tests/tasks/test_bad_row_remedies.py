@@ -9,9 +9,9 @@ from tiny_classifiers import write_tiny_model
 from tiny_tasks import SETTINGS, write_model
 
 from lightbert import cli
-from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.kinds.spans import Spans
-from lightbert.tasks.kinds.tokens import Tokens
+from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.spans.kind import Spans
+from lightbert.tasks.kinds.tokens.kind import Tokens
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 

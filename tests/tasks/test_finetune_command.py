@@ -8,8 +8,8 @@ from tiny_tasks import SETTINGS, write_model, write_reviews
 
 import lightbert
 from lightbert.cli import main
-from lightbert.tasks.plan import plan
-from lightbert.tasks.preparation import prepare
+from lightbert.tasks.finetune.dataset import prepare
+from lightbert.tasks.finetune.plan import plan
 
 RECIPE = str(Path(__file__).parents[2] / "recipes" / "classify.toml")
 

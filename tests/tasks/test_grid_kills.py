@@ -13,8 +13,8 @@ import pytest
 from children import Moment, exit_code, start_work
 from tiny_tasks import SETTINGS, results, write_model, write_reviews
 
-from lightbert.tasks.grid import run_all
-from lightbert.tasks.plan import plan
+from lightbert.tasks.finetune.grid import run_all
+from lightbert.tasks.finetune.plan import plan
 from lightbert.train.distributed import World
 from lightbert.train.signals import Interruption
 

@@ -15,10 +15,10 @@ import torch
 
 import lightbert
 from lightbert.interop.peers import Peer, PeerRecipe
-from lightbert.tasks.catalogue import open_task
-from lightbert.tasks.grid import run_all
-from lightbert.tasks.plan import plan
-from lightbert.tasks.summary import settings_of
+from lightbert.tasks.datasets.catalogue import open_task
+from lightbert.tasks.finetune.grid import run_all
+from lightbert.tasks.finetune.plan import plan
+from lightbert.tasks.finetune.summary import settings_of
 from lightbert.tasks.texts import TextEncoder
 from lightbert.train.distributed import world
 from lightbert.train.signals import Interruption

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from lightbert.errors import InputError
-from lightbert.tasks.files import Files
-from lightbert.tasks.plan import Plan, plan
+from lightbert.tasks.datasets.files import Files
+from lightbert.tasks.finetune.plan import Plan, plan
 
 RECIPE = """
 lr = 1e-4

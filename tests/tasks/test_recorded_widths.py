@@ -7,8 +7,8 @@ import pytest
 import torch
 from tiny_tasks import write_model, write_reviews
 
-from lightbert.tasks.grid import run_all
-from lightbert.tasks.plan import plan
+from lightbert.tasks.finetune.grid import run_all
+from lightbert.tasks.finetune.plan import plan
 from lightbert.train.distributed import world
 from lightbert.train.signals import Interruption
 
@@ -20,7 +20,7 @@ def test_losses_are_those_of_plain_steps_of_the_same_widths(tmp_path: Path, monk
     model = write_model(tmp_path / "model", dropout=0.0, attention_dropout=0.0)
     train = write_reviews(tmp_path / "train.csv")
     # Several widths among texts of a dozen tokens, for both.
-    monkeypatch.setattr("lightbert.tasks.finetuning._GRAPH_WIDTHS", 2)
+    monkeypatch.setattr("lightbert.tasks.finetune.finetuning._GRAPH_WIDTHS", 2)
     runs = []
     for graphed in ("false", "true"):
         files = (f"model={model}", f"data.train={train}", "data.text=body", "data.label=topic", "head.dropout=0.0")

@@ -7,10 +7,10 @@ import pytest
 from questions import asked, document, encoder, knowing, write
 
 from lightbert.errors import InputError
-from lightbert.tasks.kinds.spans import Spans
-from lightbert.tasks.squad.official import score
-from lightbert.tasks.squad.opening import squad_task
-from lightbert.tasks.squad.submission import write_submission
+from lightbert.tasks.datasets.squad.official import score
+from lightbert.tasks.datasets.squad.opening import squad_task
+from lightbert.tasks.datasets.squad.submission import write_submission
+from lightbert.tasks.kinds.spans.kind import Spans
 
 CONTEXT = "The cat sat on the mat."
 FIRST = document(CONTEXT, asked("a", ("cat", 4)), asked("b", ("mat", 19), ("the mat", 15)))

@@ -9,16 +9,16 @@ import torch
 from transformers import AutoModelForSequenceClassification
 from vocabularies import small_tokenizer
 
-from lightbert.data.batch import Specials
-from lightbert.data.buckets import Buckets
-from lightbert.data.features import Features
+from lightbert.data.batches.batch import Specials
+from lightbert.data.batches.buckets import Buckets
+from lightbert.data.examples.features import Features
 from lightbert.interop import huggingface
 from lightbert.models import PRESETS, build
 from lightbert.nn.encoder import Encoder
 from lightbert.objectives.task import TaskObjective
-from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.kinds.regress import Regress
-from lightbert.tasks.starting import give_head
+from lightbert.tasks.finetune.starting_model import give_head
+from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.regress.kind import Regress
 from lightbert.train.optim import Optimizers, OptimizerSettings
 
 RATES = [1e-3, 3e-3, 3e-3, 2e-3, 1e-3]

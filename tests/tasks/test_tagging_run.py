@@ -2,14 +2,14 @@
 
 import torch
 
-from lightbert.data.buckets import Buckets
-from lightbert.data.vocabulary import SPECIALS, wordpiece
+from lightbert.data.batches.buckets import Buckets
+from lightbert.data.corpus.vocabulary import SPECIALS, wordpiece
 from lightbert.models import build
 from lightbert.models.bert import Bert
 from lightbert.objectives.task import TaskObjective
 from lightbert.tasks.example import Example, Tagged
-from lightbert.tasks.forward import run
-from lightbert.tasks.kinds.tokens import Tokens
+from lightbert.tasks.kinds.tokens.kind import Tokens
+from lightbert.tasks.predict.forward import run
 from lightbert.tasks.texts import TextEncoder
 
 PIECES = [*SPECIALS, "jim", "ann", "lives", "in", "new", "york", "##er", "."]

@@ -10,11 +10,11 @@ from unittest import mock
 import torch
 from vocabularies import small_tokenizer
 
-from lightbert.data.batch import Batch
+from lightbert.data.batches.batch import Batch
 from lightbert.models import PRESETS, build, folder
-from lightbert.tasks.finetuning import Result
-from lightbert.tasks.grid import Finished, run_all
-from lightbert.tasks.plan import plan
+from lightbert.tasks.finetune.finetuning import Result
+from lightbert.tasks.finetune.grid import Finished, run_all
+from lightbert.tasks.finetune.plan import plan
 from lightbert.train.distributed import world
 from lightbert.train.loop import Loop
 from lightbert.train.run import Phase

@@ -7,7 +7,7 @@ import torch
 from tiny_runs import distillation_of, records, train
 
 import lightbert
-from lightbert.data.shards import Shards
+from lightbert.data.corpus.shards import Shards
 from lightbert.models import folder
 from lightbert.train.distill_recipe import DistillRecipe
 from lightbert.train.distillation import prepared

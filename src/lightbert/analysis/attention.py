@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from lightbert.data.batch import Specials
+from lightbert.data.batches.batch import Specials
 from lightbert.errors import InputError
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.record import Record

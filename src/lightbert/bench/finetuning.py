@@ -21,16 +21,16 @@ import torch
 
 from lightbert.bench.finetuning_report import OURS, Comparison
 from lightbert.bench.sst2 import Material, prepare
-from lightbert.data.batch import Specials
-from lightbert.data.features import Features
+from lightbert.data.batches.batch import Specials
+from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
 from lightbert.interop.peers import Peer
 from lightbert.models import folder
 from lightbert.nn.encoder import Encoder
 from lightbert.progress import progress
-from lightbert.tasks.finetuning import finetune
-from lightbert.tasks.forward import run
-from lightbert.tasks.recipe import FinetuneRecipe, HeadSettings
+from lightbert.tasks.finetune.finetuning import finetune
+from lightbert.tasks.finetune.recipe import FinetuneRecipe, HeadSettings
+from lightbert.tasks.predict.forward import run
 from lightbert.train.distributed import device_named, world
 from lightbert.train.signals import Interruption
 

@@ -19,10 +19,11 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 
-from lightbert.data import sources, tokenizer, vocabulary
-from lightbert.data.preparation import prepare
-from lightbert.data.settings import Settings
-from lightbert.data.sources import Reading
+from lightbert.data.corpus import tokenizer, vocabulary
+from lightbert.data.corpus.preparation import prepare
+from lightbert.data.corpus.settings import Settings
+from lightbert.data.text import sources
+from lightbert.data.text.sources import Reading
 from lightbert.errors import InputError
 
 _BATCH = 1000

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lightbert.data import tokenizer as tokenizers
-from lightbert.data import vocabulary
-from lightbert.data.features import Features
+from lightbert.data.corpus import tokenizer as tokenizers
+from lightbert.data.corpus import vocabulary
+from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
 from lightbert.interop import huggingface
 from lightbert.models import add_head, build, folder, preset
+from lightbert.tasks.datasets.glue import open_glue
 from lightbert.tasks.example import Example
-from lightbert.tasks.glue import open_glue
-from lightbert.tasks.kind import Kind
+from lightbert.tasks.kinds.kind import Kind
 from lightbert.tasks.texts import TextEncoder
 
 if TYPE_CHECKING:

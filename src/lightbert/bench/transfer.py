@@ -18,8 +18,8 @@ from typing import Literal
 import torch
 
 from lightbert.config import from_mapping, to_mapping
-from lightbert.data.batch import Batch, Specials
-from lightbert.data.masking import Masking
+from lightbert.data.batches.batch import Batch, Specials
+from lightbert.data.batches.masking import Masking
 from lightbert.errors import InputError
 from lightbert.models import build, preset
 from lightbert.objectives.distill.objective import Distillation

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lightbert.data.batch import Batch
-from lightbert.data.masking import put_back
+from lightbert.data.batches.batch import Batch
+from lightbert.data.batches.masking import put_back
 from lightbert.data.randomness import Stream, uniform
 from lightbert.errors import InputError
 from lightbert.nn.encoder import Encoder

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from lightbert.data.batch import Batch
+from lightbert.data.batches.batch import Batch
 from lightbert.errors import InputError
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.heads import BeamSpan

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lightbert.errors import unknown
-from lightbert.tasks.kind import Kind
+from lightbert.tasks.kinds.kind import Kind
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from lightbert.data.batch import Specials
+from lightbert.data.batches.batch import Specials
 from lightbert.errors import InputError
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
-from lightbert.data.batch import Specials
-from lightbert.data.loader import Loader
-from lightbert.data.shards import Shards
-from lightbert.data.whole_words import word_parts
+from lightbert.data.batches.batch import Specials
+from lightbert.data.batches.loader import Loader
+from lightbert.data.batches.whole_words import word_parts
+from lightbert.data.corpus.shards import Shards
 from lightbert.models import folder
 from lightbert.nn.encoder import Encoder
 from lightbert.objectives.masker import Masker

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from lightbert.config import to_mapping
-from lightbert.data.shards import Shards
+from lightbert.data.corpus.shards import Shards
 from lightbert.errors import InputError
 from lightbert.interop.load import load
 from lightbert.nn.encoder import Encoder

@@ -2,7 +2,7 @@
 
 import torch
 
-from lightbert.data.loader import Loader
+from lightbert.data.batches.loader import Loader
 from lightbert.objectives.objective import Objective
 from lightbert.train.step import Step
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightbert.data.batch import Batch
+from lightbert.data.batches.batch import Batch
 from lightbert.data.randomness import Stream, bits
 from lightbert.errors import InputError
 from lightbert.objectives.objective import Objective

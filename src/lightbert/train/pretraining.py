@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from lightbert.config import to_mapping
-from lightbert.data.shards import Shards
+from lightbert.data.corpus.shards import Shards
 from lightbert.models import build
 from lightbert.models.generator import generator
 from lightbert.objectives.mlm import MaskedLanguageModelling

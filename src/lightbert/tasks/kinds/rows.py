@@ -5,7 +5,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from lightbert.data.features import Features
+from lightbert.data.examples.features import Features
 from lightbert.tasks.example import Example
 from lightbert.tasks.texts import TextEncoder
 
