@@ -15,7 +15,7 @@ from lightbert.tasks.datasets.own import own_task
 from lightbert.tasks.evaluate.evaluation import evaluate
 from lightbert.tasks.predict.adoption import kind_of_model
 
-RECIPE = Path(__file__).parents[2] / "recipes" / "classify.toml"
+RECIPE = "classify"
 
 
 @pytest.fixture(scope="module")
