@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import lightbert
+from lightbert.config import assignments
 from lightbert.interop.peers import Peer, PeerRecipe
 from lightbert.recipes import read
 from lightbert.tasks.datasets.catalogue import open_task
@@ -64,7 +65,11 @@ def ours(model: Path, task: str, out: Path, seeds: Sequence[int]) -> Scores:
         **{"schedule.warmup": WARMUP, "optimizer.eps": EPS, "device": DEVICE},
     }
     with world(DEVICE) as place:
-        done = run_all(plan(read(RECIPE), [f"{key}={value}" for key, value in changes.items()]), place, Interruption())
+        done = run_all(
+            plan(read(RECIPE), assignments(f"{key}={value}" for key, value in changes.items())),
+            place,
+            Interruption(),
+        )
     [setting] = settings_of(done)
     return {metric: setting.values(metric) for metric in setting.runs[0][1].metrics}
 

@@ -1,9 +1,10 @@
 """Learning rates as pure functions of how far a run has come."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from lightbert.errors import InputError
+from lightbert.config import check
+from lightbert.ranges import NonNegative, Share
 
 
 @dataclass(frozen=True)
@@ -18,17 +19,17 @@ class Schedule:
     left of the rate at the end.
     """
 
-    kind: Literal["product", "linear", "wsd", "constant", "progressive"] = "product"
-    warmup: float = 0.1
-    decay: float = 0.2
-    floor: float = 0.0
+    kind: Annotated[
+        Literal["product", "linear", "wsd", "constant", "progressive"],
+        "product: warm-up times linear decay (ELECTRA); linear: up, then down (BERT); wsd: up, level, down; "
+        "progressive: MobileBERT's within the stage of a layer",
+    ] = "product"
+    warmup: Annotated[NonNegative, "steps, or a share of the run if below 1"] = 0.1
+    decay: Annotated[Share, "the share of the run at its end in which wsd falls"] = 0.2
+    floor: Annotated[Share, "the share of the rate that is left at the end"] = 0.0
 
     def __post_init__(self) -> None:
-        if self.warmup < 0:
-            raise InputError(f"warmup = {self.warmup} must not be negative")
-        for name in ("decay", "floor"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"{name} = {getattr(self, name)} must lie between 0 and 1")
+        check(self)
 
     def factor(self, progress: float, steps: int) -> float:
         """What the peak rate is multiplied by at ``progress`` (0 to 1) of a phase that is ``steps`` long."""

@@ -14,7 +14,8 @@ from lightbert.objectives.distill.pair import refuse_misfits, shared_heads
 from lightbert.objectives.distill.prediction import DistilledPrediction
 from lightbert.objectives.distill.stages import Scales, Stage
 from lightbert.objectives.distill.trace import Trace, trace
-from lightbert.objectives.distill.transfer import Compared, LayerTransfer, Transfer
+from lightbert.objectives.distill.transfer import Compared, LayerTransfer
+from lightbert.objectives.distill.transfer_settings import Transfer
 from lightbert.objectives.masker import Masker
 from lightbert.objectives.objective import Losses, Objective, ratio, stack
 from lightbert.objectives.prediction import predict_pairs
