@@ -6,7 +6,7 @@ from tiny_classifiers import tiny_model
 
 from lightbert.errors import InputError
 from lightbert.tasks.evaluate.evaluation import evaluate
-from lightbert.tasks.evaluate.files import write
+from lightbert.tasks.evaluate.report import write
 from lightbert.tasks.example import Answer, Example, Question, Tagged
 from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.labels.kind import Labels

@@ -85,7 +85,7 @@ def _evaluate(config: Config, path: str) -> Evaluated:
     from lightbert.files import make_folder
     from lightbert.interop.load import load
     from lightbert.tasks.evaluate.evaluation import evaluate
-    from lightbert.tasks.evaluate.files import write
+    from lightbert.tasks.evaluate.report import write
 
     model = load(path)
     task = _task(config, model)

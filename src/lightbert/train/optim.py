@@ -1,14 +1,13 @@
 """Optimizers that never wait for the host: the rate is a tensor, and a bad step is skipped on the device."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from lightbert.train.lamb import Lamb
 from lightbert.train.sharding import whole
 
 # After so many steps Adam's bias corrections, 1 - β^steps, are exactly 1: this is how they are switched off.
@@ -146,3 +145,42 @@ class Optimizers:
             for p, state in optimizer.state.items() if optimizer is not None else ():
                 found.update({f"{self.names[p]}/{what}": value for what, value in state.items()})  # type: ignore[index]
         return found
+
+
+class Lamb(torch.optim.Optimizer):
+    """LAMB: Adam steps scaled, matrix by matrix, to the size of the weights (You et al. 2020).
+
+    As in MobileBERT's code: no bias correction; the trust ratio ‖w‖/‖u‖ is 1 if either norm is 0.
+
+    Groups with ``scaled`` off take the plain Adam step. Setting ``found_inf`` to a tensor skips the step
+    on the device when that tensor is 1, like PyTorch's fused optimizers.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[nn.Parameter] | Iterable[dict[str, Any]],
+        lr: Tensor,
+        betas: tuple[float, float],
+        eps: float,
+    ) -> None:
+        super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0, "scaled": True})
+        self.found_inf: Tensor | None = None
+        for group in self.param_groups:
+            for p in group["params"]:
+                self.state[p] = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Apply one step."""
+        for group in self.param_groups:
+            (beta1, beta2), decay = group["betas"], group["weight_decay"]
+            for p in (p for p in group["params"] if p.grad is not None):
+                mean, square = self.state[p]["exp_avg"], self.state[p]["exp_avg_sq"]
+                new_mean = mean.lerp(p.grad, 1 - beta1)
+                new_square = square.lerp(p.grad.square(), 1 - beta2)
+                update = new_mean / (new_square.sqrt() + group["eps"]) + decay * p
+                if group["scaled"]:
+                    size, change = p.norm(), update.norm()
+                    update = update * torch.where((size > 0) & (change > 0), size / change, 1.0)
+                for target, value in ((p, p - group["lr"] * update), (mean, new_mean), (square, new_square)):
+                    target.copy_(value if self.found_inf is None else torch.where(self.found_inf > 0, target, value))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 from numpy.typing import NDArray
+from torch import nn
 
 from lightbert.data.examples.features import Features
 from lightbert.tasks.texts import TextEncoder
@@ -54,4 +55,8 @@ class Kind(ABC, Generic[E]):
 
     def settled(self, examples: Sequence[E], predictions: Sequence[Prediction]) -> "Kind[E]":
         """Choose by a trained model's predictions what can only be chosen then; most kinds have no such thing."""
+        return self
+
+    def folded(self, head: nn.Module) -> "Kind[E]":
+        """Move into the head's weights what plain outputs would lack; most kinds have no such thing."""
         return self

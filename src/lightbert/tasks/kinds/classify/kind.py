@@ -11,8 +11,7 @@ from lightbert.errors import InputError, unknown
 from lightbert.tasks import metrics
 from lightbert.tasks.example import Example
 from lightbert.tasks.kinds.kind import Kind, Outputs, Prediction
-from lightbert.tasks.kinds.rows import text_features
-from lightbert.tasks.texts import TextEncoder
+from lightbert.tasks.texts import TextEncoder, text_features
 
 
 @dataclass(frozen=True)

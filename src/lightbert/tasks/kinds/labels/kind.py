@@ -10,8 +10,7 @@ from lightbert.data.examples.features import Features
 from lightbert.errors import InputError, unknown
 from lightbert.tasks.example import Example
 from lightbert.tasks.kinds.kind import Kind, Outputs, Prediction
-from lightbert.tasks.kinds.rows import text_features
-from lightbert.tasks.texts import TextEncoder
+from lightbert.tasks.texts import TextEncoder, text_features
 
 
 @dataclass(frozen=True)

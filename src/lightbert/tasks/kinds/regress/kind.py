@@ -1,18 +1,19 @@
 """A number for each text or pair of texts."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
+from torch import nn
 
 from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
 from lightbert.tasks import metrics
 from lightbert.tasks.example import Example
 from lightbert.tasks.kinds.kind import Kind, Outputs, Prediction
-from lightbert.tasks.kinds.rows import text_features
-from lightbert.tasks.texts import TextEncoder
+from lightbert.tasks.texts import TextEncoder, text_features
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,16 @@ class Regress(Kind[Example]):
             "spearman": metrics.spearman(gold, predicted),
             "mse": metrics.squared_error(gold, predicted),
         }
+
+    @torch.no_grad()
+    def folded(self, head: nn.Module) -> "Regress":
+        """Move the range into the weights of the last layer, so that the outputs are the numbers themselves."""
+        if not self.scaled:
+            return self
+        output = head.get_submodule("output")
+        output.get_parameter("weight").mul_(self._unit)
+        output.get_parameter("bias").mul_(self._unit).add_(self.low)
+        return replace(self, scaled=False)
 
 
 def _numbers(examples: Sequence[Example]) -> list[float]:

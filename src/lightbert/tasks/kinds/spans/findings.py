@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from lightbert.tasks.example import Question
-from lightbert.tasks.kinds.findings.confidence import calibration_finding
+from lightbert.tasks.kinds.findings.calibration import calibration_finding
 from lightbert.tasks.kinds.findings.finding import Finding, Table
 from lightbert.tasks.kinds.kind import Prediction
 from lightbert.tasks.kinds.spans.comparison import exact, f1, normalized
