@@ -1,13 +1,14 @@
 """Optimizers that never wait for the host: the rate is a tensor, and a bad step is skipped on the device."""
 
-import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from lightbert.train.optim.lamb import Lamb
+from lightbert.train.optim.muon import Muon
 from lightbert.train.sharding import whole
 
 # After so many steps Adam's bias corrections, 1 - β^steps, are exactly 1: this is how they are switched off.
@@ -55,12 +56,9 @@ class Optimizers:
             graphs = start.is_cuda
             self.main = torch.optim.AdamW(rest, lr=start, betas=betas, eps=settings.eps, fused=True, capturable=graphs)
             self._start(self.main, 0.0 if settings.bias_correction else _LONG_AGO)
-        self.muon: torch.optim.Optimizer | None = None
+        self.muon: Muon | None = None
         if in_blocks:
-            matrices = [named[name] for name in sorted(in_blocks)]
-            self.muon = torch.optim.Muon(matrices, start, self.decay, adjust_lr_fn="match_rms_adamw")  # type: ignore[arg-type]
-            for p in matrices:
-                self.muon.state[p]["momentum_buffer"] = torch.zeros_like(p)
+            self.muon = Muon([named[name] for name in sorted(in_blocks)], start, self.decay)
         self.scale(lambda name: 1.0)
 
     @staticmethod
@@ -118,20 +116,9 @@ class Optimizers:
         self.main.grad_scale = None  # type: ignore[attr-defined]
         self.main.step()
         if self.muon is not None:
-            self._step_muon(finite)
-        return norm, finite
-
-    def _step_muon(self, finite: Tensor) -> None:
-        """PyTorch's Muon knows no ``found_inf``: keep what it changes, and put it back after a bad step."""
-        assert self.muon is not None
-        state = self.muon.state
-        kept = [(target, target.clone()) for p in state for target in (p.data, state[p]["momentum_buffer"])]
-        with warnings.catch_warnings():
-            # Muon multiplies in bf16. A processor that cannot is slow at it, and PyTorch says so in thirty lines.
-            warnings.filterwarnings("ignore", "mkldnn_matmul failed")
+            self.muon.found_inf = (~finite).float()
             self.muon.step()
-        for target, value in kept:
-            target.copy_(torch.where(finite, target, value))
+        return norm, finite
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
@@ -145,42 +132,3 @@ class Optimizers:
             for p, state in optimizer.state.items() if optimizer is not None else ():
                 found.update({f"{self.names[p]}/{what}": value for what, value in state.items()})  # type: ignore[index]
         return found
-
-
-class Lamb(torch.optim.Optimizer):
-    """LAMB: Adam steps scaled, matrix by matrix, to the size of the weights (You et al. 2020).
-
-    As in MobileBERT's code: no bias correction; the trust ratio ‖w‖/‖u‖ is 1 if either norm is 0.
-
-    Groups with ``scaled`` off take the plain Adam step. Setting ``found_inf`` to a tensor skips the step
-    on the device when that tensor is 1, like PyTorch's fused optimizers.
-    """
-
-    def __init__(
-        self,
-        parameters: Iterable[nn.Parameter] | Iterable[dict[str, Any]],
-        lr: Tensor,
-        betas: tuple[float, float],
-        eps: float,
-    ) -> None:
-        super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0, "scaled": True})
-        self.found_inf: Tensor | None = None
-        for group in self.param_groups:
-            for p in group["params"]:
-                self.state[p] = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
-
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Apply one step."""
-        for group in self.param_groups:
-            (beta1, beta2), decay = group["betas"], group["weight_decay"]
-            for p in (p for p in group["params"] if p.grad is not None):
-                mean, square = self.state[p]["exp_avg"], self.state[p]["exp_avg_sq"]
-                new_mean = mean.lerp(p.grad, 1 - beta1)
-                new_square = square.lerp(p.grad.square(), 1 - beta2)
-                update = new_mean / (new_square.sqrt() + group["eps"]) + decay * p
-                if group["scaled"]:
-                    size, change = p.norm(), update.norm()
-                    update = update * torch.where((size > 0) & (change > 0), size / change, 1.0)
-                for target, value in ((p, p - group["lr"] * update), (mean, new_mean), (square, new_square)):
-                    target.copy_(value if self.found_inf is None else torch.where(self.found_inf > 0, target, value))
