@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lightbert.errors import InputError
-from lightbert.tasks.datasets.files import Files
+from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.finetune.plan import Plan, plan
 
 RECIPE = """

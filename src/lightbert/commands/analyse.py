@@ -82,7 +82,7 @@ def run(config: Config) -> Report:
 
 def transfer(config: Config) -> AnalysisReport:
     """Draw how the layers of a distillation came nearer to the teacher's."""
-    from lightbert.analysis.transfer import draw_transfer
+    from lightbert.analysis.transfer_plot import draw_transfer
 
     folder = Path(config.subject)
     picture = Path(config.out) if config.out else folder / "transfer.png"
@@ -103,8 +103,8 @@ def transfer(config: Config) -> AnalysisReport:
 
 def attention(config: Config) -> AnalysisReport:
     """Draw the attention of teacher and student side by side; the numbers are of all layers, whichever are drawn."""
-    from lightbert.analysis.attention import compare_attention
-    from lightbert.analysis.attention_maps import plot_attention
+    from lightbert.analysis.attention_comparison import compare_attention
+    from lightbert.analysis.attention_plot import plot_attention
     from lightbert.analysis.picture import write
     from lightbert.interop.load import load
 

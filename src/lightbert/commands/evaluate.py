@@ -109,8 +109,8 @@ def _evaluate(config: Config, path: str) -> Evaluated:
 def _task(config: Config, model: "Encoder") -> "Task":
     """The task that is named, or the one the model was fine-tuned for; a single table is a file of the user's own."""
     from lightbert.tasks.datasets.catalogue import open_task
-    from lightbert.tasks.datasets.files import Files
     from lightbert.tasks.datasets.own import own_task
+    from lightbert.tasks.datasets.own_files import Files
     from lightbert.tasks.predict.adoption import kind_of_model
 
     stored = str(model.task.get("task", "own"))

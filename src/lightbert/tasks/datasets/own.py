@@ -12,9 +12,9 @@ from typing import Any
 from lightbert.data.text.tables import FORMATS, Table, table_format
 from lightbert.errors import InputError
 from lightbert.tasks.datasets.conll import read_sentences
-from lightbert.tasks.datasets.files import Files
 from lightbert.tasks.datasets.held_out import hold_out
 from lightbert.tasks.datasets.label_cells import in_order
+from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.datasets.own_texts import learn_texts, read_texts
 from lightbert.tasks.kinds.kind import Kind
 from lightbert.tasks.kinds.tokens.entities import mark_entities

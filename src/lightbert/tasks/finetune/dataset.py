@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightbert.data.examples.features import Features
 from lightbert.tasks.datasets.catalogue import open_task
-from lightbert.tasks.datasets.files import Files
+from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.datasets.squad.opening import RELEASED_THRESHOLDS
 from lightbert.tasks.example import Example
 from lightbert.tasks.finetune.recipe import AnswerSettings, FinetuneRecipe
