@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from lightbert.nn.encoder import Encoder
+    from lightbert.tasks.datasets.task import Task
     from lightbert.tasks.evaluate.report import Evaluation
-    from lightbert.tasks.task import Task
 
 BadRows = Literal["error", "skip"]
 

@@ -47,10 +47,7 @@ def loader_of(recipe: CorpusRecipe, world: World, shards: Shards, number: int, b
         length=length,
         specials=Specials.of(shards.tokenizer()),
         seed=recipe.seed + number,
-        rank=world.rank,
-        world=world.size,
-        workers=recipe.workers,
-        pin=world.device.type == "cuda",
+        settings=world.loading(recipe.workers),
     )
 
 

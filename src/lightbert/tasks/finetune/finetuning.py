@@ -115,12 +115,9 @@ def _loop(recipe: FinetuneRecipe, model: Encoder, prepared: Prepared, world: Wor
         batch=recipe.batch,
         specials=Specials.of(model.tokenizer),
         seed=recipe.seed,
-        rank=world.rank,
-        world=world.size,
-        workers=recipe.workers,
-        pin=world.device.type == "cuda",
         multiple=_GRAPH_WIDTHS if graphed else 1,
         sort_over=recipe.sort_over,
+        settings=world.loading(recipe.workers),
     )
     epoch = batches.steps_per_epoch
     # A small part of an epoch is still a step: none at all would stand for no end.

@@ -7,11 +7,11 @@ from typing import Any
 from lightbert.data.text.row_file import BadRows
 from lightbert.tasks.datasets.glue import hub, tsv
 from lightbert.tasks.datasets.glue.table import HIGH, LOW, TABLE, name_of
+from lightbert.tasks.datasets.task import Task
 from lightbert.tasks.example import Example
 from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.kind import Kind
 from lightbert.tasks.kinds.regress.kind import Regress
-from lightbert.tasks.task import Task
 
 HUB = ("", "hub")
 """What ``data`` is when there is no folder."""

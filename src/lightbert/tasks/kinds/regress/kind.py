@@ -1,8 +1,8 @@
 """A number for each text or pair of texts."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -33,14 +33,6 @@ class Regress(Kind[Example]):
     def head(self) -> str:
         """The head with one output."""
         return "regress"
-
-    def head_settings(self) -> dict[str, Any]:
-        """Nothing beyond the recipe's own choices."""
-        return {}
-
-    def description(self) -> dict[str, Any]:
-        """The range, and whether it is scaled."""
-        return {"kind": self.name, **asdict(self)}
 
     def features(self, examples: Sequence[Example], encoder: TextEncoder) -> Features:
         """Encode; the target of a row is its number."""
