@@ -9,9 +9,9 @@ from recipe_files import DISTILLATION, NAMES
 
 import lightbert
 from lightbert.config import to_mapping
+from lightbert.objectives.distill.layer_transfer import Transfer
 from lightbert.objectives.distill.pair import refuse_misfits
 from lightbert.objectives.distill.stages import Strategy
-from lightbert.objectives.distill.transfer import Transfer
 from lightbert.train.distill_recipe import DistillRecipe
 
 PAGE = page("distillation.md")

@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from lightbert.train.lamb import Lamb
-from lightbert.train.muon import Muon
+from lightbert.train.optim.lamb import Lamb
+from lightbert.train.optim.muon import Muon
 from lightbert.train.sharding import whole
 
 # After so many steps Adam's bias corrections, 1 - β^steps, are exactly 1: this is how they are switched off.

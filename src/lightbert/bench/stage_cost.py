@@ -1,6 +1,6 @@
 """What a stage of progressive transfer costs beside a step that transfers all layers.
 
-    python -m lightbert.bench.transfer [--teacher ib-bert-nano] [--student mobilebert-nano] [--depth 24] [--batch 4] …
+    python -m lightbert.bench.stage_cost [--teacher ib-bert-nano] [--student mobilebert-nano] [--depth 24] [--batch 4] …
 
 A step is the one that training takes: masking, the teacher without gradient, the student forward and backward, LAMB.
 Stage ℓ runs ℓ layers of each, and trains those of the student. The steps are measured in turn, and medians compared. On
@@ -22,9 +22,9 @@ from lightbert.data.batches.batch import Batch, Specials
 from lightbert.data.batches.masking import Masking
 from lightbert.errors import InputError
 from lightbert.models import build, preset
+from lightbert.objectives.distill.layer_transfer import Transfer
 from lightbert.objectives.distill.objective import Distillation
 from lightbert.objectives.distill.stages import Stage, auxiliary, joint, progressive
-from lightbert.objectives.distill.transfer import Transfer
 from lightbert.objectives.masker import Masker
 from lightbert.train.compilation import compile_objective
 from lightbert.train.distributed import World, device_named
