@@ -36,7 +36,7 @@ class DynamicConvolution(nn.Module):
         logits = self.kernel(self.span(x, query, mask)).unflatten(-1, (self.n_heads, self.taps))  # [B, T, H, K]
         if record is not None and record.kernels is not None:
             record.kernels.append(torch.softmax(logits.float(), dim=-1))
-        return dynamic_conv(mask.zero(self.value(value)), logits, mask.window(self.taps))
+        return dynamic_conv(self.value(value), logits, mask.convolution_texts)
 
 
 class SpanConvolution(DynamicConvolution):

@@ -1,6 +1,5 @@
 """Optimizers that never wait for the host: the rate is a tensor, and a bad step is skipped on the device."""
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -9,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lightbert.train.lamb import Lamb
+from lightbert.train.muon import Muon
 from lightbert.train.sharding import whole
 
 # After so many steps Adam's bias corrections, 1 - β^steps, are exactly 1: this is how they are switched off.
@@ -56,12 +56,9 @@ class Optimizers:
             graphs = start.is_cuda
             self.main = torch.optim.AdamW(rest, lr=start, betas=betas, eps=settings.eps, fused=True, capturable=graphs)
             self._start(self.main, 0.0 if settings.bias_correction else _LONG_AGO)
-        self.muon: torch.optim.Optimizer | None = None
+        self.muon: Muon | None = None
         if in_blocks:
-            matrices = [named[name] for name in sorted(in_blocks)]
-            self.muon = torch.optim.Muon(matrices, start, self.decay, adjust_lr_fn="match_rms_adamw")  # type: ignore[arg-type]
-            for p in matrices:
-                self.muon.state[p]["momentum_buffer"] = torch.zeros_like(p)
+            self.muon = Muon([named[name] for name in sorted(in_blocks)], start, self.decay)
         self.scale(lambda name: 1.0)
 
     @staticmethod
@@ -119,20 +116,9 @@ class Optimizers:
         self.main.grad_scale = None  # type: ignore[attr-defined]
         self.main.step()
         if self.muon is not None:
-            self._step_muon(finite)
-        return norm, finite
-
-    def _step_muon(self, finite: Tensor) -> None:
-        """PyTorch's Muon knows no ``found_inf``: keep what it changes, and put it back after a bad step."""
-        assert self.muon is not None
-        state = self.muon.state
-        kept = [(target, target.clone()) for p in state for target in (p.data, state[p]["momentum_buffer"])]
-        with warnings.catch_warnings():
-            # Muon multiplies in bf16. A processor that cannot is slow at it, and PyTorch says so in thirty lines.
-            warnings.filterwarnings("ignore", "mkldnn_matmul failed")
+            self.muon.found_inf = (~finite).float()
             self.muon.step()
-        for target, value in kept:
-            target.copy_(torch.where(finite, target, value))
+        return norm, finite
 
     def zero_grad(self) -> None:
         """Forget the gradients."""

@@ -109,10 +109,12 @@ class BeamSpan(nn.Module):
 
     def _end(self, states: Tensor, considered: Tensor) -> Tensor:
         at_start = states.gather(1, considered[:, :, None].expand(-1, -1, self.width))  # [B, S, D]
-        # dense([h_start ; h_t]) as a sum of its halves: the [B, S, T, 2D] pairs are never formed.
-        of_start, of_token = self.end_dense.weight[:, : self.width], self.end_dense.weight[:, self.width :]
-        given = F.linear(at_start, of_start, self.end_dense.bias)[:, :, None]  # [B, S, 1, inner]
-        pairs = self.activation(given + F.linear(states, of_token)[:, None])  # [B, S, T, inner]
+        # dense([h_start ; h_t]) = dense([h_start ; 0]) + dense([0 ; h_t]) - dense(0): the [B, S, T, 2D] pairs are never
+        # formed, and the layer is called, so that what an adapter or a quantizer makes of it counts.
+        bias = self.end_dense(states.new_zeros(2 * self.width))
+        given = self.end_dense(F.pad(at_start, (0, self.width)))[:, :, None]  # [B, S, 1, inner]
+        of_token = (self.end_dense(F.pad(states, (self.width, 0))) - bias)[:, None]  # [B, 1, T, inner]
+        pairs = self.activation(given + of_token)  # [B, S, T, inner]
         logits: Tensor = self.end_output(pairs)
         return logits.squeeze(-1)
 
