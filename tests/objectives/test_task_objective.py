@@ -34,7 +34,8 @@ def objective_of(kind: str, name: str = "convbert-tiny") -> TaskObjective:
 
 
 def batch_of(kind: str, rows: int = 8, length: int = 12) -> Batch:
-    lengths = torch.randint(6, length + 1, (rows, 1))
+    # Long enough for every answer.
+    lengths = torch.randint(7, length + 1, (rows, 1))
     mask = torch.arange(length) < lengths
     numbers = torch.randint(0, 3, (rows, length)).masked_fill(~mask, -100)
     starts = torch.randint(4, 6, (rows,))

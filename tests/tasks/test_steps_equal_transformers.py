@@ -36,7 +36,7 @@ def start(kind: Classify | Regress) -> Encoder:
     config = replace(PRESETS["bert-tiny"], **sizes, dropout=0.0, attention_dropout=0.0)
     model = build(config, heads={"pooler": {}})
     model.tokenizer = small_tokenizer()
-    give_head(model, kind, {"hidden": "tanh", "dropout": 0.0})
+    give_head(model, kind, {"hidden": "tanh", "dropout": 0.0}, seed=0)
     return model
 
 

@@ -93,11 +93,10 @@ def measure(sizes: Sizes, rounds: int, steps: int) -> Costs:
 
 
 def _pair(sizes: Sizes, world: World) -> Distillation:
-    torch.manual_seed(0)
     same = {"depth": sizes.depth, "vocab": sizes.vocab, "positions": sizes.length}
     configs = [preset(name) for name in (sizes.teacher, sizes.student)]
     stretched = [from_mapping(type(config), to_mapping(config) | same) for config in configs]
-    teacher, student = (build(config, heads={"mlm": {}, "nsp": {}}) for config in stretched)
+    teacher, student = (build(config, heads={"mlm": {}, "nsp": {}}, seed=seed) for seed, config in enumerate(stretched))
     masker = Masker(Masking(), _SPECIALS, vocab=sizes.vocab, seed=0)
     objective = Distillation(student, masker, teacher, transfer=Transfer()).to(world.device)
     compile_objective(objective, sizes.compile, teacher)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from lightbert.data.batches.batch import Batch
-from lightbert.data.randomness import Stream, bits
 from lightbert.errors import InputError
 from lightbert.objectives.objective import Objective
+from lightbert.ops.randomness import Stream, bits
 from lightbert.progress import Bar, progress
 from lightbert.train import checkpoint
 from lightbert.train.best import Best

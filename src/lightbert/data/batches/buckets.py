@@ -10,8 +10,8 @@ from lightbert.data.batches.padding import padded
 from lightbert.data.batches.prefetch import SINGLE_PROCESS, LoaderSettings, PerEpoch, prefetch
 from lightbert.data.examples.features import Features
 from lightbert.data.examples.order import shuffled
-from lightbert.data.randomness import Stream, bits
 from lightbert.errors import InputError
+from lightbert.ops.randomness import Stream, bits
 
 Array = NDArray[np.int64]
 

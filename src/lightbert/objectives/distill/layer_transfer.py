@@ -1,5 +1,6 @@
 """What of a teacher's layer a student's layer is to imitate, and by how much."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -7,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lightbert.errors import InputError
+from lightbert.nn.distributions import Initial, Uniform
 from lightbert.objectives.distill import losses
 from lightbert.objectives.distill.losses import Moments
 
@@ -54,6 +56,15 @@ class Compared(NamedTuple):
 
     fmt: Tensor  # [], feature maps: all terms with their weights
     at: Tensor  # [], attention, without its weight
+
+
+class LearnedMap(nn.Linear):
+    """A map from the student's width to the teacher's, learned with the student and used in training only."""
+
+    def initial_weights(self) -> Initial:
+        """PyTorch's default for a dense layer."""
+        bound = 1 / math.sqrt(self.in_features)
+        return {"weight": Uniform(bound), "bias": Uniform(bound)}
 
 
 class LayerTransfer(nn.Module):

@@ -76,7 +76,7 @@ def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *,
             f"there are no development data to {'compare runs by' if compared else 'choose the best weights by'}: add "
             "data.dev=FILE or data.hold_out=0.1, or train one run with choose=last"
         )
-    give_head(model, prepared.task.kind, _head_settings(recipe, prepared))
+    give_head(model, prepared.task.kind, _head_settings(recipe, prepared), recipe.seed)
     model.task = {
         **prepared.task.kind.description(),
         "task": prepared.task.name,
