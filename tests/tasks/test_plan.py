@@ -7,7 +7,7 @@ import pytest
 from lightbert.config import assignments
 from lightbert.errors import InputError
 from lightbert.recipes import read
-from lightbert.tasks.datasets.files import Files
+from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.finetune.plan import Plan, long_form, plan
 
 RECIPE = """

@@ -1,10 +1,13 @@
-"""Learning rates as pure functions of how far a run has come."""
+"""Learning rates as pure functions: of how far a run has come, and of a parameter's layer."""
 
+import re
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from lightbert.config import check
 from lightbert.ranges import NonNegative, Share
+
+_BLOCK = re.compile(r"(?:^|\.)blocks\.(\d+)\.")
 
 
 @dataclass(frozen=True)
@@ -58,3 +61,18 @@ def progress_of(step: int, steps: int, elapsed: float, budget: float) -> float:
     by_steps = (step + 1) / (steps + 1) if steps else 0.0
     by_time = elapsed / budget if budget > 0 else 0.0
     return min(1.0, max(by_steps, by_time, 1e-6))
+
+
+def layer_rate(name: str, depth: int, decay: float, depths: Literal["released", "corrected"] = "released") -> float:
+    """What the rate of a parameter is multiplied by: 1 for heads, decayed once more with each layer below (ELECTRA).
+
+    depth: how many blocks the model has.
+
+    Deviation: "released" keeps an empty place above the top block, left by a pooler that was removed (electra#51):
+    the top block has decay² instead of decay, and so on down to the embeddings. "corrected" closes the gap.
+    """
+    top = depth + (2 if depths == "released" else 1)
+    block = _BLOCK.search(name)
+    if block:
+        return decay ** (top - int(block[1]) - 1)
+    return decay**top if ".embeddings." in f".{name}" else 1.0

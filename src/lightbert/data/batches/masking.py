@@ -12,7 +12,7 @@ from torch import Tensor
 from lightbert.data.batches.batch import Batch, Specials
 from lightbert.data.batches.masking_settings import Masking
 from lightbert.data.batches.whole_words import choose_words
-from lightbert.data.randomness import Stream, bits, chance
+from lightbert.ops.randomness import Stream, bits, chance
 
 
 class Masked(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 from lightbert.config import check
 from lightbert.errors import InputError
 from lightbert.ranges import Count, NonNegative, PartialShare, PositiveShare, Size
-from lightbert.tasks.datasets.files import Files
+from lightbert.tasks.datasets.own_files import Files
 from lightbert.train.base_recipe import BaseRecipe
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lightbert.tasks.finetune.layer_rates import layer_rate
+from lightbert.train.schedule import layer_rate
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,32 @@
-"""Scores a prediction file by the rules of its data file's version, SQuAD 1.1 or 2.0."""
+"""Prediction files in SQuAD's own format: written as the official scripts take them, and scored by their rules."""
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from lightbert.errors import InputError
+from lightbert.files import write_atomic
 from lightbert.tasks.datasets.squad.document import entries, field, read_json
+from lightbert.tasks.example import Question
 from lightbert.tasks.kinds.spans.scores import score_1_1, score_2_0
+
+PREDICTIONS, NULL_ODDS, N_BEST = "predictions.json", "null_odds.json", "nbest.json"
+
+
+def write_answers(folder: str | Path, examples: Sequence[Question], predictions: Sequence[dict[str, Any]]) -> None:
+    """Write the answers, the null scores and the n-best lists, each a file {id: …}, into a folder."""
+    folder = Path(folder)
+    ids = [each.id for each in examples]
+    seen: set[str] = set()
+    for identity in ids:
+        if not identity or identity in seen:
+            raise InputError(f"the id {identity!r} does not name one question; give each question an id of its own")
+        seen.add(identity)
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, key in ((PREDICTIONS, "answer"), (NULL_ODDS, "null_score"), (N_BEST, "n_best")):
+        content = {identity: prediction[key] for identity, prediction in zip(ids, predictions, strict=True)}
+        write_atomic(folder / file, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
 
 
 def score(
@@ -15,7 +36,7 @@ def score(
     *,
     na_prob_threshold: float = 1.0,
 ) -> dict[str, float]:
-    """Judge a prediction file, {id: answer}, by the rules of the data file's version.
+    """Score a prediction file, {id: answer}, by the rules of the data file's version, SQuAD 1.1 or 2.0.
 
     `na_prob_path` is a file {id: number}, high where there is no answer: an answer above the threshold counts as
     empty, and the best thresholds are looked for.

@@ -1,6 +1,6 @@
 """What a stage of progressive transfer costs beside a step that transfers all layers.
 
-    python -m lightbert.bench.transfer [--teacher ib-bert-nano] [--student mobilebert-nano] [--depth 24] [--batch 4] …
+    python -m lightbert.bench.stage_cost [--teacher ib-bert-nano] [--student mobilebert-nano] [--depth 24] [--batch 4] …
 
 A step is the one that training takes: masking, the teacher without gradient, the student forward and backward, LAMB.
 Stage ℓ runs ℓ layers of each, and trains those of the student. The steps are measured in turn, and medians compared. On
@@ -94,11 +94,10 @@ def measure(sizes: Sizes, rounds: int, steps: int) -> Costs:
 
 
 def _pair(sizes: Sizes, world: World) -> Distillation:
-    torch.manual_seed(0)
     same = {"depth": sizes.depth, "vocab": sizes.vocab, "positions": sizes.length}
     configs = [preset(name) for name in (sizes.teacher, sizes.student)]
     stretched = [from_mapping(type(config), to_mapping(config) | same) for config in configs]
-    teacher, student = (build(config, heads={"mlm": {}, "nsp": {}}) for config in stretched)
+    teacher, student = (build(config, heads={"mlm": {}, "nsp": {}}, seed=seed) for seed, config in enumerate(stretched))
     masker = Masker(Masking(), _SPECIALS, vocab=sizes.vocab, seed=0)
     objective = Distillation(student, masker, teacher, transfer=Transfer()).to(world.device)
     compile_objective(objective, sizes.compile, teacher)

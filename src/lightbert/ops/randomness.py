@@ -5,6 +5,7 @@ The same integers come out of Python, numpy and torch, on a CPU, on a GPU, compi
 overflow is where compilers may differ.
 """
 
+import hashlib
 from enum import IntEnum
 from typing import Any, TypeVar
 
@@ -35,6 +36,7 @@ class Stream(IntEnum):
     SAMPLE = 11
     DROPOUT = 12
     BUCKET = 13
+    WEIGHT = 14
 
 
 def mix(word: Integers) -> Integers:
@@ -55,6 +57,11 @@ def bits(seed: int, stream: Stream, step: int | Tensor, rows: int | Integers, co
     first, second = (_key(lane, seed, stream, step, rows) for lane in _LANES)
     words: Integers = mix(mix(columns ^ first) ^ second)
     return words
+
+
+def named(seed: int, name: str) -> int:
+    """Return a 64-bit seed for what has a name, such as a parameter of a model: other names, other numbers."""
+    return int.from_bytes(hashlib.blake2b(f"{seed} {name}".encode(), digest_size=8).digest(), "little")
 
 
 def chance(probability: float) -> int:

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightbert.data.randomness import Stream, bits, chance, mix, uniform
+from lightbert.ops.randomness import Stream, bits, chance, mix, uniform
 
 WORD = st.integers(0, 2**32 - 1)
 

@@ -1,6 +1,6 @@
 """How fast `prepare` is beside a bare loop over the tokenizers library, on the same text and the same cores.
 
-    python -m lightbert.bench.preparation [SOURCE …] [--tokenizer PATH] [--workers N] [--megabytes 32] [--rounds 3]
+    python -m lightbert.bench.prepare_speed [SOURCE …] [--tokenizer PATH] [--workers N] [--megabytes 32] [--rounds 3]
 
 The bare loop has the text in memory, encodes it in batches with the library's own threads and counts the ids. `prepare`
 does the whole job each time: it starts its processes, reads the file, cuts it, hashes, encodes, and writes the shards

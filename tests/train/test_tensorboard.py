@@ -1,13 +1,12 @@
 """TensorBoard sees what metrics.jsonl says."""
 
-from lightbert.train.board import Board
-from lightbert.train.log import MetricsFile
+from lightbert.train.log import MetricsFile, TensorBoard
 
 
 def test_scalars_reach_the_event_file(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    log = MetricsFile(tmp_path / "metrics.jsonl", 0, Board(tmp_path / "tensorboard", 0))
+    log = MetricsFile(tmp_path / "metrics.jsonl", 0, TensorBoard(tmp_path / "tensorboard", 0))
     for step in (1, 2, 3):
         log.write("train", step, {"loss": 10.0 / step, "examples": [1, 2]})
     log.close()

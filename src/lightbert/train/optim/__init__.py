@@ -5,8 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from lightbert.train.lamb import Lamb
-from lightbert.train.muon import Muon
+from lightbert.train.optim.lamb import Lamb
+from lightbert.train.optim.muon import Muon
 from lightbert.train.optimizer_settings import OptimizerSettings
 from lightbert.train.sharding import whole
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from lightbert.bench.finetuning_report import OURS, Comparison
+from lightbert.bench.finetune_report import OURS, Comparison
 from lightbert.bench.sst2 import Material, prepare
 from lightbert.data.batches.batch import Specials
 from lightbert.data.examples.features import Features

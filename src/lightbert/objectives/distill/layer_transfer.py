@@ -1,10 +1,12 @@
 """How far a layer of the student is from the teacher's."""
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from lightbert.nn.distributions import Initial, Uniform
 from lightbert.objectives.distill import losses
 from lightbert.objectives.distill.losses import Moments
 from lightbert.objectives.distill.transfer_settings import Transfer
@@ -15,6 +17,15 @@ class Compared(NamedTuple):
 
     fmt: Tensor  # [], feature maps: all terms with their weights
     at: Tensor  # [], attention, without its weight
+
+
+class LearnedMap(nn.Linear):
+    """A map from the student's width to the teacher's, learned with the student and used in training only."""
+
+    def initial_weights(self) -> Initial:
+        """PyTorch's default for a dense layer."""
+        bound = 1 / math.sqrt(self.in_features)
+        return {"weight": Uniform(bound), "bias": Uniform(bound)}
 
 
 class LayerTransfer(nn.Module):

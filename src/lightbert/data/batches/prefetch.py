@@ -1,29 +1,56 @@
-"""Batches made ahead by threads, in order, and things that are made once per epoch."""
+"""Batches prefetched by threads, in order, and values that are computed once per epoch."""
 
 import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from lightbert.data.batches.batch import Batch
+from lightbert.errors import InputError
 
 T = TypeVar("T")
 
 
-def made_ahead(
+@dataclass(frozen=True)
+class LoaderSettings:
+    """How one process gets its batches: its share of each, how many threads prefetch, and into which memory."""
+
+    rank: int = 0
+    world: int = 1
+    """How many processes share a batch."""
+    workers: int = 2
+    """Threads that prefetch; 0 = none."""
+    pin: bool = False
+    """Copy batches to page-locked memory, from which a GPU copies without waiting."""
+
+    def check_batch(self, batch: int) -> None:
+        """Check that every process gets the same number of rows."""
+        if batch < 1 or batch % self.world:
+            raise InputError(f"batch must be a multiple of the number of processes, {self.world}, got {batch}")
+
+    def deliver(self, batch: Batch) -> Batch:
+        """The batch, in the memory that was asked for."""
+        return batch.pin() if self.pin else batch
+
+
+SINGLE_PROCESS = LoaderSettings()
+
+
+def prefetch(
     at: Callable[[int], Batch],
     start: int,
     stop: int | None,
     workers: int,
-    foresee: Callable[[int], None] = lambda step: None,
+    prepare: Callable[[int], None] = lambda step: None,
 ) -> Generator[Batch]:
-    """Yield `at(start)`, `at(start + 1)` and so on, a few made ahead; close the iterator to stop the workers.
+    """Yield `at(start)`, `at(start + 1)` and so on, a few of them prefetched; close the iterator to stop the workers.
 
-    `foresee` is called for each step by a worker of its own, and nobody waits for it. Workers are threads: making a
-    batch is a handful of numpy calls that let go of the interpreter, so that processes, with their copies, start-up and
-    orphans, would only cost.
+    `prepare` is called for each step by a worker, without waiting for it. Workers are threads: a batch takes a handful
+    of numpy calls that release the interpreter lock, so that processes, with their copies, start-up and orphans, would
+    only cost more.
     """
     steps = itertools.count(start) if stop is None else iter(range(start, stop))
     if not workers:
@@ -32,7 +59,7 @@ def made_ahead(
     pool = ThreadPoolExecutor(workers, thread_name_prefix="lightbert-loader")
 
     def submit(step: int) -> Future[Batch]:
-        pool.submit(foresee, step)
+        pool.submit(prepare, step)
         return pool.submit(at, step)
 
     try:
@@ -46,7 +73,7 @@ def made_ahead(
 
 
 class PerEpoch(Generic[T]):
-    """What `make` gives for an epoch, made by the first thread that asks; the last two are kept."""
+    """The value of `make` for each epoch, computed by the first thread that asks; the last two are kept."""
 
     def __init__(self, make: Callable[[int], T]) -> None:
         self._make = make

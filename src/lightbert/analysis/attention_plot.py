@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from lightbert.analysis.attention import AttentionComparison, LayerAttention
+from lightbert.analysis.attention_comparison import AttentionComparison, LayerAttention
 from lightbert.analysis.picture import new_figure
 
 if TYPE_CHECKING:
