@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from lightbert.tasks.kinds.spans.threshold import best_threshold
 from lightbert.tasks.kinds.spans.windows import SpanFeatures, encode
 from lightbert.tasks.texts import TextEncoder
 
+RELEASED_THRESHOLDS = {"span": 0.0, "beam": -2.75}
+"""Head -> the null threshold of its release: MobileBERT's and ELECTRA's."""
+
 # Where no stretch can be chosen at all; finite, because JSON has no infinity.
 _NOTHING_TO_CHOOSE = 1e9
 
@@ -27,8 +30,7 @@ class Spans(Kind[Question]):
 
     The null score, high where there is no answer, is the lowest of the windows': with "span" the logits of [CLS] less
     those of the best stretch, with "beam" the answerability logit. An answer is given unless it is above
-    `null_threshold`; None means always (SQuAD 1.1). The releases decide at 0 ("span", MobileBERT) and at -2.75 ("beam",
-    ELECTRA); `with_best_threshold` chooses by F1.
+    `null_threshold`; None means always (SQuAD 1.1). `settled` chooses one by F1.
     """
 
     name: ClassVar[str] = "spans"
@@ -45,7 +47,13 @@ class Spans(Kind[Question]):
             raise unknown("head for questions", self.head, ("span", "beam"))
         for field in ("stride", "max_query", "max_answer", "n_best"):
             if getattr(self, field) < 1:
-                raise InputError(f"{field} = {getattr(self, field)} is too small; give at least 1")
+                raise InputError(f"{field} must be >= 1, got {getattr(self, field)}")
+
+    def with_settings(self, **settings: Any) -> "Spans":
+        """Change settings; unless an answer is always given, the null threshold becomes that of the head's release."""
+        changed = replace(self, **settings)
+        always = self.null_threshold is None
+        return changed if always else replace(changed, null_threshold=RELEASED_THRESHOLDS[changed.head])
 
     def features(self, examples: Sequence[Question], encoder: TextEncoder) -> SpanFeatures:
         """One row for each window; targets are start, end and impossible."""
