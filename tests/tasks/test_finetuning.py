@@ -15,7 +15,7 @@ from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.evaluate.evaluation import evaluate
 from lightbert.tasks.predict.adoption import kind_of_model
 
-RECIPE = Path(__file__).parents[2] / "recipes" / "classify.toml"
+RECIPE = "classify"
 
 
 @pytest.fixture(scope="module")

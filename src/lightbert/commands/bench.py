@@ -20,6 +20,10 @@ BENCHMARKS = {
         "python -m lightbert.bench.prepare_speed",
         "text to token shards beside a bare loop over the tokenizers library",
     ),
+    "kernels": (
+        "python -m lightbert.bench.kernels",
+        "the Triton kernels beside the reference, eager and compiled, and transformers' way, on a GPU",
+    ),
     "transfer": (
         "python -m lightbert.bench.stage_cost",
         "a stage of progressive knowledge transfer beside a step that transfers all layers",
