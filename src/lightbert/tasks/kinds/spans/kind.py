@@ -10,8 +10,10 @@ import numpy as np
 from lightbert.data.examples.features import Features
 from lightbert.errors import InputError, unknown
 from lightbert.tasks.example import Question
+from lightbert.tasks.kinds.findings.finding import Finding
 from lightbert.tasks.kinds.kind import Kind, Outputs, Prediction
 from lightbert.tasks.kinds.spans import decoding
+from lightbert.tasks.kinds.spans.findings import find_in_answers
 from lightbert.tasks.kinds.spans.scores import score_1_1, score_2_0
 from lightbert.tasks.kinds.spans.threshold import best_threshold
 from lightbert.tasks.kinds.spans.windows import SpanFeatures, encode
@@ -74,6 +76,10 @@ class Spans(Kind[Question]):
         found = score_2_0(truths, answers) if second else score_1_1(truths, answers)
         shares = {name: value / 100 for name, value in found.items() if not name.endswith("total")}
         return {"f1": shares.pop("f1"), **shares}
+
+    def findings(self, examples: Sequence[Question], predictions: Sequence[Prediction], worst: int) -> list[Finding]:
+        """Answers by whether there is one and by question word, calibration, and the worst answers."""
+        return find_in_answers(examples, predictions, worst)
 
     def with_best_threshold(self, examples: Sequence[Question], predictions: Sequence[Prediction]) -> "Spans":
         """The same kind, with the threshold that gives these predictions the highest F1."""
