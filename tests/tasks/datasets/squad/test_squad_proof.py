@@ -11,7 +11,7 @@ from lightbert.tasks.datasets.squad.answer_files import score
 from lightbert.tasks.datasets.squad.opening import squad_task
 from lightbert.tasks.texts import TextEncoder
 
-SQUAD = Path(__file__).parents[3] / "shared" / "data" / "squad"
+SQUAD = Path(__file__).parents[5] / "shared" / "data" / "squad"
 
 pytestmark = [pytest.mark.prove, pytest.mark.skipif(not SQUAD.is_dir(), reason="SQuAD is not there")]
 
