@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from lightbert.bench.kernels import OPS, Size, check, dynamic_inputs, necessary_bytes, unfolded
+from lightbert.bench.kernel_inputs import Size, dynamic_inputs
+from lightbert.bench.kernels import OPS, check, necessary_bytes, unfolded
 from lightbert.ops.dynamic_conv import dynamic_conv
 
 TINY = Size("tiny", 2, 12, 8, 10, 2)

@@ -6,7 +6,7 @@ from itertools import product
 import torch
 
 from lightbert.bench.gpu_timing import microseconds
-from lightbert.bench.kernels import Size, depthwise_inputs, dynamic_inputs
+from lightbert.bench.kernel_inputs import Size, depthwise_inputs, dynamic_inputs
 
 DYNAMIC = tuple(product((32, 64, 128), (2, 4, 8)))
 """Tokens, and warps."""

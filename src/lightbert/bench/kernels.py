@@ -17,37 +17,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lightbert.bench.gpu_timing import copy_bandwidth, microseconds
+from lightbert.bench.kernel_blocks import try_blocks
+from lightbert.bench.kernel_inputs import SIZES, Size, Tensors, depthwise_inputs, dynamic_inputs
 from lightbert.errors import InputError
 from lightbert.ops import backend
 from lightbert.ops.depthwise import depthwise
 from lightbert.ops.dynamic_conv import dynamic_conv
 
 Op = Callable[..., Tensor]
-Tensors = dict[str, Tensor]
 
 _SETS = 3
 """Input sets that take turns; together they are larger than the cache."""
-
-
-@dataclass(frozen=True)
-class Size:
-    """A batch of one of the papers' models: its width, and the channels and heads of its convolution."""
-
-    name: str
-    batch: int
-    tokens: int
-    width: int
-    inner: int
-    heads: int
-    taps: int = 9
-
-
-SIZES = (
-    Size("small 1024x128", 1024, 128, 256, 128, 2),
-    Size("small 256x128", 256, 128, 256, 128, 2),
-    Size("small 128x512", 128, 512, 256, 128, 2),
-    Size("base 256x128", 256, 128, 768, 384, 6),
-)
 
 
 @dataclass(frozen=True)
@@ -71,20 +51,6 @@ def unfolded(values: Tensor, logits: Tensor) -> Tensor:
     windows = columns.transpose(1, 2).reshape(batch * tokens * heads, -1, taps)
     weights = torch.softmax(logits.reshape(-1, taps, 1), dim=1)
     return torch.matmul(windows, weights).reshape(batch, tokens, -1)
-
-
-def dynamic_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> Tensors:
-    """Values and logits as a model's linear layers give them."""
-    values = torch.randn(size.batch, size.tokens, size.inner, device=device, dtype=dtype)
-    logits = torch.randn(size.batch, size.tokens, size.heads, size.taps, device=device, dtype=dtype)
-    return {"values": values.requires_grad_(), "logits": logits.requires_grad_()}
-
-
-def depthwise_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> Tensors:
-    """A stream in half precision, and a weight that is not."""
-    x = torch.randn(size.batch, size.tokens, size.width, device=device, dtype=dtype)
-    weight = torch.randn(size.width, size.taps, device=device)
-    return {"x": x.requires_grad_(), "weight": weight.requires_grad_()}
 
 
 OPS: dict[str, tuple[Op, Callable[..., Tensors]]] = {
@@ -200,11 +166,7 @@ def main() -> None:
         raise InputError("the benchmark of kernels needs a GPU")
     sizes = [size for size in SIZES if arguments.sizes in size.name]
     facts, timings = measure(sizes, arguments.seconds)
-    blocks = {}
-    if arguments.blocks:
-        from lightbert.bench.kernel_blocks import try_blocks
-
-        blocks = try_blocks(sizes[0])
+    blocks = try_blocks(sizes[0]) if arguments.blocks else {}
     if arguments.out:
         figures = {"facts": facts, "timings": [asdict(timing) for timing in timings], "blocks": blocks}
         arguments.out.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")

@@ -25,7 +25,7 @@ from lightbert.tasks.texts import TextEncoder
 from lightbert.train.distributed import world
 from lightbert.train.signals import Interruption
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 GLUE = ROOT.parent / "shared" / "data" / "glue"
 RECIPE = "glue-composite-small"
 # One of BERT's own settings, on all examples: after shorter runs it is luck that is compared (lab/LOG.md).
