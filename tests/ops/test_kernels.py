@@ -79,7 +79,7 @@ def test_the_sums_of_several_programs_meet(case):
         assert torch.equal(one, other), "a second run gives other bits"
 
 
-@pytest.mark.parametrize("taps", [1, 3, 33])
+@pytest.mark.parametrize("taps", [1, 3, 17])
 def test_any_odd_kernel_will_do(case, taps):
     op, inputs = case
     assert_exact(by_kernel(op), op, inputs(2, 40, taps), texts=texts_on_device("packed", (2, 40)))
