@@ -1,12 +1,12 @@
-"""The comparison with a bare tokenizers loop; its figures are for `python -m lightbert.bench.preparation`."""
+"""The comparison with a bare tokenizers loop; its figures are for `python -m lightbert.bench.prepare_speed`."""
 
 from pathlib import Path
 
 import pytest
 
-from lightbert.bench.preparation import compare
-from lightbert.data import tokenizer
-from lightbert.data.vocabulary import train
+from lightbert.bench.prepare_speed import compare
+from lightbert.data.corpus import tokenizer
+from lightbert.data.corpus.vocabulary import train
 
 
 def test_both_ways_encode_the_same_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,9 @@ import pytest
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 
-from lightbert.data import manifest
-from lightbert.data.manifest import FileRecord, Manifest
-from lightbert.data.shard_writer import Block, ShardWriter
+from lightbert.data.corpus import manifest
+from lightbert.data.corpus.manifest import FileRecord, Manifest
+from lightbert.data.corpus.shard_writer import Block, ShardWriter
 
 Documents = Sequence[Sequence[Sequence[int]]]
 VOCAB = 64

@@ -8,10 +8,10 @@ import pytest
 from datatrove.executor import LocalPipelineExecutor
 from datatrove.pipeline.filters import LambdaFilter
 
-from lightbert.data.datatrove_step import FinishShards, ReadText, WriteShards
-from lightbert.data.preparation import prepare
-from lightbert.data.settings import Settings
-from lightbert.data.shards import Shards
+from lightbert.data.corpus.datatrove_step import FinishShards, ReadText, WriteShards
+from lightbert.data.corpus.preparation import prepare
+from lightbert.data.corpus.settings import Settings
+from lightbert.data.corpus.shards import Shards
 from lightbert.errors import InputError
 
 SHARD = 2000

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from lightbert.data import docstrings
-from lightbert.data.prose import prose
+from lightbert.data.text import docstrings
+from lightbert.data.text.prose import prose
 from lightbert.errors import InputError
 
 MODULE = '''

@@ -6,8 +6,8 @@ from corpora import SPECIALS, Lengths, corpus, lengths, sentences
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightbert.data.assembly import assemble
-from lightbert.data.line_pairs import LinePairs
+from lightbert.data.batches.assembly import assemble
+from lightbert.data.examples.line_pairs import LinePairs
 from lightbert.errors import InputError
 
 

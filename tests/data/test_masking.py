@@ -9,7 +9,7 @@ from corpora import SPECIALS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightbert.data.masking import BERT, Masked, Masking, mask_tokens, put_back
+from lightbert.data.batches.masking import BERT, Masked, Masking, mask_tokens, put_back
 from lightbert.errors import InputError
 
 VOCAB = 100

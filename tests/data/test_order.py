@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightbert.data.order import shuffled
+from lightbert.data.examples.order import shuffled
 
 
 def order(size: int, seed: int = 0, epoch: int = 0) -> list[int]:

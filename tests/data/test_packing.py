@@ -6,8 +6,8 @@ from corpora import FIRST, SPECIALS, Lengths, corpus, documents_of, lengths, pro
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightbert.data.assembly import assemble
-from lightbert.data.packing import Packing
+from lightbert.data.batches.assembly import assemble
+from lightbert.data.examples.packing import Packing
 from lightbert.errors import InputError
 
 

@@ -5,9 +5,9 @@ from unittest import mock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightbert.data import parts
-from lightbert.data.parts import Chunk, Place, cut, read_stream
-from lightbert.data.sources import Source
+from lightbert.data.corpus import parts
+from lightbert.data.corpus.parts import Chunk, Place, cut, read_stream
+from lightbert.data.text.sources import Source
 
 DOCUMENTS = st.lists(st.integers(1, 30).map("x".__mul__), max_size=40)
 

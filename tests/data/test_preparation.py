@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from lightbert.data import parts, preparation
-from lightbert.data.preparation import prepare
-from lightbert.data.settings import Settings
-from lightbert.data.shards import Shards
-from lightbert.data.stage import StreamWriter
+from lightbert.data.corpus import parts, preparation
+from lightbert.data.corpus.preparation import prepare
+from lightbert.data.corpus.settings import Settings
+from lightbert.data.corpus.shards import Shards
+from lightbert.data.corpus.stage import StreamWriter
 from lightbert.errors import InputError
 
 WORDS = [
@@ -145,7 +145,7 @@ def test_a_crash_while_the_folder_gets_its_name_is_mended(
         raise _CrashError
 
     with monkeypatch.context() as patch:
-        patch.setattr("lightbert.data.stage.move_folder", crash)
+        patch.setattr("lightbert.data.corpus.stage.move_folder", crash)
         with pytest.raises(_CrashError):
             prepare(settings(corpus), tmp_path / "out", workers=1)
     with pytest.raises(InputError, match="other settings: vocab_size"):
@@ -287,7 +287,7 @@ def test_a_full_disk_keeps_what_is_finished(corpus: Path, tmp_path: Path, monkey
 
 
 def test_two_preparations_of_one_folder_do_not_mix(corpus: Path, tmp_path: Path) -> None:
-    from lightbert.data.resumption import locked
+    from lightbert.data.corpus.resumption import locked
 
     with locked(tmp_path / "out.partial"), pytest.raises(InputError, match="another process is preparing"):
         prepare(settings(corpus), tmp_path / "out", workers=1)

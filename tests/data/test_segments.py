@@ -8,10 +8,10 @@ from corpora import FIRST, SPECIALS, Lengths, corpus, documents_of, lengths, pro
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightbert.data.assembly import assemble
-from lightbert.data.randomness import Stream, bits
-from lightbert.data.segments import Segments
+from lightbert.data.batches.assembly import assemble
+from lightbert.data.examples.segments import Segments
 from lightbert.errors import InputError
+from lightbert.ops.randomness import Stream, bits
 
 Segment = list[int]
 

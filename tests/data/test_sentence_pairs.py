@@ -6,9 +6,9 @@ from corpora import FIRST, SPECIALS, Lengths, corpus, documents_of, lengths, pro
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightbert.data.assembly import assemble
-from lightbert.data.index import Index
-from lightbert.data.sentence_pairs import SentencePairs
+from lightbert.data.batches.assembly import assemble
+from lightbert.data.examples.index import Index
+from lightbert.data.examples.sentence_pairs import SentencePairs
 from lightbert.errors import InputError
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightbert.data.sentences import split_sentences
+from lightbert.data.text.sentences import split_sentences
 
 
 @pytest.mark.parametrize(

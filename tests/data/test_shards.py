@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lightbert.data.shards import Shards
+from lightbert.data.corpus.shards import Shards
 from lightbert.errors import InputError
 
 TRAIN = [

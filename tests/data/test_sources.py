@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from lightbert.data import sources, text_files
-from lightbert.data.sources import Reading, find
+from lightbert.data.text import sources, text_files
+from lightbert.data.text.sources import Reading, find
 from lightbert.errors import InputError
 
 TEXT = "First line.\nSecond line.\n\nAnother document.\n"

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightbert.data.tables import Table
+from lightbert.data.text.tables import Table
 from lightbert.errors import InputError
 
 NEEDED = {"text": "text", "label": "label"}

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer, models
 
-from lightbert.data import tokenizer
-from lightbert.data.vocabulary import SPECIALS, train
+from lightbert.data.corpus import tokenizer
+from lightbert.data.corpus.vocabulary import SPECIALS, train
 from lightbert.errors import InputError
 
 # Many words of equal frequency: every tie is a chance to differ from one process to the next.
@@ -17,7 +17,7 @@ CORPUS = [f"Word{chr(97 + i % 26)}{chr(97 + i // 26)} naïve CAFÉ, x{i}." for i
 
 TRAIN_IN_A_PROCESS = """
 import sys
-from lightbert.data.vocabulary import train
+from lightbert.data.corpus.vocabulary import train
 from tests_corpus import CORPUS
 print(train(CORPUS, sys.argv[1], 180).to_str())
 """

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from lightbert.data import word_table
-from lightbert.data.vocabulary import SPECIALS, train, unigram, wordpiece
-from lightbert.data.word_table import WordTable, splits_at_spaces
+from lightbert.data.corpus import word_table
+from lightbert.data.corpus.vocabulary import SPECIALS, train, unigram, wordpiece
+from lightbert.data.corpus.word_table import WordTable, splits_at_spaces
 
 CORPUS = ["The cat sat on the mat, and the dog didn't.", "Élan vital; naïve café — [SEP] ΟΔΥΣΣΕΥΣ 東京 ﬁne ½"] * 3
 TOKENIZERS = {

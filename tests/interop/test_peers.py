@@ -7,7 +7,7 @@ import pytest
 import torch
 from vocabularies import small_tokenizer
 
-from lightbert.data.features import Features
+from lightbert.data.examples.features import Features
 from lightbert.interop import huggingface
 from lightbert.interop.peers import Peer, PeerRecipe
 from lightbert.models import PRESETS, build

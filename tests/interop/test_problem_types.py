@@ -12,10 +12,10 @@ from words import tokenizer
 import lightbert
 from lightbert.errors import InputError
 from lightbert.interop import huggingface
-from lightbert.tasks.adoption import kind_of_model
-from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.kinds.labels import Labels
-from lightbert.tasks.kinds.regress import Regress
+from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.labels.kind import Labels
+from lightbert.tasks.kinds.regress.kind import Regress
+from lightbert.tasks.predict.adoption import kind_of_model
 
 SEVERAL, ONE, NUMBER = "multi_label_classification", "single_label_classification", "regression"
 UNSCALED = Regress(float("-inf"), float("inf"), scaled=False)

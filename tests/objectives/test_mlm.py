@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lightbert.data.batch import Batch, Specials
-from lightbert.data.masking import BERT
+from lightbert.data.batches.batch import Batch, Specials
+from lightbert.data.batches.masking import BERT
 from lightbert.models import build, preset
 from lightbert.objectives.masker import Masker
 from lightbert.objectives.mlm import MaskedLanguageModelling

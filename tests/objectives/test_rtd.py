@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lightbert.data.batch import Batch, Specials
-from lightbert.data.masking import Masking
+from lightbert.data.batches.batch import Batch, Specials
+from lightbert.data.batches.masking import Masking
 from lightbert.errors import InputError
 from lightbert.models import build, preset
 from lightbert.models.generator import generator

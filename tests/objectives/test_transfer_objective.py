@@ -8,15 +8,15 @@ import torch
 from torch import nn
 from transfer_pairs import DEPTH, MIXED, STUDENT, TEACHER, batch_of, distillation, masker, model_of, numbers
 
-from lightbert.data.batch import Batch
+from lightbert.data.batches.batch import Batch
 from lightbert.errors import InputError
 from lightbert.models.bert import Bert
 from lightbert.nn import attention
 from lightbert.objectives.distill import losses
+from lightbert.objectives.distill.layer_transfer import Transfer
 from lightbert.objectives.distill.objective import Distillation
 from lightbert.objectives.distill.stages import stages
 from lightbert.objectives.distill.trace import trace
-from lightbert.objectives.distill.transfer import Transfer
 from lightbert.objectives.mlm import MaskedLanguageModelling
 from lightbert.train.compilation import compile_objective
 

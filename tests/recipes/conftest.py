@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from lightbert.data.preparation import prepare
-from lightbert.data.settings import Settings
+from lightbert.data.corpus.preparation import prepare
+from lightbert.data.corpus.settings import Settings
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from lightbert.data.vocabulary import train
-from lightbert.tasks.kind import Outputs
-from lightbert.tasks.squad.windows import SpanFeatures
+from lightbert.data.corpus.vocabulary import train
+from lightbert.tasks.kinds.kind import Outputs
+from lightbert.tasks.kinds.spans.windows import SpanFeatures
 from lightbert.tasks.texts import TextEncoder
 
 CORPUS = ["The cat sat on the mat, and the dog didn't see it. Who was 12 or 3 in the cafe?"] * 3

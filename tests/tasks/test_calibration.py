@@ -3,7 +3,7 @@
 import pytest
 
 from lightbert.errors import InputError
-from lightbert.tasks.calibration import calibration
+from lightbert.tasks.kinds.findings.calibration import calibration
 
 
 def test_the_error_weighs_each_bin_by_its_predictions():

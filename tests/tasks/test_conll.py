@@ -8,11 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from lightbert.errors import InputError
-from lightbert.tasks.conll import read_sentences
+from lightbert.tasks.datasets.conll import read_sentences
+from lightbert.tasks.datasets.own import own_task
+from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.example import Tagged
-from lightbert.tasks.files import Files
-from lightbert.tasks.kinds.tokens import Tokens
-from lightbert.tasks.own import own_task
+from lightbert.tasks.kinds.tokens.kind import Tokens
 
 CONLL = """-DOCSTART- -X- -X- O
 

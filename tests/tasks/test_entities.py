@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightbert.tasks.entities import Entity, entities, entity_scores, mark_entities
+from lightbert.tasks.kinds.tokens.entities import Entity, entities, entity_scores, mark_entities
 
 CASES = {
     "IOB2": ("B-PER I-PER O B-LOC", [("PER", 0, 2), ("LOC", 3, 4)]),

@@ -10,9 +10,9 @@ from tiny_classifiers import tiny_model, write_tiny_model
 from lightbert import cli
 from lightbert.interop import huggingface
 from lightbert.models import folder
-from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.kinds.labels import Labels
-from lightbert.tasks.kinds.spans import Spans
+from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.labels.kind import Labels
+from lightbert.tasks.kinds.spans.kind import Spans
 
 REVIEWS = Classify(("bad", "good"))
 ENTAILMENT = Classify(("not_entailment", "entailment"))

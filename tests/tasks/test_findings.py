@@ -2,15 +2,15 @@
 
 import pytest
 
+from lightbert.tasks.evaluate.findings import findings
 from lightbert.tasks.example import Answer, Example, Question, Tagged
-from lightbert.tasks.findings import findings
-from lightbert.tasks.findings.finding import Table, shown
-from lightbert.tasks.findings.spans import question_word
-from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.kinds.labels import Labels
-from lightbert.tasks.kinds.regress import Regress
-from lightbert.tasks.kinds.spans import Spans
-from lightbert.tasks.kinds.tokens import Tokens
+from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.findings.finding import Table, shown
+from lightbert.tasks.kinds.labels.kind import Labels
+from lightbert.tasks.kinds.regress.kind import Regress
+from lightbert.tasks.kinds.spans.findings import question_word
+from lightbert.tasks.kinds.spans.kind import Spans
+from lightbert.tasks.kinds.tokens.kind import Tokens
 
 
 def found(kind, examples, predictions, worst=20):

@@ -6,11 +6,11 @@ import pytest
 from glue_files import table, write_glue
 
 from lightbert.errors import InputError
+from lightbert.tasks.datasets.glue import open_glue
+from lightbert.tasks.datasets.glue.table import TABLE
 from lightbert.tasks.example import Example
-from lightbert.tasks.glue import open_glue
-from lightbert.tasks.glue.table import TABLE
-from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.kinds.regress import Regress
+from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.regress.kind import Regress
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "glue"
 

@@ -5,9 +5,9 @@ import sys
 import pytest
 
 from lightbert.errors import InputError
+from lightbert.tasks.datasets.glue import open_glue
+from lightbert.tasks.datasets.glue.table import TABLE
 from lightbert.tasks.example import Example
-from lightbert.tasks.glue import open_glue
-from lightbert.tasks.glue.table import TABLE
 
 datasets = pytest.importorskip("datasets")
 

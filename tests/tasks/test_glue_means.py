@@ -2,9 +2,9 @@
 
 import pytest
 
+from lightbert.tasks.datasets.glue import open_glue
+from lightbert.tasks.datasets.glue.means import COMPOSITE, CONVBERT, MEANS
 from lightbert.tasks.example import Example
-from lightbert.tasks.glue import open_glue
-from lightbert.tasks.glue.means import COMPOSITE, CONVBERT, MEANS
 
 # MNLI, QNLI, QQP, RTE, SST-2, MRPC, CoLA, STS-B and the mean: ConvBERT Table 2, then Table 3.
 CONVBERT_ROWS = {

@@ -7,11 +7,11 @@ import pytest
 from tiny_tasks import finetune, results, write_model, write_reviews
 
 import lightbert
-from lightbert.tasks.finetuning import Result
-from lightbert.tasks.plan import Planned
-from lightbert.tasks.summary import best_settings, glue_scores, settings_of
+from lightbert.tasks.finetune.finetuning import Result
+from lightbert.tasks.finetune.plan import Planned
+from lightbert.tasks.finetune.summary import best_settings, glue_scores, settings_of
 
-RECIPE = Path(__file__).parents[2] / "recipes" / "classify.toml"
+RECIPE = "classify"
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightbert.errors import InputError
+from lightbert.tasks.datasets.held_out import hold_out
+from lightbert.tasks.datasets.own import own_task
+from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.example import Example, Tagged
-from lightbert.tasks.files import Files
-from lightbert.tasks.held_out import hold_out
-from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.own import own_task
+from lightbert.tasks.kinds.classify.kind import Classify
 
 EXAMPLES = [Example(f"text {number}", label="ab"[number % 2]) for number in range(100)]
 

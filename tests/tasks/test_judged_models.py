@@ -5,16 +5,16 @@ import torch
 from tiny_classifiers import tiny_model
 
 from lightbert.errors import InputError
-from lightbert.tasks.adoption import kind_of_model
-from lightbert.tasks.evaluation import evaluate
-from lightbert.tasks.evaluation_files import write
+from lightbert.tasks.datasets.task import Task
+from lightbert.tasks.evaluate.evaluation import evaluate
+from lightbert.tasks.evaluate.report import write
 from lightbert.tasks.example import Answer, Example, Question, Tagged
-from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.kinds.labels import Labels
-from lightbert.tasks.kinds.regress import Regress
-from lightbert.tasks.kinds.spans import Spans
-from lightbert.tasks.kinds.tokens import Tokens
-from lightbert.tasks.task import Task
+from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.labels.kind import Labels
+from lightbert.tasks.kinds.regress.kind import Regress
+from lightbert.tasks.kinds.spans.kind import Spans
+from lightbert.tasks.kinds.tokens.kind import Tokens
+from lightbert.tasks.predict.adoption import kind_of_model
 
 REVIEWS = Classify(("negative", "positive"))
 TEXTS = ["good film", "bad film", "the film was good .", "a bad bad film .", "good", "the film was the film ."]
@@ -79,7 +79,7 @@ def test_examples_without_an_answer_among_others_are_named():
 def test_a_long_split_is_predicted_in_parts(monkeypatch):
     model = tiny_model(REVIEWS)
     whole = evaluate(model, reviews(), device="cpu")
-    monkeypatch.setattr("lightbert.tasks.evaluation._CHUNK", 4)
+    monkeypatch.setattr("lightbert.tasks.evaluate.evaluation._CHUNK", 4)
     parts = evaluate(model, reviews(), device="cpu")
     assert parts.tokens == whole.tokens
     assert [said["label"] for said in parts.predictions] == [said["label"] for said in whole.predictions]

@@ -5,8 +5,8 @@ import zipfile
 import pytest
 
 from lightbert.errors import InputError
+from lightbert.tasks.datasets.glue.prediction_files import collect, write_predictions
 from lightbert.tasks.example import Example
-from lightbert.tasks.glue.prediction_files import collect, write_predictions
 
 # The first label and the last of each task, and how the leaderboard spells them.
 ANSWERS = {

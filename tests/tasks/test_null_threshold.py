@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from lightbert.errors import InputError
 from lightbert.tasks.example import Answer, Question
-from lightbert.tasks.kinds.spans import Spans
-from lightbert.tasks.squad.official import score_2_0
-from lightbert.tasks.squad.threshold import best_threshold
+from lightbert.tasks.kinds.spans.kind import Spans
+from lightbert.tasks.kinds.spans.scores import score_2_0
+from lightbert.tasks.kinds.spans.threshold import best_threshold
 
 CONTEXT = "the black cat sat"
 TRUTHS = {"cat": (Answer("cat", 10),), "black cat": (Answer("black cat", 4),), "": ()}

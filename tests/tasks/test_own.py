@@ -9,13 +9,13 @@ import pytest
 
 from lightbert.config import from_mapping
 from lightbert.errors import InputError
+from lightbert.tasks.datasets.own import own_task
+from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.example import Example
-from lightbert.tasks.files import Files
-from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.kinds.labels import Labels
-from lightbert.tasks.kinds.regress import Regress
-from lightbert.tasks.kinds.spans import Spans
-from lightbert.tasks.own import own_task
+from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.labels.kind import Labels
+from lightbert.tasks.kinds.regress.kind import Regress
+from lightbert.tasks.kinds.spans.kind import Spans
 
 TOPICS = "body,topic\nBall lost,sports\nVote won,politics\nGoal,sports\n"
 

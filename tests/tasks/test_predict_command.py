@@ -13,9 +13,9 @@ import pytest
 from tiny_classifiers import write_tiny_model
 
 from lightbert import cli
-from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.kinds.spans import Spans
-from lightbert.tasks.kinds.tokens import Tokens
+from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.spans.kind import Spans
+from lightbert.tasks.kinds.tokens.kind import Tokens
 
 
 @pytest.fixture

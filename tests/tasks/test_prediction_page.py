@@ -10,12 +10,12 @@ from tiny_classifiers import tiny_model, write_tiny_model
 
 from lightbert import cli
 from lightbert.commands.predict import command
-from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.kinds.labels import Labels
-from lightbert.tasks.kinds.regress import Regress
-from lightbert.tasks.kinds.spans import Spans
-from lightbert.tasks.kinds.tokens import Tokens
-from lightbert.tasks.predictor import Predictor
+from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.labels.kind import Labels
+from lightbert.tasks.kinds.regress.kind import Regress
+from lightbert.tasks.kinds.spans.kind import Spans
+from lightbert.tasks.kinds.tokens.kind import Tokens
+from lightbert.tasks.predict.predictor import Predictor
 
 PAGE = (Path(__file__).parents[2] / "docs" / "prediction.md").read_text(encoding="utf-8")
 OPTIONS = {f"--{name.replace('_', '-')}" for name in inspect.signature(command).parameters}

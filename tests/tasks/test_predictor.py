@@ -9,19 +9,19 @@ import torch
 from tiny_classifiers import tiny_model, write_tiny_model
 
 import lightbert
-from lightbert.data.batch import Specials
-from lightbert.data.features import Features
+from lightbert.data.batches.batch import Specials
+from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
 from lightbert.models import build
 from lightbert.nn.mask import Mask
 from lightbert.tasks.example import Example, Question, Tagged
-from lightbert.tasks.forward import run
-from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.kinds.labels import Labels
-from lightbert.tasks.kinds.regress import Regress
-from lightbert.tasks.kinds.spans import Spans
-from lightbert.tasks.kinds.tokens import Tokens
-from lightbert.tasks.predictor import Predictor
+from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.labels.kind import Labels
+from lightbert.tasks.kinds.regress.kind import Regress
+from lightbert.tasks.kinds.spans.kind import Spans
+from lightbert.tasks.kinds.tokens.kind import Tokens
+from lightbert.tasks.predict.forward import run
+from lightbert.tasks.predict.predictor import Predictor
 
 REVIEWS = Classify(("bad", "good"))
 KINDS = [

@@ -8,12 +8,12 @@ from questions import TOKENIZERS, answers, encoder, knowing
 
 import lightbert
 from lightbert.tasks.example import Answer, Question
-from lightbert.tasks.forward import run
 from lightbert.tasks.kinds import kind_of
-from lightbert.tasks.kinds.spans import Spans
-from lightbert.tasks.squad.decoding import owners, searched
-from lightbert.tasks.squad.pieces import characters, covering
-from lightbert.tasks.squad.windows import cut
+from lightbert.tasks.kinds.spans.decoding import owners, searched
+from lightbert.tasks.kinds.spans.kind import Spans
+from lightbert.tasks.kinds.spans.pieces import characters, covering
+from lightbert.tasks.kinds.spans.windows import cut
+from lightbert.tasks.predict.forward import run
 
 LENGTH, STRIDE, MAX_QUERY = 28, 6, 6
 # In the window that owns an answer's first token there is room for this many, whatever the tokens' places.

@@ -4,8 +4,8 @@ import pytest
 from questions import asked, document, write
 
 from lightbert.errors import InputError
-from lightbert.tasks.squad.comparison import exact, f1, normalized
-from lightbert.tasks.squad.official import score
+from lightbert.tasks.datasets.squad.answer_files import score
+from lightbert.tasks.kinds.spans.comparison import exact, f1, normalized
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from questions import knowing
 
-from lightbert.data.vocabulary import train
-from lightbert.tasks.squad.official import score
-from lightbert.tasks.squad.opening import squad_task
+from lightbert.data.corpus.vocabulary import train
+from lightbert.tasks.datasets.squad.answer_files import score
+from lightbert.tasks.datasets.squad.opening import squad_task
 from lightbert.tasks.texts import TextEncoder
 
 SQUAD = Path(__file__).parents[3] / "shared" / "data" / "squad"

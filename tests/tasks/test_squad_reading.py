@@ -8,9 +8,9 @@ import pytest
 from questions import asked, document, write
 
 from lightbert.errors import InputError
+from lightbert.tasks.datasets.squad.reading import read
 from lightbert.tasks.example import Answer
-from lightbert.tasks.squad.location import located
-from lightbert.tasks.squad.reading import read
+from lightbert.tasks.kinds.spans.location import located
 
 CONTEXT = "Ada  Lovelace met Charles Babbage in 1833 (June)."
 

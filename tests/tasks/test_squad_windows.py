@@ -8,8 +8,8 @@ from questions import encoder
 
 from lightbert.errors import InputError
 from lightbert.tasks.example import Answer, Question
-from lightbert.tasks.squad.pieces import characters, covering
-from lightbert.tasks.squad.windows import cut, encode
+from lightbert.tasks.kinds.spans.pieces import characters, covering
+from lightbert.tasks.kinds.spans.windows import cut, encode
 
 CAT = Question("Who sat?", "The cat sat on the mat.", (Answer("cat", 4),), "q")
 

@@ -2,14 +2,14 @@
 
 import torch
 
-from lightbert.data.buckets import Buckets
-from lightbert.data.vocabulary import SPECIALS, wordpiece
+from lightbert.data.batches.buckets import Buckets
+from lightbert.data.corpus.vocabulary import SPECIALS, wordpiece
 from lightbert.models import build
 from lightbert.models.bert import Bert
 from lightbert.objectives.task import TaskObjective
 from lightbert.tasks.example import Example, Tagged
-from lightbert.tasks.forward import run
-from lightbert.tasks.kinds.tokens import Tokens
+from lightbert.tasks.kinds.tokens.kind import Tokens
+from lightbert.tasks.predict.forward import run
 from lightbert.tasks.texts import TextEncoder
 
 PIECES = [*SPECIALS, "jim", "ann", "lives", "in", "new", "york", "##er", "."]
@@ -27,7 +27,7 @@ def test_a_tiny_model_learns_tags_and_finds_them_in_texts_longer_than_itself():
     config = Bert(vocab=len(PIECES), **sizes, dropout=0.0, attention_dropout=0.0)
     model = build(config, heads={"tokens": kind.head_settings()})
     objective = TaskObjective(model, kind.head)
-    batches = Buckets(features, batch=4, specials=encoder.specials, workers=0)
+    batches = Buckets(features, batch=4, specials=encoder.specials)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for step in range(40):
         batch = batches.at(step)

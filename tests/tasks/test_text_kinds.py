@@ -10,9 +10,9 @@ from vocabularies import small_tokenizer
 from lightbert.errors import InputError
 from lightbert.tasks.example import Example
 from lightbert.tasks.kinds import kind_of
-from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.kinds.labels import Labels
-from lightbert.tasks.kinds.regress import Regress
+from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.labels.kind import Labels
+from lightbert.tasks.kinds.regress.kind import Regress
 from lightbert.tasks.texts import TextEncoder
 
 KINDS = [Classify(("bad", "good")), Labels(("a", "b", "c")), Regress(0.0, 5.0), Regress(-1.0, 1.0, scaled=False)]
@@ -137,9 +137,9 @@ def test_numbers_are_judged_by_correlations_and_squared_error():
 
 
 def test_kinds_that_make_no_sense_are_refused():
-    with pytest.raises(InputError, match="at least two different labels"):
+    with pytest.raises(InputError, match="at least two, all different"):
         Classify(("same", "same"))
-    with pytest.raises(InputError, match="at least two different labels"):
+    with pytest.raises(InputError, match="at least two, all different"):
         Labels(("one",))
     with pytest.raises(InputError, match="low must be below high"):
         Regress(1.0, 1.0)

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightbert.data.vocabulary import SPECIALS, unigram, wordpiece
+from lightbert.data.corpus.vocabulary import SPECIALS, unigram, wordpiece
 from lightbert.errors import InputError
 from lightbert.tasks.example import Example, Tagged
 from lightbert.tasks.kinds import kind_of
-from lightbert.tasks.kinds.tokens import Tokens
+from lightbert.tasks.kinds.tokens.kind import Tokens
+from lightbert.tasks.kinds.tokens.word_windows import word_windows
 from lightbert.tasks.texts import TextEncoder
-from lightbert.tasks.word_windows import word_windows
 
 PIECES = [*SPECIALS, "jim", "lives", "in", "new", "york", "##er", "##s", ".", ",", "u", "n", "a", "##a"]
 TAGS = Tokens(("B-LOC", "B-PER", "I-LOC", "O"))
@@ -175,5 +175,5 @@ def test_what_cannot_be_tagged_or_judged_is_one_sentence():
         TAGS.features([Example("Jim", "lives")], encoder())
     with pytest.raises(InputError, match="has no tags to judge"):
         TAGS.metrics([Tagged(("Jim",))], [{"tags": []}])
-    with pytest.raises(InputError, match="at least two different tags"):
+    with pytest.raises(InputError, match="at least two, all different"):
         Tokens(("O",))

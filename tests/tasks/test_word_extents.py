@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from vocabularies import small_tokenizer
 
 from lightbert.tasks.example import Example, Tagged
-from lightbert.tasks.kinds.tokens import Tokens
+from lightbert.tasks.kinds.tokens.kind import Tokens
+from lightbert.tasks.kinds.tokens.word_extents import word_extents
 from lightbert.tasks.texts import TextEncoder
-from lightbert.tasks.word_extents import word_extents
 
 PAGE = Path(__file__).parents[2] / "docs" / "prediction.md"
 

@@ -9,7 +9,7 @@ from vocabularies import small_tokenizer
 
 from lightbert.models import PRESETS, build, folder
 from lightbert.nn.encoder import Encoder
-from lightbert.tasks.kind import Kind
+from lightbert.tasks.kinds.kind import Kind
 
 
 def tiny_model(kind: Kind[Any] | None, head: str = "", *, length: int = 16, **settings: Any) -> Encoder:

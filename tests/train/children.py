@@ -21,8 +21,8 @@ import torch
 from tiny_runs import run_by
 
 from lightbert import files
-from lightbert.data.batch import Batch
-from lightbert.tasks import finetuning, grid
+from lightbert.data.batches.batch import Batch
+from lightbert.tasks.finetune import finetuning, grid
 from lightbert.train import checkpoint, corpus_run
 from lightbert.train.corpus_recipe import CorpusRecipe
 from lightbert.train.distributed import World, world
@@ -32,7 +32,7 @@ from lightbert.train.step import Step
 _server = multiprocessing.get_context("forkserver")
 _server.set_forkserver_preload(
     [
-        *("lightbert.train.pretraining", "lightbert.train.distillation", "lightbert.tasks.grid"),
+        *("lightbert.train.pretraining", "lightbert.train.distillation", "lightbert.tasks.finetune.grid"),
         *("torch._dynamo", "sklearn.metrics"),
     ]
 )

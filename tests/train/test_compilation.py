@@ -8,7 +8,7 @@ import torch
 from tiny_runs import distillation_of, records, train, write_model
 from torch import nn
 
-from lightbert.data.shards import Shards
+from lightbert.data.corpus.shards import Shards
 
 # The compiler looks at every input's gradient, also of one that will never have any.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")

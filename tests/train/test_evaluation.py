@@ -7,11 +7,11 @@ import pytest
 import torch
 from tiny_runs import recipe_of, train
 
-from lightbert.data.batch import Specials
-from lightbert.data.loader import Loader
-from lightbert.data.shards import Shards
+from lightbert.data.batches.batch import Specials
+from lightbert.data.batches.loader import Loader
+from lightbert.data.corpus.shards import Shards
+from lightbert.train.corpus_run import evaluate
 from lightbert.train.distributed import World
-from lightbert.train.evaluation import evaluate
 from lightbert.train.optim import Optimizers, OptimizerSettings
 from lightbert.train.pretraining import objective_of
 from lightbert.train.step import Step
@@ -49,8 +49,8 @@ def test_training_does_not_depend_on_how_often_it_is_evaluated(corpus: Path, tmp
 
 
 def test_a_corpus_with_nothing_held_out_is_trained_on_without_evaluation(corpus: Path, tmp_path: Path) -> None:
-    from lightbert.data.preparation import prepare
-    from lightbert.data.settings import Settings
+    from lightbert.data.corpus.preparation import prepare
+    from lightbert.data.corpus.settings import Settings
 
     tokenizer = str(corpus / "data" / "tokenizer.json")
     settings = Settings(sources=(str(corpus / "text.txt"),), tokenizer=tokenizer, held_out=0.0)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tiny_runs import assert_same_results, recipe_of, records, train
 
-from lightbert.data.batch import Batch
+from lightbert.data.batches.batch import Batch
 from lightbert.models import folder
 from lightbert.train.recipe import Recipe
 from lightbert.train.step import Step

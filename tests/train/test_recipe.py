@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from lightbert.config import from_mapping, to_mapping
-from lightbert.data.packing import Packing
-from lightbert.data.segments import Segments
+from lightbert.data.examples.packing import Packing
+from lightbert.data.examples.segments import Segments
 from lightbert.errors import InputError
 from lightbert.train.memory import refuse_other
 from lightbert.train.recipe import Continuation, Recipe

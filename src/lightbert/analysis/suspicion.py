@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from lightbert.data.batch import Specials
-from lightbert.data.whole_words import word_parts
+from lightbert.data.batches.batch import Specials
+from lightbert.data.batches.whole_words import word_parts
 from lightbert.errors import InputError
 from lightbert.nn.encoder import Encoder
 

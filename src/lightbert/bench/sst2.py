@@ -5,17 +5,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
-
-from lightbert.data import tokenizer as tokenizers
-from lightbert.data import vocabulary
-from lightbert.data.features import Features
+from lightbert.data.corpus import tokenizer as tokenizers
+from lightbert.data.corpus import vocabulary
+from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
 from lightbert.interop import huggingface
-from lightbert.models import add_head, build, folder, preset
+from lightbert.models import build, folder, preset
+from lightbert.tasks.datasets.glue import open_glue
 from lightbert.tasks.example import Example
-from lightbert.tasks.glue import open_glue
-from lightbert.tasks.kind import Kind
+from lightbert.tasks.kinds.kind import Kind
 from lightbert.tasks.texts import TextEncoder
 
 if TYPE_CHECKING:
@@ -69,9 +67,8 @@ def prepare(
     # Ours is judged after training like any run; by few examples, because the Trainer is not.
     _write(where / "glue" / "SST-2" / "dev.tsv", to_train[:_DEV])
     encoder = _tokenizer(tokenizer, examples)
-    torch.manual_seed(0)
-    network = build(replace(preset(model), vocab=encoder.get_vocab_size()))
-    add_head(network, "classify", {"labels": 2, "hidden": "gelu"})
+    head = {"classify": {"labels": 2, "hidden": "gelu"}}
+    network = build(replace(preset(model), vocab=encoder.get_vocab_size()), heads=head, seed=0)
     network.tokenizer, network.labels = encoder, ("negative", "positive")
     folder.save(network, where / "ours")
     huggingface.write(network, where / "theirs")

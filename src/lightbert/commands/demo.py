@@ -14,7 +14,7 @@ from lightbert.commands.report import AsJson, show
 if TYPE_CHECKING:
     from lightbert.analysis.suspicion import Reader, Word
     from lightbert.commands.trained import Trained
-    from lightbert.data.shards import Shards
+    from lightbert.data.corpus.shards import Shards
 
 SOURCE = "docstrings:stdlib,numpy"
 """Real prose that is on every machine, and read within seconds."""
@@ -61,8 +61,8 @@ def run(config: Config) -> "Demonstration | Trained":
     """Prepare, pre-train and measure, or measure what is there; an interrupted training is returned as such."""
     from lightbert.commands import pretrain
     from lightbert.config import from_mapping
-    from lightbert.data.preparation import prepare
-    from lightbert.data.settings import Settings
+    from lightbert.data.corpus.preparation import prepare
+    from lightbert.data.corpus.settings import Settings
     from lightbert.train.recipe import Recipe
 
     out, data = config.out, config.out / "data"
@@ -81,7 +81,7 @@ def run(config: Config) -> "Demonstration | Trained":
 def examine(out: Path, *, trained_before: bool = False) -> Demonstration:
     """Measure a finished run: its last evaluation, and words planted into held-out sentences."""
     from lightbert.analysis.suspicion import Reader, find, plant
-    from lightbert.data.shards import Shards
+    from lightbert.data.corpus.shards import Shards
     from lightbert.models import folder
     from lightbert.train import log
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from lightbert.nn.encoder import Encoder
-    from lightbert.tasks.evaluation_report import Evaluation
-    from lightbert.tasks.task import Task
+    from lightbert.tasks.datasets.task import Task
+    from lightbert.tasks.evaluate.report import Evaluation
 
 BadRows = Literal["error", "skip"]
 
@@ -68,7 +68,7 @@ class Evaluated:
 def run(config: Config) -> Report:
     """Evaluate a model, or score or collect predictions."""
     from lightbert.commands import scoring
-    from lightbert.data.row_file import remedy_for_bad_rows
+    from lightbert.data.text.row_file import remedy_for_bad_rows
 
     if config.submission is not None:
         return scoring.collect(config.predictions, config.submission)
@@ -84,8 +84,8 @@ def run(config: Config) -> Report:
 def _evaluate(config: Config, path: str) -> Evaluated:
     from lightbert.files import make_folder
     from lightbert.interop.load import load
-    from lightbert.tasks.evaluation import evaluate
-    from lightbert.tasks.evaluation_files import write
+    from lightbert.tasks.evaluate.evaluation import evaluate
+    from lightbert.tasks.evaluate.report import write
 
     model = load(path)
     task = _task(config, model)
@@ -108,10 +108,10 @@ def _evaluate(config: Config, path: str) -> Evaluated:
 
 def _task(config: Config, model: "Encoder") -> "Task":
     """The task that is named, or the one the model was fine-tuned for; a single table is a file of the user's own."""
-    from lightbert.tasks.adoption import kind_of_model
-    from lightbert.tasks.catalogue import open_task
-    from lightbert.tasks.files import Files
-    from lightbert.tasks.own import own_task
+    from lightbert.tasks.datasets.catalogue import open_task
+    from lightbert.tasks.datasets.own import own_task
+    from lightbert.tasks.datasets.own_files import Files
+    from lightbert.tasks.predict.adoption import kind_of_model
 
     stored = str(model.task.get("task", "own"))
     name = config.task or ("own" if Path(config.data).is_file() and not stored.startswith("squad") else stored)

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lightbert.commands.report import AsJson, show
+from lightbert.commands.training import read_recipe
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from lightbert.tasks.grid import Finished
-    from lightbert.tasks.plan import Plan
-    from lightbert.tasks.summary import Setting
+    from lightbert.tasks.finetune.grid import Finished
+    from lightbert.tasks.finetune.plan import Plan
+    from lightbert.tasks.finetune.summary import Setting
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,13 @@ class Finetuned:
         return self.plan.out / "final" if self.finished and len(tasks) == 1 else None
 
     def _settings(self) -> "list[Setting]":
-        from lightbert.tasks.summary import settings_of
+        from lightbert.tasks.finetune.summary import settings_of
 
         return settings_of([(planned, result) for planned, result in self.runs if result.finished])
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values that `json` can write."""
-        from lightbert.tasks.summary import glue_scores
+        from lightbert.tasks.finetune.summary import glue_scores
 
         settings = self._settings()
         several = len({setting.task for setting in settings}) > 1
@@ -60,7 +61,7 @@ class Finetuned:
     def __rich__(self) -> "RenderableType":
         from rich.console import Group
 
-        from lightbert.tasks.summary import glue_scores
+        from lightbert.tasks.finetune.summary import glue_scores
 
         settings = self._settings()
         if not self.finished:
@@ -77,7 +78,7 @@ class Finetuned:
 
 def _headline(settings: "list[Setting]") -> dict[str, float]:
     """The numbers of the run whose model is kept."""
-    from lightbert.tasks.summary import best_settings
+    from lightbert.tasks.finetune.summary import best_settings
 
     [best] = best_settings(settings)
     return best.best[1].metrics
@@ -112,7 +113,7 @@ def _table(settings: "list[Setting]", *, single: bool) -> "Table":
 
 def run(plan: "Plan") -> Finetuned:
     """Train all runs, or go on where they stopped."""
-    from lightbert.tasks.grid import run_all
+    from lightbert.tasks.finetune.grid import run_all
     from lightbert.train.distributed import world
     from lightbert.train.signals import interruption
 
@@ -121,7 +122,7 @@ def run(plan: "Plan") -> Finetuned:
 
 
 def command(
-    recipe: Annotated[Path, typer.Argument(help="A recipe, such as recipes/classify.toml.")],
+    recipe: Annotated[str, typer.Argument(help="A recipe, such as classify, or a TOML file.")],
     overrides: Annotated[
         list[str] | None,
         typer.Argument(
@@ -136,10 +137,10 @@ def command(
     The trained model is the folder OUT/final. With seeds=[…], grid.KEY=[…] or tasks=[…] every combination is run, each
     in a folder of its own, and summed up in one table. Run the same command again to go on after an interruption.
     """
-    from lightbert.tasks.plan import plan
+    from lightbert.tasks.finetune.plan import plan
     from lightbert.train.signals import EXIT_CODE
 
-    report = run(plan(recipe, overrides or []))
+    report = run(plan(read_recipe("finetune", recipe), overrides or []))
     if report.leads:
         show(report, json=json)
     if not report.finished:

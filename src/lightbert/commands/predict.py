@@ -15,7 +15,7 @@ from lightbert.errors import InputError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from lightbert.tasks.records import Fields, Source
+    from lightbert.tasks.predict.records import Fields, Source
 
 BadRows = Literal["error", "skip"]
 
@@ -68,10 +68,10 @@ class Predicted:
 
 def run(config: Config, out: TextIO) -> Predicted:
     """Write a line of JSON for each text to `out` as soon as it is there, or to the file that `config` names."""
-    from lightbert.data.row_file import remedy_for_bad_rows
+    from lightbert.data.text.row_file import remedy_for_bad_rows
     from lightbert.interop.load import load
-    from lightbert.tasks.predictor import Predictor
-    from lightbert.tasks.records import Fields, predicted_lines
+    from lightbert.tasks.predict.predictor import Predictor
+    from lightbert.tasks.predict.records import Fields, predicted_lines
 
     predictor = Predictor(
         load(config.model), batch=config.batch, device=config.device, length=config.length, chunk=config.chunk
@@ -150,7 +150,7 @@ def command(
 
 
 def _source(config: Config, kind: str, fields: "Fields") -> "Source":
-    from lightbert.tasks.records import Given, Lines, Source, open_records, require_columns
+    from lightbert.tasks.predict.records import Given, Lines, Source, open_records, require_columns
 
     given = _given(config)
     _refuse_other_kind(config, kind)

@@ -14,7 +14,7 @@ from lightbert.errors import InputError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from lightbert.data.manifest import Manifest
+    from lightbert.data.corpus.manifest import Manifest
 
 # BERT's vocabulary, and 30,000 pieces with four special tokens as in the composite paper.
 _VOCAB_SIZES = {"wordpiece": 30522, "unigram": 30004}
@@ -22,7 +22,7 @@ _VOCAB_SIZES = {"wordpiece": 30522, "unigram": 30004}
 
 @dataclass(frozen=True)
 class Config:
-    """What to read and how to cut it; see `lightbert.data.settings.Settings` for what decides the output."""
+    """What to read and how to cut it; see `lightbert.data.corpus.settings.Settings` for what decides the output."""
 
     sources: tuple[str, ...]
     out: Path
@@ -96,8 +96,8 @@ class Prepared:
 
 def run(config: Config) -> Prepared:
     """Prepare a folder, or go on with one that was begun."""
-    from lightbert.data.preparation import prepare
-    from lightbert.data.settings import Settings
+    from lightbert.data.corpus.preparation import prepare
+    from lightbert.data.corpus.settings import Settings
 
     if config.tokenizer is not None and config.vocab_size is not None:
         raise InputError("--vocab-size is for training a tokenizer and --tokenizer gives one; pass only one of them")

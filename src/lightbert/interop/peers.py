@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lightbert.data.features import Features
+from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
 
 

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from lightbert.nn.distributions import Initial, glorot
 from lightbert.nn.mask import Mask
 from lightbert.nn.norms import Norm
 from lightbert.ops.texts import neighbours
@@ -51,10 +52,9 @@ class Embeddings(PlaceTables):
         self.dropout = nn.Dropout(dropout)
         self.project = nn.Linear(narrow, width) if narrow != width else None
 
-    def reset_parameters(self) -> None:
+    def initial_weights(self) -> Initial:
         """The released projection keeps TensorFlow's default, Glorot-uniform."""
-        if self.project is not None:
-            nn.init.xavier_uniform_(self.project.weight)
+        return {} if self.project is None else {"project.weight": glorot(self.project.weight)}
 
     def forward(self, ids: Tensor, segments: Tensor | None, mask: Mask) -> Tensor:
         """Ids [B, T] -> [B, T, D]."""

@@ -91,7 +91,7 @@ class Encoder(nn.Module):
         return x
 
     def predict(self, texts: Any, **options: Any) -> Any:
-        """What a fine-tuned model says about texts; see `lightbert.tasks.predictor.Predictor.predict`."""
+        """What a fine-tuned model says about texts; see `lightbert.tasks.predict.predictor.Predictor.predict`."""
         if self.predictor is None:
             raise InputError("this model was built, not loaded: save it and open it with lightbert.load to predict")
         return self.predictor.predict(texts, **options)

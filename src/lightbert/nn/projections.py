@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lightbert.errors import InputError
+from lightbert.nn.distributions import Initial, Uniform
 from lightbert.nn.mask import Mask
 from lightbert.ops.depthwise import depthwise
 from lightbert.ops.grouped_linear import grouped_linear
@@ -87,11 +88,10 @@ class Depthwise(nn.Module):
         self.weight = nn.Parameter(torch.empty(width, kernel))
         self.bias = nn.Parameter(torch.empty(width)) if bias else None
 
-    def reset_parameters(self) -> None:
+    def initial_weights(self) -> Initial:
         """PyTorch's default for a convolution of this size, as in the composite paper's code."""
         bound = 1 / math.sqrt(self.weight.shape[1])
-        for parameter in self.parameters():
-            nn.init.uniform_(parameter, -bound, bound)
+        return {name: Uniform(bound) for name, _ in self.named_parameters()}
 
     def forward(self, x: Tensor, mask: Mask) -> Tensor:
         """[B, T, D] -> [B, T, D]."""

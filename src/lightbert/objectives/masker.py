@@ -2,8 +2,8 @@
 
 from torch import Tensor, nn
 
-from lightbert.data.batch import Batch, Specials
-from lightbert.data.masking import Masking, mask_batch
+from lightbert.data.batches.batch import Batch, Specials
+from lightbert.data.batches.masking import Masking, mask_batch
 
 
 class Masker(nn.Module):

@@ -9,14 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lightbert.data.batch import Batch
-from lightbert.data.masking import put_back
-from lightbert.data.randomness import Stream, uniform
+from lightbert.data.batches.batch import Batch
+from lightbert.data.batches.masking import put_back
 from lightbert.errors import InputError
 from lightbert.nn.encoder import Encoder
 from lightbert.objectives.masker import Masker
 from lightbert.objectives.objective import Losses, Objective, ratio, stack
 from lightbert.objectives.prediction import MaskedPrediction
+from lightbert.ops.randomness import Stream, uniform
 
 _SHARED = ("word", "position", "segment", "norm")
 

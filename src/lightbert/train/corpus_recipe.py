@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from lightbert.data.index import Builder
-from lightbert.data.line_pairs import LinePairs
-from lightbert.data.masking import Masking
-from lightbert.data.packing import Packing
-from lightbert.data.segments import Segments
-from lightbert.data.sentence_pairs import SentencePairs
+from lightbert.data.batches.masking import Masking
+from lightbert.data.examples.index import Builder
+from lightbert.data.examples.line_pairs import LinePairs
+from lightbert.data.examples.packing import Packing
+from lightbert.data.examples.segments import Segments
+from lightbert.data.examples.sentence_pairs import SentencePairs
 from lightbert.errors import InputError
 from lightbert.train.optim import OptimizerSettings
 from lightbert.train.schedule import Schedule

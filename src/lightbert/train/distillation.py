@@ -7,13 +7,14 @@ from pathlib import Path
 import torch
 
 from lightbert.config import to_mapping
-from lightbert.data.shards import Shards
+from lightbert.data.corpus.shards import Shards
 from lightbert.errors import InputError
 from lightbert.interop.load import load
 from lightbert.nn.encoder import Encoder
 from lightbert.objectives.distill.objective import Distillation
 from lightbert.objectives.distill.pair import copy_embeddings
 from lightbert.objectives.distill.stages import Stage, stages
+from lightbert.ops.randomness import named
 from lightbert.train.compilation import compile_objective
 from lightbert.train.corpus_run import loader_of, masker_of, train
 from lightbert.train.distill_recipe import DistillRecipe
@@ -57,9 +58,9 @@ def prepared(
     recipe: DistillRecipe, shards: Shards, teacher: Encoder | None, world: World
 ) -> tuple[Distillation, list[Stage]]:
     """Build the student, give it what it starts with of its teacher, and plan how it learns the rest."""
-    torch.manual_seed(recipe.seed)
     heads = ("mlm", "nsp") if recipe.examples == "pairs" else ("mlm",)
-    student = starting_model(recipe, shards.vocab, heads)
+    # The teacher may have been drawn with this seed, and its parameters have the same names.
+    student = starting_model(recipe, shards.vocab, heads, named(recipe.seed, "student"))
     student.tokenizer = shards.tokenizer()
     objective = Distillation(
         student,
@@ -68,6 +69,7 @@ def prepared(
         transfer=recipe.transfer if recipe.transfers_layers else None,
         alpha=recipe.alpha,
         dropout=recipe.dropout is not None,
+        seed=recipe.seed,
     )
     free = frozenset(f"embeddings.{name}" for name, _ in student.embeddings.named_parameters())
     copies = recipe.starts_with_layers if recipe.copy is None else recipe.copy

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from lightbert.data.batch import Batch
+from lightbert.data.batches.batch import Batch
 from lightbert.objectives.objective import Objective
 from lightbert.train.distributed import World
 from lightbert.train.optim import Optimizers

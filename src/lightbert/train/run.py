@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lightbert.data.batch import Batch
+from lightbert.data.batches.batch import Batch
 from lightbert.train.optim import OptimizerSettings
 from lightbert.train.schedule import Schedule
 

@@ -22,19 +22,19 @@ def starting_config(recipe: CorpusRecipe) -> Config:
     return config
 
 
-def starting_model(recipe: CorpusRecipe, vocab: int, heads: Collection[str]) -> Encoder:
-    """Build the model, or read it, and give it the heads that are to be trained."""
+def starting_model(recipe: CorpusRecipe, vocab: int, heads: Collection[str], seed: int) -> Encoder:
+    """Build the model with weights drawn from the seed, or read it, and give it the heads that are to be trained."""
     config = replace(starting_config(recipe), vocab=vocab)
-    model = _read(recipe.model, config) if _is_folder(recipe.model) else build(config)
+    model = _read(recipe.model, config) if _is_folder(recipe.model) else build(config, seed=seed)
     model.checkpointing = recipe.checkpointing
-    _give_heads(model, {*heads})
+    _give_heads(model, {*heads}, seed)
     return model
 
 
-def _give_heads(model: Encoder, kinds: set[str]) -> None:
+def _give_heads(model: Encoder, kinds: set[str], seed: int) -> None:
     """Add the heads that are not there yet; others, of a folder, stay as they are: nothing would train them."""
     for kind in sorted(kinds - {*model.heads}):
-        add_head(model, kind)
+        add_head(model, kind, seed=seed)
     for kind, head in model.heads.items():
         head.requires_grad_(kind in kinds)
 

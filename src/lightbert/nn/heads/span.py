@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lightbert.nn.activations import activation
+from lightbert.nn.distributions import Initial, glorot
 
 
 def forbid(logits: Tensor, allowed: Tensor | None) -> Tensor:
@@ -78,13 +79,10 @@ class BeamSpan(nn.Module):
         self.end_output = nn.Linear(inner, 1)
         self.answer_dense = nn.Linear(2 * width, inner)
         self.answer_output = nn.Linear(inner, 1)
-        self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """The release leaves the whole head at TensorFlow's default, Glorot uniform."""
-        for layer in (self.start, self.end_dense, self.end_output, self.answer_dense, self.answer_output):
-            nn.init.xavier_uniform_(layer.weight)
-            nn.init.zeros_(layer.bias)
+    def initial_weights(self) -> Initial:
+        """The release leaves the whole head at TensorFlow's default, Glorot-uniform."""
+        return {name: glorot(weight) for name, weight in self.named_parameters() if name.endswith(".weight")}
 
     def forward(self, states: Tensor, allowed: Tensor | None = None, gold: Tensor | None = None) -> JointLogits:
         """`gold` int64 [B], the true starts, when training; without it the most probable starts are considered."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from lightbert.data.batch import Batch
+from lightbert.data.batches.batch import Batch
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.mask import Mask
 from lightbert.nn.record import Record

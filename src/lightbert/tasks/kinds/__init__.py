@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from lightbert.errors import InputError, unknown
-from lightbert.tasks.kind import Kind
+from lightbert.tasks.kinds.kind import Kind
 
 _KINDS = {
-    "classify": ("lightbert.tasks.kinds.classify", "Classify"),
-    "labels": ("lightbert.tasks.kinds.labels", "Labels"),
-    "regress": ("lightbert.tasks.kinds.regress", "Regress"),
-    "tokens": ("lightbert.tasks.kinds.tokens", "Tokens"),
-    "spans": ("lightbert.tasks.kinds.spans", "Spans"),
+    "classify": ("lightbert.tasks.kinds.classify.kind", "Classify"),
+    "labels": ("lightbert.tasks.kinds.labels.kind", "Labels"),
+    "regress": ("lightbert.tasks.kinds.regress.kind", "Regress"),
+    "tokens": ("lightbert.tasks.kinds.tokens.kind", "Tokens"),
+    "spans": ("lightbert.tasks.kinds.spans.kind", "Spans"),
 }
 
 # What a model's description says beside its kind.

@@ -1,0 +1,105 @@
+"""The shard writer as steps of datatrove pipelines: preparation on a cluster, with its filters and de-duplication.
+
+Task r of N reads and writes stream r of N, so that a pipeline without filters gives the bytes of
+`lightbert prepare --streams N`. A task that runs again starts its stream anew. The output must be a folder that all
+tasks see.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from datatrove.data import Document
+from datatrove.pipeline.base import PipelineStep
+
+from lightbert.data.corpus import tokenizer
+from lightbert.data.corpus.encoding import DocumentEncoder, Sentences, width
+from lightbert.data.corpus.parts import Place, cut
+from lightbert.data.corpus.stage import StreamWriter, finish, forget_stream, refuse_foreign, stage_of
+from lightbert.data.text import sources
+from lightbert.data.text.sources import Reading
+
+
+class ReadText(PipelineStep):  # type: ignore[misc]
+    """Reads any source of `lightbert prepare`; datatrove's own readers serve as well."""
+
+    name = "lightbert sources"
+    type = "📖 - READER"
+
+    def __init__(self, *specifications: str, reading: Reading | None = None) -> None:
+        super().__init__()
+        self.specifications, self.reading = specifications, reading or Reading()
+
+    def run(self, data: object = None, rank: int = 0, world_size: int = 1) -> Iterator[Document]:
+        """Yield the documents of sources rank, rank + world_size and so on."""
+        for source in sources.find(self.specifications)[rank::world_size]:
+            for number, (text, _) in enumerate(sources.documents(source, self.reading)):
+                self.stat_update("documents")
+                yield Document(text=text, id=f"{source.name}/{number}")
+
+
+class WriteShards(PipelineStep):  # type: ignore[misc]
+    """Encodes documents and writes them as one stream of shards; the folder is whole after `FinishShards`."""
+
+    name = "lightbert shards"
+    type = "💽 - WRITER"
+
+    def __init__(
+        self,
+        out: str | Path,
+        tokenizer: str | Path,
+        *,
+        sentences: Sentences = "line",
+        held_out: float = 0.01,
+        shard_characters: int = 64_000_000,
+    ) -> None:
+        super().__init__()
+        self.out, self.tokenizer = Path(out), Path(tokenizer)
+        self.sentences, self.held_out, self.shard_characters = sentences, held_out, shard_characters
+
+    def run(self, data: Iterable[Document] = (), rank: int = 0, world_size: int = 1) -> Iterator[Document]:
+        """Write stream `rank` of `world_size`; nothing is passed on."""
+        # Each task has a core of its own.
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+        ids, folder = tokenizer.load(self.tokenizer), stage_of(self.out)
+        refuse_foreign(self.out)
+        folder.mkdir(parents=True, exist_ok=True)
+        forget_stream(folder, rank)
+        encode = DocumentEncoder(ids, self.sentences, self.held_out)
+        place = Place()
+        chunks = cut(((document.text, place) for document in data), self.shard_characters)
+        with StreamWriter(folder, width(ids), rank, world_size) as writer:
+            for chunk in chunks:
+                with self.track_time("chunk"):
+                    encoded = encode(chunk.documents)
+                    writer.append(encoded)
+                    if chunk.ends_part:
+                        writer.end_part(place)
+                self.stat_update("train_tokens", value=len(encoded.train.tokens), unit="chunk")
+                self.stat_update("held_out_tokens", value=len(encoded.held_out.tokens), unit="chunk")
+            writer.end_part(place, ends_stream=True)
+        yield from ()
+
+
+class FinishShards(PipelineStep):  # type: ignore[misc]
+    """Makes the folder whole when every task has written its stream: a pipeline of its own, with one task."""
+
+    name = "lightbert manifest"
+    type = "💽 - WRITER"
+
+    def __init__(self, writer: WriteShards) -> None:
+        super().__init__()
+        self.writer = writer
+
+    def run(self, data: object = None, rank: int = 0, world_size: int = 1) -> Iterator[Document]:
+        """Save the tokenizer, write the manifest and give the folder its name."""
+        writer, folder = self.writer, stage_of(self.writer.out)
+        tokenizer.save(tokenizer.load(writer.tokenizer), folder)
+        settings = {
+            "tokenizer": str(writer.tokenizer),
+            "sentences": writer.sentences,
+            "held_out": writer.held_out,
+            "shard_characters": writer.shard_characters,
+        }
+        finish(folder, writer.out, settings)
+        yield from ()

@@ -1,0 +1,166 @@
+"""From sources to a folder of token shards, on one machine: bounded memory, all cores, restartable."""
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from lightbert.data.corpus import tokenizer, vocabulary
+from lightbert.data.corpus.encoding import is_held_out, score, well_formed, width
+from lightbert.data.corpus.encoding_pool import encode_chunks
+from lightbert.data.corpus.manifest import Manifest
+from lightbert.data.corpus.parts import CHUNK, Place, cut, read_stream
+from lightbert.data.corpus.resumption import begin_or_go_on, finished, locked
+from lightbert.data.corpus.settings import Settings, resolved
+from lightbert.data.corpus.stage import StreamWriter, finish, publish, read_parts, refuse_foreign, stage_of
+from lightbert.data.text import sources
+from lightbert.data.text.sources import Reading, Source
+from lightbert.errors import InputError
+from lightbert.files import write_atomic
+from lightbert.progress import Bar, progress
+
+
+class Prepared(NamedTuple):
+    """The manifest of a whole folder, how many of its parts were there before, and what this call encoded."""
+
+    manifest: Manifest
+    parts_kept: int
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+def prepare(settings: Settings, out: Path, workers: int | None = None, *, again: bool = False) -> Prepared:
+    """Prepare `out`, or go on where an earlier call with the same settings was stopped.
+
+    A folder that is whole and has these settings is left as it is. With other settings nothing is touched and the error
+    says what differs, unless `again` asks to begin anew: then the old folder stays until the new one is whole.
+    """
+    if workers is not None and workers < 1:
+        raise InputError(f"workers must be at least 1, not {workers}")
+    found = sources.find(settings.sources)
+    wanted = resolved(settings, found)
+    folder = stage_of(out)
+    refuse_foreign(out)
+    if not again and (whole := finished(out, wanted)) is not None:
+        return Prepared(whole, len(whole.shards))
+    try:
+        with locked(folder):
+            if not again and (whole := finished(folder, wanted)) is not None:
+                publish(folder, out, whole)
+                return Prepared(whole, len(whole.shards))
+            begin_or_go_on(folder, wanted, again=again)
+            work = _Work(settings, found, folder, workers or _cores())
+            work.settle_tokenizer()
+            start = time.perf_counter()
+            kept, tokens = work.encode()
+            seconds = time.perf_counter() - start
+            return Prepared(finish(folder, out, wanted), kept, tokens, seconds)
+    except OSError as error:
+        raise InputError(f"cannot write '{folder}': {error.strerror or error}; finished shards are kept") from error
+
+
+class _Work:
+    """One call's share of the work on a folder."""
+
+    def __init__(self, settings: Settings, found: list[Source], folder: Path, workers: int) -> None:
+        self.settings, self.folder, self.workers = settings, folder, workers
+        self.sources = [self._extracted(number, source) for number, source in enumerate(found)]
+        known = all(source.kind == "file" for source in self.sources)
+        self.size = sum(source.size for source in self.sources) if known else None
+
+    def settle_tokenizer(self) -> None:
+        """Put the tokenizer into the folder: the given one, or one trained on a sample of the text."""
+        path, settings = self.folder / tokenizer.FILE, self.settings
+        if settings.tokenizer is not None:
+            given = tokenizer.load(settings.tokenizer)
+            if path.is_file() and tokenizer.load(path).to_str() != given.to_str():
+                raise InputError(f"'{settings.tokenizer}' has changed since '{self.folder}' was begun; pass --again")
+            tokenizer.save(given, self.folder)
+        elif not path.is_file():
+            with progress("reading for the tokenizer", self.size, "bytes") as bar:
+                texts = sample(self._texts(bar), settings.tokenizer_characters, settings.held_out)
+            trained = vocabulary.train(texts, settings.model, settings.vocab_size, lowercase=settings.lowercase)
+            tokenizer.save(trained, self.folder)
+
+    def encode(self) -> tuple[int, int]:
+        """Write the parts that are not there yet; return the number of those that were, and the tokens encoded now."""
+        count = self.settings.streams
+        parts = [read_parts(self.folder, stream) for stream in range(count)]
+        tokens = 0
+        done = sum(records[-1].place.position for records in parts if records)
+        with progress("encoding", self.size, "bytes", done) as bar:
+            for stream, records in enumerate(parts):
+                if not (records and records[-1].ends_stream):
+                    place = records[-1].place if records else Place()
+                    tokens += self._write_stream(stream, self.sources[stream::count], len(records), place, bar)
+        return sum(map(len, parts)), tokens
+
+    def _write_stream(self, stream: int, found: list[Source], part: int, place: Place, bar: Bar) -> int:
+        file, settings = self.folder / tokenizer.FILE, self.settings
+        chunks = cut(read_stream(found, self._read, place), settings.shard_characters)
+        # Processes take a moment to start: a small corpus is done before that.
+        workers = self.workers if self.size is None else min(self.workers, 1 + self.size // CHUNK)
+        tokens = 0
+        with StreamWriter(self.folder, width(tokenizer.load(file)), stream, settings.streams, part) as writer:
+            for chunk, encoded in encode_chunks(chunks, file, settings.sentences, settings.held_out, workers):
+                writer.append(encoded)
+                tokens += len(encoded.train.tokens) + len(encoded.held_out.tokens)
+                bar.note(tokens=f"{tokens:,}")
+                bar.advance(chunk.mark.position - place.position)
+                place = chunk.mark
+                if chunk.ends_part:
+                    writer.end_part(place)
+            writer.end_part(place, ends_stream=True)
+        return tokens
+
+    def _read(self, source: Source) -> Iterator[tuple[str, int]]:
+        ours = Path(source.name).parent == self.folder
+        return sources.documents(source, Reading() if ours else self.settings)
+
+    def _texts(self, bar: Bar) -> Iterator[str]:
+        before = 0
+        for text, place in read_stream(self.sources, self._read, Place()):
+            bar.advance(place.position - before)
+            before = place.position
+            yield text
+
+    def _extracted(self, number: int, source: Source) -> Source:
+        """Write docstrings into a text file once: parsing packages takes longer than everything that follows."""
+        if source.kind != "docstrings":
+            return source
+        path = self.folder / f"docstrings-{number}.txt"
+        if not path.is_file():
+            with progress(f"reading {source.name}", source.size, "bytes") as bar:
+                write_atomic(path, "\n\n".join(self._docstrings(source, bar)))
+        return Source(str(path), "file", path.stat().st_size)
+
+    def _docstrings(self, source: Source, bar: Bar) -> Iterator[str]:
+        for text, position in sources.documents(source, Reading(), self.workers):
+            bar.advance(position - bar.done)
+            yield text
+
+
+def sample(documents: Iterable[str], characters: int, held_out: float) -> list[str]:
+    """Keep at most `characters` of the text, spread evenly, to train a tokenizer on; held-out documents are left out.
+
+    Which documents are kept depends on their own hashes alone: each time there are too many, those with the higher half
+    of the hashes are dropped, and later documents must be below that bound too.
+    """
+    kept: list[tuple[float, str]] = []
+    total, bound = 0, 1.0
+    for document in map(well_formed, documents):
+        rank = score(document, b"sample")
+        if rank >= bound or is_held_out(document, held_out):
+            continue
+        kept.append((rank, document))
+        total += len(document)
+        while total > characters and len(kept) > 1:
+            bound /= 2
+            kept = [(rank, text) for rank, text in kept if rank < bound] or [min(kept)]
+            total = sum(len(text) for _, text in kept)
+    return [text for _, text in kept]
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

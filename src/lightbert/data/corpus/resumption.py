@@ -1,0 +1,69 @@
+"""What is already on the disk when a preparation starts: nothing, a part of the work, or all of it."""
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from lightbert.data.corpus import manifest
+from lightbert.data.corpus.manifest import Manifest
+from lightbert.data.corpus.settings import differences
+from lightbert.data.corpus.stage import holds_work
+from lightbert.errors import InputError
+from lightbert.files import write_atomic
+
+_SETTINGS, _LOCK = "settings.json", "lock"
+_REMEDY = "use the same settings, another --out, or --again to begin anew"
+
+
+def finished(folder: Path, settings: dict[str, Any]) -> Manifest | None:
+    """Return the manifest of a folder that is whole, None if there is none; one with other settings is an error."""
+    if not (folder / manifest.NAME).is_file():
+        return None
+    found = manifest.read(folder)
+    if changed := differences(found.settings, settings):
+        raise _others(folder, changed)
+    return found
+
+
+def begin_or_go_on(folder: Path, settings: dict[str, Any], *, again: bool) -> None:
+    """Note the settings in a new folder, or compare them with those of the parts that are there."""
+    path = folder / _SETTINGS
+    if holds_work(folder) and not again:
+        if changed := differences(json.loads(path.read_text()), settings):
+            raise _others(folder, changed)
+        return
+    for other in folder.iterdir():
+        if other.name != _LOCK:
+            other.unlink()
+    write_atomic(path, json.dumps(settings))
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep a second preparation of the same folder out; the lock goes with the process, however it ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / _LOCK).open("w") as file:
+        if sys.platform != "win32":
+            import fcntl
+
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InputError(
+                    f"another process is preparing '{folder}'; wait for it or choose another --out"
+                ) from None
+        try:
+            yield
+        except InputError:
+            # Bad input that shows before anything is done leaves nothing behind.
+            if not holds_work(folder):
+                shutil.rmtree(folder)
+            raise
+
+
+def _others(folder: Path, changed: str) -> InputError:
+    return InputError(f"'{folder}' was prepared with other settings: {changed}; {_REMEDY}")

@@ -1,0 +1,138 @@
+"""Prepared text, memory-mapped: documents made of sentences made of token ids."""
+
+from bisect import bisect_right
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightbert.data.corpus import manifest
+from lightbert.data.corpus.manifest import FileRecord, ShardRecord, Split
+from lightbert.errors import InputError
+from lightbert.files import sha256
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+Ids = NDArray[np.unsignedinteger[Any]]
+
+
+class Document(NamedTuple):
+    """A document's ids in one piece and where its sentences start: sentence s: `tokens[offsets[s]:offsets[s + 1]]`."""
+
+    tokens: Ids  # [N], a view of the file
+    offsets: NDArray[np.int64]  # [sentences + 1], from 0 to N
+
+    @property
+    def sentences(self) -> list[Ids]:
+        """The sentences one by one, as views."""
+        bounds = self.offsets.tolist()
+        return [self.tokens[start:end] for start, end in pairwise(bounds)]
+
+
+class Shard(NamedTuple):
+    """The three arrays of a shard, each a file of its own."""
+
+    tokens: Ids
+    sentences: NDArray[np.uint32]  # [sentences + 1], where each sentence starts in tokens
+    documents: NDArray[np.uint32]  # [documents + 1], where each document starts in sentences
+
+
+class Shards:
+    """One split of a folder that `lightbert prepare` has written.
+
+    Opening checks the manifest and the size of every file; `verify` reads every byte. Pickling carries the path only:
+    worker processes map the files themselves.
+    """
+
+    def __init__(self, folder: str | Path, split: Split = "train") -> None:
+        self.folder, self.split = Path(folder), split
+        self.manifest = manifest.read(self.folder)
+        for name, record in self.manifest.all_files():
+            _check_size(self.folder / name, record)
+        self._records = [record for record in self.manifest.shards if record.split == split]
+        if not self._records:
+            raise InputError(f"'{folder}' has no {split} documents; prepare it again with another --held-out")
+        self.shards = [_map(self.folder, record, self.manifest.dtype) for record in self._records]
+        self._starts = [0, *accumulate(record.documents for record in self._records)]
+
+    @classmethod
+    def open(cls, folder: str | Path, split: Split = "train", *, verify: bool = True) -> "Shards":
+        """Open a folder and, unless told otherwise, compare every file with its hash first."""
+        shards = cls(folder, split)
+        if verify:
+            shards.verify()
+        return shards
+
+    def verify(self) -> None:
+        """Read every file of the folder, of all splits, and compare its hash with the manifest."""
+        for name, record in self.manifest.all_files():
+            if sha256(self.folder / name) != record.sha256:
+                raise InputError(
+                    f"'{self.folder / name}' is damaged: its hash differs from the manifest; copy it again"
+                )
+
+    @property
+    def vocab(self) -> int:
+        """The number of entries of the vocabulary; every id is below it."""
+        return self.manifest.vocab
+
+    @property
+    def n_documents(self) -> int:
+        """The number of documents of this split."""
+        return self._starts[-1]
+
+    @property
+    def n_sentences(self) -> int:
+        """The number of sentences of this split."""
+        return sum(record.sentences for record in self._records)
+
+    @property
+    def n_tokens(self) -> int:
+        """The number of tokens of this split."""
+        return sum(record.tokens for record in self._records)
+
+    def document(self, index: int) -> Document:
+        """Return document `index`, in the order of the sources; never empty, and no sentence of it is."""
+        if not 0 <= index < self.n_documents:
+            raise IndexError(f"document {index} of {self.n_documents}")
+        number = bisect_right(self._starts, index) - 1
+        shard = self.shards[number]
+        first, last = shard.documents[index - self._starts[number] :][:2].tolist()
+        offsets = shard.sentences[first : last + 1].astype(np.int64)
+        return Document(shard.tokens[offsets[0] : offsets[-1]], offsets - offsets[0])
+
+    def tokenizer(self) -> "Tokenizer":
+        """Read the tokenizer that made the ids."""
+        from tokenizers import Tokenizer
+
+        return Tokenizer.from_file(str(self.folder / "tokenizer.json"))
+
+    def __reduce__(self) -> tuple[type["Shards"], tuple[Path, Split]]:
+        return type(self), (self.folder, self.split)
+
+
+def _map(folder: Path, record: ShardRecord, dtype: str) -> Shard:
+    def array(part: str, dtype: str, length: int) -> NDArray[Any]:
+        path = folder / f"{record.name}.{part}.bin"
+        exact = np.dtype(dtype).newbyteorder("<")
+        if record.files[path.name].size != length * exact.itemsize:
+            raise InputError(f"'{path}' does not have the {length} entries of the manifest; prepare the folder again")
+        # A plain array over the map: slicing an np.memmap costs several times as much.
+        return np.asarray(np.memmap(path, exact, mode="r"))
+
+    return Shard(
+        tokens=array("tokens", dtype, record.tokens),
+        sentences=array("sentences", "uint32", record.sentences + 1),
+        documents=array("documents", "uint32", record.documents + 1),
+    )
+
+
+def _check_size(path: Path, record: FileRecord) -> None:
+    size = path.stat().st_size if path.is_file() else None
+    if size is None:
+        raise InputError(f"'{path}' is missing although the manifest lists it; copy the folder again")
+    if size != record.size:
+        raise InputError(f"'{path}' has {size} bytes instead of {record.size}; copy it again")

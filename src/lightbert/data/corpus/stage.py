@@ -1,0 +1,150 @@
+"""A prepared folder in the making: parts are added one by one, and the folder gets its name when all are there.
+
+Until then it is called `NAME.partial`. A part counts once its record is stored, which happens after its shards are on
+the disk; whatever has no record is overwritten or removed.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lightbert.config import from_mapping, to_mapping
+from lightbert.data.corpus import manifest, tokenizer
+from lightbert.data.corpus.encoding import Encoded, vocab, width
+from lightbert.data.corpus.manifest import FileRecord, Manifest, ShardRecord, Split
+from lightbert.data.corpus.parts import Place
+from lightbert.data.corpus.shard_writer import Block, ShardWriter, Width
+from lightbert.errors import InputError
+from lightbert.files import move_folder, write_atomic
+
+
+@dataclass(frozen=True)
+class PartRecord:
+    """A finished part of stream `stream` of `streams`: its shards, the empty documents, where the next part starts."""
+
+    stream: int
+    streams: int
+    part: int
+    shards: tuple[ShardRecord, ...]
+    empty: int
+    place: Place
+    ends_stream: bool
+
+
+def stage_of(out: Path) -> Path:
+    """Return the folder in which `out` is made."""
+    return out.with_name(f"{out.name}.partial")
+
+
+class StreamWriter:
+    """Writes stream `stream` of `streams`, from part number `part` on; leaving it abandons a part without an end."""
+
+    def __init__(self, folder: Path, width: Width, stream: int, streams: int, part: int = 0) -> None:
+        self._folder, self._width, self._stream, self._streams, self._part = folder, width, stream, streams, part
+        self._open: dict[Split, ShardWriter] = {}
+        self._empty = 0
+
+    def __enter__(self) -> "StreamWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for writer in self._open.values():
+            writer.abandon()
+
+    def append(self, encoded: Encoded) -> None:
+        """Add documents to the current part."""
+        self._empty += encoded.empty
+        self._append("train", encoded.train)
+        self._append("held-out", encoded.held_out)
+
+    def end_part(self, place: Place, *, ends_stream: bool = False) -> None:
+        """Make the current part durable and begin the next."""
+        shards = tuple(writer.close() for writer in self._open.values())
+        record = PartRecord(self._stream, self._streams, self._part, shards, self._empty, place, ends_stream)
+        path = self._folder / _record_name(self._stream, self._part)
+        write_atomic(path, json.dumps(to_mapping(record)))
+        self._part += 1
+        self._open, self._empty = {}, 0
+
+    def _append(self, split: Split, block: Block) -> None:
+        if not len(block.documents):
+            return
+        if split not in self._open:
+            name = f"{split}-{self._stream:05d}-{self._part:05d}"
+            self._open[split] = ShardWriter(self._folder, name, split, self._width)
+        self._open[split].append(block)
+
+
+def refuse_foreign(out: Path) -> None:
+    """Raise an error if something that is no prepared folder would be replaced."""
+    empty = not out.exists() or (out.is_dir() and not any(out.iterdir()))
+    if not empty and not (out / manifest.NAME).is_file():
+        raise InputError(f"'{out}' is there already and is no prepared folder; choose another --out")
+
+
+def holds_work(folder: Path) -> bool:
+    """Tell whether any part is finished, or all of them."""
+    return (folder / manifest.NAME).is_file() or any(folder.glob("part-*.json"))
+
+
+def read_parts(folder: Path, stream: int) -> list[PartRecord]:
+    """Return the finished parts of a stream, in order."""
+    records: list[PartRecord] = []
+    while (path := folder / _record_name(stream, len(records))).is_file():
+        records.append(from_mapping(PartRecord, json.loads(path.read_text())))
+        if records[-1].ends_stream:
+            break
+    return records
+
+
+def forget_stream(folder: Path, stream: int) -> None:
+    """Remove the records of a stream, so that it starts from nothing."""
+    for record in reversed(read_parts(folder, stream)):
+        (folder / _record_name(stream, record.part)).unlink()
+
+
+def finish(folder: Path, out: Path, settings: dict[str, Any]) -> Manifest:
+    """Write the manifest over the parts of all streams and give the folder its name."""
+    first = _whole_stream(folder, 0)
+    streams = first[0].streams
+    records = [*first, *(record for stream in range(1, streams) for record in _whole_stream(folder, stream))]
+    if mixed := [record.stream for record in records if record.streams != streams]:
+        raise InputError(f"stream {mixed[0]} in '{folder}' is not one of {streams}; run all of them again")
+    shards = [shard for record in records for shard in record.shards]
+    if not any(shard.split == "train" for shard in shards):
+        held = "all documents were held out" if shards else "the sources have no text"
+        raise InputError(f"there is nothing to train on: {held}; check the sources and --held-out")
+    ids = tokenizer.load(folder / tokenizer.FILE)
+    result = Manifest(
+        format=manifest.FORMAT,
+        dtype=width(ids),
+        vocab=vocab(ids),
+        settings=settings,
+        files={name: FileRecord.of(folder / name) for name in (tokenizer.FILE, tokenizer.CONFIG)},
+        shards=tuple(sorted(shards, key=lambda shard: shard.split == "held-out")),
+    )
+    manifest.write(folder, result)
+    publish(folder, out, result)
+    return result
+
+
+def publish(folder: Path, out: Path, content: Manifest) -> None:
+    """Give a folder that has its manifest the final name; after a crash in here, do it again."""
+    refuse_foreign(out)
+    names = {manifest.NAME, *(name for name, _ in content.all_files())}
+    for path in folder.iterdir():
+        if path.name not in names:
+            path.unlink()
+    move_folder(folder, out)
+
+
+def _whole_stream(folder: Path, stream: int) -> list[PartRecord]:
+    records = read_parts(folder, stream)
+    if not records or not records[-1].ends_stream:
+        raise InputError(f"stream {stream} in '{folder}' is not finished; run its preparation again first")
+    return records
+
+
+def _record_name(stream: int, part: int) -> str:
+    return f"part-{stream:05d}-{part:05d}.json"

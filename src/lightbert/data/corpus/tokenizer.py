@@ -1,0 +1,84 @@
+"""Tokenizers on disk: takes what people have, writes what transformers reads."""
+
+import json
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from lightbert.data.corpus.vocabulary import SPECIALS, wordpiece
+from lightbert.errors import InputError
+from lightbert.files import write_atomic
+
+FILE, CONFIG = "tokenizer.json", "tokenizer_config.json"
+
+_OTHER_NAMES = {"[PAD]": "<pad>", "[UNK]": "<unk>", "[CLS]": "<s>", "[SEP]": "</s>", "[MASK]": "<mask>"}
+
+
+def load(path: str | Path) -> Tokenizer:
+    """Read a tokenizer.json, a vocab.txt of BERT's kind, or a folder with one of them.
+
+    A vocab.txt does not say whether it is lower-case: it is taken to be if no entry but the special ones has a capital.
+    """
+    given = Path(path)
+    path = _within(given) if given.is_dir() else given
+    if not path.is_file():
+        raise InputError(f"there is no tokenizer '{given}'; give a tokenizer.json, a vocab.txt or a folder with one")
+    try:
+        tokenizer = _read_vocabulary(path) if path.suffix == ".txt" else Tokenizer.from_file(str(path))
+    except InputError:
+        raise
+    # The library raises plain Exceptions.
+    except Exception as error:
+        raise InputError(f"'{path}' is not a tokenizer ({error}); give a tokenizer.json or a vocab.txt") from error
+    # Lengths are the business of whoever makes batches.
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    special_names(tokenizer, path)
+    return tokenizer
+
+
+def save(tokenizer: Tokenizer, folder: Path) -> None:
+    """Write tokenizer.json and the small file that makes `AutoTokenizer` read it."""
+    pad, unk, cls, sep, mask = special_names(tokenizer, folder)
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "pad_token": pad,
+        "unk_token": unk,
+        "cls_token": cls,
+        "sep_token": sep,
+        "mask_token": mask,
+        "clean_up_tokenization_spaces": False,
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+    }
+    write_atomic(folder / FILE, tokenizer.to_str(pretty=True) + "\n")
+    write_atomic(folder / CONFIG, json.dumps(config, indent=1) + "\n")
+
+
+def special_names(tokenizer: Tokenizer, path: Path) -> list[str]:
+    """Return what the tokenizer calls [PAD], [UNK], [CLS], [SEP] and [MASK]; pre-training needs all of them."""
+    names = []
+    for name in SPECIALS:
+        known = [each for each in (name, _OTHER_NAMES[name]) if tokenizer.token_to_id(each) is not None]
+        if not known:
+            raise InputError(f"the tokenizer '{path}' has no {name} token; add one, or train a tokenizer here")
+        names.append(known[0])
+    return names
+
+
+def _within(folder: Path) -> Path:
+    for name in (FILE, "vocab.txt"):
+        if (folder / name).is_file():
+            return folder / name
+    raise InputError(f"the folder '{folder}' has neither {FILE} nor vocab.txt")
+
+
+def _read_vocabulary(path: Path) -> Tokenizer:
+    entries = path.read_text(encoding="utf-8").splitlines()
+    vocabulary = {entry: index for index, entry in enumerate(entries)}
+    if len(vocabulary) != len(entries):
+        raise InputError(f"'{path}' has an entry twice; each line must be one entry of the vocabulary")
+    for name in SPECIALS:
+        if name not in vocabulary:
+            raise InputError(f"'{path}' has no line {name}; give the vocab.txt of a BERT model")
+    words = (entry for entry in entries if not (entry.startswith("[") and entry.endswith("]")))
+    return wordpiece(vocabulary, lowercase=not any(entry != entry.lower() for entry in words))

@@ -1,0 +1,1 @@
+"""Which tokens make an example."""

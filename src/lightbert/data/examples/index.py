@@ -1,0 +1,111 @@
+"""The examples of an epoch as arrays: which runs of tokens stand where in which row."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntFlag
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightbert.data.corpus.shards import Shards
+
+Array = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+class Mark(IntFlag):
+    """What happens around a piece."""
+
+    OPENS = 1  # [CLS] stands before it: a text begins
+    CLOSES = 2  # [SEP] stands after it
+    SECOND = 4  # the second segment begins with it
+
+
+class Pieces(NamedTuple):
+    """Runs of consecutive tokens in the order in which they stand in their rows; one entry per piece."""
+
+    example: Array  # numbered from 0, ascending, none left out
+    start: Array  # the first token, counted through all shards
+    length: Array  # may be 0
+    marks: NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Index:
+    """All examples, some 40 bytes each: example e is made of the pieces `first[e]` to `first[e + 1]`."""
+
+    length: int
+    packed: bool
+    first: Array  # [examples + 1]
+    start: Array  # [pieces]
+    size: NDArray[np.uint16]  # [pieces]
+    column: NDArray[np.uint16]  # [pieces], where the piece's first token stands
+    marks: NDArray[np.uint8]  # [pieces]
+    labels: NDArray[np.uint8] | None = None  # [examples]
+
+    def __len__(self) -> int:
+        return len(self.first) - 1
+
+
+class Builder(Protocol):
+    """Turns sentences into examples of at most `length` tokens: a pure function of its arguments."""
+
+    changes: ClassVar[bool]
+    """Whether another epoch gives other examples."""
+
+    def build(self, shards: Shards, length: int, seed: int, epoch: int) -> Index:
+        """Index the examples of one epoch."""
+        ...
+
+
+def join(
+    parts: Sequence[Pieces], length: int, *, packed: bool = False, labels: NDArray[np.uint8] | None = None
+) -> Index:
+    """Make one index of the pieces of every shard, in the order of the shards."""
+    counts = np.concatenate([np.bincount(part.example) for part in parts])
+    return Index(
+        length=length,
+        packed=packed,
+        first=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        start=np.concatenate([part.start for part in parts]),
+        size=np.concatenate([part.length for part in parts]).astype(np.uint16),
+        column=np.concatenate([_columns(part) for part in parts]).astype(np.uint16),
+        marks=np.concatenate([part.marks for part in parts]),
+        labels=labels,
+    )
+
+
+def within(groups: NDArray[Any], amounts: Array) -> Array:
+    """Sum the `amounts` that come before each entry in its own run of equal `groups`."""
+    before = np.cumsum(amounts) - amounts
+    begins = np.flatnonzero(changes(groups))
+    return before - np.repeat(before[begins], np.diff(begins, append=len(groups)))
+
+
+def changes(groups: NDArray[Any]) -> Flags:
+    """Mark the first entry of each run of equal `groups`."""
+    first = np.ones(len(groups), bool)
+    first[1:] = groups[1:] != groups[:-1]
+    return first
+
+
+def marked_pairs(segment: Array) -> NDArray[np.uint8]:
+    """Mark pieces of [CLS] A [SEP] B [SEP], given 2·example + segment of each, in ascending order."""
+    first = changes(segment)
+    last = np.ones_like(first)
+    last[:-1] = first[1:]
+    opens = changes(segment // 2)
+    return marked(opens=opens, closes=last, second=first & (segment % 2 == 1))
+
+
+def marked(*, opens: Flags, closes: Flags, second: Flags | None = None) -> NDArray[np.uint8]:
+    """Put the marks of pieces together."""
+    marks = opens * np.uint8(Mark.OPENS) | closes * np.uint8(Mark.CLOSES)
+    return marks if second is None else marks | second * np.uint8(Mark.SECOND)
+
+
+def _columns(pieces: Pieces) -> Array:
+    opens = (pieces.marks & Mark.OPENS > 0).astype(np.int64)
+    closes = (pieces.marks & Mark.CLOSES > 0).astype(np.int64)
+    return within(pieces.example, opens + pieces.length + closes) + opens

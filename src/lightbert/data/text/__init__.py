@@ -1,0 +1,1 @@
+"""Text as people keep it: files, tables, datasets, documentation."""

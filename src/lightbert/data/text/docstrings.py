@@ -1,0 +1,125 @@
+"""The built-in corpus: the documentation inside the Python packages of this machine, read without importing them.
+
+`docstrings` stands for the standard library and everything in site-packages, `docstrings:stdlib,numpy` for a choice.
+"""
+
+import ast
+import sysconfig
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from itertools import chain
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TypeAlias
+
+from lightbert.data.text.prose import prose
+from lightbert.errors import unknown
+
+STANDARD_LIBRARY = "stdlib"
+
+# Tests and vendored copies repeat themselves or others.
+_NO_DOCUMENTATION = {
+    "test",
+    "tests",
+    "testing",
+    "_vendor",
+    "vendor",
+    "site-packages",
+    "idlelib",
+    "lib2to3",
+    "__pycache__",
+}
+_FILES_PER_TASK = 32
+
+_Documented: TypeAlias = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def size(specification: str) -> int:
+    """Return the bytes of Python source behind `docstrings` or `docstrings:PACKAGE,…`."""
+    return sum(path.stat().st_size for path in _files(specification))
+
+
+def documents(specification: str, workers: int = 1) -> Iterator[tuple[str, int]]:
+    """Yield a document for each module and each class, one sentence per line, and the bytes of source read by then.
+
+    Sentences that occurred before are left out: packages repeat the same remarks hundreds of times.
+    """
+    seen: set[str] = set()
+    position = 0
+    for path, texts in _extract_all(_files(specification), workers):
+        position += path.stat().st_size
+        for sentences in texts:
+            fresh = [sentence for sentence in dict.fromkeys(sentences) if sentence not in seen]
+            seen.update(fresh)
+            if fresh:
+                yield "\n".join(fresh), position
+
+
+def extract(source: str) -> list[list[str]]:
+    """Return the sentences of a module's own documentation, functions included, then those of each of its classes."""
+    with warnings.catch_warnings():
+        # Old packages have invalid escapes in their strings, which is not the reader's problem.
+        warnings.simplefilter("ignore")
+        try:
+            tree = ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return []
+    nodes: list[_Documented] = [tree, *_classes(tree)]
+    found = (list(chain.from_iterable(map(prose, _docstrings(node)))) for node in nodes)
+    return [sentences for sentences in found if sentences]
+
+
+def _docstrings(node: _Documented) -> Iterator[str]:
+    if text := ast.get_docstring(node):
+        yield text
+    for child in node.body:
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from _docstrings(child)
+
+
+def _classes(node: ast.AST) -> Iterator[ast.ClassDef]:
+    # Statements only, unlike ast.walk, which would visit every expression.
+    for child in getattr(node, "body", ()):
+        if isinstance(child, ast.ClassDef):
+            yield child
+        yield from _classes(child)
+
+
+def _extract_all(paths: list[Path], workers: int) -> Iterator[tuple[Path, list[list[str]]]]:
+    if workers <= 1:
+        yield from zip(paths, map(_extract_file, paths), strict=True)
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        yield from zip(paths, pool.map(_extract_file, paths, chunksize=_FILES_PER_TASK), strict=True)
+
+
+def _extract_file(path: Path) -> list[list[str]]:
+    content = path.read_bytes()
+    # Parsing is what takes time, and a file without triple quotes has next to no documentation.
+    if b'"""' not in content and b"'''" not in content:
+        return []
+    return extract(content.decode("utf-8", "replace"))
+
+
+def _files(specification: str) -> list[Path]:
+    packages = _packages()
+    _, _, chosen = specification.partition(":")
+    names = chosen.split(",") if chosen else [STANDARD_LIBRARY, *sorted(set(packages) - {STANDARD_LIBRARY})]
+    files: list[Path] = []
+    for name in names:
+        if name not in packages:
+            raise unknown("package", name, packages)
+        root = packages[name]
+        found = [root] if root.is_file() else sorted(root.rglob("*.py"))
+        files += [path for path in found if not _NO_DOCUMENTATION.intersection(path.relative_to(root).parts)]
+    return files
+
+
+def _packages() -> dict[str, Path]:
+    packages = {STANDARD_LIBRARY: Path(sysconfig.get_path("stdlib"))}
+    for folder in sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}):
+        for path in sorted(Path(folder).iterdir()):
+            if path.suffix == ".py" or (path / "__init__.py").is_file():
+                packages.setdefault(path.stem, path)
+    return packages

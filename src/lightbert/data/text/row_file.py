@@ -1,0 +1,97 @@
+"""A file that is read row by row, and what becomes of the rows that cannot be used."""
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+from lightbert.data.text.text_files import BOM, byte_lines
+from lightbert.errors import InputError
+
+BadRows = Literal["error", "skip"]
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class BadRowError(InputError):
+    """A row that cannot be used, where such rows are not to be left out."""
+
+    def __init__(self, sentence: str, remedy: str = "data.bad_rows=skip") -> None:
+        super().__init__(f"{sentence}; correct it, or leave such rows out with {remedy}")
+        self.sentence = sentence
+
+
+@contextmanager
+def remedy_for_bad_rows(remedy: str) -> Iterator[None]:
+    """Let errors about bad rows name a command's own option instead of a recipe's key."""
+    try:
+        yield
+    except BadRowError as error:
+        raise BadRowError(error.sentence, remedy) from None
+
+
+class Rejections:
+    """The first bad row is an error that names its place; or all are skipped and counted.
+
+    Leaving the `with` statement around the reading tells the count on stderr, once.
+    """
+
+    def __init__(self, name: str, bad_rows: BadRows = "error", unit: str = "line") -> None:
+        self.name = name
+        self.skipped = 0
+        self._bad_rows = bad_rows
+        self._unit = unit
+        self._first = ""
+
+    def reject(self, number: int, reason: str) -> None:
+        """Leave a row out; `reason` goes on where "line 7 of 'my.csv'" ends."""
+        sentence = f"{self._unit} {number} of {self.name} {reason}"
+        if self._bad_rows == "error":
+            raise BadRowError(sentence)
+        self.skipped += 1
+        self._first = self._first or sentence
+
+    def require_some(self, used: int) -> None:
+        """Raise if no row of the file could be used."""
+        if not used and self.skipped:
+            raise InputError(f"no row of {self.name} can be used ({self.skipped} are bad): {self._first}")
+        if not used:
+            raise InputError(f"{self.name} is empty; it must hold at least one row")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self.skipped and error is None:
+            rows = "1 bad row" if self.skipped == 1 else f"{self.skipped} bad rows"
+            print(f"skipped {rows} of {self.name}; the first: {self._first}", file=sys.stderr)
+
+
+class RowFile(Rejections):
+    """A file whose rows may be bad."""
+
+    def __init__(self, path: str | Path, bad_rows: BadRows = "error", unit: str = "line") -> None:
+        super().__init__(f"'{path}'", bad_rows, unit)
+        self.path = Path(path)
+        if self.path.is_dir():
+            raise InputError(f"'{path}' is a folder; give the path of a file in it")
+        if not self.path.is_file():
+            raise InputError(f"there is no file '{path}'; check the path")
+
+
+def text_lines(path: Path) -> Iterator[str]:
+    """Yield each line with its end; bytes that are not UTF-8 are left for `undecodable` to find."""
+    for number, (line, _) in enumerate(byte_lines(path)):
+        yield (line if number else line.removeprefix(BOM)).decode("utf-8", "surrogateescape")
+
+
+def undecodable(text: str) -> str:
+    """Say what is wrong with a text of `text_lines`, as a reason for `reject`; nothing if it is sound."""
+    found = _SURROGATE.search(text)
+    if found is None:
+        return ""
+    code = ord(found[0])
+    return f"is not UTF-8 (byte 0x{code - 0xDC00:02x})" if 0xDC80 <= code <= 0xDCFF else "holds half a character"

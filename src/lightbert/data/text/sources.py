@@ -1,0 +1,113 @@
+"""Where text comes from: files, folders, globs, Hugging Face datasets, and the docstrings of installed packages."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from lightbert.data.text import docstrings, hugging_face
+from lightbert.data.text.text_files import COMPRESSIONS, Undecodable, json_lines, lines, parquet_rows
+from lightbert.errors import InputError
+
+FORMATS = (".txt", ".jsonl", ".parquet")
+
+# A longer document goes on as a new one, so that memory stays bounded whatever the input.
+_LONGEST_DOCUMENT = 1 << 24
+
+
+@dataclass(frozen=True)
+class Source:
+    """One readable thing: a file, a Hugging Face dataset, the docstrings. `size` is in bytes on disk, 0 = unknown."""
+
+    name: str
+    kind: Literal["file", "hf", "docstrings"]
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How sources are cut into documents.
+
+    text: the field of .jsonl records, the column of .parquet files and Hugging Face datasets.
+    documents: what a document of a .txt file is: what stands between blank lines, the whole file, or a line.
+    """
+
+    text: str = "text"
+    documents: Literal["blank", "file", "line"] = "blank"
+    undecodable: Undecodable = "error"
+
+
+def find(specifications: Sequence[str]) -> list[Source]:
+    """Expand folders and globs, in the order given and sorted within each; what matches nothing is an error."""
+    if not specifications:
+        raise InputError("there is nothing to read; name files, folders, globs, hf:NAME or docstrings")
+    return [source for specification in specifications for source in _expand(specification)]
+
+
+def documents(source: Source, reading: Reading, workers: int = 1) -> Iterator[tuple[str, int]]:
+    """Yield each document, its lines joined by line feeds, and the bytes of the source read by then."""
+    match source.kind:
+        case "docstrings":
+            return docstrings.documents(source.name, workers)
+        case "hf":
+            return hugging_face.rows(source.name, reading.text)
+    path = Path(source.name)
+    match _format(path):
+        case ".txt":
+            return _paragraphs(lines(path, reading.undecodable), reading.documents)
+        case ".jsonl":
+            return json_lines(path, reading.text, reading.undecodable)
+        case _:
+            return parquet_rows(path, reading.text)
+
+
+def _expand(specification: str) -> list[Source]:
+    if specification.partition(":")[0] == "docstrings":
+        return [Source(specification, "docstrings", docstrings.size(specification))]
+    if specification.startswith("hf:"):
+        return [Source(specification, "hf")]
+    path = Path(specification)
+    if path.is_dir():
+        paths = [each for each in sorted(path.rglob("*")) if each.is_file() and _format(each) and _visible(each, path)]
+        if not paths:
+            raise InputError(f"the folder '{specification}' has no {', '.join(FORMATS)} files")
+    elif path.exists():
+        paths = [path]
+    elif any(character in specification for character in "*?["):
+        matches = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
+        paths = [each for each in sorted(matches) if each.is_file()]
+        if not paths:
+            raise InputError(f"no file matches '{specification}'; put the pattern in quotes and check the folder")
+    else:
+        raise InputError(f"there is no file or folder '{specification}'")
+    for each in paths:
+        if not _format(each):
+            known = f"{', '.join(FORMATS)}, plain or with {', '.join(COMPRESSIONS)}"
+            raise InputError(f"the format of '{each}' is not known; rename it to one of {known}")
+    return [Source(str(each), "file", each.stat().st_size) for each in paths]
+
+
+def _format(path: Path) -> str | None:
+    compressed = path.suffix.lower() in COMPRESSIONS
+    suffix = (path.with_suffix("") if compressed else path).suffix.lower()
+    # Parquet compresses by itself.
+    return suffix if suffix in FORMATS and not (compressed and suffix == ".parquet") else None
+
+
+def _visible(path: Path, folder: Path) -> bool:
+    return not any(part.startswith(".") for part in path.relative_to(folder).parts)
+
+
+def _paragraphs(numbered: Iterable[tuple[str, int]], unit: str) -> Iterator[tuple[str, int]]:
+    pending: list[str] = []
+    length = position = 0
+    for line, position in numbered:
+        blank = not line or line.isspace()
+        if not blank:
+            pending.append(line)
+            length += len(line)
+        if pending and (unit == "line" or (unit == "blank" and blank) or length >= _LONGEST_DOCUMENT):
+            yield "\n".join(pending), position
+            pending, length = [], 0
+    if pending:
+        yield "\n".join(pending), position

@@ -1,0 +1,96 @@
+"""Tables in CSV, TSV, JSONL and Parquet files, row by row: memory does not grow with the file."""
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from lightbert.data.text.row_file import BadRows, RowFile
+from lightbert.data.text.table_rows import (
+    Row,
+    delimited_columns,
+    delimited_rows,
+    json_rows,
+    parquet_columns,
+    parquet_rows,
+)
+from lightbert.data.text.text_files import COMPRESSIONS
+from lightbert.errors import InputError
+
+FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
+
+
+class Table(RowFile):
+    """The rows of one file, each a line number and a dictionary. All but Parquet may also be compressed (.gz, .zst, …).
+
+    `needed` maps the setting that chose a column to the column, such as {"text": "body"}, so that errors can name
+    both; each row has a value in each of them. Of Parquet no other columns are read but `optional` ones, if there are
+    any needed. `separator` is for .csv files only.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        needed: Mapping[str, str] | None = None,
+        *,
+        optional: Sequence[str] = (),
+        separator: str = ",",
+        bad_rows: BadRows = "error",
+    ) -> None:
+        self.format = table_format(path)
+        if self.format not in FORMATS:
+            raise InputError(f"cannot tell what '{path}' is; name it {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
+        super().__init__(path, bad_rows, "row" if self.format == ".parquet" else "line")
+        if len(separator) != 1 or separator in '"\r\n':
+            raise InputError(f"data.separator={separator!r} must be one character, not a quote or a line end")
+        self._needed = dict(needed or {})
+        self._optional = set(optional)
+        self._separator = separator if self.format == ".csv" else "\t"
+
+    def columns(self) -> list[str]:
+        """Read the names of the columns; those of a JSONL file are what its first good line has."""
+        match self.format:
+            case ".csv" | ".tsv":
+                return delimited_columns(self.path, self._separator, quotes=self.format == ".csv")
+            case ".parquet":
+                return parquet_columns(self.path)
+        # What is bad is judged when the rows are read.
+        first = next(json_rows(RowFile(self.path, "skip")), (0, {}))
+        return list(first[1])
+
+    def __iter__(self) -> Iterator[Row]:
+        used = 0
+        for number, values in self._rows():
+            missing = [column for column in self._needed.values() if values.get(column) is None]
+            if missing:
+                self.reject(number, self._lack(missing[0], list(values)))
+            else:
+                used += 1
+                yield number, values
+        self.require_some(used)
+
+    def _rows(self) -> Iterator[Row]:
+        if self.format in (".jsonl", ".ndjson"):
+            return json_rows(self)
+        columns = self.columns()
+        for column in self._needed.values():
+            if column not in columns:
+                raise InputError(f"'{self.path}' {self._lack(column, columns)}")
+        if self.format == ".parquet":
+            wanted = self._optional.union(self._needed.values()) if self._needed else set(columns)
+            return parquet_rows(self, [column for column in columns if column in wanted])
+        return delimited_rows(self, self._separator, quotes=self.format == ".csv")
+
+    def _lack(self, column: str, columns: list[str]) -> str:
+        if column in columns:
+            return f"has nothing in column {column!r}"
+        setting = next(key for key, value in self._needed.items() if value == column)
+        nearest = difflib.get_close_matches(column, columns, n=1)
+        remedy = f"did you mean {nearest[0]!r}?" if nearest else f"say which one is the {setting}"
+        return f"has no column {column!r}, only {', '.join(columns) or 'none'}; {remedy}"
+
+
+def table_format(path: str | Path) -> str:
+    """The suffix that says how a file is to be read, in small letters, whether it is compressed or not."""
+    path = Path(path)
+    name = Path(path.stem) if path.suffix.lower() in COMPRESSIONS else path
+    return name.suffix.lower()

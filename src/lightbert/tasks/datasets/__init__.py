@@ -1,0 +1,1 @@
+"""Where the examples of a task come from."""

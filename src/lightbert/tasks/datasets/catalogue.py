@@ -1,0 +1,75 @@
+"""Tasks by name: those of GLUE, SQuAD, and files of the user's own."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from lightbert.data.text.row_file import BadRows
+from lightbert.errors import InputError, unknown
+from lightbert.tasks.datasets.glue import open_glue
+from lightbert.tasks.datasets.glue.table import find
+from lightbert.tasks.datasets.own import own_task
+from lightbert.tasks.datasets.own_files import Files
+from lightbert.tasks.datasets.squad.opening import squad_task
+from lightbert.tasks.datasets.task import Task
+
+
+def open_task(name: str, data: str | Files = "", *, bad_rows: BadRows = "error") -> Task:
+    """Open a task; its examples are read when a split is asked for.
+
+    name: GLUE's in any of the usual spellings, "squad" (1.1), "squad2", "own", or "tokens" for sentences with tags.
+    data: for GLUE and SQuAD a folder, or ``Files.folder``; GLUE comes from the hub if it is "" or "hub". For files of
+    one's own, which they are, or a folder or file where `Files.at` finds them.
+    bad_rows: what becomes of rows that cannot be read where ``data`` is a path; `Files` say so themselves.
+    """
+    name = find(name) or name
+    if name not in _OPENERS:
+        raise unknown("task", name, _OPENERS)
+    return _OPENERS[name](name, data, bad_rows)
+
+
+def _glue(name: str, data: str | Files, bad_rows: BadRows) -> Task:
+    folder, bad_rows = _folder(name, data, bad_rows)
+    return open_glue(name, folder, bad_rows=bad_rows)
+
+
+def _squad(name: str, data: str | Files, bad_rows: BadRows) -> Task:
+    folder, bad_rows = _folder(name, data, bad_rows)
+    if not folder:
+        raise InputError(f"{name} needs the folder of its files: add data=FOLDER")
+    return squad_task(folder, version="2.0" if name == "squad2" else "1.1", bad_rows=bad_rows)
+
+
+def _own(name: str, data: str | Files, bad_rows: BadRows) -> Task:
+    if not data:
+        raise InputError("there is nothing to read: add data.train=FILE, or task=NAME data=FOLDER")
+    files = data if isinstance(data, Files) else Files(folder=data, bad_rows=bad_rows)
+    if files.folder:
+        found = Files.at(files.folder)
+        files = replace(files, train=found.train, dev=found.dev, test=found.test)
+    return own_task(replace(files, kind="tokens") if name == "tokens" else files, name=name)
+
+
+def _folder(name: str, data: str | Files, bad_rows: BadRows) -> tuple[str, BadRows]:
+    if isinstance(data, str):
+        return data, bad_rows
+    if data.train or data.dev or data.test:
+        raise InputError(f"{name} has files of its own: give data=FOLDER, or leave out task={name} to train on yours")
+    return data.folder, data.bad_rows
+
+
+_OPENERS: Mapping[str, Callable[[str, str | Files, BadRows], Task]] = {
+    "cola": _glue,
+    "sst2": _glue,
+    "mrpc": _glue,
+    "stsb": _glue,
+    "qqp": _glue,
+    "mnli": _glue,
+    "qnli": _glue,
+    "rte": _glue,
+    "wnli": _glue,
+    "ax": _glue,
+    "squad": _squad,
+    "squad2": _squad,
+    "tokens": _own,
+    "own": _own,
+}

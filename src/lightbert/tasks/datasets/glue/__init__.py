@@ -1,0 +1,42 @@
+"""GLUE: nine tasks about English sentences and pairs of them, and the diagnostic set AX."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from lightbert.data.text.row_file import BadRows
+from lightbert.tasks.datasets.glue import hub, tsv
+from lightbert.tasks.datasets.glue.table import HIGH, LOW, TABLE, name_of
+from lightbert.tasks.datasets.task import Task
+from lightbert.tasks.example import Example
+from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.kind import Kind
+from lightbert.tasks.kinds.regress.kind import Regress
+
+HUB = ("", "hub")
+"""What ``data`` is when there is no folder."""
+
+# When one of these is asked for and its file is not there, that is said; others, MNLI's second halves, are extras.
+_NEEDED = ("train", "dev", "test")
+
+
+def open_glue(name: str, data: str = "", *, bad_rows: BadRows = "error") -> Task:
+    """Open a task by its name in any of the usual spellings.
+
+    STS-B is learned as a share of 5 (ELECTRA, ConvBERT), unless its kind is replaced by one that is not scaled.
+
+    data: the task's folder, the folder above it, or "hub".
+    bad_rows: "error" or "skip", for rows of files that have too few columns or a label that is none.
+    """
+    name = name_of(name)
+    row = TABLE[name]
+    kind: Kind[Any] = Classify(tuple(row.labels.values())) if row.labels else Regress(LOW, HIGH)
+    read: Callable[[str], list[Example]]
+    if data in HUB:
+        names = list(row.splits)
+        read = partial(hub.read_split, name)
+    else:
+        folder = tsv.find_folder(name, data)
+        names = [split for split in row.splits if split in _NEEDED or tsv.has_split(name, split, folder)]
+        read = partial(tsv.read_split, name, folder=folder, bad_rows=bad_rows)
+    return Task(name, kind, {split: partial(read, split) for split in names}, row.metric, row.symmetric)

@@ -1,0 +1,63 @@
+"""The JSON of SQuAD's files: any fault is named by its place, such as data[3].paragraphs[0].qas[2]."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, overload
+
+from lightbert.data.text.text_files import whole
+from lightbert.errors import InputError
+
+T = TypeVar("T")
+
+
+class Entry(NamedTuple):
+    """A question as it stands in the file, with its paragraph and its place."""
+
+    place: str
+    paragraph: dict[str, Any]
+    fields: dict[str, Any]
+
+
+def read_json(path: str | Path) -> dict[str, Any]:
+    """Read an object from a JSON file, plain or compressed."""
+    try:
+        found = json.loads(whole(Path(path)))
+    except InputError:
+        raise
+    except UnicodeDecodeError as error:
+        raise InputError(f"'{path}' is not UTF-8 at byte {error.start}; convert it") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"'{path}' is not JSON ({error}); give a file in SQuAD's own format") from None
+    if not isinstance(found, dict):
+        raise InputError(f"'{path}' holds no JSON object; give a file in SQuAD's own format")
+    return found
+
+
+def entries(document: dict[str, Any]) -> Iterator[Entry]:
+    """Every question of a data file, in its order."""
+    for a, article in enumerate(field(document, "data", list, "the top")):
+        here = f"data[{a}]"
+        for p, paragraph in enumerate(field(article, "paragraphs", list, here)):
+            there = f"{here}.paragraphs[{p}]"
+            for q, question in enumerate(field(paragraph, "qas", list, there)):
+                place = f"{there}.qas[{q}]"
+                if not isinstance(question, dict):
+                    raise InputError(f"{place} is no object")
+                yield Entry(place, paragraph, question)
+
+
+_NAMES = {str: "text", list: "list", int: "whole number"}
+
+
+@overload
+def field(record: object, name: str, kind: type[list[Any]], place: str) -> list[Any]: ...
+@overload
+def field(record: object, name: str, kind: type[T], place: str) -> T: ...
+def field(record: object, name: str, kind: type[Any], place: str) -> Any:
+    """Take a field of the right type, or say at which place it is missing."""
+    value = record.get(name) if isinstance(record, dict) else None
+    # JSON's true and false are ints to Python.
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise InputError(f"{place} has no {_NAMES[kind]} {name!r}")
+    return value

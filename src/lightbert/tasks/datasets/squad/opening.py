@@ -1,0 +1,81 @@
+"""SQuAD as a task: finds the files of a version in a folder."""
+
+import re
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from lightbert.data.text.text_files import COMPRESSIONS
+from lightbert.errors import InputError, unknown
+from lightbert.tasks.datasets.squad.reading import read
+from lightbert.tasks.datasets.task import Task
+from lightbert.tasks.example import Question
+from lightbert.tasks.kinds.spans.kind import Spans
+
+Version = Literal["1.1", "2.0"]
+
+_NAMES = {"1.1": "squad", "2.0": "squad2"}
+_ENDINGS = tuple(f".json{compression}" for compression in ("", *COMPRESSIONS))
+RELEASED_THRESHOLDS = {"span": 0.0, "beam": -2.75}
+
+
+def squad_task(
+    data: str | Path,
+    *,
+    version: Version,
+    head: str = "span",
+    stride: int = 128,
+    max_query: int = 64,
+    max_answer: int = 30,
+    n_best: int = 20,
+    bad_rows: str = "error",
+) -> Task:
+    """Open a folder with train-v1.1.json and dev-v1.1.json, or those of 2.0, or a single file as the dev split.
+
+    Files may be compressed, and any name will do that holds the split and the version, such as
+    cs224n-dev-v2.0.json.xz. In 2.0 the null threshold is the release's until one is chosen on dev.
+    """
+    if version not in _NAMES:
+        raise unknown("version of SQuAD", version, _NAMES)
+    path = Path(data)
+    if path.is_dir():
+        files = {split: found for split in ("train", "dev", "test") if (found := _file(path, split, version))}
+    elif path.is_file():
+        files = {"dev": path}
+    else:
+        raise InputError(f"there is no '{data}'; give a folder with dev-v{version}.json or such a file")
+    if not files:
+        raise InputError(f"the folder '{data}' has no file such as train-v{version}.json or dev-v{version}.json")
+    kind = Spans(
+        head, stride, max_query, max_answer, n_best, RELEASED_THRESHOLDS.get(head) if version == "2.0" else None
+    )
+    splits: dict[str, Callable[[], list[Question]]] = {
+        split: partial(_questions, file, version, bad_rows) for split, file in files.items()
+    }
+    return Task(_NAMES[version], kind, splits, metric="f1")
+
+
+def _file(folder: Path, split: str, version: str) -> Path | None:
+    """The file of a split: the one with the official name, or the only one whose name holds split and version."""
+    for ending in _ENDINGS:
+        if (official := folder / f"{split}-v{version}{ending}").is_file():
+            return official
+    found = [
+        path
+        for path in sorted(folder.iterdir())
+        if path.name.endswith(_ENDINGS) and f"v{version}" in path.name and split in re.findall("[a-z]+", path.name)
+    ]
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found)
+        raise InputError(f"'{folder}' has several files for {split}: {names}; name one {split}-v{version}.json")
+    return found[0] if found else None
+
+
+def _questions(path: Path, version: Version, bad_rows: str) -> list[Question]:
+    questions, skipped = read(path, unanswerable=version == "2.0", bad_rows=bad_rows)
+    if skipped:
+        total = len(questions) + len(skipped)
+        print(f"left out {len(skipped):,} of {total:,} questions of '{path}'; first, {skipped[0]}", file=sys.stderr)
+    return questions

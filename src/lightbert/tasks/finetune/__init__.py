@@ -1,0 +1,1 @@
+"""From a recipe to a fine-tuned model."""

@@ -1,0 +1,121 @@
+"""The runs of one command: every combination of tasks, grid values and seeds, each with a folder of its own."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from lightbert.config import from_mapping, merge, override
+from lightbert.errors import InputError
+from lightbert.tasks.finetune.recipe import FinetuneRecipe
+
+PLURAL_KEYS = ("tasks", "seeds", "grid", "per_task")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One run: what makes it differ from the others, and its recipe."""
+
+    task: str
+    values: tuple[tuple[str, Any], ...]
+    """The grid's keys and this run's values."""
+    seed: int
+    recipe: FinetuneRecipe
+
+    @property
+    def settings(self) -> str:
+        """The grid's values as people write them."""
+        return " ".join(f"{key}={value}" for key, value in self.values)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All runs of a command, in order; a single one has the folder to itself."""
+
+    out: Path
+    runs: tuple[Planned, ...]
+
+    @property
+    def single(self) -> bool:
+        """Whether there is nothing to compare."""
+        return len(self.runs) == 1
+
+
+def plan(base: Mapping[str, Any], overrides: Iterable[str] = ()) -> Plan:
+    """Expand a recipe with its plural keys: ``tasks``, ``seeds``, ``grid.<key> = [values]``, ``per_task.<name>.<key>``.
+
+    A task's own values refine the recipe's; what the command line says beats both, and the grid beats everything.
+    """
+    overrides = list(overrides)
+    if any(assignment.startswith("data.") for assignment in overrides):
+        base, overrides = _with_table_of_data(base, overrides)
+    whole = override(base, overrides)
+    tasks = _listed(whole, "tasks", str) or [str(whole.get("task", ""))]
+    seeds = _listed(whole, "seeds", int) or [whole.get("seed", 0)]
+    axes = list(_axes(whole.get("grid", {})))
+    per_task = whole.get("per_task", {})
+    if not isinstance(per_task, Mapping) or not all(isinstance(value, Mapping) for value in per_task.values()):
+        raise InputError(f"per_task must hold a table of keys for each task, not {per_task!r}")
+    out = Path(str(whole.get("out", "")))
+    combinations = [(t, v, s) for t in tasks for v in product(*(values for _, values in axes)) for s in seeds]
+    runs = []
+    for task, values, seed in combinations:
+        chosen = tuple(zip((key for key, _ in axes), values, strict=True))
+        mapping = override(merge(base, per_task.get(task, {})), overrides)
+        for key, value in (*chosen, ("seed", seed), *([("task", task)] if task else [])):
+            mapping = merge(mapping, _nested(key, value))
+        mapping = {key: value for key, value in mapping.items() if key not in PLURAL_KEYS}
+        if len(combinations) > 1:
+            mapping["out"] = str(out / "runs" / _folder(task if len(tasks) > 1 else "", chosen, seed))
+        runs.append(Planned(task, chosen, seed, from_mapping(FinetuneRecipe, mapping)))
+    return Plan(out, tuple(runs))
+
+
+def _with_table_of_data(base: Mapping[str, Any], overrides: list[str]) -> tuple[dict[str, Any], list[str]]:
+    """Let keys such as data.bad_rows stand beside data=FOLDER, by what it is short for: data.folder."""
+    short = isinstance(base.get("data"), str)
+    table = {**base, "data": {"folder": base["data"]}} if short else dict(base)
+    return table, [re.sub("^data *=", "data.folder=", assignment) for assignment in overrides]
+
+
+def _listed(whole: Mapping[str, Any], key: str, kind: type) -> list[Any]:
+    """A plural key: a list of values; a single one is taken for a list of one, and names need no quotes: cola,rte."""
+    value = whole.get(key, [])
+    values = value if isinstance(value, list) else [value]
+    if kind is str and isinstance(value, str):
+        values = [name.strip() for name in value.strip("[]").split(",")]
+    for each in values:
+        if type(each) is not kind:
+            example = {str: '["rte", "mrpc"]', int: "[1, 2, 3]"}[kind]
+            raise InputError(f"{key} = {value!r} is no list such as {example}")
+    if len(set(values)) != len(values):
+        raise InputError(f"{key} = {value!r} names something twice: each would be the same run")
+    return values
+
+
+def _axes(grid: Any, prefix: str = "") -> Iterable[tuple[str, list[Any]]]:
+    if not isinstance(grid, Mapping):
+        raise InputError(f"grid = {grid!r} must name keys with lists of values, such as grid.lr=[1e-4, 3e-4]")
+    for key, value in grid.items():
+        if isinstance(value, Mapping):
+            yield from _axes(value, f"{prefix}{key}.")
+        elif isinstance(value, list) and value:
+            yield f"{prefix}{key}", value
+        else:
+            raise InputError(f"grid.{prefix}{key} = {value!r} must be a list of values, such as [1e-4, 3e-4]")
+
+
+def _nested(key: str, value: Any) -> dict[str, Any]:
+    for name in reversed(key.split(".")):
+        value = {name: value}
+    nested: dict[str, Any] = value
+    return nested
+
+
+def _folder(task: str, values: Iterable[tuple[str, Any]], seed: int) -> str:
+    """A name that says what the run is, of characters that every file system takes."""
+    parts = [task, *(f"{key}-{value}" for key, value in values), f"seed-{seed}"]
+    name = "_".join(part for part in parts if part)
+    return "".join(c if c.isalnum() or c in "._-" else "-" for c in name)

@@ -1,0 +1,88 @@
+"""Several runs of the same setting as a few numbers: their median, mean and standard error, and the best."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median, stdev
+from typing import Any
+
+from lightbert.tasks.datasets.glue.means import MEANS, MISMATCHED, Score
+from lightbert.tasks.finetune.finetuning import Result
+from lightbert.tasks.finetune.plan import Planned
+from lightbert.train.best import goodness
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The runs of a task that differ in their seed only."""
+
+    task: str
+    settings: str
+    runs: tuple[tuple[Planned, Result], ...]
+
+    @property
+    def metric(self) -> str:
+        """The number that runs are compared by."""
+        return self.runs[0][1].metric
+
+    @property
+    def best(self) -> tuple[Planned, Result]:
+        """The run with the best number, the first of equals."""
+        return max(self.runs, key=lambda run: goodness(self.metric, run[1].score))
+
+    @property
+    def goodness(self) -> float:
+        """What settings are compared by: the median of the runs' numbers, higher where it is better."""
+        return goodness(self.metric, median(self.values(self.metric)))
+
+    def values(self, metric: str) -> list[float]:
+        """A number of every run."""
+        return [result.metrics[metric] for _, result in self.runs]
+
+    def numbers(self, metric: str) -> dict[str, float]:
+        """The median, the mean, its standard error (0 for one run) and the best."""
+        values = self.values(metric)
+        error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+        best = max(values, key=lambda value: goodness(metric, value))
+        return {"median": median(values), "mean": fmean(values), "error": error, "best": best}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values that `json` can write."""
+        return {
+            "task": self.task,
+            "settings": dict(self.runs[0][0].values),
+            "metric": self.metric,
+            "metrics": {name: self.numbers(name) for name in self.runs[0][1].metrics},
+            "runs": [
+                {"seed": planned.seed, "out": planned.recipe.out, **vars(result)} for planned, result in self.runs
+            ],
+        }
+
+
+def settings_of(runs: Sequence[tuple[Planned, Result]]) -> list[Setting]:
+    """Put the runs that differ in their seed only together, in the order of the plan."""
+    groups: dict[tuple[str, str], list[tuple[Planned, Result]]] = {}
+    for planned, result in runs:
+        groups.setdefault((planned.task, planned.settings), []).append((planned, result))
+    return [Setting(task, settings, tuple(members)) for (task, settings), members in groups.items()]
+
+
+def best_settings(settings: Sequence[Setting]) -> list[Setting]:
+    """The setting of each task whose runs have the best median."""
+    best: dict[str, Setting] = {}
+    for each in settings:
+        known = best.get(each.task)
+        if known is None or each.goodness > known.goodness:
+            best[each.task] = each
+    return list(best.values())
+
+
+def glue_scores(settings: Sequence[Setting]) -> list[Score]:
+    """The papers' means over GLUE, of the medians of each task's best setting."""
+    results: dict[str, Mapping[str, float]] = {}
+    for each in best_settings(settings):
+        medians = {name: each.numbers(name)["median"] for name in each.runs[0][1].metrics}
+        results[each.task] = medians
+        mismatched = {name: value for name, value in medians.items() if name.startswith("mismatched_")}
+        if mismatched:
+            results[MISMATCHED] = {name.removeprefix("mismatched_"): value for name, value in mismatched.items()}
+    return [mean.of(results) for mean in MEANS]

@@ -1,0 +1,59 @@
+"""One of several labels for each text or pair of texts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from lightbert.data.examples.features import Features
+from lightbert.errors import unknown
+from lightbert.tasks import metrics
+from lightbert.tasks.example import Example
+from lightbert.tasks.kinds.kind import LabelledKind, Outputs, Prediction
+from lightbert.tasks.texts import TextEncoder, text_features
+
+
+@dataclass(frozen=True)
+class Classify(LabelledKind[Example]):
+    """The labels, in the order of the head's outputs; of two labels the second is the positive one."""
+
+    name: ClassVar[str] = "classify"
+
+    @property
+    def head(self) -> str:
+        """The classification head."""
+        return "classify"
+
+    def features(self, examples: Sequence[Example], encoder: TextEncoder) -> Features:
+        """Encode; the target of a row is the number of its label."""
+        known = [example.label for example in examples if example.label is not None]
+        numbers = {label: number for number, label in enumerate(self.labels)}
+        for label in known:
+            if label not in numbers:
+                raise unknown("label", str(label), self.labels)
+        complete = len(known) == len(examples) > 0
+        targets = np.array([numbers[str(label)] for label in known], np.int64) if complete else None
+        return text_features(examples, encoder, targets)
+
+    def predictions(self, examples: Sequence[Example], features: Features, outputs: Outputs) -> list[Prediction]:
+        """The most probable label, and the probability of each."""
+        return [self._prediction(logits) for (logits,) in outputs]
+
+    def _prediction(self, logits: np.ndarray[Any, Any]) -> Prediction:
+        weights = np.exp(logits.astype(np.float64) - logits.max())
+        shares = weights / weights.sum()
+        probabilities = dict(zip(self.labels, shares.tolist(), strict=True))
+        label = self.labels[int(logits.argmax())]
+        return {"label": label, "probability": probabilities[label], "probabilities": probabilities}
+
+    def metrics(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, float]:
+        """Accuracy, F1 (of the second of two labels, of more the mean over them) and Matthews' correlation."""
+        gold = [str(example.label) for example in examples]
+        predicted = [prediction["label"] for prediction in predictions]
+        result = {"accuracy": metrics.accuracy(gold, predicted)}
+        if len(self.labels) == 2:
+            result["f1"] = metrics.f1(gold, predicted, self.labels[1])
+        else:
+            result["macro_f1"] = metrics.macro_f1(gold, predicted)
+        return result | {"mcc": metrics.matthews(gold, predicted)}

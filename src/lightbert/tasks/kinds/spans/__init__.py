@@ -1,0 +1,1 @@
+"""An answer from a context, or none."""
