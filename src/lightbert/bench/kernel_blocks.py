@@ -5,7 +5,7 @@ from functools import partial
 import torch
 
 from lightbert.bench.gpu_timing import microseconds
-from lightbert.bench.kernels import Size, depthwise_inputs, dynamic_inputs
+from lightbert.bench.kernel_cases import Size, depthwise_inputs, dynamic_inputs
 
 DYNAMIC = ((32, 2), (32, 4), (64, 4), (64, 8), (128, 8))
 """Tokens, and warps."""
