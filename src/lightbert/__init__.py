@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any
 from lightbert.interop import hook
 
 if TYPE_CHECKING:
-    from lightbert.models import build
     from lightbert.models.folder import save
-    from lightbert.tasks.predict.loading import load
+    from lightbert.tasks.predict.text_model import build, load
 
 __all__ = ["build", "load", "presets", "save"]
 __version__ = "0.1.0"
 
-_HOMES = {"build": "lightbert.models", "load": "lightbert.tasks.predict.loading", "save": "lightbert.models.folder"}
+_HOMES = {
+    "build": "lightbert.tasks.predict.text_model",
+    "load": "lightbert.tasks.predict.text_model",
+    "save": "lightbert.models.folder",
+}
 
 
 # transformers' auto classes find our folders once they are imported, before or after us.

@@ -12,7 +12,7 @@ from lightbert.errors import InputError, unknown
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from lightbert.nn.encoder import Encoder
+    from lightbert.models import Model
 
 _LAYOUTS = ("hf", "lightbert")
 _PADDING_NOTE = (
@@ -107,7 +107,7 @@ def command(
     show(run(Config(source, target, to, kept, force, part, config)), json=json)
 
 
-def _read(config: Config) -> "Encoder":
+def _read(config: Config) -> "Model":
     from lightbert.interop.load import is_tf1, load
     from lightbert.interop.tf1 import read_tf1
 
@@ -120,7 +120,7 @@ def _read(config: Config) -> "Encoder":
     return read_tf1(config.source, part=config.part or "discriminator", config=config.json)
 
 
-def _keep(model: "Encoder", heads: tuple[str, ...]) -> None:
+def _keep(model: "Model", heads: tuple[str, ...]) -> None:
     for kind in heads:
         if kind not in model.heads:
             raise unknown("head", kind, model.heads)

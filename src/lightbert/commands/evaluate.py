@@ -12,7 +12,7 @@ from lightbert.errors import InputError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from lightbert.nn.encoder import Encoder
+    from lightbert.models import Model
     from lightbert.tasks.evaluate.report import Evaluation
     from lightbert.tasks.task import Task
 
@@ -106,7 +106,7 @@ def _evaluate(config: Config, path: str) -> Evaluated:
     return Evaluated(evaluation, tuple(write(evaluation, config.out)) if config.out is not None else ())
 
 
-def _task(config: Config, model: "Encoder") -> "Task":
+def _task(config: Config, model: "Model") -> "Task":
     """The task that is named, or the one the model was fine-tuned for; a single table is a file of the user's own."""
     from lightbert.tasks.datasets.catalogue import open_task
     from lightbert.tasks.datasets.files import Files

@@ -5,11 +5,10 @@ from pathlib import Path
 from lightbert.errors import InputError
 from lightbert.interop import huggingface
 from lightbert.interop.tf1 import read_tf1
-from lightbert.models import PRESETS, folder
-from lightbert.nn.encoder import Encoder
+from lightbert.models import PRESETS, Model, folder
 
 
-def load(path: str | Path) -> Encoder:
+def load(path: str | Path) -> Model:
     """Read a model, ready to use: a folder of ours or of Hugging Face's, or the prefix of a TensorFlow 1 checkpoint."""
     if is_tf1(path):
         return read_tf1(path)

@@ -8,8 +8,8 @@ from torch import nn
 
 from lightbert.errors import InputError, unknown
 from lightbert.models.mobilebert import MobileBert
+from lightbert.models.model import Model
 from lightbert.nn import heads
-from lightbert.nn.encoder import Encoder
 from lightbert.nn.init import initialize
 
 _KINDS: dict[str, type[nn.Module]] = {
@@ -26,7 +26,7 @@ _KINDS: dict[str, type[nn.Module]] = {
 }
 
 
-def add_head(model: Encoder, kind: str, settings: dict[str, Any] | None = None) -> nn.Module:
+def add_head(model: Model, kind: str, settings: dict[str, Any] | None = None) -> nn.Module:
     """Build a head with fresh weights as ``model.heads[kind]``; the settings are saved with the model.
 
     What a family implies is filled in: activation and epsilon of the MLM and RTD heads, and for MobileBERT's an MLM
@@ -50,14 +50,14 @@ def add_head(model: Encoder, kind: str, settings: dict[str, Any] | None = None) 
     return head
 
 
-def _implied(model: Encoder, kind: str) -> dict[str, Any]:
-    config, mobile = model.config, isinstance(model.config, MobileBert)
+def _implied(model: Model, kind: str) -> dict[str, Any]:
+    config = model.config
     match kind:
         case "mlm":
-            hidden = config.width if mobile else config.narrow
+            hidden = config.width if isinstance(config, MobileBert) else config.narrow
             return {"hidden": hidden, "activation": config.activation, "eps": config.eps}
         case "rtd":
             return {"activation": config.activation}
         case "nsp":
-            return {"pooled": not (mobile and config.norm == "none")}
+            return {"pooled": not (isinstance(config, MobileBert) and config.norm == "none")}
     return {}

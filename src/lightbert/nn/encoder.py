@@ -1,7 +1,6 @@
 """The spine of every model: embed, pass through the blocks, give the states. Read this first."""
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,10 +20,6 @@ class Encoder(nn.Module):
     positions: the longest row the embeddings have positions for (0 = any length).
     released_padding: let convolutions read the padding, as the released models do.
     fp16: False for models whose activations overflow in half precision.
-
-    Saved beside the weights: ``config``, ``head_settings``, ``tokenizer``, ``labels`` (names of a classifier's
-    outputs), ``task`` (what the model was fine-tuned for) and ``origin`` (what another library called the model that
-    was read from it). ``predictor``, what `predict` asks, is set by `lightbert.load`.
     """
 
     def __init__(
@@ -44,19 +39,17 @@ class Encoder(nn.Module):
         self.width, self.positions = width, positions
         self.released_padding, self.fp16 = released_padding, fp16
         self.checkpointing = False
-        self.config: Any = None
-        self.head_settings: dict[str, dict[str, Any]] = {}
-        self.tokenizer: Any = None
-        self.labels: tuple[str, ...] = ()
-        self.origin = ""
-        self.task: dict[str, Any] = {}
-        self.predictor: Any = None
 
     @property
     def table(self) -> Tensor:
         """The word table [V, e]."""
         table: Tensor = self.embeddings.get_submodule("word").weight  # type: ignore[assignment]
         return table
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.table.device
 
     def embed(self, ids: Tensor, mask: Tensor | None, segments: Tensor | None) -> tuple[Tensor, Mask]:
         """What the first block is called with: the embeddings [B, T, D], and the mask as all blocks take it."""
@@ -89,12 +82,6 @@ class Encoder(nn.Module):
             if record is not None and record.states is not None:
                 record.states.append(x)
         return x
-
-    def predict(self, texts: Any, **options: Any) -> Any:
-        """What a fine-tuned model says about texts; see `lightbert.tasks.predict.predictor.Predictor.predict`."""
-        if self.predictor is None:
-            raise InputError("this model was built, not loaded: save it and open it with lightbert.load to predict")
-        return self.predictor.predict(texts, **options)
 
     def _refuse(self, ids: Tensor, mask: Tensor | None, segments: Tensor | None) -> None:
         """Say clearly what would otherwise end in an index error, in nothing, or in infinities."""

@@ -13,6 +13,7 @@ from lightbert.data.batches.batch import Batch
 from lightbert.data.batches.masking import put_back
 from lightbert.data.randomness import Stream, uniform
 from lightbert.errors import InputError
+from lightbert.models import Model
 from lightbert.nn.encoder import Encoder
 from lightbert.objectives.masker import Masker
 from lightbert.objectives.objective import Losses, Objective, ratio, stack
@@ -82,8 +83,8 @@ class ReplacedTokenDetection(Objective):
 
     def __init__(
         self,
-        generator: Encoder,
-        discriminator: Encoder,
+        generator: Model,
+        discriminator: Model,
         masker: Masker,
         *,
         mlm_weight: float = 1.0,
@@ -147,6 +148,6 @@ class ReplacedTokenDetection(Objective):
             "replaced": ratio(tally, "replaced", "tokens"),
         }
 
-    def models(self) -> dict[str, Encoder]:
+    def models(self) -> dict[str, Model]:
         """The discriminator is the product; the generator is kept beside it."""
         return {"final": self.discriminator, "generator": self.generator}

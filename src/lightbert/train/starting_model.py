@@ -6,8 +6,7 @@ from pathlib import Path
 
 from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError
-from lightbert.models import PRESETS, Config, add_head, build, folder, preset
-from lightbert.nn.encoder import Encoder
+from lightbert.models import PRESETS, Config, Model, add_head, build, folder, preset
 from lightbert.train.corpus_recipe import CorpusRecipe
 
 
@@ -22,7 +21,7 @@ def starting_config(recipe: CorpusRecipe) -> Config:
     return config
 
 
-def starting_model(recipe: CorpusRecipe, vocab: int, heads: Collection[str]) -> Encoder:
+def starting_model(recipe: CorpusRecipe, vocab: int, heads: Collection[str]) -> Model:
     """Build the model, or read it, and give it the heads that are to be trained."""
     config = replace(starting_config(recipe), vocab=vocab)
     model = _read(recipe.model, config) if _is_folder(recipe.model) else build(config)
@@ -31,7 +30,7 @@ def starting_model(recipe: CorpusRecipe, vocab: int, heads: Collection[str]) -> 
     return model
 
 
-def _give_heads(model: Encoder, kinds: set[str]) -> None:
+def _give_heads(model: Model, kinds: set[str]) -> None:
     """Add the heads that are not there yet; others, of a folder, stay as they are: nothing would train them."""
     for kind in sorted(kinds - {*model.heads}):
         add_head(model, kind)
@@ -49,7 +48,7 @@ def _described(path: str) -> Config:
     return described
 
 
-def _read(path: str, config: Config) -> Encoder:
+def _read(path: str, config: Config) -> Model:
     model = folder.load(path)
     if model.config != config:
         differs = next(k for k, v in to_mapping(config).items() if getattr(model.config, k) != v)
