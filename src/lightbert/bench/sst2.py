@@ -12,7 +12,9 @@ from lightbert.data.corpus import vocabulary
 from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
 from lightbert.interop import huggingface
-from lightbert.models import add_head, build, folder, preset
+from lightbert.interop.load import describe
+from lightbert.interop.names import find
+from lightbert.models import add_head, build, folder
 from lightbert.tasks.datasets.glue import open_glue
 from lightbert.tasks.example import Example
 from lightbert.tasks.kinds.kind import Kind
@@ -70,7 +72,7 @@ def prepare(
     _write(where / "glue" / "SST-2" / "dev.tsv", to_train[:_DEV])
     encoder = _tokenizer(tokenizer, examples)
     torch.manual_seed(0)
-    network = build(replace(preset(model), vocab=encoder.get_vocab_size()))
+    network = build(replace(describe(find(model)).config, vocab=encoder.get_vocab_size()))
     add_head(network, "classify", {"labels": 2, "hidden": "gelu"})
     network.tokenizer, network.labels = encoder, ("negative", "positive")
     folder.save(network, where / "ours")

@@ -108,16 +108,18 @@ def command(
 
 
 def _read(config: Config) -> "Model":
-    from lightbert.interop.load import is_tf1, load
+    from lightbert.interop.load import load
+    from lightbert.interop.names import Tf1Checkpoint, find
     from lightbert.interop.tf1 import read_tf1
 
     if config.part is None and config.json is None:
-        return load(config.source)
-    if not is_tf1(config.source):
+        return load(config.source, pickled=True)
+    found = find(config.source)
+    if not isinstance(found, Tf1Checkpoint):
         raise InputError(
             f"there is no '{config.source}.index'; --part and --config are for checkpoints of TensorFlow 1"
         )
-    return read_tf1(config.source, part=config.part or "discriminator", config=config.json)
+    return read_tf1(found.prefix, part=config.part or "discriminator", config=config.json)
 
 
 def _keep(model: "Model", heads: tuple[str, ...]) -> None:

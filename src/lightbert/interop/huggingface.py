@@ -18,10 +18,12 @@ from lightbert.models.folder import description, fill, read_config
 from lightbert.models.tokenizer import write_tokenizer
 
 
-def read(path: str | Path) -> Model:
+def read(path: str | Path, *, pickled: bool = False, name: str = "") -> Model:
     """Read a folder that transformers wrote.
 
     ConvBERT and MobileBERT come with released padding: their weights have learnt to read the padding.
+
+    pickled: read pickled weights where there are no others; name: what the user calls the model, if not by its path.
     """
     folder = Path(path)
     theirs = read_config(folder)
@@ -30,7 +32,7 @@ def read(path: str | Path) -> Model:
         raise unknown("model_type", str(model_type), [*FAMILIES, "lightbert"])
     family = FAMILIES[model_type]
     ours = family.to_ours(theirs)
-    tensors = read_weights(folder, body=model_type)
+    tensors = read_weights(folder, body=model_type, pickled=pickled, name=name or str(folder))
     heads = read_heads(family, ours, theirs, tensors)
     model = build(from_mapping(OUR_FAMILIES[family.ours], ours), heads=heads, device="meta")
     fill(model, family.keymap.to_ours(tensors, model.state_dict(), **_constants(ours)), folder)

@@ -60,19 +60,30 @@ def load(path: str | Path) -> Model:
 def read_config(folder: Path) -> dict[str, Any]:
     """The config.json of a folder."""
     path = folder / "config.json"
+    if folder.is_file():
+        raise InputError(f"'{folder}' is a file; give the folder that holds config.json and the weights")
     if not folder.is_dir():
         raise InputError(f"there is no model folder '{folder}'; give a folder with config.json, or a preset's name")
-    if not path.is_file() and (folder / "final" / "config.json").is_file():
-        raise InputError(f"'{folder}' is the folder of a run; the model it trained is '{folder / 'final'}'")
     if not path.is_file():
-        raise InputError(f"'{folder}' has no config.json, so it is not a model folder; give one that save wrote")
+        raise _not_a_model(folder)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"'{path}' is not valid JSON: {error}") from error
     if not isinstance(content, dict):
-        raise InputError(f"'{path}' holds no table of settings; copy it again")
+        raise InputError(f"'{path}' is not a JSON object; copy it again")
     return content
+
+
+def _not_a_model(folder: Path) -> InputError:
+    """Say where the model of a run is, or that there is none."""
+    if (folder / "final" / "config.json").is_file():
+        return InputError(f"'{folder}' is the folder of a run; the model it trained is '{folder / 'final'}'")
+    if models := sorted(folder.glob("runs/*/final/config.json")):
+        return InputError(f"'{folder}' is the folder of several runs; the model of the first is '{models[0].parent}'")
+    if (folder / "recipe.json").is_file():
+        return InputError(f"'{folder}' is the folder of a run that is not finished; its model will be in 'final'")
+    return InputError(f"'{folder}' has no config.json, so it is not a model folder; give one that save wrote")
 
 
 def from_description(content: dict[str, Any], where: Path) -> Model:

@@ -33,7 +33,7 @@ def distill(recipe: DistillRecipe, world: World, interrupted: Interruption) -> O
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     shards = Shards.open(recipe.data)
-    teacher = _teacher(recipe)
+    teacher = teacher_of(recipe)
     weights = {"teacher_weights": fingerprint(teacher)} if teacher is not None else {}
     _refuse_other_teacher(recipe, weights)
     remember(to_mapping(recipe) | weights, Path(recipe.out), world, may_change=recipe.may_change)
@@ -90,7 +90,7 @@ def prepared(
     return objective, plan
 
 
-def _teacher(recipe: DistillRecipe) -> Model | None:
+def teacher_of(recipe: DistillRecipe) -> Model | None:
     """Read the teacher; a recipe that learns from the text alone has none."""
     if not recipe.needs_teacher:
         return None

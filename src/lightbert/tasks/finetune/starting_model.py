@@ -1,7 +1,6 @@
 """The model a fine-tuning run starts from: read or built, changed where the recipe says so, with the task's head."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,7 +9,8 @@ from torch import nn
 from lightbert.config import from_mapping, to_mapping
 from lightbert.data.corpus import tokenizer as tokenizers
 from lightbert.errors import InputError
-from lightbert.interop.load import load
+from lightbert.interop.load import read
+from lightbert.interop.names import Preset, find
 from lightbert.models import PRESETS, Model, add_head, build
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.tasks.kinds.kind import Kind
@@ -19,7 +19,8 @@ from lightbert.tasks.kinds.kind import Kind
 def starting_model(recipe: FinetuneRecipe) -> Model:
     """Read the recipe's model, or build its preset with weights drawn from the seed; it has a tokenizer."""
     torch.manual_seed(recipe.seed)
-    if recipe.model in PRESETS and not Path(recipe.model).exists():
+    found = find(recipe.model.format(seed=recipe.seed))
+    if isinstance(found, Preset):
         if not recipe.tokenizer:
             raise InputError(
                 f"the preset '{recipe.model}' has no tokenizer: add tokenizer=PATH, or give the folder of a trained "
@@ -27,11 +28,11 @@ def starting_model(recipe: FinetuneRecipe) -> Model:
             )
         tokenizer = tokenizers.load(recipe.tokenizer)
         changes = {"vocab": tokenizer.get_vocab_size(), **recipe.change}
-        preset = PRESETS[recipe.model]
+        preset = PRESETS[found.name]
         model = build(from_mapping(type(preset), {**to_mapping(preset), **changes}))
         model.tokenizer = tokenizer
         return model
-    model = load(recipe.model.format(seed=recipe.seed))
+    model = read(found)
     if recipe.tokenizer:
         model.tokenizer = tokenizers.load(recipe.tokenizer)
     if model.tokenizer is None:

@@ -62,9 +62,13 @@ class TextModel(Model):
         return vectors[0] if single else vectors
 
 
-def load(path: str | Path) -> TextModel:
-    """Read a model, ready to use: a folder of ours or of Hugging Face's, or the prefix of a TensorFlow 1 checkpoint."""
-    model = interop.load(path)
+def load(name: str | Path) -> TextModel:
+    """Read a model, ready to use.
+
+    name: a model folder, ours or Hugging Face's; the name of a bundled model; ``org/name`` or ``org/name@revision`` for
+    the Hugging Face Hub; or the common beginning of the files of a TensorFlow 1 checkpoint (docs/models.md).
+    """
+    model = interop.load(name)
     return TextModel(model, model.metadata)
 
 
