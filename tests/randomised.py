@@ -14,7 +14,7 @@ M = TypeVar("M", bound=nn.Module)
 def randomised(module: M, seed: int = 0) -> M:
     """Redraw all parameters, large enough for a wrongly read token to be seen; evaluation mode."""
     torch.manual_seed(seed)
-    initialize(module)
+    initialize(module, seed)
     for parameter in module.parameters():
         if parameter.dim() > 1:
             parameter.normal_(std=parameter.shape[-1] ** -0.5)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightbert.config import from_mapping, override, read_toml, resolve, to_mapping
+from lightbert.config import from_mapping, override, to_mapping
 from lightbert.errors import InputError
 
 
@@ -88,34 +88,6 @@ def test_a_missing_key_is_named_with_what_it_should_hold():
         from_mapping(Recipe, {})
 
 
-def test_a_child_file_refines_its_parent_key_by_key(tmp_path):
-    (tmp_path / "base").mkdir()
-    (tmp_path / "base" / "base.toml").write_text(
-        'model = "bert-tiny"\nsteps = 5\n[optimizer]\nlr = 0.1\nkind = "lamb"\n'
-    )
-    (tmp_path / "child.toml").write_text('parent = "base/base.toml"\nsteps = 7\n[optimizer]\nlr = 0.2\n')
-    recipe = resolve(Recipe, tmp_path / "child.toml", ["optimizer.betas=[0.5, 0.6]"])
-    assert recipe == Recipe("bert-tiny", steps=7, optimizer=Optimizer(lr=0.2, betas=(0.5, 0.6), kind="lamb"))
-
-
-def test_files_that_name_each_other_as_parent_are_refused(tmp_path):
-    (tmp_path / "a.toml").write_text('parent = "b.toml"')
-    (tmp_path / "b.toml").write_text('parent = "a.toml"')
-    with pytest.raises(InputError, match="is its own parent"):
-        read_toml(tmp_path / "a.toml")
-
-
-def test_a_missing_a_broken_and_a_misnamed_parent_file_are_each_one_sentence(tmp_path):
-    with pytest.raises(InputError, match="there is no file"):
-        read_toml(tmp_path / "none.toml")
-    (tmp_path / "broken.toml").write_text("steps = = 3")
-    with pytest.raises(InputError, match=r"is not valid TOML: .*line 1"):
-        read_toml(tmp_path / "broken.toml")
-    (tmp_path / "odd.toml").write_text("parent = 3")
-    with pytest.raises(InputError, match="must be the name of a TOML file, not 3"):
-        read_toml(tmp_path / "odd.toml")
-
-
 @pytest.mark.parametrize(
     ("assignment", "value"),
     [
@@ -150,12 +122,3 @@ def test_an_override_without_key_or_value_is_refused(assignment):
 def test_an_override_does_not_turn_a_value_into_a_table():
     with pytest.raises(InputError, match="'data' is 'corpus', which has no keys of its own"):
         override({"data": "corpus"}, ["data.train=x"])
-
-
-def test_a_config_can_come_from_overrides_alone():
-    assert resolve(Recipe, None, ["model=bert-tiny", "out=runs/x"]) == Recipe("bert-tiny", out=Path("runs/x"))
-
-
-def test_a_folder_is_no_recipe(tmp_path):
-    with pytest.raises(InputError, match="is a folder; give the path of a TOML file"):
-        read_toml(tmp_path)

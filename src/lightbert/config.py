@@ -1,4 +1,4 @@
-"""Dataclasses from TOML: type-checked, inheritable, with `key=value` overrides.
+"""Dataclasses from plain values: type-checked, with `key=value` overrides.
 
 A mistyped key or a value of the wrong type is an `InputError` that names the dotted key, the value and the expectation.
 """
@@ -30,11 +30,6 @@ def to_mapping(obj: "DataclassInstance") -> dict[str, Any]:
     return {field.name: _plain(getattr(obj, field.name)) for field in dataclasses.fields(obj) if field.init}
 
 
-def read_toml(path: str | Path) -> dict[str, Any]:
-    """Read a TOML file; its key `parent`, relative to the file, names another one whose values it refines."""
-    return _read_toml(Path(path), children=())
-
-
 def override(mapping: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
     """Return a copy of `mapping` with assignments such as `optimizer.lr=1e-4`, `sizes=[1, 2]` or `out=runs/x` applied.
 
@@ -61,30 +56,6 @@ def merge(base: Mapping[str, Any], addition: Mapping[str, Any]) -> dict[str, Any
         both_tables = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
         result[key] = merge(result[key], value) if both_tables else value
     return result
-
-
-def resolve(cls: type[T], path: str | Path | None, overrides: Iterable[str] = ()) -> T:
-    """Build a dataclass from a TOML file (or from nothing) and the overrides of a command line."""
-    return from_mapping(cls, override(read_toml(path) if path is not None else {}, overrides))
-
-
-def _read_toml(path: Path, children: tuple[Path, ...]) -> dict[str, Any]:
-    if path.resolve() in children:
-        raise InputError(f"'{path}' is its own parent; remove the key 'parent' from one of the files of the circle")
-    try:
-        mapping = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"there is no file '{path}'; give the path of a TOML file") from None
-    except IsADirectoryError:
-        raise InputError(f"'{path}' is a folder; give the path of a TOML file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"'{path}' is not valid TOML: {error}") from error
-    parent = mapping.pop("parent", None)
-    if parent is None:
-        return mapping
-    if not isinstance(parent, str):
-        raise InputError(f"'parent' in '{path}' must be the name of a TOML file, not {parent!r}")
-    return merge(_read_toml(path.parent / parent, (*children, path.resolve())), mapping)
 
 
 def _refuse_a_table_in_place_of_a_value(mapping: Mapping[str, Any], names: list[str], assignment: str) -> None:

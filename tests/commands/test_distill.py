@@ -18,7 +18,6 @@ from lightbert.models.mobilebert import MobileBert
 from lightbert.train import signals
 from lightbert.train.run import Outcome
 
-RECIPES = Path(__file__).parents[2] / "recipes"
 SIZES = {"narrow": 8, "width": 16, "block_width": 8, "depth": 2, "n_heads": 2, "inner": 16}
 SMALL = [
     *(f"change.{key}={value}" for key, value in SIZES.items()),
@@ -48,7 +47,7 @@ def data(tmp_path_factory):
 
 
 def command(*overrides):
-    return ["distill", str(RECIPES / "tiny-distill.toml"), *SMALL, *map(str, overrides)]
+    return ["distill", "tiny-distill", *SMALL, *map(str, overrides)]
 
 
 def test_a_machine_gets_metrics_and_a_folder_that_loads(data, tmp_path, capsys):

@@ -17,7 +17,6 @@ from lightbert.data.corpus.settings import Settings
 from lightbert.train import signals
 from lightbert.train.run import Outcome
 
-RECIPES = Path(__file__).parents[2] / "recipes"
 SMALL = [
     *(f"change.{key}={value}" for key, value in {"depth": 1, "narrow": 8, "width": 16, "inner": 32}.items()),
     *("steps=4", "batch=2", "length=16", "evaluate_batches=1", "workers=0", "device=cpu"),
@@ -35,7 +34,7 @@ def data(tmp_path_factory):
 
 
 def command(recipe, *overrides):
-    return ["pretrain", str(RECIPES / f"{recipe}.toml"), *SMALL, *map(str, overrides)]
+    return ["pretrain", recipe, *SMALL, *map(str, overrides)]
 
 
 @pytest.mark.parametrize("recipe", ["tiny-rtd", "tiny-mlm"])

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 from corpora import SPECIALS
-from test_loader import equal, joined
+from test_loader import KEYS, equal, joined
 
 from lightbert.data.batches.buckets import Buckets
+from lightbert.data.batches.prefetch import LoaderSettings
 from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
 
@@ -20,7 +21,8 @@ def ragged(size: int, *, per_token: bool = False, seed: int = 0) -> Features:
 
 
 def buckets(features: Features, **changes) -> Buckets:
-    return Buckets(features, **{"batch": 32, "specials": SPECIALS, "seed": 3, "workers": 0} | changes)
+    settings = LoaderSettings(**{"workers": 0} | {key: changes.pop(key) for key in KEYS & changes.keys()})
+    return Buckets(features, **{"batch": 32, "specials": SPECIALS, "seed": 3, "settings": settings} | changes)
 
 
 def epoch_of(source: Buckets, epoch: int = 0) -> list[int]:
@@ -134,7 +136,7 @@ def test_rows_without_targets_make_batches_without_targets() -> None:
 
 
 def test_no_rows_and_batches_that_cannot_be_shared_are_refused() -> None:
-    with pytest.raises(InputError, match="no example to make batches of"):
+    with pytest.raises(InputError, match="must have at least one example, got none"):
         buckets(Features.of([], []))
-    with pytest.raises(InputError, match="a batch of 32 can't be shared by 3 processes"):
+    with pytest.raises(InputError, match="batch must be a multiple of the number of processes, 3, got 32"):
         buckets(ragged(10), world=3)

@@ -12,6 +12,7 @@ from corpora import SPECIALS, corpus, prose
 from lightbert.data.batches.batch import Batch, Specials
 from lightbert.data.batches.loader import Loader
 from lightbert.data.batches.masking import BERT, mask_batch
+from lightbert.data.batches.prefetch import LoaderSettings
 from lightbert.data.corpus.shards import Shards
 from lightbert.data.examples.line_pairs import LinePairs
 from lightbert.data.examples.packing import Packing
@@ -19,13 +20,15 @@ from lightbert.data.examples.segments import Segments
 from lightbert.data.examples.sentence_pairs import SentencePairs
 from lightbert.errors import InputError
 
+KEYS = {field.name for field in fields(LoaderSettings)}
 BUILDERS = [Segments(), Segments(released=True), LinePairs(), SentencePairs(), Packing()]
 CORPUS = corpus([*prose(300, per_document=30), *prose(200, per_document=25, seed=1)])
 
 
 def loader(builder=BUILDERS[0], **changes) -> Loader:
+    settings = LoaderSettings(**{"workers": 0} | {key: changes.pop(key) for key in KEYS & changes.keys()})
     return Loader(
-        CORPUS, builder, **{"batch": 8, "length": 48, "specials": SPECIALS, "seed": 3, "workers": 0} | changes
+        CORPUS, builder, **{"batch": 8, "length": 48, "specials": SPECIALS, "seed": 3, "settings": settings} | changes
     )
 
 
@@ -97,7 +100,7 @@ def test_epochs_come_in_different_orders_with_different_examples() -> None:
 
 
 def test_a_corpus_smaller_than_a_batch_repeats_its_examples() -> None:
-    batch = Loader(corpus([[[5, 5]]]), LinePairs(), batch=4, length=16, specials=SPECIALS, workers=0).at(3)
+    batch = Loader(corpus([[[5, 5]]]), LinePairs(), batch=4, length=16, specials=SPECIALS).at(3)
     assert batch.ids.tolist() == [batch.ids[0].tolist()] * 4
 
 
@@ -148,7 +151,7 @@ def test_prepared_folders_are_read_as_they_are(folder_of) -> None:
     shards = Shards.open(folder_of([[[[5, 6, 7], [8]], [[9, 10]]], [[[11]], [[12, 13], [14, 15, 16], [17]]]]))
     specials = Specials.of(shards.tokenizer())
     assert specials == Specials(pad=0, cls=2, sep=3, mask=4)
-    source = Loader(shards, LinePairs(), batch=3, length=10, specials=specials, workers=0)
+    source = Loader(shards, LinePairs(), batch=3, length=10, specials=specials)
     assert sorted(source.at(0).ids.tolist()) == [
         [2, 5, 6, 7, 3, 8, 3, 0, 0, 0],
         [2, 11, 3, 12, 13, 3, 0, 0, 0, 0],
@@ -157,12 +160,12 @@ def test_prepared_folders_are_read_as_they_are(folder_of) -> None:
 
 
 def test_batches_that_cannot_be_shared_out_are_refused() -> None:
-    with pytest.raises(InputError, match="a batch of 8 can't be shared by 3 processes"):
+    with pytest.raises(InputError, match="batch must be a multiple of the number of processes, 3, got 8"):
         loader(world=3)
     with pytest.raises(InputError, match="8 rows can't be cut into 3 equal parts"):
         loader().at(0).split(3)
 
 
 def test_a_corpus_without_examples_is_refused() -> None:
-    with pytest.raises(InputError, match="gives no example of length 16"):
+    with pytest.raises(InputError, match="has no example of length 16"):
         Loader(corpus([[[5]]]), LinePairs(), batch=1, length=16, specials=SPECIALS)

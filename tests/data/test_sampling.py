@@ -3,7 +3,7 @@
 import pytest
 
 from lightbert.data.corpus.encoding import is_held_out, score
-from lightbert.data.corpus.sampling import sample
+from lightbert.data.corpus.preparation import sample
 
 DOCUMENTS = [f"document number {number} " + "x" * (number % 50) for number in range(2000)]
 TOTAL = sum(map(len, DOCUMENTS))

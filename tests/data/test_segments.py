@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from lightbert.data.batches.assembly import assemble
 from lightbert.data.examples.segments import Segments
-from lightbert.data.randomness import Stream, bits
 from lightbert.errors import InputError
+from lightbert.ops.randomness import Stream, bits
 
 Segment = list[int]
 

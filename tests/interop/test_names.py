@@ -177,7 +177,7 @@ USERS: dict[str, Callable[[str], object]] = {
     "convert": run("convert", "NAME", "new", "--to", "lightbert"),
     "analyse": run("analyse", "attention", "NAME", "--teacher", "NAME", "--text", "w"),
     "finetune": lambda name: finetuned_from(FinetuneRecipe(model=name, task="rte", out="run")),
-    "pretrain": lambda name: starting_model(Recipe(model=name, **RUN), 60, ("mlm",)),
+    "pretrain": lambda name: starting_model(Recipe(model=name, **RUN), 60, ("mlm",), seed=0),
     "distill, student": lambda name: starting_config(DistillRecipe(model=name, teacher="x", strategy="pd", **RUN)),
     "distill, teacher": lambda name: teacher_of(DistillRecipe(model="bert-tiny", teacher=name, strategy="pd", **RUN)),
 }

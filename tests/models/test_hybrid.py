@@ -85,7 +85,7 @@ NONSENSE = {
         {"shell": "bottleneck", "block_width": 10},
         "4 heads cannot share a width of 10",
     ),
-    "groups that do not divide": ({"groups": 5}, "5 groups divide .* 16 and 24"),
+    "groups that do not divide": ({"groups": 5}, r"groups \(5\) .* 16 and 24"),
     "half of one head": ({"mixer": "local", "n_heads": 1}, "half of 1 heads"),
     "half of one convolved head": ({"mixer": "composite", "n_heads": 1, "convolved": "qk"}, "half of 1 heads"),
     "even kernel": ({"kernel": 4}, "odd kernel, got 4: use 5"),

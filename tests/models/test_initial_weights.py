@@ -1,17 +1,21 @@
-"""How fresh weights are drawn: the statistics that the released code gives them."""
+"""How fresh weights are drawn: the statistics that the released code gives them, by a seed and by names alone."""
 
+import hashlib
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from lightbert.models import Config, build
+from lightbert.models import Config, add_head, build
 from lightbert.models.composite import Composite
 from lightbert.models.convbert import ConvBert
 from lightbert.models.mobilebert import MobileBert
+from lightbert.nn import init
 from lightbert.nn.encoder import Encoder
+from lightbert.nn.init import seed_from_torch
 
 # The standard deviation that is left of a normal one when it is cut at two standard deviations.
 CUT = 0.8796
@@ -26,10 +30,12 @@ CONFIGS: dict[str, Config] = {
 }
 
 
+HEADS: dict[str, dict[str, Any]] = {"mlm": {}, "rtd": {}, "classify": {"labels": 3}}
+
+
 @pytest.fixture(scope="module", params=CONFIGS.values(), ids=CONFIGS.keys())
 def model(request: pytest.FixtureRequest) -> Encoder:
-    torch.manual_seed(0)
-    return build(request.param, heads={"mlm": {}, "rtd": {}, "classify": {"labels": 3}})
+    return build(request.param, heads=HEADS, seed=0)
 
 
 def assert_cut_normal(weight: Tensor, std: float) -> None:
@@ -53,7 +59,7 @@ def test_matrices_and_tables_are_normal_with_002_and_cut_at_two_deviations(model
 
 def test_grouped_matrices_are_drawn_alike():
     for part in ("up", "down"):
-        assert_cut_normal(build(CONFIGS["grouped"]).blocks[0].feedforward.get_submodule(part).weight, 0.02)
+        assert_cut_normal(build(CONFIGS["grouped"], seed=0).blocks[0].feedforward.get_submodule(part).weight, 0.02)
 
 
 def test_biases_start_at_zero_and_norms_as_the_identity(model):
@@ -66,13 +72,13 @@ def test_biases_start_at_zero_and_norms_as_the_identity(model):
 
 @pytest.mark.parametrize("kind", ["convbert", "conventional"])
 def test_the_separable_convolution_starts_with_one_over_k(kind):
-    for block in build(CONFIGS[kind]).blocks:
+    for block in build(CONFIGS[kind], seed=0).blocks:
         assert_cut_normal(block.mixer.convolution.depthwise.weight, 1 / 9)
         assert_cut_normal(block.mixer.convolution.pointwise.weight, 0.02)
 
 
 def test_composite_weights_start_at_zero_and_uniform():
-    for block in build(CONFIGS["composite"]).blocks:
+    for block in build(CONFIGS["composite"], seed=0).blocks:
         mixer = block.mixer
         assert not mixer.fixed.any()
         assert_uniform(mixer.query_dynamic, 17**-0.5)
@@ -83,12 +89,95 @@ def test_composite_weights_start_at_zero_and_uniform():
 
 
 def test_the_comparison_model_draws_its_convolution_as_torch_does():
-    for block in build(CONFIGS["local"]).blocks:
+    for block in build(CONFIGS["local"], seed=0).blocks:
         assert_uniform(block.mixer.depthwise.weight, 9**-0.5)
         assert_uniform(block.mixer.depthwise.bias, 9**-0.5)
 
 
 def test_the_embedding_projection_and_the_last_layer_of_rtd_are_glorot_uniform():
-    model = build(CONFIGS["convbert"], heads={"rtd": {}})
+    model = build(CONFIGS["convbert"], heads={"rtd": {}}, seed=0)
     assert_uniform(model.embeddings.project.weight, math.sqrt(6 / (48 + 96)))
     assert_uniform(model.heads["rtd"].output.weight, math.sqrt(6 / (96 + 1)))
+
+
+# The weights of CONFIGS with HEADS and the seed 0, on every machine.
+DIGESTS = {
+    "convbert": "269fb64535611a0e",
+    "grouped": "abe24b9d778c0225",
+    "conventional": "a172ce406db49128",
+    "composite": "7f9cd25bcb83685e",
+    "local": "08768a91b4b17ab9",
+    "mobilebert": "65e9d329c1b444f1",
+}
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_a_seed_gives_the_same_weights_to_the_last_bit_on_every_machine(kind):
+    digest = hashlib.sha256()
+    for name, parameter in build(CONFIGS[kind], heads=HEADS, seed=0).named_parameters():
+        digest.update(name.encode())
+        digest.update(parameter.detach().numpy().astype("<f4").tobytes())
+    assert digest.hexdigest()[:16] == DIGESTS[kind]
+
+
+def test_a_weight_depends_on_seed_name_and_position_only():
+    plain, deeper = build(CONFIGS["convbert"], seed=5), build(replace(CONFIGS["convbert"], depth=3, vocab=500), seed=5)
+    for name, parameter in plain.named_parameters():
+        assert torch.equal(deeper.get_parameter(name).flatten()[: parameter.numel()], parameter.flatten()), name
+    other = build(CONFIGS["convbert"], seed=6)
+    assert not torch.equal(other.table, plain.table)
+    assert torch.equal(build(CONFIGS["convbert"], heads=HEADS, seed=5).table, plain.table)
+
+
+def test_no_two_parameters_share_numbers(model):
+    drawn = [parameter.flatten()[:3] for parameter in model.parameters() if parameter.unique().numel() > 1]
+    # Two that begin with the same numbers differ by a factor at most.
+    assert len({tuple((first / first[0]).tolist()) for first in drawn}) == len(drawn) > 20
+
+
+def test_a_head_that_is_added_later_is_the_one_that_would_have_been_built():
+    together, later = build(CONFIGS["convbert"], heads=HEADS, seed=5), build(CONFIGS["convbert"], seed=5)
+    for kind in reversed(HEADS):
+        add_head(later, kind, HEADS[kind], seed=5)
+    assert all(torch.equal(later.get_parameter(name), each) for name, each in together.named_parameters())
+
+
+def test_without_a_seed_the_generator_of_torch_decides_and_goes_on():
+    def drawn() -> list[Tensor]:
+        torch.manual_seed(3)
+        first, second = build(CONFIGS["convbert"]), build(CONFIGS["convbert"])
+        head = add_head(first, "rtd").get_submodule("dense")
+        return [first.table, second.table, head.weight, add_head(second, "rtd").get_submodule("dense").weight]
+
+    before, after = drawn(), drawn()
+    assert all(torch.equal(one, two) for one, two in zip(before, after, strict=True))
+    assert not torch.equal(before[0], before[1])
+    assert not torch.equal(before[2], before[3])
+
+
+def test_the_seed_that_torch_gives_is_the_same_on_every_machine():
+    torch.manual_seed(0)
+    assert [seed_from_torch(), seed_from_torch()] == [900450186894289455, 3969543146641149120]
+
+
+def test_parts_declare_weights_that_they_have(model):
+    for path, module in model.named_modules():
+        declared = module.initial_weights() if hasattr(module, "initial_weights") else {}
+        for name in declared:
+            owner, _, own = name.rpartition(".")
+            assert hasattr(module.get_submodule(owner), own), f"{path}: {name}"
+
+
+def test_a_model_is_drawn_alike_in_chunks_of_any_size(monkeypatch):
+    whole = build(CONFIGS["convbert"], seed=1)
+    monkeypatch.setattr(init, "_CHUNK", 1000)
+    parts = build(CONFIGS["convbert"], seed=1)
+    assert all(torch.equal(parts.get_parameter(name), each) for name, each in whole.named_parameters())
+
+
+def test_without_memory_nothing_is_drawn():
+    torch.manual_seed(0)
+    expected = torch.rand(1)
+    torch.manual_seed(0)
+    build(CONFIGS["convbert"], heads=HEADS, device="meta")
+    assert torch.equal(torch.rand(1), expected)

@@ -4,7 +4,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
 from lightbert.errors import InputError
 from lightbert.nn.mask import Mask
@@ -29,56 +28,36 @@ bool_rows = st.integers(1, 12).flatmap(
 
 
 @given(packed_rows())
-def test_tokens_see_their_own_text_and_count_from_its_start(rows):
-    mask = Mask(torch.tensor(rows))
+def test_packed_texts_are_passed_on_and_tokens_count_from_the_start_of_theirs(rows):
+    texts = torch.tensor(rows)
+    mask = Mask(texts)
+    assert mask.attention_texts is texts
+    assert mask.convolution_texts is texts
     for b, row in enumerate(rows):
         for i, number in enumerate(row):
-            assert mask.visible[b, 0, i].tolist() == [other == number for other in row]
-            assert mask.keep[b, i] == (number > 0)
             if number:
                 assert mask.positions[b, i] == i - row.index(number)
 
 
-@given(packed_rows(), st.sampled_from([1, 3, 5]))
-def test_a_window_ends_where_the_text_ends(rows, kernel):
-    mask, x = Mask(torch.tensor(rows)), torch.zeros(len(rows), len(rows[0]), 1)
-    window, reach = mask.window(kernel), mask.reach(x, kernel)
-    for b, row in enumerate(rows):
-        for i, number in enumerate(row):
-            for tap in range(kernel):
-                source = i + tap - kernel // 2
-                same_text = 0 <= source < len(row) and row[source] == number
-                assert window[b, i, tap] == same_text
-                assert reach[b, i, tap] == ((same_text and number > 0) or tap == kernel // 2)
-
-
 @given(bool_rows)
-def test_real_tokens_are_seen_counted_and_kept(rows):
-    mask, x = Mask(torch.tensor(rows)), torch.ones(len(rows), len(rows[0]), 2)
+def test_real_tokens_are_attended_to_convolved_and_counted(rows):
+    mask = Mask(torch.tensor(rows))
+    assert mask.convolution_texts.tolist() == rows
     for b, row in enumerate(rows):
-        assert mask.visible[b, 0, 0].tolist() == (row if any(row) else [True] * len(row))
+        assert mask.attention_texts[b].tolist() == (row if any(row) else [True] * len(row))
         counted = [max(0, sum(row[: i + 1]) - 1) for i in range(len(row))]
         assert mask.positions[b].tolist() == counted
-        assert mask.zero(x)[b, :, 0].tolist() == [float(real) for real in row]
-        reach = mask.reach(x, 3)
-        for i in range(len(row)):
-            neighbours = [0 <= j < len(row) and row[j] for j in (i - 1, i, i + 1)]
-            assert reach[b, i].tolist() == [neighbours[0], True, neighbours[2]]
-    assert mask.window(3) is None
 
 
-def test_without_a_mask_nothing_is_prepared_and_nothing_copied():
-    mask, x = Mask(None), torch.randn(2, 3, 4)
-    assert (mask.visible, mask.positions, mask.keep, mask.window(3)) == (None, None, None, None)
-    assert mask.zero(x) is x
-    assert mask.reach(x, 3).tolist()[0] == [[False, True, True], [True, True, True], [True, True, False]]
+def test_without_a_mask_nothing_is_prepared():
+    mask = Mask(None)
+    assert (mask.attention_texts, mask.convolution_texts, mask.positions) == (None, None, None)
 
 
 def test_released_padding_hides_it_from_attention_only():
-    mask, x = Mask(torch.tensor([[True, False]]), released=True), torch.randn(1, 2, 4)
-    assert mask.visible.flatten().tolist() == [True, False]
-    assert (mask.positions, mask.keep, mask.window(3)) == (None, None, None)
-    assert mask.zero(x) is x
+    mask = Mask(torch.tensor([[True, False]]), released=True)
+    assert mask.attention_texts.tolist() == [[True, False]]
+    assert (mask.convolution_texts, mask.positions) == (None, None)
 
 
 def test_released_padding_refuses_packed_texts_and_names_their_type():
@@ -88,7 +67,6 @@ def test_released_padding_refuses_packed_texts_and_names_their_type():
 
 @pytest.mark.parametrize("numbers", [torch.int64, torch.int32, torch.int16])
 def test_any_integers_may_number_the_texts(numbers):
-    texts: Tensor = torch.tensor([[1, 1, 2, 0]], dtype=numbers)
-    mask = Mask(texts)
+    mask = Mask(torch.tensor([[1, 1, 2, 0]], dtype=numbers))
     assert mask.positions.tolist() == [[0, 1, 0, 0]]
-    assert mask.window(3).shape == (1, 4, 3)
+    assert mask.convolution_texts.dtype is numbers

@@ -8,8 +8,8 @@ from transfer_pairs import MIXED, STUDENT, TEACHER, model_of
 
 from lightbert.errors import InputError
 from lightbert.models.bert import Bert
+from lightbert.objectives.distill.layer_transfer import Transfer
 from lightbert.objectives.distill.pair import copy_embeddings, refuse_misfits, shared_heads
-from lightbert.objectives.distill.transfer import Transfer
 
 IMPORTED = Bert(vocab=40, positions=64, narrow=12, width=12, depth=3, n_heads=2, inner=24)
 LAYER_NORM = replace(STUDENT, norm="layer")

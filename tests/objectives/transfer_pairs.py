@@ -10,8 +10,8 @@ from lightbert.data.batches.masking import BERT
 from lightbert.models import Config, build, preset
 from lightbert.models.hybrid import Hybrid
 from lightbert.nn.encoder import Encoder
+from lightbert.objectives.distill.layer_transfer import Transfer
 from lightbert.objectives.distill.objective import Distillation
-from lightbert.objectives.distill.transfer import Transfer
 from lightbert.objectives.masker import Masker
 from randomised import randomised
 

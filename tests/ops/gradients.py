@@ -14,6 +14,33 @@ SHAPES = {
 """Batch and tokens at which every op is tried."""
 
 
+TEXTS = ("one text per row", "padded", "packed")
+"""The kinds of ``texts`` at which every op that takes them is tried."""
+
+
+def draw_texts(kind: str, batch: int, tokens: int) -> Tensor | None:
+    """Text numbers [B, T] of one kind; where there is padding, the last row has nothing else."""
+    if kind == "one text per row":
+        return None
+    if kind == "padded":
+        texts = torch.rand(batch, tokens) < 0.7
+    else:
+        borders = (torch.rand(batch, tokens) < 0.3).cumsum(1)
+        texts = torch.where(torch.rand(batch, tokens) < 0.8, borders + 1, 0)
+    texts[-1:] = 0
+    return texts
+
+
+def reads(texts: Tensor | None, row: int, token: int, source: int, tokens: int) -> bool:
+    """Whether a convolution at ``token`` reads ``source``: the contract of ``lightbert.ops.texts``."""
+    if not 0 <= source < tokens:
+        return False
+    if texts is None:
+        return True
+    here, there = texts[row, token].item(), texts[row, source].item()
+    return bool(there) and (texts.dtype is torch.bool or here == there)
+
+
 def draw(*shape: int) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64)
 

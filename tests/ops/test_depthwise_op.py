@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from gradients import SHAPES, assert_same_with_gradients, draw
+from gradients import SHAPES, TEXTS, assert_same_with_gradients, draw, draw_texts, reads
 from torch import Tensor
 
 from lightbert.errors import InputError
 from lightbert.ops.depthwise import depthwise
 
 
-def loops(x: Tensor, weight: Tensor, bias: Tensor | None = None, window: Tensor | None = None) -> Tensor:
+def loops(x: Tensor, weight: Tensor, bias: Tensor | None = None, texts: Tensor | None = None) -> Tensor:
     (batch, tokens, channels), kernel = x.shape, weight.shape[1]
     rows = []
     for b in range(batch):
@@ -17,7 +17,7 @@ def loops(x: Tensor, weight: Tensor, bias: Tensor | None = None, window: Tensor 
             total = x.new_zeros(channels) if bias is None else bias.clone()
             for j in range(kernel):
                 source = t + j - kernel // 2
-                if 0 <= source < tokens and (window is None or window[b, t, j]):
+                if reads(texts, b, t, source, tokens):
                     total = total + weight[:, j] * x[b, source]
             rows.append(total)
     return torch.stack(rows).reshape(batch, tokens, channels) if rows else 0 * x
@@ -30,11 +30,11 @@ def test_every_channel_is_convolved_with_its_own_kernel(shape, kernel):
     assert_same_with_gradients(depthwise, loops, inputs)
 
 
-@pytest.mark.parametrize("shape", [(2, 1), (3, 11)], ids=["one token", "primes"])
-def test_bias_and_window_act_as_in_the_loops(shape):
+@pytest.mark.parametrize("kind", TEXTS)
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_bias_and_texts_act_as_in_the_loops(shape, kind):
     inputs = {"x": draw(*shape, 3), "weight": draw(3, 5), "bias": draw(3)}
-    window = torch.rand(*shape, 5) < 0.6
-    assert_same_with_gradients(depthwise, loops, inputs, window=window)
+    assert_same_with_gradients(depthwise, loops, inputs, texts=draw_texts(kind, *shape))
 
 
 def test_the_first_tap_reads_the_oldest_token():

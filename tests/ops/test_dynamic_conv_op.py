@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from gradients import SHAPES, assert_same_with_gradients, draw
+from gradients import SHAPES, TEXTS, assert_same_with_gradients, draw, draw_texts, reads
 from torch import Tensor
 
 from lightbert.errors import InputError
-from lightbert.ops.dynamic_conv import dynamic_conv, window_sum
+from lightbert.ops.dynamic_conv import dynamic_conv, softmax_within_text
 
 
-def loops(values: Tensor, logits: Tensor, window: Tensor | None = None) -> Tensor:
+def loops(values: Tensor, logits: Tensor, texts: Tensor | None = None) -> Tensor:
     batch, tokens, n_heads, kernel = logits.shape
     heads = values.reshape(batch, tokens, n_heads, values.shape[-1] // n_heads)
     rows = []
@@ -17,45 +17,35 @@ def loops(values: Tensor, logits: Tensor, window: Tensor | None = None) -> Tenso
         for t in range(tokens):
             for h in range(n_heads):
                 weights = logits[b, t, h].exp() / logits[b, t, h].exp().sum()
-                total = torch.zeros_like(heads[b, t, h])
+                total = 0 * heads[b, t, h]
                 for j in range(kernel):
                     source = t + j - kernel // 2
-                    if 0 <= source < tokens and (window is None or window[b, t, j]):
+                    if reads(texts, b, t, source, tokens):
                         total = total + weights[j] * heads[b, source, h]
                 rows.append(total)
     return torch.stack(rows).reshape(values.shape) if rows else 0 * values
 
 
-def in_fp64(values: Tensor, logits: Tensor, window: Tensor | None = None) -> Tensor:
-    """The op takes its softmax in fp32; its own parts without that, so that gradients compare to the last digit."""
-    weights = logits.softmax(-1)
-    return window_sum(values, weights if window is None else weights * window.unsqueeze(2))
-
-
+@pytest.mark.parametrize("kind", TEXTS)
 @pytest.mark.parametrize("kernel", [1, 5])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
-def test_every_token_and_head_mixes_its_window_with_its_own_softmax(shape, kernel):
+def test_every_token_and_head_mixes_its_window_with_its_own_softmax(shape, kernel, kind):
     inputs = {"values": draw(*shape, 6), "logits": draw(*shape, 2, kernel)}
-    assert_same_with_gradients(in_fp64, loops, inputs)
+    assert_same_with_gradients(dynamic_conv, loops, inputs, texts=draw_texts(kind, *shape))
 
 
-def test_taps_outside_the_window_lose_their_weight():
-    inputs = {"values": draw(3, 11, 6), "logits": draw(3, 11, 2, 5)}
-    assert_same_with_gradients(in_fp64, loops, inputs, window=torch.rand(3, 11, 5) < 0.6)
-
-
-@pytest.mark.parametrize("windowed", [False, True])
-def test_the_op_itself_agrees_with_the_loops_to_single_precision(windowed):
-    values = draw(3, 7, 6).float().requires_grad_()
-    logits = (5 * draw(3, 7, 2, 5)).float().requires_grad_()
-    window = torch.rand(3, 7, 5) < 0.6 if windowed else None
-    out, expected = dynamic_conv(values, logits, window), loops(values.double(), logits.double(), window)
-    torch.testing.assert_close(out.double(), expected, rtol=1e-6, atol=1e-6)
-    direction = torch.randn_like(out)
-    gradients = torch.autograd.grad(out, (values, logits), direction)
-    expected_gradients = torch.autograd.grad(expected, (values, logits), direction.double())
-    for gradient, expected_gradient in zip(gradients, expected_gradients, strict=True):
-        torch.testing.assert_close(gradient, expected_gradient, rtol=1e-5, atol=1e-5)
+@pytest.mark.parametrize("kind", TEXTS)
+@pytest.mark.parametrize("shape", [(2, 1), (2, 3), (3, 11)], ids=str)
+def test_the_softmax_within_a_text_shares_all_weight_between_the_taps_that_read_it(shape, kind):
+    texts, logits = draw_texts(kind, *shape), draw(*shape, 2, 5)
+    weights = softmax_within_text(logits, texts)
+    batch, tokens = shape
+    for b in range(batch):
+        for t in range(tokens):
+            counted = [j for j in range(5) if j == 2 or reads(texts, b, t, t + j - 2, tokens)]
+            expected = torch.zeros(2, 5, dtype=torch.float64)
+            expected[:, counted] = logits[b, t][:, counted].softmax(-1)
+            torch.testing.assert_close(weights[b, t], expected)
 
 
 def test_large_half_precision_logits_stay_finite():

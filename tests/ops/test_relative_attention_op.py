@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from gradients import SHAPES, assert_same_with_gradients, draw
+from gradients import SHAPES, assert_same_with_gradients, draw, draw_texts
 from torch import Tensor
 
 from lightbert.errors import InputError
@@ -20,13 +20,27 @@ def distance_weight(weights: Tensor, offset: int, outside: str) -> Tensor:
     return weights[max(-RADIUS, min(RADIUS, offset)) + RADIUS]
 
 
+def attends(texts: Tensor | None, row: int, query: int, key: int) -> bool:
+    if texts is None:
+        return True
+    return bool(texts[row, key]) if texts.dtype is torch.bool else bool(texts[row, key] == texts[row, query])
+
+
+def some_texts(kind: str) -> Tensor:
+    """Texts of two rows of seven tokens; a row of booleans needs at least one key."""
+    texts = draw_texts(kind, 2, 7)
+    if kind == "padded":
+        texts[:, 3] = True
+    return texts
+
+
 def loops(
     query: Tensor,
     key: Tensor,
     value: Tensor,
     by_query: Tensor | None = None,
     by_key: Tensor | None = None,
-    visible: Tensor | None = None,
+    texts: Tensor | None = None,
     outside: str = "clamp",
 ) -> Tensor:
     batch, heads, tokens, each = query.shape
@@ -36,7 +50,7 @@ def loops(
     for b in range(batch):
         for h in range(heads):
             for i in range(tokens):
-                seen = [j for j in range(tokens) if visible is None or visible[b, 0, i % visible.shape[2], j]]
+                seen = [j for j in range(tokens) if attends(texts, b, i, j)]
                 scores = []
                 for j in seen:
                     score = query[b, h, i] @ key[b, h, j] / math.sqrt(each)
@@ -79,21 +93,18 @@ def test_without_biases_it_is_ordinary_attention():
 
 
 @pytest.mark.parametrize("biased", [False, True])
-@pytest.mark.parametrize("rows", ["one row of keys", "a row per query"])
-def test_hidden_keys_get_no_weight(rows, biased):
-    visible = torch.rand(2, 1, 1 if rows == "one row of keys" else 7, 7) < 0.5
-    visible[..., 3] = True
+@pytest.mark.parametrize("kind", ["padded", "packed"])
+def test_keys_of_other_texts_get_no_weight(kind, biased):
     inputs = streams(2, 7) | (biases(2, 7) if biased else {})
-    assert_same_with_gradients(relative_attention, loops, inputs, visible=visible)
+    assert_same_with_gradients(relative_attention, loops, inputs, texts=some_texts(kind))
 
 
+@pytest.mark.parametrize("kind", ["padded", "packed"])
 @pytest.mark.parametrize("outside", ["clamp", "zero"])
-def test_softmax_of_the_open_scores_is_what_the_fused_path_uses(outside):
-    given, extra = streams(2, 7), biases(2, 7)
-    visible = torch.rand(2, 1, 7, 7) < 0.7
-    visible |= torch.eye(7, dtype=torch.bool)
-    scores = relative_scores(given["query"], given["key"], *extra.values(), visible, outside)
-    fused = relative_attention(**given, **extra, visible=visible, outside=outside)
+def test_softmax_of_the_open_scores_is_what_the_fused_path_uses(outside, kind):
+    given, extra, texts = streams(2, 7), biases(2, 7), some_texts(kind)
+    scores = relative_scores(given["query"], given["key"], *extra.values(), texts, outside)
+    fused = relative_attention(**given, **extra, texts=texts, outside=outside)
     torch.testing.assert_close(scores.softmax(-1) @ given["value"], fused, rtol=1e-6, atol=1e-6)
 
 

@@ -56,7 +56,7 @@ def flattened(grid: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 def planned(name: str, tasks: Mapping[str, Path], models: Mapping[str, Path], out: Path) -> Plan:
     family = next((family for family in models if family in name), "convbert")
     given = [f"model={models[family]}", f"out={out}", *data_of(name, tasks), *RUN]
-    return plan(FOLDER / f"{name}.toml", [*given, *one_combination(values(name))])
+    return plan(values(name), [*given, *one_combination(values(name))])
 
 
 @pytest.mark.parametrize("name", FINETUNING)

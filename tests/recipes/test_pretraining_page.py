@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from pages import flattened, listed_keys, page, section
-from recipe_files import PRETRAINING, read
+from recipe_files import NAMES, PRETRAINING, read
 
 from lightbert.config import from_mapping, to_mapping
 from lightbert.objectives.mlm import MaskedLanguageModelling
@@ -26,6 +26,12 @@ def test_every_key_is_listed_once_with_its_default():
 def test_every_recipe_matches_a_line_of_the_table_of_files():
     patterns = re.findall(r"`([\w*-]+)`", section(PAGE, "Recipes").partition("The papers' recipes")[0])
     assert not [name for name in PRETRAINING if not any(fnmatch(name, pattern) for pattern in patterns)]
+
+
+def test_every_recipe_that_is_named_exists():
+    named = re.findall(r"lightbert (?:pretrain|distill|finetune) ([a-z][\w-]+) ", PAGE)
+    assert named
+    assert not {*named} - {*NAMES}
 
 
 def test_every_corpus_that_a_recipe_expects_is_explained():

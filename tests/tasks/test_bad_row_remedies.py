@@ -13,8 +13,6 @@ from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.spans.kind import Spans
 from lightbert.tasks.kinds.tokens.kind import Tokens
 
-RECIPES = Path(__file__).parents[2] / "recipes"
-
 BAD_ANSWER = {"id": "a", "question": "a ?", "answers": [{"text": "bad", "answer_start": 0}]}
 GOOD_ANSWER = {"id": "b", "question": "a ?", "answers": [{"text": "film", "answer_start": 4}]}
 PARAGRAPH = {"context": "the film was good", "qas": [BAD_ANSWER, GOOD_ANSWER]}
@@ -79,7 +77,7 @@ def test_bad_rows_of_named_tasks_are_left_out_of_fine_tuning(run, request, tmp_p
         "steps=1",
         "answers.max_query=4",
     )
-    refused, said = run("finetune", RECIPES / f"{recipe}.toml", *start, *choice)
+    refused, said = run("finetune", recipe, *start, *choice)
     assert refused.endswith("leave such rows out with data.bad_rows=skip\n")
     assert told in said
 

@@ -9,8 +9,8 @@ import pytest
 
 from lightbert.errors import InputError
 from lightbert.tasks.datasets.conll import read_sentences
-from lightbert.tasks.datasets.files import Files
 from lightbert.tasks.datasets.own import own_task
+from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.example import Tagged
 from lightbert.tasks.kinds.tokens.kind import Tokens
 

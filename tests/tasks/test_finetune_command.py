@@ -8,10 +8,11 @@ from tiny_tasks import SETTINGS, write_model, write_reviews
 
 import lightbert
 from lightbert.cli import main
+from lightbert.recipes import read
 from lightbert.tasks.finetune.dataset import prepare
 from lightbert.tasks.finetune.plan import plan
 
-RECIPE = str(Path(__file__).parents[2] / "recipes" / "classify.toml")
+RECIPE = "classify"
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def test_a_person_reads_the_numbers_and_which_weights_they_are_of(start, tmp_pat
 
 
 def test_of_several_processes_one_says_what_was_understood(start, tmp_path, capfd):
-    recipe = plan(RECIPE, [*start, f"out={tmp_path}", "length=12"]).runs[0].recipe
+    recipe = plan(read(RECIPE), [*start, f"out={tmp_path}", "length=12"]).runs[0].recipe
     tokenizer = lightbert.load(recipe.model).tokenizer
     prepare(recipe, tokenizer, says=False)
     assert capfd.readouterr().err == ""

@@ -10,12 +10,12 @@ from tiny_tasks import finetune, only, write_model, write_reviews
 import lightbert
 from lightbert.errors import InputError
 from lightbert.models import folder
-from lightbert.tasks.datasets.files import Files
 from lightbert.tasks.datasets.own import own_task
+from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.evaluate.evaluation import evaluate
 from lightbert.tasks.predict.adoption import kind_of_model
 
-RECIPE = Path(__file__).parents[2] / "recipes" / "classify.toml"
+RECIPE = "classify"
 
 
 @pytest.fixture(scope="module")

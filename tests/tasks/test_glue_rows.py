@@ -4,8 +4,8 @@ import pytest
 from glue_files import MNLI_TRAIN_HEADER, table
 
 from lightbert.errors import InputError
-from lightbert.tasks.datasets.glue.files import read_file
 from lightbert.tasks.datasets.glue.table import TABLE
+from lightbert.tasks.datasets.glue.tsv import read_file
 
 RTE = "index\tsentence1\tsentence2\tlabel\n"
 GOOD = "0\tA b.\tC d.\tentailment\n"

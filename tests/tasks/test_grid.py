@@ -11,7 +11,7 @@ from lightbert.tasks.finetune.finetuning import Result
 from lightbert.tasks.finetune.plan import Planned
 from lightbert.tasks.finetune.summary import best_settings, glue_scores, settings_of
 
-RECIPE = Path(__file__).parents[2] / "recipes" / "classify.toml"
+RECIPE = "classify"
 
 
 @pytest.fixture(scope="module")

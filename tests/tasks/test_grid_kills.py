@@ -13,12 +13,13 @@ import pytest
 from children import Moment, exit_code, start_work
 from tiny_tasks import SETTINGS, results, write_model, write_reviews
 
+from lightbert.recipes import read
 from lightbert.tasks.finetune.grid import run_all
 from lightbert.tasks.finetune.plan import plan
 from lightbert.train.distributed import World
 from lightbert.train.signals import Interruption
 
-RECIPE = Path(__file__).parents[2] / "recipes" / "classify.toml"
+RECIPE = "classify"
 KILL = (signal.SIGKILL,)
 
 Grid = tuple[str, ...]
@@ -34,7 +35,7 @@ def grid(tmp_path_factory: pytest.TempPathFactory) -> Grid:
 
 def run_grid(overrides: Grid, everyone: World, interrupted: Interruption) -> bool:
     """What the command does, without its report."""
-    return all(result.finished for _, result in run_all(plan(RECIPE, overrides), everyone, interrupted))
+    return all(result.finished for _, result in run_all(plan(read(RECIPE), overrides), everyone, interrupted))
 
 
 def start(grid: Grid, out: Path, moment: Moment | None = None) -> ForkServerProcess:

@@ -15,6 +15,7 @@ import torch
 
 import lightbert
 from lightbert.interop.peers import Peer, PeerRecipe
+from lightbert.recipes import read
 from lightbert.tasks.datasets.catalogue import open_task
 from lightbert.tasks.finetune.grid import run_all
 from lightbert.tasks.finetune.plan import plan
@@ -25,7 +26,7 @@ from lightbert.train.signals import Interruption
 
 ROOT = Path(__file__).parents[2]
 GLUE = ROOT.parent / "shared" / "data" / "glue"
-RECIPE = ROOT / "recipes" / "glue-composite-small.toml"
+RECIPE = "glue-composite-small"
 # One of BERT's own settings, on all examples: after shorter runs it is luck that is compared (lab/LOG.md).
 BATCH, LENGTH, LR, WARMUP, EPS, EPOCHS = 16, 128, 5e-5, 0.1, 1e-8, 3.0
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -63,7 +64,7 @@ def ours(model: Path, task: str, out: Path, seeds: Sequence[int]) -> Scores:
         **{"schedule.warmup": WARMUP, "optimizer.eps": EPS, "device": DEVICE},
     }
     with world(DEVICE) as place:
-        done = run_all(plan(RECIPE, [f"{key}={value}" for key, value in changes.items()]), place, Interruption())
+        done = run_all(plan(read(RECIPE), [f"{key}={value}" for key, value in changes.items()]), place, Interruption())
     [setting] = settings_of(done)
     return {metric: setting.values(metric) for metric in setting.runs[0][1].metrics}
 

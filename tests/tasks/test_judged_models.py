@@ -5,8 +5,9 @@ import torch
 from tiny_classifiers import tiny_model
 
 from lightbert.errors import InputError
+from lightbert.tasks.datasets.task import Task
 from lightbert.tasks.evaluate.evaluation import evaluate
-from lightbert.tasks.evaluate.files import write
+from lightbert.tasks.evaluate.report import write
 from lightbert.tasks.example import Answer, Example, Question, Tagged
 from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.labels.kind import Labels
@@ -14,7 +15,6 @@ from lightbert.tasks.kinds.regress.kind import Regress
 from lightbert.tasks.kinds.spans.kind import Spans
 from lightbert.tasks.kinds.tokens.kind import Tokens
 from lightbert.tasks.predict.adoption import kind_of_model
-from lightbert.tasks.task import Task
 
 REVIEWS = Classify(("negative", "positive"))
 TEXTS = ["good film", "bad film", "the film was good .", "a bad bad film .", "good", "the film was the film ."]

@@ -9,8 +9,8 @@ import pytest
 
 from lightbert.config import from_mapping
 from lightbert.errors import InputError
-from lightbert.tasks.datasets.files import Files
 from lightbert.tasks.datasets.own import own_task
+from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.example import Example
 from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.labels.kind import Labels

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from lightbert.errors import InputError
-from lightbert.tasks.datasets.files import Files
+from lightbert.recipes import read
+from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.finetune.plan import Plan, plan
 
 RECIPE = """
@@ -25,7 +26,7 @@ def planned(tmp_path: Path):
     path.write_text(RECIPE)
 
     def make(*overrides: str) -> Plan:
-        return plan(path, overrides)
+        return plan(read(path), overrides)
 
     return make
 
@@ -91,4 +92,4 @@ def test_nothing_to_train_on_is_refused(tmp_path: Path):
     path = tmp_path / "recipe.toml"
     path.write_text('model = "x"\nout = "y"')
     with pytest.raises(InputError, match=r"nothing to train on: add task=NAME data=FOLDER, or data.train=FILE"):
-        plan(path)
+        plan(read(path))

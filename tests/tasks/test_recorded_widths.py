@@ -7,12 +7,13 @@ import pytest
 import torch
 from tiny_tasks import write_model, write_reviews
 
+from lightbert.recipes import read
 from lightbert.tasks.finetune.grid import run_all
 from lightbert.tasks.finetune.plan import plan
 from lightbert.train.distributed import world
 from lightbert.train.signals import Interruption
 
-RECIPE = Path(__file__).parents[2] / "recipes" / "classify.toml"
+RECIPE = "classify"
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -27,7 +28,7 @@ def test_losses_are_those_of_plain_steps_of_the_same_widths(tmp_path: Path, monk
         settings = ("epochs=4", "batch=4", "length=12", "lr=1e-3", "device=cuda", "workers=0", f"cuda_graph={graphed}")
         out = tmp_path / graphed
         with world("cuda") as place:
-            run_all(plan(RECIPE, [*files, *settings, f"out={out}"]), place, Interruption())
+            run_all(plan(read(RECIPE), [*files, *settings, f"out={out}"]), place, Interruption())
         lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
         runs.append([line["loss"] for line in lines if line["kind"] == "train"])
     plain, recorded = runs

@@ -4,7 +4,7 @@ import pytest
 from questions import asked, document, write
 
 from lightbert.errors import InputError
-from lightbert.tasks.datasets.squad.official import score
+from lightbert.tasks.datasets.squad.answer_files import score
 from lightbert.tasks.kinds.spans.comparison import exact, f1, normalized
 
 

@@ -7,7 +7,7 @@ import pytest
 from questions import knowing
 
 from lightbert.data.corpus.vocabulary import train
-from lightbert.tasks.datasets.squad.official import score
+from lightbert.tasks.datasets.squad.answer_files import score
 from lightbert.tasks.datasets.squad.opening import squad_task
 from lightbert.tasks.texts import TextEncoder
 

@@ -7,9 +7,8 @@ import pytest
 from questions import asked, document, encoder, knowing, write
 
 from lightbert.errors import InputError
-from lightbert.tasks.datasets.squad.official import score
+from lightbert.tasks.datasets.squad.answer_files import score, write_answers
 from lightbert.tasks.datasets.squad.opening import squad_task
-from lightbert.tasks.datasets.squad.submission import write_submission
 from lightbert.tasks.kinds.spans.kind import Spans
 
 CONTEXT = "The cat sat on the mat."
@@ -85,7 +84,7 @@ def test_a_file_that_was_written_is_judged_as_the_predictions_were(folder, head)
     questions = task.examples("dev")
     features = task.kind.features(questions, encoder(80))
     predictions = task.kind.predictions(questions, features, knowing(features, head))
-    write_submission(folder / "out", questions, predictions)
+    write_answers(folder / "out", questions, predictions)
     data, out = folder / "class-dev-v2.0.json.xz", folder / "out"
     found = score(data, out / "predictions.json", out / "null_odds.json")
     assert (found["exact"], found["best_f1"]) == (100.0, 100.0)
@@ -100,5 +99,5 @@ def test_ids_that_are_absent_or_not_unique_cannot_be_handed_in(folder):
     questions = squad_task(folder, version="1.1").examples("dev")
     empty = {"answer": "", "null_score": 0.0, "n_best": []}
     with pytest.raises(InputError, match="the id 'a' does not name one question"):
-        write_submission(folder / "out", [questions[0], questions[0]], [empty, empty])
+        write_answers(folder / "out", [questions[0], questions[0]], [empty, empty])
     assert not (folder / "out").exists()

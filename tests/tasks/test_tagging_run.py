@@ -28,7 +28,7 @@ def test_a_tiny_model_learns_tags_and_finds_them_in_texts_longer_than_itself():
     config = Bert(vocab=len(PIECES), **sizes, dropout=0.0, attention_dropout=0.0)
     model = build(config, heads={"tokens": kind.head_settings()})
     objective = TaskObjective(model, kind.head)
-    batches = Buckets(features, batch=4, specials=encoder.specials, workers=0)
+    batches = Buckets(features, batch=4, specials=encoder.specials)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for step in range(40):
         batch = batches.at(step)

@@ -137,9 +137,9 @@ def test_numbers_are_judged_by_correlations_and_squared_error():
 
 
 def test_kinds_that_make_no_sense_are_refused():
-    with pytest.raises(InputError, match="at least two different labels"):
+    with pytest.raises(InputError, match="at least two, all different"):
         Classify(("same", "same"))
-    with pytest.raises(InputError, match="at least two different labels"):
+    with pytest.raises(InputError, match="at least two, all different"):
         Labels(("one",))
     with pytest.raises(InputError, match="low must be below high"):
         Regress(1.0, 1.0)

@@ -175,5 +175,5 @@ def test_what_cannot_be_tagged_or_judged_is_one_sentence():
         TAGS.features([Example("Jim", "lives")], encoder())
     with pytest.raises(InputError, match="has no tags to judge"):
         TAGS.metrics([Tagged(("Jim",))], [{"tags": []}])
-    with pytest.raises(InputError, match="at least two different tags"):
+    with pytest.raises(InputError, match="at least two, all different"):
         Tokens(("O",))

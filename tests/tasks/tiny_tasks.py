@@ -12,6 +12,7 @@ from vocabularies import small_tokenizer
 
 from lightbert.data.batches.batch import Batch
 from lightbert.models import PRESETS, build, folder
+from lightbert.recipes import read
 from lightbert.tasks.finetune.finetuning import Result
 from lightbert.tasks.finetune.grid import Finished, run_all
 from lightbert.tasks.finetune.plan import plan
@@ -55,7 +56,7 @@ def finetune(recipe: Path, *overrides: str, stop_after: int = 0) -> Finished:
             interrupted.signal = signal.SIGTERM
 
     with mock.patch.object(Loop, "_train_on", interrupting), world("cpu") as place:
-        return run_all(plan(recipe, [*SETTINGS, *overrides]), place, interrupted)
+        return run_all(plan(read(recipe), [*SETTINGS, *overrides]), place, interrupted)
 
 
 def results(out: Path) -> dict[str, bytes]:

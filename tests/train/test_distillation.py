@@ -4,14 +4,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_runs import distillation_of, records, train
+from tiny_runs import distillation_of, records, student_before, train
 
 import lightbert
 from lightbert.data.corpus.shards import Shards
 from lightbert.models import folder
-from lightbert.train.distill_recipe import DistillRecipe
-from lightbert.train.distillation import prepared
-from lightbert.train.distributed import world
 
 LAYERS = {"fmt_1", "fmt_2", "fmt_3"}
 WORDS = {"mlm_loss", "nsp_loss"}
@@ -19,14 +16,6 @@ WORDS = {"mlm_loss", "nsp_loss"}
 
 def weights(out: Path) -> dict[str, torch.Tensor]:
     return folder.load(out / "final").state_dict()
-
-
-def before(recipe: DistillRecipe) -> dict[str, torch.Tensor]:
-    """The student's weights before its first step."""
-    with world("cpu") as place:
-        teacher = folder.load(recipe.teacher)
-        objective, _ = prepared(recipe, Shards(recipe.data), teacher, place)
-    return {name: tensor.clone() for name, tensor in objective.student.state_dict().items()}
 
 
 @pytest.mark.parametrize(
@@ -83,13 +72,13 @@ def test_nothing_is_copied_where_the_paper_does_not_or_where_that_is_not_wanted(
         ({"strategy": "pkt"}, True),
         ({"strategy": "pkt", "copy": False}, False),
     ]:
-        student = before(distillation_of(corpus, tmp_path, **changes))
+        student = student_before(distillation_of(corpus, tmp_path, **changes))
         assert torch.equal(student["embeddings.word.weight"], teacher["embeddings.word.weight"]) == is_copied
 
 
 def test_tables_that_were_not_copied_are_trained_with_the_first_layer(corpus: Path, tmp_path: Path) -> None:
     recipe = distillation_of(corpus, tmp_path, copy=False, steps=0)
-    start = before(recipe)
+    start = student_before(recipe)
     train(recipe)
     assert not torch.equal(weights(tmp_path)["embeddings.word.weight"], start["embeddings.word.weight"])
     assert torch.equal(weights(tmp_path)["heads.mlm.transform.weight"], start["heads.mlm.transform.weight"])
@@ -98,6 +87,6 @@ def test_tables_that_were_not_copied_are_trained_with_the_first_layer(corpus: Pa
 @pytest.mark.parametrize(("norm", "rests"), [("identity", True), ("copy", True), ("train", False)])
 def test_the_embedding_norm_does_what_the_recipe_says(corpus: Path, tmp_path: Path, norm: str, rests: bool) -> None:
     recipe = distillation_of(corpus, tmp_path, norm=norm, steps=0)
-    start = before(recipe)
+    start = student_before(recipe)
     train(recipe)
     assert torch.equal(weights(tmp_path)["embeddings.norm.bias"], start["embeddings.norm.bias"]) == rests

@@ -14,7 +14,8 @@ def assert_recorded(case: str, found: list[float]) -> None:
     if machine() == RECORDED["machine"]:
         assert found == expected, "if the change is meant, record again: see golden_losses.py"
     else:
-        assert found == pytest.approx(expected, rel=1e-3)
+        # A change of every initial weight by its last bit moves fifty losses by 2e-7 at most.
+        assert found == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -1,7 +1,10 @@
 """Muon for the matrices of the blocks, AdamW for the rest."""
 
+import pytest
 import torch
 from small_models import Parts, give_gradients, optimizers_of, values
+
+from lightbert.train.optim.muon import Muon
 
 
 def test_it_moves_the_matrices_of_the_blocks_and_nothing_else() -> None:
@@ -44,3 +47,28 @@ def test_a_processor_without_bf16_is_no_news() -> None:
     give_gradients(model, seed=0)
     # A warning would be an error here.
     optimizers.step()
+
+
+@pytest.mark.parametrize("shapes", [[(8, 8), (8, 8)], [(4, 12), (12, 4), (4, 12)], [(1, 5)]])
+def test_updates_are_those_of_pytorchs_muon(shapes: list[tuple[int, int]]) -> None:
+    ours, theirs = ([torch.nn.Parameter(torch.randn(s, generator=torch.Generator().manual_seed(i)))
+                     for i, s in enumerate(shapes)] for _ in range(2))  # fmt: skip
+    mine = Muon(ours, torch.tensor(0.1), weight_decay=0.01)
+    reference = torch.optim.Muon(theirs, 0.1, weight_decay=0.01, adjust_lr_fn="match_rms_adamw")
+    for _ in range(3):
+        for a, b in zip(ours, theirs, strict=True):
+            a.grad = torch.randn_like(a)
+            b.grad = a.grad.clone()
+        mine.step()
+        reference.step()
+    for a, b in zip(ours, theirs, strict=True):
+        # Both orthogonalise in bf16, whose rounding depends on the order of the sums.
+        torch.testing.assert_close(a, b, rtol=0, atol=0.1 * 0.2 * max(a.shape) ** 0.5 * 3 * 2**-6)
+
+
+def test_the_rate_is_read_on_the_device() -> None:
+    matrix = torch.nn.Parameter(torch.ones(3, 3, device="meta"))
+    optimizer = Muon([matrix], torch.tensor(0.1, device="meta"), weight_decay=0.01)
+    matrix.grad = torch.ones_like(matrix)
+    # Reading a number from the meta device would raise.
+    optimizer.step()

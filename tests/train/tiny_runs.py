@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import torch
+from torch import Tensor
 
 from lightbert.config import from_mapping
 from lightbert.data.batches.batch import Batch
@@ -17,7 +17,7 @@ from lightbert.data.corpus.shards import Shards
 from lightbert.models import PRESETS, build, folder
 from lightbert.train.corpus_recipe import CorpusRecipe
 from lightbert.train.distill_recipe import DistillRecipe
-from lightbert.train.distillation import distill
+from lightbert.train.distillation import distill, prepared
 from lightbert.train.distributed import World, world
 from lightbert.train.log import read
 from lightbert.train.loop import Loop
@@ -55,9 +55,8 @@ def write_model(
     where: Path, vocab: int, preset: str = "convbert-tiny", heads: tuple[str, ...] = (), **changes: Any
 ) -> Path:
     """Save a model of a few thousand parameters to start from."""
-    torch.manual_seed(0)
     sizes = {"vocab": vocab, "positions": 32, "narrow": 8, "width": 16, "depth": 1, "inner": 32}
-    model = build(replace(PRESETS[preset], **sizes | changes), heads={kind: {} for kind in heads})
+    model = build(replace(PRESETS[preset], **sizes | changes), heads={kind: {} for kind in heads}, seed=0)
     folder.save(model, where)
     return where
 
@@ -90,8 +89,6 @@ def distillation_of(corpus: Path, out: Path, **changes: Any) -> DistillRecipe:
         "model": "mobilebert-nano",
         "change": {"positions": 32, "narrow": 8, "width": 16, "block_width": 8, "depth": 3, "n_heads": 2, "inner": 16},
         "teacher": str(corpus / "teacher"),
-        # The teacher was drawn with 0, and would have the same tables.
-        "seed": 1,
         "data": str(corpus / "data"),
         "out": str(out),
         "transfer_steps": 6,
@@ -108,6 +105,13 @@ def distillation_of(corpus: Path, out: Path, **changes: Any) -> DistillRecipe:
         "device": "cpu",
     }
     return from_mapping(DistillRecipe, values | changes)
+
+
+def student_before(recipe: DistillRecipe) -> dict[str, Tensor]:
+    """The student's weights before its first step."""
+    with world(recipe.device) as place:
+        objective, _ = prepared(recipe, Shards(recipe.data), folder.load(recipe.teacher), place)
+    return {name: tensor.clone() for name, tensor in objective.student.state_dict().items()}
 
 
 def run_by(recipe: CorpusRecipe, place: World, interrupted: Interruption) -> Outcome:

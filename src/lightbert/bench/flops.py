@@ -115,7 +115,7 @@ def _first_state(part: nn.Module, tokens: int) -> int:
 @flops.register
 def _beam_span(part: BeamSpan, tokens: int) -> int:
     starts = min(part.beam, tokens)
-    # Each half of the joint layer is applied once: to the starts and to the tokens. Their sums meet in the output.
-    end = (starts + tokens) * part.end_dense.weight.numel() + flops(part.end_output, starts * tokens)
+    # The joint layer is applied to the starts, to the tokens and to zeros. Their sums meet in the output.
+    end = flops(part.end_dense, starts + tokens + 1) + flops(part.end_output, starts * tokens)
     answer = 2 * tokens * part.width + flops(part.answer_dense, 1) + flops(part.answer_output, 1)
     return flops(part.start, tokens) + end + answer

@@ -5,8 +5,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
-
 from lightbert.data.corpus import tokenizer as tokenizers
 from lightbert.data.corpus import vocabulary
 from lightbert.data.examples.features import Features
@@ -14,7 +12,7 @@ from lightbert.errors import InputError
 from lightbert.interop import huggingface
 from lightbert.interop.load import describe
 from lightbert.interop.names import find
-from lightbert.models import add_head, build, folder
+from lightbert.models import build, folder
 from lightbert.tasks.datasets.glue import open_glue
 from lightbert.tasks.example import Example
 from lightbert.tasks.kinds.kind import Kind
@@ -71,9 +69,9 @@ def prepare(
     # Ours is judged after training like any run; by few examples, because the Trainer is not.
     _write(where / "glue" / "SST-2" / "dev.tsv", to_train[:_DEV])
     encoder = _tokenizer(tokenizer, examples)
-    torch.manual_seed(0)
-    network = build(replace(describe(find(model)).config, vocab=encoder.get_vocab_size()))
-    add_head(network, "classify", {"labels": 2, "hidden": "gelu"})
+    head = {"classify": {"labels": 2, "hidden": "gelu"}}
+    config = replace(describe(find(model)).config, vocab=encoder.get_vocab_size())
+    network = build(config, heads=head, seed=0)
     network.tokenizer, network.labels = encoder, ("negative", "positive")
     folder.save(network, where / "ours")
     huggingface.write(network, where / "theirs")

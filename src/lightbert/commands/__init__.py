@@ -1,8 +1,8 @@
 """The verbs of the command line, one file each.
 
 `lightbert.cli` imports a verb's module when the verb is invoked, even for its `--help`. So a module's top level imports
-only the standard library, typer, `lightbert.errors`, `lightbert.config` and the reports of this package; what needs
-torch or rich is imported inside `run` and inside the report's methods. Each module has three things:
+only the standard library, typer, `lightbert.errors`, `lightbert.config`, `lightbert.recipes` and this package; what
+needs torch or rich is imported inside `run` and inside the report's methods. Each module has three things:
 
 ```python
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ COMMANDS = {
         "train a small encoder on the documentation found here, and show what it learnt",
     ),
     "info": ("lightbert.commands.info", "print the exact parameters and FLOPs of a preset or a model folder"),
+    "recipes": ("lightbert.commands.recipes", "list the recipes for training, or print one"),
     "prepare": ("lightbert.commands.prepare", "turn text files into a tokenizer and token shards"),
     "pretrain": ("lightbert.commands.pretrain", "train an encoder on prepared text, by a recipe"),
     "distill": ("lightbert.commands.distill", "train a small encoder to imitate a large one, by a recipe"),

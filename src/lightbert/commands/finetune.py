@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lightbert.commands.report import AsJson, show
+from lightbert.commands.training import read_recipe
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -121,7 +122,7 @@ def run(plan: "Plan") -> Finetuned:
 
 
 def command(
-    recipe: Annotated[Path, typer.Argument(help="A recipe, such as recipes/classify.toml.")],
+    recipe: Annotated[str, typer.Argument(help="A recipe, such as classify, or a TOML file.")],
     overrides: Annotated[
         list[str] | None,
         typer.Argument(
@@ -139,7 +140,7 @@ def command(
     from lightbert.tasks.finetune.plan import plan
     from lightbert.train.signals import EXIT_CODE
 
-    report = run(plan(recipe, overrides or []))
+    report = run(plan(read_recipe("finetune", recipe), overrides or []))
     if report.leads:
         show(report, json=json)
     if not report.finished:

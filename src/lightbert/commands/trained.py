@@ -45,8 +45,8 @@ class Trained:
 
 def draw_curves(out: Path, *, transfer: bool = False) -> None:
     """Write ``out/loss.png``, and ``out/transfer.png`` if layers were transferred, or say what is missing for that."""
-    from lightbert.analysis.curves import draw_losses
-    from lightbert.analysis.transfer import draw_transfer
+    from lightbert.analysis.loss_plot import draw_losses
+    from lightbert.analysis.transfer_plot import draw_transfer
 
     try:
         draw_losses(out / "metrics.jsonl", out / "loss.png")

@@ -86,7 +86,7 @@ def compare(name: str) -> Padding:
 
     with torch.random.fork_rng(devices=()), torch.inference_mode():
         torch.manual_seed(0)
-        model = build(name).eval()
+        model = build(name, seed=0).eval()
         texts = [torch.randint(model.table.shape[0], (length,)) for length in _LENGTHS]
         alone = [model(text[None])[0] for text in texts]
         padded = _largest_change(alone, _padded(model, texts))

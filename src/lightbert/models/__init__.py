@@ -15,7 +15,7 @@ from lightbert.models.hybrid import Hybrid
 from lightbert.models.mobilebert import MobileBert
 from lightbert.models.model import Metadata, Model
 from lightbert.models.presets import PRESETS, Config
-from lightbert.nn.init import initialize
+from lightbert.nn.init import initialize, seed_from_torch
 
 FAMILIES: dict[str, type[Config]] = {
     "bert": Bert,
@@ -48,11 +48,14 @@ def build(
     model: str | Config,
     heads: Mapping[str, dict[str, Any]] | None = None,
     device: str | torch.device | None = None,
+    seed: int | None = None,
 ) -> Model:
     """Build a model with random weights from a preset's name or a config.
 
     heads: kind -> settings, such as ``{"mlm": {}, "classify": {"labels": 3}}``. On the device "meta" the model has
     shapes but no weights, which is how parameters are counted.
+    seed: the same seed gives the same weights on every machine, to the last bit. Without one, a seed is drawn from
+    PyTorch's generator, so that ``torch.manual_seed`` decides.
     """
     config = preset(model) if isinstance(model, str) else model
     _check(config)
@@ -61,8 +64,9 @@ def build(
         built = Model(config.build(), Metadata(config))
     device = torch.device(device) if device is not None else torch.get_default_device()
     if device.type != "meta":
+        seed = seed_from_torch() if seed is None else seed
         built.to_empty(device=device)
-        initialize(built)
+        initialize(built, seed)
     for kind, settings in (heads or {}).items():
-        add_head(built, kind, settings)
+        add_head(built, kind, settings, seed=seed)
     return built

@@ -10,7 +10,7 @@ from lightbert.errors import InputError, unknown
 from lightbert.models.mobilebert import MobileBert
 from lightbert.models.model import Model
 from lightbert.nn import heads
-from lightbert.nn.init import initialize
+from lightbert.nn.init import initialize, seed_from_torch
 
 _KINDS: dict[str, type[nn.Module]] = {
     "mlm": heads.MaskedLanguage,
@@ -26,8 +26,10 @@ _KINDS: dict[str, type[nn.Module]] = {
 }
 
 
-def add_head(model: Model, kind: str, settings: dict[str, Any] | None = None) -> nn.Module:
+def add_head(model: Model, kind: str, settings: dict[str, Any] | None = None, *, seed: int | None = None) -> nn.Module:
     """Build a head with fresh weights as ``model.heads[kind]``; the settings are saved with the model.
+
+    seed: as for ``build``; with the same seed a head gets the weights that it would have got there.
 
     What a family implies is filled in: activation and epsilon of the MLM and RTD heads, and for MobileBERT's an MLM
     transform as wide as the stream and a next-sentence head on the raw [CLS] state when there is no LayerNorm.
@@ -44,7 +46,7 @@ def add_head(model: Model, kind: str, settings: dict[str, Any] | None = None) ->
         head = _KINDS[kind](*sizes, **complete)
     if model.table.device.type != "meta":
         head = head.to_empty(device=model.table.device).to(model.table.dtype)
-        initialize(head)
+        initialize(head, seed_from_torch() if seed is None else seed, prefix=f"heads.{kind}.")
     model.heads[kind] = head
     model.head_settings[kind] = complete
     return head

@@ -42,11 +42,11 @@ def attend(
             value,
             by_query=by_query,
             by_key=by_key,
-            visible=mask.visible,
+            texts=mask.attention_texts,
             outside=outside,
             dropout=dropout,
         )
-    scores = relative_scores(query, key, by_query, by_key, mask.visible, outside)
+    scores = relative_scores(query, key, by_query, by_key, mask.attention_texts, outside)
     weights = torch.softmax(scores, dim=-1)
     if record.scores is not None:
         record.scores.append(scores)

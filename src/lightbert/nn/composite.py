@@ -1,10 +1,13 @@
 """Composite attention: content scores plus fixed and dynamic lightweight convolutions (Chang et al., Eq. 6)."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 
 from lightbert.errors import InputError
 from lightbert.nn.attention import attend, head_width_of, merge_heads, split_heads
+from lightbert.nn.distributions import Constant, Initial, Uniform
 from lightbert.nn.mask import Mask
 from lightbert.nn.mixer import Mixer
 from lightbert.nn.projections import Depthwise, HalfConvolved
@@ -48,7 +51,7 @@ class CompositeAttention(Mixer):
         offsets = 2 * radius + 1
         self.width, self.value_width, self.n_heads = width, value_width, n_heads
         self.out_width = n_heads * each
-        self.outside, self.dropout = outside, dropout
+        self.offsets, self.outside, self.dropout = offsets, outside, dropout
 
         def projection(name: str, inputs: int) -> nn.Module:
             halved = name in convolved
@@ -62,14 +65,10 @@ class CompositeAttention(Mixer):
         self.key_dynamic = nn.Parameter(torch.empty(each, offsets)) if key_dynamic else None
         self.depthwise = Depthwise(self.out_width, offsets, bias=True) if depthwise else None
 
-    def reset_parameters(self) -> None:
+    def initial_weights(self) -> Initial:
         """Fixed weights start at zero, the maps of dynamic ones uniform in ±1/√(number of offsets), as released."""
-        if self.fixed is not None:
-            nn.init.zeros_(self.fixed)
-        for dynamic in (self.query_dynamic, self.key_dynamic):
-            if dynamic is not None:
-                bound = dynamic.shape[1] ** -0.5
-                nn.init.uniform_(dynamic, -bound, bound)
+        dynamic = Uniform(1 / math.sqrt(self.offsets))
+        return {"fixed": Constant(0.0), "query_dynamic": dynamic, "key_dynamic": dynamic}
 
     def _weights(self, heads: Tensor, dynamic: Tensor | None) -> Tensor | None:
         """Generate one weight per offset from queries or keys [B, H, T, E] -> [B, H, T, 2R+1]."""

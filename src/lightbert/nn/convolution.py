@@ -7,6 +7,7 @@ are read from, and gives ``out_width`` channels, as many as the attention heads 
 import torch
 from torch import Tensor, nn
 
+from lightbert.nn.distributions import Initial, TruncatedNormal
 from lightbert.nn.mask import Mask
 from lightbert.nn.projections import Depthwise, odd
 from lightbert.nn.record import Record
@@ -35,7 +36,7 @@ class DynamicConvolution(nn.Module):
         logits = self.kernel(self.span(x, query, mask)).unflatten(-1, (self.n_heads, self.taps))  # [B, T, H, K]
         if record is not None and record.kernels is not None:
             record.kernels.append(torch.softmax(logits.float(), dim=-1))
-        return dynamic_conv(mask.zero(self.value(value)), logits, mask.window(self.taps))
+        return dynamic_conv(self.value(value), logits, mask.convolution_texts)
 
 
 class SpanConvolution(DynamicConvolution):
@@ -49,9 +50,9 @@ class SpanConvolution(DynamicConvolution):
         self.depthwise = Depthwise(width, kernel, bias=False)
         self.pointwise = nn.Linear(width, inner)
 
-    def reset_parameters(self) -> None:
+    def initial_weights(self) -> Initial:
         """The released separable convolution starts its depthwise part at a standard deviation of 1/K."""
-        nn.init.trunc_normal_(self.depthwise.weight, std=1 / self.taps, a=-2 / self.taps, b=2 / self.taps)
+        return {"depthwise.weight": TruncatedNormal(1 / self.taps)}
 
     def span(self, x: Tensor, query: Tensor, mask: Mask) -> Tensor:
         """The query times the span-aware key: [B, T, a]."""
@@ -68,10 +69,9 @@ class SeparableConvolution(nn.Module):
         self.depthwise = Depthwise(width, kernel, bias=False)
         self.pointwise = nn.Linear(width, inner)
 
-    def reset_parameters(self) -> None:
+    def initial_weights(self) -> Initial:
         """As the span-aware key: a standard deviation of 1/K."""
-        kernel = self.depthwise.weight.shape[1]
-        nn.init.trunc_normal_(self.depthwise.weight, std=1 / kernel, a=-2 / kernel, b=2 / kernel)
+        return {"depthwise.weight": TruncatedNormal(1 / self.depthwise.weight.shape[1])}
 
     def forward(self, x: Tensor, query: Tensor, value: Tensor, mask: Mask, record: Record | None = None) -> Tensor:
         """Values [B, T, D] -> [B, T, a]; the queries are not used."""

@@ -1,11 +1,12 @@
 """Token embeddings: plain, factorized (narrow tables and a projection), trigram (three neighbours and a projection)."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lightbert.nn.distributions import Initial, glorot
 from lightbert.nn.mask import Mask
 from lightbert.nn.norms import Norm
+from lightbert.ops.texts import neighbours
 
 
 def table(rows: int, width: int) -> nn.Embedding:
@@ -51,10 +52,9 @@ class Embeddings(PlaceTables):
         self.dropout = nn.Dropout(dropout)
         self.project = nn.Linear(narrow, width) if narrow != width else None
 
-    def reset_parameters(self) -> None:
+    def initial_weights(self) -> Initial:
         """The released projection keeps TensorFlow's default, Glorot-uniform."""
-        if self.project is not None:
-            nn.init.xavier_uniform_(self.project.weight)
+        return {} if self.project is None else {"project.weight": glorot(self.project.weight)}
 
     def forward(self, ids: Tensor, segments: Tensor | None, mask: Mask) -> Tensor:
         """Ids [B, T] -> [B, T, D]."""
@@ -88,12 +88,7 @@ class TrigramEmbeddings(PlaceTables):
 
     def forward(self, ids: Tensor, segments: Tensor | None, mask: Mask) -> Tensor:
         """Ids [B, T] -> [B, T, D]."""
-        tokens = ids.shape[1]
-        words = F.pad(mask.zero(self.word(ids)), (0, 0, 1, 1))  # [B, T + 2, e]
-        previous, this, following = (words[:, tap : tap + tokens] for tap in range(3))
-        window = mask.window(3)
-        if window is not None:
-            previous, following = previous * window[..., :1], following * window[..., 2:]
+        previous, this, following = neighbours(self.word(ids), 3, mask.convolution_texts)
         trigrams = torch.cat([following, this, previous], dim=-1)  # [B, T, 3e]
         x: Tensor = self.dropout(self.norm(self.add_places(self.project(trigrams), segments, mask)))
         return x

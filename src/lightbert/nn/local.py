@@ -10,7 +10,7 @@ from lightbert.nn.mask import Mask
 from lightbert.nn.mixer import Mixer
 from lightbert.nn.projections import Depthwise, project
 from lightbert.nn.record import Record
-from lightbert.ops.dynamic_conv import window_sum
+from lightbert.ops.dynamic_conv import softmax_within_text, window_sum
 
 
 class LocalAttention(Mixer):
@@ -65,9 +65,7 @@ class LocalAttention(Mixer):
         span = query * self.pointwise(self.depthwise(x, mask))
         logits = self.kernel(span).unflatten(-1, (self.n_heads, self.taps))  # [B, T, H, K]
         logits = logits if self.indexed_by == "query" else self._at_the_neighbour(logits)
-        reach = mask.reach(x, self.taps).unsqueeze(2)
-        exact = torch.promote_types(logits.dtype, torch.float32)
-        weights = torch.softmax(logits.masked_fill(~reach, float("-inf")), dim=-1, dtype=exact)
+        weights = softmax_within_text(logits, mask.convolution_texts)
         if record is not None and record.kernels is not None:
             record.kernels.append(weights)
         weights = torch.dropout(weights, dropout, train=dropout > 0).to(x.dtype)

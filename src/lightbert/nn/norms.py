@@ -6,6 +6,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from lightbert.nn.distributions import Constant, Initial
+
 Norm = Callable[[int], nn.Module]
 """Builds a norm for a width: ``layer_norm(1e-12)`` or ``NoNorm``."""
 
@@ -20,14 +22,12 @@ class NoNorm(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(width))
-        self.bias = nn.Parameter(torch.empty(width))
-        self.reset_parameters()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
 
-    def reset_parameters(self) -> None:
+    def initial_weights(self) -> Initial:
         """Start as the identity."""
-        nn.init.ones_(self.weight)
-        nn.init.zeros_(self.bias)
+        return {"weight": Constant(1.0)}
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., D] -> [..., D]."""

@@ -7,27 +7,58 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lightbert.errors import InputError
+from lightbert.nn.distributions import Initial, Uniform
 from lightbert.nn.mask import Mask
 from lightbert.ops.depthwise import depthwise
 from lightbert.ops.grouped_linear import grouped_linear
 
 
 def project(x: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
-    """Apply several linear layers to one input; on a GPU as one matmul, while checkpoints keep their names apart."""
-    if not x.is_cuda:
-        return tuple(layer(x) for layer in layers)
+    """Apply several linear layers to one input; on a GPU as one matmul if nothing but their weights matters.
+
+    Checkpoints keep the layers' names apart either way.
+    """
+    return project_as_one(x, *layers) if x.is_cuda and can_be_one(*layers) else tuple(layer(x) for layer in layers)
+
+
+def project_as_one(x: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
+    """Apply several linear layers to one input as one matmul with their weights side by side."""
     weight = torch.cat([layer.weight for layer in layers])
     bias = torch.cat([layer.bias for layer in layers])
     return torch.split(F.linear(x, weight, bias), [layer.out_features for layer in layers], dim=-1)
 
 
+def can_be_one(*layers: nn.Module) -> bool:
+    """Whether calling the layers does nothing but multiply by their weights and add their biases.
+
+    Not so if a layer is of another class (an adapter, a quantized or parametrized layer), has hooks or a replaced
+    ``forward``, or holds something else than ordinary numbers.
+    """
+    return all(_is_unchanged(layer) for layer in layers)
+
+
+def _is_unchanged(layer: nn.Module) -> bool:
+    if type(layer) is not nn.Linear or "forward" in vars(layer):
+        return False
+    hooked = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks
+    return not hooked and _is_ordinary(layer.weight) and _is_ordinary(layer.bias)
+
+
+def _is_ordinary(parameter: Tensor | None) -> bool:
+    return parameter is not None and type(parameter) in (nn.Parameter, Tensor) and parameter.is_floating_point()
+
+
 class GroupedLinear(nn.Module):
-    """A linear map made of independent blocks of channels (ConvBERT Eq. 7)."""
+    """A linear map made of independent blocks of channels (ConvBERT Eq. 7).
+
+    One weight and one batched matmul for all groups, for training; quantizers want
+    :func:`lightbert.nn.ordinary.ordinary_layers`.
+    """
 
     def __init__(self, inputs: int, outputs: int, groups: int) -> None:
         super().__init__()
         if inputs % groups or outputs % groups:
-            raise InputError(f"{groups} groups divide neither or only one of the widths {inputs} and {outputs}")
+            raise InputError(f"groups ({groups}) must divide both widths, {inputs} and {outputs}")
         self.weight = nn.Parameter(torch.empty(groups, inputs // groups, outputs // groups))
         self.bias = nn.Parameter(torch.empty(outputs))
 
@@ -57,15 +88,14 @@ class Depthwise(nn.Module):
         self.weight = nn.Parameter(torch.empty(width, kernel))
         self.bias = nn.Parameter(torch.empty(width)) if bias else None
 
-    def reset_parameters(self) -> None:
+    def initial_weights(self) -> Initial:
         """PyTorch's default for a convolution of this size, as in the composite paper's code."""
         bound = 1 / math.sqrt(self.weight.shape[1])
-        for parameter in self.parameters():
-            nn.init.uniform_(parameter, -bound, bound)
+        return {name: Uniform(bound) for name, _ in self.named_parameters()}
 
     def forward(self, x: Tensor, mask: Mask) -> Tensor:
         """[B, T, D] -> [B, T, D]."""
-        return depthwise(mask.zero(x), self.weight, self.bias, mask.window(self.weight.shape[1]))
+        return depthwise(x, self.weight, self.bias, mask.convolution_texts)
 
 
 class HalfConvolved(nn.Module):

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from lightbert.data.batches.batch import Batch
 from lightbert.data.batches.masking import put_back
-from lightbert.data.randomness import Stream, uniform
 from lightbert.errors import InputError
 from lightbert.models import Model
 from lightbert.nn.encoder import Encoder
 from lightbert.objectives.masker import Masker
 from lightbert.objectives.objective import Losses, Objective, ratio, stack
 from lightbert.objectives.prediction import MaskedPrediction
+from lightbert.ops.randomness import Stream, uniform
 
 _SHARED = ("word", "position", "segment", "norm")
 

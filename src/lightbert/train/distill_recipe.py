@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from lightbert.errors import InputError
+from lightbert.objectives.distill.layer_transfer import Transfer
 from lightbert.objectives.distill.stages import Strategy
-from lightbert.objectives.distill.transfer import Transfer
 from lightbert.train.corpus_recipe import CorpusRecipe
 
 

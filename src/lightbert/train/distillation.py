@@ -15,6 +15,7 @@ from lightbert.models import Model
 from lightbert.objectives.distill.objective import Distillation
 from lightbert.objectives.distill.pair import copy_embeddings
 from lightbert.objectives.distill.stages import Stage, stages
+from lightbert.ops.randomness import named
 from lightbert.train.compilation import compile_objective
 from lightbert.train.corpus_run import loader_of, masker_of, train
 from lightbert.train.distill_recipe import DistillRecipe
@@ -58,9 +59,9 @@ def prepared(
     recipe: DistillRecipe, shards: Shards, teacher: Model | None, world: World
 ) -> tuple[Distillation, list[Stage]]:
     """Build the student, give it what it starts with of its teacher, and plan how it learns the rest."""
-    torch.manual_seed(recipe.seed)
     heads = ("mlm", "nsp") if recipe.examples == "pairs" else ("mlm",)
-    student = starting_model(recipe, shards.vocab, heads)
+    # The teacher may have been drawn with this seed, and its parameters have the same names.
+    student = starting_model(recipe, shards.vocab, heads, named(recipe.seed, "student"))
     student.tokenizer = shards.tokenizer()
     objective = Distillation(
         student,
@@ -69,6 +70,7 @@ def prepared(
         transfer=recipe.transfer if recipe.transfers_layers else None,
         alpha=recipe.alpha,
         dropout=recipe.dropout is not None,
+        seed=recipe.seed,
     )
     free = frozenset(f"embeddings.{name}" for name, _ in student.embeddings.named_parameters())
     copies = recipe.starts_with_layers if recipe.copy is None else recipe.copy

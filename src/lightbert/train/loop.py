@@ -9,18 +9,16 @@ import torch
 from torch import Tensor
 
 from lightbert.data.batches.batch import Batch
-from lightbert.data.randomness import Stream, bits
 from lightbert.errors import InputError
 from lightbert.objectives.objective import Objective
+from lightbert.ops.randomness import Stream, bits
 from lightbert.progress import Bar, progress
 from lightbert.train import checkpoint
 from lightbert.train.best import Best
-from lightbert.train.board import Board
 from lightbert.train.checkpoint import Checkpoint
 from lightbert.train.distributed import World
 from lightbert.train.graphed import GraphedStep
-from lightbert.train.log import MetricsFile
-from lightbert.train.meter import Meter
+from lightbert.train.log import Meter, MetricsFile, TensorBoard
 from lightbert.train.optim import Optimizers
 from lightbert.train.run import Batches, Outcome, Phase, Position, Settings
 from lightbert.train.schedule import progress_of
@@ -197,7 +195,7 @@ class Loop:
     def _log_from(self, step: int) -> MetricsFile:
         """The log, without what came after the checkpoint."""
         out = self.settings.out
-        board = Board(out / "tensorboard", step) if self.settings.tensorboard else None
+        board = TensorBoard(out / "tensorboard", step) if self.settings.tensorboard else None
         return MetricsFile(out / "metrics.jsonl", step, board)
 
     def _log(self, kind: str, step: int, values: dict[str, Any]) -> None:

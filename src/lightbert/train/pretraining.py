@@ -12,6 +12,7 @@ from lightbert.models.generator import generator
 from lightbert.objectives.mlm import MaskedLanguageModelling
 from lightbert.objectives.objective import Objective
 from lightbert.objectives.rtd import ReplacedTokenDetection
+from lightbert.ops.randomness import named
 from lightbert.train.compilation import compile_objective
 from lightbert.train.corpus_run import loader_of, masker_of, train
 from lightbert.train.distributed import World
@@ -46,12 +47,13 @@ def pretrain(recipe: Recipe, world: World, interrupted: Interruption, *, flops_p
 
 def objective_of(recipe: Recipe, shards: Shards) -> Objective:
     """Build the models with weights drawn from the seed, or read from a folder, and what trains them."""
-    torch.manual_seed(recipe.seed)
     masker = masker_of(recipe, shards)
     if recipe.objective == "mlm":
         heads = ("mlm", "nsp") if recipe.examples == "pairs" else ("mlm",)
-        return MaskedLanguageModelling(starting_model(recipe, shards.vocab, heads), masker)
-    model = starting_model(recipe, shards.vocab, ("rtd",))
-    small = build(generator(model.config, recipe.generator), heads={"mlm": {}})
+        return MaskedLanguageModelling(starting_model(recipe, shards.vocab, heads, recipe.seed), masker)
+    model = starting_model(recipe, shards.vocab, ("rtd",), recipe.seed)
+    # Its parameters have the discriminator's names: with the same seed the two would share numbers.
+    seed = named(recipe.seed, "generator")
+    small = build(generator(model.config, recipe.generator), heads={"mlm": {}}, seed=seed)
     small.checkpointing = recipe.checkpointing
     return ReplacedTokenDetection(small, model, masker, temperature=recipe.temperature)

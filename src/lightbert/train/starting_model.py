@@ -22,20 +22,20 @@ def starting_config(recipe: CorpusRecipe) -> Config:
     return config
 
 
-def starting_model(recipe: CorpusRecipe, vocab: int, heads: Collection[str]) -> Model:
-    """Build the model, or read it, and give it the heads that are to be trained."""
+def starting_model(recipe: CorpusRecipe, vocab: int, heads: Collection[str], seed: int) -> Model:
+    """Build the model with weights drawn from the seed, or read it, and give it the heads that are to be trained."""
     config = replace(starting_config(recipe), vocab=vocab)
     found = find(recipe.model)
-    model = build(config) if isinstance(found, Preset) else _read(found, recipe.model, config)
+    model = build(config, seed=seed) if isinstance(found, Preset) else _read(found, recipe.model, config)
     model.checkpointing = recipe.checkpointing
-    _give_heads(model, {*heads})
+    _give_heads(model, {*heads}, seed)
     return model
 
 
-def _give_heads(model: Model, kinds: set[str]) -> None:
+def _give_heads(model: Model, kinds: set[str], seed: int) -> None:
     """Add the heads that are not there yet; others, of a folder, stay as they are: nothing would train them."""
     for kind in sorted(kinds - {*model.heads}):
-        add_head(model, kind)
+        add_head(model, kind, seed=seed)
     for kind, head in model.heads.items():
         head.requires_grad_(kind in kinds)
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from lightbert.data.batches.batch import Batch, Specials
 from lightbert.data.batches.whole_words import choose_words
-from lightbert.data.randomness import Stream, bits, chance
 from lightbert.errors import InputError
+from lightbert.ops.randomness import Stream, bits, chance
 
 
 @dataclass(frozen=True)

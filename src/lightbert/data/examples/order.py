@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from lightbert.data.randomness import Stream, bits
+from lightbert.ops.randomness import Stream, bits
 
 _ROUNDS = 6
 

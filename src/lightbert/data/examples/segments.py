@@ -9,8 +9,8 @@ import numpy as np
 from lightbert.data.corpus.shards import Shards
 from lightbert.data.examples.chunks import Table, chunk_ends, tables, walk
 from lightbert.data.examples.index import Array, Flags, Index, Pieces, join, marked_pairs, within
-from lightbert.data.randomness import Stream, bits, chance
 from lightbert.errors import InputError
+from lightbert.ops.randomness import Stream, bits, chance
 
 # (tokens in A, tokens of the sentence, limit of A, whether B has begun, coin) -> whether the sentence goes to B
 Condition = Callable[[Array, Array, Array, Flags, Flags], Flags]

@@ -8,8 +8,8 @@ import numpy as np
 from lightbert.data.corpus.shards import Shards
 from lightbert.data.examples.chunks import Table, chunk_ends, tables, walk
 from lightbert.data.examples.index import Array, Index, Pieces, join, marked_pairs
-from lightbert.data.randomness import Stream, bits, chance
 from lightbert.errors import InputError
+from lightbert.ops.randomness import Stream, bits, chance
 
 
 class _Pairs(NamedTuple):

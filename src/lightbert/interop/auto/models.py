@@ -27,7 +27,7 @@ from lightbert.interop.auto.config import LightbertConfig
 from lightbert.models.folder import from_description
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.inference import Inference
-from lightbert.nn.init import initialize
+from lightbert.nn.init import initialize, seed_from_torch
 from lightbert.nn.record import Record
 
 
@@ -106,10 +106,10 @@ class LightbertModel(PreTrainedModel):  # type: ignore[misc]
         super().save_pretrained(save_directory, is_main_process, state_dict=ours, **kwargs)
 
     def _initialize_weights(self, module: nn.Module, *_: Any) -> None:
-        # Called for every module, children first. transformers marks the weights it has loaded, and while this runs
-        # torch.nn.init leaves them alone; so one call draws what is missing, by our own rules.
+        # Called for every module, children first. transformers marks the weights it has loaded; one call draws what is
+        # missing, by our own rules.
         if isinstance(module, Encoder):
-            initialize(module)
+            initialize(module, seed_from_torch(), keep=lambda weight: getattr(weight, "_is_hf_initialized", False))
 
     def _set_gradient_checkpointing(self, enable: bool = True, **_: Any) -> None:
         self.model.checkpointing = enable

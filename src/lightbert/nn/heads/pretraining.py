@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from lightbert.errors import InputError
 from lightbert.nn.activations import activation as activation_module
+from lightbert.nn.distributions import Initial, glorot
 
 
 class MaskedLanguage(nn.Module):
@@ -36,13 +37,6 @@ class MaskedLanguage(nn.Module):
         self.norm = nn.LayerNorm(hidden, eps=eps)
         self.bias = nn.Parameter(torch.zeros(vocab))
         self.extra = nn.Parameter(torch.empty(vocab, hidden - narrow)) if hidden > narrow else None
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """The decoder's own parameters; the transform is initialised like every dense layer."""
-        nn.init.zeros_(self.bias)
-        if self.extra is not None:
-            nn.init.trunc_normal_(self.extra, std=0.02, a=-0.04, b=0.04)
 
     def forward(self, states: Tensor, table: Tensor) -> Tensor:
         """`states` may be any selection of positions: gather the masked ones first, logits are the dear part."""
@@ -61,12 +55,10 @@ class ReplacedToken(nn.Module):
         self.dense = nn.Linear(width, width)
         self.activation = activation_module(activation)
         self.output = nn.Linear(width, 1)
-        self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """The release leaves the last dense at TensorFlow's default, Glorot uniform."""
-        nn.init.xavier_uniform_(self.output.weight)
-        nn.init.zeros_(self.output.bias)
+    def initial_weights(self) -> Initial:
+        """The release leaves the last dense at TensorFlow's default, Glorot-uniform."""
+        return {"output.weight": glorot(self.output.weight)}
 
     def forward(self, states: Tensor) -> Tensor:
         """[..., D] to [...]."""

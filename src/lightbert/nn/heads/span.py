@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lightbert.nn.activations import activation
+from lightbert.nn.distributions import Initial, glorot
 
 
 def forbid(logits: Tensor, allowed: Tensor | None) -> Tensor:
@@ -88,13 +89,10 @@ class BeamSpan(nn.Module):
         self.end_output = nn.Linear(inner, 1)
         self.answer_dense = nn.Linear(2 * width, inner)
         self.answer_output = nn.Linear(inner, 1)
-        self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """The release leaves the whole head at TensorFlow's default, Glorot uniform."""
-        for layer in (self.start, self.end_dense, self.end_output, self.answer_dense, self.answer_output):
-            nn.init.xavier_uniform_(layer.weight)
-            nn.init.zeros_(layer.bias)
+    def initial_weights(self) -> Initial:
+        """The release leaves the whole head at TensorFlow's default, Glorot-uniform."""
+        return {name: glorot(weight) for name, weight in self.named_parameters() if name.endswith(".weight")}
 
     def forward(self, states: Tensor, allowed: Tensor | None = None, gold: Tensor | None = None) -> JointLogits:
         """`gold` int64 [B], the true starts, when training; without it the most probable starts are considered."""
@@ -121,10 +119,12 @@ class BeamSpan(nn.Module):
 
     def _end(self, states: Tensor, considered: Tensor) -> Tensor:
         at_start = states.gather(1, considered[:, :, None].expand(-1, -1, self.width))  # [B, S, D]
-        # dense([h_start ; h_t]) as a sum of its halves: the [B, S, T, 2D] pairs are never formed.
-        of_start, of_token = self.end_dense.weight[:, : self.width], self.end_dense.weight[:, self.width :]
-        given = F.linear(at_start, of_start, self.end_dense.bias)[:, :, None]  # [B, S, 1, inner]
-        pairs = self.activation(given + F.linear(states, of_token)[:, None])  # [B, S, T, inner]
+        # dense([h_start ; h_t]) = dense([h_start ; 0]) + dense([0 ; h_t]) - dense(0): the [B, S, T, 2D] pairs are never
+        # formed, and the layer is called, so that what an adapter or a quantizer makes of it counts.
+        bias = self.end_dense(states.new_zeros(2 * self.width))
+        given = self.end_dense(F.pad(at_start, (0, self.width)))[:, :, None]  # [B, S, 1, inner]
+        of_token = (self.end_dense(F.pad(states, (self.width, 0))) - bias)[:, None]  # [B, 1, T, inner]
+        pairs = self.activation(given + of_token)  # [B, S, T, inner]
         logits: Tensor = self.end_output(pairs)
         return logits.squeeze(-1)
 

@@ -9,12 +9,13 @@ from torch import Tensor, nn
 from lightbert.data.batches.batch import Batch
 from lightbert.errors import InputError
 from lightbert.models import Model
+from lightbert.nn.init import initialize
+from lightbert.objectives.distill.distilled_prediction import DistilledPrediction
+from lightbert.objectives.distill.layer_transfer import Compared, LayerTransfer, LearnedMap, Transfer
 from lightbert.objectives.distill.losses import moments
 from lightbert.objectives.distill.pair import refuse_misfits, shared_heads
-from lightbert.objectives.distill.prediction import DistilledPrediction
 from lightbert.objectives.distill.stages import Scales, Stage
 from lightbert.objectives.distill.trace import Trace, trace
-from lightbert.objectives.distill.transfer import Compared, LayerTransfer, Transfer
 from lightbert.objectives.masker import Masker
 from lightbert.objectives.objective import Losses, Objective, ratio, stack
 from lightbert.objectives.prediction import predict_pairs
@@ -28,6 +29,7 @@ class Distillation(Objective):
     transfer: how layers are compared; None = they are not, and only predictions are learned from the teacher.
     alpha: the share of the text's own words in what is predicted; the teacher has the rest (Eq. 4).
     dropout: whether the student drops out anything while it has a teacher. The release does not, in either stage.
+    seed: what the learned maps between the widths are drawn from.
 
     The teacher is evaluated without gradient, only as deep as the stage needs it. It moves with the objective, but is
     none of its modules: it is neither trained nor saved, and all of its parameters are frozen here.
@@ -45,6 +47,7 @@ class Distillation(Objective):
         transfer: Transfer | None = None,
         alpha: float = 0.5,
         dropout: bool = False,
+        seed: int = 0,
     ) -> None:
         super().__init__()
         self.student, self.masker = student, masker
@@ -63,7 +66,8 @@ class Distillation(Objective):
         if teacher is not None and transfer is not None:
             self.compare = LayerTransfer(transfer, shared_heads(teacher, student))
             if transfer.maps == "linear":
-                self.maps = nn.ModuleList(nn.Linear(student.width, teacher.width) for _ in student.blocks)
+                self.maps = nn.ModuleList(LearnedMap(student.width, teacher.width) for _ in student.blocks)
+                initialize(self.maps, seed, prefix="maps.")
         self.layers = range(1, self.depth + 1) if self.compare is not None else range(0)
         self.tallies = _PREDICTION + tuple(f"{what}_{n}" for what in ("fmt", "at", "tokens") for n in self.layers)
         self.stage = self._whole = Stage("all", 0, self.layers, predict=True, scales=Scales(self.layers, predict=True))

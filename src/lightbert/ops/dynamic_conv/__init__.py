@@ -3,21 +3,36 @@
 from torch import Tensor
 
 from lightbert.errors import InputError
+from lightbert.ops.backend import use_triton
 from lightbert.ops.dynamic_conv import reference
 
 window_sum = reference.window_sum
 
 
-def dynamic_conv(values: Tensor, logits: Tensor, window: Tensor | None = None) -> Tensor:
+def dynamic_conv(values: Tensor, logits: Tensor, texts: Tensor | None = None) -> Tensor:
     """Softmax ``logits`` over their taps and convolve ``values`` with the result (ConvBERT Eq. 4 and 5).
 
-    values [B, T, H·E], logits [B, T, H, K] with odd K, window [B, T, K] or None -> [B, T, H·E].
-    Tap j of token t reads token t + j - K//2; taps outside the row or where ``window`` is False read zero, and the
-    weight they were given is lost, as with zero padding.
+    values [B, T, H·E], logits [B, T, H, K] with odd K, texts [B, T] or None -> [B, T, H·E].
+    Tap j of token t reads token t + j - K//2. A tap beyond the row, in the padding or in another text (see
+    :mod:`lightbert.ops.texts`) reads zero, and the weight it was given is lost, as with zero padding.
     """
     (_, _, width), (_, _, n_heads, kernel) = values.shape, logits.shape
     if kernel % 2 == 0:
         raise InputError(f"a dynamic convolution needs an odd kernel, got {kernel}: use {kernel + 1}")
     if width % n_heads:
         raise InputError(f"{n_heads} kernels cannot share {width} value channels: use a multiple of {n_heads}")
-    return reference.dynamic_conv(values, logits, window)
+    if use_triton(values, fits=kernel <= 33 and width // n_heads <= 256):
+        from lightbert.ops.dynamic_conv import triton
+
+        mixed: Tensor = triton.dynamic_conv(values, logits, texts)
+        return mixed
+    return reference.dynamic_conv(values, logits, texts)
+
+
+def softmax_within_text(logits: Tensor, texts: Tensor | None = None) -> Tensor:
+    """Softmax logits [B, T, H, K] over the taps that read a real token of the same text, in fp32 at least.
+
+    Unlike in ``dynamic_conv`` the other taps lose their weight to these. The middle tap always counts, so that a token
+    of the padding has finite weights.
+    """
+    return reference.softmax_within_text(logits, texts)

@@ -4,6 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lightbert.ops.texts import is_packed, taps_within_text, zero_padding
+
 
 def window_sum(values: Tensor, weights: Tensor) -> Tensor:
     """Sum the window around each token: values [B, T, H·E] with weights [B, T, H, K] -> [B, T, H·E]."""
@@ -18,8 +20,22 @@ def window_sum(values: Tensor, weights: Tensor) -> Tensor:
     return mixed.flatten(-2)
 
 
-def dynamic_conv(values: Tensor, logits: Tensor, window: Tensor | None) -> Tensor:
+def dynamic_conv(values: Tensor, logits: Tensor, texts: Tensor | None) -> Tensor:
     """See :func:`lightbert.ops.dynamic_conv.dynamic_conv`."""
-    exact = torch.promote_types(logits.dtype, torch.float32)
-    weights = torch.softmax(logits, dim=-1, dtype=exact).to(values.dtype)  # [B, T, H, K]
-    return window_sum(values, weights if window is None else weights * window.unsqueeze(2))
+    weights = torch.softmax(logits, dim=-1, dtype=_exact(logits)).to(values.dtype)  # [B, T, H, K]
+    if texts is not None and is_packed(texts):
+        return window_sum(values, weights * taps_within_text(texts, logits.shape[-1]).unsqueeze(2))
+    return window_sum(zero_padding(values, texts), weights)
+
+
+def softmax_within_text(logits: Tensor, texts: Tensor | None) -> Tensor:
+    """See :func:`lightbert.ops.dynamic_conv.softmax_within_text`."""
+    kernel = logits.shape[-1]
+    every = logits.new_ones(logits.shape[:2], dtype=torch.bool)
+    middle = torch.arange(kernel, device=logits.device) == kernel // 2
+    reached = taps_within_text(every if texts is None else texts, kernel) | middle  # [B, T, K]
+    return torch.softmax(logits.masked_fill(~reached.unsqueeze(2), float("-inf")), dim=-1, dtype=_exact(logits))
+
+
+def _exact(logits: Tensor) -> torch.dtype:
+    return torch.promote_types(logits.dtype, torch.float32)

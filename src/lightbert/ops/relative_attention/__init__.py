@@ -15,7 +15,7 @@ def relative_attention(
     *,
     by_query: Tensor | None = None,
     by_key: Tensor | None = None,
-    visible: Tensor | None = None,
+    texts: Tensor | None = None,
     outside: str = "clamp",
     dropout: float = 0.0,
 ) -> Tensor:
@@ -23,8 +23,9 @@ def relative_attention(
 
     by_query [B or 1, H, T or 1, 2R+1] is added to score (i, j) at offset j - i, by_key [B, H, T, 2R+1] at offset i - j
     of the key. Offsets beyond ±R reuse the outermost weight ("clamp", as released) or get none ("zero", as printed).
-    visible: boolean, broadcastable to [B, 1, T, T].
+    texts [B, T]: booleans mark the keys that every query of the row attends to, at least one in each row; with integers
+    a token attends to the tokens of its own number (see :mod:`lightbert.ops.texts`).
     """
     if outside not in ("clamp", "zero"):
         raise InputError(f"offsets outside the window are 'clamp' or 'zero', not {outside!r}")
-    return reference.relative_attention(query, key, value, by_query, by_key, visible, outside, dropout)
+    return reference.relative_attention(query, key, value, by_query, by_key, texts, outside, dropout)

@@ -4,6 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lightbert.ops.texts import visible_keys
+
 
 def spread(weights: Tensor, tokens: int, outside: str) -> Tensor:
     """Spread weights [..., T or 1, 2R+1] over keys: row i gets weights[j - i + R] at key j -> [..., T, T]."""
@@ -31,7 +33,7 @@ def relative_scores(
     key: Tensor,
     by_query: Tensor | None,
     by_key: Tensor | None,
-    visible: Tensor | None,
+    texts: Tensor | None,
     outside: str = "clamp",
 ) -> Tensor:
     """The scores before the softmax, in fp32 and with hidden keys at -inf: what a Record wants to see."""
@@ -41,7 +43,7 @@ def relative_scores(
     bias = distance_bias(by_query, by_key, query.shape[-2], outside)
     if bias is not None:
         scores = scores + bias
-    return scores if visible is None else scores.masked_fill(~visible, float("-inf"))
+    return scores if texts is None else scores.masked_fill(~visible_keys(texts), float("-inf"))
 
 
 def relative_attention(
@@ -50,11 +52,12 @@ def relative_attention(
     value: Tensor,
     by_query: Tensor | None,
     by_key: Tensor | None,
-    visible: Tensor | None,
+    texts: Tensor | None,
     outside: str,
     dropout: float,
 ) -> Tensor:
     """See :func:`lightbert.ops.relative_attention.relative_attention`."""
+    visible = None if texts is None else visible_keys(texts)
     bias = distance_bias(by_query, by_key, query.shape[-2], outside)
     if bias is not None:
         bias = bias.to(query.dtype)

@@ -8,6 +8,7 @@ from lightbert.errors import InputError
 from lightbert.models import Model
 from lightbert.nn.inference import Inference
 from lightbert.progress import progress
+from lightbert.tasks.datasets.task import Task
 from lightbert.tasks.evaluate.findings import findings
 from lightbert.tasks.evaluate.report import Evaluation
 from lightbert.tasks.example import Question, Tagged
@@ -15,7 +16,6 @@ from lightbert.tasks.kinds.kind import Kind, Prediction
 from lightbert.tasks.predict.adoption import encoder_of, kind_of_model
 from lightbert.tasks.predict.forward import run
 from lightbert.tasks.predict.inputs import refuse_single_texts
-from lightbert.tasks.task import Task
 from lightbert.train.distributed import device_named
 
 # Enough for rows of like length to meet, few enough for a bar to move.

@@ -1,11 +1,11 @@
-"""What an evaluation shows beside the metrics, one file for each kind of task."""
+"""The findings of a kind of task: what an evaluation shows beside the metrics."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from lightbert.tasks.kinds.classify.findings import find_in_labels
 from lightbert.tasks.kinds.classify.kind import Classify
-from lightbert.tasks.kinds.findings.finding import Finding, Table
+from lightbert.tasks.kinds.findings.finding import Finding
 from lightbert.tasks.kinds.kind import Kind, Prediction
 from lightbert.tasks.kinds.labels.findings import find_in_sets
 from lightbert.tasks.kinds.labels.kind import Labels
@@ -16,13 +16,11 @@ from lightbert.tasks.kinds.spans.kind import Spans
 from lightbert.tasks.kinds.tokens.findings import find_in_tags
 from lightbert.tasks.kinds.tokens.kind import Tokens
 
-__all__ = ["Finding", "Table", "findings"]
-
 
 def findings(
     kind: Kind[Any], examples: Sequence[Any], predictions: Sequence[Prediction], worst: int = 20
 ) -> list[Finding]:
-    """Look at predictions of examples whose answers are known; `worst` is how many of the most wrong ones to show."""
+    """Analyse predictions of examples whose answers are known; `worst` is how many of the largest errors to show."""
     match kind:
         case Classify():
             return find_in_labels(examples, predictions, kind.labels, worst)

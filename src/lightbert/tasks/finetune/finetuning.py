@@ -17,16 +17,15 @@ from lightbert.models import Model, folder
 from lightbert.nn.inference import Inference
 from lightbert.objectives.task import TaskObjective
 from lightbert.tasks.finetune.dataset import Prepared, prepare
-from lightbert.tasks.finetune.layer_rates import layer_rate
 from lightbert.tasks.finetune.recipe import MAY_CHANGE, FinetuneRecipe
 from lightbert.tasks.finetune.starting_model import give_head, refuse_length, starting_model
-from lightbert.tasks.finetune.unscaling import unscaled
 from lightbert.tasks.kinds.kind import Prediction
 from lightbert.tasks.predict.forward import run
 from lightbert.train.distributed import World
 from lightbert.train.loop import Loop
 from lightbert.train.memory import remember
 from lightbert.train.run import Phase, Settings
+from lightbert.train.schedule import layer_rate
 from lightbert.train.signals import Interruption
 
 RESULT = "result.json"
@@ -77,7 +76,7 @@ def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *,
             f"there are no development data to {'compare runs by' if compared else 'choose the best weights by'}: add "
             "data.dev=FILE or data.hold_out=0.1, or train one run with choose=last"
         )
-    give_head(model, prepared.task.kind, _head_settings(recipe, prepared))
+    give_head(model, prepared.task.kind, _head_settings(recipe, prepared), recipe.seed)
     model.task = {
         **prepared.task.kind.description(),
         "task": prepared.task.name,
@@ -92,7 +91,8 @@ def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *,
         settled = _settled(prepared, model)
         # A threshold that was chosen only now changes the numbers.
         metrics = metrics if settled.task.kind == prepared.task.kind else measure(settled, model)
-        model.task |= unscaled(settled.task.kind, model).description()
+        kind = settled.task.kind
+        model.task |= kind.folded(model.heads[kind.head]).description()
     result = Result(
         metrics=metrics,
         metric=recipe.metric or prepared.task.metric,
@@ -115,12 +115,9 @@ def _loop(recipe: FinetuneRecipe, model: Model, prepared: Prepared, world: World
         batch=recipe.batch,
         specials=Specials.of(model.require_tokenizer()),
         seed=recipe.seed,
-        rank=world.rank,
-        world=world.size,
-        workers=recipe.workers,
-        pin=world.device.type == "cuda",
         multiple=_GRAPH_WIDTHS if graphed else 1,
         sort_over=recipe.sort_over,
+        settings=world.loading(recipe.workers),
     )
     epoch = batches.steps_per_epoch
     # A small part of an epoch is still a step: none at all would stand for no end.

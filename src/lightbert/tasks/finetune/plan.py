@@ -7,11 +7,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from lightbert.config import from_mapping, merge, override, read_toml
+from lightbert.config import from_mapping, merge, override
 from lightbert.errors import InputError
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 
-_PLANNED = ("tasks", "seeds", "grid", "per_task")
+PLURAL_KEYS = ("tasks", "seeds", "grid", "per_task")
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,12 @@ class Plan:
         return len(self.runs) == 1
 
 
-def plan(path: str | Path, overrides: Iterable[str] = ()) -> Plan:
-    """Read a recipe and its plural keys: ``tasks``, ``seeds``, ``grid.<key> = [values]``, ``per_task.<name>.<key>``.
+def plan(base: Mapping[str, Any], overrides: Iterable[str] = ()) -> Plan:
+    """Expand a recipe with its plural keys: ``tasks``, ``seeds``, ``grid.<key> = [values]``, ``per_task.<name>.<key>``.
 
     A task's own values refine the recipe's; what the command line says beats both, and the grid beats everything.
     """
     overrides = list(overrides)
-    base = read_toml(path)
     if any(assignment.startswith("data.") for assignment in overrides):
         base, overrides = _with_table_of_data(base, overrides)
     whole = override(base, overrides)
@@ -67,7 +66,7 @@ def plan(path: str | Path, overrides: Iterable[str] = ()) -> Plan:
         mapping = override(merge(base, per_task.get(task, {})), overrides)
         for key, value in (*chosen, ("seed", seed), *([("task", task)] if task else [])):
             mapping = merge(mapping, _nested(key, value))
-        mapping = {key: value for key, value in mapping.items() if key not in _PLANNED}
+        mapping = {key: value for key, value in mapping.items() if key not in PLURAL_KEYS}
         if len(combinations) > 1:
             mapping["out"] = str(out / "runs" / _folder(task if len(tasks) > 1 else "", chosen, seed))
         runs.append(Planned(task, chosen, seed, from_mapping(FinetuneRecipe, mapping)))

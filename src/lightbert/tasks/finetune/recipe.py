@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from lightbert.errors import InputError
-from lightbert.tasks.datasets.files import Files
+from lightbert.tasks.datasets.own_files import Files
 from lightbert.train.optim import OptimizerSettings
 from lightbert.train.schedule import Schedule
 

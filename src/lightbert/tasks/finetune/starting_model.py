@@ -18,7 +18,6 @@ from lightbert.tasks.kinds.kind import Kind
 
 def starting_model(recipe: FinetuneRecipe) -> Model:
     """Read the recipe's model, or build its preset with weights drawn from the seed; it has a tokenizer."""
-    torch.manual_seed(recipe.seed)
     found = find(recipe.model.format(seed=recipe.seed))
     if isinstance(found, Preset):
         if not recipe.tokenizer:
@@ -29,7 +28,7 @@ def starting_model(recipe: FinetuneRecipe) -> Model:
         tokenizer = tokenizers.load(recipe.tokenizer)
         changes = {"vocab": tokenizer.get_vocab_size(), **recipe.change}
         preset = PRESETS[found.name]
-        model = build(from_mapping(type(preset), {**to_mapping(preset), **changes}))
+        model = build(from_mapping(type(preset), {**to_mapping(preset), **changes}), seed=recipe.seed)
         model.tokenizer = tokenizer
         return model
     model = read(found)
@@ -60,8 +59,8 @@ def refuse_length(model: Model, length: int) -> None:
         )
 
 
-def give_head(model: Model, kind: Kind[Any], settings: dict[str, Any]) -> None:
-    """Replace all heads by the task's, freshly drawn; the dense layer of a head before it, or of a pooler, goes on.
+def give_head(model: Model, kind: Kind[Any], settings: dict[str, Any], seed: int) -> None:
+    """Replace all heads by the task's, drawn from the seed; the dense layer of an earlier head or a pooler is kept.
 
     An intermediate task hands its dense layer on (Chang et al. start RTE, MRPC and STS-B from MNLI so), and BERT's
     pooler is that layer of a tanh head.
@@ -69,7 +68,7 @@ def give_head(model: Model, kind: Kind[Any], settings: dict[str, Any]) -> None:
     inherited = _dense_layers(model)
     model.heads.clear()
     model.head_settings.clear()
-    head = add_head(model, kind.head, {**kind.head_settings(), **settings})
+    head = add_head(model, kind.head, {**kind.head_settings(), **settings}, seed=seed)
     dense, hidden = getattr(head, "dense", None), settings.get("hidden")
     if isinstance(dense, nn.Linear) and hidden in inherited:
         dense.load_state_dict(inherited[hidden])

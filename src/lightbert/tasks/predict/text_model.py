@@ -76,12 +76,16 @@ def build(
     model: str | Config,
     heads: Mapping[str, dict[str, Any]] | None = None,
     device: str | torch.device | None = None,
+    seed: int | None = None,
 ) -> TextModel:
     """Build a model with random weights from a preset's name or a config.
 
     heads: kind -> settings, such as ``{"mlm": {}, "classify": {"labels": 3}}``. On the device "meta" the model has
-    shapes but no weights, which is how parameters are counted. It has no tokenizer: set ``model.tokenizer`` to use it
-    with texts.
+    shapes but no weights, which is how parameters are counted.
+    seed: the same seed gives the same weights on every machine, to the last bit. Without one, a seed is drawn from
+    PyTorch's generator, so that ``torch.manual_seed`` decides.
+
+    The model has no tokenizer: set ``model.tokenizer`` to use it with texts.
     """
-    built = models.build(model, heads, device)
+    built = models.build(model, heads, device, seed)
     return TextModel(built, built.metadata)

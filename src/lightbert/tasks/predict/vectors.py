@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 from lightbert.errors import InputError
 from lightbert.nn.inference import TextVector
 from lightbert.tasks.example import Example
-from lightbert.tasks.kinds.rows import text_features
 from lightbert.tasks.predict.forward import run
-from lightbert.tasks.texts import TextEncoder
+from lightbert.tasks.texts import TextEncoder, text_features
 
 Floats = NDArray[np.float32]
 

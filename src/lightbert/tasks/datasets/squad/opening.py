@@ -10,9 +10,9 @@ from typing import Literal
 from lightbert.data.text.text_files import COMPRESSIONS
 from lightbert.errors import InputError, unknown
 from lightbert.tasks.datasets.squad.reading import read
+from lightbert.tasks.datasets.task import Task
 from lightbert.tasks.example import Question
 from lightbert.tasks.kinds.spans.kind import Spans
-from lightbert.tasks.task import Task
 
 Version = Literal["1.1", "2.0"]
 

@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -46,14 +46,6 @@ class Spans(Kind[Question]):
         for field in ("stride", "max_query", "max_answer", "n_best"):
             if getattr(self, field) < 1:
                 raise InputError(f"{field} = {getattr(self, field)} is too small; give at least 1")
-
-    def head_settings(self) -> dict[str, Any]:
-        """Nothing: both heads know their shape."""
-        return {}
-
-    def description(self) -> dict[str, Any]:
-        """The arguments, with "kind"."""
-        return {"kind": self.name, **asdict(self)}
 
     def features(self, examples: Sequence[Question], encoder: TextEncoder) -> SpanFeatures:
         """One row for each window; targets are start, end and impossible."""

@@ -1,0 +1,38 @@
+"""A model made of ordinary layers, which is what quantizers look for."""
+
+import torch
+from torch import Tensor, nn
+
+from lightbert.nn.projections import GroupedLinear
+
+
+class LinearPerGroup(nn.Module):
+    """What a GroupedLinear computes, as one ``nn.Linear`` per group."""
+
+    def __init__(self, grouped: GroupedLinear) -> None:
+        super().__init__()
+        weights, biases = grouped.weight.detach(), grouped.bias.detach()
+        self.layers = nn.ModuleList()
+        for weight, bias in zip(weights, biases.chunk(len(weights)), strict=True):  # [I, O] and [O]
+            inputs, outputs = weight.shape
+            layer = nn.Linear(inputs, outputs, device="meta")
+            layer.weight = nn.Parameter(weight.t().contiguous(), requires_grad=grouped.weight.requires_grad)
+            layer.bias = nn.Parameter(bias.clone(), requires_grad=grouped.bias.requires_grad)
+            self.layers.append(layer)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., inputs] -> [..., outputs]."""
+        blocks = x.chunk(len(self.layers), dim=-1)
+        return torch.cat([layer(block) for layer, block in zip(self.layers, blocks, strict=True)], dim=-1)
+
+
+def ordinary_layers(model: nn.Module) -> nn.Module:
+    """Replace, in place, what is not an ``nn.Linear`` but works like one; the model computes the same.
+
+    For inference: quantize the result by swapping its linear layers. Parameters of the replaced layers get other names,
+    so save the model before, not after.
+    """
+    for name, part in list(model.named_modules()):
+        if name and isinstance(part, GroupedLinear):
+            model.set_submodule(name, LinearPerGroup(part))
+    return model

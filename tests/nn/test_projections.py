@@ -1,0 +1,114 @@
+"""Several projections as one matmul: only where nobody could tell the difference."""
+
+import pytest
+import torch
+from torch import nn
+
+from lightbert.nn.projections import can_be_one, project, project_as_one
+
+
+def layers() -> tuple[nn.Linear, nn.Linear]:
+    return nn.Linear(6, 4), nn.Linear(6, 3)
+
+
+class Adapted(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) + 1
+
+
+def hooked(layer: nn.Linear) -> None:
+    layer.register_forward_hook(lambda module, inputs, output: output + 1)
+
+
+def pre_hooked(layer: nn.Linear) -> None:
+    layer.register_forward_pre_hook(lambda module, inputs: (inputs[0] + 1,))
+
+
+def backward_hooked(layer: nn.Linear) -> None:
+    layer.register_full_backward_hook(lambda module, into, out: into)
+
+
+def replaced(layer: nn.Linear) -> None:
+    layer.forward = lambda x: x[..., :4]
+
+
+def adapted(layer: nn.Linear) -> None:
+    layer.__class__ = Adapted
+
+
+def parametrized(layer: nn.Linear) -> None:
+    torch.nn.utils.parametrizations.weight_norm(layer)
+
+
+def without_bias(layer: nn.Linear) -> None:
+    layer.bias = None
+
+
+def of_integers(layer: nn.Linear) -> None:
+    layer.weight = nn.Parameter(torch.ones(4, 6, dtype=torch.int8), requires_grad=False)
+
+
+class Quantized(torch.Tensor):
+    """Stands for the tensor classes that quantizers and sharding put in a weight's place."""
+
+
+def of_another_tensor_class(layer: nn.Linear) -> None:
+    layer.weight = nn.Parameter(layer.weight.detach().as_subclass(Quantized))
+
+
+CHANGES = (
+    hooked,
+    pre_hooked,
+    backward_hooked,
+    replaced,
+    adapted,
+    parametrized,
+    without_bias,
+    of_integers,
+    of_another_tensor_class,
+)
+
+
+def test_plain_layers_give_the_same_as_one_and_one_by_one():
+    pair, x = layers(), torch.randn(2, 5, 6)
+    assert can_be_one(*pair)
+    for together, alone in zip(project_as_one(x, *pair), project(x, *pair), strict=True):
+        torch.testing.assert_close(together, alone)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_layer_that_does_more_than_multiply_is_called(change, place):
+    pair = (nn.Linear(6, 4), nn.Linear(6, 4))
+    change(pair[place])
+    assert not can_be_one(*pair)
+
+
+@pytest.mark.parametrize("change", [hooked, adapted])
+def test_compiled_code_calls_such_a_layer_as_well(change):
+    pair, x = layers(), torch.randn(2, 6)
+    change(pair[0])
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def chosen(x):
+        return project_as_one(x, *pair)[0] if can_be_one(*pair) else pair[0](x)
+
+    torch.testing.assert_close(chosen(x), pair[0](x))
+
+
+def test_compiled_code_still_projects_as_one():
+    pair = layers()
+    taken = []
+
+    def graph_of(module, inputs):
+        taken.extend(node.target for node in module.graph.nodes if node.op == "call_function")
+        return module.forward
+
+    @torch.compile(backend=graph_of, fullgraph=True)
+    def chosen(x):
+        return project_as_one(x, *pair) if can_be_one(*pair) else tuple(layer(x) for layer in pair)
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        chosen(torch.randn(2, 6))
+    assert taken.count(torch._C._nn.linear) == 1
+    assert torch.cat in taken

@@ -1,0 +1,43 @@
+"""What a run starts with follows from its seed alone, and no two models of a run share numbers."""
+
+from pathlib import Path
+
+import torch
+from tiny_runs import distillation_of, recipe_of, student_before
+
+from lightbert.data.corpus.shards import Shards
+from lightbert.models import build, folder
+from lightbert.objectives.rtd import ReplacedTokenDetection
+from lightbert.train.pretraining import objective_of
+
+
+def started(corpus: Path, **changes: object) -> ReplacedTokenDetection:
+    recipe = recipe_of(corpus, Path("nowhere"), model="convbert-tiny", **changes)
+    objective = objective_of(recipe, Shards(corpus / "data"))
+    assert isinstance(objective, ReplacedTokenDetection)
+    return objective
+
+
+def test_a_run_starts_with_the_model_that_build_gives_for_its_seed(corpus: Path) -> None:
+    torch.manual_seed(1)
+    model = started(corpus, seed=7).discriminator
+    expected = build(model.config, heads={"rtd": {}}, seed=7)
+    assert all(torch.equal(model.get_parameter(name), each) for name, each in expected.named_parameters())
+
+
+def test_generator_and_discriminator_share_no_numbers(corpus: Path) -> None:
+    objective = started(corpus, generator=1.0)
+    # Of equal size, so that every weight of a block has a counterpart.
+    drawn = {name: each for name, each in objective.generator.blocks.named_parameters() if each.unique().numel() > 1}
+    assert drawn
+    for name, parameter in drawn.items():
+        assert not torch.equal(objective.discriminator.blocks.get_parameter(name), parameter), name
+
+
+def test_a_student_shares_no_numbers_with_a_teacher_of_the_same_seed(corpus: Path, tmp_path: Path) -> None:
+    recipe = distillation_of(corpus, tmp_path, copy=False, seed=0)
+    student = student_before(recipe)
+    teacher = folder.load(corpus / "teacher")
+    name = "embeddings.word.weight"
+    assert student[name].shape == teacher.table.shape
+    assert not torch.equal(student[name], teacher.table)
