@@ -87,7 +87,7 @@ def run(config: Config) -> Conversion:
 
 def command(
     source: Annotated[
-        str, typer.Argument(help="A model folder, ours or Hugging Face's, or the path of a TensorFlow 1 checkpoint.")
+        str, typer.Argument(help="A model: a folder, org/name on the Hugging Face Hub, or a TensorFlow 1 checkpoint.")
     ],
     target: Annotated[Path, typer.Argument(help="The folder to write.")],
     to: Annotated[str, typer.Option(help="The layout to write: hf or lightbert.")],
@@ -101,7 +101,8 @@ def command(
 ) -> None:
     """Rewrite a model from or to the Hugging Face layout.
 
-    What the other library cannot represent exactly is refused with the reason.
+    What the other library cannot represent exactly is an error with the reason. Pickled weights (.bin, .pt) are read by
+    torch's restricted loader: tensors only.
     """
     kept = None if heads is None else () if heads == "none" else tuple(heads.split(","))
     show(run(Config(source, target, to, kept, force, part, config)), json=json)

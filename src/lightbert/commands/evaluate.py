@@ -136,7 +136,7 @@ def _task(config: Config, model: "Model") -> "Task":
 
 
 def command(
-    model: Annotated[str | None, typer.Argument(help="A fine-tuned model: its folder, ours or Hugging Face's.")] = None,
+    model: Annotated[str | None, typer.Argument(help="A fine-tuned model: a folder, or org/name on the Hub.")] = None,
     task: Annotated[
         str, typer.Option(help="cola, sst2, mrpc, …, squad, squad2, own; without it the task the model was tuned for.")
     ] = "",

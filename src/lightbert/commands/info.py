@@ -1,4 +1,4 @@
-"""`lightbert info`: exact parameters and FLOPs of a preset, a model folder, or all presets."""
+"""`lightbert info`: exact parameters and FLOPs of a preset, a model, or all presets."""
 
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Config:
-    """What to describe: a preset's name, a model folder, or with None all presets."""
+    """What to describe: a model's name, or with None all presets."""
 
     name: str | None = None
 

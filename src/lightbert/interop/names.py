@@ -9,6 +9,7 @@ In this order:
 3. ``org/name`` or ``org/name@revision`` is a model on the Hugging Face Hub, unless ``org`` is a folder here.
 """
 
+import difflib
 import re
 import warnings
 from dataclasses import dataclass
@@ -77,9 +78,9 @@ def bundled() -> dict[str, Path]:
 
 def _missing(name: str) -> InputError:
     """The nearest preset or bundled model for a name that resembles one; else what a name can be."""
-    nearest = unknown("preset", name, [*PRESETS, *bundled()])
-    if "did you mean" in str(nearest) and len(Path(name).parts) == 1:
-        return nearest
+    nearest = difflib.get_close_matches(name, [*PRESETS, *bundled()], n=1)
+    if nearest and Path(name).name == name:
+        return unknown("preset", name, nearest)
     return InputError(
         f"there is no model folder '{name}'; give a folder with config.json, a preset's name, the prefix of a "
         "TensorFlow 1 checkpoint, or org/name for a model on the Hugging Face Hub"

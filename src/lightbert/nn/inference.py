@@ -46,6 +46,25 @@ class Vectors(NamedTuple):
     """[B, D] in float32"""
 
 
+def infer(
+    encoder: Encoder,
+    kind: str,
+    ids: Tensor,
+    mask: Tensor | None = None,
+    segments: Tensor | None = None,
+    record: Record | None = None,
+) -> Logits | SpanLogits | BeamAnswers:
+    """What `Inference` computes, for callers that hold the encoder as a module of their own."""
+    states, head = encoder(ids, mask, segments, record), encoder.heads[kind]
+    if isinstance(head, BeamSpan):
+        logits = head(states, answer_positions(ids, mask, segments))
+        return BeamAnswers(*head.search(logits), logits.impossible)
+    if isinstance(head, Span):
+        spans: SpanLogits = head(states)
+        return spans
+    return Logits(head(states, encoder.table) if isinstance(head, MaskedLanguage) else head(states))
+
+
 class _OfEncoder(nn.Module):
     """What both modules say about the encoder that they run."""
 
@@ -87,14 +106,7 @@ class Inference(_OfEncoder):
         record: Record | None = None,
     ) -> Logits | SpanLogits | BeamAnswers:
         """Run the encoder and the head; a record collects what happens inside the encoder."""
-        states, head = self.encoder(ids, mask, segments, record), self.encoder.heads[self.head]
-        if isinstance(head, BeamSpan):
-            logits = head(states, answer_positions(ids, mask, segments))
-            return BeamAnswers(*head.search(logits), logits.impossible)
-        if isinstance(head, Span):
-            spans: SpanLogits = head(states)
-            return spans
-        return Logits(head(states, self.encoder.table) if isinstance(head, MaskedLanguage) else head(states))
+        return infer(self.encoder, self.head, ids, mask, segments, record)
 
 
 class TextVector(_OfEncoder):

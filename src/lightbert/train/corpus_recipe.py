@@ -24,7 +24,7 @@ _LEAST = {
 class CorpusRecipe:
     """The keys that all trainings on prepared text share.
 
-    model: a preset or a model folder to start from. change: where its config should differ, such as
+    model: a preset, or a trained model to start from. change: where its config should differ, such as
     ``change.kernel = 5``.
     """
 

@@ -26,7 +26,7 @@ from transformers.utils import can_return_tuple
 from lightbert.interop.auto.config import LightbertConfig
 from lightbert.models.folder import from_description
 from lightbert.nn.encoder import Encoder
-from lightbert.nn.inference import Inference
+from lightbert.nn.inference import infer
 from lightbert.nn.init import initialize, seed_from_torch
 from lightbert.nn.record import Record
 
@@ -38,7 +38,6 @@ class LightbertModel(PreTrainedModel):  # type: ignore[misc]
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     accepts_loss_kwargs = False
-    inference: Encoder | Inference
 
     def __init__(self, config: LightbertConfig) -> None:
         config = config.with_heads(self.heads(config))
@@ -47,9 +46,6 @@ class LightbertModel(PreTrainedModel):  # type: ignore[misc]
         device = torch.get_default_device()
         if device.type != "meta":
             self.model.to_empty(device=device)
-        # Not a child: every parameter has one name, that of the encoder.
-        kind = next(iter(config.heads), None)
-        object.__setattr__(self, "inference", self.model if kind is None else Inference(self.model, kind))
         self.post_init()
 
     def heads(self, config: LightbertConfig) -> dict[str, dict[str, Any]]:
@@ -78,12 +74,13 @@ class LightbertModel(PreTrainedModel):  # type: ignore[misc]
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
     ) -> tuple[Any, dict[str, tuple[Tensor, ...] | None]]:
-        """What the encoder, or the inference module of the head, returns, and what was recorded."""
+        """What the encoder, or the class's own head, returns, and what was recorded."""
         states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         attentions = self.config.output_attentions if output_attentions is None else output_attentions
         record = Record([] if states else None, [] if attentions else None, None) if states or attentions else None
         mask = None if attention_mask is None else attention_mask.bool()
-        given = self.inference(input_ids, mask, token_type_ids, record)
+        inputs, kind = (input_ids, mask, token_type_ids, record), next(iter(self.model.heads), None)
+        given = self.model(*inputs) if kind is None else infer(self.model, kind, *inputs)
         return given, {
             "hidden_states": tuple(record.states) if record and record.states else None,
             "attentions": tuple(record.attention) if record and record.attention else None,

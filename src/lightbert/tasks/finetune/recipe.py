@@ -46,7 +46,7 @@ class AnswerSettings:
 class FinetuneRecipe:
     """The keys of one fine-tuning run.
 
-    model: a folder, ours or Hugging Face's, to start from; a preset's name starts from random weights and needs a
+    model: a trained model to start from, by any name; a preset's name starts from random weights and needs a
     ``tokenizer``. task: a name of the catalogue, with ``data`` the folder of its files; without a task ``data.*``
     names files of the user's own. ``change``: where the model's config should differ, such as ``change.padding``.
     """
