@@ -1,27 +1,35 @@
 """The kernels with other block sizes: what `bench.kernels --blocks` tries, to choose the defaults by."""
 
 from functools import partial
-from itertools import product
 
 import torch
 
 from lightbert.bench.gpu_timing import microseconds
-from lightbert.bench.kernels import Size, depthwise_inputs, dynamic_inputs
+from lightbert.bench.kernel_cases import Size, depthwise_inputs, dynamic_inputs
 
-DYNAMIC = tuple(product((32, 64, 128), (2, 4, 8)))
+DYNAMIC = ((32, 2), (32, 4), (64, 4), (64, 8), (128, 8))
 """Tokens, and warps."""
-DEPTHWISE = (
-    (16, 128, 4),
-    (32, 64, 4),
-    (32, 128, 4),
-    (32, 128, 8),
-    (64, 64, 4),
-    (64, 64, 8),
-    (32, 256, 8),
-    (16, 256, 4),
+DEPTHWISE_FORWARD = (
+    (8, 128, 32, 4),
+    (4, 128, 32, 4),
+    (4, 256, 32, 4),
+    (2, 256, 32, 4),
+    (4, 256, 64, 4),
+    (1, 256, 32, 1),
 )
-"""Tokens, channels, and warps."""
-
+DEPTHWISE_BACKWARD = (
+    (4, 128, 32, 4),
+    (4, 128, 64, 4),
+    (4, 128, 128, 4),
+    (4, 128, 32, 8),
+    (4, 128, 64, 8),
+    (1, 256, 32, 2),
+    (1, 256, 64, 2),
+    (2, 256, 64, 4),
+    (2, 256, 64, 8),
+    (2, 128, 64, 2),
+)
+"""Streams, channels, length, and warps."""
 
 Times = dict[str, tuple[float, float]]
 
@@ -30,7 +38,7 @@ def try_blocks(size: Size) -> Times:
     """Microseconds of the forward and of the backward pass, by block sizes."""
     found = _dynamic(size) | _depthwise(size)
     for name, (forward, backward) in found.items():
-        print(f"{name:32} {forward:9.1f} {backward:9.1f} µs")
+        print(f"{name:40} {forward:9.1f} {backward:9.1f} µs")
     return found
 
 
@@ -55,12 +63,16 @@ def _depthwise(size: Size) -> Times:
 
     sets = [[tensor.detach() for tensor in depthwise_inputs(size).values()] for _ in range(3)]
     found = {}
-    for (tokens, channels, warps), steps in product(DEPTHWISE, (2, 8)):
-        chosen = {"block_tokens": tokens, "block_channels": channels, "warps": warps}
+    for blocks in DEPTHWISE_FORWARD:
+        chosen = _named(blocks)
         forward = [partial(kernel.forward, x, weight, None, None, **chosen) for x, weight in sets]
-        backward = [
-            partial(kernel.backward, torch.randn_like(x), x, weight, None, steps=steps, **chosen) for x, weight in sets
-        ]
-        name = f"depthwise {tokens}x{channels} w{warps} s{steps}"
-        found[name] = (microseconds(forward), microseconds(backward))
+        found[f"depthwise forward {blocks}"] = (microseconds(forward), 0.0)
+    for blocks in DEPTHWISE_BACKWARD:
+        chosen = _named(blocks)
+        backward = [partial(kernel.backward, torch.randn_like(x), x, weight, None, **chosen) for x, weight in sets]
+        found[f"depthwise backward {blocks}"] = (0.0, microseconds(backward))
     return found
+
+
+def _named(blocks: tuple[int, int, int, int]) -> dict[str, int]:
+    return dict(zip(("streams", "block_channels", "length", "warps"), blocks, strict=True))

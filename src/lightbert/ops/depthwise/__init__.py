@@ -19,9 +19,9 @@ def depthwise(x: Tensor, weight: Tensor, bias: Tensor | None = None, texts: Tens
     if kernel % 2 == 0:
         raise InputError(f"a depthwise convolution needs an odd kernel, got {kernel}: use {kernel + 1}")
     x = as_autocast(x)
-    if use_triton(x, fits=kernel <= 33):
-        from lightbert.ops.depthwise import triton
+    if use_triton(x, fits=kernel <= 17):
+        from lightbert.ops.depthwise import operator
 
-        mixed: Tensor = triton.depthwise(x, weight, bias, texts)
+        mixed: Tensor = operator.depthwise(x, weight, bias, texts)
         return mixed
     return reference.depthwise(x, weight, bias, texts)

@@ -1,8 +1,10 @@
-"""Depthwise convolution on a GPU: a block of tokens and channels per program.
+"""Depthwise convolution on a GPU: every thread walks along a stretch of a row with the window in its registers.
 
-The rows of the batch follow each other as one sequence of B·T tokens; a tap that leaves its row is masked like one that
-leaves its text. A block's tokens are read once per tap, which the first-level cache serves. The gradient of the weight
-is summed in two stages, per program and then over programs, in an order that never changes.
+A program takes ``streams`` stretches of ``length`` tokens and a block of channels. It reads every token of a stretch
+once, and the K//2 tokens before and after it. What lies beyond the row or in the padding is loaded as zero; only packed
+rows compare the text numbers tap by tap. The backward pass computes all gradients from one window over the output's
+gradient. The gradient of the weight is summed in two stages, per program and then over programs, in an order that never
+changes.
 """
 
 import torch
@@ -12,33 +14,18 @@ from torch import Tensor
 
 from lightbert.ops.flat_tokens import flat, text_rule
 
-BLOCK_TOKENS, BLOCK_CHANNELS, WARPS, STEPS = 32, 128, 4, 8
+FORWARD = {"streams": 8, "block_channels": 128, "length": 32, "warps": 4}
+BACKWARD = {"streams": 4, "block_channels": 128, "length": 32, "warps": 4}
+UNROLL = 8
 
 
 @triton.jit
-def _reads(texts, token, real, shift: tl.constexpr, row_tokens, rule: tl.constexpr):
-    """Whether each token reads the one ``shift`` places on."""
-    place = token % row_tokens + shift
-    reads = real & (place >= 0) & (place < row_tokens)
-    if rule > 0:
-        there = tl.load(texts + token + shift, mask=reads, other=0)
-        reads = reads & (there != 0)
-        if rule > 1:
-            reads = reads & (there == tl.load(texts + token, mask=real, other=0))
-    return reads
-
-
-@triton.jit
-def _is_read(texts, token, real, shift: tl.constexpr, row_tokens, rule: tl.constexpr):
-    """Whether each token is read by the one ``shift`` places back."""
-    place = token % row_tokens - shift
-    read = real & (place >= 0) & (place < row_tokens)
-    if rule > 0:
-        here = tl.load(texts + token, mask=real, other=0)
-        read = read & (here != 0)
-        if rule > 1:
-            read = read & (here == tl.load(texts + token - shift, mask=read, other=0))
-    return read
+def _of_text(window, text_window, text, taps: tl.constexpr):
+    """The window's tiles, zero where they belong to another text."""
+    seen = ()
+    for tap in tl.static_range(taps):
+        seen = seen + (tl.where((text_window[tap] == text)[:, None], window[tap], 0.0),)
+    return seen
 
 
 @triton.jit
@@ -48,7 +35,7 @@ def _forward_kernel(
     bias,
     texts,
     out,
-    n_tokens,
+    n_rows,
     row_tokens,
     channels,
     x_stride,
@@ -56,25 +43,63 @@ def _forward_kernel(
     taps: tl.constexpr,
     rule: tl.constexpr,
     has_bias: tl.constexpr,
-    block_tokens: tl.constexpr,
+    streams: tl.constexpr,
     block_channels: tl.constexpr,
+    length: tl.constexpr,
+    unroll: tl.constexpr,
 ):
     radius: tl.constexpr = taps // 2
     parts = tl.cdiv(channels, block_channels)
-    token = (tl.program_id(0) // parts) * block_tokens + tl.arange(0, block_tokens)
     channel = (tl.program_id(0) % parts) * block_channels + tl.arange(0, block_channels)
-    real, there = token < n_tokens, channel < channels
-    source = x + (token.to(tl.int64) * x_stride)[:, None] + channel[None, :]
-    mixed = tl.zeros((block_tokens, block_channels), tl.float32)
-    if has_bias:
-        mixed += tl.load(bias + channel, mask=there, other=0.0).to(tl.float32)[None, :]
+    exists = channel < channels
+    stream = (tl.program_id(0) // parts) * streams + tl.arange(0, streams)
+    stretches = tl.cdiv(row_tokens, length)
+    start = (stream % stretches) * length
+    first = (stream // stretches).to(tl.int64) * row_tokens + start
+    in_batch = stream < n_rows * stretches
+    source = x + (first * x_stride)[:, None] + channel[None, :]
+    target = out + (first * out_stride)[:, None] + channel[None, :]
+
+    factors = ()
     for tap in tl.static_range(taps):
-        reads = _reads(texts, token, real, tap - radius, row_tokens, rule)
-        read = tl.load(source + (tap - radius) * x_stride, mask=reads[:, None] & there[None, :], other=0.0)
-        factor = tl.load(weight + channel * taps + tap, mask=there, other=0.0).to(tl.float32)
-        mixed += read.to(tl.float32) * factor[None, :]
-    target = out + (token.to(tl.int64) * out_stride)[:, None] + channel[None, :]
-    tl.store(target, mixed.to(out.dtype.element_ty), mask=real[:, None] & there[None, :])
+        factor = tl.load(weight + channel * taps + tap, mask=exists, other=0.0)
+        factors = factors + (factor.to(tl.float32)[None, :],)
+    offset = tl.zeros((block_channels,), tl.float32)
+    if has_bias:
+        offset += tl.load(bias + channel, mask=exists, other=0.0).to(tl.float32)
+
+    window, text_window = (), ()
+    for place in tl.static_range(taps - 1):
+        there = in_batch & (start + place >= radius) & (start + place - radius < row_tokens)
+        if rule > 0:
+            text = tl.load(texts + first + place - radius, mask=there, other=0)
+            there = there & (text != 0)
+            text_window = text_window + (text,)
+        read = tl.load(source + (place - radius) * x_stride, mask=there[:, None] & exists[None, :], other=0.0)
+        window = window + (read.to(tl.float32),)
+
+    for step in range(0, length, unroll):
+        for ahead in tl.static_range(unroll):
+            token = step + ahead
+            there = in_batch & (start + token + radius < row_tokens)
+            if rule > 0:
+                text = tl.load(texts + first + token + radius, mask=there, other=0)
+                there = there & (text != 0)
+                text_window = text_window + (text,)
+            read = tl.load(source + (token + radius) * x_stride, mask=there[:, None] & exists[None, :], other=0.0)
+            window = window + (read.to(tl.float32),)
+            seen = window
+            if rule > 1:
+                seen = _of_text(window, text_window, text_window[radius], taps)
+            mixed = offset[None, :]
+            for tap in tl.static_range(taps):
+                mixed += seen[tap] * factors[tap]
+            inside = in_batch & (start + token < row_tokens)
+            to_store = inside[:, None] & exists[None, :]
+            tl.store(target + token * out_stride, mixed.to(out.dtype.element_ty), mask=to_store)
+            window = window[1:]
+            if rule > 0:
+                text_window = text_window[1:]
 
 
 @triton.jit
@@ -85,7 +110,7 @@ def _backward_kernel(
     texts,
     grad_x,
     partial,
-    n_tokens,
+    n_rows,
     row_tokens,
     channels,
     grad_stride,
@@ -93,44 +118,84 @@ def _backward_kernel(
     out_stride,
     taps: tl.constexpr,
     rule: tl.constexpr,
-    steps: tl.constexpr,
-    block_tokens: tl.constexpr,
+    streams: tl.constexpr,
     block_channels: tl.constexpr,
-    block_rows: tl.constexpr,
+    length: tl.constexpr,
+    unroll: tl.constexpr,
 ):
-    """Write the gradient of x, and this program's sums for each tap's weight and the bias: [taps + 1, channels]."""
+    """Write the gradient of x, and this program's sums for each tap's weight and the bias: [taps + 1, channels].
+
+    Token s was read by tap j of token s - (j - radius), so the window is walked with the taps in reverse order.
+    """
     radius: tl.constexpr = taps // 2
     parts = tl.cdiv(channels, block_channels)
     program = tl.program_id(0) // parts
     channel = (tl.program_id(0) % parts) * block_channels + tl.arange(0, block_channels)
-    there = channel < channels
-    row = tl.arange(0, block_rows)
-    sums = tl.zeros((block_rows, block_channels), tl.float32)
-    for step in range(steps):
-        token = (program * steps + step) * block_tokens + tl.arange(0, block_tokens)
-        real = token < n_tokens
-        both = real[:, None] & there[None, :]
-        place = token.to(tl.int64)
-        of_out = grad + (place * grad_stride)[:, None] + channel[None, :]
-        source = x + (place * x_stride)[:, None] + channel[None, :]
-        change = tl.load(of_out, mask=both, other=0.0).to(tl.float32)
-        of_x = tl.zeros((block_tokens, block_channels), tl.float32)
-        for tap in tl.static_range(taps):
-            shift = tap - radius
-            reads = _reads(texts, token, real, tap - radius, row_tokens, rule)
-            read = tl.load(source + shift * x_stride, mask=reads[:, None] & there[None, :], other=0.0)
-            of_tap = tl.sum(read.to(tl.float32) * change, axis=0)
-            sums += tl.where((row == tap)[:, None], of_tap[None, :], 0.0)
+    exists = channel < channels
+    stream = program * streams + tl.arange(0, streams)
+    stretches = tl.cdiv(row_tokens, length)
+    start = (stream % stretches) * length
+    first = (stream // stretches).to(tl.int64) * row_tokens + start
+    in_batch = stream < n_rows * stretches
+    change = grad + (first * grad_stride)[:, None] + channel[None, :]
+    source = x + (first * x_stride)[:, None] + channel[None, :]
+    target = grad_x + (first * out_stride)[:, None] + channel[None, :]
 
-            is_read = _is_read(texts, token, real, tap - radius, row_tokens, rule)
-            back = tl.load(of_out - shift * grad_stride, mask=is_read[:, None] & there[None, :], other=0.0)
-            factor = tl.load(weight + channel * taps + tap, mask=there, other=0.0).to(tl.float32)
-            of_x += back.to(tl.float32) * factor[None, :]
-        sums += tl.where((row == taps)[:, None], tl.sum(change, axis=0)[None, :], 0.0)
-        target = grad_x + (place * out_stride)[:, None] + channel[None, :]
-        tl.store(target, of_x.to(grad_x.dtype.element_ty), mask=both)
-    target = partial + (program * (taps + 1) + row)[:, None] * channels + channel[None, :]
-    tl.store(target, sums, mask=(row <= taps)[:, None] & there[None, :])
+    factors, sums = (), ()
+    for place in tl.static_range(taps):
+        factor = tl.load(weight + channel * taps + (taps - 1 - place), mask=exists, other=0.0)
+        factors = factors + (factor.to(tl.float32)[None, :],)
+        sums = sums + (tl.zeros((streams, block_channels), tl.float32),)
+    of_bias = tl.zeros((streams, block_channels), tl.float32)
+
+    window, text_window = (), ()
+    for place in tl.static_range(taps - 1):
+        there = in_batch & (start + place >= radius) & (start + place - radius < row_tokens)
+        if rule > 1:
+            text_window = text_window + (tl.load(texts + first + place - radius, mask=there, other=0),)
+        read = tl.load(change + (place - radius) * grad_stride, mask=there[:, None] & exists[None, :], other=0.0)
+        window = window + (read.to(tl.float32),)
+
+    for step in range(0, length, unroll):
+        for ahead in tl.static_range(unroll):
+            token = step + ahead
+            there = in_batch & (start + token + radius < row_tokens)
+            inside = in_batch & (start + token < row_tokens)
+            is_read = inside
+            read = tl.load(change + (token + radius) * grad_stride, mask=there[:, None] & exists[None, :], other=0.0)
+            window = window + (read.to(tl.float32),)
+            seen = window
+            if rule == 1:
+                is_read = inside & (tl.load(texts + first + token, mask=inside, other=0) != 0)
+            if rule > 1:
+                text_window = text_window + (tl.load(texts + first + token + radius, mask=there, other=0),)
+                is_read = inside & (text_window[radius] != 0)
+                seen = _of_text(window, text_window, text_window[radius], taps)
+            value = tl.load(source + token * x_stride, mask=is_read[:, None] & exists[None, :], other=0.0)
+            value = value.to(tl.float32)
+
+            of_x = tl.zeros((streams, block_channels), tl.float32)
+            added = ()
+            for place in tl.static_range(taps):
+                of_x += seen[place] * factors[place]
+                added = added + (sums[place] + seen[place] * value,)
+            sums = added
+            of_x = tl.where(is_read[:, None], of_x, 0.0)
+            to_store = inside[:, None] & exists[None, :]
+            tl.store(target + token * out_stride, of_x.to(grad_x.dtype.element_ty), mask=to_store)
+            of_bias += tl.where(inside[:, None], window[radius], 0.0)
+            window = window[1:]
+            if rule > 1:
+                text_window = text_window[1:]
+
+    result = partial + program.to(tl.int64) * (taps + 1) * channels + channel
+    for place in tl.static_range(taps):
+        tl.store(result + (taps - 1 - place) * channels, tl.sum(sums[place], axis=0), mask=exists)
+    tl.store(result + taps * channels, tl.sum(of_bias, axis=0), mask=exists)
+
+
+def _programs(batch: int, tokens: int, streams: int, length: int) -> int:
+    return int(triton.cdiv(batch * triton.cdiv(tokens, length), streams))
 
 
 def forward(
@@ -139,9 +204,10 @@ def forward(
     bias: Tensor | None,
     texts: Tensor | None,
     *,
-    block_tokens: int = BLOCK_TOKENS,
-    block_channels: int = BLOCK_CHANNELS,
-    warps: int = WARPS,
+    streams: int = FORWARD["streams"],
+    block_channels: int = FORWARD["block_channels"],
+    length: int = FORWARD["length"],
+    warps: int = FORWARD["warps"],
 ) -> Tensor:
     """The convolution, by blocks of a chosen size."""
     x, weight = flat(x), weight.contiguous()
@@ -149,14 +215,13 @@ def forward(
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if out.numel():
         batch, tokens, channels = x.shape
-        grid = (triton.cdiv(batch * tokens, block_tokens) * triton.cdiv(channels, block_channels),)
-        _forward_kernel[grid](
+        _forward_kernel[(_programs(batch, tokens, streams, length) * triton.cdiv(channels, block_channels),)](
             x,
             weight,
             None if bias is None else bias.contiguous(),
             texts,
             out,
-            batch * tokens,
+            batch,
             tokens,
             channels,
             x.stride(1),
@@ -164,8 +229,10 @@ def forward(
             taps=weight.shape[1],
             rule=rule,
             has_bias=bias is not None,
-            block_tokens=block_tokens,
+            streams=streams,
             block_channels=block_channels,
+            length=length,
+            unroll=UNROLL,
             num_warps=warps,
         )
     return out
@@ -177,10 +244,10 @@ def backward(
     weight: Tensor,
     texts: Tensor | None,
     *,
-    block_tokens: int = BLOCK_TOKENS,
-    block_channels: int = BLOCK_CHANNELS,
-    steps: int = STEPS,
-    warps: int = WARPS,
+    streams: int = BACKWARD["streams"],
+    block_channels: int = BACKWARD["block_channels"],
+    length: int = BACKWARD["length"],
+    warps: int = BACKWARD["warps"],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of x, weight and bias, by blocks of a chosen size."""
     grad, x, weight = flat(grad), flat(x), weight.contiguous()
@@ -188,18 +255,17 @@ def backward(
     batch, tokens, channels = x.shape
     taps = weight.shape[1]
     grad_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    programs = triton.cdiv(batch * tokens, block_tokens * steps)
+    programs = _programs(batch, tokens, streams, length)
     partial = torch.empty((programs, taps + 1, channels), dtype=torch.float32, device=x.device)
     if grad.numel():
-        grid = (programs * triton.cdiv(channels, block_channels),)
-        _backward_kernel[grid](
+        _backward_kernel[(programs * triton.cdiv(channels, block_channels),)](
             grad,
             x,
             weight,
             texts,
             grad_x,
             partial,
-            batch * tokens,
+            batch,
             tokens,
             channels,
             grad.stride(1),
@@ -207,54 +273,11 @@ def backward(
             channels,
             taps=taps,
             rule=rule,
-            steps=steps,
-            block_tokens=block_tokens,
+            streams=streams,
             block_channels=block_channels,
-            block_rows=triton.next_power_of_2(taps + 1),
+            length=length,
+            unroll=UNROLL,
             num_warps=warps,
         )
     sums = partial.sum(0)  # [taps + 1, channels]
     return grad_x, sums[:taps].t().contiguous().to(weight.dtype), sums[taps].clone()
-
-
-@torch.library.custom_op(
-    "lightbert::depthwise",
-    mutates_args=(),
-    schema="(Tensor x, Tensor weight, Tensor? bias, Tensor? texts) -> Tensor",
-)
-def depthwise(x, weight, bias, texts):
-    """See :func:`lightbert.ops.depthwise.depthwise`."""
-    return forward(x, weight, bias, texts)
-
-
-@torch.library.custom_op(
-    "lightbert::depthwise_backward",
-    mutates_args=(),
-    schema="(Tensor grad, Tensor x, Tensor weight, Tensor? texts) -> (Tensor, Tensor, Tensor)",
-)
-def _backward(grad, x, weight, texts):
-    return backward(grad, x, weight, texts)
-
-
-@depthwise.register_fake
-def _(x, weight, bias, texts):
-    return x.new_empty(x.shape)
-
-
-@_backward.register_fake
-def _(grad, x, weight, texts):
-    return x.new_empty(x.shape), weight.new_empty(weight.shape), weight.new_empty(weight.shape[:1], dtype=torch.float32)
-
-
-def _keep(ctx, inputs, output):
-    x, weight, bias, texts = inputs
-    ctx.save_for_backward(x, weight, texts)
-    ctx.bias_type = None if bias is None else bias.dtype
-
-
-def _gradients(ctx, grad):
-    of_x, of_weight, of_bias = _backward(grad, *ctx.saved_tensors)
-    return of_x, of_weight, None if ctx.bias_type is None else of_bias.to(ctx.bias_type), None
-
-
-depthwise.register_autograd(_gradients, setup_context=_keep)

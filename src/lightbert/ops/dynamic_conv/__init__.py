@@ -22,9 +22,9 @@ def dynamic_conv(values: Tensor, logits: Tensor, texts: Tensor | None = None) ->
     if width % n_heads:
         raise InputError(f"{n_heads} kernels cannot share {width} value channels: use a multiple of {n_heads}")
     if use_triton(values, fits=kernel <= 33 and width // n_heads <= 256):
-        from lightbert.ops.dynamic_conv import triton
+        from lightbert.ops.dynamic_conv import operator
 
-        mixed: Tensor = triton.dynamic_conv(values, logits, texts)
+        mixed: Tensor = operator.dynamic_conv(values, logits, texts)
         return mixed
     return reference.dynamic_conv(values, logits, texts)
 

@@ -9,7 +9,6 @@ from lightbert.models import Model
 from lightbert.nn.inference import Inference
 from lightbert.progress import progress
 from lightbert.tasks.datasets.task import Task
-from lightbert.tasks.evaluate.findings import findings
 from lightbert.tasks.evaluate.report import Evaluation
 from lightbert.tasks.example import Question, Tagged
 from lightbert.tasks.kinds.kind import Kind, Prediction
@@ -68,7 +67,7 @@ def evaluate(
         metrics=task.kind.metrics(examples, predictions) if known else {},
         examples=examples,
         predictions=predictions,
-        findings=findings(kind, examples, predictions, worst) if known else (),
+        findings=kind.findings(examples, predictions, worst) if known else (),
         tokens=tokens,
         cut=cut,
         seconds=seconds,
