@@ -1,5 +1,6 @@
 import hashlib
 import os
+import re
 
 import pytest
 import torch
@@ -170,7 +171,8 @@ def test_a_missing_tensor_file_is_one_sentence(tmp_path):
 def test_a_pickle_is_refused_with_the_way_to_convert_it(tmp_path, suffix):
     path = tmp_path / f"model{suffix}"
     torch.save({"a": torch.ones(1)}, path)
-    with pytest.raises(InputError, match=r"is a pickle.*convert it once.*save_file"):
+    command = f"`lightbert convert {tmp_path} NEW_FOLDER --to lightbert`"
+    with pytest.raises(InputError, match=rf"is a pickle.*{re.escape(command)}"):
         read_tensors(path)
 
 

@@ -3,7 +3,9 @@
 import importlib
 import os
 import sys
+import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import cast
 
 import typer
@@ -18,6 +20,7 @@ _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return the exit code: 0 only on success, 2 for a line that cannot be parsed."""
+    warnings.formatwarning = _warning
     try:
         code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
         # A reader that went away is noticed here at the latest, not in the interpreter's last breath.
@@ -106,6 +109,15 @@ def _help() -> str:
             *commands,
         ]
     )
+
+
+def _warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """One line for a warning of ours; others keep the place they come from."""
+    if category is UserWarning and Path(filename).is_relative_to(Path(__file__).parent):
+        return f"lightbert: {message}\n"
+    return f"{filename}:{lineno}: {category.__name__}: {message}\n"
 
 
 def _fail(sentence: str, code: int = 1) -> int:

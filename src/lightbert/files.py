@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import os
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -97,8 +98,8 @@ def read_tensors(path: str | Path) -> "dict[str, Tensor]":
     path = Path(path)
     if path.suffix.lower() in _PICKLES:
         raise InputError(
-            f"'{path}' is a pickle, which can run code when it is opened; convert it once where you trust it, with "
-            "safetensors.torch.save_file(torch.load(path, weights_only=True), 'model.safetensors')"
+            f"'{path}' is a pickle, which can run code when it is opened; convert it with "
+            f"`lightbert convert {shlex.quote(str(path.parent))} NEW_FOLDER --to lightbert`, which reads tensors only"
         )
     if not path.is_file():
         raise InputError(f"there is no file '{path}'; give the path of a safetensors file")

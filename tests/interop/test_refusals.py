@@ -1,6 +1,7 @@
 """What cannot be represented exactly on the other side, and folders that are not what they should be."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -121,7 +122,8 @@ def test_a_preset_is_built_and_not_loaded():
 def test_pickled_weights_are_refused_with_the_way_out(name, tmp_path):
     folder = saved(tmp_path)
     (folder / "model.safetensors").rename(folder / name)
-    with pytest.raises(InputError, match=r"is a pickle, .* convert it once .* safetensors\.torch\.save_file"):
+    command = f"`lightbert convert {folder} NEW_FOLDER --to lightbert`"
+    with pytest.raises(InputError, match=rf"is a pickle, .*{re.escape(command)}"):
         lightbert.load(folder)
 
 

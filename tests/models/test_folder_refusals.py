@@ -57,6 +57,21 @@ def test_a_run_is_told_from_the_model_it_trained(path, tmp_path):
     assert f"the model it trained is '{tmp_path / 'final'}'" in refusal(tmp_path)
 
 
+def test_an_unfinished_run_and_several_runs_say_where_their_models_are(path, tmp_path):
+    run = tmp_path / "unfinished"
+    run.mkdir()
+    (run / "recipe.json").write_text("{}")
+    assert f"'{run}' is the folder of a run that is not finished" in refusal(run)
+    grid = tmp_path / "grid"
+    (grid / "runs" / "seed-1").mkdir(parents=True)
+    path.rename(grid / "runs" / "seed-1" / "final")
+    assert f"the model of the first is '{grid / 'runs' / 'seed-1' / 'final'}'" in refusal(grid)
+
+
+def test_a_file_is_told_from_its_folder(path):
+    assert "model.safetensors' is a file; give the folder" in refusal(path / "model.safetensors")
+
+
 def test_a_config_that_is_not_json_is_named(path):
     (path / "config.json").write_text("{'vocab': 3")
     assert "config.json' is not valid JSON" in refusal(path)
@@ -70,7 +85,7 @@ def test_a_config_that_is_not_text_is_named(path):
 @pytest.mark.parametrize("content", ["[1, 2]", "3", "null"])
 def test_a_config_that_is_no_table_is_named(path, content):
     (path / "config.json").write_text(content)
-    assert "holds no table of settings" in refusal(path)
+    assert "config.json' is not a JSON object" in refusal(path)
 
 
 def test_a_newer_format_asks_for_an_update(path):

@@ -2,47 +2,18 @@
 
 import pytest
 import torch
+from encoders import DEPTH, KERNEL, WIDTH, ids, make
 from torch import Tensor
 
 from lightbert.errors import InputError
-from lightbert.nn.blocks import PostNormBlock
-from lightbert.nn.convolution import SpanConvolution
-from lightbert.nn.embeddings import Embeddings
+from lightbert.nn import attention
 from lightbert.nn.encoder import Encoder
-from lightbert.nn.feedforward import FeedForward
-from lightbert.nn.mixed import MixedAttention
-from lightbert.nn.norms import layer_norm
 from lightbert.nn.record import Record
-from randomised import randomised
-
-WIDTH, DEPTH, KERNEL, POSITIONS = 16, 3, 5, 12
-
-
-def make(dropout: float = 0.0) -> Encoder:
-    norm = layer_norm(1e-12)
-    blocks = [
-        PostNormBlock(
-            WIDTH,
-            mixer=MixedAttention(
-                WIDTH, 2, head_width=4, convolution=SpanConvolution(WIDTH, 8, 2, KERNEL), dropout=dropout
-            ),
-            feedforward=FeedForward(WIDTH, 20, activation="gelu", norm=norm, dropout=dropout),
-            norm=norm,
-            dropout=dropout,
-        )
-        for _ in range(DEPTH)
-    ]
-    embeddings = Embeddings(30, 8, WIDTH, positions=POSITIONS, segments=2, norm=norm, dropout=dropout)
-    return randomised(Encoder(embeddings, blocks, width=WIDTH, positions=POSITIONS))
 
 
 @pytest.fixture(scope="module")
 def encoder() -> Encoder:
     return make()
-
-
-def ids(*shape: int) -> Tensor:
-    return torch.randint(0, 30, shape)
 
 
 def padded(rows: int, tokens: int) -> Tensor:
@@ -108,14 +79,57 @@ def calls_per_block(encoder: Encoder, *inputs: Tensor, record: Record | None = N
     return calls
 
 
-def test_checkpointing_computes_blocks_twice_in_training_and_never_with_a_record():
-    encoder = make().train()
+@pytest.mark.parametrize("training", [True, False])
+def test_checkpointing_computes_blocks_twice_whenever_there_is_a_backward_pass(training):
+    encoder = make().train(training)
     assert calls_per_block(encoder, ids(2, 7)) == [1] * DEPTH
     encoder.checkpointing = True
     assert calls_per_block(encoder, ids(2, 7)) == [2] * DEPTH
-    assert calls_per_block(encoder, ids(2, 7), record=Record()) == [1] * DEPTH
-    encoder.eval()
-    assert calls_per_block(encoder, ids(2, 7)) == [1] * DEPTH
+
+
+def test_without_gradients_checkpointing_computes_nothing_twice(monkeypatch):
+    encoder = make().train()
+    encoder.checkpointing = True
+    monkeypatch.setattr("lightbert.nn.encoder.checkpoint", None)
+    with torch.no_grad():
+        encoder(ids(2, 7))
+
+
+def test_a_checkpointed_block_is_recorded_once_and_its_record_has_gradients():
+    plain, encoder, tokens = make().train(), make().train(), ids(2, 7)
+    encoder.checkpointing = True
+    records = Record(scores=[]), Record(scores=[])
+    assert calls_per_block(encoder, tokens, record=records[1]) == [2] * DEPTH
+    plain(tokens, record=records[0]).sum().backward()
+    for name in ("states", "attention", "kernels", "scores"):
+        one, other = (getattr(record, name) for record in records)
+        assert len(one) == len(other) == DEPTH + (name == "states")
+        for kept, recomputed in zip(one, other, strict=True):
+            assert torch.equal(kept, recomputed)
+            assert recomputed.requires_grad
+
+
+@pytest.mark.parametrize("depth", range(DEPTH + 1))
+def test_a_depth_runs_that_many_blocks(encoder, depth):
+    tokens, record = ids(2, 7), Record(attention=None, kernels=None)
+    whole = encoder(tokens, record=record)
+    assert torch.equal(encoder(tokens, depth=depth), record.states[depth])
+    assert torch.equal(encoder(tokens), whole)
+
+
+def test_a_record_keeps_the_layers_it_asks_for_and_the_others_take_the_fused_path(encoder, monkeypatch):
+    tokens, everything = ids(2, 7), Record(scores=[])
+    encoder(tokens, record=everything)
+    some = Record(attention=None, kernels=None, scores=[], states_of=(0, 2), maps_of=range(2, 4))
+    formed = []
+    original = attention.relative_scores
+    monkeypatch.setattr(attention, "relative_scores", lambda *given: formed.append(1) or original(*given))
+    encoder(tokens, record=some)
+    assert len(formed) == 2
+    for kept, layers, whole in ((some.states, (0, 2), everything.states), (some.scores, (1, 2), everything.scores)):
+        assert len(kept) == 2
+        for tensor, layer in zip(kept, layers, strict=True):
+            torch.testing.assert_close(tensor, whole[layer], rtol=1e-5, atol=1e-6)
 
 
 def test_the_table_is_the_word_table(encoder):

@@ -11,7 +11,7 @@ from lightbert.data.batches.batch import Batch
 from lightbert.errors import InputError
 from lightbert.models import build, preset
 from lightbert.nn.heads import JointLogits, SpanLogits
-from lightbert.objectives.task import TaskObjective, allowed, answers
+from lightbert.objectives.task import TaskObjective
 from lightbert.objectives.task_losses import joint_span_loss, label_loss, multilabel_loss, regression_loss, span_loss
 
 HEADS = {
@@ -140,36 +140,6 @@ def test_the_joint_head_adds_half_the_loss_of_answerability():
     loss = joint_span_loss(logits, torch.tensor([[0, 0, 0], [0, 0, 1]])).loss
     answerable = math.log(2) + math.log1p(math.exp(-2))
     assert loss.item() == pytest.approx(2 * math.log(4) + 0.5 * answerable, rel=1e-6)
-
-
-def test_answers_may_lie_in_the_second_segment_or_at_the_beginning():
-    batch = batch_of("span")
-    places = allowed(batch)
-    assert places[:, 0].all()
-    assert not places[:, 1:4].any()
-    assert torch.equal(places[:, 4:], batch.mask[:, 4:])
-
-
-@pytest.mark.parametrize("kind", HEADS)
-def test_answers_have_the_shapes_that_their_kind_says(kind):
-    rows, length = 8, 12
-    shapes = {
-        "classify": [(rows, 3)],
-        "labels": [(rows, 3)],
-        "regress": [(rows,)],
-        "tokens": [(rows, length, 3)],
-        "span": [(rows, length), (rows, length)],
-        "beam": [(rows, 16), (rows, 16), (rows, 16), (rows,)],
-    }
-    model, batch = objective_of(kind).model.eval(), batch_of(kind)
-    assert [tuple(each.shape) for each in answers(model, head_of(kind), batch)] == shapes[kind]
-
-
-def test_a_batch_without_padding_needs_no_mask():
-    model, batch = objective_of("classify").model.eval(), batch_of("classify")
-    batch = replace(batch, mask=torch.ones_like(batch.mask))
-    one, other = (answers(model, "classify", batch, padded=padded)[0] for padded in (True, False))
-    torch.testing.assert_close(one, other)
 
 
 def test_heads_that_are_missing_or_not_for_tasks_are_refused():

@@ -7,12 +7,11 @@ from typing import Any
 import torch
 from vocabularies import small_tokenizer
 
-from lightbert.models import PRESETS, build, folder
-from lightbert.nn.encoder import Encoder
+from lightbert.models import PRESETS, Model, build, folder
 from lightbert.tasks.kinds.kind import Kind
 
 
-def tiny_model(kind: Kind[Any] | None, head: str = "", *, length: int = 16, **settings: Any) -> Encoder:
+def tiny_model(kind: Kind[Any] | None, head: str = "", *, length: int = 16, **settings: Any) -> Model:
     """A model that was fine-tuned for a kind; with None one that only has a head, as if it came from elsewhere."""
     torch.manual_seed(0)
     sizes = {"vocab": 13, "positions": 16, "narrow": 8, "width": 16, "depth": 1, "inner": 32}

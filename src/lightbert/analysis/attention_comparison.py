@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lightbert.data.batches.batch import Specials
 from lightbert.errors import InputError
-from lightbert.nn.encoder import Encoder
+from lightbert.models import Model
 from lightbert.nn.record import Record
 from lightbert.objectives.distill.losses import attention_transfer
 from lightbert.objectives.distill.pair import refuse_misfits, shared_heads
@@ -54,7 +54,7 @@ class AttentionComparison:
         return replace(self, layers=tuple(self.layers[layer - 1] for layer in layers))
 
 
-def compare_attention(teacher: Encoder, student: Encoder, text: str, *, mean: bool = False) -> AttentionComparison:
+def compare_attention(teacher: Model, student: Model, text: str, *, mean: bool = False) -> AttentionComparison:
     """Let both read [CLS] text [SEP], on the CPU.
 
     The attention heads that both have are compared, as by attention transfer: of a mixer with convolution heads those
@@ -79,7 +79,7 @@ def compare_attention(teacher: Encoder, student: Encoder, text: str, *, mean: bo
     ids = _read(text, tokenizer, min((model.positions for model in (teacher, student) if model.positions), default=0))
     maps = [[_log_maps(scores, shared, mean=mean) for scores in _scores(model, ids)] for model in (teacher, student)]
     return AttentionComparison(
-        tokens=tuple(tokenizer.id_to_token(token) for token in ids),
+        tokens=tuple(tokenizer.id_to_token(token) or "" for token in ids),
         layers=tuple(_compared(number, *pair) for number, pair in enumerate(zip(*maps, strict=True), start=1)),
         mean=mean,
     )
@@ -104,7 +104,7 @@ def _read(text: str, tokenizer: "Tokenizer", longest: int) -> list[int]:
 
 
 @torch.inference_mode()
-def _scores(model: Encoder, ids: list[int]) -> list[Tensor]:
+def _scores(model: Model, ids: list[int]) -> list[Tensor]:
     """The scores of each layer before the softmax: [1, H, T, T]."""
     scores: list[Tensor] = []
     model.eval()(torch.tensor([ids]), record=Record(states=None, attention=None, kernels=None, scores=scores))

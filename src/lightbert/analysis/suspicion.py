@@ -9,7 +9,7 @@ import torch
 from lightbert.data.batches.batch import Specials
 from lightbert.data.batches.whole_words import word_parts
 from lightbert.errors import InputError
-from lightbert.nn.encoder import Encoder
+from lightbert.models import Model
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Planted:
 class Reader:
     """A model with a replaced-token head and its tokenizer, reading sentences."""
 
-    def __init__(self, model: Encoder) -> None:
+    def __init__(self, model: Model) -> None:
         if "rtd" not in model.heads or model.tokenizer is None:
             raise InputError(
                 "the model cannot tell replaced words: it needs an rtd head and a tokenizer, as `lightbert pretrain` "

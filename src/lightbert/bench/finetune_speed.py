@@ -25,8 +25,8 @@ from lightbert.data.batches.batch import Specials
 from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
 from lightbert.interop.peers import Peer
-from lightbert.models import folder
-from lightbert.nn.encoder import Encoder
+from lightbert.models import Model, folder
+from lightbert.nn.inference import Inference
 from lightbert.progress import progress
 from lightbert.tasks.finetune.finetuning import finetune
 from lightbert.tasks.finetune.recipe import FinetuneRecipe, HeadSettings
@@ -123,7 +123,7 @@ def _trained(material: Material, settings: Settings, where: Path, warm: int) -> 
     return {OURS: ours, **{name: partial(peer.finetune, rows, labels, warm) for name, peer in peers.items()}}
 
 
-def _predicted(model: Encoder, material: Material) -> Sides:
+def _predicted(model: Model, material: Material) -> Sides:
     """Examples per second of prediction."""
     peers = _peers(material, _PREDICTED_AT_ONCE, model.table.device)
     rows, features = material.predicted.tokens(), material.predicted.features
@@ -136,7 +136,7 @@ def _predicted(model: Encoder, material: Material) -> Sides:
     }
 
 
-def _ragged(model: Encoder, material: Material) -> Sides:
+def _ragged(model: Model, material: Material) -> Sides:
     """Tokens per second of our prediction: the rows as they are, and the same tokens in rows of the mean length."""
     features = material.predicted.features
     length = round(float(features.lengths.mean()))
@@ -156,10 +156,10 @@ def _peers(material: Material, batch: int, device: torch.device) -> dict[str, Pe
     return {"Trainer": plain, "Trainer, by length, bfloat16": replace(plain, grouped=True, half=True)}
 
 
-def _predict(model: Encoder, material: Material, features: Features) -> float:
+def _predict(model: Model, material: Material, features: Features) -> float:
     """Seconds from rows of tokens to predictions."""
     start = time.perf_counter()
-    outputs = run(model, "classify", features, Specials.of(model.tokenizer))
+    outputs = run(Inference(model, "classify"), features, Specials.of(model.require_tokenizer()))
     material.kind.predictions(material.predicted.examples, features, outputs)
     return time.perf_counter() - start
 
@@ -175,7 +175,7 @@ def _medians(label: str, sides: Sides, rounds: int) -> dict[str, float]:
     return {name: statistics.median(rates) for name, rates in found.items()}
 
 
-def _refuse_other_weights(model: Encoder, material: Material) -> None:
+def _refuse_other_weights(model: Model, material: Material) -> None:
     """Make sure that it is the same model on both sides."""
     row = material.trained.tokens()[0]
     with torch.no_grad():

@@ -10,7 +10,9 @@ from lightbert.data.corpus import vocabulary
 from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
 from lightbert.interop import huggingface
-from lightbert.models import build, folder, preset
+from lightbert.interop.load import describe
+from lightbert.interop.names import find
+from lightbert.models import build, folder
 from lightbert.tasks.datasets.glue import open_glue
 from lightbert.tasks.example import Example
 from lightbert.tasks.kinds.kind import Kind
@@ -68,7 +70,8 @@ def prepare(
     _write(where / "glue" / "SST-2" / "dev.tsv", to_train[:_DEV])
     encoder = _tokenizer(tokenizer, examples)
     head = {"classify": {"labels": 2, "hidden": "gelu"}}
-    network = build(replace(preset(model), vocab=encoder.get_vocab_size()), heads=head, seed=0)
+    config = replace(describe(find(model)).config, vocab=encoder.get_vocab_size())
+    network = build(config, heads=head, seed=0)
     network.tokenizer, network.labels = encoder, ("negative", "positive")
     folder.save(network, where / "ours")
     huggingface.write(network, where / "theirs")

@@ -37,7 +37,7 @@ COMMANDS = {
         "lightbert.commands.demo",
         "train a small encoder on the documentation found here, and show what it learnt",
     ),
-    "info": ("lightbert.commands.info", "print the exact parameters and FLOPs of a preset or a model folder"),
+    "info": ("lightbert.commands.info", "print the exact parameters and FLOPs of a preset or a model"),
     "recipes": ("lightbert.commands.recipes", "list the recipes for training, or print one"),
     "prepare": ("lightbert.commands.prepare", "turn text files into a tokenizer and token shards"),
     "pretrain": ("lightbert.commands.pretrain", "train an encoder on prepared text, by a recipe"),

@@ -96,7 +96,9 @@ def command(
     tokenizer: Annotated[
         str, typer.Option(help="A tokenizer.json or vocab.txt; without one it is trained on the sentences.")
     ] = "",
-    model: Annotated[str, typer.Option(help="A preset that transformers has too.")] = "convbert-small",
+    model: Annotated[
+        str, typer.Option(help="A model that transformers has too; only its config is used.")
+    ] = "convbert-small",
     examples: Annotated[int, typer.Option(help="How many; 0 = all, -1 = 300 on a CPU, all on a GPU.")] = -1,
     batch: Annotated[int, typer.Option(help="Examples per step of both sides.")] = 32,
     length: Annotated[int, typer.Option(help="Tokens to which longer texts are cut.")] = 128,

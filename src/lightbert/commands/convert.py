@@ -12,7 +12,7 @@ from lightbert.errors import InputError, unknown
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from lightbert.nn.encoder import Encoder
+    from lightbert.models import Model
 
 _LAYOUTS = ("hf", "lightbert")
 _PADDING_NOTE = (
@@ -87,7 +87,7 @@ def run(config: Config) -> Conversion:
 
 def command(
     source: Annotated[
-        str, typer.Argument(help="A model folder, ours or Hugging Face's, or the path of a TensorFlow 1 checkpoint.")
+        str, typer.Argument(help="A model: a folder, org/name on the Hugging Face Hub, or a TensorFlow 1 checkpoint.")
     ],
     target: Annotated[Path, typer.Argument(help="The folder to write.")],
     to: Annotated[str, typer.Option(help="The layout to write: hf or lightbert.")],
@@ -101,26 +101,29 @@ def command(
 ) -> None:
     """Rewrite a model from or to the Hugging Face layout.
 
-    What the other library cannot represent exactly is refused with the reason.
+    What the other library cannot represent exactly is an error with the reason. Pickled weights (.bin, .pt) are read by
+    torch's restricted loader: tensors only.
     """
     kept = None if heads is None else () if heads == "none" else tuple(heads.split(","))
     show(run(Config(source, target, to, kept, force, part, config)), json=json)
 
 
-def _read(config: Config) -> "Encoder":
-    from lightbert.interop.load import is_tf1, load
+def _read(config: Config) -> "Model":
+    from lightbert.interop.load import load
+    from lightbert.interop.names import Tf1Checkpoint, find
     from lightbert.interop.tf1 import read_tf1
 
     if config.part is None and config.json is None:
-        return load(config.source)
-    if not is_tf1(config.source):
+        return load(config.source, pickled=True)
+    found = find(config.source)
+    if not isinstance(found, Tf1Checkpoint):
         raise InputError(
             f"there is no '{config.source}.index'; --part and --config are for checkpoints of TensorFlow 1"
         )
-    return read_tf1(config.source, part=config.part or "discriminator", config=config.json)
+    return read_tf1(found.prefix, part=config.part or "discriminator", config=config.json)
 
 
-def _keep(model: "Encoder", heads: tuple[str, ...]) -> None:
+def _keep(model: "Model", heads: tuple[str, ...]) -> None:
     for kind in heads:
         if kind not in model.heads:
             raise unknown("head", kind, model.heads)

@@ -12,7 +12,7 @@ from lightbert.errors import InputError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from lightbert.nn.encoder import Encoder
+    from lightbert.models import Model
     from lightbert.tasks.datasets.task import Task
     from lightbert.tasks.evaluate.report import Evaluation
 
@@ -106,7 +106,7 @@ def _evaluate(config: Config, path: str) -> Evaluated:
     return Evaluated(evaluation, tuple(write(evaluation, config.out)) if config.out is not None else ())
 
 
-def _task(config: Config, model: "Encoder") -> "Task":
+def _task(config: Config, model: "Model") -> "Task":
     """The task that is named, or the one the model was fine-tuned for; a single table is a file of the user's own."""
     from lightbert.tasks.datasets.catalogue import open_task
     from lightbert.tasks.datasets.own import own_task
@@ -136,7 +136,7 @@ def _task(config: Config, model: "Encoder") -> "Task":
 
 
 def command(
-    model: Annotated[str | None, typer.Argument(help="A fine-tuned model: its folder, ours or Hugging Face's.")] = None,
+    model: Annotated[str | None, typer.Argument(help="A fine-tuned model: a folder, or org/name on the Hub.")] = None,
     task: Annotated[
         str, typer.Option(help="cola, sst2, mrpc, …, squad, squad2, own; without it the task the model was tuned for.")
     ] = "",

@@ -1,8 +1,6 @@
-"""`lightbert info`: exact parameters and FLOPs of a preset, a model folder, or all presets."""
+"""`lightbert info`: exact parameters and FLOPs of a preset, a model, or all presets."""
 
-import os
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Config:
-    """What to describe: a preset's name, a model folder, or with None all presets."""
+    """What to describe: a model's name, or with None all presets."""
 
     name: str | None = None
 
@@ -108,17 +106,11 @@ class Presets:
 
 def run(config: Config) -> Description | Presets:
     """Describe one model, or all presets."""
-    from lightbert.errors import unknown
     from lightbert.models import PRESETS
 
     if config.name is None:
         return Presets(tuple(describe(name) for name in PRESETS))
-    if config.name in PRESETS:
-        return describe(config.name)
-    # A name with a separator is meant as a path even if nothing is there.
-    if os.sep in config.name or Path(config.name).exists():
-        return _folder(Path(config.name))
-    raise unknown("preset", config.name, PRESETS)
+    return _named(config.name)
 
 
 def describe(name: str) -> Description:
@@ -149,19 +141,17 @@ def printed_figures(printed: "Printed") -> str:
     return ", ".join(figures)
 
 
-def _folder(path: Path) -> Description:
+def _named(name: str) -> Description:
     from lightbert.bench.size import measure
-    from lightbert.models.folder import from_description, read_config
+    from lightbert.interop import load
+    from lightbert.interop.names import Preset, find
 
-    content = read_config(path)
-    if content.get("model_type") == "lightbert":
-        model = from_description(content, path)
-    else:
-        from lightbert.interop.load import load
-
-        model = load(path)
+    found = find(name)
+    if isinstance(found, Preset):
+        return describe(found.name)
+    model = load.describe(found)
     size = measure(model.config, model.head_settings)
-    return Description(name=str(path), preset=None, config=model.config, size=size, printed=None, training=None)
+    return Description(name=name, preset=None, config=model.config, size=size, printed=None, training=None)
 
 
 def _plain(printed: "Printed") -> dict[str, Any]:
@@ -172,7 +162,7 @@ def _plain(printed: "Printed") -> dict[str, Any]:
 
 
 def command(
-    name: Annotated[str | None, typer.Argument(help="A preset, or a model folder. Without one: all presets.")] = None,
+    name: Annotated[str | None, typer.Argument(help="The name of a model. Without one: all presets.")] = None,
     json: AsJson = False,
 ) -> None:
     """Print the exact parameters and FLOPs of a model.

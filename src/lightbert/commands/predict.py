@@ -90,7 +90,7 @@ def run(config: Config, out: TextIO) -> Predicted:
 
 
 def command(
-    model: Annotated[str, typer.Argument(help="A fine-tuned model: its folder, ours or Hugging Face's.")],
+    model: Annotated[str, typer.Argument(help="A fine-tuned model: a folder, or org/name on the Hugging Face Hub.")],
     texts: Annotated[list[str] | None, typer.Argument(help="Texts, or - for standard input.")] = None,
     pair: Annotated[list[str] | None, typer.Option(help="The second text of a pair, once for each text.")] = None,
     question: Annotated[str | None, typer.Option(help="A question about the --context.")] = None,

@@ -13,16 +13,17 @@ from lightbert.interop.problem_types import read_problem, write_problem
 from lightbert.interop.vocabulary import read_tokenizer
 from lightbert.interop.weights import read_weights
 from lightbert.models import FAMILIES as OUR_FAMILIES
-from lightbert.models import build
+from lightbert.models import Model, build
 from lightbert.models.folder import description, fill, read_config
 from lightbert.models.tokenizer import write_tokenizer
-from lightbert.nn.encoder import Encoder
 
 
-def read(path: str | Path) -> Encoder:
+def read(path: str | Path, *, pickled: bool = False, name: str = "") -> Model:
     """Read a folder that transformers wrote.
 
     ConvBERT and MobileBERT come with released padding: their weights have learnt to read the padding.
+
+    pickled: read pickled weights where there are no others; name: what the user calls the model, if not by its path.
     """
     folder = Path(path)
     theirs = read_config(folder)
@@ -31,7 +32,7 @@ def read(path: str | Path) -> Encoder:
         raise unknown("model_type", str(model_type), [*FAMILIES, "lightbert"])
     family = FAMILIES[model_type]
     ours = family.to_ours(theirs)
-    tensors = read_weights(folder, body=model_type)
+    tensors = read_weights(folder, body=model_type, pickled=pickled, name=name or str(folder))
     heads = read_heads(family, ours, theirs, tensors)
     model = build(from_mapping(OUR_FAMILIES[family.ours], ours), heads=heads, device="meta")
     fill(model, family.keymap.to_ours(tensors, model.state_dict(), **_constants(ours)), folder)
@@ -41,7 +42,7 @@ def read(path: str | Path) -> Encoder:
     return model.eval()
 
 
-def write(model: Encoder, path: str | Path) -> None:
+def write(model: Model, path: str | Path) -> None:
     """Write a folder that transformers reads with its own classes; it replaces one that is there."""
     family, theirs = _describe(model)
     tensors = family.keymap.to_theirs(model.state_dict(), **_constants(to_mapping(model.config)))
@@ -54,7 +55,7 @@ def write(model: Encoder, path: str | Path) -> None:
             write_tokenizer(model.tokenizer, folder, model.positions)
 
 
-def _describe(model: Encoder) -> tuple[Family, Settings]:
+def _describe(model: Model) -> tuple[Family, Settings]:
     """The family to write a model as, its own origin before others, and the config.json."""
     name, ours = description(model)["family"], to_mapping(model.config)
     candidates = [family for family in FAMILIES.values() if family.ours == name and family.fits(ours)]
@@ -70,7 +71,7 @@ def _describe(model: Encoder) -> tuple[Family, Settings]:
     raise errors[0]
 
 
-def _their_config(family: Family, ours: dict[str, Any], model: Encoder) -> Settings:
+def _their_config(family: Family, ours: dict[str, Any], model: Model) -> Settings:
     theirs = family.to_theirs(ours, model.head_settings)
     architecture = class_name(family, ours, theirs, model.head_settings)
     problem = write_problem(model.head_settings, model.task)

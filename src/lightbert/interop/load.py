@@ -1,25 +1,45 @@
-"""One door for every model on disk."""
+"""One door for every model: by its name, with or without its weights."""
 
 from pathlib import Path
 
 from lightbert.errors import InputError
 from lightbert.interop import huggingface
+from lightbert.interop.names import ModelFolder, Named, Preset, find
 from lightbert.interop.tf1 import read_tf1
-from lightbert.models import PRESETS, folder
-from lightbert.nn.encoder import Encoder
+from lightbert.models import Model, build, folder
 
 
-def load(path: str | Path) -> Encoder:
-    """Read a model, ready to use: a folder of ours or of Hugging Face's, or the prefix of a TensorFlow 1 checkpoint."""
-    if is_tf1(path):
-        return read_tf1(path)
-    if not Path(path).exists() and str(path) in PRESETS:
-        raise InputError(f"'{path}' is a preset without weights: build it, or give the folder of a trained model")
-    if folder.read_config(Path(path)).get("model_type") == "lightbert":
-        return folder.load(path)
-    return huggingface.read(path)
+def load(name: str | Path, *, pickled: bool = False) -> Model:
+    """Read a model, ready to use: what a name can be, `lightbert.interop.names` says.
+
+    pickled: read pickled weights where a Hugging Face folder has no others. Only `lightbert convert` does.
+    """
+    return read(find(name, pickled=pickled), pickled=pickled)
 
 
-def is_tf1(path: str | Path) -> bool:
-    """Whether a path is what TensorFlow calls a checkpoint's: the files have it as the beginning of their names."""
-    return Path(f"{path}.index").is_file()
+def read(found: Named, *, pickled: bool = False) -> Model:
+    """Read what `find` found."""
+    match found:
+        case Preset():
+            raise InputError(
+                f"'{found.name}' is a preset without weights: build it, or give the folder of a trained model"
+            )
+        case ModelFolder() if _is_ours(found):
+            return folder.load(found.path)
+        case ModelFolder():
+            return huggingface.read(found.path, pickled=pickled, name=found.name)
+    return read_tf1(found.prefix)
+
+
+def describe(found: Named) -> Model:
+    """A model's config and heads. It has weights only where nothing less than reading them tells its heads."""
+    match found:
+        case Preset():
+            return build(found.name, device="meta")
+        case ModelFolder() if _is_ours(found):
+            return folder.from_description(folder.read_config(found.path), found.path)
+    return read(found)
+
+
+def _is_ours(found: ModelFolder) -> bool:
+    return folder.read_config(found.path).get("model_type") == "lightbert"

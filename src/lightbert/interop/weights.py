@@ -1,6 +1,7 @@
-"""The tensors of a Hugging Face folder: one safetensors file, or several with an index."""
+"""The tensors of a Hugging Face folder: one file of weights, or several with an index."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +10,27 @@ from torch import Tensor
 
 from lightbert.errors import InputError
 from lightbert.files import read_tensors
+from lightbert.interop.pickled import read_pickle
 
-_SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_SAFE, _PICKLED = "model.safetensors", "pytorch_model.bin"
+# What a training leaves beside the weights.
+_NO_WEIGHTS = ("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.bin", "scheduler.pt", "scaler.pt")
 # The first TensorFlow checkpoints named the parameters of a norm by their Greek letters.
 _GREEK = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 
 
-def read_weights(folder: Path, body: str) -> dict[str, Tensor]:
-    """All tensors in fp32, without the name that head classes put before the body's ("bert.", "convbert.", …)."""
+def read_weights(folder: Path, body: str, *, pickled: bool = False, name: str = "") -> dict[str, Tensor]:
+    """All tensors in fp32, without the name that head classes put before the body's ("bert.", "convbert.", …).
+
+    pickled: read pickled weights where there are no safetensors; name: what the user calls the model.
+    """
     tensors: dict[str, Tensor] = {}
-    for file in _files(folder):
-        tensors |= read_tensors(file)
+    if files := _files(folder, _SAFE):
+        for file in files:
+            tensors |= read_tensors(file)
+    else:
+        for file in _pickles(folder, name or str(folder), pickled=pickled):
+            tensors |= read_pickle(file)
     return {_plain_name(name, body): _plain_type(tensor) for name, tensor in tensors.items()}
 
 
@@ -36,18 +47,40 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _files(folder: Path) -> list[Path]:
-    if (folder / _SINGLE).exists():
-        return [folder / _SINGLE]
-    if (folder / _INDEX).exists():
-        files = read_json(folder / _INDEX).get("weight_map")
-        if not isinstance(files, dict):
-            raise InputError(f"'{folder / _INDEX}' has no 'weight_map', so it names no files; copy it again")
-        return [folder / str(name) for name in sorted(set(files.values()))]
-    for pickle in sorted(folder.glob("*.bin")) + sorted(folder.glob("*.pt")):
-        # It refuses, and says how to convert.
-        read_tensors(pickle)
-    raise InputError(f"there is no '{_SINGLE}' in '{folder}'; only safetensors are read")
+def _files(folder: Path, single: str) -> list[Path]:
+    """The one file of that name, or those that its index lists; none if there is neither."""
+    if (folder / single).exists():
+        return [folder / single]
+    index = folder / f"{single}.index.json"
+    if not index.exists():
+        return []
+    files = read_json(index).get("weight_map")
+    if not isinstance(files, dict):
+        raise InputError(f"'{index}' has no 'weight_map', so it names no files; copy it again")
+    names = sorted({str(name) for name in files.values()})
+    for name in names:
+        if Path(name).name != name:
+            raise InputError(f"'{index}' must name files in its folder, got '{name}'; copy the folder again")
+    return [folder / name for name in names]
+
+
+def _pickles(folder: Path, name: str, *, pickled: bool) -> list[Path]:
+    others = sorted(path for ending in ("bin", "pt") for path in folder.glob(f"*.{ending}"))
+    files = _files(folder, _PICKLED) or [path for path in others if path.name not in _NO_WEIGHTS]
+    convert = f"lightbert convert {shlex.quote(name)} NEW_FOLDER --to lightbert"
+    if not files:
+        # Of a model on the Hub only safetensors were downloaded.
+        hint = "" if Path(name).exists() or pickled else f"; if its weights are pickled, run `{convert}`"
+        raise InputError(f"there is no '{_SAFE}' in '{name}'{hint}")
+    if not pickled:
+        raise InputError(
+            f"'{files[0]}' is a pickle, which can run code when it is opened; convert it with `{convert}`, which "
+            "reads tensors only"
+        )
+    if len(files) > 1 and not (folder / f"{_PICKLED}.index.json").exists():
+        listed = ", ".join(path.name for path in files)
+        raise InputError(f"'{folder}' must hold one file of weights, got {listed}; name it '{_PICKLED}'")
+    return files
 
 
 def _plain_name(name: str, body: str) -> str:

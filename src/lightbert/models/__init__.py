@@ -13,8 +13,8 @@ from lightbert.models.convbert import ConvBert
 from lightbert.models.heads import add_head
 from lightbert.models.hybrid import Hybrid
 from lightbert.models.mobilebert import MobileBert
+from lightbert.models.model import Metadata, Model
 from lightbert.models.presets import PRESETS, Config
-from lightbert.nn.encoder import Encoder
 from lightbert.nn.init import initialize, seed_from_torch
 
 FAMILIES: dict[str, type[Config]] = {
@@ -25,7 +25,7 @@ FAMILIES: dict[str, type[Config]] = {
     "hybrid": Hybrid,
 }
 
-__all__ = ["FAMILIES", "PRESETS", "Config", "add_head", "build", "preset"]
+__all__ = ["FAMILIES", "PRESETS", "Config", "Metadata", "Model", "add_head", "build", "preset"]
 
 
 def preset(name: str) -> Config:
@@ -45,7 +45,7 @@ def build(
     heads: Mapping[str, dict[str, Any]] | None = None,
     device: str | torch.device | None = None,
     seed: int | None = None,
-) -> Encoder:
+) -> Model:
     """Build a model with random weights from a preset's name or a config.
 
     heads: kind -> settings, such as ``{"mlm": {}, "classify": {"labels": 3}}``. On the device "meta" the model has
@@ -57,13 +57,12 @@ def build(
     _check(config)
     # Building without memory first draws every weight once instead of twice.
     with torch.device("meta"):
-        encoder = config.build()
-    encoder.config = config
+        built = Model(config.build(), Metadata(config))
     device = torch.device(device) if device is not None else torch.get_default_device()
     if device.type != "meta":
         seed = seed_from_torch() if seed is None else seed
-        encoder.to_empty(device=device)
-        initialize(encoder, seed)
+        built.to_empty(device=device)
+        initialize(built, seed)
     for kind, settings in (heads or {}).items():
-        add_head(encoder, kind, settings, seed=seed)
-    return encoder
+        add_head(built, kind, settings, seed=seed)
+    return built

@@ -10,9 +10,8 @@ from torch import Tensor
 from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError, unknown
 from lightbert.files import folder_atomic, read_tensors, write_atomic, write_tensors
-from lightbert.models import FAMILIES, build
+from lightbert.models import FAMILIES, Model, build
 from lightbert.models.tokenizer import read_tokenizer, write_tokenizer
-from lightbert.nn.encoder import Encoder
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 
 
-def description(model: Encoder) -> dict[str, Any]:
+def description(model: Model) -> dict[str, Any]:
     """What config.json says of a model; ``model_type`` is how transformers finds it."""
     family = next(name for name, config in FAMILIES.items() if isinstance(model.config, config))
     content = {
@@ -39,7 +38,7 @@ def description(model: Encoder) -> dict[str, Any]:
     return content
 
 
-def save(model: Encoder, path: str | Path, tokenizer: "Tokenizer | None" = None) -> None:
+def save(model: Model, path: str | Path, tokenizer: "Tokenizer | None" = None) -> None:
     """Write a model folder; it appears whole or not at all, and replaces one that is there."""
     tokenizer = tokenizer or model.tokenizer
     with folder_atomic(path) as folder:
@@ -49,7 +48,7 @@ def save(model: Encoder, path: str | Path, tokenizer: "Tokenizer | None" = None)
             write_tokenizer(tokenizer, folder, model.positions)
 
 
-def load(path: str | Path) -> Encoder:
+def load(path: str | Path) -> Model:
     """Read a model folder that :func:`save` wrote."""
     folder = Path(path)
     model = from_description(read_config(folder), folder)
@@ -61,22 +60,33 @@ def load(path: str | Path) -> Encoder:
 def read_config(folder: Path) -> dict[str, Any]:
     """The config.json of a folder."""
     path = folder / "config.json"
+    if folder.is_file():
+        raise InputError(f"'{folder}' is a file; give the folder that holds config.json and the weights")
     if not folder.is_dir():
         raise InputError(f"there is no model folder '{folder}'; give a folder with config.json, or a preset's name")
-    if not path.is_file() and (folder / "final" / "config.json").is_file():
-        raise InputError(f"'{folder}' is the folder of a run; the model it trained is '{folder / 'final'}'")
     if not path.is_file():
-        raise InputError(f"'{folder}' has no config.json, so it is not a model folder; give one that save wrote")
+        raise _not_a_model(folder)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"'{path}' is not valid JSON: {error}") from error
     if not isinstance(content, dict):
-        raise InputError(f"'{path}' holds no table of settings; copy it again")
+        raise InputError(f"'{path}' is not a JSON object; copy it again")
     return content
 
 
-def from_description(content: dict[str, Any], where: Path) -> Encoder:
+def _not_a_model(folder: Path) -> InputError:
+    """Say where the model of a run is, or that there is none."""
+    if (folder / "final" / "config.json").is_file():
+        return InputError(f"'{folder}' is the folder of a run; the model it trained is '{folder / 'final'}'")
+    if models := sorted(folder.glob("runs/*/final/config.json")):
+        return InputError(f"'{folder}' is the folder of several runs; the model of the first is '{models[0].parent}'")
+    if (folder / "recipe.json").is_file():
+        return InputError(f"'{folder}' is the folder of a run that is not finished; its model will be in 'final'")
+    return InputError(f"'{folder}' has no config.json, so it is not a model folder; give one that save wrote")
+
+
+def from_description(content: dict[str, Any], where: Path) -> Model:
     """Build the model that a config.json describes, still without weights (on the meta device)."""
     if content.get("format") != FORMAT:
         raise InputError(
@@ -96,7 +106,7 @@ def from_description(content: dict[str, Any], where: Path) -> Encoder:
     return model
 
 
-def fill(model: Encoder, tensors: dict[str, Tensor], where: Path) -> None:
+def fill(model: Model, tensors: dict[str, Tensor], where: Path) -> None:
     """Put weights into a model from the meta device; names and shapes must be exactly the model's."""
     expected = model.state_dict()
     missing, extra = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())

@@ -8,8 +8,8 @@ from torch import nn
 
 from lightbert.errors import InputError, unknown
 from lightbert.models.mobilebert import MobileBert
+from lightbert.models.model import Model
 from lightbert.nn import heads
-from lightbert.nn.encoder import Encoder
 from lightbert.nn.init import initialize, seed_from_torch
 
 _KINDS: dict[str, type[nn.Module]] = {
@@ -26,9 +26,7 @@ _KINDS: dict[str, type[nn.Module]] = {
 }
 
 
-def add_head(
-    model: Encoder, kind: str, settings: dict[str, Any] | None = None, *, seed: int | None = None
-) -> nn.Module:
+def add_head(model: Model, kind: str, settings: dict[str, Any] | None = None, *, seed: int | None = None) -> nn.Module:
     """Build a head with fresh weights as ``model.heads[kind]``; the settings are saved with the model.
 
     seed: as for ``build``; with the same seed a head gets the weights that it would have got there.
@@ -54,14 +52,14 @@ def add_head(
     return head
 
 
-def _implied(model: Encoder, kind: str) -> dict[str, Any]:
-    config, mobile = model.config, isinstance(model.config, MobileBert)
+def _implied(model: Model, kind: str) -> dict[str, Any]:
+    config = model.config
     match kind:
         case "mlm":
-            hidden = config.width if mobile else config.narrow
+            hidden = config.width if isinstance(config, MobileBert) else config.narrow
             return {"hidden": hidden, "activation": config.activation, "eps": config.eps}
         case "rtd":
             return {"activation": config.activation}
         case "nsp":
-            return {"pooled": not (mobile and config.norm == "none")}
+            return {"pooled": not (isinstance(config, MobileBert) and config.norm == "none")}
     return {}

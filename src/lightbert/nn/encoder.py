@@ -1,7 +1,7 @@
 """The spine of every model: embed, pass through the blocks, give the states. Read this first."""
 
 from collections.abc import Iterable
-from typing import Any
+from itertools import islice
 
 import torch
 from torch import Tensor, nn
@@ -21,10 +21,6 @@ class Encoder(nn.Module):
     positions: the longest row the embeddings have positions for (0 = any length).
     released_padding: let convolutions read the padding, as the released models do.
     fp16: False for models whose activations overflow in half precision.
-
-    Saved beside the weights: ``config``, ``head_settings``, ``tokenizer``, ``labels`` (names of a classifier's
-    outputs), ``task`` (what the model was fine-tuned for) and ``origin`` (what another library called the model that
-    was read from it). ``predictor``, what `predict` asks, is set by `lightbert.load`.
     """
 
     def __init__(
@@ -44,13 +40,6 @@ class Encoder(nn.Module):
         self.width, self.positions = width, positions
         self.released_padding, self.fp16 = released_padding, fp16
         self.checkpointing = False
-        self.config: Any = None
-        self.head_settings: dict[str, dict[str, Any]] = {}
-        self.tokenizer: Any = None
-        self.labels: tuple[str, ...] = ()
-        self.origin = ""
-        self.task: dict[str, Any] = {}
-        self.predictor: Any = None
 
     @property
     def table(self) -> Tensor:
@@ -58,11 +47,10 @@ class Encoder(nn.Module):
         table: Tensor = self.embeddings.get_submodule("word").weight  # type: ignore[assignment]
         return table
 
-    def embed(self, ids: Tensor, mask: Tensor | None, segments: Tensor | None) -> tuple[Tensor, Mask]:
-        """What the first block is called with: the embeddings [B, T, D], and the mask as all blocks take it."""
-        self._refuse(ids, mask, segments)
-        prepared = Mask(mask, released=self.released_padding)
-        return self.embeddings(ids, segments, prepared), prepared
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.table.device
 
     def forward(
         self,
@@ -70,31 +58,35 @@ class Encoder(nn.Module):
         mask: Tensor | None = None,
         segments: Tensor | None = None,
         record: Record | None = None,
+        depth: int | None = None,
     ) -> Tensor:
         """Ids [B, T] -> states [B, T, D].
 
         mask: boolean [B, T], True for real tokens; or integers that number the texts packed into a row, each in one
         piece, 0 for padding; or None when nothing is padded. A text's states don't depend on its neighbours in the
-        batch, on the padding, or on the texts packed beside it. With ``checkpointing`` set, activations inside the
-        blocks are computed again in the backward pass instead of being kept.
-        """
-        x, prepared = self.embed(ids, mask, segments)
-        if record is not None and record.states is not None:
-            record.states.append(x)
-        for block in self.blocks:
-            if self.checkpointing and self.training and record is None:
-                x = checkpoint(block, x, prepared, use_reentrant=False)
-            else:
-                x = block(x, prepared, record)
-            if record is not None and record.states is not None:
-                record.states.append(x)
-        return x
+        batch, on the padding, or on the texts packed beside it.
+        record: collects states, attention maps and kernels of the layers that it asks for.
+        depth: how many blocks to run; None = all, 0 = the embeddings only.
 
-    def predict(self, texts: Any, **options: Any) -> Any:
-        """What a fine-tuned model says about texts; see `lightbert.tasks.predict.predictor.Predictor.predict`."""
-        if self.predictor is None:
-            raise InputError("this model was built, not loaded: save it and open it with lightbert.load to predict")
-        return self.predictor.predict(texts, **options)
+        With ``checkpointing`` set, activations inside the blocks are computed again in the backward pass instead of
+        being kept.
+        """
+        self._refuse(ids, mask, segments)
+        prepared = Mask(mask, released=self.released_padding)
+        x: Tensor = self.embeddings(ids, segments, prepared)
+        if record is not None:
+            record.keep_state(0, x)
+        for layer, block in enumerate(islice(self.blocks, depth), start=1):
+            wanted = record if record is not None and record.wants_maps(layer) else None
+            if self.checkpointing and torch.is_grad_enabled():
+                x, seen = checkpoint(_run, block, x, prepared, wanted, use_reentrant=False)
+            else:
+                x, seen = _run(block, x, prepared, wanted)
+            if record is not None:
+                record.keep_state(layer, x)
+                if seen is not None:
+                    record.keep_maps(seen)
+        return x
 
     def _refuse(self, ids: Tensor, mask: Tensor | None, segments: Tensor | None) -> None:
         """Say clearly what would otherwise end in an index error, in nothing, or in infinities."""
@@ -116,3 +108,15 @@ class Encoder(nn.Module):
                     "this model's activations reach 1e7, beyond fp16's 65504, because it has no normalisation: "
                     "use bfloat16 or float32"
                 )
+
+
+def _run(block: nn.Module, x: Tensor, mask: Mask, wanted: Record | None) -> tuple[Tensor, Record | None]:
+    """One block, and what it recorded.
+
+    Each block has a record of its own, always empty at first: compiled code is specialised on the length of its lists,
+    and a block that is computed again would append to a shared one twice.
+    """
+    if wanted is None:
+        return block(x, mask), None
+    seen = wanted.for_block()
+    return block(x, mask, seen), seen

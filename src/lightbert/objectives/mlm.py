@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from lightbert.data.batches.batch import Batch
-from lightbert.nn.encoder import Encoder
+from lightbert.models import Model
 from lightbert.objectives.masker import Masker
 from lightbert.objectives.objective import Losses, Objective, ratio, stack
 from lightbert.objectives.prediction import MaskedPrediction, predict_pairs
@@ -16,7 +16,7 @@ class MaskedLanguageModelling(Objective):
 
     tallies = ("mlm_loss", "predictions", "mlm_correct", "nsp_loss", "pairs", "nsp_correct")
 
-    def __init__(self, model: Encoder, masker: Masker) -> None:
+    def __init__(self, model: Model, masker: Masker) -> None:
         super().__init__()
         self.model, self.masker, self.predict = model, masker, MaskedPrediction()
 
@@ -51,6 +51,6 @@ class MaskedLanguageModelling(Objective):
             result["nsp_accuracy"] = ratio(tally, "nsp_correct", "pairs")
         return result
 
-    def models(self) -> dict[str, Encoder]:
+    def models(self) -> dict[str, Model]:
         """The one model."""
         return {"final": self.model}

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from lightbert.data.batches.batch import Batch
-from lightbert.nn.encoder import Encoder
+from lightbert.models import Model
 
 
 class Losses(NamedTuple):
@@ -44,7 +44,7 @@ class Objective(nn.Module):
         """Turn the sums of a step, or of many, into the numbers that people read; "loss" is among them."""
         raise NotImplementedError
 
-    def models(self) -> dict[str, Encoder]:
+    def models(self) -> dict[str, Model]:
         """The models to save, by the name of their folder; "final" is the trained one."""
         raise NotImplementedError
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from lightbert.data.batches.batch import Batch
 from lightbert.data.batches.masking import put_back
 from lightbert.errors import InputError
+from lightbert.models import Model
 from lightbert.nn.encoder import Encoder
 from lightbert.objectives.masker import Masker
 from lightbert.objectives.objective import Losses, Objective, ratio, stack
@@ -71,8 +72,8 @@ class ReplacedTokenDetection(Objective):
 
     def __init__(
         self,
-        generator: Encoder,
-        discriminator: Encoder,
+        generator: Model,
+        discriminator: Model,
         masker: Masker,
         *,
         mlm_weight: float = 1.0,
@@ -136,6 +137,6 @@ class ReplacedTokenDetection(Objective):
             "replaced": ratio(tally, "replaced", "tokens"),
         }
 
-    def models(self) -> dict[str, Encoder]:
+    def models(self) -> dict[str, Model]:
         """The discriminator is the product; the generator is kept beside it."""
         return {"final": self.discriminator, "generator": self.generator}

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from lightbert.data.batches.batch import Batch
 from lightbert.errors import InputError
-from lightbert.nn.encoder import Encoder
-from lightbert.nn.heads import BeamSpan
+from lightbert.models import Model
+from lightbert.nn.heads.span import answer_positions
 from lightbert.objectives.objective import Losses, Objective, ratio, stack
 from lightbert.objectives.task_losses import (
     LossSum,
@@ -29,7 +29,7 @@ class TaskObjective(Objective):
 
     tallies = ("loss", "examples", "correct")
 
-    def __init__(self, model: Encoder, head: str) -> None:
+    def __init__(self, model: Model, head: str) -> None:
         super().__init__()
         if head not in _HEADS:
             raise InputError(f"the {head} head is not fine-tuned on tasks; use one of {', '.join(_HEADS)}")
@@ -54,10 +54,11 @@ class TaskObjective(Objective):
         head, targets = self.model.heads[self.head], batch.targets
         assert targets is not None
         match self.head:
-            case "span":
-                return span_loss(head(states, allowed(batch)), targets)
-            case "beam":
-                return joint_span_loss(head(states, allowed(batch), targets[:, 0]), targets)
+            case "span" | "beam":
+                allowed = answer_positions(batch.ids, batch.mask, batch.segments)
+                if self.head == "span":
+                    return span_loss(head(states, allowed), targets)
+                return joint_span_loss(head(states, allowed, targets[:, 0]), targets)
             case "regress":
                 return regression_loss(head(states), targets)
         loss = multilabel_loss if targets.is_floating_point() else label_loss
@@ -68,33 +69,9 @@ class TaskObjective(Objective):
         result = {"loss": ratio(tally, "loss", "examples")}
         return result if self.head == "regress" else result | {"accuracy": ratio(tally, "correct", "examples")}
 
-    def models(self) -> dict[str, Encoder]:
+    def models(self) -> dict[str, Model]:
         """The one model."""
         return {"final": self.model}
 
 
 _HEADS = ("classify", "regress", "tokens", "span", "beam")
-
-
-def allowed(batch: Batch) -> Tensor:
-    """Where an answer may start and end: in the second segment, or at [CLS], which means that there is none; [B, T]."""
-    places = (batch.segments == 1) & (batch.mask != 0)
-    places[:, 0] = True
-    return places
-
-
-def answers(model: Encoder, head: str, batch: Batch, *, padded: bool = True) -> tuple[Tensor, ...]:
-    """What a head says about the rows of a batch, each tensor [B, …].
-
-    classify (logits [B, C],), regress (numbers [B],), tokens (logits [B, T, C],), span (start [B, T], end [B, T]),
-    beam (start [B, S], end [B, S] and score [B, S] of candidate answers, best first, and impossible [B]).
-    `padded=False` says that every row is as long as the batch is wide, so that nothing is paid for masking.
-    """
-    states = model(batch.ids, batch.mask if padded else None, batch.segments)
-    module = model.heads[head]
-    if isinstance(module, BeamSpan):
-        logits = module(states, allowed(batch))
-        return (*module.search(logits), logits.impossible)
-    if head == "span":
-        return tuple(module(states, allowed(batch)))
-    return (module(states),)

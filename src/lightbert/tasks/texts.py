@@ -24,13 +24,14 @@ class TextEncoder:
     def __init__(self, tokenizer: "Tokenizer", length: int) -> None:
         if length < 4:
             raise InputError(f"length must be >= 4, got {length}: a pair of texts needs [CLS] and two [SEP]")
-        from tokenizers import Tokenizer as _Tokenizer
+        self.tokenizer, self.length = tokenizer, length
+        # A tokenizer that came with a model may be set to cut and to pad by itself. Copying takes tens of milliseconds.
+        if tokenizer.truncation is not None or tokenizer.padding is not None:
+            from tokenizers import Tokenizer as _Tokenizer
 
-        # A copy, because a tokenizer that came with a model may be set to cut and to pad by itself.
-        self.tokenizer = _Tokenizer.from_str(tokenizer.to_str())
-        self.tokenizer.no_truncation()
-        self.tokenizer.no_padding()
-        self.length = length
+            self.tokenizer = _Tokenizer.from_str(tokenizer.to_str())
+            self.tokenizer.no_truncation()
+            self.tokenizer.no_padding()
 
     @cached_property
     def specials(self) -> Specials:

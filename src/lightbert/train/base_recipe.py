@@ -22,7 +22,7 @@ class BaseRecipe:
     needed: ClassVar[tuple[str, ...]] = ("out",)
     """The keys that every command has to give unless the recipe does."""
 
-    model: Annotated[str, "a preset, or a model folder to start from"] = ""
+    model: Annotated[str, "a preset, or a trained model to start from"] = ""
     change: Annotated[
         dict[str, Any], "where the model's config should differ: change.kernel=5, change.dropout=0.2, any field of it"
     ] = field(default_factory=dict)

@@ -10,8 +10,7 @@ from lightbert.data.batches.batch import Specials
 from lightbert.data.batches.loader import Loader
 from lightbert.data.batches.whole_words import word_parts
 from lightbert.data.corpus.shards import Shards
-from lightbert.models import folder
-from lightbert.nn.encoder import Encoder
+from lightbert.models import Model, folder
 from lightbert.objectives.masker import Masker
 from lightbert.objectives.objective import Objective
 from lightbert.train.corpus_recipe import CorpusRecipe
@@ -107,7 +106,7 @@ def settings_of(recipe: CorpusRecipe, world: World, flops_per_token: float) -> S
     return Settings(recipe, flops_per_token=flops_per_token, peak_flops=peak, sharding=recipe.sharding)
 
 
-def _gathered(model: Encoder, world: World) -> Encoder:
+def _gathered(model: Model, world: World) -> Model:
     """A whole copy of a model that is shared out, on the first process; all must ask."""
     tensors = gathered(model.state_dict(), world)
     copy = folder.from_description(folder.description(model), Path())

@@ -17,9 +17,9 @@ class DistillRecipe(CorpusRecipe):
 
     ends: ClassVar[tuple[str, ...]] = ("steps", "epochs", "transfer_steps")
 
-    model: Annotated[str, "the student: a preset, or a model folder to start from"] = "mobilebert-nano"
+    model: Annotated[str, "the student: a preset, or a trained model to start from"] = "mobilebert-nano"
     # A teacher may have moved; its weights are remembered beside the recipe.
-    teacher: Annotated[str, MAY_CHANGE, "a model folder, ours or Hugging Face's; required except by strategy=bare"] = ""
+    teacher: Annotated[str, MAY_CHANGE, "a trained model; required except by strategy=bare"] = ""
     strategy: Annotated[
         Strategy,
         "bare: the text only; pd: and the teacher's predictions; akt: and all layers in one loss; jkt: all layers, "

@@ -5,12 +5,13 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from lightbert.config import to_mapping
 from lightbert.data.corpus.shards import Shards
 from lightbert.errors import InputError
 from lightbert.interop.load import load
-from lightbert.nn.encoder import Encoder
+from lightbert.models import Model
 from lightbert.objectives.distill.objective import Distillation
 from lightbert.objectives.distill.pair import copy_embeddings
 from lightbert.objectives.distill.stages import Stage, stages
@@ -33,7 +34,7 @@ def distill(recipe: DistillRecipe, world: World, interrupted: Interruption) -> O
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     shards = Shards.open(recipe.data)
-    teacher = _teacher(recipe)
+    teacher = teacher_of(recipe)
     weights = {"teacher_weights": fingerprint(teacher)} if teacher is not None else {}
     _refuse_other_teacher(recipe, weights)
     remember(to_mapping(recipe) | weights, Path(recipe.out), world, may_change=recipe.may_change)
@@ -55,7 +56,7 @@ def distill(recipe: DistillRecipe, world: World, interrupted: Interruption) -> O
 
 
 def prepared(
-    recipe: DistillRecipe, shards: Shards, teacher: Encoder | None, world: World
+    recipe: DistillRecipe, shards: Shards, teacher: Model | None, world: World
 ) -> tuple[Distillation, list[Stage]]:
     """Build the student, give it what it starts with of its teacher, and plan how it learns the rest."""
     heads = ("mlm", "nsp") if recipe.examples == "pairs" else ("mlm",)
@@ -91,7 +92,7 @@ def prepared(
     return objective, plan
 
 
-def _teacher(recipe: DistillRecipe) -> Encoder | None:
+def teacher_of(recipe: DistillRecipe) -> Model | None:
     """Read the teacher; a recipe that learns from the text alone has none."""
     if not recipe.needs_teacher:
         return None
@@ -113,7 +114,7 @@ def _refuse_other_teacher(recipe: DistillRecipe, weights: dict[str, str]) -> Non
         )
 
 
-def fingerprint(model: Encoder) -> str:
+def fingerprint(model: nn.Module) -> str:
     """What tells a model's weights from any others, however they are kept on disk."""
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):

@@ -1,19 +1,19 @@
-"""The model that a recipe starts from: a preset with drawn weights, or a folder."""
+"""The model that a recipe starts from: a preset with drawn weights, or a trained model."""
 
 from collections.abc import Collection
 from dataclasses import replace
-from pathlib import Path
 
 from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError
-from lightbert.models import PRESETS, Config, add_head, build, folder, preset
-from lightbert.nn.encoder import Encoder
+from lightbert.interop.load import describe, read
+from lightbert.interop.names import Named, Preset, find
+from lightbert.models import Config, Model, add_head, build
 from lightbert.train.corpus_recipe import CorpusRecipe
 
 
 def starting_config(recipe: CorpusRecipe) -> Config:
     """The model's config with the recipe's changes, and with the positions that the longest row needs."""
-    config = _described(recipe.model) if _is_folder(recipe.model) else preset(recipe.model)
+    config = describe(find(recipe.model)).config
     config = from_mapping(type(config), {**to_mapping(config), **recipe.change})
     if 0 < config.positions < recipe.longest:
         config = replace(config, positions=recipe.longest)
@@ -22,16 +22,17 @@ def starting_config(recipe: CorpusRecipe) -> Config:
     return config
 
 
-def starting_model(recipe: CorpusRecipe, vocab: int, heads: Collection[str], seed: int) -> Encoder:
+def starting_model(recipe: CorpusRecipe, vocab: int, heads: Collection[str], seed: int) -> Model:
     """Build the model with weights drawn from the seed, or read it, and give it the heads that are to be trained."""
     config = replace(starting_config(recipe), vocab=vocab)
-    model = _read(recipe.model, config) if _is_folder(recipe.model) else build(config, seed=seed)
+    found = find(recipe.model)
+    model = build(config, seed=seed) if isinstance(found, Preset) else _read(found, recipe.model, config)
     model.checkpointing = recipe.checkpointing
     _give_heads(model, {*heads}, seed)
     return model
 
 
-def _give_heads(model: Encoder, kinds: set[str], seed: int) -> None:
+def _give_heads(model: Model, kinds: set[str], seed: int) -> None:
     """Add the heads that are not there yet; others, of a folder, stay as they are: nothing would train them."""
     for kind in sorted(kinds - {*model.heads}):
         add_head(model, kind, seed=seed)
@@ -39,20 +40,10 @@ def _give_heads(model: Encoder, kinds: set[str], seed: int) -> None:
         head.requires_grad_(kind in kinds)
 
 
-def _is_folder(model: str) -> bool:
-    """Whether a recipe means a folder, there or not, rather than a preset's name, right or not."""
-    return model not in PRESETS and (Path(model).exists() or len(Path(model).parts) > 1)
-
-
-def _described(path: str) -> Config:
-    described: Config = folder.from_description(folder.read_config(Path(path)), Path(path)).config
-    return described
-
-
-def _read(path: str, config: Config) -> Encoder:
-    model = folder.load(path)
+def _read(found: Named, name: str, config: Config) -> Model:
+    model = read(found)
     if model.config != config:
         differs = next(k for k, v in to_mapping(config).items() if getattr(model.config, k) != v)
         was, now = getattr(model.config, differs), getattr(config, differs)
-        raise InputError(f"'{path}' has {differs} = {was}, the recipe and its data need {now}")
+        raise InputError(f"'{name}' has {differs} = {was}, the recipe and its data need {now}")
     return model

@@ -199,7 +199,7 @@ def test_a_place_that_cannot_take_the_file_is_told_before_anything_is_predicted(
         (("-", "film"), "- stands for standard input, alone"),
         (("--file", "my.doc"), "cannot tell what 'my.doc' is"),
         (("--file", "missing.jsonl"), "there is no file 'missing.jsonl'"),
-        (("film", "--length", "99"), "length = 99, but the model reads 16 tokens at most"),
+        (("film", "--length", "99"), "length must be <= 16, the positions of the model, got 99"),
         (("--question", "a", "--context", "b"), "the model answers no questions, its task is of the kind 'classify'"),
         (("--file", Path(__file__).parent), "is a folder; give the path of a file in it"),
     ],

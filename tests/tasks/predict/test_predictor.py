@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import torch
 from tiny_classifiers import tiny_model, write_tiny_model
+from vocabularies import small_tokenizer
 
 import lightbert
 from lightbert.data.batches.batch import Specials
 from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
-from lightbert.models import build
+from lightbert.nn.inference import Inference
 from lightbert.nn.mask import Mask
 from lightbert.tasks.example import Example, Question, Tagged
 from lightbert.tasks.kinds.classify.kind import Classify
@@ -143,7 +144,7 @@ class Stubbed(Predictor):
         super().__init__(tiny_model(REVIEWS), **settings)
         self.sizes = []
 
-    def _predictions(self, kind, examples, batch):
+    def _predictions(self, kind, runtime, examples, batch):
         self.sizes.append(len(examples))
         return [{"label": example.text} for example in examples]
 
@@ -191,7 +192,7 @@ def test_what_is_neither_a_text_nor_several_is_refused(given):
         Predictor(tiny_model(REVIEWS)).predict(given)
 
 
-def test_a_loaded_model_predicts_and_a_built_one_says_how(tmp_path):
+def test_a_loaded_model_predicts_and_a_built_one_says_what_is_missing(tmp_path):
     write_tiny_model(tmp_path / "model", REVIEWS)
     model = lightbert.load(tmp_path / "model")
     assert model.predict("good film")["label"] in ("bad", "good")
@@ -199,8 +200,39 @@ def test_a_loaded_model_predicts_and_a_built_one_says_how(tmp_path):
     assert model.state_dict().keys() == tiny_model(REVIEWS).state_dict().keys()
     lightbert.save(model, tmp_path / "again")
     assert_close(lightbert.load(tmp_path / "again").predict("good film"), model.predict("good film"))
-    with pytest.raises(InputError, match="this model was built, not loaded"):
-        build("convbert-tiny").predict("good film")
+    built = lightbert.build("convbert-tiny")
+    with pytest.raises(InputError, match=r"the model has no tokenizer: .* set model\.tokenizer"):
+        built.predict("good film")
+    built.tokenizer = model.tokenizer
+    with pytest.raises(InputError, match="has no head for a task: fine-tune it first"):
+        built.predict("good film")
+
+
+def test_a_built_model_predicts_with_a_tokenizer():
+    model = lightbert.build("convbert-tiny", heads={"classify": {"labels": 2}}).eval()
+    model.tokenizer = small_tokenizer()
+    assert model.predict("good film")["label"] in ("LABEL_0", "LABEL_1")
+
+
+def test_another_runtime_stands_behind_predictions():
+    model = tiny_model(REVIEWS)
+    expected = Predictor(model).predict(["good film", "a bad film was the film"])
+    inference = Inference(model, "classify")
+
+    class Elsewhere:
+        """Computes what the model would, outside of it: all that a predictor asks of an exported file."""
+
+        head, device, reads_padding = "classify", torch.device("cpu"), False
+        calls = 0
+
+        def __call__(self, ids, mask, segments):
+            self.calls += 1
+            return tuple(inference(ids, mask, segments))
+
+    runtime, empty = Elsewhere(), tiny_model(REVIEWS).to("meta")
+    given = Predictor(empty, device=None, runtime=runtime).predict(["good film", "a bad film was the film"])
+    assert runtime.calls
+    assert_close(given, expected)
 
 
 def test_a_model_that_is_being_trained_goes_on_afterwards():
@@ -218,9 +250,9 @@ def test_models_without_head_or_tokenizer_and_lengths_beyond_them_are_refused():
     bare.tokenizer = None
     with pytest.raises(InputError, match="has no tokenizer"):
         Predictor(bare).predict("film")
-    with pytest.raises(InputError, match="length = 17, but the model reads 16 tokens at most"):
+    with pytest.raises(InputError, match="length must be <= 16, the positions of the model, got 17"):
         Predictor(tiny_model(REVIEWS), length=17)
-    with pytest.raises(InputError, match="batch = -1"):
+    with pytest.raises(InputError, match="batch must be >= 0, got -1"):
         Predictor(tiny_model(REVIEWS), batch=-1)
 
 
@@ -233,7 +265,7 @@ def test_outputs_have_no_padding_in_them(head):
     settings = {"tokens": {"labels": 3}, "span": {}, "beam": {"inner": 8, "beam": 6}}[head]
     model = tiny_model(None, head, **settings)
     rows = [[2, 5, 3, 6, 7, 3], [2, 5, 3, 6, 6, 6, 7, 8, 9, 3]]
-    outputs = run(model, head, Features.of(rows, [3, 3]), Specials(0, 2, 3, 4))
+    outputs = run(Inference(model, head), Features.of(rows, [3, 3]), Specials(0, 2, 3, 4))
     for row, given in zip(rows, outputs, strict=True):
         if head == "beam":
             start, end, score, impossible = given
@@ -247,6 +279,6 @@ def test_outputs_have_no_padding_in_them(head):
 
 def test_outputs_are_single_precision_without_gradient():
     model = tiny_model(REVIEWS).to(torch.bfloat16)
-    ((logits,),) = run(model, "classify", Features.of([[2, 5, 3]], [3]), Specials(0, 2, 3, 4))
+    ((logits,),) = run(Inference(model, "classify"), Features.of([[2, 5, 3]], [3]), Specials(0, 2, 3, 4))
     assert logits.dtype == np.float32
     assert logits.shape == (2,)

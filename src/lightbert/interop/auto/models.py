@@ -26,6 +26,7 @@ from transformers.utils import can_return_tuple
 from lightbert.interop.auto.config import LightbertConfig
 from lightbert.models.folder import from_description
 from lightbert.nn.encoder import Encoder
+from lightbert.nn.inference import infer
 from lightbert.nn.init import initialize, seed_from_torch
 from lightbert.nn.record import Record
 
@@ -61,15 +62,29 @@ class LightbertModel(PreTrainedModel):  # type: ignore[misc]
         output_attentions: bool | None = None,
     ) -> Any:
         """Ids [B, T] -> `last_hidden_state` [B, T, D]; on the right of each row there may be padding."""
+        options = {"output_hidden_states": output_hidden_states, "output_attentions": output_attentions}
+        states, recorded = self._run(input_ids, attention_mask, token_type_ids, **options)
+        return BaseModelOutput(states, **recorded)
+
+    def _run(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None,
+        token_type_ids: Tensor | None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+    ) -> tuple[Any, dict[str, tuple[Tensor, ...] | None]]:
+        """What the encoder, or the class's own head, returns, and what was recorded."""
         states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         attentions = self.config.output_attentions if output_attentions is None else output_attentions
         record = Record([] if states else None, [] if attentions else None, None) if states or attentions else None
         mask = None if attention_mask is None else attention_mask.bool()
-        return BaseModelOutput(
-            last_hidden_state=self.model(input_ids, mask, token_type_ids, record),
-            hidden_states=tuple(record.states) if record and record.states else None,
-            attentions=tuple(record.attention) if record and record.attention else None,
-        )
+        inputs, kind = (input_ids, mask, token_type_ids, record), next(iter(self.model.heads), None)
+        given = self.model(*inputs) if kind is None else infer(self.model, kind, *inputs)
+        return given, {
+            "hidden_states": tuple(record.states) if record and record.states else None,
+            "attentions": tuple(record.attention) if record and record.attention else None,
+        }
 
     def get_input_embeddings(self) -> nn.Module:
         """The word table."""
@@ -114,10 +129,9 @@ class LightbertForMaskedLM(LightbertModel):
         **options: Any,
     ) -> Any:
         """Labels [B, T] hold the ids to predict, -100 elsewhere."""
-        body = super().forward(input_ids, attention_mask, token_type_ids, **options, return_dict=True)
-        logits = self.model.heads["mlm"](body.last_hidden_state, self.model.table)
+        (logits,), recorded = self._run(input_ids, attention_mask, token_type_ids, **options)
         loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1), labels.flatten())
-        return MaskedLMOutput(loss, logits, body.hidden_states, body.attentions)
+        return MaskedLMOutput(loss, logits, **recorded)
 
 
 class LightbertForSequenceClassification(LightbertModel):
@@ -139,13 +153,10 @@ class LightbertForSequenceClassification(LightbertModel):
         **options: Any,
     ) -> Any:
         """Labels [B] are classes or numbers; real numbers [B, labels] mean that several labels may hold."""
-        body = super().forward(input_ids, attention_mask, token_type_ids, **options, return_dict=True)
-        if "regress" in self.model.heads:
-            logits = self.model.heads["regress"](body.last_hidden_state)[:, None]
-        else:
-            logits = self.model.heads["classify"](body.last_hidden_state)
+        (logits,), recorded = self._run(input_ids, attention_mask, token_type_ids, **options)
+        logits = logits[:, None] if logits.dim() == 1 else logits
         loss = None if labels is None else self._loss(logits, labels)
-        return SequenceClassifierOutput(loss, logits, body.hidden_states, body.attentions)
+        return SequenceClassifierOutput(loss, logits, **recorded)
 
     def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         if logits.shape[1] == 1:
@@ -172,10 +183,9 @@ class LightbertForTokenClassification(LightbertModel):
         **options: Any,
     ) -> Any:
         """Labels [B, T] are classes, -100 where none is meant."""
-        body = super().forward(input_ids, attention_mask, token_type_ids, **options, return_dict=True)
-        logits = self.model.heads["tokens"](body.last_hidden_state)
+        (logits,), recorded = self._run(input_ids, attention_mask, token_type_ids, **options)
         loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1), labels.flatten())
-        return TokenClassifierOutput(loss, logits, body.hidden_states, body.attentions)
+        return TokenClassifierOutput(loss, logits, **recorded)
 
 
 class LightbertForQuestionAnswering(LightbertModel):
@@ -196,15 +206,14 @@ class LightbertForQuestionAnswering(LightbertModel):
         **options: Any,
     ) -> Any:
         """Positions [B] of the answer's first and last token; one outside the text is not learnt from."""
-        body = super().forward(input_ids, attention_mask, token_type_ids, **options, return_dict=True)
-        start, end = self.model.heads["span"](body.last_hidden_state)
+        (start, end), recorded = self._run(input_ids, attention_mask, token_type_ids, **options)
         loss = None
         if start_positions is not None and end_positions is not None:
             outside = input_ids.shape[1]
             aims = [positions.flatten().clamp(0, outside) for positions in (start_positions, end_positions)]
             both = zip((start, end), aims, strict=True)
             loss = sum(F.cross_entropy(logits, aim, ignore_index=outside) for logits, aim in both) / 2
-        return QuestionAnsweringModelOutput(loss, start, end, body.hidden_states, body.attentions)
+        return QuestionAnsweringModelOutput(loss, start, end, **recorded)
 
 
 for _auto, _model in {

@@ -13,16 +13,15 @@ from lightbert.interop.tf1 import electra, mobilebert
 from lightbert.interop.tf1.checkpoint import Checkpoint, TensorFlowCheckpoint, model_variables
 from lightbert.interop.vocabulary import read_tokenizer
 from lightbert.interop.weights import read_json
-from lightbert.models import build
+from lightbert.models import Model, build
 from lightbert.models.folder import fill
-from lightbert.nn.encoder import Encoder
 
 __all__ = ["read_checkpoint", "read_tf1"]
 
 
 def read_tf1(
     prefix: str | Path, *, part: str = "discriminator", config: str | Path | Mapping[str, Any] | None = None
-) -> Encoder:
+) -> Model:
     """Read a checkpoint with the heads it was pre-trained with; it needs tensorflow.
 
     prefix: the path of its files without `.index`; a `vocab.txt` beside them becomes the tokenizer.
@@ -41,7 +40,7 @@ def read_tf1(
 
 def read_checkpoint(
     checkpoint: Checkpoint, *, part: str = "discriminator", config: Settings | None = None, where: Path = Path()
-) -> Encoder:
+) -> Model:
     """Read a model from named arrays; any that is not the optimizer's and finds no place is an error."""
     if part not in electra.PARTS:
         raise unknown("part", part, electra.PARTS)

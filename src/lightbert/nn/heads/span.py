@@ -19,6 +19,16 @@ def forbid(logits: Tensor, allowed: Tensor | None) -> Tensor:
     return logits if allowed is None else logits.masked_fill(~allowed, torch.finfo(logits.dtype).min)
 
 
+def answer_positions(ids: Tensor, mask: Tensor | None, segments: Tensor | None) -> Tensor:
+    """Where an answer may start and end: in the second segment, or at [CLS], which means that there is none; [B, T]."""
+    allowed = torch.zeros_like(ids, dtype=torch.bool) if segments is None else segments == 1
+    if mask is not None:
+        allowed = allowed & (mask != 0)
+    # Not in place: an exported graph would have to copy for it.
+    first = torch.arange(ids.shape[1], device=ids.device) == 0
+    return allowed | first
+
+
 class SpanLogits(NamedTuple):
     """Start and end logits, each [..., T]."""
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from lightbert.data.batches.batch import Batch
 from lightbert.errors import InputError
-from lightbert.nn.encoder import Encoder
+from lightbert.models import Model
 from lightbert.nn.init import initialize
 from lightbert.objectives.distill.distilled_prediction import DistilledPrediction
 from lightbert.objectives.distill.layer_transfer import Compared, LayerTransfer, LearnedMap
@@ -37,13 +37,13 @@ class Distillation(Objective):
     The loop freezes by the stage's ``scales``; this module decides what is computed.
     """
 
-    teacher: Encoder | None
+    teacher: Model | None
 
     def __init__(
         self,
-        student: Encoder,
+        student: Model,
         masker: Masker,
-        teacher: Encoder | None = None,
+        teacher: Model | None = None,
         *,
         transfer: Transfer | None = None,
         alpha: float = 0.5,
@@ -212,6 +212,6 @@ class Distillation(Objective):
         weights = {"fmt": float(self.transfer.compares_maps), "at": self.transfer.attention}
         return {what: weight for what, weight in weights.items() if weight}
 
-    def models(self) -> dict[str, Encoder]:
+    def models(self) -> dict[str, Model]:
         """The student."""
         return {"final": self.student}

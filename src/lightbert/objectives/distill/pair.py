@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from lightbert.errors import InputError
+from lightbert.models import Model
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.local import LocalAttention
 from lightbert.nn.mixed import MixedAttention
@@ -14,7 +15,7 @@ from lightbert.objectives.distill.transfer_settings import Transfer
 _SAME_WORDS = "train the student on text that was prepared with the teacher's tokenizer (lightbert prepare --tokenizer)"
 
 
-def refuse_misfits(teacher: Encoder, student: Encoder, transfer: Transfer | None) -> None:
+def refuse_misfits(teacher: Model, student: Model, transfer: Transfer | None) -> None:
     """Say in one sentence why a teacher cannot teach a student; without a transfer only words have to agree."""
     words, known = student.table.shape[0], teacher.table.shape[0]
     if words != known:
@@ -44,7 +45,7 @@ def refuse_misfits(teacher: Encoder, student: Encoder, transfer: Transfer | None
         )
 
 
-def shared_heads(teacher: Encoder, student: Encoder) -> int:
+def shared_heads(teacher: Model, student: Model) -> int:
     """How many attention heads, the first ones, have a counterpart; 0 when heads don't correspond.
 
     A mixer with convolution heads has fewer attention heads than heads: those that it has keep their numbers.
@@ -103,13 +104,12 @@ def _copy_head(teacher: Encoder, student: Encoder, kind: str) -> None:
         student.heads[kind].load_state_dict(theirs)
 
 
-def _heads(model: Encoder) -> tuple[int, int]:
+def _heads(model: Model) -> tuple[int, int]:
     """All heads of a model's mixers, and how many of them attend."""
     mixer: nn.Module = model.blocks[0].get_submodule("mixer")
     attending: int = mixer.n_heads  # type: ignore[assignment]
     return (model.config.n_heads if isinstance(mixer, MixedAttention | LocalAttention) else attending), attending
 
 
-def _vocabulary(model: Encoder) -> dict[str, int] | None:
-    vocabulary: dict[str, int] | None = None if model.tokenizer is None else model.tokenizer.get_vocab()
-    return vocabulary
+def _vocabulary(model: Model) -> dict[str, int] | None:
+    return None if model.tokenizer is None else model.tokenizer.get_vocab()

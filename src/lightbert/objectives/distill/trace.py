@@ -1,14 +1,11 @@
-"""Running a model as deep as somebody needs it, and keeping of each layer what they ask for."""
+"""What a layer-by-layer comparison keeps of a forward pass: states and attention scores, by layer."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-import torch
-from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+from torch import Tensor
 
 from lightbert.data.batches.batch import Batch
 from lightbert.nn.encoder import Encoder
-from lightbert.nn.mask import Mask
 from lightbert.nn.record import Record
 
 
@@ -18,9 +15,9 @@ class Trace:
 
     last: Tensor
     """Where the model was left: [B, T, D]."""
-    states: dict[int, Tensor] = field(default_factory=dict)
+    states: dict[int, Tensor]
     """After each layer that was asked for: [B, T, D]."""
-    scores: dict[int, Tensor] = field(default_factory=dict)
+    scores: dict[int, Tensor]
     """Attention scores before the softmax, hidden keys at -inf: [B, H, T, T]."""
 
 
@@ -30,29 +27,10 @@ def trace(model: Encoder, batch: Batch, layers: range, *, attention: range = ran
     The states of ``layers`` and the scores of ``attention`` are kept; blocks whose scores nobody asks for take the
     fused path. At the full depth ``last`` is what the model itself would give.
     """
-    x, mask = model.embed(batch.ids, batch.mask, batch.segments)
-    result = Trace(x, {0: x} if 0 in layers else {})
-    for layer in range(1, max(depth, layers.stop - 1, attention.stop - 1) + 1):
-        arguments = (model.blocks[layer - 1], x, mask, layer in attention)
-        if model.checkpointing and torch.is_grad_enabled():
-            x, scores = checkpoint(_pass, *arguments, use_reentrant=False)
-        else:
-            x, scores = _pass(*arguments)
-        if layer in layers:
-            result.states[layer] = x
-        if scores is not None:
-            result.scores[layer] = scores
-    result.last = x
-    return result
-
-
-def _pass(block: nn.Module, x: Tensor, mask: Mask, attention: bool) -> tuple[Tensor, Tensor | None]:
-    """One block: its states, and its scores if they are asked for.
-
-    Each block has a record of its own, always as empty: compiled code would be made again for every length of its list.
-    """
-    if not attention:
-        return block(x, mask), None
-    scores: list[Tensor] = []
-    x = block(x, mask, Record(states=None, attention=None, kernels=None, scores=scores))
-    return x, scores[0]
+    record = Record([], None, None, scores=[], states_of=layers, maps_of=attention)
+    deepest = max(depth, layers.stop - 1, attention.stop - 1)
+    last = model(batch.ids, batch.mask, batch.segments, record, depth=deepest)
+    assert record.states is not None
+    assert record.scores is not None
+    states, scores = zip(layers, record.states, strict=True), zip(attention, record.scores, strict=True)
+    return Trace(last, dict(states), dict(scores))

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lightbert.errors import InputError
-from lightbert.nn.encoder import Encoder
+from lightbert.models import Model
+from lightbert.nn.inference import Inference
 from lightbert.progress import progress
 from lightbert.tasks.datasets.task import Task
 from lightbert.tasks.evaluate.report import Evaluation
@@ -21,7 +22,7 @@ _CHUNK = 2048
 
 
 def evaluate(
-    model: Encoder,
+    model: Model,
     task: Task,
     split: str = "dev",
     *,
@@ -47,7 +48,7 @@ def evaluate(
     if known:
         _refuse_labels(kind, task, examples)
     model.to(device_named(device))
-    encoder = encoder_of(model)
+    encoder, inference = encoder_of(model), Inference(model, kind.head)
     predictions: list[Prediction] = []
     tokens, cut, seconds = 0, 0, 0.0
     with progress("evaluating", total=len(examples), unit="examples") as bar:
@@ -55,7 +56,7 @@ def evaluate(
             chunk = examples[first : first + _CHUNK]
             features = kind.features(chunk, encoder)
             start = time.perf_counter()
-            outputs = run(model, kind.head, features, encoder.specials, batch)
+            outputs = run(inference, features, encoder.specials, batch)
             seconds += time.perf_counter() - start
             predictions += kind.predictions(chunk, features, outputs)
             tokens, cut = tokens + len(features.tokens), cut + features.cut

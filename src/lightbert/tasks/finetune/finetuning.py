@@ -13,8 +13,8 @@ from lightbert.data.batches.batch import Specials
 from lightbert.data.batches.buckets import Buckets
 from lightbert.errors import InputError, unknown
 from lightbert.files import write_atomic
-from lightbert.models import folder
-from lightbert.nn.encoder import Encoder
+from lightbert.models import Model, folder
+from lightbert.nn.inference import Inference
 from lightbert.objectives.task import TaskObjective
 from lightbert.tasks.finetune.dataset import Prepared, prepare
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
@@ -70,7 +70,7 @@ def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *,
         return Result(**json.loads((out / RESULT).read_text(encoding="utf-8")))
     model = starting_model(recipe)
     refuse_length(model, recipe.length)
-    prepared = prepare(recipe, model.tokenizer, says=world.leads)
+    prepared = prepare(recipe, model.require_tokenizer(), says=world.leads)
     if not prepared.dev and (compared or recipe.choose == "best"):
         raise InputError(
             f"there are no development data to {'compare runs by' if compared else 'choose the best weights by'}: add "
@@ -108,12 +108,12 @@ def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *,
     return result
 
 
-def _loop(recipe: FinetuneRecipe, model: Encoder, prepared: Prepared, world: World) -> Loop:
+def _loop(recipe: FinetuneRecipe, model: Model, prepared: Prepared, world: World) -> Loop:
     graphed = recipe.cuda_graph and world.device.type == "cuda"
     batches = Buckets(
         prepared.train,
         batch=recipe.batch,
-        specials=Specials.of(model.tokenizer),
+        specials=Specials.of(model.require_tokenizer()),
         seed=recipe.seed,
         multiple=_GRAPH_WIDTHS if graphed else 1,
         sort_over=recipe.sort_over,
@@ -148,13 +148,13 @@ def _head_settings(recipe: FinetuneRecipe, prepared: Prepared) -> dict[str, Any]
     return {}
 
 
-def _refuse_metric(name: str, prepared: Prepared, model: Encoder) -> None:
+def _refuse_metric(name: str, prepared: Prepared, model: Model) -> None:
     """Refuse a number that the task does not have before the training: judging what is untrained shows which it has."""
     if prepared.dev and name not in (numbers := measure(prepared, model)):
         raise unknown("held-out number", name, numbers)
 
 
-def measure(prepared: Prepared, model: Encoder) -> dict[str, float]:
+def measure(prepared: Prepared, model: Model) -> dict[str, float]:
     """The task's metrics on every development split; those of a second one have its name before theirs."""
     kind = prepared.task.kind
     numbers: dict[str, float] = {}
@@ -164,7 +164,7 @@ def measure(prepared: Prepared, model: Encoder) -> dict[str, float]:
     return numbers
 
 
-def _settled(prepared: Prepared, model: Encoder) -> Prepared:
+def _settled(prepared: Prepared, model: Model) -> Prepared:
     """The task with what can only be chosen once the model is trained, on the development set if there is one."""
     if "dev" not in prepared.dev:
         return prepared
@@ -172,6 +172,7 @@ def _settled(prepared: Prepared, model: Encoder) -> Prepared:
     return replace(prepared, task=replace(prepared.task, kind=kind))
 
 
-def _predictions(prepared: Prepared, model: Encoder, split: str) -> list[Prediction]:
+def _predictions(prepared: Prepared, model: Model, split: str) -> list[Prediction]:
     kind, (examples, features) = prepared.task.kind, prepared.dev[split]
-    return kind.predictions(examples, features, run(model, kind.head, features, Specials.of(model.tokenizer)))
+    outputs = run(Inference(model, kind.head), features, Specials.of(model.require_tokenizer()))
+    return kind.predictions(examples, features, outputs)

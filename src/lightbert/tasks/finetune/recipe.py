@@ -45,9 +45,7 @@ class FinetuneRecipe(BaseRecipe):
 
     needed: ClassVar[tuple[str, ...]] = ("model", "out")
 
-    model: Annotated[
-        str, "a model folder, ours or Hugging Face's; a preset has random weights and needs a tokenizer; required"
-    ] = ""
+    model: Annotated[str, "a trained model; a preset has random weights and needs a tokenizer; required"] = ""
     tokenizer: Annotated[str, "a tokenizer.json or vocab.txt, where the model has none"] = ""
     task: Annotated[str, "a task by its name, such as rte, squad or tokens; without one data.train is read"] = ""
     data: Annotated[str | Files, "the folder of a task, or the keys data.* below"] = ""

@@ -1,6 +1,6 @@
 """The model a fine-tuning run starts from: read or built, changed where the recipe says so, with the task's head."""
 
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,16 +9,17 @@ from torch import nn
 from lightbert.config import from_mapping, to_mapping
 from lightbert.data.corpus import tokenizer as tokenizers
 from lightbert.errors import InputError
-from lightbert.interop.load import load
-from lightbert.models import PRESETS, add_head, build
-from lightbert.nn.encoder import Encoder
+from lightbert.interop.load import read
+from lightbert.interop.names import Preset, find
+from lightbert.models import PRESETS, Model, add_head, build
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.tasks.kinds.kind import Kind
 
 
-def starting_model(recipe: FinetuneRecipe) -> Encoder:
+def starting_model(recipe: FinetuneRecipe) -> Model:
     """Read the recipe's model, or build its preset with weights drawn from the seed; it has a tokenizer."""
-    if recipe.model in PRESETS and not Path(recipe.model).exists():
+    found = find(recipe.model.format(seed=recipe.seed))
+    if isinstance(found, Preset):
         if not recipe.tokenizer:
             raise InputError(
                 f"the preset '{recipe.model}' has no tokenizer: add tokenizer=PATH, or give the folder of a trained "
@@ -26,11 +27,11 @@ def starting_model(recipe: FinetuneRecipe) -> Encoder:
             )
         tokenizer = tokenizers.load(recipe.tokenizer)
         changes = {"vocab": tokenizer.get_vocab_size(), **recipe.change}
-        preset = PRESETS[recipe.model]
+        preset = PRESETS[found.name]
         model = build(from_mapping(type(preset), {**to_mapping(preset), **changes}), seed=recipe.seed)
         model.tokenizer = tokenizer
         return model
-    model = load(recipe.model.format(seed=recipe.seed))
+    model = read(found)
     if recipe.tokenizer:
         model.tokenizer = tokenizers.load(recipe.tokenizer)
     if model.tokenizer is None:
@@ -38,7 +39,7 @@ def starting_model(recipe: FinetuneRecipe) -> Encoder:
     return _changed(model, recipe.change) if recipe.change else model
 
 
-def _changed(model: Encoder, change: dict[str, Any]) -> Encoder:
+def _changed(model: Model, change: dict[str, Any]) -> Model:
     """The same weights under a config that differs, such as in its dropout or its treatment of padding."""
     config = from_mapping(type(model.config), {**to_mapping(model.config), **change})
     changed = build(config, heads=model.head_settings)
@@ -46,11 +47,11 @@ def _changed(model: Encoder, change: dict[str, Any]) -> Encoder:
         changed.load_state_dict(model.state_dict())
     except RuntimeError as error:
         raise InputError(f"the weights do not fit the model after change = {change}: {error}") from None
-    changed.tokenizer, changed.labels, changed.task = model.tokenizer, model.labels, model.task
+    changed.metadata = replace(model.metadata, config=config)
     return changed
 
 
-def refuse_length(model: Encoder, length: int) -> None:
+def refuse_length(model: Model, length: int) -> None:
     """Refuse rows that are longer than the model."""
     if 0 < model.positions < length:
         raise InputError(
@@ -58,7 +59,7 @@ def refuse_length(model: Encoder, length: int) -> None:
         )
 
 
-def give_head(model: Encoder, kind: Kind[Any], settings: dict[str, Any], seed: int) -> None:
+def give_head(model: Model, kind: Kind[Any], settings: dict[str, Any], seed: int) -> None:
     """Replace all heads by the task's, drawn from the seed; the dense layer of an earlier head or a pooler is kept.
 
     An intermediate task hands its dense layer on (Chang et al. start RTE, MRPC and STS-B from MNLI so), and BERT's
@@ -74,7 +75,7 @@ def give_head(model: Encoder, kind: Kind[Any], settings: dict[str, Any], seed: i
     model.labels = tuple(getattr(kind, "labels", ()))
 
 
-def _dense_layers(model: Encoder) -> dict[Any, dict[str, torch.Tensor]]:
+def _dense_layers(model: Model) -> dict[Any, dict[str, torch.Tensor]]:
     """The dense layers of text heads by their activation."""
     found = {}
     if "pooler" in model.heads:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from lightbert.errors import InputError
-from lightbert.nn.encoder import Encoder
+from lightbert.models import Model
 from lightbert.tasks.kinds import kind_of
 from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.kind import Kind
@@ -19,7 +19,7 @@ _HEADS = ("classify", "regress", "tokens", "beam", "span")
 _LONGEST = 512
 
 
-def kind_of_model(model: Encoder, labels: Sequence[str] = (), like: Kind[Any] | None = None) -> Kind[Any]:
+def kind_of_model(model: Model, labels: Sequence[str] = (), like: Kind[Any] | None = None) -> Kind[Any]:
     """The kind that the model was fine-tuned for, or one made of its head and the names of its labels.
 
     labels: names for the outputs of a model that has none, in their order.
@@ -46,14 +46,18 @@ def kind_of_model(model: Encoder, labels: Sequence[str] = (), like: Kind[Any] | 
     return replace(like, head=head) if isinstance(like, Spans) else Spans(head)
 
 
-def encoder_of(model: Encoder) -> TextEncoder:
-    """The model's tokenizer, with rows as long as in fine-tuning, or as the model can read up to BERT's 512."""
-    if model.tokenizer is None:
-        raise InputError("the model has no tokenizer: put its tokenizer.json or vocab.txt into the folder")
-    return TextEncoder(model.tokenizer, model.task.get("length") or min(model.positions or _LONGEST, _LONGEST))
+def encoder_of(model: Model, length: int = 0) -> TextEncoder:
+    """The model's tokenizer, with rows of at most `length` tokens.
+
+    0 = as in fine-tuning, or where that is unknown as many as the model can read, up to BERT's 512.
+    """
+    if 0 < model.positions < length:
+        raise InputError(f"length must be <= {model.positions}, the positions of the model, got {length}")
+    longest = model.task.get("length") or min(model.positions or _LONGEST, _LONGEST)
+    return TextEncoder(model.require_tokenizer(), length or longest)
 
 
-def _names(model: Encoder, head: str, labels: Sequence[str]) -> tuple[str, ...]:
+def _names(model: Model, head: str, labels: Sequence[str]) -> tuple[str, ...]:
     count = model.head_settings[head]["labels"]
     names = tuple(labels) or model.labels or tuple(f"LABEL_{number}" for number in range(count))
     if len(names) != count:

@@ -1,19 +1,17 @@
-"""A head's outputs for rows of any length, without padding in them: what prediction and evaluation share."""
+"""The outputs of an inference module for rows of any length, without padding: used by prediction and evaluation."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from lightbert.data.batches.batch import Specials
 from lightbert.data.batches.padding import grouped, padded
 from lightbert.data.examples.features import Features
-from lightbert.nn.encoder import Encoder
-from lightbert.objectives.task import answers
 from lightbert.tasks.kinds.kind import Outputs
 
 Array = NDArray[np.int64]
@@ -22,22 +20,46 @@ _TOKENS_PER_ROW = 128
 # Roughly where convbert-small was quickest on ragged rows, on one core of a Neoverse-N1 and on an H200.
 _LEAST = {"cpu": 256, "cuda": 32768}
 _MOST = {"cpu": 4096, "cuda": 65536}
+_PER_TEXT = ("classify", "regress", "nsp", "pooler", "vector")
 # The logarithm of a probability is never below this, but for what the head forbids.
 _FORBIDDEN = -1e30
 
 
-def run(model: Encoder, head: str, features: Features, specials: Specials, batch: int = 0) -> Outputs:
-    """Run the model where it is, without gradient and dropout: what the head says about each row, in their order.
+class Runtime(Protocol):
+    """What computes outputs from tensors: `lightbert.nn.inference`, an exported file, or another library.
 
-    Rows of like length go together. `batch` counts rows of 128 tokens: of shorter ones there are more in a batch, of
-    longer ones fewer, so that each takes about as much time and memory; 0 = as many as suit the device. A model whose
-    convolutions read padding is never shown any, so that what it says about a text does not depend on its neighbours.
+    Called with ids, mask and segments [B, T], it returns what `Inference` documents for the head of that name. The mask
+    is None when no row of the batch is padded.
+    """
+
+    @property
+    def head(self) -> str:
+        """The kind of head, or "vector"."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the inputs must be."""
+
+    @property
+    def reads_padding(self) -> bool:
+        """Whether outputs depend on the padding beside a text; such a runtime gets rows of one length only."""
+
+    def __call__(self, ids: Tensor, mask: Tensor | None, segments: Tensor | None) -> tuple[Tensor, ...]:
+        """Tensors whose first dimension is B."""
+
+
+def run(runtime: Runtime, features: Features, specials: Specials, batch: int = 0) -> Outputs:
+    """Call a runtime without gradient and dropout and return its outputs for each row, in their order.
+
+    Rows of similar length go together. `batch` counts rows of 128 tokens: of shorter ones there are more in a batch, of
+    longer ones fewer, so that each takes about as much time and memory; 0 = as many as suit the device. The outputs
+    for a text don't depend on its neighbours in the batch.
     """
     outputs: list[tuple[NDArray[Any], ...]] = [()] * len(features)
-    device, lengths = model.table.device, features.lengths
+    device, lengths = runtime.device, features.lengths
     least = _LEAST.get(device.type, _LEAST["cpu"])
     most = batch * _TOKENS_PER_ROW or _MOST.get(device.type, _MOST["cpu"])
-    one_per_row = head in ("classify", "regress")
+    one_per_row = runtime.head in _PER_TEXT
     waiting: list[tuple[Array, tuple[Tensor, ...]]] = []
 
     def collect() -> None:
@@ -46,11 +68,13 @@ def run(model: Encoder, head: str, features: Features, specials: Specials, batch
         for row, each in zip(rows.tolist(), zip(*arrays, strict=True), strict=True):
             outputs[row] = each if one_per_row else _unpadded(each, int(lengths[row]))
 
-    with _at_rest(model), torch.inference_mode(), _autocast(device):
-        for rows in grouped(lengths, least=min(least, most), most=most, alike=model.released_padding):
+    with _evaluating(runtime), torch.inference_mode(), _autocast(device):
+        for rows in grouped(lengths, least=min(least, most), most=most, alike=runtime.reads_padding):
             length = int(lengths[rows[-1]])
             inputs = padded(features, rows, length, specials.pad).to(device)
-            given = answers(model, head, inputs, padded=bool(lengths[rows[0]] < length))
+            # Nothing is paid for masking where every row is as long as the batch is wide.
+            mask = inputs.mask if lengths[rows[0]] < length else None
+            given = runtime(inputs.ids, mask, inputs.segments)
             # The host collects one batch while the device works on the next.
             if waiting:
                 collect()
@@ -70,14 +94,17 @@ def _unpadded(arrays: tuple[NDArray[Any], ...], length: int) -> tuple[NDArray[An
 
 
 @contextmanager
-def _at_rest(model: Encoder) -> Iterator[None]:
-    """Without dropout; a model that was being trained goes on afterwards."""
-    training = model.training
-    model.eval()
+def _evaluating(runtime: Runtime) -> Iterator[None]:
+    """Without dropout; modules that are being trained return to training afterwards."""
+    modules = list(runtime.modules()) if isinstance(runtime, nn.Module) else []
+    training = [module for module in modules if module.training]
+    for module in training:
+        module.training = False
     try:
         yield
     finally:
-        model.train(training)
+        for module in training:
+            module.training = True
 
 
 def _autocast(device: torch.device) -> torch.autocast:

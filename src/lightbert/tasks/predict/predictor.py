@@ -2,17 +2,16 @@
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
 from typing import Any
 
 from lightbert.errors import InputError
-from lightbert.nn.encoder import Encoder
+from lightbert.models import Model
+from lightbert.nn.inference import Inference
 from lightbert.tasks.example import Example, Question, Tagged
 from lightbert.tasks.kinds.kind import Kind, Prediction
 from lightbert.tasks.predict.adoption import encoder_of, kind_of_model
-from lightbert.tasks.predict.forward import run
+from lightbert.tasks.predict.forward import Runtime, run
 from lightbert.tasks.predict.inputs import example_of, refuse_single_texts
-from lightbert.tasks.texts import TextEncoder
 from lightbert.train.distributed import device_named
 
 _CHUNK = {"cpu": 1024, "cuda": 16384}
@@ -25,17 +24,26 @@ class Predictor:
     batch: rows of 128 tokens at once, 0 = as many as suit the device. device: None = wherever the model is.
     length: the longest row of tokens, 0 = as in fine-tuning; a longer text is cut, or where each word matters (tags,
     answers) read in windows. chunk: how many texts are read ahead at most, 0 = as many as suit the device.
+    runtime: what computes the outputs of the head, such as an exported file; None = the model itself.
     """
 
     def __init__(
-        self, model: Encoder, *, batch: int = 0, device: str | None = "auto", length: int = 0, chunk: int = 0
+        self,
+        model: Model,
+        *,
+        batch: int = 0,
+        device: str | None = "auto",
+        length: int = 0,
+        chunk: int = 0,
+        runtime: Runtime | None = None,
     ) -> None:
-        if length and 0 < model.positions < length:
-            raise InputError(f"length = {length}, but the model reads {model.positions} tokens at most: give fewer")
-        if batch < 0 or chunk < 0:
-            raise InputError(f"batch = {batch} and chunk = {chunk} count texts: give positive numbers, or 0")
+        for name, value in (("batch", batch), ("chunk", chunk)):
+            if value < 0:
+                raise InputError(f"{name} must be >= 0, got {value}")
         self.model = model if device is None else model.to(device_named(device))
-        self.batch, self.length, self.chunk = batch, length, chunk
+        self.batch, self.chunk, self.runtime = batch, chunk, runtime
+        self.encoder = encoder_of(model, length)
+        """The model's tokenizer and its longest row."""
         self.cut = 0
         """How many texts were too long so far, and have lost their ends."""
 
@@ -43,12 +51,6 @@ class Predictor:
     def kind(self) -> Kind[Any]:
         """What the model can be asked."""
         return kind_of_model(self.model)
-
-    @cached_property
-    def encoder(self) -> TextEncoder:
-        """The model's tokenizer and its longest row."""
-        encoder = encoder_of(self.model)
-        return TextEncoder(encoder.tokenizer, self.length) if self.length else encoder
 
     def predict(self, texts: Any, *, batch: int = 0) -> Any:
         """Predict one text, or a list of them.
@@ -68,15 +70,17 @@ class Predictor:
         Texts are sorted by length within what was read, and come out in their order.
         """
         kind, source = self.kind, iter(texts)
-        most = self.chunk or _CHUNK.get(self.model.table.device.type, _CHUNK["cpu"])
+        runtime = self.runtime or Inference(self.model, kind.head)
+        most = self.chunk or _CHUNK.get(runtime.device.type, _CHUNK["cpu"])
         size = 1
         while chunk := list(itertools.islice(source, size)):
-            yield from self._predictions(kind, [example_of(text, kind) for text in chunk], batch or self.batch)
+            examples = [example_of(text, kind) for text in chunk]
+            yield from self._predictions(kind, runtime, examples, batch or self.batch)
             size = min(_GROWTH * size, most)
 
-    def _predictions(self, kind: Kind[Any], examples: list[Any], batch: int) -> list[Prediction]:
+    def _predictions(self, kind: Kind[Any], runtime: Runtime, examples: list[Any], batch: int) -> list[Prediction]:
         refuse_single_texts(examples, self.model.task)
         features = kind.features(examples, self.encoder)
         self.cut += features.cut
-        outputs = run(self.model, kind.head, features, self.encoder.specials, batch)
+        outputs = run(runtime, features, self.encoder.specials, batch)
         return kind.predictions(examples, features, outputs)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from questions import TOKENIZERS, answers, encoder, knowing
 
 import lightbert
+from lightbert.nn.inference import Inference
 from lightbert.tasks.example import Answer, Question
 from lightbert.tasks.kinds import kind_of
 from lightbert.tasks.kinds.spans.decoding import owners, searched
@@ -210,7 +211,7 @@ def test_what_a_real_head_says_becomes_answers(head):
     questions = [Question("Who?", "The cat sat on the mat. " * times) for times in (9, 1, 4)]
     using = encoder(LENGTH)
     features = spans.features(questions, using)
-    predictions = spans.predictions(questions, features, run(model, head, features, using.specials))
+    predictions = spans.predictions(questions, features, run(Inference(model, head), features, using.specials))
     assert len(features) > len(questions)
     for question, prediction in zip(questions, predictions, strict=True):
         assert prediction["answer"] == question.context[prediction["start"] : prediction["end"]] != ""

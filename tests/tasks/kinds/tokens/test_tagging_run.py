@@ -6,6 +6,7 @@ from lightbert.data.batches.buckets import Buckets
 from lightbert.data.corpus.vocabulary import SPECIALS, wordpiece
 from lightbert.models import build
 from lightbert.models.bert import Bert
+from lightbert.nn.inference import Inference
 from lightbert.objectives.task import TaskObjective
 from lightbert.tasks.example import Example, Tagged
 from lightbert.tasks.kinds.tokens.kind import Tokens
@@ -35,12 +36,12 @@ def test_a_tiny_model_learns_tags_and_finds_them_in_texts_longer_than_itself():
         objective(batch, objective.counts(batch)).total.backward()
         optimizer.step()
 
-    predictions = kind.predictions(examples, features, run(model, kind.head, features, encoder.specials))
+    predictions = kind.predictions(examples, features, run(Inference(model, kind.head), features, encoder.specials))
     assert kind.metrics(examples, predictions)["f1"] == 1.0
 
     text = Example("Ann lives in\n New  Yorker. Jim lives in New Yorker.")
     windows = kind.features([text], encoder)
-    (prediction,) = kind.predictions([text], windows, run(model, kind.head, windows, encoder.specials))
+    (prediction,) = kind.predictions([text], windows, run(Inference(model, kind.head), windows, encoder.specials))
     assert len(windows) == 2
     assert [(span["type"], span["text"], span["start"]) for span in prediction["spans"]] == [
         ("PER", "Ann", 0),

@@ -1,0 +1,77 @@
+"""A model: an encoder together with everything that is saved beside its weights."""
+
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from lightbert.errors import InputError
+from lightbert.models.presets import Config
+from lightbert.nn.encoder import Encoder
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+HeadSettings = dict[str, dict[str, Any]]
+"""Kind of head -> the settings it was built with."""
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """What a model folder holds beside the weights. `dataclasses.replace` changes one field and keeps the others."""
+
+    config: Config
+    head_settings: HeadSettings = field(default_factory=dict)
+    tokenizer: "Tokenizer | None" = None
+    labels: tuple[str, ...] = ()
+    """The names of a classifier's outputs, in their order."""
+    task: dict[str, Any] = field(default_factory=dict)
+    """What the model was fine-tuned for, as plain values."""
+    origin: str = ""
+    """The `model_type` under which another library saved the model."""
+
+
+class Model(Encoder):
+    """An encoder with its metadata, each field an attribute: ``model.config``, ``model.tokenizer``, ``model.labels``.
+
+    A model is an encoder, so its parameters have the encoder's public names and every function that takes an encoder
+    takes a model (docs/adr/0003).
+
+    encoder: its embeddings, blocks and heads become the model's; they are shared, not copied.
+    """
+
+    config: Config
+    head_settings: HeadSettings
+    tokenizer: "Tokenizer | None"
+    labels: tuple[str, ...]
+    task: dict[str, Any]
+    origin: str
+
+    def __init__(self, encoder: Encoder, metadata: Metadata) -> None:
+        super().__init__(
+            encoder.embeddings,
+            encoder.blocks,
+            width=encoder.width,
+            positions=encoder.positions,
+            released_padding=encoder.released_padding,
+            fp16=encoder.fp16,
+        )
+        self.heads, self.checkpointing, self.training = encoder.heads, encoder.checkpointing, encoder.training
+        self.metadata = metadata
+
+    @property
+    def metadata(self) -> Metadata:
+        """All of it at once. Assign ``replace(other.metadata, config=config)`` to carry it over to another model."""
+        return Metadata(**{each.name: getattr(self, each.name) for each in fields(Metadata)})
+
+    @metadata.setter
+    def metadata(self, metadata: Metadata) -> None:
+        for each in fields(Metadata):
+            setattr(self, each.name, getattr(metadata, each.name))
+
+    def require_tokenizer(self) -> "Tokenizer":
+        """The tokenizer, or an error that says how to give the model one."""
+        if self.tokenizer is None:
+            raise InputError(
+                "the model has no tokenizer: put its tokenizer.json or vocab.txt into the folder, or set "
+                "model.tokenizer to a tokenizers.Tokenizer"
+            )
+        return self.tokenizer

@@ -1,0 +1,239 @@
+"""What a model's name means: the same for Python, for every command and in every recipe."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import lightbert
+from lightbert import cli
+from lightbert.errors import InputError
+from lightbert.interop import names
+from lightbert.interop.load import describe, load
+from lightbert.interop.names import ModelFolder, Preset, Tf1Checkpoint, find
+from lightbert.models import PRESETS, build, folder
+from lightbert.tasks.finetune.recipe import FinetuneRecipe
+from lightbert.tasks.finetune.starting_model import starting_model as finetuned_from
+from lightbert.train.distill_recipe import DistillRecipe
+from lightbert.train.distillation import teacher_of
+from lightbert.train.recipe import Recipe
+from lightbert.train.starting_model import starting_config, starting_model
+
+TINY = replace(PRESETS["convbert-tiny"], vocab=60, depth=1, width=16, narrow=8, inner=32)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> list[dict]:
+    """A stand-in for the Hub with the model ours/tiny, which says what was asked of it."""
+    huggingface_hub = pytest.importorskip("huggingface_hub")
+    asked, cache = [], tmp_path_factory.mktemp("cache")
+    folder.save(build(TINY), cache / "snapshot")
+
+    def snapshot_download(repo_id: str, **options: object) -> str:
+        asked.append({"repo_id": repo_id, **options})
+        if repo_id != "ours/tiny":
+            raise OSError("Got: ConnectError: no network\nPlease check your internet connection.")
+        return str(cache / "snapshot")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    return asked
+
+
+def saved(path: str) -> Path:
+    folder.save(build(TINY), path)
+    return Path(path)
+
+
+def test_a_preset_is_found_by_its_name():
+    assert find("convbert-small") == Preset("convbert-small")
+    assert describe(find("convbert-small")).config == PRESETS["convbert-small"]
+
+
+def test_a_folder_is_found_by_its_path_however_it_is_written(here):
+    saved("model")
+    for name in ("model", "./model", str(here / "model"), Path("model")):
+        assert find(name) == ModelFolder(Path(name), str(name))
+        assert load(name).config == TINY
+
+
+def test_a_preset_stays_the_preset_beside_a_folder_of_that_name():
+    saved("convbert-small")
+    with pytest.warns(UserWarning, match=r"^'convbert-small' is the preset; write './convbert-small' for the folder"):
+        assert find("convbert-small") == Preset("convbert-small")
+    for path in ("./convbert-small", Path("convbert-small"), Path("convbert-small").resolve()):
+        assert load(path).config == TINY
+
+
+def test_a_tensorflow_checkpoint_is_found_by_the_beginning_of_its_files():
+    Path("model.ckpt.index").touch()
+    assert find("model.ckpt") == Tf1Checkpoint(Path("model.ckpt"))
+
+
+def test_a_bundled_model_is_found_by_its_name(here, monkeypatch):
+    monkeypatch.setattr(names, "BUNDLED", here / "shipped")
+    saved("shipped/convbert-small-en")
+    assert lightbert.load("convbert-small-en").config == TINY
+    saved("convbert-small-en")
+    with pytest.warns(UserWarning, match=r"'convbert-small-en' is the bundled model; write './convbert-small-en'"):
+        assert find("convbert-small-en").path == here / "shipped" / "convbert-small-en"
+    with pytest.raises(InputError, match="unknown preset 'convbert-smal-en'; did you mean 'convbert-small-en'"):
+        find("convbert-smal-en")
+
+
+def test_bundled_models_are_those_of_the_package():
+    assert Path(lightbert.__file__).parent / "bundled" == names.BUNDLED
+
+
+def test_a_model_of_the_hub_is_downloaded(hub):
+    assert lightbert.load("ours/tiny").config == TINY
+    lightbert.load("ours/tiny@v1.0")
+    assert [(each["repo_id"], each["revision"]) for each in hub] == [("ours/tiny", None), ("ours/tiny", "v1.0")]
+    assert not any(pattern.endswith(".bin") for each in hub for pattern in each["allow_patterns"])
+
+
+def test_what_exists_here_is_not_looked_for_on_the_hub(hub):
+    saved("ours/tiny")
+    find("ours/tiny")
+    with pytest.raises(InputError, match="there is no model folder 'ours/tinny'"):
+        find("ours/tinny")
+    with pytest.raises(InputError, match="there is no model folder 'theirs/tiny'"):
+        find(Path("theirs/tiny"))
+    assert hub == []
+
+
+@pytest.mark.parametrize("name", ["a/b/c", "/ours/tiny", "./ours/tiny", "ours/", "ours tiny/x", "", "nowhere"])
+def test_what_cannot_be_a_name_on_the_hub_is_not_looked_for_there(hub, name):
+    with pytest.raises(InputError, match="there is no model folder"):
+        find(name)
+    assert hub == []
+
+
+def test_a_failed_download_is_one_sentence(hub):
+    with pytest.raises(InputError) as caught:
+        lightbert.load("ours/other")
+    assert str(caught.value) == (
+        "there is no model folder 'ours/other', and it cannot be downloaded from the Hugging Face Hub: Got: "
+        "ConnectError: no network"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ("RepositoryNotFoundError", "there is no public model of that name"),
+        ("RevisionNotFoundError", "it has no revision 'v9'"),
+        ("GatedRepoError", "its authors ask for a login: run `hf auth login`"),
+    ],
+)
+def test_what_the_hub_does_not_have_is_named(monkeypatch, error, told):
+    huggingface_hub = pytest.importorskip("huggingface_hub")
+    kind = getattr(pytest.importorskip("huggingface_hub.errors"), error)
+
+    def snapshot_download(*_: object, **__: object) -> str:
+        # Its constructor wants a response of whichever HTTP library it uses.
+        raise kind.__new__(kind, "not found")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    with pytest.raises(InputError, match=told):
+        lightbert.load("ours/tiny@v9")
+
+
+def test_without_huggingface_hub_the_remedy_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(InputError, match=r"huggingface_hub is not installed: pip install 'lightbert\[hf\]'"):
+        lightbert.load("ours/tiny")
+
+
+def run(*arguments: str) -> Callable[[str], None]:
+    """A command line that raises what it would print."""
+
+    def called(name: str) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cli, "_fail", _raise)
+            cli.main([argument.replace("NAME", name) for argument in arguments])
+
+    return called
+
+
+def _raise(sentence: str, **_: int) -> int:
+    raise InputError(sentence)
+
+
+RUN = {"data": "shards", "out": "run", "steps": 1, "length": 16}
+USERS: dict[str, Callable[[str], object]] = {
+    "Python": lightbert.load,
+    "info": run("info", "NAME"),
+    "predict": run("predict", "NAME", "a text"),
+    "evaluate": run("evaluate", "NAME", "--task", "rte", "--data", "glue"),
+    "convert": run("convert", "NAME", "new", "--to", "lightbert"),
+    "analyse": run("analyse", "attention", "NAME", "--teacher", "NAME", "--text", "w"),
+    "finetune": lambda name: finetuned_from(FinetuneRecipe(model=name, task="rte", out="run")),
+    "pretrain": lambda name: starting_model(Recipe(model=name, **RUN), 60, ("mlm",), seed=0),
+    "distill, student": lambda name: starting_config(DistillRecipe(model=name, teacher="x", strategy="pd", **RUN)),
+    "distill, teacher": lambda name: teacher_of(DistillRecipe(model="bert-tiny", teacher=name, strategy="pd", **RUN)),
+}
+
+
+def told(user: str, name: str) -> str:
+    with pytest.raises(InputError) as caught:
+        USERS[user](name)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("runs/x", "'runs/x' is the folder of a run; the model it trained is 'runs/x/final'"),
+        ("runs/y", "there is no model folder 'runs/y'; give a folder with config.json, a preset's name"),
+        ("convbert-smal", "unknown preset 'convbert-smal'; did you mean 'convbert-small'?"),
+        ("ours/other", "there is no model folder 'ours/other', and it cannot be downloaded from the Hugging Face Hub"),
+    ],
+)
+def test_everybody_says_the_same_about_a_name_that_is_no_model(hub, user, name, sentence):
+    saved("runs/x/final")
+    assert told(user, name).startswith(sentence)
+
+
+def outcome(user: str, name: str) -> object:
+    """What somebody makes of a name: the config of a model, or a sentence."""
+    try:
+        given = USERS[user](name)
+    except InputError as error:
+        return str(error)
+    return getattr(given, "config", given)
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_everybody_takes_a_preset_for_the_preset_beside_a_folder_of_that_name(user, capsys):
+    saved("bert-tiny")
+    with pytest.warns(UserWarning, match="'bert-tiny' is the preset"):
+        found = outcome(user, "bert-tiny")
+    match user:
+        case "info":
+            assert f"{PRESETS['bert-tiny'].vocab}" in capsys.readouterr().out
+        case "pretrain":
+            assert found == replace(PRESETS["bert-tiny"], vocab=60)
+        case "distill, student":
+            assert found == PRESETS["bert-tiny"]
+        case "finetune":
+            assert str(found).startswith("the preset 'bert-tiny' has no tokenizer")
+        case _:
+            assert str(found).startswith("'bert-tiny' is a preset without weights")
+
+
+def test_a_warning_about_a_name_is_one_line_on_the_command_line(monkeypatch):
+    monkeypatch.setattr("warnings.formatwarning", cli.warnings.formatwarning)
+    cli.main(["--version"])
+    source = names.__file__
+    assert cli.warnings.formatwarning("a note", UserWarning, source, 1) == "lightbert: a note\n"
+    assert "else.py:1: UserWarning: a note" in cli.warnings.formatwarning("a note", UserWarning, "else.py", 1)

@@ -1,0 +1,233 @@
+"""Pickled weights: `lightbert convert` reads tensors out of them, and nothing in them runs."""
+
+import json
+import os
+import pickle
+import zipfile
+from collections import OrderedDict
+from pathlib import Path
+
+import pytest
+import torch
+from originals import original
+
+import lightbert
+from lightbert.cli import main
+from lightbert.commands.convert import Config, run
+from lightbert.errors import InputError
+from lightbert.interop import pickled
+from lightbert.interop.pickled import read_pickle
+
+FORMATS = {"zip": True, "legacy": False}
+
+
+class Attack:
+    """Creates a file when it is unpickled by anything that calls what a pickle says."""
+
+    def __init__(self, trap: Path) -> None:
+        self.trap = trap
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.trap),)
+
+
+def published(folder: Path) -> dict[str, torch.Tensor]:
+    """A folder of transformers, always with the same weights, with safetensors."""
+    torch.manual_seed(5)
+    model = original("convbert")
+    model.save_pretrained(folder)
+    return model.state_dict()
+
+
+def with_pickle(folder: Path, name: str = "pytorch_model.bin", **options: bool) -> dict[str, torch.Tensor]:
+    """The same folder as many were published: with a pickle."""
+    tensors = published(folder)
+    (folder / "model.safetensors").unlink()
+    torch.save(OrderedDict(tensors), folder / name, **options)
+    return tensors
+
+
+def converted(source: Path | str, target: Path):
+    run(Config(str(source), target, "lightbert"))
+    return lightbert.load(target)
+
+
+def assert_same_model(one, other) -> None:
+    assert one.config == other.config
+    assert one.state_dict().keys() == other.state_dict().keys()
+    assert all(tensor.equal(other.state_dict()[name]) for name, tensor in one.state_dict().items())
+
+
+@pytest.fixture
+def expected(tmp_path: Path):
+    published(tmp_path / "safe")
+    return lightbert.load(tmp_path / "safe")
+
+
+@pytest.mark.parametrize("zipped", FORMATS.values(), ids=FORMATS)
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt"])
+def test_convert_reads_pickled_weights(tmp_path, expected, name, zipped):
+    with_pickle(tmp_path / "source", name, _use_new_zipfile_serialization=zipped)
+    torch.save({"lr": 1}, tmp_path / "source" / "training_args.bin")
+    assert_same_model(converted(tmp_path / "source", tmp_path / "ours"), expected)
+
+
+def test_convert_reads_pickles_in_several_files(tmp_path, expected):
+    source = tmp_path / "source"
+    tensors = with_pickle(source)
+    (source / "pytorch_model.bin").unlink()
+    index = {}
+    for number, names in enumerate((list(tensors)[::2], list(tensors)[1::2]), start=1):
+        file = f"pytorch_model-0000{number}-of-00002.bin"
+        torch.save({name: tensors[name] for name in names}, source / file)
+        index |= dict.fromkeys(names, file)
+    (source / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": index}))
+    assert_same_model(converted(source, tmp_path / "ours"), expected)
+
+
+def test_convert_downloads_pickles_only_when_there_is_nothing_else(tmp_path, expected, monkeypatch):
+    huggingface_hub, asked = pytest.importorskip("huggingface_hub"), []
+
+    def snapshot_download(repo_id: str, *, allow_patterns: list[str], **_: object) -> str:
+        asked.append([pattern for pattern in allow_patterns if pattern.endswith(".bin")])
+        folder = tmp_path / "cache"
+        if not folder.exists():
+            with_pickle(folder)
+            (folder / "pytorch_model.bin").rename(tmp_path / "held back")
+        if asked[-1]:
+            (tmp_path / "held back").rename(folder / "pytorch_model.bin")
+        return str(folder)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    with pytest.raises(InputError, match="run `lightbert convert theirs/model NEW_FOLDER --to lightbert`"):
+        lightbert.load("theirs/model")
+    assert asked == [[]]
+    assert_same_model(converted("theirs/model", tmp_path / "ours"), expected)
+    assert asked[1] == []
+    assert asked[2]
+
+
+def test_safetensors_are_preferred(tmp_path, expected):
+    published(tmp_path / "source")
+    (tmp_path / "source" / "pytorch_model.bin").write_bytes(b"not even a pickle")
+    assert_same_model(converted(tmp_path / "source", tmp_path / "ours"), expected)
+
+
+@pytest.mark.parametrize("user", ["load", "info", "predict"])
+def test_everything_else_names_the_command(tmp_path, user, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with_pickle(Path("my model"))
+    told = "convert it with `lightbert convert 'my model' NEW_FOLDER --to lightbert`"
+    if user == "load":
+        with pytest.raises(InputError, match=told):
+            lightbert.load("my model")
+    else:
+        assert main([user, "my model", *(["a text"] if user == "predict" else [])]) == 1
+        assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("zipped", FORMATS.values(), ids=FORMATS)
+def test_an_attack_does_not_run(tmp_path, zipped, capsys):
+    source, trap = tmp_path / "source", tmp_path / "trap"
+    with_pickle(source)
+    torch.save(
+        {"a": torch.ones(1), "b": Attack(trap)}, source / "pytorch_model.bin", _use_new_zipfile_serialization=zipped
+    )
+    assert main(["convert", str(source), str(tmp_path / "ours"), "--to", "lightbert"]) == 1
+    assert "pytorch_model.bin' is damaged or holds more than tensors" in capsys.readouterr().err
+    assert not trap.exists()
+    assert not (tmp_path / "ours").exists()
+    # The trap works where somebody is careless.
+    torch.load(source / "pytorch_model.bin", weights_only=False)
+    assert trap.exists()
+
+
+def test_a_bare_pickle_does_not_run(tmp_path):
+    trap = tmp_path / "trap"
+    (tmp_path / "weights.bin").write_bytes(pickle.dumps(Attack(trap)))
+    with pytest.raises(InputError, match="is damaged or holds more than tensors"):
+        read_pickle(tmp_path / "weights.bin")
+    assert not trap.exists()
+
+
+@pytest.mark.parametrize("zipped", FORMATS.values(), ids=FORMATS)
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ([torch.ones(1)], "must hold a dictionary of tensors, got list"),
+        (torch.ones(1), "must hold a dictionary of tensors, got Tensor"),
+        ({"model": {"a": torch.ones(1)}}, "nothing else, got dict as 'model'"),
+        ({"a": torch.ones(1), "step": 3}, "nothing else, got int as 'step'"),
+        ({3: torch.ones(1)}, "nothing else, got Tensor as 3"),
+        ({"a": torch.ones(2, 2).to_sparse()}, "'a' in '.*' must be a dense tensor, got torch.sparse_coo"),
+    ],
+)
+def test_what_is_no_flat_dictionary_of_tensors_is_an_error(tmp_path, content, told, zipped):
+    torch.save(content, tmp_path / "weights.bin", _use_new_zipfile_serialization=zipped)
+    with pytest.raises(InputError, match=told):
+        read_pickle(tmp_path / "weights.bin")
+
+
+@pytest.mark.parametrize("zipped", FORMATS.values(), ids=FORMATS)
+def test_tensors_that_are_larger_than_their_file_are_an_error(tmp_path, zipped):
+    huge = torch.ones(1).expand(10**12)
+    torch.save({"a": huge}, tmp_path / "weights.bin", _use_new_zipfile_serialization=zipped)
+    with pytest.raises(InputError, match="but its tensors would take 4,000,000,000,000"):
+        read_pickle(tmp_path / "weights.bin")
+
+
+def test_tied_weights_may_take_more_than_their_file(tmp_path):
+    table = torch.randn(1000, 8)
+    torch.save({"table": table, "decoder": table}, tmp_path / "weights.bin")
+    assert read_pickle(tmp_path / "weights.bin").keys() == {"table", "decoder"}
+
+
+def test_a_compressed_archive_that_unpacks_to_more_than_itself_is_an_error(tmp_path):
+    torch.save({"a": torch.zeros(10**6)}, tmp_path / "plain.bin")
+    with (
+        zipfile.ZipFile(tmp_path / "plain.bin") as plain,
+        zipfile.ZipFile(tmp_path / "bomb.bin", "w", zipfile.ZIP_DEFLATED) as bomb,
+    ):
+        for entry in plain.infolist():
+            bomb.writestr(entry.filename, plain.read(entry))
+    with pytest.raises(InputError, match="unpacks to more than its size"):
+        read_pickle(tmp_path / "bomb.bin")
+
+
+def test_files_and_dictionaries_that_are_too_large_are_an_error(tmp_path, monkeypatch):
+    torch.save(
+        {name: torch.ones(1) for name in "abcdefgh"}, tmp_path / "weights.bin", _use_new_zipfile_serialization=False
+    )
+    monkeypatch.setattr(pickled, "MOST_TENSORS", 7)
+    with pytest.raises(InputError, match="must hold at most 7 tensors, got 8"):
+        read_pickle(tmp_path / "weights.bin")
+    monkeypatch.setattr(pickled, "MOST_BYTES", 100)
+    with pytest.raises(InputError, match="must have at most 100 bytes"):
+        read_pickle(tmp_path / "weights.bin")
+
+
+@pytest.mark.parametrize("zipped", FORMATS.values(), ids=FORMATS)
+def test_a_truncated_file_is_one_sentence(tmp_path, zipped):
+    torch.save({"a": torch.ones(1000)}, tmp_path / "weights.bin", _use_new_zipfile_serialization=zipped)
+    whole = (tmp_path / "weights.bin").read_bytes()
+    for length in (0, 10, len(whole) // 2, len(whole) - 10):
+        (tmp_path / "weights.bin").write_bytes(whole[:length])
+        with pytest.raises(InputError, match="is damaged") as caught:
+            read_pickle(tmp_path / "weights.bin")
+        assert "\n" not in str(caught.value)
+
+
+def test_an_index_that_leaves_its_folder_is_an_error(tmp_path):
+    with_pickle(tmp_path / "source")
+    (tmp_path / "source" / "pytorch_model.bin").rename(tmp_path / "outside.bin")
+    index = {"weight_map": {"a": "../outside.bin"}}
+    (tmp_path / "source" / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    with pytest.raises(InputError, match=r"must name files in its folder, got '\.\./outside\.bin'"):
+        converted(tmp_path / "source", tmp_path / "ours")
+
+
+def test_several_pickles_without_an_index_are_an_error(tmp_path):
+    with_pickle(tmp_path / "source", "one.bin")
+    torch.save({}, tmp_path / "source" / "two.pt")
+    with pytest.raises(InputError, match=r"must hold one file of weights, got one\.bin, two\.pt"):
+        converted(tmp_path / "source", tmp_path / "ours")
