@@ -234,6 +234,7 @@ def forward(
             length=length,
             unroll=UNROLL,
             num_warps=warps,
+            enable_fp_fusion=True,
         )
     return out
 
@@ -278,6 +279,7 @@ def backward(
             length=length,
             unroll=UNROLL,
             num_warps=warps,
+            enable_fp_fusion=True,
         )
     sums = partial.sum(0)  # [taps + 1, channels]
     return grad_x, sums[:taps].t().contiguous().to(weight.dtype), sums[taps].clone()
