@@ -189,3 +189,11 @@ def test_test_files_have_names_of_their_own():
     names = [path.name for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py"]
     twice = sorted({name for name in names if names.count(name) > 1})
     assert not twice, "pytest imports test files by their name alone: rename one of each"
+
+
+@pytest.mark.parametrize("package", ["data", "tasks"])
+def test_the_folders_of_tests_mirror_those_of_the_source(package):
+    holds_tests = {path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests" / package).rglob("test_*.py")}
+    assert not [folder for folder in holds_tests if not (SOURCE / folder / "__init__.py").is_file()]
+    sub_folders = {path.parent.relative_to(SOURCE) for path in (SOURCE / package).glob("*/__init__.py")}
+    assert sub_folders <= holds_tests

@@ -15,7 +15,7 @@ def test_importing_the_package_imports_nothing_heavy():
 
 
 def test_everything_promised_is_there():
-    assert {"build", "load", "presets", "save"} <= set(dir(lightbert))
+    assert {*lightbert.__all__, "pretrain", "evaluate"} <= set(dir(lightbert))
     for name in lightbert.__all__:
         assert callable(getattr(lightbert, name))
 

@@ -89,8 +89,8 @@ def test_an_interrupted_run_exits_with_75_and_the_same_command_goes_on(data, tmp
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        (["teacher=TEACHER", "out=x"], "the recipe has no data: add data=FOLDER to the command"),
-        (["data=DATA", "out=x"], "strategy = 'pkt' needs a teacher: add teacher=FOLDER to the command"),
+        (["teacher=TEACHER", "out=x"], "the recipe has no data: add data=FOLDER"),
+        (["data=DATA", "out=x"], "strategy 'pkt' requires a teacher: add teacher=FOLDER"),
         (["data=DATA", "out=x", "teacher=no/where"], "there is no model folder 'no/where'"),
         (["data=DATA", "out=x", "teacher=ib-bert-nano"], "'ib-bert-nano' is a preset without weights"),
         (["data=DATA", "out=x", "teacher=TEACHER", "strategy=ptk"], "unknown strategy 'ptk'; did you mean 'pkt'?"),

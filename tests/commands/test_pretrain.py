@@ -66,7 +66,7 @@ def test_an_interrupted_run_exits_with_75_and_the_same_command_goes_on(data, tmp
 
 
 def test_without_matplotlib_the_run_says_what_the_picture_needs(data, tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert cli.main(command("tiny-mlm", f"data={data}", f"out={tmp_path / 'run'}")) == 0
     assert "pip install 'lightbert[plots]'" in capsys.readouterr().err
 
@@ -74,7 +74,7 @@ def test_without_matplotlib_the_run_says_what_the_picture_needs(data, tmp_path, 
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        ([], "the recipe has no data: add data=FOLDER to the command"),
+        ([], "the recipe has no data: add data=FOLDER"),
         (["data=nowhere", "out=x"], "'nowhere' has no manifest.json"),
         (["data=nowhere", "out=x", "bach=8"], "unknown key 'bach'; did you mean 'batch'?"),
         (["data=nowhere", "out=x", "model=convbert-smal"], "convbert-smal"),

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lightbert.data.batches.batch import Batch, Specials
-from lightbert.data.batches.masking import Masking
+from lightbert.data.batches.masking_settings import Masking
 from lightbert.errors import InputError
 from lightbert.models import build, preset
 from lightbert.models.generator import generator

@@ -13,10 +13,10 @@ from lightbert.errors import InputError
 from lightbert.models.bert import Bert
 from lightbert.nn import attention
 from lightbert.objectives.distill import losses
-from lightbert.objectives.distill.layer_transfer import Transfer
 from lightbert.objectives.distill.objective import Distillation
 from lightbert.objectives.distill.stages import stages
 from lightbert.objectives.distill.trace import trace
+from lightbert.objectives.distill.transfer_settings import Transfer
 from lightbert.objectives.mlm import MaskedLanguageModelling
 from lightbert.train.compilation import compile_objective
 

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from recipe_files import DISTILLATION, PRETRAINING, read, read_distillation
+from recipe_files import DISTILLATION, PRETRAINING, read, read_distillation, values
 
 import lightbert
+from lightbert.config import assignments, from_mapping, override
 from lightbert.models import preset
-from lightbert.recipes import resolve
 from lightbert.train.distill_recipe import DistillRecipe
 from lightbert.train.distillation import distill
 from lightbert.train.distributed import world
@@ -28,7 +28,8 @@ def changes(model, **sizes):
 
 
 def resolved(kind, name, settings):
-    return resolve(kind, name, [f"{key}={value}" for key, value in settings.items()])
+    given = assignments(f"{key}={value}" for key, value in settings.items())
+    return from_mapping(kind, override(values(name), given))
 
 
 def shrunk(name, corpus, out):

@@ -3,18 +3,10 @@
 import re
 from fnmatch import fnmatch
 
-from pages import flattened, listed_keys, page, section
+from pages import page, section
 from recipe_files import FINETUNING, NAMES
 
-from lightbert.config import to_mapping
-from lightbert.tasks.finetune.recipe import FinetuneRecipe
-
 PAGE = page("finetuning.md")
-
-
-def test_every_key_is_listed_once_with_its_default():
-    defaults = to_mapping(FinetuneRecipe(model="m", out="o", task="rte")) | {"model": "", "out": "", "task": ""}
-    assert sorted(listed_keys(section(PAGE, "Keys"))) == sorted(flattened(defaults))
 
 
 def test_every_recipe_matches_a_line_of_the_table_of_files():

@@ -1,25 +1,11 @@
 """Recipes ship with the package: they are found by name from any folder, and can be parents of the user's own."""
 
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from lightbert import recipes
 from lightbert.errors import InputError
-
-
-@dataclass(frozen=True)
-class Optimizer:
-    lr: float = 1e-4
-    kind: str = "adamw"
-
-
-@dataclass(frozen=True)
-class Settings:
-    model: str
-    steps: int = 100
-    optimizer: Optimizer = field(default_factory=Optimizer)
 
 
 @pytest.fixture(autouse=True)
@@ -70,8 +56,8 @@ def test_a_child_file_refines_its_parent_key_by_key(folder):
     (folder / "base").mkdir()
     (folder / "base" / "base.toml").write_text('model = "bert-tiny"\nsteps = 5\n[optimizer]\nlr = 0.1\nkind = "lamb"\n')
     (folder / "child.toml").write_text('parent = "base/base.toml"\nsteps = 7\n[optimizer]\nlr = 0.2\n')
-    settings = recipes.resolve(Settings, folder / "child.toml", ["steps=8"])
-    assert settings == Settings("bert-tiny", steps=8, optimizer=Optimizer(lr=0.2, kind="lamb"))
+    values = {"model": "bert-tiny", "steps": 7, "optimizer": {"lr": 0.2, "kind": "lamb"}}
+    assert recipes.read(folder / "child.toml") == values
 
 
 @pytest.mark.parametrize("parent", ["convbert-small-rtd", "recipes/convbert-small-rtd.toml", "_rtd-small"])

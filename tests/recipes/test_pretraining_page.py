@@ -5,22 +5,14 @@ from fnmatch import fnmatch
 from types import SimpleNamespace
 
 import pytest
-from pages import flattened, listed_keys, page, section
+from pages import page, section
 from recipe_files import NAMES, PRETRAINING, read
 
-from lightbert.config import from_mapping, to_mapping
 from lightbert.objectives.mlm import MaskedLanguageModelling
 from lightbert.objectives.rtd import ReplacedTokenDetection
-from lightbert.train.recipe import Recipe
 from lightbert.train.signals import EXIT_CODE
 
 PAGE = page("pretraining.md")
-
-
-def test_every_key_is_listed_once_with_its_default():
-    needed = {"data": "data", "out": "out", "steps": 1}
-    defaults = {**to_mapping(from_mapping(Recipe, needed)), "data": "", "out": "", "steps": 0}
-    assert sorted(listed_keys(section(PAGE, "Keys"))) == sorted(flattened(defaults))
 
 
 def test_every_recipe_matches_a_line_of_the_table_of_files():

@@ -19,16 +19,17 @@ import torch
 
 from lightbert.config import from_mapping, to_mapping
 from lightbert.data.batches.batch import Batch, Specials
-from lightbert.data.batches.masking import Masking
+from lightbert.data.batches.masking_settings import Masking
 from lightbert.errors import InputError
 from lightbert.models import build, preset
-from lightbert.objectives.distill.layer_transfer import Transfer
 from lightbert.objectives.distill.objective import Distillation
 from lightbert.objectives.distill.stages import Stage, auxiliary, joint, progressive
+from lightbert.objectives.distill.transfer_settings import Transfer
 from lightbert.objectives.masker import Masker
 from lightbert.train.compilation import compile_objective
 from lightbert.train.distributed import World, device_named
-from lightbert.train.optim import Optimizers, OptimizerSettings
+from lightbert.train.optim import Optimizers
+from lightbert.train.optimizer_settings import OptimizerSettings
 from lightbert.train.step import Step
 
 _SPECIALS = Specials(pad=0, cls=1, sep=2, mask=3)

@@ -25,6 +25,8 @@ def command(
     show(run(Config(name, length)), json=json)
 ```
 
+A module whose command takes key=value pairs also has `epilog() -> str`, which lists the keys at the end of its --help.
+
 `run` is what tests and other programs call: it neither prints nor exits, and returns a `Report` (see `report.py`). Bad
 input raises `InputError`; `cli.main` turns it into one sentence and an exit code. Progress and everything else that is
 not the report goes to stderr, through `lightbert.progress` where it takes long.

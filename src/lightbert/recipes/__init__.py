@@ -3,17 +3,11 @@
 import itertools
 import re
 import tomllib
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
-from lightbert.config import from_mapping, merge, override
+from lightbert.config import merge
 from lightbert.errors import InputError, nearest, unknown
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-T = TypeVar("T", bound="DataclassInstance")
 
 FOLDER = Path(__file__).parent
 _PACKAGED = re.compile(r"([\w-]+)|recipes/([\w-]+)\.toml")
@@ -50,11 +44,6 @@ def find(recipe: str | Path) -> Path:
 def read(recipe: str | Path) -> dict[str, Any]:
     """Read a recipe; its key ``parent`` names another one that it refines: a file relative to it, or a packaged one."""
     return _read(find(recipe), children=())
-
-
-def resolve(cls: type[T], recipe: str | Path, overrides: Iterable[str] = ()) -> T:
-    """Build a dataclass from a recipe and the overrides of a command line."""
-    return from_mapping(cls, override(read(recipe), overrides))
 
 
 def comment(recipe: str | Path) -> list[str]:

@@ -103,22 +103,8 @@ def evaluate(step: Step, loader: Loader, batches: int) -> dict[str, float]:
 def settings_of(recipe: CorpusRecipe, world: World, flops_per_token: float) -> Settings:
     """How the run goes, by its recipe."""
     name = torch.cuda.get_device_name(world.device) if world.device.type == "cuda" else ""
-    return Settings(
-        out=Path(recipe.out),
-        seed=recipe.seed,
-        optimizer=recipe.optimizer,
-        accumulate=recipe.accumulate,
-        max_minutes=recipe.max_minutes,
-        checkpoint_every=recipe.checkpoint_every,
-        keep=recipe.keep,
-        evaluate_every=recipe.evaluate_every,
-        log_every=recipe.log_every,
-        flops_per_token=flops_per_token,
-        peak_flops=next((peak for part, peak in _PEAK_FLOPS.items() if part in name), 0.0),
-        cuda_graph=recipe.cuda_graph,
-        sharding=recipe.sharding,
-        tensorboard=recipe.tensorboard,
-    )
+    peak = next((peak for part, peak in _PEAK_FLOPS.items() if part in name), 0.0)
+    return Settings(recipe, flops_per_token=flops_per_token, peak_flops=peak, sharding=recipe.sharding)
 
 
 def _gathered(model: Encoder, world: World) -> Encoder:

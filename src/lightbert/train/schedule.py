@@ -2,9 +2,10 @@
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from lightbert.errors import InputError
+from lightbert.config import check
+from lightbert.ranges import NonNegative, Share
 
 _BLOCK = re.compile(r"(?:^|\.)blocks\.(\d+)\.")
 
@@ -21,17 +22,17 @@ class Schedule:
     left of the rate at the end.
     """
 
-    kind: Literal["product", "linear", "wsd", "constant", "progressive"] = "product"
-    warmup: float = 0.1
-    decay: float = 0.2
-    floor: float = 0.0
+    kind: Annotated[
+        Literal["product", "linear", "wsd", "constant", "progressive"],
+        "product: warm-up times linear decay (ELECTRA); linear: up, then down (BERT); wsd: up, level, down; "
+        "progressive: MobileBERT's within the stage of a layer",
+    ] = "product"
+    warmup: Annotated[NonNegative, "steps, or a share of the run if below 1"] = 0.1
+    decay: Annotated[Share, "the share of the run at its end in which wsd falls"] = 0.2
+    floor: Annotated[Share, "the share of the rate that is left at the end"] = 0.0
 
     def __post_init__(self) -> None:
-        if self.warmup < 0:
-            raise InputError(f"warmup must be >= 0, got {self.warmup}")
-        for name in ("decay", "floor"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"{name} must be in [0, 1], got {getattr(self, name)}")
+        check(self)
 
     def factor(self, progress: float, steps: int) -> float:
         """What the peak rate is multiplied by at ``progress`` (0 to 1) of a phase that is ``steps`` long."""

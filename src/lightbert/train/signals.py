@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -29,8 +30,11 @@ class Interruption:
 
 @contextmanager
 def interruption() -> Iterator[Interruption]:
-    """Catch both signals within the body."""
+    """Catch both signals within the body; outside of the main thread, where Python allows no handlers, none."""
     caught = Interruption()
+    if threading.current_thread() is not threading.main_thread():
+        yield caught
+        return
     before = {number: signal.signal(number, caught.handle) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield caught

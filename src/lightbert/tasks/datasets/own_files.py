@@ -3,10 +3,12 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
+from lightbert.config import check
 from lightbert.data.text.row_file import BadRows
 from lightbert.errors import InputError
+from lightbert.ranges import PartialShare
 
 KindName = Literal["auto", "classify", "labels", "regress", "tokens"]
 
@@ -25,33 +27,23 @@ class Files:
     ending), and tables with lists of words and of tags, hold sentences. All but Parquet may be compressed.
     """
 
-    train: str = ""
-    dev: str = ""
-    """What runs are judged by; without it a part of `train` is held out."""
-    test: str = ""
-    """May be without labels."""
-    hold_out: float = 0.1
-    """The share of `train` that is held out when there is no `dev`; 0 = nothing."""
-    kind: KindName = "auto"
-    """What the labels are; "auto" tells by the training data (see `own.py`)."""
-    text: str = "text"
-    text_b: str = ""
-    """The column of the second text, if there are pairs."""
-    label: str = "label"
-    label_separator: str = ";"
-    """What stands between the labels of a multi-label cell that is text, not a list."""
-    separator: str = ","
-    """What stands between the fields of .csv files."""
-    words: str = "words"
-    tags: str = "tags"
-    word_column: int = 0
-    """CoNLL files: the column of the words, counted from 0; below 0 from the end."""
-    tag_column: int = -1
-    comments: str = ""
-    """CoNLL files: lines before a sentence that begin so are no words, such as "#"; none unless it is given."""
-    bad_rows: BadRows = "error"
-    folder: str = ""
-    """Where the files of a task are that has a name, such as mnli or tokens; `data=FOLDER` is short for it."""
+    train: Annotated[str, "the file to train on"] = ""
+    dev: Annotated[str, "the file that runs are evaluated on; without one a part of data.train is held out"] = ""
+    test: Annotated[str, "a file that may be without labels"] = ""
+    hold_out: Annotated[PartialShare, "the share of data.train to hold out if there is no data.dev; 0: nothing"] = 0.1
+    kind: Annotated[KindName, "what the labels are; auto: decided by the training data"] = "auto"
+    text: Annotated[str, "the column of the text"] = "text"
+    text_b: Annotated[str, "the column of the second text, if there are pairs"] = ""
+    label: Annotated[str, "the column of the label"] = "label"
+    label_separator: Annotated[str, "what stands between several labels in one cell"] = ";"
+    separator: Annotated[str, "what stands between the fields of .csv files"] = ","
+    words: Annotated[str, "tagging: the column with the list of words"] = "words"
+    tags: Annotated[str, "tagging: the column with the list of tags"] = "tags"
+    word_column: Annotated[int, "CoNLL files: the column of the words, from 0; below 0 from the end"] = 0
+    tag_column: Annotated[int, "CoNLL files: the column of the tags, likewise"] = -1
+    comments: Annotated[str, "CoNLL files: lines before a sentence that begin so are skipped, such as #"] = ""
+    bad_rows: Annotated[BadRows, "rows that can't be read are an error, or are skipped and counted"] = "error"
+    folder: Annotated[str, "the folder of a task that has a name; data=FOLDER is short for it"] = ""
 
     @classmethod
     def at(cls, path: str) -> "Files":
@@ -64,8 +56,7 @@ class Files:
         return cls(found["train"], found["dev"], found["test"])
 
     def __post_init__(self) -> None:
-        if not 0 <= self.hold_out < 1:
-            raise InputError(f"data.hold_out = {self.hold_out} must be at least 0 and below 1, such as 0.1")
+        check(self)
         if not self.label_separator:
             raise InputError("data.label_separator is empty; give what stands between labels, such as ;")
 

@@ -8,7 +8,6 @@ from lightbert.errors import InputError
 from lightbert.nn.encoder import Encoder
 from lightbert.progress import progress
 from lightbert.tasks.datasets.task import Task
-from lightbert.tasks.evaluate.findings import findings
 from lightbert.tasks.evaluate.report import Evaluation
 from lightbert.tasks.example import Question, Tagged
 from lightbert.tasks.kinds.kind import Kind, Prediction
@@ -67,7 +66,7 @@ def evaluate(
         metrics=task.kind.metrics(examples, predictions) if known else {},
         examples=examples,
         predictions=predictions,
-        findings=findings(kind, examples, predictions, worst) if known else (),
+        findings=kind.findings(examples, predictions, worst) if known else (),
         tokens=tokens,
         cut=cut,
         seconds=seconds,

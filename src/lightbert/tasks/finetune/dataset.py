@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from lightbert.data.examples.features import Features
 from lightbert.tasks.datasets.catalogue import open_task
 from lightbert.tasks.datasets.own_files import Files
-from lightbert.tasks.datasets.squad.opening import RELEASED_THRESHOLDS
 from lightbert.tasks.datasets.task import Task
 from lightbert.tasks.example import Example
 from lightbert.tasks.finetune.recipe import AnswerSettings, FinetuneRecipe
@@ -105,8 +104,7 @@ def _configured(kind: Kind[Any], scaled: bool, answers: AnswerSettings) -> Kind[
     if isinstance(kind, Regress):
         return replace(kind, scaled=scaled)
     if isinstance(kind, Spans):
-        always = kind.null_threshold is None
-        return replace(kind, **vars(answers), null_threshold=None if always else RELEASED_THRESHOLDS[answers.head])
+        return kind.with_settings(**vars(answers))
     return kind
 
 

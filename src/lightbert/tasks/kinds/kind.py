@@ -10,6 +10,7 @@ from torch import nn
 
 from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
+from lightbert.tasks.kinds.findings.finding import Finding
 from lightbert.tasks.texts import TextEncoder
 
 E = TypeVar("E")
@@ -55,6 +56,10 @@ class Kind(ABC, Generic[E]):
     @abstractmethod
     def metrics(self, examples: Sequence[E], predictions: Sequence[Prediction]) -> dict[str, float]:
         """Judge predictions; the first number is the one that runs are compared by. Shares are between 0 and 1."""
+
+    @abstractmethod
+    def findings(self, examples: Sequence[E], predictions: Sequence[Prediction], worst: int) -> list[Finding]:
+        """What an evaluation shows beside the metrics, with so many of the largest errors."""
 
     def settled(self, examples: Sequence[E], predictions: Sequence[Prediction]) -> "Kind[E]":
         """Choose by a trained model's predictions what can only be chosen then; most kinds have no such thing."""

@@ -1,31 +1,17 @@
 """Optimizers that never wait for the host: the rate is a tensor, and a bad step is skipped on the device."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from lightbert.train.optim.lamb import Lamb
 from lightbert.train.optim.muon import Muon
+from lightbert.train.optimizer_settings import OptimizerSettings
 from lightbert.train.sharding import whole
 
 # After so many steps Adam's bias corrections, 1 - β^steps, are exactly 1: this is how they are switched off.
 _LONG_AGO = 1e6
-
-
-@dataclass(frozen=True)
-class OptimizerSettings:
-    """``bias_correction`` off is ELECTRA's and ConvBERT's Adam; muon takes the blocks' matrices, AdamW the rest."""
-
-    kind: Literal["adamw", "lamb", "muon"] = "adamw"
-    beta1: float = 0.9
-    beta2: float = 0.999
-    eps: float = 1e-6
-    weight_decay: float = 0.01
-    bias_correction: bool = False
-    clip: float = 1.0
 
 
 def is_decayed(name: str) -> bool:
@@ -109,7 +95,8 @@ class Optimizers:
         """
         gradients = [p.grad for p in self.names if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients, foreach=True)
-        torch.nn.utils.clip_grads_with_norm_(self.names, self.clip, norm, foreach=True)
+        if self.clip:
+            torch.nn.utils.clip_grads_with_norm_(self.names, self.clip, norm, foreach=True)
         norm = whole(norm)
         finite = norm.isfinite()
         self.main.found_inf = (~finite).float()  # type: ignore[attr-defined]

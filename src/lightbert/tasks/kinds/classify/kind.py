@@ -10,6 +10,8 @@ from lightbert.data.examples.features import Features
 from lightbert.errors import unknown
 from lightbert.tasks import metrics
 from lightbert.tasks.example import Example
+from lightbert.tasks.kinds.classify.findings import find_in_labels
+from lightbert.tasks.kinds.findings.finding import Finding
 from lightbert.tasks.kinds.kind import LabelledKind, Outputs, Prediction
 from lightbert.tasks.texts import TextEncoder, text_features
 
@@ -57,3 +59,7 @@ class Classify(LabelledKind[Example]):
         else:
             result["macro_f1"] = metrics.macro_f1(gold, predicted)
         return result | {"mcc": metrics.matthews(gold, predicted)}
+
+    def findings(self, examples: Sequence[Example], predictions: Sequence[Prediction], worst: int) -> list[Finding]:
+        """Confusion, rates by label, calibration, and the most confident wrong labels."""
+        return find_in_labels(examples, predictions, self.labels, worst)

@@ -9,7 +9,9 @@ import numpy as np
 from lightbert.data.examples.features import Features
 from lightbert.errors import InputError, unknown
 from lightbert.tasks.example import Example
+from lightbert.tasks.kinds.findings.finding import Finding
 from lightbert.tasks.kinds.kind import LabelledKind, Outputs, Prediction
+from lightbert.tasks.kinds.labels.findings import find_in_sets
 from lightbert.tasks.texts import TextEncoder, text_features
 
 
@@ -62,6 +64,10 @@ class Labels(LabelledKind[Example]):
             "macro_f1": float(np.mean(each)),
             "accuracy": float(np.mean([a == b for a, b in zip(gold, predicted, strict=True)])),
         }
+
+    def findings(self, examples: Sequence[Example], predictions: Sequence[Prediction], worst: int) -> list[Finding]:
+        """Rates by label, calibration, and the most confident wrong decisions."""
+        return find_in_sets(examples, predictions, self.labels, worst)
 
 
 def _set(example: Example) -> set[str]:

@@ -12,7 +12,9 @@ from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
 from lightbert.tasks import metrics
 from lightbert.tasks.example import Example
+from lightbert.tasks.kinds.findings.finding import Finding
 from lightbert.tasks.kinds.kind import Kind, Outputs, Prediction
+from lightbert.tasks.kinds.regress.findings import find_in_numbers
 from lightbert.tasks.texts import TextEncoder, text_features
 
 
@@ -61,6 +63,10 @@ class Regress(Kind[Example]):
             "spearman": metrics.spearman(gold, predicted),
             "mse": metrics.squared_error(gold, predicted),
         }
+
+    def findings(self, examples: Sequence[Example], predictions: Sequence[Prediction], worst: int) -> list[Finding]:
+        """Errors along the scale, and the largest."""
+        return find_in_numbers(examples, predictions, worst)
 
     @torch.no_grad()
     def folded(self, head: nn.Module) -> "Regress":

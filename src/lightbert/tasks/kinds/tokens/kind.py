@@ -9,8 +9,10 @@ import numpy as np
 from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
 from lightbert.tasks.example import Example, Tagged
+from lightbert.tasks.kinds.findings.finding import Finding
 from lightbert.tasks.kinds.kind import LabelledKind, Outputs, Prediction
 from lightbert.tasks.kinds.tokens.entities import entities, entity_scores, mark_entities
+from lightbert.tasks.kinds.tokens.findings import find_in_tags
 from lightbert.tasks.kinds.tokens.word_features import WordFeatures, encode_words, text_of
 from lightbert.tasks.texts import TextEncoder
 
@@ -78,6 +80,14 @@ class Tokens(LabelledKind[Tagged | Example]):
         accuracy = sum(a == b for a, b in pairs) / len(pairs) if pairs else 0.0
         spans = entity_scores(truth, predicted) if mark_entities(self.labels) else {}
         return spans | {"accuracy": accuracy}
+
+    def findings(
+        self, examples: Sequence[Tagged | Example], predictions: Sequence[Prediction], worst: int
+    ) -> list[Finding]:
+        """Entities by type, confused tags, calibration, and the sentences with the most errors."""
+        return find_in_tags(
+            [example for example in examples if isinstance(example, Tagged)], predictions, self.labels, worst
+        )
 
 
 def _tags(example: Tagged | Example) -> tuple[str, ...]:

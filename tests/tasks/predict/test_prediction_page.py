@@ -17,7 +17,7 @@ from lightbert.tasks.kinds.spans.kind import Spans
 from lightbert.tasks.kinds.tokens.kind import Tokens
 from lightbert.tasks.predict.predictor import Predictor
 
-PAGE = (Path(__file__).parents[2] / "docs" / "prediction.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "prediction.md").read_text(encoding="utf-8")
 OPTIONS = {f"--{name.replace('_', '-')}" for name in inspect.signature(command).parameters}
 TOPICS = Classify(("bad", "good"))
 KINDS = {

@@ -13,6 +13,7 @@ import pytest
 from children import Moment, exit_code, start_work
 from tiny_tasks import SETTINGS, results, write_model, write_reviews
 
+from lightbert.config import assignments
 from lightbert.recipes import read
 from lightbert.tasks.finetune.grid import run_all
 from lightbert.tasks.finetune.plan import plan
@@ -35,7 +36,8 @@ def grid(tmp_path_factory: pytest.TempPathFactory) -> Grid:
 
 def run_grid(overrides: Grid, everyone: World, interrupted: Interruption) -> bool:
     """What the command does, without its report."""
-    return all(result.finished for _, result in run_all(plan(read(RECIPE), overrides), everyone, interrupted))
+    runs = plan(read(RECIPE), assignments(overrides))
+    return all(result.finished for _, result in run_all(runs, everyone, interrupted))
 
 
 def start(grid: Grid, out: Path, moment: Moment | None = None) -> ForkServerProcess:

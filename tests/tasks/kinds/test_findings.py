@@ -2,7 +2,6 @@
 
 import pytest
 
-from lightbert.tasks.evaluate.findings import findings
 from lightbert.tasks.example import Answer, Example, Question, Tagged
 from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.findings.finding import Table, shown
@@ -14,7 +13,7 @@ from lightbert.tasks.kinds.tokens.kind import Tokens
 
 
 def found(kind, examples, predictions, worst=20):
-    return {each.key: each for each in findings(kind, examples, predictions, worst)}
+    return {each.key: each for each in kind.findings(examples, predictions, worst)}
 
 
 def classified(no, yes):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from tiny_tasks import write_model, write_reviews
 
+from lightbert.config import assignments
 from lightbert.recipes import read
 from lightbert.tasks.finetune.grid import run_all
 from lightbert.tasks.finetune.plan import plan
@@ -28,7 +29,7 @@ def test_losses_are_those_of_plain_steps_of_the_same_widths(tmp_path: Path, monk
         settings = ("epochs=4", "batch=4", "length=12", "lr=1e-3", "device=cuda", "workers=0", f"cuda_graph={graphed}")
         out = tmp_path / graphed
         with world("cuda") as place:
-            run_all(plan(read(RECIPE), [*files, *settings, f"out={out}"]), place, Interruption())
+            run_all(plan(read(RECIPE), assignments([*files, *settings, f"out={out}"])), place, Interruption())
         lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
         runs.append([line["loss"] for line in lines if line["kind"] == "train"])
     plain, recorded = runs

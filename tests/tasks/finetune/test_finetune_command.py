@@ -8,6 +8,7 @@ from tiny_tasks import SETTINGS, write_model, write_reviews
 
 import lightbert
 from lightbert.cli import main
+from lightbert.config import assignments
 from lightbert.recipes import read
 from lightbert.tasks.finetune.dataset import prepare
 from lightbert.tasks.finetune.plan import plan
@@ -39,7 +40,7 @@ def test_a_person_reads_the_numbers_and_which_weights_they_are_of(start, tmp_pat
 
 
 def test_of_several_processes_one_says_what_was_understood(start, tmp_path, capfd):
-    recipe = plan(read(RECIPE), [*start, f"out={tmp_path}", "length=12"]).runs[0].recipe
+    recipe = plan(read(RECIPE), assignments([*start, f"out={tmp_path}", "length=12"])).runs[0].recipe
     tokenizer = lightbert.load(recipe.model).tokenizer
     prepare(recipe, tokenizer, says=False)
     assert capfd.readouterr().err == ""
@@ -69,7 +70,7 @@ def test_several_runs_are_one_table(start, tmp_path, capfd):
     ("change", "sentence"),
     [
         (["data.label=topick"], "has no column 'topick', only body, topic; did you mean 'topic'?"),
-        (["lr=-1"], "lr = -1.0 must be above zero"),
+        (["lr=-1"], "lr must be > 0, got -1.0"),
         (["epoch=3"], "unknown key 'epoch'; did you mean 'epochs'?"),
         (["model=nowhere/final"], "there is no model folder 'nowhere/final'"),
         (["task=cool", "data=''"], "unknown task 'cool'; did you mean 'cola'?"),

@@ -13,7 +13,7 @@ from lightbert.tasks.kinds.tokens.kind import Tokens
 from lightbert.tasks.kinds.tokens.word_extents import word_extents
 from lightbert.tasks.texts import TextEncoder
 
-PAGE = Path(__file__).parents[2] / "docs" / "prediction.md"
+PAGE = Path(__file__).parents[4] / "docs" / "prediction.md"
 
 
 def words(text: str) -> list[str]:

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import lightbert
+from lightbert.config import assignments
 from lightbert.interop.peers import Peer, PeerRecipe
 from lightbert.recipes import read
 from lightbert.tasks.datasets.catalogue import open_task
@@ -24,7 +25,7 @@ from lightbert.tasks.texts import TextEncoder
 from lightbert.train.distributed import world
 from lightbert.train.signals import Interruption
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 GLUE = ROOT.parent / "shared" / "data" / "glue"
 RECIPE = "glue-composite-small"
 # One of BERT's own settings, on all examples: after shorter runs it is luck that is compared (lab/LOG.md).
@@ -64,7 +65,11 @@ def ours(model: Path, task: str, out: Path, seeds: Sequence[int]) -> Scores:
         **{"schedule.warmup": WARMUP, "optimizer.eps": EPS, "device": DEVICE},
     }
     with world(DEVICE) as place:
-        done = run_all(plan(read(RECIPE), [f"{key}={value}" for key, value in changes.items()]), place, Interruption())
+        done = run_all(
+            plan(read(RECIPE), assignments(f"{key}={value}" for key, value in changes.items())),
+            place,
+            Interruption(),
+        )
     [setting] = settings_of(done)
     return {metric: setting.values(metric) for metric in setting.runs[0][1].metrics}
 

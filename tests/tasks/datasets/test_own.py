@@ -241,7 +241,7 @@ def test_a_file_of_an_unknown_kind_is_refused(tmp_path):
 
 
 def test_settings_out_of_range_are_refused():
-    with pytest.raises(InputError, match=r"data\.hold_out = 1\.0"):
+    with pytest.raises(InputError, match=r"hold_out must be in \[0, 1\), got 1\.0"):
         Files(hold_out=1.0)
     with pytest.raises(InputError, match=r"data\.label_separator"):
         Files(label_separator="")

@@ -77,7 +77,7 @@ def test_filters_stand_between_reading_and_writing(corpus: Path, prepared: Path,
 
 
 def test_the_example_runs(corpus: Path, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    example = Path(__file__).parents[2] / "examples" / "prepare_datatrove.py"
+    example = Path(__file__).parents[3] / "examples" / "prepare_datatrove.py"
     monkeypatch.setattr("sys.argv", ["example", str(corpus), str(tmp_path / "out"), str(prepared), "--tasks", "1"])
     runpy.run_path(str(example), run_name="__main__")
     assert Shards.open(tmp_path / "out").n_tokens > 1000

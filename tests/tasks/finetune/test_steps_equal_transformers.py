@@ -19,7 +19,8 @@ from lightbert.objectives.task import TaskObjective
 from lightbert.tasks.finetune.starting_model import give_head
 from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.regress.kind import Regress
-from lightbert.train.optim import Optimizers, OptimizerSettings
+from lightbert.train.optim import Optimizers
+from lightbert.train.optimizer_settings import OptimizerSettings
 
 RATES = [1e-3, 3e-3, 3e-3, 2e-3, 1e-3]
 DECAY, EPS, CLIP = 0.01, 1e-8, 1.0

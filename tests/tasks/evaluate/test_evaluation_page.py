@@ -8,7 +8,7 @@ import pytest
 
 from lightbert.commands.evaluate import command
 
-PAGE = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "evaluation.md").read_text(encoding="utf-8")
 OPTIONS = {f"--{name.replace('_', '-')}" for name in inspect.signature(command).parameters} | {"--help"}
 
 

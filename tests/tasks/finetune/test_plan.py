@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from lightbert.config import assignments
 from lightbert.errors import InputError
 from lightbert.recipes import read
 from lightbert.tasks.datasets.own_files import Files
-from lightbert.tasks.finetune.plan import Plan, plan
+from lightbert.tasks.finetune.plan import Plan, long_form, plan
 
 RECIPE = """
 lr = 1e-4
@@ -26,7 +27,7 @@ def planned(tmp_path: Path):
     path.write_text(RECIPE)
 
     def make(*overrides: str) -> Plan:
-        return plan(read(path), overrides)
+        return plan(read(path), assignments(long_form(overrides)))
 
     return make
 
@@ -72,8 +73,8 @@ def test_keys_of_data_stand_beside_the_folder_that_it_is_short_for(planned, give
         ("grid=3", "grid = 3 must name keys with lists of values, such as grid.lr=[1e-4, 3e-4]"),
         ("grid.lrr=[1]", "unknown key 'lrr'; did you mean 'lr'?"),
         ("per_task=3", "per_task must hold a table of keys for each task, not 3"),
-        ("lr=0", "lr = 0.0 must be above zero"),
-        ("layer_decay=1.2", "layer_decay = 1.2 must be above 0 and at most 1, which is no decay"),
+        ("lr=0", "lr must be > 0, got 0.0"),
+        ("layer_decay=1.2", "layer_decay must be in (0, 1], got 1.2"),
     ],
 )
 def test_bad_plans_are_refused_in_a_sentence(planned, override, sentence):
@@ -92,4 +93,4 @@ def test_nothing_to_train_on_is_refused(tmp_path: Path):
     path = tmp_path / "recipe.toml"
     path.write_text('model = "x"\nout = "y"')
     with pytest.raises(InputError, match=r"nothing to train on: add task=NAME data=FOLDER, or data.train=FILE"):
-        plan(read(path))
+        plan(read(path), {})

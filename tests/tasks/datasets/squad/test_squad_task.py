@@ -30,12 +30,15 @@ def test_the_files_of_a_version_are_found_in_a_folder(folder):
     assert (task.name, task.metric, sorted(task.splits)) == ("squad", "f1", ["dev", "train"])
     assert [question.id for question in task.examples("dev")] == ["a", "b"]
     assert task.kind == Spans()
+    assert task.kind.with_settings(head="beam", stride=64) == Spans(head="beam", stride=64)
 
 
 @pytest.mark.parametrize(("head", "threshold"), [("span", 0.0), ("beam", -2.75)])
 def test_2_0_begins_with_the_releases_threshold(folder, head, threshold):
-    task = squad_task(folder, version="2.0", head=head)
-    assert (task.name, sorted(task.splits), task.kind.null_threshold) == ("squad2", ["dev"], threshold)
+    task = squad_task(folder, version="2.0")
+    assert (task.name, sorted(task.splits)) == ("squad2", ["dev"])
+    assert task.kind.with_settings(head=head).null_threshold == threshold
+    assert task.kind.null_threshold == 0.0
     assert [len(question.answers) for question in task.examples("dev")] == [1, 0]
 
 
@@ -63,13 +66,13 @@ def test_what_is_not_there_is_told(tmp_path):
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
 def test_an_unknown_head_is_refused(folder, version):
     with pytest.raises(InputError, match="unknown head for questions 'joint'; choose from span, beam"):
-        squad_task(folder, version=version, head="joint")
+        squad_task(folder, version=version).kind.with_settings(head="joint")
 
 
 @pytest.mark.parametrize("setting", ["stride", "max_query", "max_answer", "n_best"])
 def test_a_setting_below_one_is_refused(folder, setting):
-    with pytest.raises(InputError, match=f"{setting} = 0 is too small"):
-        squad_task(folder, version="1.1", **{setting: 0})
+    with pytest.raises(InputError, match=f"{setting} must be >= 1, got 0"):
+        squad_task(folder, version="1.1").kind.with_settings(**{setting: 0})
 
 
 def test_skipped_questions_are_counted_on_stderr(tmp_path, capsys):
@@ -80,15 +83,16 @@ def test_skipped_questions_are_counted_on_stderr(tmp_path, capsys):
 
 @pytest.mark.parametrize("head", ["span", "beam"])
 def test_a_file_that_was_written_is_judged_as_the_predictions_were(folder, head):
-    task = squad_task(folder, version="2.0", head=head)
+    task = squad_task(folder, version="2.0")
+    kind = task.kind.with_settings(head=head)
     questions = task.examples("dev")
-    features = task.kind.features(questions, encoder(80))
-    predictions = task.kind.predictions(questions, features, knowing(features, head))
+    features = kind.features(questions, encoder(80))
+    predictions = kind.predictions(questions, features, knowing(features, head))
     write_answers(folder / "out", questions, predictions)
     data, out = folder / "class-dev-v2.0.json.xz", folder / "out"
     found = score(data, out / "predictions.json", out / "null_odds.json")
     assert (found["exact"], found["best_f1"]) == (100.0, 100.0)
-    metrics = task.kind.metrics(questions, predictions)
+    metrics = kind.metrics(questions, predictions)
     assert metrics == {"f1": 1, "exact": 1, "HasAns_exact": 1, "HasAns_f1": 1, "NoAns_exact": 1, "NoAns_f1": 1}
     assert next(iter(metrics)) == "f1"
     listed = json.loads((out / "nbest.json").read_text(encoding="utf-8"))

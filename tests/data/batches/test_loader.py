@@ -11,7 +11,8 @@ from corpora import SPECIALS, corpus, prose
 
 from lightbert.data.batches.batch import Batch, Specials
 from lightbert.data.batches.loader import Loader
-from lightbert.data.batches.masking import BERT, mask_batch
+from lightbert.data.batches.masking import mask_batch
+from lightbert.data.batches.masking_settings import BERT
 from lightbert.data.batches.prefetch import LoaderSettings
 from lightbert.data.corpus.shards import Shards
 from lightbert.data.examples.line_pairs import LinePairs

@@ -12,7 +12,7 @@ from lightbert.tasks.example import Example
 from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.regress.kind import Regress
 
-SHARED = Path(__file__).parents[3] / "shared" / "data" / "glue"
+SHARED = Path(__file__).parents[5] / "shared" / "data" / "glue"
 
 
 @pytest.fixture

@@ -1,0 +1,86 @@
+"""Every job as a Python function: keyword arguments are the keys of its command, the result is the command's report."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lightbert.commands.training import read_recipe, resolve
+from lightbert.config import from_mapping
+from lightbert.errors import InputError
+
+if TYPE_CHECKING:
+    from lightbert.commands.finetune import Finetuned
+    from lightbert.commands.prepare import Prepared
+    from lightbert.commands.report import Report
+    from lightbert.commands.trained import Trained
+
+
+def prepare(sources: str | Path | Iterable[str | Path], out: str | Path, **keys: Any) -> "Prepared":
+    """Turn text into a tokenizer and token shards, as `lightbert prepare` does.
+
+    sources: a file, a folder, a pattern such as ``"my/*.txt"``, or several. keys: the options of the command, such as
+    ``vocab_size=8192``.
+    """
+    from lightbert.commands.prepare import Config, run
+
+    several = [sources] if isinstance(sources, str | Path) else list(sources)
+    return run(from_mapping(Config, {"sources": [str(source) for source in several], "out": out, **_plain(keys)}))
+
+
+def pretrain(recipe: str | Path, **keys: Any) -> "Trained":
+    """Train an encoder on prepared text, as `lightbert pretrain` does, or go on with a run that was interrupted.
+
+    recipe: the name of a recipe or a TOML file. keys: what differs from it; tables are dicts, such as
+    ``optimizer={"beta2": 0.98}``.
+    """
+    from lightbert.commands.pretrain import run
+    from lightbert.train.recipe import Recipe
+
+    return run(resolve(Recipe, "pretrain", str(recipe), _plain(keys)))
+
+
+def distill(recipe: str | Path, **keys: Any) -> "Trained":
+    """Train a small encoder to imitate a large one, as `lightbert distill` does; see `pretrain` for the arguments."""
+    from lightbert.commands.distill import run
+    from lightbert.train.distill_recipe import DistillRecipe
+
+    return run(resolve(DistillRecipe, "distill", str(recipe), _plain(keys)))
+
+
+def finetune(recipe: str | Path, **keys: Any) -> "Finetuned":
+    """Train an encoder for a task, as `lightbert finetune` does; see `pretrain` for the arguments.
+
+    ``data`` is a folder or a dict such as ``{"train": "my.csv", "text": "body", "label": "topic"}``; ``seeds``,
+    ``tasks`` and ``grid`` run every combination.
+    """
+    from lightbert.commands.finetune import run
+    from lightbert.tasks.finetune.plan import plan
+
+    return run(plan(read_recipe("finetune", str(recipe)), _plain(keys)))
+
+
+def evaluate(model: str | Path | None = None, **keys: Any) -> "Report":
+    """Evaluate a model on a task, or score a file of predictions, as `lightbert evaluate` does.
+
+    keys: the options of the command, such as ``data="test.csv"``, ``text="body"``, ``label="topic"``.
+    """
+    from lightbert.commands.evaluate import Config, run
+
+    return run(from_mapping(Config, {"model": None if model is None else str(model), **_plain(keys)}))
+
+
+def _plain(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keyword arguments as the plain values that a TOML file would hold."""
+    for key in keys:
+        table, dot, name = key.partition(".")
+        if dot:
+            raise InputError(f"'{key}' must be given as a dict: write {table}={{{name!r}: …}}")
+    return {key: _plain_value(value) for key, value in keys.items()}
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain_value(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain_value(each) for each in value]
+    return str(value) if isinstance(value, Path) else value

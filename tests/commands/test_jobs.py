@@ -1,0 +1,85 @@
+"""Bad arguments of the Python functions are told as on the command line, before any work is done."""
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+import lightbert
+from lightbert.commands import finetune, pretrain
+from lightbert.errors import InputError
+
+TEXT = "the river runs to the sea\nthe town lies by the river\n\n" * 40
+
+
+@pytest.mark.parametrize(
+    ("job", "arguments", "sentence"),
+    [
+        ("pretrain", {"recipe": "tiny-rdt"}, "unknown recipe 'tiny-rdt'; did you mean 'tiny-rtd'?"),
+        ("pretrain", {"recipe": "tiny-rtd", "learning_rate": 1}, "unknown key 'learning_rate'; did you mean 'lr'?"),
+        ("pretrain", {"recipe": "classify"}, "'classify' is a recipe for finetune"),
+        ("pretrain", {"recipe": "tiny-rtd", "lr": 0, "data": "d", "out": "o"}, "lr must be > 0, got 0.0"),
+        (
+            "pretrain",
+            {"recipe": "tiny-rtd", "optimizer.beta2": 0.5},
+            "'optimizer.beta2' must be given as a dict: write optimizer={'beta2': …}",
+        ),
+        ("distill", {"recipe": "tiny-distill", "data": "d", "out": "o"}, "requires a teacher: add teacher=FOLDER"),
+        ("finetune", {"recipe": "classify", "model": "m", "out": "o"}, "nothing to train on"),
+        ("finetune", {"recipe": "classify", "grid": {"lr": 1}}, "grid.lr = 1 must be a list of values"),
+        ("prepare", {"sources": "x", "out": "o", "vocab": 3}, "unknown key 'vocab'; did you mean 'vocab_size'?"),
+        ("evaluate", {"model": "m", "lable": "x"}, "unknown key 'lable'; did you mean 'label'?"),
+        ("evaluate", {}, "there is nothing to evaluate"),
+    ],
+)
+def test_a_wrong_argument_is_one_sentence(job, arguments, sentence):
+    with pytest.raises(InputError) as raised:
+        getattr(lightbert, job)(**arguments)
+    assert sentence in str(raised.value)
+
+
+def test_paths_tuples_and_dicts_are_taken_as_people_have_them(monkeypatch):
+    given = []
+    monkeypatch.setattr(finetune, "run", given.append)
+    files = {"train": Path("my.csv"), "text": "body"}
+    lightbert.finetune("classify", model=Path("m"), data=files, out=Path("o"), seeds=(1, 2), grid={"lr": (1e-4,)})
+    [plan] = given
+    assert [(run.seed, run.recipe.lr, run.recipe.data.train) for run in plan.runs] == [
+        (1, 1e-4, "my.csv"),
+        (2, 1e-4, "my.csv"),
+    ]
+
+
+def test_a_folder_of_a_task_stands_for_itself_or_in_a_dict(monkeypatch):
+    given = []
+    monkeypatch.setattr(finetune, "run", given.append)
+    lightbert.finetune("tokens", model="m", data="CONLL", out="o")
+    lightbert.finetune("tokens", model="m", data={"folder": "CONLL", "bad_rows": "skip"}, out="o")
+    assert given[0].runs[0].recipe.data == "CONLL"
+    assert given[1].runs[0].recipe.data.folder == "CONLL"
+
+
+def test_a_file_of_the_users_is_a_recipe_too(monkeypatch, tmp_path):
+    given = []
+    monkeypatch.setattr(pretrain, "run", given.append)
+    (tmp_path / "mine.toml").write_text('parent = "tiny-rtd"\nsteps = 7\n')
+    lightbert.pretrain(tmp_path / "mine.toml", data="d", out="o", phases=[{"length": 128, "steps": 2}])
+    [recipe] = given
+    assert (recipe.model, recipe.steps, recipe.phases[0].length) == ("convbert-tiny", 7, 128)
+
+
+def test_a_job_runs_outside_of_the_main_thread(tmp_path):
+    (tmp_path / "my.txt").write_text(TEXT)
+    lightbert.prepare([tmp_path / "my.txt"], tmp_path / "data", vocab_size=64, held_out=0.1, workers=1)
+    reports = []
+
+    def job() -> None:
+        small = {"steps": 1, "batch": 2, "length": 16, "device": "cpu", "workers": 0}
+        reports.append(lightbert.pretrain("tiny-rtd", data=tmp_path / "data", out=tmp_path / "run", **small))
+
+    thread = threading.Thread(target=job)
+    thread.start()
+    thread.join()
+    assert json.dumps(reports[0].to_json())
+    assert reports[0].outcome.finished

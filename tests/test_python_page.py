@@ -1,0 +1,45 @@
+"""docs/python.md runs as it is written."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+PAGE = (Path(__file__).parents[1] / "docs" / "python.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """The names that the page's examples leave behind, and the folder they ran in."""
+    folder = tmp_path_factory.mktemp("page")
+    names: dict[str, object] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for example in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
+            exec(example, names)
+    return names, folder
+
+
+def test_every_job_leaves_its_files_and_reports_what_its_command_does(ran):
+    names, folder = ran
+    assert names["prepared"].train.tokens > 100
+    assert names["trained"].to_json()["model"] == "runs/mine/final"
+    assert names["trained"].outcome.step == 4
+    assert names["student"].to_json()["finished"]
+    assert names["tuned"].model == Path("runs/topics/final")
+    assert 0 <= names["report"].to_json()["metrics"]["accuracy"] <= 1
+    for run in ("mine", "teacher", "student", "topics"):
+        assert (folder / "runs" / run / "final" / "model.safetensors").exists()
+
+
+def test_the_keywords_reach_the_recipe(ran):
+    _, folder = ran
+    recipe = json.loads((folder / "runs" / "mine" / "recipe.json").read_text())
+    assert (recipe["steps"], recipe["batch"], recipe["optimizer"]["beta2"]) == (4, 8, 0.98)
+    assert recipe["optimizer"]["bias_correction"] is True
+
+
+def test_the_page_has_an_example_of_every_job():
+    for job in ("prepare", "pretrain", "distill", "finetune", "evaluate"):
+        assert f"lightbert.{job}(" in PAGE
