@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 from tiny_tasks import write_model, write_reviews
 
 from lightbert.tasks.finetune.grid import run_all
@@ -15,7 +14,7 @@ from lightbert.train.signals import Interruption
 RECIPE = Path(__file__).parents[2] / "recipes" / "classify.toml"
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 def test_losses_are_those_of_plain_steps_of_the_same_widths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = write_model(tmp_path / "model", dropout=0.0, attention_dropout=0.0)
     train = write_reviews(tmp_path / "train.csv")
