@@ -69,7 +69,7 @@ def test_numbers_that_were_learned_as_shares_of_their_range_come_out_as_they_are
     found = [each["score"] for each in model.predict(["good", "bad"])]
     assert found == pytest.approx([8.5, 2.5], abs=1.0)
     # Wherever the model goes, its output is the number.
-    ids = torch.tensor([model.tokenizer.encode("good").ids])
+    ids = torch.tensor([[model.tokenizer.token_to_id(token) for token in ("[CLS]", "good", "[SEP]")]])
     with torch.no_grad():
         said = model.eval().heads["regress"](model(ids))
     assert min(said.item(), 8.5) == pytest.approx(found[0], abs=1e-4)
