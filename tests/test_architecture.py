@@ -77,6 +77,69 @@ def test_imports_go_down_the_storeys_and_never_across(path):
         assert allowed, f"{here} [{storey[here]}] imports {there} [{storey[there]}]"
 
 
+@functools.cache
+def steps() -> dict[tuple[str, str], int]:
+    """(package, sub-folder) -> the number behind the point on the line of a sub-folder, such as [3.2]."""
+    found = {name: re.match(r"\[(\d)\.(\d)\]", text) for name, text in drawn_tree().items()}
+    ordered = {tuple(name.split("/")[:2]): match for name, match in found.items() if match}
+    wrong = [parts for parts, match in ordered.items() if int(match[1]) != storeys()[parts[0]]]
+    assert not wrong, f"{wrong} are numbered for another storey than that of their package"
+    return {(package, folder): int(match[2]) for (package, folder), match in ordered.items()}
+
+
+def sub_folder(path: Path) -> str:
+    """The sub-folder of its package that a file is in, "" beside the sub-folders."""
+    parts = path.relative_to(SOURCE).parts
+    return parts[1] if len(parts) > 2 else ""
+
+
+@functools.cache
+def modules() -> dict[str, Path]:
+    """Dotted name -> file, for everything in lightbert."""
+    names = {".".join(path.relative_to(SOURCE.parent).with_suffix("").parts): path for path in FILES}
+    return {name.removesuffix(".__init__"): path for name, path in names.items()}
+
+
+@functools.cache
+def imported_files(path: Path) -> frozenset[Path]:
+    """The files of lightbert that a file imports, also by their names as strings (`importlib`)."""
+    strings = (node.value for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if is_string(node))
+    names = {*imports(path), *(text for text in strings if text in modules())}
+    found = (modules().get(name) or modules().get(name.rpartition(".")[0]) for name in names)
+    return frozenset(each for each in found if each is not None and each != path)
+
+
+def is_string(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+@pytest.mark.parametrize("package", ["data", "tasks"])
+def test_every_sub_folder_has_a_step_and_imports_lower_ones_only(package):
+    folders = {path.name for path in (SOURCE / package).iterdir() if path.is_dir() and path.name != "__pycache__"}
+    step = {"": 0} | {folder: number for (owner, folder), number in steps().items() if owner == package}
+    assert step.keys() == folders | {""}
+    for path in (SOURCE / package).rglob("*.py"):
+        here = sub_folder(path)
+        for other in (other for other in imported_files(path) if top(other) == package):
+            there = sub_folder(other)
+            assert here == there or step[there] < step[here], (
+                f"{path.relative_to(SOURCE)} [{step[here]}] imports {other.relative_to(SOURCE)} [{step[there]}]"
+            )
+
+
+@pytest.mark.parametrize("package", sorted({path.parent for path in FILES} - {SOURCE}), ids=lambda path: path.name)
+def test_no_package_has_an_import_cycle(package):
+    """Sub-folders count as one node; a package's own `__init__.py` is a node too."""
+    edges: dict[str, set[str]] = {}
+    for path in package.rglob("*.py"):
+        inside = (other for other in imported_files(path) if other.is_relative_to(package))
+        here = path.relative_to(package).parts[0]
+        edges.setdefault(here, set()).update(other.relative_to(package).parts[0] for other in inside)
+    while leaves := {node for node, others in edges.items() if not others - {node}}:
+        edges = {node: others - leaves for node, others in edges.items() if node not in leaves}
+    assert not edges, f"these import each other in a circle: {sorted(edges)}"
+
+
 def test_data_knows_nothing_of_models():
     for path in (SOURCE / "data").rglob("*.py"):
         assert not imported_tops(path) & {"nn", "models"}, path.name
@@ -126,3 +189,11 @@ def test_test_files_have_names_of_their_own():
     names = [path.name for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py"]
     twice = sorted({name for name in names if names.count(name) > 1})
     assert not twice, "pytest imports test files by their name alone: rename one of each"
+
+
+@pytest.mark.parametrize("package", ["data", "tasks"])
+def test_the_folders_of_tests_mirror_those_of_the_source(package):
+    holds_tests = {path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests" / package).rglob("test_*.py")}
+    assert not [folder for folder in holds_tests if not (SOURCE / folder / "__init__.py").is_file()]
+    sub_folders = {path.parent.relative_to(SOURCE) for path in (SOURCE / package).glob("*/__init__.py")}
+    assert sub_folders <= holds_tests

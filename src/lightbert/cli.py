@@ -9,6 +9,7 @@ from typing import cast
 import typer
 
 from lightbert.commands import COMMANDS
+from lightbert.commands.training import VERBS, as_assignment
 from lightbert.errors import InputError, unknown
 
 # typer exports only one leaf of its parsing errors and moves their base from release to release.
@@ -21,6 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
         # A reader that went away is noticed here at the latest, not in the interpreter's last breath.
         sys.stdout.flush()
+    except _UnknownOptionError as error:
+        return _fail(str(error), code=2)
     except InputError as error:
         return _fail(str(error))
     except _UsageError as error:
@@ -51,21 +54,39 @@ def _dispatch(arguments: list[str]) -> int:
         raise unknown("option", verb, ["--help", "--version"])
     if verb not in COMMANDS:
         raise unknown("command", verb, COMMANDS)
-    module, _ = COMMANDS[verb]
+    module = importlib.import_module(COMMANDS[verb][0])
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command(context_settings={"help_option_names": ["--help", "-h"]})(importlib.import_module(module).command)
+    # A verb that takes key=value pairs explains its keys below its options.
+    epilog = module.epilog() if hasattr(module, "epilog") and {"--help", "-h"}.intersection(rest) else None
+    app.command(context_settings={"help_option_names": ["--help", "-h"]}, epilog=epilog)(module.command)
     command = typer.main.get_command(app)
-    # Not `app()`: it would print errors, interrupts and broken pipes its own way.
-    with command.make_context(f"lightbert {verb}", rest) as context:
-        command.invoke(context)
+    try:
+        # Not `app()`: it would print errors, interrupts and broken pipes its own way.
+        with command.make_context(f"lightbert {verb}", [*rest]) as context:
+            command.invoke(context)
+    except _UsageError as error:
+        # Only the error of an unknown option has `possibilities`; typer does not export its class.
+        if hasattr(error, "possibilities"):
+            options = [each for parameter in command.params for each in parameter.opts if each.startswith("-")]
+            raise _unknown_option(error, verb, [*options, "--help"], rest) from None
+        raise
     return 0
 
 
+class _UnknownOptionError(InputError):
+    """An option that the verb does not have."""
+
+
+def _unknown_option(error: typer.BadParameter, verb: str, options: list[str], rest: list[str]) -> _UnknownOptionError:
+    """Suggest the key=value pair that was meant, or the nearest option."""
+    name = str(getattr(error, "option_name", ""))
+    pair = as_assignment(verb, name, rest) if verb in VERBS else None
+    if pair is not None:
+        return _UnknownOptionError(f"unknown option '{name}'; keys are given without dashes: write {pair}")
+    return _UnknownOptionError(str(unknown("option", name, options)))
+
+
 def _explain(error: typer.BadParameter) -> str:
-    # Only the error of an unknown option has `possibilities`; typer does not export its class.
-    if error.ctx is not None and hasattr(error, "possibilities"):
-        options = [name for parameter in error.ctx.command.params for name in parameter.opts if name.startswith("-")]
-        return str(unknown("option", getattr(error, "option_name", ""), [*options, "--help"]))
     command = error.ctx.command_path if error.ctx is not None else "lightbert"
     return f"{error.format_message().rstrip('.')}; see '{command} --help'"
 

@@ -1,28 +1,34 @@
-"""Dataclasses from TOML: type-checked, inheritable, with `key=value` overrides.
+"""Dataclasses from plain values: type-checked, with `key=value` overrides.
 
 A mistyped key or a value of the wrong type is an `InputError` that names the dotted key, the value and the expectation.
 """
 
 import dataclasses
+import math
 import tomllib
 import types
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from lightbert.errors import InputError, unknown
+from lightbert.keys import bare, hints, similar_keys
+from lightbert.ranges import Range
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T", bound="DataclassInstance")
 
-_SCALARS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", Path: "a path"}
+_SCALARS = {bool: "true or false", int: "an integer", float: "a number", str: "a string", Path: "a path"}
 
 
 def from_mapping(cls: type[T], mapping: Mapping[str, Any]) -> T:
     """Build a dataclass from plain values; nested tables become nested dataclasses, lists become tuples."""
-    return _build(cls, mapping, prefix="")
+    try:
+        return _build(cls, mapping, prefix="")
+    except _UnknownKeyError as error:
+        raise _unknown_key(cls, error.key, error.siblings) from None
 
 
 def to_mapping(obj: "DataclassInstance") -> dict[str, Any]:
@@ -30,28 +36,28 @@ def to_mapping(obj: "DataclassInstance") -> dict[str, Any]:
     return {field.name: _plain(getattr(obj, field.name)) for field in dataclasses.fields(obj) if field.init}
 
 
-def read_toml(path: str | Path) -> dict[str, Any]:
-    """Read a TOML file; its key `parent`, relative to the file, names another one whose values it refines."""
-    return _read_toml(Path(path), children=())
+def assignments(texts: Iterable[str]) -> dict[str, Any]:
+    """Read assignments such as `optimizer.lr=1e-4`, `sizes=[1, 2]` or `out=runs/x` into one mapping.
 
-
-def override(mapping: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
-    """Return a copy of `mapping` with assignments such as `optimizer.lr=1e-4`, `sizes=[1, 2]` or `out=runs/x` applied.
-
-    Values are written as in TOML; what TOML cannot parse, a bare word or a path, is a text.
+    Values are written as in TOML; what TOML cannot parse, a bare word or a path, is a string.
     """
-    result = dict(mapping)
-    for assignment in assignments:
-        key, equals, value = assignment.partition("=")
+    result: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
         names = key.strip().split(".")
         if not equals or not all(names):
-            raise InputError(f"cannot read the override {assignment!r}; write key=value, such as steps=100")
+            raise InputError(f"cannot read {text!r}; write key=value, such as steps=100")
         addition: Any = _parse(value.strip())
         for name in reversed(names):
             addition = {name: addition}
-        _refuse_a_table_in_place_of_a_value(result, names, assignment)
-        result = merge(result, addition)
+        result = override(result, addition)
     return result
+
+
+def override(base: Mapping[str, Any], addition: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge `addition` into `base`; a single value of `base` can't be refined by a table."""
+    _check_tables(base, addition, prefix="")
+    return merge(base, addition)
 
 
 def merge(base: Mapping[str, Any], addition: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,37 +69,23 @@ def merge(base: Mapping[str, Any], addition: Mapping[str, Any]) -> dict[str, Any
     return result
 
 
-def resolve(cls: type[T], path: str | Path | None, overrides: Iterable[str] = ()) -> T:
-    """Build a dataclass from a TOML file (or from nothing) and the overrides of a command line."""
-    return from_mapping(cls, override(read_toml(path) if path is not None else {}, overrides))
+def check(obj: "DataclassInstance") -> None:
+    """Check the numbers of a dataclass against the ranges of its fields; for `__post_init__`.
+
+    `from_mapping` has checked them already, with the dotted names of nested keys.
+    """
+    for field in dataclasses.fields(obj):
+        _check_numbers(getattr(obj, field.name), hints(type(obj))[field.name], field.name)
 
 
-def _read_toml(path: Path, children: tuple[Path, ...]) -> dict[str, Any]:
-    if path.resolve() in children:
-        raise InputError(f"'{path}' is its own parent; remove the key 'parent' from one of the files of the circle")
-    try:
-        mapping = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"there is no file '{path}'; give the path of a TOML file") from None
-    except IsADirectoryError:
-        raise InputError(f"'{path}' is a folder; give the path of a TOML file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"'{path}' is not valid TOML: {error}") from error
-    parent = mapping.pop("parent", None)
-    if parent is None:
-        return mapping
-    if not isinstance(parent, str):
-        raise InputError(f"'parent' in '{path}' must be the name of a TOML file, not {parent!r}")
-    return merge(_read_toml(path.parent / parent, (*children, path.resolve())), mapping)
-
-
-def _refuse_a_table_in_place_of_a_value(mapping: Mapping[str, Any], names: list[str], assignment: str) -> None:
-    table: Any = mapping
-    for depth, name in enumerate(names[:-1], start=1):
-        table = table.get(name, {})
-        if not isinstance(table, Mapping):
-            outer = ".".join(names[:depth])
-            raise InputError(f"cannot apply {assignment!r}: '{outer}' is {table!r}, which has no keys of its own")
+def _check_tables(base: Mapping[str, Any], addition: Mapping[str, Any], prefix: str) -> None:
+    for name, value in addition.items():
+        if isinstance(value, Mapping) and name in base:
+            if not isinstance(base[name], Mapping):
+                first = next(iter(value), "")
+                key = f"{prefix}{name}"
+                raise InputError(f"cannot set '{key}.{first}': '{key}' is {base[name]!r}, which has no keys of its own")
+            _check_tables(base[name], value, f"{prefix}{name}.")
 
 
 def _parse(text: str) -> Any:
@@ -106,23 +98,32 @@ def _parse(text: str) -> Any:
     return value if not parsed and isinstance(value, bool | int | float | str | list | dict) else text
 
 
+class _UnknownKeyError(Exception):
+    def __init__(self, key: str, siblings: list[str]) -> None:
+        self.key, self.siblings = key, siblings
+
+
 def _build(cls: type[T], mapping: Any, prefix: str) -> T:
     if not isinstance(mapping, Mapping):
         raise _mismatch(prefix.rstrip("."), mapping, "a table")
     fields = {field.name: field for field in dataclasses.fields(cls) if field.init}
     for key in mapping:
         if key not in fields:
-            raise unknown("key", f"{prefix}{key}", [f"{prefix}{name}" for name in fields])
-    hints = get_type_hints(cls)
+            raise _UnknownKeyError(f"{prefix}{key}", [f"{prefix}{name}" for name in fields])
+    types_of = hints(cls)
     for name, field in fields.items():
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and name not in mapping:
-            raise InputError(f"the key '{prefix}{name}' is missing; set it to {_expected(hints[name])}")
-    return cls(**{name: _convert(value, hints[name], f"{prefix}{name}") for name, value in mapping.items()})
+            raise InputError(f"the key '{prefix}{name}' is missing; set it to {_expected(types_of[name])}")
+    values = {name: _convert(value, types_of[name], f"{prefix}{name}") for name, value in mapping.items()}
+    for name, value in values.items():
+        _check_numbers(value, types_of[name], f"{prefix}{name}")
+    return cls(**values)
 
 
 def _convert(value: Any, hint: Any, key: str) -> Any:
     """Return `value` as the type that `hint` asks for, or raise the error that names `key`."""
+    hint, _ = bare(hint)
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is Any:
         return value
@@ -146,6 +147,25 @@ def _convert(value: Any, hint: Any, key: str) -> Any:
     if hint in (bool, int, float, str, types.NoneType) and type(value) is hint:
         return value
     raise _mismatch(key, value, _expected(hint))
+
+
+def _check_numbers(value: Any, hint: Any, key: str) -> None:
+    """Check that numbers are finite and in the range that stands beside their type."""
+    hint, notes = bare(hint)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{key} must be a finite number, got {value}")
+    if isinstance(value, int | float):
+        for note in notes:
+            if isinstance(note, Range):
+                note.check(key, value)
+    if get_origin(hint) in (Union, types.UnionType):
+        # Of a union with a range only one member is a number.
+        for option in get_args(hint):
+            _check_numbers(value, option, key)
+    if get_origin(hint) is tuple and isinstance(value, tuple):
+        first, *_ = options = get_args(hint)
+        for index, item in enumerate(value):
+            _check_numbers(item, first if options[-1] is Ellipsis else options[index], f"{key}[{index}]")
 
 
 def _convert_to_one_of(value: Any, hints: tuple[Any, ...], key: str, expected: str) -> Any:
@@ -185,11 +205,20 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
+def _unknown_key(cls: type, key: str, siblings: list[str]) -> InputError:
+    meant = similar_keys(cls, key)
+    if not meant:
+        return unknown("key", key, siblings)
+    *most, last = map(repr, meant)
+    return InputError(f"unknown key {key!r}; did you mean {', '.join(most)}{' or ' if most else ''}{last}?")
+
+
 def _mismatch(key: str, value: Any, expected: str) -> InputError:
-    return InputError(f"'{key}' must be {expected}, not {value!r}")
+    return InputError(f"{key} must be {expected}, got {value!r}")
 
 
 def _expected(hint: Any) -> str:
+    hint, _ = bare(hint)
     origin, arguments = get_origin(hint), get_args(hint)
     if hint in _SCALARS:
         return _SCALARS[hint]

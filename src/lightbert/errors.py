@@ -11,14 +11,23 @@ class InputError(ValueError):
     """
 
 
-def unknown(kind: str, name: str, choices: Iterable[str]) -> InputError:
-    """Build the error for a name that is not among `choices`: the nearest one is suggested, else all are listed."""
+def nearest(name: str, choices: Iterable[str]) -> str | None:
+    """Return the choice that `name` was probably meant to be, if there is one."""
+    found = difflib.get_close_matches(name, list(choices), n=1)
+    return found[0] if found else None
+
+
+def unknown(kind: str, name: str, choices: Iterable[str], *, remedy: str = "") -> InputError:
+    """Build the error for a name that is not among `choices`.
+
+    It suggests the nearest choice; without one it gives `remedy`, or lists all choices.
+    """
     names = list(choices)
-    nearest = difflib.get_close_matches(name, names, n=1)
-    if nearest:
-        remedy = f"did you mean {nearest[0]!r}?"
-    elif names:
+    similar = nearest(name, names)
+    if similar:
+        remedy = f"did you mean {similar!r}?"
+    elif not remedy and names:
         remedy = f"choose from {', '.join(names)}"
-    else:
+    elif not remedy:
         remedy = "there is none to choose from"
     return InputError(f"unknown {kind} {name!r}; {remedy}")

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from lightbert.analysis.attention import compare_attention
-from lightbert.analysis.attention_maps import plot_attention
+from lightbert.analysis.attention_comparison import compare_attention
+from lightbert.analysis.attention_plot import plot_attention
 from lightbert.errors import InputError
 from lightbert.interop import huggingface
 from lightbert.interop.load import load

@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from lightbert.analysis.picture import write
-from lightbert.analysis.transfer import plot_transfer
 from lightbert.analysis.transfer_history import Stage, TransferHistory
+from lightbert.analysis.transfer_plot import plot_transfer
 from lightbert.errors import InputError
 
 

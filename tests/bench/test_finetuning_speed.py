@@ -6,8 +6,8 @@ import random
 import pytest
 
 from lightbert import cli
-from lightbert.bench.finetuning import Settings, compare
-from lightbert.bench.finetuning_report import OURS, Comparison
+from lightbert.bench.finetune_report import OURS, Comparison
+from lightbert.bench.finetune_speed import Settings, compare
 from lightbert.bench.sst2 import prepare
 from lightbert.commands.bench import BENCHMARKS
 from lightbert.errors import InputError
@@ -89,14 +89,14 @@ def test_without_a_name_all_benchmarks_are_listed(capsys):
     assert cli.main(["bench", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["benchmarks"].keys() == BENCHMARKS.keys()
     assert cli.main(["bench"]) == 0
-    assert "python -m lightbert.bench.preparation" in capsys.readouterr().out
+    assert "python -m lightbert.bench.prepare_speed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["finetun"], "unknown benchmark 'finetun'; did you mean 'finetune'?"),
-        (["preparation"], "has a command of its own: python -m lightbert.bench.preparation"),
+        (["preparation"], "has a command of its own: python -m lightbert.bench.prepare_speed"),
         (["finetune"], "add --data FOLDER"),
         (["finetune", "--data", "nowhere"], "there is no folder 'nowhere'"),
     ],

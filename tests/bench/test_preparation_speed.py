@@ -1,10 +1,10 @@
-"""The comparison with a bare tokenizers loop; its figures are for `python -m lightbert.bench.preparation`."""
+"""The comparison with a bare tokenizers loop; its figures are for `python -m lightbert.bench.prepare_speed`."""
 
 from pathlib import Path
 
 import pytest
 
-from lightbert.bench.preparation import compare
+from lightbert.bench.prepare_speed import compare
 from lightbert.data.corpus import tokenizer
 from lightbert.data.corpus.vocabulary import train
 

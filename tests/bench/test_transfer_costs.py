@@ -6,14 +6,14 @@ from collections import Counter
 
 import pytest
 
-from lightbert.bench import transfer
-from lightbert.bench.transfer import Costs, Sizes, measure
+from lightbert.bench import stage_cost
+from lightbert.bench.stage_cost import Costs, Sizes, measure
 
 TINY = Sizes(depth=2, vocab=40, batch=2, length=8, device="cpu")
 
 
 def test_each_stage_runs_as_deep_as_its_layer(monkeypatch):
-    depths, seconds = [], transfer._seconds
+    depths, seconds = [], stage_cost._seconds
 
     def watched(objective, *arguments):
         ran = Counter()
@@ -28,7 +28,7 @@ def test_each_stage_runs_as_deep_as_its_layer(monkeypatch):
         depths.append((ran["teacher"], ran["student"]))
         return result
 
-    monkeypatch.setattr(transfer, "_seconds", watched)
+    monkeypatch.setattr(stage_cost, "_seconds", watched)
     measure(TINY, rounds=1, steps=1)
     # Two steps each: one that is timed, and one before it.
     assert depths == [(2, 2), (4, 4), (4, 4), (4, 4)]
@@ -45,15 +45,15 @@ def test_a_person_gets_a_table_with_ratios():
 
 
 def test_a_machine_gets_metrics_and_sizes(monkeypatch, capsys):
-    line = ["transfer", "--depth", "2", "--vocab", "40", "--batch", "2", "--length", "8", "--device", "cpu"]
+    line = ["stage_cost", "--depth", "2", "--vocab", "40", "--batch", "2", "--length", "8", "--device", "cpu"]
     monkeypatch.setattr(sys, "argv", [*line, "--rounds", "1", "--steps", "1", "--json"])
-    transfer.main()
+    stage_cost.main()
     printed = json.loads(capsys.readouterr().out)
     assert {"first", "last", "joint", "auxiliary", "first_of_full"} <= printed["metrics"].keys()
     assert printed["sizes"]["depth"] == 2
 
 
 def test_a_pair_that_does_not_fit_is_one_sentence(monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["transfer", "--teacher", "ib-bert-nan"])
+    monkeypatch.setattr(sys, "argv", ["stage_cost", "--teacher", "ib-bert-nan"])
     with pytest.raises(SystemExit, match="did you mean 'ib-bert-nano'"):
-        transfer.main()
+        stage_cost.main()

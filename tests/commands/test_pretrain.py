@@ -17,7 +17,6 @@ from lightbert.data.corpus.settings import Settings
 from lightbert.train import signals
 from lightbert.train.run import Outcome
 
-RECIPES = Path(__file__).parents[2] / "recipes"
 SMALL = [
     *(f"change.{key}={value}" for key, value in {"depth": 1, "narrow": 8, "width": 16, "inner": 32}.items()),
     *("steps=4", "batch=2", "length=16", "evaluate_batches=1", "workers=0", "device=cpu"),
@@ -35,7 +34,7 @@ def data(tmp_path_factory):
 
 
 def command(recipe, *overrides):
-    return ["pretrain", str(RECIPES / f"{recipe}.toml"), *SMALL, *map(str, overrides)]
+    return ["pretrain", recipe, *SMALL, *map(str, overrides)]
 
 
 @pytest.mark.parametrize("recipe", ["tiny-rtd", "tiny-mlm"])
@@ -67,7 +66,7 @@ def test_an_interrupted_run_exits_with_75_and_the_same_command_goes_on(data, tmp
 
 
 def test_without_matplotlib_the_run_says_what_the_picture_needs(data, tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert cli.main(command("tiny-mlm", f"data={data}", f"out={tmp_path / 'run'}")) == 0
     assert "pip install 'lightbert[plots]'" in capsys.readouterr().err
 
@@ -75,7 +74,7 @@ def test_without_matplotlib_the_run_says_what_the_picture_needs(data, tmp_path, 
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        ([], "the recipe has no data: add data=FOLDER to the command"),
+        ([], "the recipe has no data: add data=FOLDER"),
         (["data=nowhere", "out=x"], "'nowhere' has no manifest.json"),
         (["data=nowhere", "out=x", "bach=8"], "unknown key 'bach'; did you mean 'batch'?"),
         (["data=nowhere", "out=x", "model=convbert-smal"], "convbert-smal"),

@@ -178,7 +178,7 @@ def test_a_published_model_is_recognised_by_its_shapes_alone(name):
     [
         ("electra-of-another-width", {}, "how many heads share its width of 24: give 'num_attention_heads'"),
         ("electra-of-another-width", {"num_attention_heads": 5}, "5 heads in a width of 24 do not explain"),
-        ("electra-of-another-width", {"num_attention_heads": "3"}, "'n_heads' must be a whole number, not '3'"),
+        ("electra-of-another-width", {"num_attention_heads": "3"}, "n_heads must be an integer, got '3'"),
         ("electra", {"hidden_size": 256}, "'hidden_size' is 256 in the config, but the checkpoint has the width 64"),
         ("electra", {"hiden_size": 64}, "did you mean 'hidden_size'"),
         ("convbert", {"num_attention_heads": 8}, "'num_attention_heads' is 8 in the config, but .* the n_heads 4"),

@@ -82,12 +82,12 @@ def test_head_settings_that_do_not_fit_are_refused_with_the_settings(settings):
 
 
 REFUSED = {
-    "zero heads": (replace(BERT, n_heads=0), "n_heads = 0 makes no model: give at least 1"),
-    "no layers": (replace(BERT, depth=0), "depth = 0"),
-    "zero groups": (replace(VARIANTS["convbert-small"], groups=0), "groups = 0"),
-    "zero ratio": (replace(VARIANTS["convbert-small"], head_ratio=0), "head_ratio = 0"),
-    "negative radius": (replace(VARIANTS["composite-small"], radius=-1), "radius = -1"),
-    "negative positions": (replace(BERT, positions=-5), "positions = -5 .* at least 0"),
+    "zero heads": (replace(BERT, n_heads=0), "n_heads must be >= 1, got 0"),
+    "no layers": (replace(BERT, depth=0), "depth must be >= 1, got 0"),
+    "zero groups": (replace(VARIANTS["convbert-small"], groups=0), "groups must be >= 1, got 0"),
+    "zero ratio": (replace(VARIANTS["convbert-small"], head_ratio=0), "head_ratio must be >= 1, got 0"),
+    "negative radius": (replace(VARIANTS["composite-small"], radius=-1), "radius must be >= 0, got -1"),
+    "negative positions": (replace(BERT, positions=-5), "positions must be >= 0, got -5"),
     "heads that cannot share": (replace(BERT, n_heads=5), "5 heads cannot share a width of 16"),
     "mixed heads": (replace(VARIANTS["convbert-small"], n_heads=3), "3 heads cannot share a width of 16"),
     "mobile heads": (replace(MOBILE, n_heads=5), "5 heads cannot share a block width of 12"),
@@ -96,7 +96,11 @@ REFUSED = {
     "unknown convolution": (replace(VARIANTS["convbert-small"], convolution="spam"), "'spam'; did you mean 'span'"),
     "unknown padding": (replace(MOBILE, padding="release"), "'release'; did you mean 'released'"),
     "unknown activation": (replace(BERT, activation="gelo"), "unknown activation 'gelo'; did you mean 'gelu'"),
-    "width as text": (replace(BERT, width="16"), "'width' must be a whole number, not '16'"),
+    "width as text": (replace(BERT, width="16"), "width must be an integer, got '16'"),
+    "a dropout of everything": (replace(BERT, dropout=1.0), r"dropout must be in \[0, 1\), got 1\.0"),
+    "a negative dropout": (replace(BERT, attention_dropout=-0.1), r"attention_dropout must be in \[0, 1\), got -0\.1"),
+    "a negative eps": (replace(BERT, eps=-1.0), r"eps must be >= 0, got -1\.0"),
+    "an infinite eps": (replace(BERT, eps=float("inf")), "eps must be a finite number, got inf"),
 }
 
 

@@ -91,7 +91,7 @@ def test_an_unknown_key_is_answered_with_the_nearest(path):
 
 def test_a_value_of_the_wrong_type_is_named(path):
     edit_config(path, lambda content: content["config"].update(depth="two"))
-    assert "'depth' must be a whole number, not 'two'" in refusal(path)
+    assert "depth must be an integer, got 'two'" in refusal(path)
 
 
 @pytest.mark.parametrize("config", [3, ["vocab"], None])

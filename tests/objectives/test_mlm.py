@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lightbert.data.batches.batch import Batch, Specials
-from lightbert.data.batches.masking import BERT
+from lightbert.data.batches.masking_settings import BERT
 from lightbert.models import build, preset
 from lightbert.objectives.masker import Masker
 from lightbert.objectives.mlm import MaskedLanguageModelling

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from lightbert.data.batches.batch import Batch, Specials
-from lightbert.data.batches.masking import Masking
+from lightbert.data.batches.masking_settings import Masking
 from lightbert.errors import InputError
 from lightbert.models import build, preset
 from lightbert.models.generator import generator
 from lightbert.objectives.masker import Masker
-from lightbert.objectives.rtd import Corruption, ReplacedTokenDetection, sample
+from lightbert.objectives.rtd import Corruption, ReplacedTokenDetection
 
 SPECIALS = Specials(pad=0, cls=2, sep=3, mask=4)
 SMALL = replace(
@@ -111,19 +111,6 @@ def test_the_loss_of_a_two_token_example_is_what_a_hand_computes():
     assert sums["mlm_loss"] == pytest.approx(mlm, rel=1e-5)
     assert sums["rtd_loss"] == pytest.approx(rtd, rel=1e-5)
     assert losses.total.item() == pytest.approx(mlm + 50 * rtd / 2, rel=1e-5)
-
-
-def test_samples_follow_the_softmax():
-    logits = torch.tensor([2.0, 0.0, -1.0, 1.0])
-    chances = (torch.arange(40_000) + 0.5) / 40_000
-    drawn = sample(logits.expand(40_000, 4), chances)
-    shares = torch.bincount(drawn, minlength=4) / 40_000
-    torch.testing.assert_close(shares, torch.softmax(logits, -1), atol=1e-4, rtol=0)
-
-
-def test_a_sample_stays_in_the_vocabulary_at_the_ends_of_the_unit_interval():
-    logits = torch.randn(3, 1000) * 10
-    assert sample(logits, torch.tensor([0.0, 1.0, 1 - 2**-24])).max() < 1000
 
 
 def test_labels_mark_exactly_the_tokens_that_differ_from_the_text():

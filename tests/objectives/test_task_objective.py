@@ -11,8 +11,8 @@ from lightbert.data.batches.batch import Batch
 from lightbert.errors import InputError
 from lightbert.models import build, preset
 from lightbert.nn.heads import JointLogits, SpanLogits
-from lightbert.objectives.judgement import judge_answers, judge_joint, judge_labels, judge_numbers, judge_sets
 from lightbert.objectives.task import TaskObjective, allowed, answers
+from lightbert.objectives.task_losses import joint_span_loss, label_loss, multilabel_loss, regression_loss, span_loss
 
 HEADS = {
     "classify": {"labels": 3, "dropout": 0.0},
@@ -109,7 +109,7 @@ def test_a_token_task_counts_the_judged_tokens_and_the_others_count_rows():
 
 def test_classes_that_are_not_judged_change_nothing():
     logits, targets = torch.randn(2, 3, 4), torch.tensor([[1, -100, 2], [-100, -100, 0]])
-    loss, correct = judge_labels(logits, targets)
+    loss, correct = label_loss(logits, targets)
     rows = [(0, 0), (0, 2), (1, 2)]
     assert loss.item() == pytest.approx(sum(F.cross_entropy(logits[at], targets[at]).item() for at in rows))
     assert correct.item() == sum(logits[at].argmax().item() == targets[at].item() for at in rows)
@@ -117,19 +117,19 @@ def test_classes_that_are_not_judged_change_nothing():
 
 def test_sets_of_labels_cost_the_mean_over_the_labels():
     logits, targets = torch.tensor([[0.0, 0.0], [3.0, -3.0]]), torch.tensor([[1.0, 0.0], [1.0, 0.0]])
-    loss, correct = judge_sets(logits, targets)
+    loss, correct = multilabel_loss(logits, targets)
     assert loss.item() == pytest.approx(math.log(2) + math.log1p(math.exp(-3)), rel=1e-6)
     # A logit of 0 is not above one half, so that the first row lacks a label.
     assert correct.item() == 1
 
 
 def test_numbers_cost_their_squared_error():
-    assert judge_numbers(torch.tensor([0.5, 2.0]), torch.tensor([1.0, 0.0])).loss.item() == pytest.approx(4.25)
+    assert regression_loss(torch.tensor([0.5, 2.0]), torch.tensor([1.0, 0.0])).loss.item() == pytest.approx(4.25)
 
 
 def test_an_answer_costs_the_mean_of_its_ends():
     start, end = torch.zeros(1, 4), torch.tensor([[0.0, 0.0, 9.0, 0.0]])
-    loss, correct = judge_answers(SpanLogits(start, end), torch.tensor([[0, 2, 0]]))
+    loss, correct = span_loss(SpanLogits(start, end), torch.tensor([[0, 2, 0]]))
     expected = (math.log(4) - F.log_softmax(end, -1)[0, 2].item()) / 2
     assert loss.item() == pytest.approx(expected, rel=1e-6)
     assert correct.item() == 1
@@ -137,7 +137,7 @@ def test_an_answer_costs_the_mean_of_its_ends():
 
 def test_the_joint_head_adds_half_the_loss_of_answerability():
     logits = JointLogits(torch.zeros(2, 4), torch.zeros(2, 1), torch.zeros(2, 1, 4), torch.tensor([0.0, 2.0]))
-    loss = judge_joint(logits, torch.tensor([[0, 0, 0], [0, 0, 1]])).loss
+    loss = joint_span_loss(logits, torch.tensor([[0, 0, 0], [0, 0, 1]])).loss
     answerable = math.log(2) + math.log1p(math.exp(-2))
     assert loss.item() == pytest.approx(2 * math.log(4) + 0.5 * answerable, rel=1e-6)
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from lightbert.objectives.distill import losses
+from lightbert.objectives.distill.layer_transfer import LayerTransfer
 from lightbert.objectives.distill.losses import Moments, moments
-from lightbert.objectives.distill.transfer import LayerTransfer, Transfer
+from lightbert.objectives.distill.transfer_settings import Transfer
 
 ONE = torch.ones(1, 1)
 HIDDEN = float("-inf")

@@ -16,7 +16,7 @@ from lightbert.objectives.distill import losses
 from lightbert.objectives.distill.objective import Distillation
 from lightbert.objectives.distill.stages import stages
 from lightbert.objectives.distill.trace import trace
-from lightbert.objectives.distill.transfer import Transfer
+from lightbert.objectives.distill.transfer_settings import Transfer
 from lightbert.objectives.mlm import MaskedLanguageModelling
 from lightbert.train.compilation import compile_objective
 

@@ -9,7 +9,7 @@ from transfer_pairs import MIXED, STUDENT, TEACHER, model_of
 from lightbert.errors import InputError
 from lightbert.models.bert import Bert
 from lightbert.objectives.distill.pair import copy_embeddings, refuse_misfits, shared_heads
-from lightbert.objectives.distill.transfer import Transfer
+from lightbert.objectives.distill.transfer_settings import Transfer
 
 IMPORTED = Bert(vocab=40, positions=64, narrow=12, width=12, depth=3, n_heads=2, inner=24)
 LAYER_NORM = replace(STUDENT, norm="layer")
@@ -84,7 +84,7 @@ def test_attention_is_shared_by_the_heads_that_both_have(student, heads):
 
 
 def test_negative_weights_are_refused():
-    with pytest.raises(InputError, match="variance = -1"):
+    with pytest.raises(InputError, match="variance must be >= 0, got -1"):
         Transfer(variance=-1)
 
 

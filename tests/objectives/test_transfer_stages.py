@@ -7,7 +7,8 @@ from transfer_pairs import DEPTH, batch_of, distillation
 from lightbert.errors import InputError
 from lightbert.objectives.distill.pair import copy_embeddings
 from lightbert.objectives.distill.stages import Scales, progressive, stages
-from lightbert.train.optim import Optimizers, OptimizerSettings
+from lightbert.train.optim import Optimizers
+from lightbert.train.optimizer_settings import OptimizerSettings
 
 KINDS = {"embeddings", "blocks.0", "blocks.1", "blocks.2", "heads"}
 

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from lightbert.data.batches.batch import Batch, Specials
-from lightbert.data.batches.masking import BERT
+from lightbert.data.batches.masking_settings import BERT
 from lightbert.models import Config, build, preset
 from lightbert.models.hybrid import Hybrid
 from lightbert.nn.encoder import Encoder
 from lightbert.objectives.distill.objective import Distillation
-from lightbert.objectives.distill.transfer import Transfer
+from lightbert.objectives.distill.transfer_settings import Transfer
 from lightbert.objectives.masker import Masker
 from randomised import randomised
 

@@ -1,20 +1,20 @@
 """Where the recipes are, what each is for, and how to read them."""
 
-from pathlib import Path
 from typing import Any
 
-from lightbert.config import from_mapping, read_toml
+from lightbert.config import from_mapping
+from lightbert.recipes import FOLDER, names
+from lightbert.recipes import read as read_values
 from lightbert.train.distill_recipe import DistillRecipe
 from lightbert.train.recipe import Recipe
 
-FOLDER = Path(__file__).parents[2] / "recipes"
-NAMES = sorted(path.stem for path in FOLDER.glob("[!_]*.toml"))
+NAMES = names()
 PARENTS = sorted(path.stem for path in FOLDER.glob("_*.toml"))
 
 
 def values(name: str) -> dict[str, Any]:
     """What a recipe and its parents say."""
-    return read_toml(FOLDER / f"{name}.toml")
+    return read_values(name)
 
 
 FINETUNING = [name for name in NAMES if {"task", "tasks", "layer_decay"} & values(name).keys()]

@@ -23,7 +23,9 @@ def test_only_what_is_named_changes():
     ("change", "sentence"),
     [
         ({"kernl": 5}, "unknown key 'kernl'; did you mean 'kernel'?"),
-        ({"kernel": 5.5}, "'kernel' must be a whole number, not 5.5"),
+        ({"kernel": 5.5}, "kernel must be an integer, got 5.5"),
+        ({"kernel": 0}, "kernel must be >= 1, got 0"),
+        ({"dropout": 2}, "dropout must be in [0, 1), got 2.0"),
         ({"convolution": "sapn"}, "unknown convolution 'sapn'; did you mean 'span'?"),
     ],
 )

@@ -10,6 +10,7 @@ from recipe_files import FINETUNING, FOLDER, values
 from task_files import write_model, write_tasks
 
 import lightbert
+from lightbert.config import assignments
 from lightbert.tasks.finetune.grid import run_all
 from lightbert.tasks.finetune.plan import Plan, plan
 from lightbert.train.distributed import world
@@ -56,7 +57,7 @@ def flattened(grid: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 def planned(name: str, tasks: Mapping[str, Path], models: Mapping[str, Path], out: Path) -> Plan:
     family = next((family for family in models if family in name), "convbert")
     given = [f"model={models[family]}", f"out={out}", *data_of(name, tasks), *RUN]
-    return plan(FOLDER / f"{name}.toml", [*given, *one_combination(values(name))])
+    return plan(values(name), assignments([*given, *one_combination(values(name))]))
 
 
 @pytest.mark.parametrize("name", FINETUNING)

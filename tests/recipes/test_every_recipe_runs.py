@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from recipe_files import DISTILLATION, FOLDER, PRETRAINING, read, read_distillation
+from recipe_files import DISTILLATION, PRETRAINING, read, read_distillation, values
 
 import lightbert
-from lightbert.config import resolve
+from lightbert.config import assignments, from_mapping, override
 from lightbert.models import preset
 from lightbert.train.distill_recipe import DistillRecipe
 from lightbert.train.distillation import distill
@@ -28,7 +28,8 @@ def changes(model, **sizes):
 
 
 def resolved(kind, name, settings):
-    return resolve(kind, FOLDER / f"{name}.toml", [f"{key}={value}" for key, value in settings.items()])
+    given = assignments(f"{key}={value}" for key, value in settings.items())
+    return from_mapping(kind, override(values(name), given))
 
 
 def shrunk(name, corpus, out):

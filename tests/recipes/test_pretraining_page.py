@@ -5,27 +5,25 @@ from fnmatch import fnmatch
 from types import SimpleNamespace
 
 import pytest
-from pages import flattened, listed_keys, page, section
-from recipe_files import PRETRAINING, read
+from pages import page, section
+from recipe_files import NAMES, PRETRAINING, read
 
-from lightbert.config import from_mapping, to_mapping
 from lightbert.objectives.mlm import MaskedLanguageModelling
 from lightbert.objectives.rtd import ReplacedTokenDetection
-from lightbert.train.recipe import Recipe
 from lightbert.train.signals import EXIT_CODE
 
 PAGE = page("pretraining.md")
 
 
-def test_every_key_is_listed_once_with_its_default():
-    needed = {"data": "data", "out": "out", "steps": 1}
-    defaults = {**to_mapping(from_mapping(Recipe, needed)), "data": "", "out": "", "steps": 0}
-    assert sorted(listed_keys(section(PAGE, "Keys"))) == sorted(flattened(defaults))
-
-
 def test_every_recipe_matches_a_line_of_the_table_of_files():
     patterns = re.findall(r"`([\w*-]+)`", section(PAGE, "Recipes").partition("The papers' recipes")[0])
     assert not [name for name in PRETRAINING if not any(fnmatch(name, pattern) for pattern in patterns)]
+
+
+def test_every_recipe_that_is_named_exists():
+    named = re.findall(r"lightbert (?:pretrain|distill|finetune) ([a-z][\w-]+) ", PAGE)
+    assert named
+    assert not {*named} - {*NAMES}
 
 
 def test_every_corpus_that_a_recipe_expects_is_explained():

@@ -9,8 +9,10 @@ from unittest import mock
 
 from vocabularies import small_tokenizer
 
+from lightbert.config import assignments
 from lightbert.data.batches.batch import Batch
 from lightbert.models import PRESETS, build, folder
+from lightbert.recipes import read
 from lightbert.tasks.finetune.finetuning import Result
 from lightbert.tasks.finetune.grid import Finished, run_all
 from lightbert.tasks.finetune.plan import plan
@@ -56,7 +58,7 @@ def finetune(recipe: Path, *overrides: str, stop_after: int = 0) -> Finished:
             interrupted.signal = signal.SIGTERM
 
     with mock.patch.object(Loop, "_train_on", interrupting), world("cpu") as place:
-        return run_all(plan(recipe, [*SETTINGS, *overrides]), place, interrupted)
+        return run_all(plan(read(recipe), assignments([*SETTINGS, *overrides])), place, interrupted)
 
 
 def results(out: Path) -> dict[str, bytes]:

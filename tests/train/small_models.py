@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from lightbert.train.optim import Optimizers, OptimizerSettings
+from lightbert.train.optim import Optimizers
+from lightbert.train.optimizer_settings import OptimizerSettings
 
 
 class Parts(nn.Module):

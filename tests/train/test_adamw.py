@@ -89,3 +89,15 @@ def test_long_gradients_are_shortened_together_and_short_ones_are_left() -> None
     optimizers.step()
     for name, parameter in model.named_parameters():
         assert torch.equal(parameter.grad, gradients[name])
+
+
+def test_a_clip_of_zero_leaves_gradients_of_any_length() -> None:
+    model = Parts()
+    optimizers = optimizers_of(model, clip=0.0)
+    before, gradients = values(model), give_gradients(model, seed=0, size=10.0)
+    norm, finite = optimizers.step()
+    assert finite
+    torch.testing.assert_close(norm, torch.cat([gradient.flatten() for gradient in gradients.values()]).norm())
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter.grad, gradients[name])
+        assert not torch.equal(parameter, before[name])

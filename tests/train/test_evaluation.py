@@ -10,9 +10,10 @@ from tiny_runs import recipe_of, train
 from lightbert.data.batches.batch import Specials
 from lightbert.data.batches.loader import Loader
 from lightbert.data.corpus.shards import Shards
+from lightbert.train.corpus_run import evaluate
 from lightbert.train.distributed import World
-from lightbert.train.evaluation import evaluate
-from lightbert.train.optim import Optimizers, OptimizerSettings
+from lightbert.train.optim import Optimizers
+from lightbert.train.optimizer_settings import OptimizerSettings
 from lightbert.train.pretraining import objective_of
 from lightbert.train.step import Step
 

@@ -4,7 +4,7 @@ import torch
 from small_models import Parts, give_gradients, optimizers_of, values
 from torch import nn
 
-from lightbert.train.lamb import Lamb
+from lightbert.train.optim.lamb import Lamb
 
 
 def test_it_is_the_released_formula_with_its_exclusions() -> None:

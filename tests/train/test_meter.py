@@ -4,18 +4,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from lightbert.train import meter
-from lightbert.train.meter import Meter
+from lightbert.train import log
+from lightbert.train.log import Meter
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [100.0]
-    monkeypatch.setattr(meter, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(log, "time", SimpleNamespace(monotonic=lambda: now[0]))
     return now
 
 
-def test_the_first_stretch_counts_for_the_budget_but_not_for_the_average(clock: list[float]) -> None:
+def test_the_first_lap_counts_towards_the_budget_but_not_towards_the_average(clock: list[float]) -> None:
     measured = Meter()
     clock[0] += 50
     assert measured.lap(100) == 50
@@ -38,7 +38,7 @@ def test_pauses_are_left_out(clock: list[float]) -> None:
     assert measured.average == 10
 
 
-def test_one_stretch_alone_is_its_own_average(clock: list[float]) -> None:
+def test_a_single_lap_is_its_own_average(clock: list[float]) -> None:
     measured = Meter()
     assert measured.average == 0
     clock[0] += 2

@@ -4,7 +4,7 @@ import pytest
 import torch
 from small_models import Parts, give_gradients, optimizers_of, values
 
-from lightbert.train.muon import Muon
+from lightbert.train.optim.muon import Muon
 
 
 def test_it_moves_the_matrices_of_the_blocks_and_nothing_else() -> None:

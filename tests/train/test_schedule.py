@@ -76,9 +76,9 @@ def test_progress_goes_by_steps_or_by_time_whichever_is_further() -> None:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"warmup": -1.0}, r"warmup = -1\.0 must not be negative"),
-        ({"decay": 1.5}, r"decay = 1\.5 must lie between 0 and 1"),
-        ({"floor": -0.1}, r"floor = -0\.1 must lie between 0 and 1"),
+        ({"warmup": -1.0}, r"warmup must be >= 0, got -1\.0"),
+        ({"decay": 1.5}, r"decay must be in \[0, 1\], got 1\.5"),
+        ({"floor": -0.1}, r"floor must be in \[0, 1\], got -0\.1"),
     ],
 )
 def test_impossible_values_are_refused(changes: dict[str, float], problem: str) -> None:

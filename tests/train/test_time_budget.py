@@ -10,13 +10,13 @@ from tiny_runs import recipe_of, records, train
 from lightbert.data.batches.batch import Specials
 from lightbert.data.batches.loader import Loader
 from lightbert.data.corpus.shards import Shards
-from lightbert.train import meter
+from lightbert.train import log
 
 
 @pytest.fixture(autouse=True)
 def _three_seconds_between_looks_at_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = itertools.count(step=3.0)
-    monkeypatch.setattr(meter, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(log, "time", SimpleNamespace(monotonic=lambda: next(clock)))
 
 
 def test_minutes_alone_end_a_run(corpus: Path, tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_a_long_first_stretch_does_not_jump_over_the_warm_up(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiling = itertools.chain([0.0], itertools.count(60.0, step=3.0))
-    monkeypatch.setattr(meter, "time", SimpleNamespace(monotonic=lambda: next(compiling)))
+    monkeypatch.setattr(log, "time", SimpleNamespace(monotonic=lambda: next(compiling)))
     schedule = {"kind": "linear", "warmup": 0.5}
     recipe = recipe_of(corpus, tmp_path, steps=0, max_minutes=1.5, log_every=1, evaluate_every=0, schedule=schedule)
     assert train(recipe).step == 11

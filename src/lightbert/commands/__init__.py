@@ -1,8 +1,8 @@
 """The verbs of the command line, one file each.
 
 `lightbert.cli` imports a verb's module when the verb is invoked, even for its `--help`. So a module's top level imports
-only the standard library, typer, `lightbert.errors`, `lightbert.config` and the reports of this package; what needs
-torch or rich is imported inside `run` and inside the report's methods. Each module has three things:
+only the standard library, typer, `lightbert.errors`, `lightbert.config`, `lightbert.recipes` and this package; what
+needs torch or rich is imported inside `run` and inside the report's methods. Each module has three things:
 
 ```python
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ def command(
     show(run(Config(name, length)), json=json)
 ```
 
+A module whose command takes key=value pairs also has `epilog() -> str`, which lists the keys at the end of its --help.
+
 `run` is what tests and other programs call: it neither prints nor exits, and returns a `Report` (see `report.py`). Bad
 input raises `InputError`; `cli.main` turns it into one sentence and an exit code. Progress and everything else that is
 not the report goes to stderr, through `lightbert.progress` where it takes long.
@@ -36,6 +38,7 @@ COMMANDS = {
         "train a small encoder on the documentation found here, and show what it learnt",
     ),
     "info": ("lightbert.commands.info", "print the exact parameters and FLOPs of a preset or a model folder"),
+    "recipes": ("lightbert.commands.recipes", "list the recipes for training, or print one"),
     "prepare": ("lightbert.commands.prepare", "turn text files into a tokenizer and token shards"),
     "pretrain": ("lightbert.commands.pretrain", "train an encoder on prepared text, by a recipe"),
     "distill": ("lightbert.commands.distill", "train a small encoder to imitate a large one, by a recipe"),

@@ -1,13 +1,12 @@
 """`lightbert analyse`: pictures and numbers of what was learned."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lightbert.commands.pictured import Pictured
 from lightbert.commands.report import AsJson, Report, show
 from lightbert.errors import InputError, unknown
 
@@ -29,8 +28,8 @@ class Config:
 
 
 @dataclass(frozen=True)
-class Analyses:
-    """The list."""
+class AnalysisList:
+    """The analyses by name, with the command for each."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values that `json` can write."""
@@ -45,10 +44,34 @@ class Analyses:
         return table
 
 
+@dataclass(frozen=True)
+class AnalysisReport:
+    """The picture and numbers of an analysis; `details` appear in the JSON only."""
+
+    picture: Path
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str | float | None, ...]]
+    metrics: dict[str, float]
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values that `json` can write."""
+        return {"picture": str(self.picture), "metrics": self.metrics, **self.details}
+
+    def __rich__(self) -> "RenderableType":
+        from rich.console import Group
+        from rich.table import Table
+
+        table = Table(*self.columns)
+        for row in self.rows:
+            table.add_row(*map(_shown, row))
+        return Group(table, f"picture: {self.picture}")
+
+
 def run(config: Config) -> Report:
     """List the analyses, or do one."""
     if not config.name:
-        return Analyses()
+        return AnalysisList()
     if config.name not in ANALYSES:
         raise unknown("analysis", config.name, ANALYSES)
     line, _, analyse = ANALYSES[config.name]
@@ -57,16 +80,16 @@ def run(config: Config) -> Report:
     return analyse(config)
 
 
-def transfer(config: Config) -> Pictured:
+def transfer(config: Config) -> AnalysisReport:
     """Draw how the layers of a distillation came nearer to the teacher's."""
-    from lightbert.analysis.transfer import draw_transfer
+    from lightbert.analysis.transfer_plot import draw_transfer
 
     folder = Path(config.subject)
     picture = Path(config.out) if config.out else folder / "transfer.png"
     history = draw_transfer(folder / "metrics.jsonl", picture)
     latest = history.latest
     kinds = [kind for kind in ("fmt", "at") if f"{kind}_{history.layers[0]}" in latest]
-    return Pictured(
+    return AnalysisReport(
         picture,
         columns=("layer", *kinds),
         rows=[(str(layer), *(latest.get(f"{kind}_{layer}") for kind in kinds)) for layer in history.layers],
@@ -78,10 +101,10 @@ def transfer(config: Config) -> Pictured:
     )
 
 
-def attention(config: Config) -> Pictured:
+def attention(config: Config) -> AnalysisReport:
     """Draw the attention of teacher and student side by side; the numbers are of all layers, whichever are drawn."""
-    from lightbert.analysis.attention import compare_attention
-    from lightbert.analysis.attention_maps import plot_attention
+    from lightbert.analysis.attention_comparison import compare_attention
+    from lightbert.analysis.attention_plot import plot_attention
     from lightbert.analysis.picture import write
     from lightbert.interop.load import load
 
@@ -93,7 +116,7 @@ def attention(config: Config) -> Pictured:
     picture = Path(config.out or "attention.png")
     write(plot_attention(compared.of(drawn or sorted({1, len(compared.layers)}))), picture)
     heads = [] if config.mean else [f"head {n}" for n, _ in enumerate(compared.layers[0].divergences, start=1)]
-    return Pictured(
+    return AnalysisReport(
         picture,
         columns=("layer", "KL", *heads),
         rows=[(str(each.layer), each.divergence, *each.divergences[: len(heads)]) for each in compared.layers],
@@ -143,3 +166,9 @@ def _numbers(listed: str) -> tuple[int, ...]:
         return tuple(int(number) for number in listed.split(",")) if listed else ()
     except ValueError:
         raise InputError(f"layers = {listed!r} are no numbers: list them like 1,4") from None
+
+
+def _shown(cell: str | float | None) -> str:
+    if cell is None:
+        return ""
+    return cell if isinstance(cell, str) else f"{cell:.4g}"

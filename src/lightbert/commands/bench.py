@@ -17,11 +17,15 @@ BENCHMARKS = {
         "fine-tuning and prediction beside transformers' Trainer, same weights and rows",
     ),
     "preparation": (
-        "python -m lightbert.bench.preparation",
+        "python -m lightbert.bench.prepare_speed",
         "text to token shards beside a bare loop over the tokenizers library",
     ),
+    "kernels": (
+        "python -m lightbert.bench.kernels",
+        "the Triton kernels beside the reference, eager and compiled, and transformers' way, on a GPU",
+    ),
     "transfer": (
-        "python -m lightbert.bench.transfer",
+        "python -m lightbert.bench.stage_cost",
         "a stage of progressive knowledge transfer beside a step that transfers all layers",
     ),
 }
@@ -70,7 +74,7 @@ def run(config: Config) -> Report:
         raise InputError(f"the benchmark {config.name!r} has a command of its own: {BENCHMARKS[config.name][0]}")
     if not config.data:
         raise InputError("the benchmark needs SST-2 in GLUE's files: add --data FOLDER, or --data hub")
-    from lightbert.bench.finetuning import Settings, compare
+    from lightbert.bench.finetune_speed import Settings, compare
 
     return compare(
         Settings(

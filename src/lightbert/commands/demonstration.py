@@ -130,8 +130,8 @@ class Demonstration:
 
 NEXT = (
     ("lightbert prepare 'my/*.txt' --out runs/mine/data --vocab-size 8192", "text to tokens"),
-    ("lightbert pretrain recipes/tiny-rtd.toml data=runs/mine/data out=runs/mine", "minutes on a CPU"),
-    ("lightbert pretrain recipes/convbert-small-rtd.toml data=… out=… compile=blocks", "the paper's model, on a GPU"),
+    ("lightbert pretrain tiny-rtd data=runs/mine/data out=runs/mine", "minutes on a CPU"),
+    ("lightbert pretrain convbert-small-rtd data=… out=… compile=blocks", "the paper's model, on a GPU"),
     ("lightbert demo --zoo", "every model there is, counted and run"),
 )
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from lightbert.nn.encoder import Encoder
+    from lightbert.tasks.datasets.task import Task
     from lightbert.tasks.evaluate.report import Evaluation
-    from lightbert.tasks.task import Task
 
 BadRows = Literal["error", "skip"]
 
@@ -85,7 +85,7 @@ def _evaluate(config: Config, path: str) -> Evaluated:
     from lightbert.files import make_folder
     from lightbert.interop.load import load
     from lightbert.tasks.evaluate.evaluation import evaluate
-    from lightbert.tasks.evaluate.files import write
+    from lightbert.tasks.evaluate.report import write
 
     model = load(path)
     task = _task(config, model)
@@ -109,8 +109,8 @@ def _evaluate(config: Config, path: str) -> Evaluated:
 def _task(config: Config, model: "Encoder") -> "Task":
     """The task that is named, or the one the model was fine-tuned for; a single table is a file of the user's own."""
     from lightbert.tasks.datasets.catalogue import open_task
-    from lightbert.tasks.datasets.files import Files
     from lightbert.tasks.datasets.own import own_task
+    from lightbert.tasks.datasets.own_files import Files
     from lightbert.tasks.predict.adoption import kind_of_model
 
     stored = str(model.task.get("task", "own"))

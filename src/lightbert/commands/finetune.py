@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lightbert.commands.report import AsJson, show
+from lightbert.commands.training import key_list, read_recipe
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -120,8 +121,13 @@ def run(plan: "Plan") -> Finetuned:
         return Finetuned(plan, run_all(plan, place, interrupted), leads=place.leads)
 
 
+def epilog() -> str:
+    """Return the list of keys that ends the text of --help."""
+    return key_list("finetune")
+
+
 def command(
-    recipe: Annotated[Path, typer.Argument(help="A recipe, such as recipes/classify.toml.")],
+    recipe: Annotated[str, typer.Argument(help="A recipe, such as classify, or a TOML file.")],
     overrides: Annotated[
         list[str] | None,
         typer.Argument(
@@ -136,10 +142,11 @@ def command(
     The trained model is the folder OUT/final. With seeds=[…], grid.KEY=[…] or tasks=[…] every combination is run, each
     in a folder of its own, and summed up in one table. Run the same command again to go on after an interruption.
     """
-    from lightbert.tasks.finetune.plan import plan
+    from lightbert.config import assignments
+    from lightbert.tasks.finetune.plan import long_form, plan
     from lightbert.train.signals import EXIT_CODE
 
-    report = run(plan(recipe, overrides or []))
+    report = run(plan(read_recipe("finetune", recipe), assignments(long_form(overrides or []))))
     if report.leads:
         show(report, json=json)
     if not report.finished:

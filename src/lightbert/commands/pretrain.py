@@ -7,6 +7,7 @@ import typer
 
 from lightbert.commands.report import AsJson, show
 from lightbert.commands.trained import Trained, draw_curves
+from lightbert.commands.training import key_list, resolve
 
 if TYPE_CHECKING:
     from lightbert.train.recipe import Recipe
@@ -25,8 +26,13 @@ def run(recipe: "Recipe") -> Trained:
     return Trained(Path(recipe.out), outcome, leads=place.leads)
 
 
+def epilog() -> str:
+    """Return the list of keys that ends the text of --help."""
+    return key_list("pretrain")
+
+
 def command(
-    recipe: Annotated[Path, typer.Argument(help="A recipe, such as recipes/tiny-rtd.toml.")],
+    recipe: Annotated[str, typer.Argument(help="A recipe, such as tiny-rtd, or a TOML file.")],
     overrides: Annotated[
         list[str] | None, typer.Argument(help="key=value pairs, such as data=DIR out=runs/x steps=100 batch=8.")
     ] = None,
@@ -37,11 +43,11 @@ def command(
     The trained model is the folder OUT/final. Run the same command again to go on after an interruption: SIGTERM and
     SIGINT save a checkpoint and exit with code 75, a second signal stops at once.
     """
-    from lightbert.config import resolve
+    from lightbert.config import assignments
     from lightbert.train.recipe import Recipe
     from lightbert.train.signals import EXIT_CODE
 
-    report = run(resolve(Recipe, recipe, overrides or []))
+    report = run(resolve(Recipe, "pretrain", recipe, assignments(overrides or [])))
     if report.leads:
         show(report, json=json)
     if not report.outcome.finished:

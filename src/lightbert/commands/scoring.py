@@ -25,7 +25,7 @@ class Scored:
         return {"task": self.task, "metrics": self.metrics}
 
     def __rich__(self) -> "RenderableType":
-        from lightbert.tasks.evaluate.findings import Table
+        from lightbert.tasks.kinds.findings.finding import Table
 
         return Table(self.task, ("metric", "value"), list(self.metrics.items())).__rich__()
 
@@ -55,16 +55,16 @@ class Collected:
 def score(
     predictions: Path, task: str, data: str, split: str, *, bad_rows: "BadRows" = "error", na_probs: Path | None = None
 ) -> Scored:
-    """Judge a file: SQuAD's by the official rules, a table of GLUE's leaderboard by the task's metrics."""
+    """Score a file: SQuAD's by the official rules, a table of GLUE's leaderboard by the task's metrics."""
     from lightbert.tasks.datasets.catalogue import open_task
     from lightbert.tasks.datasets.glue.prediction_files import read_predictions
     from lightbert.tasks.datasets.glue.table import find
-    from lightbert.tasks.datasets.squad import official
+    from lightbert.tasks.datasets.squad import answer_files
 
     if not (task and data):
         raise InputError(f"'{predictions}' needs a task and its data to be judged by: add --task and --data")
     if task in ("squad", "squad2"):
-        return Scored(task, official.score(data, predictions, na_probs))
+        return Scored(task, answer_files.score(data, predictions, na_probs))
     if find(task) is None:
         raise InputError(f"predictions can be scored for squad, squad2 and the tasks of GLUE, not for {task!r}")
     opened = open_task(task, data, bad_rows=bad_rows)

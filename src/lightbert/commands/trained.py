@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lightbert.errors import InputError
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -44,13 +46,13 @@ class Trained:
 
 
 def draw_curves(out: Path, *, transfer: bool = False) -> None:
-    """Write ``out/loss.png``, and ``out/transfer.png`` if layers were transferred, or say what is missing for that."""
-    from lightbert.analysis.curves import draw_losses
-    from lightbert.analysis.transfer import draw_transfer
+    """Write ``out/loss.png``, and ``out/transfer.png`` if layers were transferred, or print why not."""
+    from lightbert.analysis.loss_plot import draw_losses
+    from lightbert.analysis.transfer_plot import draw_transfer
 
     try:
         draw_losses(out / "metrics.jsonl", out / "loss.png")
         if transfer:
             draw_transfer(out / "metrics.jsonl", out / "transfer.png")
-    except ImportError:
-        print("the loss curve needs matplotlib: pip install 'lightbert[plots]'", file=sys.stderr)
+    except InputError as error:
+        print(f"no loss curve: {error}", file=sys.stderr)

@@ -47,7 +47,7 @@ class _Watch(MetaPathFinder):
 
 def _register() -> None:
     try:
-        importlib.import_module("lightbert.interop.auto.config")
+        importlib.import_module("lightbert.interop.auto.registration")
     # Somebody is importing transformers, perhaps one that is too old or too new for us: that must go on working.
     except Exception as error:
         warnings.warn(f"transformers' auto classes will not find lightbert's models: {error}", stacklevel=2)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from lightbert.config import from_mapping, to_mapping
-from lightbert.errors import InputError, unknown
+from lightbert.errors import unknown
 from lightbert.models.bert import Bert
 from lightbert.models.composite import Composite
 from lightbert.models.convbert import ConvBert
@@ -36,12 +36,8 @@ def preset(name: str) -> Config:
 
 
 def _check(config: Config) -> None:
-    """Refuse, also in a config made in Python, wrong types, unknown choices, and sizes that leave nothing."""
+    """Check types, choices and ranges, also of a config that was made in Python."""
     from_mapping(type(config), to_mapping(config))
-    for name, size in vars(config).items():
-        least = 0 if name in ("positions", "block_width", "radius") else 1
-        if type(size) is int and size < least:
-            raise InputError(f"{name} = {size} makes no model: give at least {least}")
 
 
 def build(

@@ -8,24 +8,25 @@ from lightbert.nn.embeddings import Embeddings
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.feedforward import FeedForward
 from lightbert.nn.norms import layer_norm
+from lightbert.ranges import Count, NonNegative, PartialShare, Size
 
 
 @dataclass(frozen=True)
 class Bert:
     """Self-attention in post-norm blocks; embeddings narrower than the stream are projected (ELECTRA)."""
 
-    vocab: int = 30522
-    positions: int = 512
-    segments: int = 2
-    narrow: int = 768
-    width: int = 768
-    depth: int = 12
-    n_heads: int = 12
-    inner: int = 3072
+    vocab: Size = 30522
+    positions: Count = 512
+    segments: Size = 2
+    narrow: Size = 768
+    width: Size = 768
+    depth: Size = 12
+    n_heads: Size = 12
+    inner: Size = 3072
     activation: str = "gelu"
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-    eps: float = 1e-12
+    dropout: PartialShare = 0.1
+    attention_dropout: PartialShare = 0.1
+    eps: NonNegative = 1e-12
 
     def build(self) -> Encoder:
         """Construct the modules."""

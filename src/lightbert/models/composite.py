@@ -11,6 +11,7 @@ from lightbert.nn.feedforward import FeedForward
 from lightbert.nn.local import LocalAttention
 from lightbert.nn.mixer import Mixer
 from lightbert.nn.norms import layer_norm
+from lightbert.ranges import Count, NonNegative, PartialShare, Size
 
 
 @dataclass(frozen=True)
@@ -20,15 +21,15 @@ class Composite:
     ``local`` other than "none" makes the mixer the paper's own ConvBERT, indexed by query or, as released, by key.
     """
 
-    vocab: int = 30004
-    positions: int = 0
-    segments: int = 2
-    narrow: int = 128
-    width: int = 256
-    depth: int = 12
-    n_heads: int = 4
-    inner: int = 1024
-    radius: int = 8
+    vocab: Size = 30004
+    positions: Count = 0
+    segments: Size = 2
+    narrow: Size = 128
+    width: Size = 256
+    depth: Size = 12
+    n_heads: Size = 4
+    inner: Size = 1024
+    radius: Count = 8
     fixed: bool = True
     query_dynamic: bool = True
     key_dynamic: bool = False
@@ -36,11 +37,11 @@ class Composite:
     depthwise: bool = False
     convolved: Literal["", "qk", "v", "qkv"] = ""
     local: Literal["none", "query", "key"] = "none"
-    local_kernel: int = 9
+    local_kernel: Size = 9
     activation: str = "gelu"
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-    eps: float = 1e-12
+    dropout: PartialShare = 0.1
+    attention_dropout: PartialShare = 0.1
+    eps: NonNegative = 1e-12
 
     def _mixer(self) -> Mixer:
         if self.local != "none":

@@ -15,6 +15,7 @@ from lightbert.nn.feedforward import FeedForward
 from lightbert.nn.mixed import MixedAttention, reduced_heads
 from lightbert.nn.mixer import Mixer
 from lightbert.nn.norms import layer_norm
+from lightbert.ranges import Count, NonNegative, PartialShare, Size
 
 Convolution = Literal["span", "dynamic", "conventional", "none"]
 
@@ -28,7 +29,7 @@ def mixed_attention(
     convolution: Convolution,
     head_width: int | None = None,
     value_width: int | None = None,
-    dropout: float = 0.0,
+    dropout: PartialShare = 0.0,
 ) -> Mixer:
     """The mixer of one block. ``n_heads`` is the unreduced count; "none" leaves the bottleneck attention alone."""
     if head_width is None:
@@ -56,23 +57,23 @@ def mixed_attention(
 class ConvBert:
     """ConvBERT and its ablations. ``n_heads`` is the count before γ = ``head_ratio`` reduces it, as in the release."""
 
-    vocab: int = 30522
-    positions: int = 512
-    segments: int = 2
-    narrow: int = 768
-    width: int = 768
-    depth: int = 12
-    n_heads: int = 12
-    inner: int = 3072
-    head_ratio: int = 2
-    kernel: int = 9
-    groups: int = 1
+    vocab: Size = 30522
+    positions: Count = 512
+    segments: Size = 2
+    narrow: Size = 768
+    width: Size = 768
+    depth: Size = 12
+    n_heads: Size = 12
+    inner: Size = 3072
+    head_ratio: Size = 2
+    kernel: Size = 9
+    groups: Size = 1
     convolution: Convolution = "span"
     padding: Literal["masked", "released"] = "masked"
     activation: str = "gelu"
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-    eps: float = 1e-12
+    dropout: PartialShare = 0.1
+    attention_dropout: PartialShare = 0.1
+    eps: NonNegative = 1e-12
 
     def build(self) -> Encoder:
         """Construct the modules."""

@@ -16,6 +16,7 @@ from lightbert.nn.feedforward import FeedForward
 from lightbert.nn.local import LocalAttention
 from lightbert.nn.mixer import Mixer
 from lightbert.nn.norms import NoNorm, Norm, layer_norm
+from lightbert.ranges import Count, NonNegative, PartialShare, Size
 
 
 @dataclass(frozen=True)
@@ -29,22 +30,22 @@ class Hybrid:
     shell: Literal["post-norm", "bottleneck", "inverted"] = "post-norm"
     norm: Literal["layer", "none"] = "layer"
     embeddings: Literal["plain", "factorized", "trigram"] = "factorized"
-    vocab: int = 30522
-    positions: int = 512
-    segments: int = 2
-    narrow: int = 128
-    width: int = 256
-    block_width: int = 0
-    depth: int = 12
-    n_heads: int = 4
-    inner: int = 1024
-    groups: int = 1
-    feedforwards: int = 1
+    vocab: Size = 30522
+    positions: Count = 512
+    segments: Size = 2
+    narrow: Size = 128
+    width: Size = 256
+    block_width: Count = 0
+    depth: Size = 12
+    n_heads: Size = 4
+    inner: Size = 1024
+    groups: Size = 1
+    feedforwards: Size = 1
     mixer_input: Literal["narrow", "shared", "wide"] = "shared"
-    head_ratio: int = 2
-    kernel: int = 9
+    head_ratio: Size = 2
+    kernel: Size = 9
     convolution: Convolution = "span"
-    radius: int = 8
+    radius: Count = 8
     fixed: bool = True
     query_dynamic: bool = True
     key_dynamic: bool = False
@@ -53,9 +54,9 @@ class Hybrid:
     convolved: Literal["", "qk", "v", "qkv"] = ""
     indexed_by: Literal["query", "key"] = "query"
     activation: str = "gelu"
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-    eps: float = 1e-12
+    dropout: PartialShare = 0.1
+    attention_dropout: PartialShare = 0.1
+    eps: NonNegative = 1e-12
     padding: Literal["masked", "released"] = "masked"
 
     def build(self) -> Encoder:

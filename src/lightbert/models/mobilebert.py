@@ -12,6 +12,7 @@ from lightbert.nn.embeddings import TrigramEmbeddings
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.feedforward import FeedForward
 from lightbert.nn.norms import NoNorm, layer_norm
+from lightbert.ranges import Count, NonNegative, PartialShare, Size
 
 
 @dataclass(frozen=True)
@@ -21,23 +22,23 @@ class MobileBert:
     Dropout acts on the embeddings and on leaving a block only, as in the released code.
     """
 
-    vocab: int = 30522
-    positions: int = 512
-    segments: int = 2
-    narrow: int = 128
-    width: int = 512
-    block_width: int = 128
-    depth: int = 24
-    n_heads: int = 4
-    inner: int = 512
-    feedforwards: int = 4
+    vocab: Size = 30522
+    positions: Count = 512
+    segments: Size = 2
+    narrow: Size = 128
+    width: Size = 512
+    block_width: Count = 128
+    depth: Size = 24
+    n_heads: Size = 4
+    inner: Size = 512
+    feedforwards: Size = 4
     mixer_input: Literal["narrow", "shared", "wide"] = "shared"
     norm: Literal["none", "layer"] = "none"
     padding: Literal["masked", "released"] = "masked"
     activation: str = "relu"
-    dropout: float = 0.0
-    attention_dropout: float = 0.1
-    eps: float = 1e-12
+    dropout: PartialShare = 0.0
+    attention_dropout: PartialShare = 0.1
+    eps: NonNegative = 1e-12
 
     def build(self) -> Encoder:
         """Construct the modules."""

@@ -3,7 +3,8 @@
 from torch import Tensor, nn
 
 from lightbert.data.batches.batch import Batch, Specials
-from lightbert.data.batches.masking import Masking, mask_batch
+from lightbert.data.batches.masking import mask_batch
+from lightbert.data.batches.masking_settings import Masking
 
 
 class Masker(nn.Module):

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from lightbert.data.batches.batch import Batch
 from lightbert.nn.encoder import Encoder
+from lightbert.ops.cross_entropy import cross_entropy
 
 
 class Prediction(NamedTuple):
@@ -19,7 +20,7 @@ class Prediction(NamedTuple):
 
 
 class MaskedPrediction(nn.Module):
-    """Logits and loss at the masked positions only: they are the dear part. A module so that it can be compiled."""
+    """Logits and loss at the masked positions only, the expensive part. A module so that it can be compiled."""
 
     def forward(self, model: Encoder, batch: Batch, states: Tensor) -> Prediction:
         """Predict from states [B, T, D] with the model's masked-language head."""
@@ -28,9 +29,9 @@ class MaskedPrediction(nn.Module):
         assert batch.weights is not None
         index = batch.positions.unsqueeze(-1).expand(-1, -1, states.shape[-1])
         logits = model.heads["mlm"](states.gather(1, index), model.table)  # [B, P, V]
-        each = F.cross_entropy(logits.float().flatten(0, 1), batch.targets.flatten(), reduction="none")
-        hits = (logits.argmax(-1) == batch.targets) & (batch.weights != 0)
-        return Prediction(logits, torch.dot(each, batch.weights.flatten()), hits.sum())
+        each, likely = cross_entropy(logits, batch.targets)  # [B, P]
+        hits = (likely == batch.targets) & (batch.weights != 0)
+        return Prediction(logits, torch.dot(each.flatten(), batch.weights.flatten()), hits.sum())
 
 
 class PairPrediction(NamedTuple):

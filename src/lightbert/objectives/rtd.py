@@ -17,6 +17,7 @@ from lightbert.objectives.masker import Masker
 from lightbert.objectives.objective import Losses, Objective, ratio, stack
 from lightbert.objectives.prediction import MaskedPrediction
 from lightbert.ops.randomness import Stream, uniform
+from lightbert.ops.sampling import sample
 
 _SHARED = ("word", "position", "segment", "norm")
 
@@ -28,19 +29,6 @@ def share_embeddings(generator: Encoder, discriminator: Encoder) -> None:
         raise InputError(f"the generator's table is {mine}, the discriminator's {theirs}: they cannot be shared")
     for name in _SHARED:
         setattr(generator.embeddings, name, getattr(discriminator.embeddings, name))
-
-
-def sample(logits: Tensor, chances: Tensor) -> Tensor:
-    """Draw a token for each distribution [..., V] by inverting its cumulative sum at ``chances`` [...] -> [...].
-
-    Deviation: the release adds Gumbel noise to every logit and takes the largest. This draws from the same
-    distribution with one random number per position instead of one per vocabulary entry, which makes it affordable to
-    derive the number from (seed, step, row): the sample does not depend on how the batch is shared out.
-    """
-    heights = torch.softmax(logits.float(), dim=-1).cumsum(dim=-1)  # [..., V]
-    # The last height is 1 but for rounding, and a number above it would fall off the end.
-    levels = (chances * heights[..., -1]).unsqueeze(-1)
-    return torch.searchsorted(heights, levels).squeeze(-1).clamp(max=logits.shape[-1] - 1)
 
 
 class Corruption(nn.Module):
@@ -60,7 +48,8 @@ class Corruption(nn.Module):
         assert batch.targets is not None
         assert batch.weights is not None
         chances = uniform(self.seed, Stream.SAMPLE, batch.step, batch.rows.unsqueeze(1), batch.positions)
-        filled = put_back(batch.ids, batch.positions, batch.weights, sample(logits / self.temperature, chances))
+        scaled = logits if self.temperature == 1 else logits / self.temperature
+        filled = put_back(batch.ids, batch.positions, batch.weights, sample(scaled, chances))
         original = put_back(batch.ids, batch.positions, batch.weights, batch.targets)
         return filled, filled != original
 

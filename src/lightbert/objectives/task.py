@@ -1,4 +1,4 @@
-"""Fine-tuning: what a model's head says about texts, tokens or answers, judged by a task's targets."""
+"""Fine-tuning: the loss of a head's outputs for texts, tokens or answers against a task's targets."""
 
 from collections.abc import Mapping
 
@@ -8,12 +8,19 @@ from lightbert.data.batches.batch import Batch
 from lightbert.errors import InputError
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.heads import BeamSpan
-from lightbert.objectives.judgement import Judged, judge_answers, judge_joint, judge_labels, judge_numbers, judge_sets
 from lightbert.objectives.objective import Losses, Objective, ratio, stack
+from lightbert.objectives.task_losses import (
+    LossSum,
+    joint_span_loss,
+    label_loss,
+    multilabel_loss,
+    regression_loss,
+    span_loss,
+)
 
 
 class TaskObjective(Objective):
-    """One head's loss per example: a text, or where each token has a target of its own, a judged token.
+    """One head's loss per example: a text, or where each token has a target of its own, a token.
 
     The head and the targets decide: classify with classes [B] is cross-entropy, with a yes or no for each label [B, C]
     binary cross-entropy; regress is the squared error; tokens is cross-entropy where the target is not -100; span and
@@ -31,33 +38,33 @@ class TaskObjective(Objective):
         self.model, self.head = model, head
 
     def counts(self, batch: Batch) -> Tensor:
-        """The judged tokens, or the rows."""
+        """The tokens that have a target, or the rows."""
         assert batch.targets is not None
-        judged = (batch.targets >= 0).sum() if self.head == "tokens" else batch.rows.new_full((), len(batch.rows))
-        return stack(judged).float()
+        examples = (batch.targets >= 0).sum() if self.head == "tokens" else batch.rows.new_full((), len(batch.rows))
+        return stack(examples).float()
 
     def forward(self, batch: Batch, counts: Tensor) -> Losses:
         """The mean loss per example."""
         states = self.model(batch.ids, batch.mask, batch.segments)
-        judged = self._judge(states, batch)
-        tally = stack(judged.loss, self.counts(batch)[0], judged.correct)
-        return Losses(judged.loss / counts[0].clamp(min=1), tally)
+        sums = self._loss(states, batch)
+        tally = stack(sums.loss, self.counts(batch)[0], sums.correct)
+        return Losses(sums.loss / counts[0].clamp(min=1), tally)
 
-    def _judge(self, states: Tensor, batch: Batch) -> Judged:
+    def _loss(self, states: Tensor, batch: Batch) -> LossSum:
         head, targets = self.model.heads[self.head], batch.targets
         assert targets is not None
         match self.head:
             case "span":
-                return judge_answers(head(states, allowed(batch)), targets)
+                return span_loss(head(states, allowed(batch)), targets)
             case "beam":
-                return judge_joint(head(states, allowed(batch), targets[:, 0]), targets)
+                return joint_span_loss(head(states, allowed(batch), targets[:, 0]), targets)
             case "regress":
-                return judge_numbers(head(states), targets)
-        judge = judge_sets if targets.is_floating_point() else judge_labels
-        return judge(head(states), targets)
+                return regression_loss(head(states), targets)
+        loss = multilabel_loss if targets.is_floating_point() else label_loss
+        return loss(head(states), targets)
 
     def summary(self, tally: Mapping[str, float]) -> dict[str, float]:
-        """The loss, and how many examples are right to the last label; a number has no such thing."""
+        """The loss, and the share of examples whose labels are all correct; a regression has no such share."""
         result = {"loss": ratio(tally, "loss", "examples")}
         return result if self.head == "regress" else result | {"accuracy": ratio(tally, "correct", "examples")}
 

@@ -2,10 +2,14 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
 
 from lightbert.data.batches.batch import Specials
+from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
+from lightbert.tasks.example import Example
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
@@ -19,7 +23,7 @@ class TextEncoder:
 
     def __init__(self, tokenizer: "Tokenizer", length: int) -> None:
         if length < 4:
-            raise InputError(f"length = {length} leaves no room for text between [CLS] and [SEP]; give at least 4")
+            raise InputError(f"length must be >= 4, got {length}: a pair of texts needs [CLS] and two [SEP]")
         from tokenizers import Tokenizer as _Tokenizer
 
         # A copy, because a tokenizer that came with a model may be set to cut and to pad by itself.
@@ -30,7 +34,7 @@ class TextEncoder:
 
     @cached_property
     def specials(self) -> Specials:
-        """The ids of the tokens that are no text."""
+        """The ids of the special tokens."""
         return Specials.of(self.tokenizer)
 
     def pieces(self, texts: Sequence[str]) -> "list[Encoding]":
@@ -50,3 +54,18 @@ class TextEncoder:
             b = room - a
         row = [cls, *first[:a], sep, *second[:b], sep]
         return row, a + 2
+
+
+def text_features(examples: Sequence[Example], encoder: TextEncoder, targets: NDArray[Any] | None) -> Features:
+    """Encode texts and pairs of texts, one row per example, cut to the encoder's length."""
+    firsts = encoder.pieces([example.text for example in examples])
+    seconds = iter(encoder.pieces([example.text_b for example in examples if example.text_b is not None]))
+    rows, begins, cut = [], [], 0
+    for example, first in zip(examples, firsts, strict=True):
+        second = None if example.text_b is None else next(seconds).ids
+        row, begin = encoder.row(first.ids, second)
+        # [CLS] and [SEP], and another [SEP] for a pair.
+        cut += len(first.ids) + (2 if second is None else 3 + len(second)) > len(row)
+        rows.append(row)
+        begins.append(begin)
+    return Features.of(rows, begins, targets=targets, cut=cut)

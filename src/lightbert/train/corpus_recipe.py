@@ -1,101 +1,57 @@
 """What every recipe says that trains on prepared text."""
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from lightbert.data.batches.masking import Masking
-from lightbert.data.examples.index import Builder
-from lightbert.data.examples.line_pairs import LinePairs
-from lightbert.data.examples.packing import Packing
-from lightbert.data.examples.segments import Segments
-from lightbert.data.examples.sentence_pairs import SentencePairs
+from lightbert.data.batches.masking_settings import Masking
 from lightbert.errors import InputError
-from lightbert.train.optim import OptimizerSettings
+from lightbert.keys import MAY_CHANGE
+from lightbert.ranges import Count, PartialShare, Size
+from lightbert.train.base_recipe import BaseRecipe
 from lightbert.train.schedule import Schedule
 
-_LEAST = {
-    **dict.fromkeys(("batch", "length", "accumulate", "keep", "evaluate_batches"), 1),
-    **dict.fromkeys(("seed", "steps", "epochs", "max_minutes", "workers", "threads"), 0),
-    **dict.fromkeys(("checkpoint_every", "evaluate_every", "log_every"), 0),
-}
+if TYPE_CHECKING:
+    from lightbert.data.examples.index import Builder
 
 
 @dataclass(frozen=True)
-class CorpusRecipe:
-    """The keys that all trainings on prepared text share.
+class CorpusRecipe(BaseRecipe):
+    """Keys of every training on prepared text."""
 
-    model: a preset or a model folder to start from. change: where its config should differ, such as
-    ``change.kernel = 5``.
-    """
+    needed: ClassVar[tuple[str, ...]] = ("data", "out")
 
-    ends: ClassVar[tuple[str, ...]] = ("steps", "epochs", "max_minutes")
-    """The keys that say how long to train; one of them is needed."""
-    may_change: ClassVar[frozenset[str]] = frozenset(
-        {
-            "out",
-            "accumulate",
-            "checkpoint_every",
-            "keep",
-            "log_every",
-            "max_minutes",
-            "device",
-            "workers",
-            "threads",
-            "compile",
-            "cuda_graph",
-            "checkpointing",
-            "sharding",
-            "tensorboard",
-        }
+    data: Annotated[str, "a folder that lightbert prepare made; it decides the vocabulary; required"] = ""
+    epochs: Annotated[Count, "passes over the data, instead of steps"] = 0
+    examples: Annotated[
+        Literal["segments", "segments-released", "lines", "pairs", "packed"],
+        "how documents become rows: segments (ELECTRA), lines (Chang et al.), pairs (BERT, with next-sentence "
+        "prediction), packed (full windows)",
+    ] = "segments"
+    dropout: Annotated[PartialShare | None, "replaces both dropouts of the model's config; 0 is fastest on a CPU"] = (
+        None
     )
-    """Keys that a resumed run may set otherwise: they don't change what is learned, but for rounding and budgets."""
-
-    model: str = ""
-    change: dict[str, Any] = field(default_factory=dict)
-    data: str = ""
-    out: str = ""
-    examples: Literal["segments", "segments-released", "lines", "pairs", "packed"] = "segments"
-    seed: int = 0
-    steps: int = 0
-    epochs: int = 0
-    batch: int = 128
-    length: int = 128
-    lr: float = 3e-4
-    dropout: float | None = None
     masking: Masking = field(default_factory=Masking)
-    whole_words: bool = False
+    whole_words: Annotated[bool, "mask whole words"] = False
     schedule: Schedule = field(default_factory=lambda: Schedule(warmup=10_000))
-    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
-    accumulate: int = 1
-    max_minutes: float = 0.0
-    checkpoint_every: int = 1000
-    keep: int = 2
-    evaluate_every: int = 1000
-    evaluate_batches: int = 20
-    log_every: int = 10
-    device: str = "auto"
-    workers: int = 2
-    threads: int = 0
-    compile: Literal["none", "blocks", "whole"] = "none"
-    cuda_graph: bool = False
-    checkpointing: bool = False
-    sharding: Literal["replicate", "shard"] = "replicate"
-    tensorboard: bool = False
+    evaluate_batches: Annotated[Size, "held-out batches of an evaluation"] = 20
+    compile: Annotated[
+        Literal["none", "blocks", "whole"],
+        MAY_CHANGE,
+        "blocks starts within seconds, whole is faster after a minute or more",
+    ] = "none"
+    checkpointing: Annotated[
+        bool, MAY_CHANGE, "recompute activations in the backward pass: less memory, about a third slower"
+    ] = False
+    sharding: Annotated[
+        Literal["replicate", "shard"],
+        MAY_CHANGE,
+        "shard: processes share weights, gradients and optimizer state out (FSDP2) instead of each holding all",
+    ] = "replicate"
 
     def __post_init__(self) -> None:
-        for key in ("data", "out"):
-            if not getattr(self, key):
-                raise InputError(f"the recipe has no {key}: add {key}=FOLDER to the command")
-        if not any(getattr(self, key) for key in self.ends):
-            *most, last = [f"{key}=" for key in self.ends]
-            raise InputError(f"the recipe does not say how long to train: add {', '.join(most)} or {last}")
+        super().__post_init__()
         if self.steps and self.epochs:
-            raise InputError(f"steps = {self.steps} and epochs = {self.epochs} are both set: keep one of them")
-        for key, least in _LEAST.items():
-            if getattr(self, key) < least:
-                raise InputError(f"{key} = {getattr(self, key)} is too small: it must be at least {least}")
-        if self.lr <= 0:
-            raise InputError(f"lr = {self.lr} must be above zero")
+            raise InputError(f"only one of steps and epochs can be set, got {self.steps} and {self.epochs}")
         if self.sharding == "shard" and (self.cuda_graph or self.optimizer.kind == "muon"):
             what = "cuda_graph" if self.cuda_graph else 'optimizer.kind = "muon"'
             raise InputError(f"{what} needs whole tensors on every process: choose sharding=replicate or leave it out")
@@ -105,8 +61,13 @@ class CorpusRecipe:
         """The tokens of the longest row: what the model needs positions for."""
         return self.length
 
-    def builder(self) -> Builder:
+    def builder(self) -> "Builder":
         """What makes examples of documents."""
+        from lightbert.data.examples.line_pairs import LinePairs
+        from lightbert.data.examples.packing import Packing
+        from lightbert.data.examples.segments import Segments
+        from lightbert.data.examples.sentence_pairs import SentencePairs
+
         match self.examples:
             case "segments":
                 return Segments()

@@ -16,7 +16,6 @@ from lightbert.objectives.masker import Masker
 from lightbert.objectives.objective import Objective
 from lightbert.train.corpus_recipe import CorpusRecipe
 from lightbert.train.distributed import World
-from lightbert.train.evaluation import evaluate
 from lightbert.train.loop import Loop
 from lightbert.train.run import Outcome, Phase, Settings
 from lightbert.train.sharding import gathered, is_sharded
@@ -48,10 +47,7 @@ def loader_of(recipe: CorpusRecipe, world: World, shards: Shards, number: int, b
         length=length,
         specials=Specials.of(shards.tokenizer()),
         seed=recipe.seed + number,
-        rank=world.rank,
-        world=world.size,
-        workers=recipe.workers,
-        pin=world.device.type == "cuda",
+        settings=world.loading(recipe.workers),
     )
 
 
@@ -85,25 +81,30 @@ def _measure(recipe: CorpusRecipe, world: World) -> Callable[[Step], dict[str, f
     return partial(evaluate, loader=loader, batches=recipe.evaluate_batches)
 
 
+@torch.no_grad()
+def evaluate(step: Step, loader: Loader, batches: int) -> dict[str, float]:
+    """Summarise the objective over the first batches of a held-out loader, without dropout.
+
+    The batches, masks and samples are the same every time.
+    """
+    objective: Objective = step.objective
+    objective.eval()
+    tally = torch.zeros(len(objective.tallies), dtype=torch.double, device=step.world.device)
+    # Compiling once more for a few batches without gradient would take longer than the batches.
+    with torch.compiler.set_stance("force_eager"), step.autocast():
+        for number in range(batches):
+            batch = objective.prepare(loader.at(number).to(step.world.device))
+            tally += objective(batch, objective.counts(batch)).tally
+    objective.train()
+    sums = step.world.sum(tally).tolist()
+    return objective.summary(dict(zip(objective.tallies, sums, strict=True)))
+
+
 def settings_of(recipe: CorpusRecipe, world: World, flops_per_token: float) -> Settings:
     """How the run goes, by its recipe."""
     name = torch.cuda.get_device_name(world.device) if world.device.type == "cuda" else ""
-    return Settings(
-        out=Path(recipe.out),
-        seed=recipe.seed,
-        optimizer=recipe.optimizer,
-        accumulate=recipe.accumulate,
-        max_minutes=recipe.max_minutes,
-        checkpoint_every=recipe.checkpoint_every,
-        keep=recipe.keep,
-        evaluate_every=recipe.evaluate_every,
-        log_every=recipe.log_every,
-        flops_per_token=flops_per_token,
-        peak_flops=next((peak for part, peak in _PEAK_FLOPS.items() if part in name), 0.0),
-        cuda_graph=recipe.cuda_graph,
-        sharding=recipe.sharding,
-        tensorboard=recipe.tensorboard,
-    )
+    peak = next((peak for part, peak in _PEAK_FLOPS.items() if part in name), 0.0)
+    return Settings(recipe, flops_per_token=flops_per_token, peak_flops=peak, sharding=recipe.sharding)
 
 
 def _gathered(model: Encoder, world: World) -> Encoder:

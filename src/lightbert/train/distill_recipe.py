@@ -1,66 +1,62 @@
 """A distillation recipe: what a TOML file and the command line can say."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from lightbert.errors import InputError
+from lightbert.keys import MAY_CHANGE
 from lightbert.objectives.distill.stages import Strategy
-from lightbert.objectives.distill.transfer import Transfer
+from lightbert.objectives.distill.transfer_settings import Transfer
+from lightbert.ranges import Count, PartialShare, Positive, PositiveShare, Share
 from lightbert.train.corpus_recipe import CorpusRecipe
 
 
 @dataclass(frozen=True)
 class DistillRecipe(CorpusRecipe):
-    """The keys of a distillation recipe.
-
-    model: the student. teacher: a model folder, ours or Hugging Face's. strategy: see `objectives.distill.stages`.
-    transfer_steps: of the stages that transfer layers, all together; steps: of the prediction after them. alpha: the
-    share of the text's own words in what is predicted; the teacher has the rest. copy: whether the student starts with
-    the teacher's embeddings and heads; None = where the paper does so, in "jkt" and "pkt". norm: what becomes of an
-    embedding norm that cannot be copied. layer_rate, lower and soft are about "pkt": what the current layer's rate is
-    multiplied by, and what of that the layers below it have, which may also be frozen.
-    A ``dropout`` that is given is the student's; otherwise it has none while there is a teacher.
-    """
+    """Keys of distillation."""
 
     ends: ClassVar[tuple[str, ...]] = ("steps", "epochs", "transfer_steps")
-    may_change: ClassVar[frozenset[str]] = CorpusRecipe.may_change | {"teacher"}
-    """A teacher may have moved; its weights are remembered beside the recipe."""
 
-    model: str = "mobilebert-nano"
+    model: Annotated[str, "the student: a preset, or a model folder to start from"] = "mobilebert-nano"
+    # A teacher may have moved; its weights are remembered beside the recipe.
+    teacher: Annotated[str, MAY_CHANGE, "a model folder, ours or Hugging Face's; required except by strategy=bare"] = ""
+    strategy: Annotated[
+        Strategy,
+        "bare: the text only; pd: and the teacher's predictions; akt: and all layers in one loss; jkt: all layers, "
+        "then as pd; pkt: layer after layer, then as pd",
+    ] = "pkt"
+    transfer_steps: Annotated[Count, "steps of the stages that transfer layers, all together"] = 0
+    steps: Annotated[Count, "steps of the predictions after them"] = 0
     examples: Literal["segments", "segments-released", "lines", "pairs", "packed"] = "pairs"
-    teacher: str = ""
-    strategy: Strategy = "pkt"
-    transfer_steps: int = 0
     transfer: Transfer = field(default_factory=Transfer)
-    alpha: float = 0.5
-    copy: bool | None = None
-    norm: Literal["identity", "copy", "train"] = "identity"
-    layer_rate: float = 3.0
-    lower: Literal["soft", "frozen"] = "soft"
-    soft: float = 0.1
+    alpha: Annotated[Share, "the share of the text's own words in what is predicted; the teacher has the rest"] = 0.5
+    copy: Annotated[
+        bool | None, "whether the student starts with the teacher's embeddings and heads; none: in jkt and pkt"
+    ] = None
+    norm: Annotated[Literal["identity", "copy", "train"], "what becomes of an embedding norm that can't be copied"] = (
+        "identity"
+    )
+    layer_rate: Annotated[Positive, "pkt: what the rate of the current layer is multiplied by"] = 3.0
+    lower: Annotated[Literal["soft", "frozen"], "pkt: the layers below it learn slowly, or are frozen"] = "soft"
+    soft: Annotated[PositiveShare, "pkt: the rate of the layers below, as a share of the current layer's"] = 0.1
+    dropout: Annotated[
+        PartialShare | None, "the student's dropouts; none: no dropout while it has a teacher, as released"
+    ] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.needs_teacher and not self.teacher:
-            raise InputError(f"strategy = '{self.strategy}' needs a teacher: add teacher=FOLDER to the command")
-        if self.transfer_steps < 0:
-            raise InputError(f"transfer_steps = {self.transfer_steps} is too small: it must be at least 0")
+            raise InputError(f"strategy '{self.strategy}' requires a teacher: add teacher=FOLDER")
         if self.starts_with_layers and not self.transfer_steps:
             raise InputError(
-                f"transfer_steps = 0 leaves no time for the layers: strategy = '{self.strategy}' begins with them, "
-                "so give at least one step per layer"
+                f"strategy '{self.strategy}' requires transfer_steps >= 1, got 0; give at least one step per layer"
             )
-        for key in ("layer_rate", "soft"):
-            if getattr(self, key) <= 0:
-                raise InputError(f"{key} = {getattr(self, key)} must be above zero; lower=frozen holds lower layers")
-        if self.soft > 1:
-            raise InputError(f"soft = {self.soft} would train lower layers faster than the current one: give 1 or less")
         if self.compile == "whole" and self.strategy == "pkt":
             raise InputError("compile=whole would compile every layer's stage anew: use compile=blocks")
 
     @property
     def needs_teacher(self) -> bool:
-        """Whether the student learns from anybody but the text."""
+        """Whether the student learns from anything but the text."""
         return self.strategy != "bare"
 
     @property
@@ -70,5 +66,5 @@ class DistillRecipe(CorpusRecipe):
 
     @property
     def starts_with_layers(self) -> bool:
-        """Whether there is a stage of its own for the layers, with the embeddings and heads at rest."""
+        """Whether there is a stage of its own for the layers, with the embeddings and heads frozen."""
         return self.strategy in ("jkt", "pkt")

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from lightbert.data.batches.prefetch import LoaderSettings
 from lightbert.errors import InputError
 
 
@@ -48,6 +49,10 @@ class World:
         """Wait for all processes."""
         if self.size > 1:
             dist.barrier()
+
+    def loading(self, workers: int) -> LoaderSettings:
+        """How this process gets its share of every batch, with so many threads that prefetch."""
+        return LoaderSettings(self.rank, self.size, workers, pin=self.device.type == "cuda")
 
 
 def device_named(name: str) -> torch.device:

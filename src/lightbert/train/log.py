@@ -1,8 +1,12 @@
-"""metrics.jsonl: one line per step and per evaluation, the same bytes however often the run was interrupted."""
+"""What a run reports as it goes: metrics.jsonl, the same numbers for TensorBoard, and the throughput.
+
+metrics.jsonl has one line per step and per evaluation, the same bytes however often the run was interrupted.
+"""
 
 import json
 import math
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,16 +14,38 @@ from typing import Any
 
 from lightbert.errors import InputError
 from lightbert.files import write_atomic
-from lightbert.train.board import Board
+
+
+class TensorBoard:
+    """Writes scalars to ``folder``; when a run resumes, what came after the checkpoint is purged."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise InputError(
+                "tensorboard=true requires the tensorboard package: pip install 'lightbert[track]'"
+            ) from None
+        self._writer: Any = SummaryWriter(str(folder), purge_step=step + 1)
+
+    def write(self, kind: str, step: int, values: dict[str, Any]) -> None:
+        """Add the numbers of one line of the log."""
+        for name, value in values.items():
+            if isinstance(value, int | float):
+                self._writer.add_scalar(f"{kind}/{name}", value, step)
+
+    def close(self) -> None:
+        """Flush and close."""
+        self._writer.close()
 
 
 class MetricsFile:
-    """Appends lines; on resuming, drops those after the checkpoint. Times are not in it: they never repeat.
+    """Appends lines; when a run resumes, drops those after the checkpoint. It has no times: those never repeat.
 
-    A ``board`` is shown the same numbers.
+    The same numbers go to ``board``.
     """
 
-    def __init__(self, path: Path, step: int, board: Board | None = None) -> None:
+    def __init__(self, path: Path, step: int, board: TensorBoard | None = None) -> None:
         self.path, self.board = path, board
         self.held_out: dict[int, dict[str, Any]] = {}
         kept = []
@@ -80,3 +106,43 @@ def _parsed(line: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return record if isinstance(record, dict) and {"kind", "step"} <= record.keys() else None
+
+
+class Meter:
+    """Tokens per second, measured only where the host has waited for the device anyway.
+
+    The first lap is left out of the average: it may contain compilation.
+    """
+
+    def __init__(self) -> None:
+        self._mark = time.monotonic()
+        self._laps = 0
+        self._tokens, self._seconds = 0, 0.0
+        self.latest = 0.0
+
+    def lap(self, tokens: int) -> float:
+        """Count ``tokens`` trained on since the last lap, and return the seconds that it took."""
+        now = time.monotonic()
+        seconds, self._mark = max(now - self._mark, 1e-9), now
+        self.latest = tokens / seconds
+        self._laps += 1
+        if self._laps > 1:
+            self._tokens += tokens
+            self._seconds += seconds
+        return seconds
+
+    def pause(self) -> float:
+        """Exclude the time since the last lap, such as an evaluation or a checkpoint, and return its seconds."""
+        now = time.monotonic()
+        seconds, self._mark = now - self._mark, now
+        return seconds
+
+    @property
+    def started(self) -> bool:
+        """Whether the first lap is over."""
+        return self._laps > 0
+
+    @property
+    def average(self) -> float:
+        """Tokens per second."""
+        return self._tokens / self._seconds if self._seconds else self.latest

@@ -15,12 +15,10 @@ from lightbert.ops.randomness import Stream, bits
 from lightbert.progress import Bar, progress
 from lightbert.train import checkpoint
 from lightbert.train.best import Best
-from lightbert.train.board import Board
 from lightbert.train.checkpoint import Checkpoint
 from lightbert.train.distributed import World
 from lightbert.train.graphed import GraphedStep
-from lightbert.train.log import MetricsFile
-from lightbert.train.meter import Meter
+from lightbert.train.log import Meter, MetricsFile, TensorBoard
 from lightbert.train.optim import Optimizers
 from lightbert.train.run import Batches, Outcome, Phase, Position, Settings
 from lightbert.train.schedule import progress_of
@@ -50,7 +48,7 @@ class Loop:
         self.world, self.measure = world, measure
         if settings.sharding == "shard" and world.size > 1:
             shard(objective, world)
-        self.optimizers = Optimizers(objective, settings.optimizer)
+        self.optimizers = Optimizers(objective, settings.recipe.optimizer)
         self.step = Step(objective, self.optimizers, world)
         self.folder = settings.out / "checkpoints"
         self.at = Position()
@@ -90,16 +88,16 @@ class Loop:
             self.at.begin_next_phase()
             return False
         self._begin(phase)
-        loader, settings = phase.loader(), self.settings
+        loader, recipe = phase.loader(), self.settings.recipe
         with closing(loader.stream(self.at.phase_step)) as batches:
             for batch in batches:
                 self._train_on(batch, phase)
                 bar.advance()
-                saves, evaluates = self._due(settings.checkpoint_every), self._due(settings.evaluate_every)
+                saves, evaluates = self._due(recipe.checkpoint_every), self._due(recipe.evaluate_every)
                 # Processes agree on stopping where they talk to each other anyway; one alone need not wait for that.
                 alone = self.world.size == 1 and bool(interrupted)
                 stop = False
-                if saves or evaluates or alone or self._due(settings.log_every) or self._is_over(phase):
+                if saves or evaluates or alone or self._due(recipe.log_every) or self._is_over(phase):
                     self._flush(loader, phase, bar)
                     stop = self.world.any(bool(interrupted))
                 over = self._is_over(phase)
@@ -121,9 +119,9 @@ class Loop:
         """Let a phase choose what is trained, and make its step, which is recorded or shared out for that choice."""
         phase.begin()
         self.optimizers.scale(phase.scales)
-        kind = GraphedStep if self.settings.cuda_graph and self.world.device.type == "cuda" else Step
-        self.step = kind(self.objective, self.optimizers, self.world, accumulate=self.settings.accumulate)
-        if self._due(self.settings.evaluate_every):
+        kind = GraphedStep if self.settings.recipe.cuda_graph and self.world.device.type == "cuda" else Step
+        self.step = kind(self.objective, self.optimizers, self.world, accumulate=self.settings.recipe.accumulate)
+        if self._due(self.settings.recipe.evaluate_every):
             self._evaluate()
 
     def _train_on(self, batch: Batch, phase: Phase) -> None:
@@ -133,7 +131,7 @@ class Loop:
         progressed = progress_of(at.phase_step, phase.steps, at.phase_seconds - idle, self._budget(phase) - idle)
         rate = phase.lr * phase.schedule.factor(progressed, phase.steps)
         self.optimizers.set_rate(rate)
-        torch.manual_seed(bits(self.settings.seed, Stream.DROPOUT, self.at.step, self.world.rank, 0))
+        torch.manual_seed(bits(self.settings.recipe.seed, Stream.DROPOUT, self.at.step, self.world.rank, 0))
         batch = replace(batch, step=torch.tensor(self.at.step))
         tally = self.step(batch.to(self.world.device))
         self.at.step += 1
@@ -146,7 +144,7 @@ class Loop:
     def _budget(self, phase: Phase) -> float:
         """The seconds of the time budget that a phase may take: in proportion to its steps."""
         total = sum(each.steps for each in self.phases)
-        return 60 * self.settings.max_minutes * (phase.steps / total if total else 1.0)
+        return 60 * self.settings.recipe.max_minutes * (phase.steps / total if total else 1.0)
 
     def _is_over(self, phase: Phase) -> bool:
         budget = self._budget(phase)
@@ -197,7 +195,7 @@ class Loop:
     def _log_from(self, step: int) -> MetricsFile:
         """The log, without what came after the checkpoint."""
         out = self.settings.out
-        board = Board(out / "tensorboard", step) if self.settings.tensorboard else None
+        board = TensorBoard(out / "tensorboard", step) if self.settings.recipe.tensorboard else None
         return MetricsFile(out / "metrics.jsonl", step, board)
 
     def _log(self, kind: str, step: int, values: dict[str, Any]) -> None:
@@ -233,7 +231,7 @@ class Loop:
         if self.best.weights:
             groups["best"] = gathered(self.best.weights, self.world)
         if self.world.leads:
-            checkpoint.save(self.folder, self.at.step, Checkpoint(groups, self._saved), self.settings.keep)
+            checkpoint.save(self.folder, self.at.step, Checkpoint(groups, self._saved), self.settings.recipe.keep)
         self.world.wait()
         self.meter.pause()
 

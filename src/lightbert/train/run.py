@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightbert.data.batches.batch import Batch
-from lightbert.train.optim import OptimizerSettings
+from lightbert.train.base_recipe import BaseRecipe
 from lightbert.train.schedule import Schedule
 
 
@@ -42,26 +42,21 @@ class Phase:
 
 @dataclass(frozen=True)
 class Settings:
-    """How a run goes."""
+    """How a run goes: by its recipe, and by what follows from its data and its device."""
 
-    out: Path
-    seed: int = 0
-    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
-    accumulate: int = 1
-    max_minutes: float = 0.0
-    checkpoint_every: int = 1000
-    keep: int = 2
-    evaluate_every: int = 1000
+    recipe: BaseRecipe
     best: str = ""
     """The held-out number by which a run goes back to its best weights; "" = it ends with its last. Losses are low."""
-    log_every: int = 10
     flops_per_token: float = 0.0
     """Of training: forward and backward of everything the objective runs."""
     peak_flops: float = 0.0
     """What the device could do per second; 0 = unknown."""
-    cuda_graph: bool = False
     sharding: Literal["replicate", "shard"] = "replicate"
-    tensorboard: bool = False
+
+    @property
+    def out(self) -> Path:
+        """The folder of the run."""
+        return Path(self.recipe.out)
 
 
 @dataclass

@@ -1,9 +1,13 @@
-"""Learning rates as pure functions of how far a run has come."""
+"""Learning rates as pure functions: of how far a run has come, and of a parameter's layer."""
 
+import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from lightbert.errors import InputError
+from lightbert.config import check
+from lightbert.ranges import NonNegative, Share
+
+_BLOCK = re.compile(r"(?:^|\.)blocks\.(\d+)\.")
 
 
 @dataclass(frozen=True)
@@ -18,17 +22,17 @@ class Schedule:
     left of the rate at the end.
     """
 
-    kind: Literal["product", "linear", "wsd", "constant", "progressive"] = "product"
-    warmup: float = 0.1
-    decay: float = 0.2
-    floor: float = 0.0
+    kind: Annotated[
+        Literal["product", "linear", "wsd", "constant", "progressive"],
+        "product: warm-up times linear decay (ELECTRA); linear: up, then down (BERT); wsd: up, level, down; "
+        "progressive: MobileBERT's within the stage of a layer",
+    ] = "product"
+    warmup: Annotated[NonNegative, "steps, or a share of the run if below 1"] = 0.1
+    decay: Annotated[Share, "the share of the run at its end in which wsd falls"] = 0.2
+    floor: Annotated[Share, "the share of the rate that is left at the end"] = 0.0
 
     def __post_init__(self) -> None:
-        if self.warmup < 0:
-            raise InputError(f"warmup = {self.warmup} must not be negative")
-        for name in ("decay", "floor"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"{name} = {getattr(self, name)} must lie between 0 and 1")
+        check(self)
 
     def factor(self, progress: float, steps: int) -> float:
         """What the peak rate is multiplied by at ``progress`` (0 to 1) of a phase that is ``steps`` long."""
@@ -57,3 +61,18 @@ def progress_of(step: int, steps: int, elapsed: float, budget: float) -> float:
     by_steps = (step + 1) / (steps + 1) if steps else 0.0
     by_time = elapsed / budget if budget > 0 else 0.0
     return min(1.0, max(by_steps, by_time, 1e-6))
+
+
+def layer_rate(name: str, depth: int, decay: float, depths: Literal["released", "corrected"] = "released") -> float:
+    """What the rate of a parameter is multiplied by: 1 for heads, decayed once more with each layer below (ELECTRA).
+
+    depth: how many blocks the model has.
+
+    Deviation: "released" keeps an empty place above the top block, left by a pooler that was removed (electra#51):
+    the top block has decay² instead of decay, and so on down to the embeddings. "corrected" closes the gap.
+    """
+    top = depth + (2 if depths == "released" else 1)
+    block = _BLOCK.search(name)
+    if block:
+        return decay ** (top - int(block[1]) - 1)
+    return decay**top if ".embeddings." in f".{name}" else 1.0

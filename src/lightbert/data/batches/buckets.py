@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from lightbert.data.batches.batch import Batch, Specials
 from lightbert.data.batches.padding import padded
-from lightbert.data.batches.workers import PerEpoch, made_ahead
+from lightbert.data.batches.prefetch import SINGLE_PROCESS, LoaderSettings, PerEpoch, prefetch
 from lightbert.data.examples.features import Features
 from lightbert.data.examples.order import shuffled
 from lightbert.errors import InputError
@@ -37,22 +37,17 @@ class Buckets:
         specials: Specials,
         seed: int = 0,
         shuffle: bool = True,
-        rank: int = 0,
-        world: int = 1,
-        workers: int = 2,
-        pin: bool = False,
         multiple: int = 1,
         sort_over: int = 64,
+        settings: LoaderSettings = SINGLE_PROCESS,
     ) -> None:
-        if batch < 1 or batch % world:
-            raise InputError(f"a batch of {batch} can't be shared by {world} processes; choose a multiple of {world}")
+        settings.check_batch(batch)
         if not len(features):
-            raise InputError("the task has no example to make batches of; give it a file with at least one")
+            raise InputError("the task must have at least one example, got none: check its files")
         self.features, self.specials = features, specials
         self.batch, self.seed, self.shuffle, self.multiple = batch, seed, shuffle, multiple
         self.sort_over = sort_over
-        self.workers, self.pin = workers, pin
-        self._rank, self._world = rank, world
+        self.settings = settings
         self._lengths = features.lengths
         self._orders = PerEpoch(self._order)
         self.steps_per_epoch = -(-len(features) // batch)
@@ -65,11 +60,11 @@ class Buckets:
         """Return this rank's share of the batch of a step, as wide as the longest row of the whole batch."""
         whole, rows = self._whole(step), self._share(step)
         batch = padded(self.features, whole[rows], self._width(whole), self.specials.pad, rows=rows, step=step)
-        return batch.pin() if self.pin else batch
+        return self.settings.deliver(batch)
 
     def stream(self, start: int = 0, stop: int | None = None) -> Generator[Batch]:
-        """Yield the batches from step `start` on, a few made ahead; close the iterator to stop the workers."""
-        return made_ahead(self.at, start, stop, self.workers)
+        """Yield the batches from step `start` on, a few of them prefetched; close the iterator to stop the workers."""
+        return prefetch(self.at, start, stop, self.settings.workers)
 
     def padding(self, epoch: int = 0) -> float:
         """Return the share of an epoch's tokens, all ranks together, that is padding."""
@@ -82,7 +77,7 @@ class Buckets:
         return -(-int(self._lengths[whole].max()) // self.multiple) * self.multiple
 
     def _share(self, step: int) -> Array:
-        share: Array = np.array_split(np.arange(len(self._whole(step))), self._world)[self._rank]
+        share: Array = np.array_split(np.arange(len(self._whole(step))), self.settings.world)[self.settings.rank]
         return share
 
     def _whole(self, step: int) -> Array:

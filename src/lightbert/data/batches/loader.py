@@ -7,7 +7,7 @@ import torch
 
 from lightbert.data.batches.assembly import assemble
 from lightbert.data.batches.batch import Batch, Specials
-from lightbert.data.batches.workers import PerEpoch, made_ahead
+from lightbert.data.batches.prefetch import SINGLE_PROCESS, LoaderSettings, PerEpoch, prefetch
 from lightbert.data.corpus.shards import Shards
 from lightbert.data.examples.index import Array, Builder, Index
 from lightbert.data.examples.order import shuffled
@@ -30,24 +30,18 @@ class Loader:
         length: int,
         specials: Specials,
         seed: int = 0,
-        rank: int = 0,
-        world: int = 1,
-        workers: int = 2,
-        pin: bool = False,
+        settings: LoaderSettings = SINGLE_PROCESS,
     ) -> None:
-        if batch < 1 or batch % world:
-            raise InputError(f"a batch of {batch} can't be shared by {world} processes; choose a multiple of {world}")
+        settings.check_batch(batch)
         self.shards, self.builder, self.specials = shards, builder, specials
         self.batch, self.length, self.seed = batch, length, seed
-        self.workers, self.pin = workers, pin
-        share = batch // world
-        self._rows = np.arange(rank * share, (rank + 1) * share)
+        self.settings = settings
+        share = batch // settings.world
+        self._rows = np.arange(settings.rank * share, (settings.rank + 1) * share)
         self._indexes = PerEpoch(self._build)
         examples = len(self._index(0))
         if not examples:
-            raise InputError(
-                f"the corpus gives no example of length {length}; prepare more text or choose another length"
-            )
+            raise InputError(f"the corpus has no example of length {length}: prepare more text or set another length")
         self.steps_per_epoch = max(1, examples // batch)
 
     def examples(self, step: int) -> Array:
@@ -69,14 +63,14 @@ class Loader:
             step=torch.tensor(step),
             nsp=None if index.labels is None else torch.from_numpy(index.labels[examples].astype(np.int64)),
         )
-        return batch.pin() if self.pin else batch
+        return self.settings.deliver(batch)
 
     def stream(self, start: int = 0, stop: int | None = None) -> Generator[Batch]:
-        """Yield the batches from step `start` on, a few made ahead; close the iterator to stop the workers."""
-        return made_ahead(self.at, start, stop, self.workers, self._foresee)
+        """Yield the batches from step `start` on, a few of them prefetched; close the iterator to stop the workers."""
+        return prefetch(self.at, start, stop, self.settings.workers, self._prefetch_index)
 
-    def _foresee(self, step: int) -> None:
-        """Build the next epoch's index half an epoch early, so that nobody waits for it."""
+    def _prefetch_index(self, step: int) -> None:
+        """Build the next epoch's index half an epoch early, so that no step waits for it."""
         epoch, turn = divmod(step, self.steps_per_epoch)
         if turn == self.steps_per_epoch // 2:
             self._index(epoch + 1)

@@ -3,46 +3,16 @@
 Every choice is a function of (seed, step, row, column), so that a batch is masked alike however it is shared out.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from lightbert.data.batches.batch import Batch, Specials
+from lightbert.data.batches.masking_settings import Masking
 from lightbert.data.batches.whole_words import choose_words
-from lightbert.errors import InputError
 from lightbert.ops.randomness import Stream, bits, chance
-
-
-@dataclass(frozen=True)
-class Masking:
-    """How many tokens are chosen and what becomes of them. The default is ELECTRA's: never a random token.
-
-    Of a row with n real tokens, specials counted, `rate`·n are chosen, rounded half to even, at least 1; `masked` of
-    them turn into [MASK], `random` into any id of the vocabulary, and the rest stay. All are predicted.
-    `most` caps the choice; None stands for ELECTRA's cap, half a percent above the rate.
-    Deviation: ELECTRA draws positions with replacement (electra#41), the composite paper each token by itself; here
-    the number is exact and no position comes twice.
-    """
-
-    rate: float = 0.15
-    masked: float = 0.85
-    random: float = 0.0
-    most: int | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 < self.rate < 1:
-            raise InputError(f"a masking rate of {self.rate} is not between 0 and 1; 0.15 is usual")
-        if min(self.masked, self.random) < 0 or self.masked + self.random > 1:
-            raise InputError(f"masked {self.masked} and random {self.random} are no shares of a whole; try 0.8 and 0.1")
-
-    def positions(self, length: int) -> int:
-        """Return P, the most predictions of a row of `length` columns."""
-        return min(length, self.most or max(1, int((self.rate + 0.005) * length)))
-
-
-BERT = Masking(masked=0.8, random=0.1)
 
 
 class Masked(NamedTuple):

@@ -1,33 +1,34 @@
-"""Rows of any length to one rectangle."""
+"""Rows of any length as rectangular batches: which rows go together, and their padding."""
+
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from lightbert.data.batches.batch import Batch
-from lightbert.data.examples.features import Features
+from lightbert.data.examples.features import IGNORE_INDEX, Features
 
-UNJUDGED = -100
-"""The target of a token that is not asked about, such as padding."""
+Array = NDArray[np.int64]
 
 
 def padded(
     features: Features,
-    chosen: NDArray[np.int64],
+    chosen: Array,
     length: int,
     pad: int,
     *,
-    rows: NDArray[np.int64] | None = None,
+    rows: Array | None = None,
     step: int = 0,
 ) -> Batch:
-    """Put the chosen rows into a batch as wide as `length`; `rows` are their numbers within the step's whole batch."""
+    """Pad the chosen rows to `length`; `rows` are their numbers within the whole batch of the step."""
     places = np.arange(length)
     mask = places < features.lengths[chosen, None]  # [B, T]
-    # Beyond the end of a row any token will do, so long as there is one.
+    # Beyond the end of a row any valid index will do: the mask hides what is read there.
     at = np.minimum(features.starts[chosen, None] + places, max(len(features.tokens) - 1, 0))
     targets = None
     if features.targets is not None:
-        picked = np.where(mask, features.targets[at], UNJUDGED) if features.per_token else features.targets[chosen]
+        picked = np.where(mask, features.targets[at], IGNORE_INDEX) if features.per_token else features.targets[chosen]
         targets = torch.from_numpy(np.ascontiguousarray(picked))
     return Batch(
         ids=torch.from_numpy(np.where(mask, features.tokens[at], pad).astype(np.int64)),
@@ -37,3 +38,45 @@ def padded(
         step=torch.tensor(step),
         targets=targets,
     )
+
+
+def grouped(lengths: Array, *, least: int, most: int, alike: bool = False) -> Iterator[Array]:
+    """Group rows into few batches with little padding: yield the row numbers of each, shortest rows first.
+
+    Within a batch the last row is the longest. A batch costs its tokens, padding included, and never less than `least`:
+    smaller batches leave the device idle. Dynamic programming finds the cheapest way to cut the sorted rows where the
+    length changes. A batch of more than `most` tokens is cut again. With `alike`, batches have no padding at all.
+    """
+    if not len(lengths):
+        return
+    order = np.argsort(lengths, kind="stable")
+    widths, ends = _distinct(lengths[order])
+    cuts = range(len(widths)) if alike else _cheapest(widths, ends, least)
+    start = 0
+    for cut in cuts:
+        rows = order[start : ends[cut]]
+        pieces = -(-len(rows) // max(1, most // int(widths[cut])))
+        yield from np.array_split(rows, pieces)
+        start = int(ends[cut])
+
+
+def _distinct(ordered: Array) -> tuple[Array, Array]:
+    """The lengths that occur, and how many rows are not longer than each."""
+    widths, counts = np.unique(ordered, return_counts=True)
+    return widths, np.cumsum(counts)
+
+
+def _cheapest(widths: Array, ends: Array, least: int) -> list[int]:
+    """Return which of the lengths are the longest of a batch."""
+    begins = np.concatenate([[0], ends])
+    costs, origins = np.zeros(len(widths) + 1), np.zeros(len(widths), dtype=np.int64)
+    for last, width in enumerate(widths):
+        areas = (ends[last] - begins[: last + 1]) * width
+        choices = costs[: last + 1] + np.maximum(areas, least)
+        origins[last] = choices.argmin()
+        costs[last + 1] = choices[origins[last]]
+    cuts, at = [], len(widths)
+    while at:
+        cuts.append(at - 1)
+        at = int(origins[at - 1])
+    return cuts[::-1]

@@ -2,17 +2,16 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from lightbert.data.corpus import tokenizer, vocabulary
-from lightbert.data.corpus.encoding import width
+from lightbert.data.corpus.encoding import is_held_out, score, well_formed, width
 from lightbert.data.corpus.encoding_pool import encode_chunks
 from lightbert.data.corpus.manifest import Manifest
 from lightbert.data.corpus.parts import CHUNK, Place, cut, read_stream
 from lightbert.data.corpus.resumption import begin_or_go_on, finished, locked
-from lightbert.data.corpus.sampling import sample
 from lightbert.data.corpus.settings import Settings, resolved
 from lightbert.data.corpus.stage import StreamWriter, finish, publish, read_parts, refuse_foreign, stage_of
 from lightbert.data.text import sources
@@ -140,6 +139,27 @@ class _Work:
         for text, position in sources.documents(source, Reading(), self.workers):
             bar.advance(position - bar.done)
             yield text
+
+
+def sample(documents: Iterable[str], characters: int, held_out: float) -> list[str]:
+    """Keep at most `characters` of the text, spread evenly, to train a tokenizer on; held-out documents are left out.
+
+    Which documents are kept depends on their own hashes alone: each time there are too many, those with the higher half
+    of the hashes are dropped, and later documents must be below that bound too.
+    """
+    kept: list[tuple[float, str]] = []
+    total, bound = 0, 1.0
+    for document in map(well_formed, documents):
+        rank = score(document, b"sample")
+        if rank >= bound or is_held_out(document, held_out):
+            continue
+        kept.append((rank, document))
+        total += len(document)
+        while total > characters and len(kept) > 1:
+            bound /= 2
+            kept = [(rank, text) for rank, text in kept if rank < bound] or [min(kept)]
+            total = sum(len(text) for _, text in kept)
+    return [text for _, text in kept]
 
 
 def _cores() -> int:

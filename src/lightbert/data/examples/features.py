@@ -1,4 +1,4 @@
-"""Encoded examples of a task: rows of tokens of any length, with what is to be said about them."""
+"""Encoded examples of a task: rows of tokens of any length, with their targets."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+IGNORE_INDEX = -100
+"""The target of a token that has none, such as padding: it adds nothing to the loss."""
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
-"""Our config.json as a config of transformers. Importing this module enters it into AutoConfig's table."""
+"""Our config.json as a config of transformers."""
 
 import copy
-import importlib
+from collections.abc import Callable
 from dataclasses import field
-from typing import Any
+from typing import Any, ClassVar
 
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import PreTrainedConfig
 
 from lightbert.interop.heads import numbered
 from lightbert.interop.problem_types import read_problem, write_problem
@@ -20,6 +20,8 @@ class LightbertConfig(PreTrainedConfig):  # type: ignore[misc]
     """
 
     model_type = "lightbert"
+    on_open: ClassVar[Callable[[], None]] = lambda: None
+    """Called when a config is opened: whoever opens one is about to ask the auto classes for a model."""
 
     format: int = 1
     family: str = "bert"
@@ -37,8 +39,7 @@ class LightbertConfig(PreTrainedConfig):  # type: ignore[misc]
             self.id2label = dict(enumerate(names))
             self.label2id = {name: index for index, name in enumerate(names)}
         super().__post_init__(**kwargs)
-        # Whoever opens a config of ours is about to ask the auto classes for a model.
-        importlib.import_module("lightbert.interop.auto.models")
+        type(self).on_open()
 
     def with_heads(self, heads: dict[str, dict[str, Any]]) -> "LightbertConfig":
         """A copy for a model that has exactly these heads, and with them the problem that was asked for."""
@@ -95,6 +96,3 @@ class LightbertConfig(PreTrainedConfig):  # type: ignore[misc]
         """How many labels the heads have; 2, as everywhere in transformers, if none has any."""
         counts = [self.heads[kind]["labels"] for kind in _LABELLED if kind in self.heads]
         return counts[0] if counts else 1 if "regress" in self.heads else 2
-
-
-AutoConfig.register(LightbertConfig.model_type, LightbertConfig, exist_ok=True)

@@ -10,12 +10,13 @@ from lightbert.data.batches.batch import Batch
 from lightbert.errors import InputError
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.init import initialize
+from lightbert.objectives.distill.distilled_prediction import DistilledPrediction
+from lightbert.objectives.distill.layer_transfer import Compared, LayerTransfer, LearnedMap
 from lightbert.objectives.distill.losses import moments
 from lightbert.objectives.distill.pair import refuse_misfits, shared_heads
-from lightbert.objectives.distill.prediction import DistilledPrediction
 from lightbert.objectives.distill.stages import Scales, Stage
 from lightbert.objectives.distill.trace import Trace, trace
-from lightbert.objectives.distill.transfer import Compared, LayerTransfer, LearnedMap, Transfer
+from lightbert.objectives.distill.transfer_settings import Transfer
 from lightbert.objectives.masker import Masker
 from lightbert.objectives.objective import Losses, Objective, ratio, stack
 from lightbert.objectives.prediction import predict_pairs

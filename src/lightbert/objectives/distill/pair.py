@@ -9,7 +9,7 @@ from lightbert.errors import InputError
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.local import LocalAttention
 from lightbert.nn.mixed import MixedAttention
-from lightbert.objectives.distill.transfer import Transfer
+from lightbert.objectives.distill.transfer_settings import Transfer
 
 _SAME_WORDS = "train the student on text that was prepared with the teacher's tokenizer (lightbert prepare --tokenizer)"
 

@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from lightbert.errors import InputError
+from lightbert.ops.backend import as_autocast, use_triton
 from lightbert.ops.depthwise import reference
 
 
@@ -17,4 +18,10 @@ def depthwise(x: Tensor, weight: Tensor, bias: Tensor | None = None, texts: Tens
         raise InputError(f"a depthwise convolution of {channels} channels was given {x.shape[-1]}")
     if kernel % 2 == 0:
         raise InputError(f"a depthwise convolution needs an odd kernel, got {kernel}: use {kernel + 1}")
+    x = as_autocast(x)
+    if use_triton(x, fits=kernel <= 17):
+        from lightbert.ops.depthwise import operator
+
+        mixed: Tensor = operator.depthwise(x, weight, bias, texts)
+        return mixed
     return reference.depthwise(x, weight, bias, texts)

@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from lightbert.errors import InputError
+from lightbert.ops.backend import use_triton
 from lightbert.ops.dynamic_conv import reference
 
 window_sum = reference.window_sum
@@ -20,6 +21,11 @@ def dynamic_conv(values: Tensor, logits: Tensor, texts: Tensor | None = None) ->
         raise InputError(f"a dynamic convolution needs an odd kernel, got {kernel}: use {kernel + 1}")
     if width % n_heads:
         raise InputError(f"{n_heads} kernels cannot share {width} value channels: use a multiple of {n_heads}")
+    if use_triton(values, fits=kernel <= 33 and width // n_heads <= 256):
+        from lightbert.ops.dynamic_conv import operator
+
+        mixed: Tensor = operator.dynamic_conv(values, logits, texts)
+        return mixed
     return reference.dynamic_conv(values, logits, texts)
 
 

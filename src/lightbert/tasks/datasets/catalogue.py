@@ -5,12 +5,12 @@ from dataclasses import replace
 
 from lightbert.data.text.row_file import BadRows
 from lightbert.errors import InputError, unknown
-from lightbert.tasks.datasets.files import Files
 from lightbert.tasks.datasets.glue import open_glue
 from lightbert.tasks.datasets.glue.table import find
 from lightbert.tasks.datasets.own import own_task
+from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.datasets.squad.opening import squad_task
-from lightbert.tasks.task import Task
+from lightbert.tasks.datasets.task import Task
 
 
 def open_task(name: str, data: str | Files = "", *, bad_rows: BadRows = "error") -> Task:

@@ -6,8 +6,8 @@ from typing import Any
 from lightbert.data.text.row_file import RowFile, text_lines, undecodable
 from lightbert.data.text.tables import FORMATS, Table, table_format
 from lightbert.errors import InputError
-from lightbert.tasks.datasets.files import Files
 from lightbert.tasks.datasets.label_cells import absent, label_name
+from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.example import Tagged
 
 _DOCUMENT = "-DOCSTART-"

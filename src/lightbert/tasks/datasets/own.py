@@ -12,14 +12,14 @@ from typing import Any
 from lightbert.data.text.tables import FORMATS, Table, table_format
 from lightbert.errors import InputError
 from lightbert.tasks.datasets.conll import read_sentences
-from lightbert.tasks.datasets.files import Files
 from lightbert.tasks.datasets.held_out import hold_out
 from lightbert.tasks.datasets.label_cells import in_order
+from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.datasets.own_texts import learn_texts, read_texts
+from lightbert.tasks.datasets.task import Task
 from lightbert.tasks.kinds.kind import Kind
 from lightbert.tasks.kinds.tokens.entities import mark_entities
 from lightbert.tasks.kinds.tokens.kind import Tokens
-from lightbert.tasks.task import Task
 
 _METRICS = {"classify": "accuracy", "labels": "micro_f1", "regress": "pearson"}
 _COLUMN_FILES = ("", ".conll", ".conllu", ".iob", ".iob1", ".iob2", ".bio", ".bioes", ".ner", ".pos", ".txt")

@@ -6,8 +6,8 @@ from typing import Any
 
 from lightbert.data.text.tables import Table
 from lightbert.errors import InputError
-from lightbert.tasks.datasets.files import Files
 from lightbert.tasks.datasets.label_cells import Label, absent, guess_kind, in_order, read_label
+from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.example import Example
 from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.kind import Kind

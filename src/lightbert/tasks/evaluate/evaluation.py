@@ -7,14 +7,13 @@ from typing import Any
 from lightbert.errors import InputError
 from lightbert.nn.encoder import Encoder
 from lightbert.progress import progress
-from lightbert.tasks.evaluate.findings import findings
+from lightbert.tasks.datasets.task import Task
 from lightbert.tasks.evaluate.report import Evaluation
 from lightbert.tasks.example import Question, Tagged
 from lightbert.tasks.kinds.kind import Kind, Prediction
 from lightbert.tasks.predict.adoption import encoder_of, kind_of_model
 from lightbert.tasks.predict.forward import run
 from lightbert.tasks.predict.inputs import refuse_single_texts
-from lightbert.tasks.task import Task
 from lightbert.train.distributed import device_named
 
 # Enough for rows of like length to meet, few enough for a bar to move.
@@ -67,7 +66,7 @@ def evaluate(
         metrics=task.kind.metrics(examples, predictions) if known else {},
         examples=examples,
         predictions=predictions,
-        findings=findings(kind, examples, predictions, worst) if known else (),
+        findings=kind.findings(examples, predictions, worst) if known else (),
         tokens=tokens,
         cut=cut,
         seconds=seconds,

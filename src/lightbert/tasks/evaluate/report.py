@@ -1,10 +1,17 @@
-"""What an evaluation tells: to a machine, on a page, in a terminal."""
+"""The report of an evaluation: as JSON, as a page, in a terminal, and as files with every prediction."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightbert.tasks.evaluate.findings import Finding, Table
+from lightbert.files import make_folder, write_atomic
+from lightbert.tasks.datasets.glue.prediction_files import write_predictions
+from lightbert.tasks.datasets.glue.table import TABLE
+from lightbert.tasks.datasets.squad.answer_files import N_BEST, NULL_ODDS, PREDICTIONS, write_answers
+from lightbert.tasks.example import Question, Tagged
+from lightbert.tasks.kinds.findings.finding import Finding, Table, example_fields
 from lightbert.tasks.kinds.kind import Prediction
 
 if TYPE_CHECKING:
@@ -74,3 +81,47 @@ class Evaluation:
             *(table for each in self.findings for table in each.tables),
             counts,
         ]
+
+
+def write(evaluation: Evaluation, folder: str | Path) -> list[Path]:
+    """Write an evaluation into a folder, each file whole or not at all, and return the files.
+
+    Where the answers are known: report.json and report.md. Always: predictions.jsonl, one line for each example. For
+    SQuAD also its own files, and for a test set of GLUE the leaderboard's table, such as RTE.tsv. Others stay, so that
+    one folder can hold the tables of all tasks.
+    """
+    folder = Path(folder)
+    make_folder(folder)
+    contents = {"predictions.jsonl": "".join(f"{line}\n" for line in _lines(evaluation))}
+    if evaluation.metrics:
+        contents["report.json"] = json.dumps(evaluation.to_json(), indent=2, ensure_ascii=False) + "\n"
+        contents["report.md"] = evaluation.to_markdown()
+    for name, content in contents.items():
+        write_atomic(folder / name, content)
+    written = [folder / name for name in contents]
+    examples, predictions = evaluation.examples, evaluation.predictions
+    if any(isinstance(example, Question) for example in examples):
+        write_answers(folder, examples, predictions)
+        return [*written, *(folder / name for name in (PREDICTIONS, NULL_ODDS, N_BEST))]
+    if evaluation.task in TABLE and evaluation.split.startswith("test"):
+        written.append(write_predictions(folder, evaluation.task, evaluation.split, examples, predictions))
+    return written
+
+
+def _lines(evaluation: Evaluation) -> Iterator[str]:
+    for example, prediction in zip(evaluation.examples, evaluation.predictions, strict=True):
+        yield json.dumps({**_asked(example), **prediction}, ensure_ascii=False)
+
+
+def _asked(example: Any) -> dict[str, Any]:
+    """What was asked, and the answer where that is known; a question's context is left to the task's own files."""
+    match example:
+        case Tagged():
+            known = example.tags
+            asked: dict[str, Any] = {"words": list(example.words)}
+        case Question():
+            known = None if example.answers is None else tuple(answer.text for answer in example.answers)
+            asked = {"question": example.question}
+        case _:
+            known, asked = example.label, example_fields(example)
+    return {"id": example.id, **asked} | ({} if known is None else {"true": known})

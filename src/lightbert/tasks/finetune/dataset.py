@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from lightbert.data.examples.features import Features
 from lightbert.tasks.datasets.catalogue import open_task
-from lightbert.tasks.datasets.files import Files
-from lightbert.tasks.datasets.squad.opening import RELEASED_THRESHOLDS
+from lightbert.tasks.datasets.own_files import Files
+from lightbert.tasks.datasets.task import Task
 from lightbert.tasks.example import Example
 from lightbert.tasks.finetune.recipe import AnswerSettings, FinetuneRecipe
 from lightbert.tasks.kinds.kind import Kind
 from lightbert.tasks.kinds.regress.kind import Regress
 from lightbert.tasks.kinds.spans.kind import Spans
-from lightbert.tasks.task import Task
 from lightbert.tasks.texts import TextEncoder
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ class Prepared:
     dev: dict[str, tuple[list[Any], Features]]
 
     def sentence(self, examples: int) -> str:
-        """What was understood of the data, so that a wrong guess is seen before the training."""
+        """A summary of the data, so that a wrong guess is seen before the training."""
         labels = getattr(self.task.kind, "labels", ())
         names = ", ".join(labels[:_LABELS_SHOWN]) + (", …" if len(labels) > _LABELS_SHOWN else "")
         kind = f"{self.task.kind.name}, {len(labels)} labels ({names})" if labels else self.task.kind.name
@@ -42,48 +41,54 @@ class Prepared:
         return f"{self.task.name}: {kind}; {examples:,} examples to train on{splits}"
 
 
+@dataclass(frozen=True)
+class _Request:
+    """What decides the features: runs that agree on it share them."""
+
+    task: str
+    data: str | Files
+    tokenizer: str
+    length: int
+    limit: int
+    double: bool
+    scaled: bool
+    answers: AnswerSettings
+
+
 def prepare(recipe: FinetuneRecipe, tokenizer: "Tokenizer", *, says: bool = True) -> Prepared:
-    """Read and encode what a recipe trains on and is judged by; say on the error stream what was understood of it."""
-    return _prepare(
-        recipe.task,
-        recipe.data,
-        tokenizer.to_str(),
-        recipe.length,
+    """Read and encode the training and development data of a recipe, and print a summary of it to stderr."""
+    request = _Request(
+        task=recipe.task,
+        data=recipe.data,
+        tokenizer=tokenizer.to_str(),
+        length=recipe.length,
         limit=recipe.limit,
         double=recipe.double,
         scaled=recipe.scaled,
         answers=recipe.answers,
-        says=says,
     )
+    return _prepare(request, says=says)
 
 
 # The runs of a grid mostly share their data.
 @lru_cache(maxsize=1)
-def _prepare(
-    name: str,
-    data: str | Files,
-    tokenizer: str,
-    length: int,
-    *,
-    limit: int,
-    double: bool,
-    scaled: bool,
-    answers: AnswerSettings,
-    says: bool,
-) -> Prepared:
+def _prepare(request: _Request, *, says: bool) -> Prepared:
     from tokenizers import Tokenizer
 
-    task = open_task(name or "own", data)
-    task = replace(task, kind=_chosen(task.kind, scaled, answers))
-    encoder = TextEncoder(Tokenizer.from_str(tokenizer), length)
+    task = open_task(request.task or "own", request.data)
+    task = replace(task, kind=_configured(task.kind, request.scaled, request.answers))
+    encoder = TextEncoder(Tokenizer.from_str(request.tokenizer), request.length)
     examples = task.examples("train")
-    examples = examples[:limit] if limit else examples
-    if double and task.symmetric:
+    examples = examples[: request.limit] if request.limit else examples
+    if request.double and task.symmetric:
         examples = [*examples, *map(_swapped, examples)]
     train = task.kind.features(examples, encoder)
     if says and train.cut and task.kind.head in ("classify", "regress"):
-        print(f"{train.cut:,} of {len(examples):,} training texts are longer than {length} tokens and were cut: "
-              "raise length= to read more of them", file=sys.stderr)  # fmt: skip
+        print(
+            f"{train.cut:,} of {len(examples):,} training texts are longer than {request.length} tokens and were cut: "
+            "raise length= to read more of them",
+            file=sys.stderr,
+        )
     dev = {}
     for split in (split for split in task.splits if split.startswith("dev")):
         judged = task.examples(split)
@@ -94,13 +99,12 @@ def _prepare(
     return prepared
 
 
-def _chosen(kind: Kind[Any], scaled: bool, answers: AnswerSettings) -> Kind[Any]:
-    """The kind with what a recipe can choose about it."""
+def _configured(kind: Kind[Any], scaled: bool, answers: AnswerSettings) -> Kind[Any]:
+    """The kind with the recipe's settings for it."""
     if isinstance(kind, Regress):
         return replace(kind, scaled=scaled)
     if isinstance(kind, Spans):
-        always = kind.null_threshold is None
-        return replace(kind, **vars(answers), null_threshold=None if always else RELEASED_THRESHOLDS[answers.head])
+        return kind.with_settings(**vars(answers))
     return kind
 
 

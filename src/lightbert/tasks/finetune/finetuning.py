@@ -17,16 +17,15 @@ from lightbert.models import folder
 from lightbert.nn.encoder import Encoder
 from lightbert.objectives.task import TaskObjective
 from lightbert.tasks.finetune.dataset import Prepared, prepare
-from lightbert.tasks.finetune.layer_rates import layer_rate
-from lightbert.tasks.finetune.recipe import MAY_CHANGE, FinetuneRecipe
+from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.tasks.finetune.starting_model import give_head, refuse_length, starting_model
-from lightbert.tasks.finetune.unscaling import unscaled
 from lightbert.tasks.kinds.kind import Prediction
 from lightbert.tasks.predict.forward import run
 from lightbert.train.distributed import World
 from lightbert.train.loop import Loop
 from lightbert.train.memory import remember
 from lightbert.train.run import Phase, Settings
+from lightbert.train.schedule import layer_rate
 from lightbert.train.signals import Interruption
 
 RESULT = "result.json"
@@ -64,7 +63,7 @@ def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *,
     out = Path(recipe.out)
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
-    remember(to_mapping(recipe), out, world, may_change=MAY_CHANGE)
+    remember(to_mapping(recipe), out, world, may_change=recipe.may_change)
     if (out / RESULT).exists() and (out / "final").exists():
         if world.leads:
             print(f"'{out}' is trained already; set out= to another folder to train anew", file=sys.stderr)
@@ -92,7 +91,8 @@ def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *,
         settled = _settled(prepared, model)
         # A threshold that was chosen only now changes the numbers.
         metrics = metrics if settled.task.kind == prepared.task.kind else measure(settled, model)
-        model.task |= unscaled(settled.task.kind, model).description()
+        kind = settled.task.kind
+        model.task |= kind.folded(model.heads[kind.head]).description()
     result = Result(
         metrics=metrics,
         metric=recipe.metric or prepared.task.metric,
@@ -115,12 +115,9 @@ def _loop(recipe: FinetuneRecipe, model: Encoder, prepared: Prepared, world: Wor
         batch=recipe.batch,
         specials=Specials.of(model.tokenizer),
         seed=recipe.seed,
-        rank=world.rank,
-        world=world.size,
-        workers=recipe.workers,
-        pin=world.device.type == "cuda",
         multiple=_GRAPH_WIDTHS if graphed else 1,
         sort_over=recipe.sort_over,
+        settings=world.loading(recipe.workers),
     )
     epoch = batches.steps_per_epoch
     # A small part of an epoch is still a step: none at all would stand for no end.
@@ -135,20 +132,8 @@ def _loop(recipe: FinetuneRecipe, model: Encoder, prepared: Prepared, world: Wor
         scales=lambda name: layer_rate(name, depth, decay, depths),
     )
     objective = TaskObjective(model, prepared.task.kind.head)
-    settings = Settings(
-        out=Path(recipe.out),
-        seed=recipe.seed,
-        optimizer=recipe.optimizer,
-        accumulate=recipe.accumulate,
-        max_minutes=recipe.max_minutes,
-        checkpoint_every=recipe.checkpoint_every,
-        keep=recipe.keep,
-        evaluate_every=recipe.evaluate_every or epoch,
-        best=(recipe.metric or prepared.task.metric) if recipe.choose == "best" else "",
-        log_every=recipe.log_every,
-        cuda_graph=recipe.cuda_graph,
-        tensorboard=recipe.tensorboard,
-    )
+    best = (recipe.metric or prepared.task.metric) if recipe.choose == "best" else ""
+    settings = Settings(replace(recipe, evaluate_every=recipe.evaluate_every or epoch), best=best)
     return Loop(objective, [phase], settings, world, lambda step: measure(prepared, model))
 
 

@@ -7,11 +7,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from lightbert.config import from_mapping, merge, override, read_toml
+from lightbert.config import from_mapping, merge, override
 from lightbert.errors import InputError
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 
-_PLANNED = ("tasks", "seeds", "grid", "per_task")
+PLURAL_KEYS = ("tasks", "seeds", "grid", "per_task")
 
 
 @dataclass(frozen=True)
@@ -43,16 +43,14 @@ class Plan:
         return len(self.runs) == 1
 
 
-def plan(path: str | Path, overrides: Iterable[str] = ()) -> Plan:
-    """Read a recipe and its plural keys: ``tasks``, ``seeds``, ``grid.<key> = [values]``, ``per_task.<name>.<key>``.
+def plan(base: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
+    """Expand a recipe with its plural keys: ``tasks``, ``seeds``, ``grid.<key> = [values]``, ``per_task.<name>.<key>``.
 
-    A task's own values refine the recipe's; what the command line says beats both, and the grid beats everything.
+    A task's own values refine the recipe's; what is given with the command beats both, and the grid beats everything.
     """
-    overrides = list(overrides)
-    base = read_toml(path)
-    if any(assignment.startswith("data.") for assignment in overrides):
-        base, overrides = _with_table_of_data(base, overrides)
-    whole = override(base, overrides)
+    if isinstance(given.get("data"), Mapping) and isinstance(base.get("data"), str):
+        base = {**base, "data": {"folder": base["data"]}}
+    whole = override(base, given)
     tasks = _listed(whole, "tasks", str) or [str(whole.get("task", ""))]
     seeds = _listed(whole, "seeds", int) or [whole.get("seed", 0)]
     axes = list(_axes(whole.get("grid", {})))
@@ -64,21 +62,21 @@ def plan(path: str | Path, overrides: Iterable[str] = ()) -> Plan:
     runs = []
     for task, values, seed in combinations:
         chosen = tuple(zip((key for key, _ in axes), values, strict=True))
-        mapping = override(merge(base, per_task.get(task, {})), overrides)
+        mapping = override(merge(base, per_task.get(task, {})), given)
         for key, value in (*chosen, ("seed", seed), *([("task", task)] if task else [])):
             mapping = merge(mapping, _nested(key, value))
-        mapping = {key: value for key, value in mapping.items() if key not in _PLANNED}
+        mapping = {key: value for key, value in mapping.items() if key not in PLURAL_KEYS}
         if len(combinations) > 1:
             mapping["out"] = str(out / "runs" / _folder(task if len(tasks) > 1 else "", chosen, seed))
         runs.append(Planned(task, chosen, seed, from_mapping(FinetuneRecipe, mapping)))
     return Plan(out, tuple(runs))
 
 
-def _with_table_of_data(base: Mapping[str, Any], overrides: list[str]) -> tuple[dict[str, Any], list[str]]:
-    """Let keys such as data.bad_rows stand beside data=FOLDER, by what it is short for: data.folder."""
-    short = isinstance(base.get("data"), str)
-    table = {**base, "data": {"folder": base["data"]}} if short else dict(base)
-    return table, [re.sub("^data *=", "data.folder=", assignment) for assignment in overrides]
+def long_form(assignments: list[str]) -> list[str]:
+    """Let keys such as data.bad_rows stand beside data=FOLDER, by what that is short for: data.folder=FOLDER."""
+    if not any(text.startswith("data.") for text in assignments):
+        return assignments
+    return [re.sub("^data *=", "data.folder=", text) for text in assignments]
 
 
 def _listed(whole: Mapping[str, Any], key: str, kind: type) -> list[Any]:

@@ -1,110 +1,85 @@
 """A fine-tuning recipe: what a TOML file and the command line can say about one run."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, ClassVar, Literal
 
+from lightbert.config import check
 from lightbert.errors import InputError
-from lightbert.tasks.datasets.files import Files
-from lightbert.train.optim import OptimizerSettings
-from lightbert.train.schedule import Schedule
-
-MAY_CHANGE = frozenset(
-    {
-        *("out", "accumulate", "checkpoint_every", "keep", "log_every", "max_minutes"),
-        *("device", "workers", "threads", "cuda_graph", "tensorboard"),
-    }
-)
-"""Keys that a resumed run may set otherwise: they don't change what is learned, but for rounding and time budgets."""
-
-_LEAST = {
-    **dict.fromkeys(("batch", "sort_over", "accumulate", "keep"), 1),
-    **dict.fromkeys(("seed", "steps", "epochs", "limit", "evaluate_every", "max_minutes"), 0),
-    **dict.fromkeys(("workers", "threads", "checkpoint_every", "log_every"), 0),
-}
+from lightbert.ranges import Count, NonNegative, PartialShare, PositiveShare, Size
+from lightbert.tasks.datasets.own_files import Files
+from lightbert.train.base_recipe import BaseRecipe
 
 
 @dataclass(frozen=True)
 class HeadSettings:
     """What stands between [CLS] and the labels: nothing (ELECTRA), BERT's tanh, or transformers' gelu."""
 
-    hidden: Literal["none", "tanh", "gelu"] = "none"
-    dropout: float = 0.1
+    hidden: Annotated[
+        Literal["none", "tanh", "gelu"],
+        "the layer between [CLS] and the labels: none (ELECTRA), tanh (BERT's pooler), gelu; transformers' classes "
+        "have room for the last two only",
+    ] = "none"
+    dropout: Annotated[PartialShare, "before the labels"] = 0.1
+
+    def __post_init__(self) -> None:
+        check(self)
 
 
 @dataclass(frozen=True)
 class AnswerSettings:
     """Question answering: BERT's two logits ("span") or ELECTRA's joint head ("beam"), windows and candidates."""
 
-    head: Literal["span", "beam"] = "span"
-    stride: int = 128
-    max_query: int = 64
-    max_answer: int = 30
-    n_best: int = 20
+    head: Annotated[Literal["span", "beam"], "SQuAD: two logits per token, or ELECTRA's joint head"] = "span"
+    stride: Annotated[Size, "tokens from one window of a long context to the next"] = 128
+    max_query: Annotated[Size, "tokens of a question; longer ones are cut"] = 64
+    max_answer: Annotated[Size, "tokens of an answer"] = 30
+    n_best: Annotated[Size, "candidates that are kept"] = 20
+
+    def __post_init__(self) -> None:
+        check(self)
 
 
 @dataclass(frozen=True)
-class FinetuneRecipe:
-    """The keys of one fine-tuning run.
+class FinetuneRecipe(BaseRecipe):
+    """Keys of fine-tuning."""
 
-    model: a folder, ours or Hugging Face's, to start from; a preset's name starts from random weights and needs a
-    ``tokenizer``. task: a name of the catalogue, with ``data`` the folder of its files; without a task ``data.*``
-    names files of the user's own. ``change``: where the model's config should differ, such as ``change.padding``.
-    """
+    needed: ClassVar[tuple[str, ...]] = ("model", "out")
 
-    model: str = ""
-    tokenizer: str = ""
-    change: dict[str, Any] = field(default_factory=dict)
-    task: str = ""
-    data: str | Files = ""
-    out: str = ""
+    model: Annotated[
+        str, "a model folder, ours or Hugging Face's; a preset has random weights and needs a tokenizer; required"
+    ] = ""
+    tokenizer: Annotated[str, "a tokenizer.json or vocab.txt, where the model has none"] = ""
+    task: Annotated[str, "a task by its name, such as rte, squad or tokens; without one data.train is read"] = ""
+    data: Annotated[str | Files, "the folder of a task, or the keys data.* below"] = ""
     head: HeadSettings = field(default_factory=HeadSettings)
     answers: AnswerSettings = field(default_factory=AnswerSettings)
-    scaled: bool = True
-    """Numbers are learned as their place between the lowest and the highest, not as they are."""
-    double: bool = True
-    """Pairs that mean the same in either order are trained on in both."""
-    limit: int = 0
-    """Train on the first so many examples only; 0 = all."""
-    seed: int = 0
-    steps: int = 0
-    epochs: float = 3.0
+    scaled: Annotated[
+        bool, "numbers are learned as their place between the lowest and the highest; the trained model has them as is"
+    ] = True
+    double: Annotated[bool, "pairs that mean the same in either order are trained on in both"] = True
+    limit: Annotated[Count, "train on the first so many examples only; 0: all"] = 0
+    epochs: Annotated[NonNegative, "passes over the data, also parts of one"] = 3.0
     batch: int = 32
-    sort_over: int = 64
-    """Rows are sorted by length over so many batches: little padding. Over 1, a batch is made of any rows."""
-    length: int = 128
+    sort_over: Annotated[
+        Size, "rows are sorted by length over so many batches: little padding; 1: a batch is of any rows"
+    ] = 64
+    length: Annotated[Size, "tokens per row; longer texts are cut, a pair on its longer side"] = 128
     lr: float = 1e-4
-    layer_decay: float = 0.8
-    layer_depths: Literal["released", "corrected"] = "released"
-    schedule: Schedule = field(default_factory=lambda: Schedule(warmup=0.1))
-    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
-    choose: Literal["last", "best"] = "last"
-    metric: str = ""
-    """What is best, if not the task's own."""
-    accumulate: int = 1
-    max_minutes: float = 0.0
+    layer_decay: Annotated[
+        PositiveShare, "the rate of each layer, as a share of the rate of the one above; 1: all alike"
+    ] = 0.8
+    layer_depths: Annotated[
+        Literal["released", "corrected"],
+        "released counts an empty place above the top block, as ELECTRA's code does",
+    ] = "released"
+    choose: Annotated[Literal["last", "best"], "the weights to keep: the last, or the best on dev"] = "last"
+    metric: Annotated[str, "what is best, if not the task's own first number; of mse the lowest"] = ""
     checkpoint_every: int = 500
     keep: int = 1
-    evaluate_every: int = 0
-    """Steps between evaluations; 0 = one per epoch."""
-    log_every: int = 10
-    device: str = "auto"
-    workers: int = 2
-    threads: int = 0
+    evaluate_every: Annotated[Count, "steps between evaluations; 0: one per epoch"] = 0
     cuda_graph: bool = True
-    tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        for key in ("model", "out"):
-            if not getattr(self, key):
-                raise InputError(f"the recipe has no {key}: add {key}=FOLDER to the command")
+        super().__post_init__()
         if not self.task and not (isinstance(self.data, Files) and self.data.train):
             raise InputError("the recipe has nothing to train on: add task=NAME data=FOLDER, or data.train=FILE")
-        if not (self.steps or self.epochs or self.max_minutes):
-            raise InputError("the recipe does not say how long to train: add epochs=, steps= or max_minutes=")
-        for key, least in _LEAST.items():
-            if getattr(self, key) < least:
-                raise InputError(f"{key} = {getattr(self, key)} is too small: it must be at least {least}")
-        if self.lr <= 0:
-            raise InputError(f"lr = {self.lr} must be above zero")
-        if not 0 < self.layer_decay <= 1:
-            raise InputError(f"layer_decay = {self.layer_decay} must be above 0 and at most 1, which is no decay")

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lightbert.data.batches.batch import Specials
-from lightbert.data.batches.grouping import grouped
-from lightbert.data.batches.padding import padded
+from lightbert.data.batches.padding import grouped, padded
 from lightbert.data.examples.features import Features
 from lightbert.nn.encoder import Encoder
 from lightbert.objectives.task import answers

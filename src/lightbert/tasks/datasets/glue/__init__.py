@@ -5,13 +5,13 @@ from functools import partial
 from typing import Any
 
 from lightbert.data.text.row_file import BadRows
-from lightbert.tasks.datasets.glue import files, hub
+from lightbert.tasks.datasets.glue import hub, tsv
 from lightbert.tasks.datasets.glue.table import HIGH, LOW, TABLE, name_of
+from lightbert.tasks.datasets.task import Task
 from lightbert.tasks.example import Example
 from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.kind import Kind
 from lightbert.tasks.kinds.regress.kind import Regress
-from lightbert.tasks.task import Task
 
 HUB = ("", "hub")
 """What ``data`` is when there is no folder."""
@@ -36,7 +36,7 @@ def open_glue(name: str, data: str = "", *, bad_rows: BadRows = "error") -> Task
         names = list(row.splits)
         read = partial(hub.read_split, name)
     else:
-        folder = files.find_folder(name, data)
-        names = [split for split in row.splits if split in _NEEDED or files.has_split(name, split, folder)]
-        read = partial(files.read_split, name, folder=folder, bad_rows=bad_rows)
+        folder = tsv.find_folder(name, data)
+        names = [split for split in row.splits if split in _NEEDED or tsv.has_split(name, split, folder)]
+        read = partial(tsv.read_split, name, folder=folder, bad_rows=bad_rows)
     return Task(name, kind, {split: partial(read, split) for split in names}, row.metric, row.symmetric)

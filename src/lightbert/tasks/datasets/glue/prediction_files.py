@@ -8,9 +8,9 @@ from lightbert.files import write_atomic
 from lightbert.tasks.datasets.glue.leaderboard import FILES, Submission, table_of, zipped
 from lightbert.tasks.datasets.glue.means import MISMATCHED
 from lightbert.tasks.datasets.glue.table import TABLE
+from lightbert.tasks.datasets.task import Task
 from lightbert.tasks.example import Example
 from lightbert.tasks.kinds.kind import Prediction
-from lightbert.tasks.task import Task
 
 _HEADER = "index\tprediction"
 

@@ -10,28 +10,17 @@ from typing import Literal
 from lightbert.data.text.text_files import COMPRESSIONS
 from lightbert.errors import InputError, unknown
 from lightbert.tasks.datasets.squad.reading import read
+from lightbert.tasks.datasets.task import Task
 from lightbert.tasks.example import Question
-from lightbert.tasks.kinds.spans.kind import Spans
-from lightbert.tasks.task import Task
+from lightbert.tasks.kinds.spans.kind import RELEASED_THRESHOLDS, Spans
 
 Version = Literal["1.1", "2.0"]
 
 _NAMES = {"1.1": "squad", "2.0": "squad2"}
 _ENDINGS = tuple(f".json{compression}" for compression in ("", *COMPRESSIONS))
-RELEASED_THRESHOLDS = {"span": 0.0, "beam": -2.75}
 
 
-def squad_task(
-    data: str | Path,
-    *,
-    version: Version,
-    head: str = "span",
-    stride: int = 128,
-    max_query: int = 64,
-    max_answer: int = 30,
-    n_best: int = 20,
-    bad_rows: str = "error",
-) -> Task:
+def squad_task(data: str | Path, *, version: Version, bad_rows: str = "error") -> Task:
     """Open a folder with train-v1.1.json and dev-v1.1.json, or those of 2.0, or a single file as the dev split.
 
     Files may be compressed, and any name will do that holds the split and the version, such as
@@ -48,9 +37,7 @@ def squad_task(
         raise InputError(f"there is no '{data}'; give a folder with dev-v{version}.json or such a file")
     if not files:
         raise InputError(f"the folder '{data}' has no file such as train-v{version}.json or dev-v{version}.json")
-    kind = Spans(
-        head, stride, max_query, max_answer, n_best, RELEASED_THRESHOLDS.get(head) if version == "2.0" else None
-    )
+    kind = Spans() if version == "1.1" else Spans(null_threshold=RELEASED_THRESHOLDS["span"])
     splits: dict[str, Callable[[], list[Question]]] = {
         split: partial(_questions, file, version, bad_rows) for split, file in files.items()
     }

@@ -4,10 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from lightbert.tasks.example import Example
-from lightbert.tasks.kinds.findings.confidence import calibration_finding
-from lightbert.tasks.kinds.findings.finding import Cell, Finding, Table
+from lightbert.tasks.kinds.findings.calibration import calibration_finding
+from lightbert.tasks.kinds.findings.finding import Cell, Finding, Table, example_fields, example_line
 from lightbert.tasks.kinds.findings.rates import Rates, rates_finding
-from lightbert.tasks.kinds.findings.texts import of_text, shown_text
 from lightbert.tasks.kinds.kind import Prediction
 from lightbert.tasks.metrics import confusion
 
@@ -72,9 +71,14 @@ def _most_wrong(examples: Sequence[Example], predictions: Sequence[Prediction], 
     ]
     wrong = sorted(wrong, key=lambda pair: -pair[1]["probability"])[:worst]
     value = [
-        {**of_text(example), "label": example.label, "predicted": said["label"], "probability": said["probability"]}
+        {
+            **example_fields(example),
+            "label": example.label,
+            "predicted": said["label"],
+            "probability": said["probability"],
+        }
         for example, said in wrong
     ]
-    rows = [(str(example.label), said["label"], said["probability"], shown_text(example)) for example, said in wrong]
+    rows = [(str(example.label), said["label"], said["probability"], example_line(example)) for example, said in wrong]
     columns = ("true", "predicted", "probability", "text")
     return Finding("most_wrong", value, (Table("Most wrong", columns, rows, "The surest of the wrong answers."),))

@@ -1,43 +1,31 @@
 """One of several labels for each text or pair of texts."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from lightbert.data.examples.features import Features
-from lightbert.errors import InputError, unknown
+from lightbert.errors import unknown
 from lightbert.tasks import metrics
 from lightbert.tasks.example import Example
-from lightbert.tasks.kinds.kind import Kind, Outputs, Prediction
-from lightbert.tasks.kinds.rows import text_features
-from lightbert.tasks.texts import TextEncoder
+from lightbert.tasks.kinds.classify.findings import find_in_labels
+from lightbert.tasks.kinds.findings.finding import Finding
+from lightbert.tasks.kinds.kind import LabelledKind, Outputs, Prediction
+from lightbert.tasks.texts import TextEncoder, text_features
 
 
 @dataclass(frozen=True)
-class Classify(Kind[Example]):
+class Classify(LabelledKind[Example]):
     """The labels, in the order of the head's outputs; of two labels the second is the positive one."""
 
-    labels: tuple[str, ...]
     name: ClassVar[str] = "classify"
-
-    def __post_init__(self) -> None:
-        if len(set(self.labels)) < 2 or len(set(self.labels)) != len(self.labels):
-            raise InputError(f"classification needs at least two different labels, got {list(self.labels)}")
 
     @property
     def head(self) -> str:
         """The classification head."""
         return "classify"
-
-    def head_settings(self) -> dict[str, Any]:
-        """The number of labels."""
-        return {"labels": len(self.labels)}
-
-    def description(self) -> dict[str, Any]:
-        """The labels."""
-        return {"kind": self.name, **asdict(self)}
 
     def features(self, examples: Sequence[Example], encoder: TextEncoder) -> Features:
         """Encode; the target of a row is the number of its label."""
@@ -71,3 +59,7 @@ class Classify(Kind[Example]):
         else:
             result["macro_f1"] = metrics.macro_f1(gold, predicted)
         return result | {"mcc": metrics.matthews(gold, predicted)}
+
+    def findings(self, examples: Sequence[Example], predictions: Sequence[Prediction], worst: int) -> list[Finding]:
+        """Confusion, rates by label, calibration, and the most confident wrong labels."""
+        return find_in_labels(examples, predictions, self.labels, worst)

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lightbert.tasks.example import Example
+
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
@@ -67,6 +69,17 @@ def shown(cell: Cell) -> str:
             return f"{cell:,}"
     line = " ".join(cell.split())
     return line if len(line) <= _LONGEST_CELL else f"{line[: _LONGEST_CELL - 1]}…"
+
+
+def example_fields(example: Example) -> dict[str, Any]:
+    """Plain values: where the example comes from, and its texts."""
+    values = {"id": example.id, "text": example.text}
+    return values if example.text_b is None else {**values, "text_b": example.text_b}
+
+
+def example_line(example: Example) -> str:
+    """Both texts of a pair in one line."""
+    return example.text if example.text_b is None else f"{example.text} ⏐ {example.text_b}"
 
 
 def _escaped(cell: str) -> str:

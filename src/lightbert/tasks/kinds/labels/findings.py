@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from lightbert.tasks.example import Example
-from lightbert.tasks.kinds.findings.confidence import calibration_finding
-from lightbert.tasks.kinds.findings.finding import Finding, Table
+from lightbert.tasks.kinds.findings.calibration import calibration_finding
+from lightbert.tasks.kinds.findings.finding import Finding, Table, example_fields, example_line
 from lightbert.tasks.kinds.findings.rates import Rates, rates_finding
-from lightbert.tasks.kinds.findings.texts import of_text, shown_text
 from lightbert.tasks.kinds.kind import Prediction
 
 
@@ -66,11 +65,11 @@ def _rates(decisions: Sequence[Decision]) -> Rates:
 def _most_wrong(decisions: Sequence[Decision], worst: int) -> Finding:
     wrong = sorted((each for each in decisions if not each.right), key=lambda each: -each.confidence)[:worst]
     value = [
-        {**of_text(each.example), "label": each.label, "true": each.true, "confidence": each.confidence}
+        {**example_fields(each.example), "label": each.label, "true": each.true, "confidence": each.confidence}
         for each in wrong
     ]
     rows = [
-        (each.label, "overlooked" if each.true else "not there", each.confidence, shown_text(each.example))
+        (each.label, "overlooked" if each.true else "not there", each.confidence, example_line(each.example))
         for each in wrong
     ]
     columns = ("label", "mistake", "confidence", "text")

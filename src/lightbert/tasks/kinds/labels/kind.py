@@ -1,7 +1,7 @@
 """Any number of labels for each text or pair of texts."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,34 +9,22 @@ import numpy as np
 from lightbert.data.examples.features import Features
 from lightbert.errors import InputError, unknown
 from lightbert.tasks.example import Example
-from lightbert.tasks.kinds.kind import Kind, Outputs, Prediction
-from lightbert.tasks.kinds.rows import text_features
-from lightbert.tasks.texts import TextEncoder
+from lightbert.tasks.kinds.findings.finding import Finding
+from lightbert.tasks.kinds.kind import LabelledKind, Outputs, Prediction
+from lightbert.tasks.kinds.labels.findings import find_in_sets
+from lightbert.tasks.texts import TextEncoder, text_features
 
 
 @dataclass(frozen=True)
-class Labels(Kind[Example]):
+class Labels(LabelledKind[Example]):
     """Each label is a question of its own: yes when its probability is above one half."""
 
-    labels: tuple[str, ...]
     name: ClassVar[str] = "labels"
-
-    def __post_init__(self) -> None:
-        if len(set(self.labels)) < 2 or len(set(self.labels)) != len(self.labels):
-            raise InputError(f"a multi-label task needs at least two different labels, got {list(self.labels)}")
 
     @property
     def head(self) -> str:
         """The classification head, whose outputs are read one by one."""
         return "classify"
-
-    def head_settings(self) -> dict[str, Any]:
-        """The number of labels."""
-        return {"labels": len(self.labels)}
-
-    def description(self) -> dict[str, Any]:
-        """The labels."""
-        return {"kind": self.name, **asdict(self)}
 
     def features(self, examples: Sequence[Example], encoder: TextEncoder) -> Features:
         """Encode; the targets of a row are 1 where it has the label."""
@@ -76,6 +64,10 @@ class Labels(Kind[Example]):
             "macro_f1": float(np.mean(each)),
             "accuracy": float(np.mean([a == b for a, b in zip(gold, predicted, strict=True)])),
         }
+
+    def findings(self, examples: Sequence[Example], predictions: Sequence[Prediction], worst: int) -> list[Finding]:
+        """Rates by label, calibration, and the most confident wrong decisions."""
+        return find_in_sets(examples, predictions, self.labels, worst)
 
 
 def _set(example: Example) -> set[str]:

@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightbert.tasks.example import Example
-from lightbert.tasks.kinds.findings.finding import Finding, Table
-from lightbert.tasks.kinds.findings.texts import of_text, shown_text
+from lightbert.tasks.kinds.findings.finding import Finding, Table, example_fields, example_line
 from lightbert.tasks.kinds.kind import Prediction
 
 Numbers = NDArray[np.float64]
@@ -57,10 +56,11 @@ def _ranges(gold: Numbers, said: Numbers) -> Finding:
 def _most_wrong(examples: Sequence[Example], gold: Numbers, said: Numbers, worst: int) -> Finding:
     places = np.argsort(-np.abs(said - gold), kind="stable")[:worst].tolist()
     value = [
-        {**of_text(examples[place]), "label": float(gold[place]), "predicted": float(said[place])} for place in places
+        {**example_fields(examples[place]), "label": float(gold[place]), "predicted": float(said[place])}
+        for place in places
     ]
     rows = [
-        (each["label"], each["predicted"], shown_text(examples[place]))
+        (each["label"], each["predicted"], example_line(examples[place]))
         for each, place in zip(value, places, strict=True)
     ]
     return Finding(

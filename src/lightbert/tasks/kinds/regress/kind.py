@@ -1,18 +1,21 @@
 """A number for each text or pair of texts."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
+import torch
+from torch import nn
 
 from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
 from lightbert.tasks import metrics
 from lightbert.tasks.example import Example
+from lightbert.tasks.kinds.findings.finding import Finding
 from lightbert.tasks.kinds.kind import Kind, Outputs, Prediction
-from lightbert.tasks.kinds.rows import text_features
-from lightbert.tasks.texts import TextEncoder
+from lightbert.tasks.kinds.regress.findings import find_in_numbers
+from lightbert.tasks.texts import TextEncoder, text_features
 
 
 @dataclass(frozen=True)
@@ -32,14 +35,6 @@ class Regress(Kind[Example]):
     def head(self) -> str:
         """The head with one output."""
         return "regress"
-
-    def head_settings(self) -> dict[str, Any]:
-        """Nothing beyond the recipe's own choices."""
-        return {}
-
-    def description(self) -> dict[str, Any]:
-        """The range, and whether it is scaled."""
-        return {"kind": self.name, **asdict(self)}
 
     def features(self, examples: Sequence[Example], encoder: TextEncoder) -> Features:
         """Encode; the target of a row is its number."""
@@ -68,6 +63,20 @@ class Regress(Kind[Example]):
             "spearman": metrics.spearman(gold, predicted),
             "mse": metrics.squared_error(gold, predicted),
         }
+
+    def findings(self, examples: Sequence[Example], predictions: Sequence[Prediction], worst: int) -> list[Finding]:
+        """Errors along the scale, and the largest."""
+        return find_in_numbers(examples, predictions, worst)
+
+    @torch.no_grad()
+    def folded(self, head: nn.Module) -> "Regress":
+        """Move the range into the weights of the last layer, so that the outputs are the numbers themselves."""
+        if not self.scaled:
+            return self
+        output = head.get_submodule("output")
+        output.get_parameter("weight").mul_(self._unit)
+        output.get_parameter("bias").mul_(self._unit).add_(self.low)
+        return replace(self, scaled=False)
 
 
 def _numbers(examples: Sequence[Example]) -> list[float]:

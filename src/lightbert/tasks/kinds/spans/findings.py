@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from lightbert.tasks.example import Question
-from lightbert.tasks.kinds.findings.confidence import calibration_finding
+from lightbert.tasks.kinds.findings.calibration import calibration_finding
 from lightbert.tasks.kinds.findings.finding import Finding, Table
 from lightbert.tasks.kinds.kind import Prediction
 from lightbert.tasks.kinds.spans.comparison import exact, f1, normalized
@@ -13,7 +13,7 @@ from lightbert.tasks.kinds.spans.comparison import exact, f1, normalized
 _QUESTION_WORD = re.compile(r"\b(how (?:many|much|long|old|far)|how|what|which|whom?|whose|when|where|why)\b")
 
 
-class Judged(NamedTuple):
+class ScoredAnswer(NamedTuple):
     """A question, what was answered, and how good that is by SQuAD's rules."""
 
     question: Question
@@ -24,25 +24,25 @@ class Judged(NamedTuple):
 
 def find_in_answers(examples: Sequence[Question], predictions: Sequence[Prediction], worst: int) -> list[Finding]:
     """The findings of question answering."""
-    judged = [judge(question, prediction) for question, prediction in zip(examples, predictions, strict=True)]
+    scored = [score_answer(question, prediction) for question, prediction in zip(examples, predictions, strict=True)]
     return [
-        _breakdown("answerable", "Answerable or not", judged, lambda question: "yes" if question.answers else "no"),
-        _breakdown("question_words", "Question words", judged, question_word),
+        _breakdown("answerable", "Answerable or not", scored, lambda question: "yes" if question.answers else "no"),
+        _breakdown("question_words", "Question words", scored, question_word),
         calibration_finding(
-            [each.prediction["probability"] for each in judged],
-            [each.exact for each in judged],
+            [each.prediction["probability"] for each in scored],
+            [each.exact for each in scored],
             None,
             "The answer's probability among all that were considered, and whether it is an exact match",
         ),
-        _most_wrong(judged, worst),
+        _most_wrong(scored, worst),
     ]
 
 
-def judge(question: Question, prediction: Prediction) -> Judged:
+def score_answer(question: Question, prediction: Prediction) -> ScoredAnswer:
     """Compare an answer with those that count as right; the best of them counts."""
     accepted = [answer.text for answer in question.answers or () if normalized(answer.text)] or [""]
     said = prediction["answer"]
-    return Judged(
+    return ScoredAnswer(
         question,
         prediction,
         exact=any(exact(said, answer) for answer in accepted),
@@ -56,9 +56,9 @@ def question_word(question: Question) -> str:
     return found[1] if found else "other"
 
 
-def _breakdown(key: str, title: str, judged: Sequence[Judged], group: Callable[[Question], str]) -> Finding:
-    groups: dict[str, list[Judged]] = {}
-    for each in judged:
+def _breakdown(key: str, title: str, scored: Sequence[ScoredAnswer], group: Callable[[Question], str]) -> Finding:
+    groups: dict[str, list[ScoredAnswer]] = {}
+    for each in scored:
         groups.setdefault(group(each.question), []).append(each)
     value = {
         name: {
@@ -74,8 +74,8 @@ def _breakdown(key: str, title: str, judged: Sequence[Judged], group: Callable[[
     return Finding(key, value, (Table(title, columns, rows),))
 
 
-def _most_wrong(judged: Sequence[Judged], worst: int) -> Finding:
-    wrong = [each for each in judged if not each.exact]
+def _most_wrong(scored: Sequence[ScoredAnswer], worst: int) -> Finding:
+    wrong = [each for each in scored if not each.exact]
     wrong = sorted(wrong, key=lambda each: (each.f1, -each.prediction["probability"]))[:worst]
     value: list[dict[str, Any]] = [
         {

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,12 +10,17 @@ import numpy as np
 from lightbert.data.examples.features import Features
 from lightbert.errors import InputError, unknown
 from lightbert.tasks.example import Question
+from lightbert.tasks.kinds.findings.finding import Finding
 from lightbert.tasks.kinds.kind import Kind, Outputs, Prediction
 from lightbert.tasks.kinds.spans import decoding
+from lightbert.tasks.kinds.spans.findings import find_in_answers
 from lightbert.tasks.kinds.spans.scores import score_1_1, score_2_0
 from lightbert.tasks.kinds.spans.threshold import best_threshold
 from lightbert.tasks.kinds.spans.windows import SpanFeatures, encode
 from lightbert.tasks.texts import TextEncoder
+
+RELEASED_THRESHOLDS = {"span": 0.0, "beam": -2.75}
+"""Head -> the null threshold of its release: MobileBERT's and ELECTRA's."""
 
 # Where no stretch can be chosen at all; finite, because JSON has no infinity.
 _NOTHING_TO_CHOOSE = 1e9
@@ -27,8 +32,7 @@ class Spans(Kind[Question]):
 
     The null score, high where there is no answer, is the lowest of the windows': with "span" the logits of [CLS] less
     those of the best stretch, with "beam" the answerability logit. An answer is given unless it is above
-    `null_threshold`; None means always (SQuAD 1.1). The releases decide at 0 ("span", MobileBERT) and at -2.75 ("beam",
-    ELECTRA); `with_best_threshold` chooses by F1.
+    `null_threshold`; None means always (SQuAD 1.1). `settled` chooses one by F1.
     """
 
     name: ClassVar[str] = "spans"
@@ -45,15 +49,13 @@ class Spans(Kind[Question]):
             raise unknown("head for questions", self.head, ("span", "beam"))
         for field in ("stride", "max_query", "max_answer", "n_best"):
             if getattr(self, field) < 1:
-                raise InputError(f"{field} = {getattr(self, field)} is too small; give at least 1")
+                raise InputError(f"{field} must be >= 1, got {getattr(self, field)}")
 
-    def head_settings(self) -> dict[str, Any]:
-        """Nothing: both heads know their shape."""
-        return {}
-
-    def description(self) -> dict[str, Any]:
-        """The arguments, with "kind"."""
-        return {"kind": self.name, **asdict(self)}
+    def with_settings(self, **settings: Any) -> "Spans":
+        """Change settings; unless an answer is always given, the null threshold becomes that of the head's release."""
+        changed = replace(self, **settings)
+        always = self.null_threshold is None
+        return changed if always else replace(changed, null_threshold=RELEASED_THRESHOLDS[changed.head])
 
     def features(self, examples: Sequence[Question], encoder: TextEncoder) -> SpanFeatures:
         """One row for each window; targets are start, end and impossible."""
@@ -74,6 +76,10 @@ class Spans(Kind[Question]):
         found = score_2_0(truths, answers) if second else score_1_1(truths, answers)
         shares = {name: value / 100 for name, value in found.items() if not name.endswith("total")}
         return {"f1": shares.pop("f1"), **shares}
+
+    def findings(self, examples: Sequence[Question], predictions: Sequence[Prediction], worst: int) -> list[Finding]:
+        """Answers by whether there is one and by question word, calibration, and the worst answers."""
+        return find_in_answers(examples, predictions, worst)
 
     def with_best_threshold(self, examples: Sequence[Question], predictions: Sequence[Prediction]) -> "Spans":
         """The same kind, with the threshold that gives these predictions the highest F1."""

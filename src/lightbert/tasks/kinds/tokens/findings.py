@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from lightbert.tasks.example import Tagged
 from lightbert.tasks.kinds.classify.findings import confused_pairs, label_rates
-from lightbert.tasks.kinds.findings.confidence import calibration_finding
+from lightbert.tasks.kinds.findings.calibration import calibration_finding
 from lightbert.tasks.kinds.findings.finding import Finding, Table
 from lightbert.tasks.kinds.findings.rates import Rates, rates_finding
 from lightbert.tasks.kinds.kind import Prediction

@@ -1,47 +1,36 @@
 """A tag for each word: named entities, parts of speech."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
 from lightbert.tasks.example import Example, Tagged
-from lightbert.tasks.kinds.kind import Kind, Outputs, Prediction
+from lightbert.tasks.kinds.findings.finding import Finding
+from lightbert.tasks.kinds.kind import LabelledKind, Outputs, Prediction
 from lightbert.tasks.kinds.tokens.entities import entities, entity_scores, mark_entities
+from lightbert.tasks.kinds.tokens.findings import find_in_tags
 from lightbert.tasks.kinds.tokens.word_features import WordFeatures, encode_words, text_of
 from lightbert.tasks.texts import TextEncoder
 
 
 @dataclass(frozen=True)
-class Tokens(Kind[Tagged | Example]):
+class Tokens(LabelledKind[Tagged | Example]):
     """A word's tag is what is said of its first piece (BERT §5.3).
 
     A plain text can be tagged too; it is split as corpora with tags are (`word_extents`). Each word has a prediction,
     however long the sentence is: it is read in overlapping windows.
     """
 
-    labels: tuple[str, ...]
     name: ClassVar[str] = "tokens"
-
-    def __post_init__(self) -> None:
-        if len(set(self.labels)) < 2 or len(set(self.labels)) != len(self.labels):
-            raise InputError(f"tagging needs at least two different tags, got {list(self.labels)}")
 
     @property
     def head(self) -> str:
         """The head with one answer per token."""
         return "tokens"
-
-    def head_settings(self) -> dict[str, Any]:
-        """The number of tags."""
-        return {"labels": len(self.labels)}
-
-    def description(self) -> dict[str, Any]:
-        """The tags."""
-        return {"kind": self.name, **asdict(self)}
 
     def features(self, examples: Sequence[Tagged | Example], encoder: TextEncoder) -> WordFeatures:
         """Encode; targets are there when every sentence has its tags."""
@@ -91,6 +80,14 @@ class Tokens(Kind[Tagged | Example]):
         accuracy = sum(a == b for a, b in pairs) / len(pairs) if pairs else 0.0
         spans = entity_scores(truth, predicted) if mark_entities(self.labels) else {}
         return spans | {"accuracy": accuracy}
+
+    def findings(
+        self, examples: Sequence[Tagged | Example], predictions: Sequence[Prediction], worst: int
+    ) -> list[Finding]:
+        """Entities by type, confused tags, calibration, and the sentences with the most errors."""
+        return find_in_tags(
+            [example for example in examples if isinstance(example, Tagged)], predictions, self.labels, worst
+        )
 
 
 def _tags(example: Tagged | Example) -> tuple[str, ...]:

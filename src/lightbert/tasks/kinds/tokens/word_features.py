@@ -7,14 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lightbert.data.examples.features import Features
+from lightbert.data.examples.features import IGNORE_INDEX, Features
 from lightbert.errors import InputError, unknown
 from lightbert.tasks.example import Example, Tagged
 from lightbert.tasks.kinds.tokens.word_extents import word_extents
 from lightbert.tasks.kinds.tokens.word_windows import word_windows
 from lightbert.tasks.texts import TextEncoder
-
-NOT_JUDGED = -100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +36,7 @@ class Word:
 def encode_words(
     examples: Sequence[Tagged | Example], encoder: TextEncoder, numbers: Mapping[str, int]
 ) -> WordFeatures:
-    """Encode; a tag's number becomes the target of its word's first piece, all other pieces are not judged.
+    """Encode; a tag's number becomes the target of its word's first piece, all other pieces are ignored.
 
     A sentence that is too long becomes several windows (`word_windows`). Of a word that alone is too long the first
     pieces are kept. A sentence without words is a row of special tokens.
@@ -115,6 +113,6 @@ def _targets(
     for tag in tags:
         if tag not in numbers:
             raise unknown("tag", tag, numbers)
-    targets = np.full(length, NOT_JUDGED, np.int64)
+    targets = np.full(length, IGNORE_INDEX, np.int64)
     targets[places] = [numbers[tag] for tag in tags]
     return targets if examples else None

@@ -1,0 +1,23 @@
+"""The loss curve of a run."""
+
+import json
+from pathlib import Path
+
+from lightbert.analysis.picture import new_figure, write
+
+
+def draw_losses(metrics: Path, picture: Path) -> None:
+    """Draw every loss in metrics.jsonl over the steps: training as a line, held-out as dots."""
+    records = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
+    # Not every stage of a run has every loss.
+    names = list(dict.fromkeys(name for record in records for name in record if name.endswith("_loss")))
+    columns = max(1, len(names))
+    figure = new_figure(6 * columns, 4)
+    panels = figure.subplots(1, columns, squeeze=False)[0]
+    for panel, name in zip(panels, names, strict=False):
+        for kind, style, label in (("train", "-", "training"), ("held-out", "o-", "held out")):
+            points = [(record["step"], record[name]) for record in records if record["kind"] == kind and name in record]
+            panel.plot([step for step, _ in points], [value for _, value in points], style, linewidth=0.8, label=label)
+        panel.set(xlabel="step", title=name.replace("_", " "))
+        panel.legend()
+    write(figure, picture)

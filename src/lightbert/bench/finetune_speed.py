@@ -1,0 +1,185 @@
+"""Fine-tuning and prediction beside transformers' Trainer: the same weights and rows, in the same run.
+
+Both sides train one epoch on the same examples of SST-2 in batches of the same size, then predict them; rounds
+alternate, and medians are compared. Ours is a whole fine-tuning run by recipe, theirs `Trainer.train`; steps are timed,
+on a GPU from the eleventh on. The Trainer pads each batch to its longest row; it is also measured with its
+length-grouped sampling, and on a GPU in bfloat16, as ours is there. Prediction is timed from rows of tokens to
+predictions. At last, prediction of the real rows is compared with that of as many rows that all have their mean length,
+on a GPU in five times as many rounds.
+"""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from lightbert.bench.finetune_report import OURS, Comparison
+from lightbert.bench.sst2 import Material, prepare
+from lightbert.data.batches.batch import Specials
+from lightbert.data.examples.features import Features
+from lightbert.errors import InputError
+from lightbert.interop.peers import Peer
+from lightbert.models import folder
+from lightbert.nn.encoder import Encoder
+from lightbert.progress import progress
+from lightbert.tasks.finetune.finetuning import finetune
+from lightbert.tasks.finetune.recipe import FinetuneRecipe, HeadSettings
+from lightbert.tasks.predict.forward import run
+from lightbert.train.distributed import device_named, world
+from lightbert.train.signals import Interruption
+
+_CPU_EXAMPLES, _CPU_PREDICTED = 300, 1000
+# Nothing is kept for a backward pass, so the Trainer is given larger batches to predict.
+_PREDICTED_AT_ONCE = 128
+# A GPU predicts all rows in a second, and one second of it differs from the next by a third.
+_RAGGED_ROUNDS_ON_GPU = 5
+
+Sides = Mapping[str, Callable[[int], float]]
+"""Name -> what is measured, by the number of the round."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is compared, and on what."""
+
+    data: str
+    tokenizer: str = ""
+    model: str = "convbert-small"
+    examples: int = -1
+    """To train on; 0 = all, -1 = 300 on a CPU and all on a GPU. At least 1,000 are predicted."""
+    batch: int = 32
+    length: int = 128
+    rounds: int = 3
+    device: str = "auto"
+
+
+def compare(settings: Settings) -> Comparison:
+    """Measure both sides, and our prediction with and without ragged rows."""
+    if settings.rounds < 1:
+        raise InputError(f"rounds = {settings.rounds} measures nothing; give at least 1")
+    device = device_named(settings.device)
+    examples = settings.examples if settings.examples >= 0 else _CPU_EXAMPLES if device.type == "cpu" else 0
+    # A GPU's first steps may record graphs. On a CPU all count: the Trainer's sampler begins with the longest rows.
+    warm = 0 if device.type == "cpu" else 10
+    with tempfile.TemporaryDirectory() as place:
+        material = prepare(
+            Path(place),
+            settings.data,
+            tokenizer=settings.tokenizer,
+            model=settings.model,
+            trained=examples,
+            predicted=max(examples, _CPU_PREDICTED) if examples else 0,
+            length=settings.length,
+        )
+        if len(material.trained.examples) < max(2 * warm, 2) * settings.batch:
+            raise InputError(f"{examples:,} examples make too few batches of {settings.batch} to be timed; take more")
+        model = folder.load(material.ours).to(device)
+        _refuse_other_weights(model, material)
+        rows = material.predicted
+        ragged_rounds = settings.rounds * (1 if device.type == "cpu" else _RAGGED_ROUNDS_ON_GPU)
+        return Comparison(
+            model=settings.model,
+            device=torch.cuda.get_device_name() if device.type == "cuda" else f"{torch.get_num_threads()} CPU threads",
+            trained=len(material.trained.examples),
+            predicted=len(rows.examples),
+            batch=settings.batch,
+            rounds=settings.rounds,
+            ragged_rounds=ragged_rounds,
+            finetune=_medians("fine-tuning", _trained(material, settings, Path(place), warm), settings.rounds),
+            predict=_medians("prediction", _predicted(model, material), settings.rounds),
+            ragged=_medians("ragged rows", _ragged(model, material), ragged_rounds),
+        )
+
+
+def _trained(material: Material, settings: Settings, where: Path, warm: int) -> Sides:
+    """Examples per second of fine-tuning."""
+
+    def ours(number: int) -> float:
+        recipe = FinetuneRecipe(
+            model=str(material.ours),
+            task="sst2",
+            data=str(material.data),
+            out=str(where / f"run-{number}"),
+            head=HeadSettings(hidden="gelu"),
+            seed=number,
+            epochs=1.0,
+            batch=settings.batch,
+            length=settings.length,
+            checkpoint_every=0,
+            log_every=warm,
+            device=settings.device,
+        )
+        with world(settings.device) as place:
+            return finetune(recipe, place, Interruption()).rows_per_second
+
+    peers = _peers(material, settings.batch, device_named(settings.device))
+    rows, labels = material.trained.tokens(), material.trained.labels()
+    return {OURS: ours, **{name: partial(peer.finetune, rows, labels, warm) for name, peer in peers.items()}}
+
+
+def _predicted(model: Encoder, material: Material) -> Sides:
+    """Examples per second of prediction."""
+    peers = _peers(material, _PREDICTED_AT_ONCE, model.table.device)
+    rows, features = material.predicted.tokens(), material.predicted.features
+    # Whatever is done once is done before the first round.
+    _predict(model, material, features)
+    next(iter(peers.values())).predict(rows[:_PREDICTED_AT_ONCE])
+    return {
+        OURS: lambda _: len(features) / _predict(model, material, features),
+        **{name: lambda _, peer=peer: peer.predict(rows) for name, peer in peers.items()},  # type: ignore[misc]
+    }
+
+
+def _ragged(model: Encoder, material: Material) -> Sides:
+    """Tokens per second of our prediction: the rows as they are, and the same tokens in rows of the mean length."""
+    features = material.predicted.features
+    length = round(float(features.lengths.mean()))
+    rows = np.resize(features.tokens, (len(features), length)).tolist()
+    fixed = Features.of(rows, [length] * len(features))
+    _predict(model, material, fixed)
+    return {
+        "ragged": lambda _: len(features.tokens) / _predict(model, material, features),
+        "fixed length": lambda _: len(fixed.tokens) / _predict(model, material, fixed),
+    }
+
+
+def _peers(material: Material, batch: int, device: torch.device) -> dict[str, Peer]:
+    plain = Peer(material.theirs, batch, device.type)
+    if device.type == "cpu":
+        return {"Trainer": plain, "Trainer, by length": replace(plain, grouped=True)}
+    return {"Trainer": plain, "Trainer, by length, bfloat16": replace(plain, grouped=True, half=True)}
+
+
+def _predict(model: Encoder, material: Material, features: Features) -> float:
+    """Seconds from rows of tokens to predictions."""
+    start = time.perf_counter()
+    outputs = run(model, "classify", features, Specials.of(model.tokenizer))
+    material.kind.predictions(material.predicted.examples, features, outputs)
+    return time.perf_counter() - start
+
+
+def _medians(label: str, sides: Sides, rounds: int) -> dict[str, float]:
+    """Measure all sides in turn."""
+    found: dict[str, list[float]] = {name: [] for name in sides}
+    with progress(label, total=rounds * len(sides), unit="runs") as bar:
+        for number in range(rounds):
+            for name, measure in sides.items():
+                found[name].append(measure(number))
+                bar.advance()
+    return {name: statistics.median(rates) for name, rates in found.items()}
+
+
+def _refuse_other_weights(model: Encoder, material: Material) -> None:
+    """Make sure that it is the same model on both sides."""
+    row = material.trained.tokens()[0]
+    with torch.no_grad():
+        ours = model.heads["classify"](model(torch.tensor([row], device=model.table.device)))[0].cpu().numpy()
+    theirs = Peer(material.theirs, 1, "cpu").logits(row)
+    if not np.allclose(ours, theirs, atol=1e-3):
+        raise AssertionError(f"the two sides disagree about a row: {ours} and {theirs}")

@@ -1,0 +1,93 @@
+"""The ops that have kernels, with inputs as the papers' models give them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lightbert.ops.cross_entropy import cross_entropy
+from lightbert.ops.depthwise import depthwise
+from lightbert.ops.dynamic_conv import dynamic_conv
+from lightbert.ops.sampling import sample
+
+Op = Callable[..., Tensor]
+Tensors = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Size:
+    """A batch of one of the papers' models: its width, and the channels and heads of its convolution."""
+
+    name: str
+    batch: int
+    tokens: int
+    width: int
+    inner: int
+    heads: int
+    taps: int = 9
+    vocab: int = 30522
+
+    @property
+    def predictions(self) -> int:
+        """The masked positions of all rows."""
+        return self.batch * int(0.15 * self.tokens)
+
+
+SIZES = (
+    Size("small 1024x128", 1024, 128, 256, 128, 2),
+    Size("small 256x128", 256, 128, 256, 128, 2),
+    Size("small 128x512", 128, 512, 256, 128, 2),
+    Size("base 256x128", 256, 128, 768, 384, 6),
+)
+
+
+def dynamic_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> Tensors:
+    """Values and logits as a model's linear layers give them."""
+    values = torch.randn(size.batch, size.tokens, size.inner, device=device, dtype=dtype)
+    logits = torch.randn(size.batch, size.tokens, size.heads, size.taps, device=device, dtype=dtype)
+    return {"values": values.requires_grad_(), "logits": logits.requires_grad_()}
+
+
+def depthwise_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> Tensors:
+    """A stream in half precision, and a weight that is not."""
+    x = torch.randn(size.batch, size.tokens, size.width, device=device, dtype=dtype)
+    weight = torch.randn(size.width, size.taps, device=device)
+    return {"x": x.requires_grad_(), "weight": weight.requires_grad_()}
+
+
+def entropy_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> Tensors:
+    """Logits of the masked positions, and what stood there."""
+    logits = torch.randn(size.predictions, size.vocab, device=device, dtype=dtype)
+    targets = torch.randint(0, size.vocab, (size.predictions,), device=device)
+    return {"logits": logits.requires_grad_(), "targets": targets}
+
+
+def sampling_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> Tensors:
+    """Logits of the masked positions, and a random number for each."""
+    logits = torch.randn(size.predictions, size.vocab, device=device, dtype=dtype)
+    return {"logits": logits, "chances": torch.rand(size.predictions, device=device)}
+
+
+def entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """The loss and, so that it is computed as well, the most likely entry."""
+    loss, likely = cross_entropy(logits, targets)
+    return loss + 0 * likely
+
+
+def unfolded(values: Tensor, logits: Tensor) -> Tensor:
+    """The dynamic convolution as transformers computes it: a K-fold copy of the values, then one matmul per token."""
+    batch, tokens, heads, taps = logits.shape
+    columns = F.unfold(values.transpose(1, 2).unsqueeze(-1), (taps, 1), padding=(taps // 2, 0))  # [B, C·K, T]
+    windows = columns.transpose(1, 2).reshape(batch * tokens * heads, -1, taps)
+    weights = torch.softmax(logits.reshape(-1, taps, 1), dim=1)
+    return torch.matmul(windows, weights).reshape(batch, tokens, -1)
+
+
+OPS: dict[str, tuple[Op, Callable[..., Tensors]]] = {
+    "dynamic_conv": (dynamic_conv, dynamic_inputs),
+    "depthwise": (depthwise, depthwise_inputs),
+    "cross_entropy": (entropy, entropy_inputs),
+    "sampling": (sample, sampling_inputs),
+}

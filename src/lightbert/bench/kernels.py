@@ -1,0 +1,183 @@
+"""The Triton kernels beside the reference, eager and compiled, and beside transformers' way: `python -m` this on a GPU.
+
+Every op is checked before it is timed. Times are medians of recorded calls on rotating inputs; bandwidth counts the
+bytes that must move, each input read once and each output written once.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from lightbert.bench.gpu_timing import copy_bandwidth, microseconds
+from lightbert.bench.kernel_blocks import try_blocks
+from lightbert.bench.kernel_cases import OPS, SIZES, Op, Size, Tensors, unfolded
+from lightbert.errors import InputError
+from lightbert.ops import backend
+
+_SETS = 3
+"""Input sets that take turns; together they are larger than the cache."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One implementation of one op at one size."""
+
+    op: str
+    size: str
+    variant: str
+    forward_us: float
+    both_us: float
+    forward_share: float
+    """Of the copy bandwidth, by the bytes that must move."""
+    both_share: float
+
+
+def _by(name: backend.Backend, op: Op, **inputs: Tensor | None) -> Tensor:
+    with backend.using(name):
+        return op(**inputs)
+
+
+def variants(name: str, op: Op) -> Iterator[tuple[str, Op]]:
+    """The implementations to compare, quickest to build first."""
+    yield "triton", partial(_by, "triton", op)
+    yield "torch eager", partial(_by, "torch", op)
+    yield "torch compiled", partial(_by, "torch", torch.compile(op, dynamic=False))
+    if name == "dynamic_conv":
+        yield "unfold eager", unfolded
+        yield "unfold compiled", torch.compile(unfolded, dynamic=False)
+
+
+def check(op: Op, given: Tensors, **texts: Tensor | None) -> float:
+    """The kernel's largest error over the output and all gradients, in units of the reference's error in bf16."""
+    exact = _with_gradients(partial(_by, "torch", op), given, torch.float64, texts)
+    coarse = _with_gradients(partial(_by, "torch", op), given, None, texts)
+    found = _with_gradients(partial(_by, "triton", op), given, None, texts)
+    again = _with_gradients(partial(_by, "triton", op), given, None, texts)
+    if not all(torch.equal(one, other) for one, other in zip(found, again, strict=True)):
+        raise AssertionError("two runs of the kernel give different bits")
+    if not exact[0].is_floating_point():
+        differing = float((found[0] != exact[0]).double().mean())
+        if differing > 1e-3:
+            raise AssertionError(f"{differing:.2%} of the kernel's results differ from the reference's")
+        return differing
+    ratios = [
+        float((result.double() - right).norm() / (usual.double() - right).norm().clamp(min=1e-6 * right.norm()))
+        for result, usual, right in zip(found, coarse, exact, strict=True)
+    ]
+    if not max(ratios) <= 2:
+        raise AssertionError(f"the kernel's errors are {ratios} times the reference's")
+    return max(ratios)
+
+
+def _with_gradients(
+    op: Op, inputs: Tensors, dtype: torch.dtype | None, texts: dict[str, Tensor | None]
+) -> list[Tensor]:
+    leaves = {
+        name: value.detach().to(dtype or value.dtype).requires_grad_() if value.requires_grad else value
+        for name, value in inputs.items()
+    }
+    out = op(**leaves, **texts)
+    sought = [leaf for leaf in leaves.values() if leaf.requires_grad]
+    if not sought:
+        return [out]
+    generator = torch.Generator(out.device).manual_seed(0)
+    direction = torch.randn(out.shape, generator=generator, device=out.device).bfloat16().to(out.dtype)
+    return [out.detach(), *torch.autograd.grad(out, sought, direction)]
+
+
+def time_variant(variant: Op, sets: list[Tensors]) -> tuple[float, float]:
+    """Microseconds of the forward pass alone, and with the gradients of all inputs that have one."""
+
+    def forward(inputs: Tensors) -> Tensor:
+        with torch.no_grad():
+            return variant(**inputs)
+
+    def both(inputs: Tensors, direction: Tensor) -> object:
+        sought = [tensor for tensor in inputs.values() if tensor.requires_grad]
+        return torch.autograd.grad(variant(**inputs), sought, direction)
+
+    alone = microseconds([partial(forward, inputs) for inputs in sets])
+    if not any(tensor.requires_grad for tensor in sets[0].values()):
+        return alone, alone
+    directions = [torch.randn_like(forward(inputs)) for inputs in sets]
+    return alone, microseconds([partial(both, *each) for each in zip(sets, directions, strict=True)])
+
+
+def necessary_bytes(inputs: Tensors, out: Tensor) -> tuple[int, int]:
+    """What the forward pass must move, and what both passes must: inputs twice, the gradients of all of them."""
+    read = sum(tensor.nbytes for tensor in inputs.values())
+    again = sum(tensor.nbytes for tensor in inputs.values() if tensor.requires_grad)
+    forward = read + out.nbytes
+    return forward, forward + (2 * again + out.nbytes if again else 0)
+
+
+def measure(sizes: list[Size], seconds: float) -> tuple[dict[str, float], list[Timing]]:
+    """Check and time every variant at every size, as far as the time reaches."""
+    started = time.monotonic()
+    copied = copy_bandwidth()
+    ratios: dict[str, float] = {}
+    timings = []
+    for name, (op, inputs) in OPS.items():
+        given = inputs(Size("check", 37, 127, 256, 128, 2))
+        ratios[name] = check(op, given)
+        if name in ("dynamic_conv", "depthwise"):
+            texts = torch.randint(0, 3, (37, 127), device="cuda").sort(dim=1).values
+            ratios[f"{name}, padded"] = check(op, given, texts=texts > 0)
+            ratios[f"{name}, packed"] = check(op, given, texts=texts)
+        for size in sizes:
+            sets = [inputs(size) for _ in range(_SETS)]
+            with torch.no_grad():
+                forward_bytes, both_bytes = necessary_bytes(sets[0], _by("triton", op, **sets[0]))
+            for variant, implementation in variants(name, op):
+                if time.monotonic() - started > seconds:
+                    print(f"{name}, {size.name}: {variant} and what follows is left out, {seconds:.0f} s are over")
+                    break
+                torch._dynamo.reset()
+                forward, both = time_variant(implementation, sets)
+                shares = (forward_bytes / forward * 1e6 / copied, both_bytes / both * 1e6 / copied)
+                timings.append(Timing(name, size.name, variant, forward, both, *shares))
+                print(_line(timings[-1]), flush=True)
+    return {"copy_tb_s": copied / 1e12, **ratios}, timings
+
+
+def _line(timing: Timing) -> str:
+    return (
+        f"{timing.op:13} {timing.size:15} {timing.variant:16} {timing.forward_us:9.1f} {timing.both_us:9.1f} µs"
+        f" {timing.forward_share:7.1%} {timing.both_share:7.1%}"
+    )
+
+
+def main() -> None:
+    """Print a table; optionally write all figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", default="", help="part of the sizes' names, such as 'small'; all by default")
+    parser.add_argument("--seconds", type=float, default=240, help="start no further measurement after this time")
+    parser.add_argument("--blocks", action="store_true", help="try other block sizes of the kernels as well")
+    parser.add_argument("--out", type=Path, help="a JSON file for all figures")
+    arguments = parser.parse_args()
+    if not torch.cuda.is_available():
+        raise InputError("the benchmark of kernels needs a GPU")
+    sizes = [size for size in SIZES if arguments.sizes in size.name]
+    facts, timings = measure(sizes, arguments.seconds)
+    blocks = {}
+    if arguments.blocks:
+        blocks = try_blocks(sizes[0])
+    if arguments.out:
+        figures = {"facts": facts, "timings": [asdict(timing) for timing in timings], "blocks": blocks}
+        arguments.out.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    print(
+        "\nop            size            variant            forward      both    forward    both, of the copy bandwidth"
+    )
+    print("\n".join(_line(timing) for timing in timings))
+    print(" · ".join(f"{fact} {figure:.2f}" for fact, figure in facts.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""How fast `prepare` is beside a bare loop over the tokenizers library, on the same text and the same cores.
+
+    python -m lightbert.bench.prepare_speed [SOURCE …] [--tokenizer PATH] [--workers N] [--megabytes 32] [--rounds 3]
+
+The bare loop has the text in memory, encodes it in batches with the library's own threads and counts the ids. `prepare`
+does the whole job each time: it starts its processes, reads the file, cuts it, hashes, encodes, and writes the shards
+to the disk. Rounds alternate, and the medians are compared.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+
+from lightbert.data.corpus import tokenizer, vocabulary
+from lightbert.data.corpus.preparation import prepare
+from lightbert.data.corpus.settings import Settings
+from lightbert.data.text import sources
+from lightbert.data.text.sources import Reading
+from lightbert.errors import InputError
+
+_BATCH = 1000
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Tokens per second of both, the medians of the rounds, and their ratio."""
+
+    tokens: int
+    workers: int
+    rounds: int
+    prepare: float
+    bare: float
+    ratio: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.tokens:,} tokens, {self.workers} cores, median of {self.rounds} rounds: "
+            f"prepare {self.prepare:,.0f} tokens/s, bare loop {self.bare:,.0f} tokens/s, ratio {self.ratio:.2f}"
+        )
+
+
+def compare(texts: Sequence[str], tokenizer_path: str | Path, workers: int, rounds: int) -> Comparison:
+    """Encode the documents both ways, `rounds` times in turn, and check that both find the same number of tokens.
+
+    The number of the library's threads is fixed when it first encodes in a process, so a process compares once.
+    """
+    os.environ["RAYON_NUM_THREADS"] = str(workers)
+    os.environ["TOKENIZERS_PARALLELISM"] = "true"
+    lines = [line for text in texts for line in text.splitlines()]
+    ours, theirs = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = Path(folder, "corpus.txt")
+        corpus.write_text("\n\n".join(texts), encoding="utf-8")
+        for _ in range(rounds):
+            ours.append(_prepare(corpus, tokenizer_path, workers, Path(folder, "out")))
+            theirs.append(_bare_loop(lines, tokenizer_path))
+    counts = {tokens for tokens, _ in chain(ours, theirs)}
+    if len(counts) > 1:
+        raise AssertionError(f"prepare and the bare loop count different tokens: {counts}")
+    tokens = counts.pop()
+    fast, bare = (tokens / statistics.median(seconds for _, seconds in runs) for runs in (ours, theirs))
+    return Comparison(tokens, workers, rounds, fast, bare, fast / bare)
+
+
+def _prepare(corpus: Path, tokenizer_path: str | Path, workers: int, out: Path) -> tuple[int, float]:
+    settings = Settings(sources=(str(corpus),), tokenizer=str(tokenizer_path), held_out=0.0)
+    start = time.perf_counter()
+    result = prepare(settings, out, workers, again=True)
+    return sum(shard.tokens for shard in result.manifest.shards), time.perf_counter() - start
+
+
+def _bare_loop(lines: list[str], tokenizer_path: str | Path) -> tuple[int, float]:
+    encoder = tokenizer.load(tokenizer_path)
+    encoder.encode_special_tokens = True
+    start = time.perf_counter()
+    tokens = 0
+    for first in range(0, len(lines), _BATCH):
+        for encoding in encoder.encode_batch(lines[first : first + _BATCH], add_special_tokens=False):
+            tokens += len(encoding.ids)
+    return tokens, time.perf_counter() - start
+
+
+def _first(documents: Iterable[tuple[str, int]], characters: int) -> Iterator[str]:
+    for text, _ in documents:
+        if characters <= 0:
+            return
+        characters -= len(text)
+        yield text
+
+
+def main() -> None:
+    """Compare on the command line's sources and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sources", nargs="*", default=["docstrings"])
+    parser.add_argument("--tokenizer", help="a tokenizer.json or vocab.txt; without one, WordPiece is trained first")
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument("--megabytes", type=float, default=32.0, help="how much of the text to take")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    try:
+        found = sources.find(arguments.sources)
+        everything = chain.from_iterable(sources.documents(source, Reading(), arguments.workers) for source in found)
+        texts = list(_first(everything, int(arguments.megabytes * 1e6)))
+        with tempfile.TemporaryDirectory() as folder:
+            path = arguments.tokenizer or folder
+            if arguments.tokenizer is None:
+                tokenizer.save(vocabulary.train(texts, "wordpiece", 30522), Path(folder))
+            result = compare(texts, path, arguments.workers, arguments.rounds)
+    except InputError as error:
+        sys.exit(f"lightbert: {error}")
+    print(json.dumps({"metrics": asdict(result)}) if arguments.json else result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""What the verbs that train share: recipes told apart by their keys, overrides, and the list of keys in `--help`."""
+
+import importlib
+import textwrap
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lightbert import recipes
+from lightbert.config import from_mapping, override
+from lightbert.errors import InputError
+from lightbert.keys import Key, keys, meant_keys
+
+if TYPE_CHECKING:
+    from lightbert.train.base_recipe import BaseRecipe
+
+VERBS = {
+    "pretrain": ("lightbert.train.recipe", "Recipe"),
+    "distill": ("lightbert.train.distill_recipe", "DistillRecipe"),
+    "finetune": ("lightbert.tasks.finetune.recipe", "FinetuneRecipe"),
+}
+"""Verb -> where the class of its recipes is; importing it does not import torch."""
+
+T = TypeVar("T", bound="BaseRecipe")
+
+_MEANING_WIDTH = 70
+
+
+def recipe_class(verb: str) -> "type[BaseRecipe]":
+    """Return the class of the recipes of a verb."""
+    module, name = VERBS[verb]
+    found: type[BaseRecipe] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def verbs_for(values: Mapping[str, Any]) -> list[str]:
+    """Return the verbs that know all keys of a recipe."""
+    return [verb for verb in VERBS if values.keys() <= _known(verb)]
+
+
+def read_recipe(verb: str, recipe: str) -> dict[str, Any]:
+    """Read a recipe for a verb; a recipe for another verb is an error that names that one."""
+    values = recipes.read(recipe)
+    verbs = verbs_for(values)
+    if verbs and verb not in verbs:
+        raise InputError(f"'{recipe}' is a recipe for {verbs[0]}; write 'lightbert {verbs[0]} {recipe} …'")
+    return values
+
+
+def resolve(cls: type[T], verb: str, recipe: str, given: Mapping[str, Any]) -> T:
+    """Build the recipe of one run from a packaged recipe or a file, and from what is given with the command."""
+    return from_mapping(cls, override(read_recipe(verb, recipe), given))
+
+
+def as_assignment(verb: str, option: str, arguments: list[str]) -> str | None:
+    """Return what a command line with `--batch-size 8` should say instead: `batch=8`; None if there is no such key."""
+    meant = meant_keys(recipe_class(verb), option.lstrip("-").replace("-", "_"))
+    if not meant:
+        return None
+    at = next(index for index, argument in enumerate(arguments) if argument.partition("=")[0] == option)
+    value = arguments[at].partition("=")[2] or next(iter(arguments[at + 1 :]), "VALUE")
+    return f"{meant[0]}={value}"
+
+
+def key_list(verb: str) -> str:
+    """Return the keys of a verb with their defaults and meanings, for its `--help`."""
+    found = keys(recipe_class(verb))
+    width = max(len(key.name) for key in found)
+    groups = [[f"{group}:", *_lines(members, width)] for group, members in groupby(found, lambda key: key.group)]
+    # click leaves a paragraph that begins with this character as it is.
+    return "\n\n".join("\b\n" + "\n".join(lines) for lines in groups)
+
+
+def _lines(members: Iterable[Key], width: int) -> Iterable[str]:
+    for key in members:
+        facts = "; ".join(fact for fact in (key.allowed, f"default {key.default_text}") if fact)
+        first, *more = textwrap.wrap(f"{key.meaning} [{facts}]", _MEANING_WIDTH, break_on_hyphens=False)
+        yield f"  {key.name:{width}}  {first}"
+        yield from (f"  {'':{width}}  {line}" for line in more)
+
+
+def _known(verb: str) -> set[str]:
+    from lightbert.tasks.finetune.plan import PLURAL_KEYS
+
+    return {*(field.name for field in fields(recipe_class(verb))), *(PLURAL_KEYS if verb == "finetune" else ())}

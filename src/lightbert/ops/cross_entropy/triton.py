@@ -1,0 +1,66 @@
+"""Cross-entropy on a GPU: one program per position walks over the vocabulary, keeping the largest logit and the sum."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+BLOCK, WARPS = 4096, 8
+
+
+@triton.jit
+def _forward_kernel(logits, targets, loss, best, normaliser, vocab, block: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    source = logits + row * vocab
+    highest = float("-inf")
+    total = 0.0
+    where = 0
+    for start in range(0, vocab, block):
+        entry = start + tl.arange(0, block)
+        scores = tl.load(source + entry, mask=entry < vocab, other=float("-inf")).to(tl.float32)
+        here, place = tl.max(scores, axis=0, return_indices=True)
+        where = tl.where(here > highest, start + place, where)
+        raised = tl.maximum(highest, here)
+        total = total * tl.exp(highest - raised) + tl.sum(tl.exp(scores - raised), axis=0)
+        highest = raised
+    sum_of_all = highest + tl.log(total)
+    wanted = tl.load(source + tl.load(targets + row)).to(tl.float32)
+    tl.store(loss + row, sum_of_all - wanted)
+    tl.store(best + row, where)
+    tl.store(normaliser + row, sum_of_all)
+
+
+@triton.jit
+def _backward_kernel(grad, logits, targets, normaliser, grad_logits, vocab, parts, block: tl.constexpr):
+    row = (tl.program_id(0) // parts).to(tl.int64)
+    entry = (tl.program_id(0) % parts) * block + tl.arange(0, block)
+    scores = tl.load(logits + row * vocab + entry, mask=entry < vocab, other=float("-inf")).to(tl.float32)
+    share = tl.exp(scores - tl.load(normaliser + row))
+    share = tl.where(entry == tl.load(targets + row), share - 1.0, share)
+    change = share * tl.load(grad + row)
+    tl.store(grad_logits + row * vocab + entry, change.to(grad_logits.dtype.element_ty), mask=entry < vocab)
+
+
+def forward(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Loss, most likely entry, and the logarithm of the sum of exponentials, each as targets are shaped."""
+    logits, targets = logits.contiguous(), targets.contiguous()
+    loss, normaliser = (torch.empty(targets.shape, dtype=torch.float32, device=logits.device) for _ in range(2))
+    best = torch.empty(targets.shape, dtype=torch.int64, device=logits.device)
+    if targets.numel():
+        _forward_kernel[(targets.numel(),)](
+            logits, targets, loss, best, normaliser, logits.shape[-1], block=BLOCK, num_warps=WARPS
+        )
+    return loss, best, normaliser
+
+
+def backward(grad: Tensor, logits: Tensor, targets: Tensor, normaliser: Tensor) -> Tensor:
+    """The gradient of the logits."""
+    grad, logits, targets = grad.contiguous(), logits.contiguous(), targets.contiguous()
+    grad_logits = torch.empty(logits.shape, dtype=logits.dtype, device=logits.device)
+    if targets.numel():
+        vocab = logits.shape[-1]
+        parts = triton.cdiv(vocab, BLOCK)
+        _backward_kernel[(targets.numel() * parts,)](
+            grad, logits, targets, normaliser, grad_logits, vocab, parts, block=BLOCK, num_warps=WARPS
+        )
+    return grad_logits

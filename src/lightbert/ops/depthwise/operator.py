@@ -1,0 +1,48 @@
+"""The depthwise kernels as operators that autograd, torch.compile and fake tensors know."""
+
+import torch
+
+from lightbert.ops.depthwise import triton
+
+
+@torch.library.custom_op(
+    "lightbert::depthwise",
+    mutates_args=(),
+    schema="(Tensor x, Tensor weight, Tensor? bias, Tensor? texts) -> Tensor",
+)
+def depthwise(x, weight, bias, texts):
+    """See :func:`lightbert.ops.depthwise.depthwise`."""
+    return triton.forward(x, weight, bias, texts)
+
+
+@torch.library.custom_op(
+    "lightbert::depthwise_backward",
+    mutates_args=(),
+    schema="(Tensor grad, Tensor x, Tensor weight, Tensor? texts) -> (Tensor, Tensor, Tensor)",
+)
+def _backward(grad, x, weight, texts):
+    return triton.backward(grad, x, weight, texts)
+
+
+@depthwise.register_fake
+def _(x, weight, bias, texts):
+    return x.new_empty(x.shape)
+
+
+@_backward.register_fake
+def _(grad, x, weight, texts):
+    return x.new_empty(x.shape), weight.new_empty(weight.shape), weight.new_empty(weight.shape[:1], dtype=torch.float32)
+
+
+def _keep(ctx, inputs, output):
+    x, weight, bias, texts = inputs
+    ctx.save_for_backward(x, weight, texts)
+    ctx.bias_type = None if bias is None else bias.dtype
+
+
+def _gradients(ctx, grad):
+    of_x, of_weight, of_bias = _backward(grad, *ctx.saved_tensors)
+    return of_x, of_weight, None if ctx.bias_type is None else of_bias.to(ctx.bias_type), None
+
+
+depthwise.register_autograd(_gradients, setup_context=_keep)

@@ -1,0 +1,43 @@
+"""The dynamic convolution's kernels as operators that autograd, torch.compile and fake tensors know."""
+
+import torch
+
+from lightbert.ops.dynamic_conv import triton
+
+
+@torch.library.custom_op(
+    "lightbert::dynamic_conv", mutates_args=(), schema="(Tensor values, Tensor logits, Tensor? texts) -> Tensor"
+)
+def dynamic_conv(values, logits, texts):
+    """See :func:`lightbert.ops.dynamic_conv.dynamic_conv`."""
+    return triton.forward(values, logits, texts)
+
+
+@torch.library.custom_op(
+    "lightbert::dynamic_conv_backward",
+    mutates_args=(),
+    schema="(Tensor grad, Tensor values, Tensor logits, Tensor? texts) -> (Tensor, Tensor)",
+)
+def _backward(grad, values, logits, texts):
+    return triton.backward(grad, values, logits, texts)
+
+
+@dynamic_conv.register_fake
+def _(values, logits, texts):
+    return values.new_empty(values.shape)
+
+
+@_backward.register_fake
+def _(grad, values, logits, texts):
+    return values.new_empty(values.shape), logits.new_empty(logits.shape)
+
+
+def _keep(ctx, inputs, output):
+    ctx.save_for_backward(*inputs)
+
+
+def _gradients(ctx, grad):
+    return *_backward(grad, *ctx.saved_tensors), None
+
+
+dynamic_conv.register_autograd(_gradients, setup_context=_keep)

@@ -1,0 +1,16 @@
+"""The sampling kernel as an operator that torch.compile and fake tensors know; it has no gradient."""
+
+import torch
+
+from lightbert.ops.sampling import triton
+
+
+@torch.library.custom_op("lightbert::sample", mutates_args=(), schema="(Tensor logits, Tensor chances) -> Tensor")
+def sample(logits, chances):
+    """See :func:`lightbert.ops.sampling.sample`."""
+    return triton.sample(logits, chances)
+
+
+@sample.register_fake
+def _(logits, chances):
+    return logits.new_empty(chances.shape, dtype=torch.int64)

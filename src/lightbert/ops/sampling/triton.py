@@ -1,0 +1,43 @@
+"""Sampling on a GPU: one program per position sums the exponentials, then walks to where their sum is reached."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+BLOCK, WARPS = 4096, 8
+
+
+@triton.jit
+def _kernel(logits, chances, drawn, vocab, block: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    source = logits + row * vocab
+    highest = float("-inf")
+    total = 0.0
+    for start in range(0, vocab, block):
+        entry = start + tl.arange(0, block)
+        scores = tl.load(source + entry, mask=entry < vocab, other=float("-inf")).to(tl.float32)
+        raised = tl.maximum(highest, tl.max(scores, axis=0))
+        total = total * tl.exp(highest - raised) + tl.sum(tl.exp(scores - raised), axis=0)
+        highest = raised
+
+    level = tl.load(chances + row).to(tl.float32) * total
+    below = 0
+    height = 0.0
+    for start in range(0, vocab, block):
+        entry = start + tl.arange(0, block)
+        scores = tl.load(source + entry, mask=entry < vocab, other=float("-inf")).to(tl.float32)
+        parts = tl.exp(scores - highest)
+        heights = height + tl.cumsum(parts, axis=0)
+        below += tl.sum(((heights < level) & (entry < vocab)).to(tl.int32), axis=0)
+        height += tl.sum(parts, axis=0)
+    tl.store(drawn + row, tl.minimum(below, vocab - 1).to(tl.int64))
+
+
+def sample(logits: Tensor, chances: Tensor) -> Tensor:
+    """See :func:`lightbert.ops.sampling.sample`."""
+    logits, chances = logits.contiguous(), chances.contiguous()
+    drawn = torch.empty(chances.shape, dtype=torch.int64, device=logits.device)
+    if drawn.numel():
+        _kernel[(drawn.numel(),)](logits, chances, drawn, logits.shape[-1], block=BLOCK, num_warps=WARPS)
+    return drawn

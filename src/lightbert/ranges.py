@@ -1,0 +1,46 @@
+"""Which numbers a key may have, written beside its type: ``dropout: Annotated[float, Range(0, 1, closed="left")]``."""
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from lightbert.errors import InputError
+
+
+@dataclass(frozen=True)
+class Range:
+    """The numbers from `low` to `high`; `closed` says which of these two belong to them."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    closed: Literal["both", "left", "right", "neither"] = "both"
+
+    def __contains__(self, value: float) -> bool:
+        above = value >= self.low if self.closed in ("both", "left") else value > self.low
+        below = value <= self.high if self.closed in ("both", "right") else value < self.high
+        return above and below
+
+    def __str__(self) -> str:
+        left, right = self.closed in ("both", "left"), self.closed in ("both", "right")
+        if math.isinf(self.high):
+            return f"{'>=' if left else '>'} {self.low}"
+        if math.isinf(self.low):
+            return f"{'<=' if right else '<'} {self.high}"
+        return f"in {'[' if left else '('}{self.low}, {self.high}{']' if right else ')'}"
+
+    def check(self, key: str, value: float) -> None:
+        """Raise the error that names `key` unless `value` is in the range."""
+        if value not in self:
+            raise InputError(f"{key} must be {self}, got {value}")
+
+
+Count = Annotated[int, Range(0)]
+Size = Annotated[int, Range(1)]
+Seed = Annotated[int, Range(0, 2**63, closed="left")]
+NonNegative = Annotated[float, Range(0)]
+Positive = Annotated[float, Range(0, closed="neither")]
+Share = Annotated[float, Range(0, 1)]
+"""A part of a whole, which may be nothing or all of it."""
+PositiveShare = Annotated[float, Range(0, 1, closed="right")]
+PartialShare = Annotated[float, Range(0, 1, closed="left")]
+"""A share that leaves something, such as a dropout rate."""

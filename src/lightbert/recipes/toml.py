@@ -1,0 +1,42 @@
+"""Plain values as TOML; the standard library only reads it."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+
+def to_toml(values: Mapping[str, Any]) -> str:
+    """Write values as TOML: single values first, then tables; `tomllib.loads` is the inverse."""
+    return "\n".join(_lines(values)) + "\n"
+
+
+def _lines(values: Mapping[str, Any], path: str = "") -> list[str]:
+    single = {key: value for key, value in values.items() if not isinstance(value, Mapping)}
+    lines = [f"{_key(key)} = {_value(value)}" for key, value in single.items()]
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            name = f"{path}{_key(key)}"
+            # A table that holds nothing but tables needs no line of its own.
+            own = [] if value and all(isinstance(each, Mapping) for each in value.values()) else ["", f"[{name}]"]
+            lines += [*own, *_lines(value, f"{name}.")]
+    return lines
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _text(key)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_key(key)} = {_value(each)}" for key, each in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    if isinstance(value, str):
+        return _text(value)
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def _text(text: str) -> str:
+    # JSON's escapes are TOML's too, but JSON leaves the delete character as it is.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,45 @@
+"""The benchmark of kernels checks what it measures; the times need a GPU."""
+
+import pytest
+import torch
+
+from lightbert.bench.kernel_cases import OPS, Size, dynamic_inputs, sampling_inputs, unfolded
+from lightbert.bench.kernels import check, necessary_bytes
+from lightbert.ops import backend
+from lightbert.ops.dynamic_conv import dynamic_conv
+
+TINY = Size("tiny", 2, 12, 8, 10, 2, vocab=50)
+
+
+def test_the_unfolded_way_computes_the_same():
+    inputs = dynamic_inputs(TINY, "cpu", torch.float32)
+    torch.testing.assert_close(unfolded(**inputs), dynamic_conv(**inputs))
+
+
+def test_bytes_count_every_tensor_as_often_as_it_must_move():
+    inputs = dynamic_inputs(TINY, "cpu", torch.bfloat16)
+    values, logits = 2 * 12 * 10 * 2, 2 * 12 * 2 * 9 * 2
+    forward, both = necessary_bytes(inputs, inputs["values"])
+    assert forward == 2 * values + logits
+    assert both == forward + 3 * values + 2 * logits
+
+
+def test_what_has_no_gradient_moves_its_bytes_once():
+    inputs = sampling_inputs(TINY, "cpu", torch.bfloat16)
+    forward, both = necessary_bytes(inputs, torch.zeros(2, dtype=torch.int64))
+    assert forward == both == 2 * 50 * 2 + 2 * 4 + 2 * 8
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_a_kernel_that_is_wrong_is_not_timed(name, monkeypatch):
+    op, inputs = OPS[name]
+    given = inputs(TINY, "cpu", torch.float16)
+
+    def wrong(**tensors):
+        return op(**tensors) * (2 if backend._override == "triton" else 1)
+
+    for module in ("dynamic_conv", "depthwise", "cross_entropy", "sampling"):
+        monkeypatch.setattr(f"lightbert.ops.{module}.use_triton", lambda *_, **__: False)
+    assert check(op, given) <= 1
+    with pytest.raises(AssertionError, match="the reference's"):
+        check(wrong, given)

@@ -1,0 +1,142 @@
+"""Batches of rows of like length."""
+
+import numpy as np
+import pytest
+import torch
+from corpora import SPECIALS
+from test_loader import KEYS, equal, joined
+
+from lightbert.data.batches.buckets import Buckets
+from lightbert.data.batches.prefetch import LoaderSettings
+from lightbert.data.examples.features import Features
+from lightbert.errors import InputError
+
+
+def ragged(size: int, *, per_token: bool = False, seed: int = 0) -> Features:
+    """Rows whose tokens tell where they come from: row r has the ids 1000·r, 1000·r + 1, …."""
+    lengths = np.random.default_rng(seed).gamma(3.0, 8.0, size).astype(int).clip(3, 128).tolist()
+    rows = [range(1000 * row, 1000 * row + length) for row, length in enumerate(lengths)]
+    targets = np.arange(sum(lengths)) if per_token else np.arange(size)
+    return Features.of(rows, [length // 2 for length in lengths], targets=targets, per_token=per_token)
+
+
+def buckets(features: Features, **changes) -> Buckets:
+    settings = LoaderSettings(**{"workers": 0} | {key: changes.pop(key) for key in KEYS & changes.keys()})
+    return Buckets(features, **{"batch": 32, "specials": SPECIALS, "seed": 3, "settings": settings} | changes)
+
+
+def epoch_of(source: Buckets, epoch: int = 0) -> list[int]:
+    steps = range(epoch * source.steps_per_epoch, (epoch + 1) * source.steps_per_epoch)
+    return [row for step in steps for row in source.examples(step).tolist()]
+
+
+@pytest.mark.parametrize("size", [3000, 2049])
+def test_hardly_anything_of_an_epoch_is_padding(size: int) -> None:
+    source = buckets(ragged(size))
+    for epoch in (0, 1):
+        steps = range(epoch * source.steps_per_epoch, (epoch + 1) * source.steps_per_epoch)
+        masks = torch.cat([source.at(step).mask.flatten() for step in steps])
+        assert source.padding(epoch) == pytest.approx(1 - masks.float().mean().item(), abs=1e-6)
+        assert source.padding(epoch) < 0.05
+    assert buckets(ragged(size), multiple=32).padding() > source.padding()
+
+
+@pytest.mark.parametrize(("size", "batch"), [(1000, 32), (64, 8), (5, 8), (3, 10), (2100, 32)])
+def test_an_epoch_has_every_row_and_fills_its_last_batch_up(size: int, batch: int) -> None:
+    source = buckets(ragged(size), batch=batch)
+    assert source.steps_per_epoch == -(-size // batch)
+    for epoch in (0, 1, 5):
+        seen = epoch_of(source, epoch)
+        assert len(seen) == source.steps_per_epoch * batch
+        assert set(seen) == set(range(size))
+        if size >= batch:
+            assert max(np.bincount(seen)) <= 2
+
+
+def test_sorted_over_one_batch_rows_of_any_length_meet() -> None:
+    features = ragged(2048)
+    mixed = buckets(features, sort_over=1)
+    spans = [np.ptp(features.lengths[mixed.examples(step)]) for step in range(mixed.steps_per_epoch)]
+    assert min(spans) > 20
+    assert sorted(epoch_of(mixed)) == list(range(2048))
+    assert buckets(features, sort_over=4).padding() < buckets(features, sort_over=2).padding() < mixed.padding()
+
+
+def test_epochs_and_seeds_come_in_different_orders() -> None:
+    source = buckets(ragged(300))
+    orders = [epoch_of(source), epoch_of(source, 1), epoch_of(buckets(ragged(300), seed=4))]
+    assert all(one != other for at, one in enumerate(orders) for other in orders[:at])
+
+
+def test_batches_do_not_come_in_the_order_of_their_lengths() -> None:
+    source = buckets(ragged(2048))
+    widths = [source.at(step).ids.shape[1] for step in range(source.steps_per_epoch)]
+    assert widths != sorted(widths)
+    assert abs(np.corrcoef(widths, np.arange(len(widths)))[0, 1]) < 0.5
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_a_restart_at_any_step_gives_the_same_task_batches(workers: int) -> None:
+    expected = list(buckets(ragged(300)).stream(0, 25))
+    for start in (0, 1, 9, 10, 24):
+        again = list(buckets(ragged(300), workers=workers).stream(start, 25))
+        assert len(again) == 25 - start
+        assert all(map(equal, again, expected[start:]))
+
+
+@pytest.mark.parametrize("per_token", [False, True])
+def test_ranks_share_a_batch_out_and_pad_to_the_same_width(per_token: bool) -> None:
+    features = ragged(300, per_token=per_token)
+    whole = buckets(features)
+    for world in (2, 4):
+        ranks = [buckets(features, rank=rank, world=world) for rank in range(world)]
+        for step in range(12):
+            assert equal(joined([rank.at(step) for rank in ranks]), whole.at(step))
+
+
+def test_without_shuffling_each_row_comes_once_the_short_ones_first() -> None:
+    features = ragged(75)
+    source = buckets(features, shuffle=False)
+    seen = epoch_of(source)
+    assert sorted(seen) == list(range(75))
+    assert features.lengths[seen].tolist() == sorted(features.lengths.tolist())
+    assert [len(source.at(step).rows) for step in range(3)] == [32, 32, 11]
+    assert epoch_of(source, 1) == seen
+    shares = [epoch_of(buckets(features, shuffle=False, rank=rank, world=2)) for rank in range(2)]
+    assert sorted(shares[0] + shares[1]) == list(range(75))
+
+
+def test_a_batch_holds_its_rows_with_their_segments_and_targets() -> None:
+    features = ragged(40)
+    source = buckets(features, multiple=8)
+    batch = source.at(1)
+    assert batch.ids.shape[1] % 8 == 0
+    assert batch.step.item() == 1
+    for row, example in enumerate(source.examples(1).tolist()):
+        length = int(features.lengths[example])
+        expected = [1000 * example + place for place in range(length)]
+        assert batch.ids[row].tolist() == expected + [SPECIALS.pad] * (batch.ids.shape[1] - length)
+        assert batch.mask[row].sum() == length
+        assert batch.segments[row].nonzero().flatten().tolist() == list(range(length // 2, length))
+        assert batch.targets is not None
+        assert batch.targets[row] == example
+
+
+def test_targets_of_tokens_are_padded_with_what_nobody_judges() -> None:
+    features = ragged(40, per_token=True)
+    batch = buckets(features).at(0)
+    assert batch.targets is not None
+    assert torch.equal(batch.targets == -100, ~batch.mask)
+    first = buckets(features).examples(0)[0]
+    assert batch.targets[0, 0] == features.starts[first]
+
+
+def test_rows_without_targets_make_batches_without_targets() -> None:
+    assert buckets(Features.of([[2, 5, 3]], [3])).at(0).targets is None
+
+
+def test_no_rows_and_batches_that_cannot_be_shared_are_refused() -> None:
+    with pytest.raises(InputError, match="must have at least one example, got none"):
+        buckets(Features.of([], []))
+    with pytest.raises(InputError, match="batch must be a multiple of the number of processes, 3, got 32"):
+        buckets(ragged(10), world=3)

@@ -1,0 +1,46 @@
+"""Compare a kernel with its reference in fp64, on a GPU or in Triton's interpreter."""
+
+from collections.abc import Callable
+
+import torch
+from gradients import scattered
+from torch import Tensor
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+# The interpreter cuts bf16 numbers off where a GPU rounds them.
+HALF = torch.bfloat16 if DEVICE == "cuda" else torch.float16
+
+Op = Callable[..., Tensor]
+
+
+def results(op: Op, inputs: dict[str, Tensor], dtype: torch.dtype, spread: bool, **fixed: object) -> list[Tensor]:
+    """The output and every input's gradient, computed in one precision and returned in fp64 on the CPU."""
+    leaves = {name: value.to(DEVICE, dtype, copy=True).requires_grad_() for name, value in inputs.items()}
+    out = op(**{name: scattered(leaf) if spread else leaf for name, leaf in leaves.items()}, **fixed)
+    torch.manual_seed(1)
+    # Rounded first, so that every precision is given the same numbers.
+    direction = torch.randn(out.shape, dtype=torch.float64).bfloat16().to(DEVICE, out.dtype)
+    out.backward(scattered(direction) if spread else direction)
+    gradients = [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in leaves.values()]
+    return [result.detach().double().cpu() for result in (out, *gradients)]
+
+
+def assert_exact(
+    kernel: Op, reference: Op, inputs: dict[str, Tensor], *, spread: bool = False, **fixed: object
+) -> None:
+    """In fp32 a kernel is as good as fp32 can be."""
+    found = results(kernel, inputs, torch.float32, spread, **fixed)
+    for result, expected in zip(found, results(reference, inputs, torch.float64, spread, **fixed), strict=True):
+        torch.testing.assert_close(result, expected, rtol=2e-5, atol=2e-5)
+
+
+def assert_no_coarser(kernel: Op, reference: Op, inputs: dict[str, Tensor], **fixed: object) -> None:
+    """In half precision a kernel's error is at most twice the reference's."""
+    rounded = {name: value.to(HALF).double() for name, value in inputs.items()}
+    exact = results(reference, rounded, torch.float64, False, **fixed)
+    found = results(kernel, rounded, HALF, False, **fixed)
+    usual = results(reference, rounded, HALF, False, **fixed)
+    for name, result, expected, coarse in zip(("out", *inputs), found, exact, usual, strict=True):
+        error, allowed = (result - expected).norm(), 2 * (coarse - expected).norm()
+        assert error <= allowed + 1e-9, f"{name}: {error:.3g} > {allowed:.3g}"

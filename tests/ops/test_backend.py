@@ -1,0 +1,44 @@
+"""Which implementation of an op runs."""
+
+import pytest
+import torch
+
+from lightbert.ops.backend import as_autocast, use_triton, using
+
+
+def test_a_cpu_and_types_without_kernels_use_the_reference():
+    assert not use_triton(torch.zeros(1, dtype=torch.bfloat16), fits=True)
+
+
+def test_a_benchmark_may_choose_and_the_choice_ends_with_its_block():
+    x = torch.zeros(1)
+    with using("triton"):
+        assert use_triton(x, fits=True)
+        assert not use_triton(x, fits=False), "shapes that no kernel takes"
+        with using("torch"):
+            assert not use_triton(x, fits=True)
+        assert use_triton(x, fits=True)
+    assert not use_triton(x, fits=True)
+
+
+def test_the_choice_ends_with_an_error_as_well():
+    with pytest.raises(ValueError, match="stop"), using("triton"):
+        raise ValueError("stop")
+    assert not use_triton(torch.zeros(1), fits=True)
+
+
+def test_an_exported_graph_holds_the_reference():
+    class Chooses(torch.nn.Module):
+        def forward(self, x):
+            return x + 1 if use_triton(x, fits=True) else x - 1
+
+    with using("triton"):
+        assert torch.export.export(Chooses(), (torch.zeros(2),)).module()(torch.zeros(2)).tolist() == [-1, -1]
+
+
+def test_autocast_rounds_single_precision_only():
+    exact, double = torch.zeros(1), torch.zeros(1, dtype=torch.float64)
+    assert as_autocast(exact) is exact
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert as_autocast(exact).dtype is torch.bfloat16
+        assert as_autocast(double) is double

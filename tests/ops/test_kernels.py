@@ -1,0 +1,136 @@
+"""Every Triton kernel against its reference in fp64: the result and all gradients, at random and awkward shapes."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from gradients import TEXTS, draw, draw_texts
+from kernels import DEVICE, HALF, assert_exact, assert_no_coarser, results
+from torch import Tensor
+
+from lightbert.ops.backend import using
+from lightbert.ops.depthwise import depthwise
+from lightbert.ops.dynamic_conv import dynamic_conv
+
+pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
+
+SHAPES = {"one token": (3, 1), "shorter than the kernel": (5, 3), "prime": (2, 67)}
+SEVERAL_PROGRAMS = (2, 131)
+
+
+def dynamic_inputs(batch: int, tokens: int, taps: int = 9, heads: int = 2, each: int = 5) -> dict[str, Tensor]:
+    return {"values": draw(batch, tokens, heads * each), "logits": draw(batch, tokens, heads, taps)}
+
+
+def depthwise_inputs(batch: int, tokens: int, taps: int = 9, channels: int = 10) -> dict[str, Tensor]:
+    return {"x": draw(batch, tokens, channels), "weight": draw(channels, taps), "bias": draw(channels)}
+
+
+OPS = {"dynamic_conv": (dynamic_conv, dynamic_inputs), "depthwise": (depthwise, depthwise_inputs)}
+
+
+@pytest.fixture(params=OPS)
+def case(request: pytest.FixtureRequest) -> tuple[Callable[..., Tensor], Callable[..., dict[str, Tensor]]]:
+    return OPS[request.param]
+
+
+@pytest.fixture(autouse=True)
+def poisoned() -> Iterator[None]:
+    """Fill what a kernel allocates with NaN, so that an element it leaves out shows."""
+    assert torch.utils.deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(mode=True)
+    yield
+    torch.use_deterministic_algorithms(mode=False)
+
+
+def by_kernel(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def call(**inputs: object) -> Tensor:
+        with using("triton"):
+            return op(**inputs)
+
+    return call
+
+
+def texts_on_device(kind: str, shape: tuple[int, int]) -> Tensor | None:
+    texts = draw_texts(kind, *shape)
+    return None if texts is None else texts.to(DEVICE)
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_it_is_exact_in_single_precision(case, shape, kind):
+    op, inputs = case
+    assert_exact(by_kernel(op), op, inputs(*shape), texts=texts_on_device(kind, shape))
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_it_rounds_no_worse_than_twice_the_reference(case, shape, kind):
+    op, inputs = case
+    assert_no_coarser(by_kernel(op), op, inputs(*shape), texts=texts_on_device(kind, shape))
+
+
+def test_the_sums_of_several_programs_meet(case):
+    op, inputs = case
+    given, texts = inputs(*SEVERAL_PROGRAMS), texts_on_device("packed", SEVERAL_PROGRAMS)
+    assert_exact(by_kernel(op), op, given, texts=texts)
+    runs = [results(by_kernel(op), given, HALF, spread=False, texts=texts) for _ in range(2)]
+    for one, other in zip(*runs, strict=True):
+        assert torch.equal(one, other), "a second run gives other bits"
+
+
+@pytest.mark.parametrize("taps", [1, 3, 17])
+def test_any_odd_kernel_will_do(case, taps):
+    op, inputs = case
+    assert_exact(by_kernel(op), op, inputs(2, 40, taps), texts=texts_on_device("packed", (2, 40)))
+
+
+@pytest.mark.parametrize("numbers", [torch.int16, torch.int32])
+def test_any_integers_may_number_the_texts(case, numbers):
+    op, inputs = case
+    assert_exact(by_kernel(op), op, inputs(2, 20), texts=texts_on_device("packed", (2, 20)).to(numbers))
+
+
+def test_tensors_may_lie_anyhow_in_memory(case):
+    op, inputs = case
+    assert_exact(by_kernel(op), op, inputs(3, 11), spread=True, texts=texts_on_device("packed", (3, 11)))
+
+
+def test_a_slice_of_wider_tokens_is_read_in_place():
+    wide = torch.randn(2, 13, 30, device=DEVICE)
+    logits = torch.randn(2, 13, 2, 9, device=DEVICE)
+    with using("triton"):
+        out = dynamic_conv(wide[..., 10:20], logits)
+    torch.testing.assert_close(out, dynamic_conv(wide[..., 10:20].contiguous(), logits), rtol=1e-5, atol=1e-5)
+
+
+def test_an_empty_batch_gives_an_empty_result(case):
+    op, inputs = case
+    for result in results(by_kernel(op), inputs(0, 5), torch.float32, spread=False):
+        assert result.isfinite().all()
+
+
+def test_torch_accepts_the_custom_op(case):
+    """Schema, fake tensors, autograd registration and tracing, by torch's own checks."""
+    op, inputs = case
+    from lightbert.ops.depthwise import operator as of_depthwise
+    from lightbert.ops.dynamic_conv import operator as of_dynamic_conv
+
+    custom = {dynamic_conv: of_dynamic_conv.dynamic_conv, depthwise: of_depthwise.depthwise}[op]
+    tensors = [value.to(DEVICE, torch.float32).requires_grad_() for value in inputs(2, 12).values()]
+    torch.library.opcheck(custom, (*tensors, texts_on_device("packed", (2, 12))), rtol=1e-4, atol=1e-4)
+
+
+def test_compiled_code_calls_the_kernel(case):
+    op, inputs = case
+    called = []
+
+    def graph_of(module, example):
+        called.extend(str(node.target) for node in module.graph.nodes if node.op == "call_function")
+        return module.forward
+
+    given = {name: value.to(DEVICE, torch.float32) for name, value in inputs(2, 12).items()}
+    with using("triton"):
+        out = torch.compile(lambda: op(**given), backend=graph_of, fullgraph=True)()
+    assert any("lightbert" in target for target in called)
+    torch.testing.assert_close(out, op(**given), rtol=1e-4, atol=1e-4)

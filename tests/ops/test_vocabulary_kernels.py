@@ -1,0 +1,99 @@
+"""The kernels over a vocabulary, cross-entropy and sampling, against fp64: awkward sizes, every gradient."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from gradients import draw
+from kernels import DEVICE, HALF, assert_exact, assert_no_coarser, results
+from torch import Tensor
+
+from lightbert.ops.backend import using
+from lightbert.ops.cross_entropy import cross_entropy
+from lightbert.ops.sampling import sample
+
+pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
+
+SHAPES = {"one entry": (2, 3, 1), "few": (2, 3, 7), "several blocks": (1, 2, 9001), "empty": (0, 3, 7)}
+
+
+@pytest.fixture(autouse=True)
+def poisoned() -> Iterator[None]:
+    """Fill what a kernel allocates with NaN or the largest integer, so that an element it leaves out shows."""
+    torch.use_deterministic_algorithms(mode=True)
+    yield
+    torch.use_deterministic_algorithms(mode=False)
+
+
+def loss(logits: Tensor, targets: Tensor) -> Tensor:
+    return cross_entropy(logits, targets)[0]
+
+
+def loss_by_kernel(logits: Tensor, targets: Tensor) -> Tensor:
+    with using("triton"):
+        return cross_entropy(logits, targets)[0]
+
+
+def targets_of(shape: tuple[int, ...]) -> Tensor:
+    return torch.randint(0, shape[-1], shape[:-1], device=DEVICE)
+
+
+@pytest.mark.parametrize("spread", [False, True], ids=["side by side", "scattered"])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_the_loss_and_its_gradient_are_exact_in_single_precision(shape, spread):
+    assert_exact(loss_by_kernel, loss, {"logits": 5 * draw(*shape)}, spread=spread, targets=targets_of(shape))
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 7), (1, 2, 9001)], ids=str)
+def test_they_round_no_worse_than_twice_the_reference(shape):
+    assert_no_coarser(loss_by_kernel, loss, {"logits": 5 * draw(*shape)}, targets=targets_of(shape))
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 1), (4, 5, 7), (1, 2, 9001)], ids=str)
+def test_the_most_likely_entry_is_found_and_of_equals_the_first(shape):
+    logits = torch.randint(-3, 4, shape, device=DEVICE).float()
+    with using("triton"):
+        _, likely = cross_entropy(logits, targets_of(shape))
+    first = (logits == logits.amax(-1, keepdim=True)).int().argmax(-1)
+    assert torch.equal(likely, first)
+
+
+def test_a_second_run_gives_the_same_bits():
+    given, targets = {"logits": draw(1, 3, 9001)}, targets_of((1, 3, 9001))
+    runs = [results(loss_by_kernel, given, HALF, spread=False, targets=targets) for _ in range(2)]
+    assert all(torch.equal(one, other) for one, other in zip(*runs, strict=True))
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 1), (4, 5, 7), (1, 4, 9001)], ids=str)
+def test_a_sample_is_the_entry_where_the_cumulative_sum_reaches_the_chance(shape):
+    logits, chances = (3 * draw(*shape)).to(DEVICE, HALF), torch.rand(shape[:-1], device=DEVICE)
+    with using("triton"):
+        drawn = sample(logits, chances)
+    heights = torch.softmax(logits.double(), -1).cumsum(-1)
+    above = heights.gather(-1, drawn[..., None])[..., 0]
+    below = above - torch.softmax(logits.double(), -1).gather(-1, drawn[..., None])[..., 0]
+    assert (chances <= above + 1e-5).all()
+    assert (chances >= below - 1e-5).all()
+
+
+def test_a_sample_stays_in_the_vocabulary_at_the_ends_of_the_unit_interval():
+    logits = 10 * torch.randn(3, 1000, device=DEVICE)
+    with using("triton"):
+        drawn = sample(logits, torch.tensor([0.0, 1.0, 1 - 2**-24], device=DEVICE))
+    assert drawn.min() >= 0
+    assert drawn.max() < 1000
+
+
+def test_no_positions_give_no_samples():
+    with using("triton"):
+        assert sample(torch.zeros(0, 5, device=DEVICE), torch.zeros(0, device=DEVICE)).shape == (0,)
+
+
+def test_torch_accepts_the_custom_ops():
+    """Schema, fake tensors, autograd registration and tracing, by torch's own checks."""
+    from lightbert.ops.cross_entropy import operator as of_cross_entropy
+    from lightbert.ops.sampling import operator as of_sampling
+
+    logits = torch.randn(2, 3, 7, device=DEVICE, requires_grad=True)
+    torch.library.opcheck(of_cross_entropy.cross_entropy, (logits, targets_of((2, 3, 7))))
+    torch.library.opcheck(of_sampling.sample, (logits.detach(), torch.rand(2, 3, device=DEVICE)))

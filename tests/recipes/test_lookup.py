@@ -1,0 +1,102 @@
+"""Recipes ship with the package: they are found by name from any folder, and can be parents of the user's own."""
+
+from pathlib import Path
+
+import pytest
+
+from lightbert import recipes
+from lightbert.errors import InputError
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["tiny-rtd", "recipes/tiny-rtd.toml"])
+def test_a_packaged_recipe_is_found_from_any_folder(name):
+    assert recipes.find(name) == recipes.FOLDER / "tiny-rtd.toml"
+    assert recipes.read(name)["model"] == "convbert-tiny"
+
+
+@pytest.mark.parametrize("name", ["tiny-rtd", "recipes/tiny-rtd.toml"])
+def test_a_file_of_that_name_in_the_working_folder_comes_first(folder, name):
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text('model = "mine"')
+    assert recipes.read(name) == {"model": "mine"}
+
+
+def test_a_folder_of_that_name_does_not_hide_the_recipe(folder):
+    (folder / "classify").mkdir()
+    assert recipes.find("classify") == recipes.FOLDER / "classify.toml"
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("tiny-rdt", "unknown recipe 'tiny-rdt'; did you mean 'tiny-rtd'?"),
+        ("recipes/clasify.toml", "unknown recipe 'clasify'; did you mean 'classify'?"),
+        ("qqq", "unknown recipe 'qqq'; 'lightbert recipes' lists them"),
+        ("mine/x.toml", "there is no file 'mine/x.toml'; 'lightbert recipes' lists the packaged ones"),
+        ("mine/tiny-rtd.toml", "there is no file 'mine/tiny-rtd.toml'; the packaged recipe is 'tiny-rtd'"),
+        ("tiny-rtd.toml", "there is no file 'tiny-rtd.toml'; the packaged recipe is 'tiny-rtd'"),
+        (".", "'.' is a folder; give the path of a TOML file or the name of a recipe"),
+        ("_nano", "'_nano' is a parent of other recipes; 'lightbert recipes' lists those that can be run"),
+    ],
+)
+def test_a_recipe_that_is_not_there_is_one_sentence_with_the_remedy(name, sentence):
+    with pytest.raises(InputError) as raised:
+        recipes.find(name)
+    assert str(raised.value) == sentence
+
+
+def test_a_child_file_refines_its_parent_key_by_key(folder):
+    (folder / "base").mkdir()
+    (folder / "base" / "base.toml").write_text('model = "bert-tiny"\nsteps = 5\n[optimizer]\nlr = 0.1\nkind = "lamb"\n')
+    (folder / "child.toml").write_text('parent = "base/base.toml"\nsteps = 7\n[optimizer]\nlr = 0.2\n')
+    values = {"model": "bert-tiny", "steps": 7, "optimizer": {"lr": 0.2, "kind": "lamb"}}
+    assert recipes.read(folder / "child.toml") == values
+
+
+@pytest.mark.parametrize("parent", ["convbert-small-rtd", "recipes/convbert-small-rtd.toml", "_rtd-small"])
+def test_a_file_of_the_users_can_have_a_packaged_parent(folder, parent):
+    (folder / "mine.toml").write_text(f'parent = "{parent}"\nsteps = 7\noptimizer.beta2 = 0.98\n')
+    values = recipes.read("mine.toml")
+    assert values == {**recipes.read("convbert-small-rtd"), "steps": 7, "optimizer": {"beta2": 0.98}}
+
+
+def test_a_file_beside_it_comes_before_the_packaged_parent_of_that_name(folder):
+    (folder / "mine").mkdir()
+    (folder / "mine" / "tiny-rtd").write_text("steps = 5")
+    (folder / "mine" / "child.toml").write_text('parent = "tiny-rtd"')
+    assert recipes.read(Path("mine") / "child.toml") == {"steps": 5}
+
+
+def test_files_that_name_each_other_as_parent_are_an_error(folder):
+    (folder / "a.toml").write_text('parent = "b.toml"')
+    (folder / "b.toml").write_text('parent = "a.toml"')
+    with pytest.raises(InputError, match="is its own parent"):
+        recipes.read("a.toml")
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("steps = = 3", "is not valid TOML: .*line 1"),
+        ("parent = 3", "must be the name of a TOML file or of a recipe, got 3"),
+        ('parent = "tiny-rdt"', "neither a file beside it nor a recipe; did you mean 'tiny-rtd'"),
+        ('parent = "qqq.toml"', "neither a file beside it nor a recipe; 'lightbert recipes' lists"),
+    ],
+)
+def test_a_broken_file_and_a_wrong_parent_are_each_one_sentence(folder, content, sentence):
+    (folder / "x.toml").write_text(content)
+    with pytest.raises(InputError, match=sentence):
+        recipes.read("x.toml")
+
+
+def test_every_recipe_begins_with_a_line_that_sums_it_up():
+    for name in recipes.names():
+        first, *_ = recipes.comment(name)
+        assert first.endswith("."), name

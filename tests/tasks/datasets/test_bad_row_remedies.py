@@ -1,0 +1,111 @@
+"""What an error about a bad row tells people to add to their command is what helps."""
+
+import json
+from pathlib import Path
+
+import pytest
+from glue_files import write_glue
+from tiny_classifiers import write_tiny_model
+from tiny_tasks import SETTINGS, write_model
+
+from lightbert import cli
+from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.spans.kind import Spans
+from lightbert.tasks.kinds.tokens.kind import Tokens
+
+BAD_ANSWER = {"id": "a", "question": "a ?", "answers": [{"text": "bad", "answer_start": 0}]}
+GOOD_ANSWER = {"id": "b", "question": "a ?", "answers": [{"text": "film", "answer_start": 4}]}
+PARAGRAPH = {"context": "the film was good", "qas": [BAD_ANSWER, GOOD_ANSWER]}
+
+
+@pytest.fixture
+def glue(tmp_path: Path) -> Path:
+    folder = write_glue(tmp_path / "glue")
+    path = folder / "RTE" / "dev.tsv"
+    path.write_text(path.read_text() + "7\tshort\n")
+    (folder / "RTE" / "train.tsv").write_text(path.read_text())
+    return folder
+
+
+@pytest.fixture
+def squad(tmp_path: Path) -> Path:
+    (tmp_path / "squad").mkdir()
+    for split in ("train", "dev"):
+        content = json.dumps({"version": "1.1", "data": [{"paragraphs": [PARAGRAPH]}]})
+        (tmp_path / "squad" / f"{split}-v1.1.json").write_text(content)
+    return tmp_path / "squad"
+
+
+@pytest.fixture
+def conll(tmp_path: Path) -> Path:
+    (tmp_path / "conll").mkdir()
+    for split in ("train", "dev"):
+        (tmp_path / "conll" / f"{split}.txt").write_text("film B-X\nwas O\n\nbad\n\na O\n")
+    return tmp_path / "conll"
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]):
+    """Run a command that fails, then with what its error says at the end added; both times with what it said."""
+
+    def twice(*arguments: object) -> tuple[str, str]:
+        line = [str(argument) for argument in arguments]
+        assert cli.main(line) == 1
+        refused = capsys.readouterr().err
+        remedy = refused.strip().rpartition("leave such rows out with ")[2]
+        assert cli.main([*line, *remedy.split(" ")]) == 0, capsys.readouterr().err
+        return refused, capsys.readouterr().err
+
+    return twice
+
+
+@pytest.mark.parametrize(
+    ("recipe", "task", "told"),
+    [
+        ("glue-convbert-small", "rte", "skipped 1 bad row of"),
+        ("squad-convbert-small", "squad", "left out 1 of 2 questions"),
+        ("tokens", "tokens", "skipped 1 bad row of"),
+    ],
+)
+def test_bad_rows_of_named_tasks_are_left_out_of_fine_tuning(run, request, tmp_path, recipe, task, told):
+    data = request.getfixturevalue({"rte": "glue", "squad": "squad", "tokens": "conll"}[task])
+    choice = (f"tasks={task}" if task == "rte" else f"task={task}", f"data={data}")
+    start = (
+        f"model={write_model(tmp_path / 'model')}",
+        f"out={tmp_path / 'out'}",
+        *SETTINGS,
+        "steps=1",
+        "answers.max_query=4",
+    )
+    refused, said = run("finetune", recipe, *start, *choice)
+    assert refused.endswith("leave such rows out with data.bad_rows=skip\n")
+    assert told in said
+
+
+def test_bad_rows_of_tasks_and_tables_are_left_out_of_evaluation(run, tmp_path, glue, squad, conll):
+    entailment = write_tiny_model(tmp_path / "rte", Classify(("entailment", "not_entailment")))
+    reader = write_tiny_model(tmp_path / "reader", Spans(stride=4, max_query=4))
+    tagger = write_tiny_model(tmp_path / "tagger", Tokens(("O", "B-X")))
+    (tmp_path / "my.csv").write_text("text,label\na film,entailment\nbad,\n")
+    (tmp_path / "RTE.tsv").write_text("index\tprediction\n0\tentailment\n1\tentailment\n")
+    for arguments in (
+        (entailment, "--task", "rte", "--data", glue),
+        (entailment, "--data", tmp_path / "my.csv"),
+        (reader, "--task", "squad", "--data", squad),
+        (tagger, "--task", "tokens", "--data", conll),
+        ("--task", "rte", "--data", glue, "--predictions", tmp_path / "RTE.tsv"),
+    ):
+        refused, said = run("evaluate", *arguments)
+        assert refused.endswith("leave such rows out with --bad-rows skip\n")
+        assert "1 " in said
+
+
+def test_the_field_that_a_record_lacks_is_called_what_the_command_calls_it(run, tmp_path):
+    model = write_tiny_model(tmp_path / "model", Classify(("bad", "good")))
+    (tmp_path / "my.jsonl").write_text(
+        '{"body": "a film", "more": "good"}\n{"text": "bad"}\n{"body": "bad", "more": 3}\n{"body": "good"}\n'
+    )
+    refused, said = run("predict", model, "--file", tmp_path / "my.jsonl", "--text", "body", "--text-b", "more")
+    assert "line 2 of" in refused
+    assert "has no 'body', only 'text'; name the right one with --text" in refused
+    assert said.startswith("skipped 3 bad rows")

@@ -1,0 +1,88 @@
+"""Tasks by name."""
+
+import json
+
+import pytest
+from glue_files import write_glue
+
+from lightbert.errors import InputError
+from lightbert.tasks.datasets.catalogue import open_task
+from lightbert.tasks.datasets.own_files import Files
+from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.tokens.kind import Tokens
+
+QUESTION = {"id": "q", "question": "Who rowed?", "answers": [{"text": "Ada", "answer_start": 0}]}
+SQUAD = {"data": [{"title": "Boats", "paragraphs": [{"context": "Ada rowed home.", "qas": [QUESTION]}]}]}
+
+
+@pytest.fixture
+def glue(tmp_path):
+    return write_glue(tmp_path / "glue")
+
+
+@pytest.mark.parametrize("name", ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax"])
+def test_every_task_of_glue_is_there(glue, name):
+    assert open_task(name, str(glue)).name == name
+
+
+def test_the_usual_spellings_are_understood(glue):
+    assert open_task("STS-B", str(glue)).name == "stsb"
+
+
+@pytest.mark.parametrize(("name", "version"), [("squad", "1.1"), ("squad2", "2.0")])
+def test_both_versions_of_squad_are_there(tmp_path, name, version):
+    (tmp_path / f"dev-v{version}.json").write_text(json.dumps({"version": version, **SQUAD}), encoding="utf-8")
+    task = open_task(name, str(tmp_path))
+    assert task.name == name
+    assert [question.id for question in task.examples("dev")] == ["q"]
+
+
+def test_squad_needs_a_folder():
+    with pytest.raises(InputError, match="squad needs the folder of its files: add data=FOLDER"):
+        open_task("squad")
+
+
+def test_files_of_ones_own_are_a_task(tmp_path):
+    path = tmp_path / "train.csv"
+    path.write_text("text,label\nwarm soup,food\nred bus,traffic\n", encoding="utf-8")
+    for data in (Files(train=str(path)), str(tmp_path)):
+        task = open_task("own", data)
+        assert (task.name, task.kind) == ("own", Classify(("food", "traffic")))
+
+
+def test_files_of_ones_own_are_not_looked_for_at_random(tmp_path, monkeypatch):
+    (tmp_path / "train.csv").write_text("text,label\nwarm soup,food\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"add data.train=FILE"):
+        open_task("own", "")
+
+
+def test_sentences_with_tags_are_a_task_whatever_their_file_is_called(tmp_path):
+    path = tmp_path / "train.words"
+    path.write_text("Ada\tB-PER\nrowed\tO\n\nrain\tO\n", encoding="utf-8")
+    task = open_task("tokens", Files(train=str(path)))
+    assert task.name == "tokens"
+    assert isinstance(task.kind, Tokens)
+
+
+def test_bad_rows_are_skipped_wherever_that_is_said(glue, capsys):
+    path = glue / "RTE" / "dev.tsv"
+    path.write_bytes(path.read_bytes() + b"2\tshort\n")
+    with pytest.raises(InputError, match=r"line 4 of .* has 2 columns"):
+        open_task("rte", str(glue)).examples("dev")
+    for task in (
+        open_task("rte", str(glue), bad_rows="skip"),
+        open_task("rte", Files(folder=str(glue), bad_rows="skip")),
+    ):
+        assert len(task.examples("dev")) == 2
+        assert "skipped 1 bad row" in capsys.readouterr().err
+
+
+def test_a_named_task_takes_no_other_files():
+    with pytest.raises(InputError, match="mnli has files of its own: give data=FOLDER, or leave out task=mnli"):
+        open_task("mnli", Files(train="my.csv"))
+
+
+def test_an_unknown_task_gets_a_suggestion():
+    with pytest.raises(InputError, match="unknown task 'squadd'; did you mean 'squad'"):
+        open_task("squadd", "somewhere")

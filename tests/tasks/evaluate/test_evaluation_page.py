@@ -1,0 +1,21 @@
+"""docs/evaluation.md says what the command knows."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from lightbert.commands.evaluate import command
+
+PAGE = (Path(__file__).parents[3] / "docs" / "evaluation.md").read_text(encoding="utf-8")
+OPTIONS = {f"--{name.replace('_', '-')}" for name in inspect.signature(command).parameters} | {"--help"}
+
+
+@pytest.mark.parametrize("option", sorted(set(re.findall(r"--[a-z][a-z-]+", PAGE))))
+def test_every_option_on_the_page_exists(option):
+    assert option in OPTIONS
+
+
+def test_the_page_stays_short():
+    assert len(PAGE.splitlines()) < 120

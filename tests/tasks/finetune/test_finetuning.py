@@ -1,0 +1,215 @@
+"""Fine-tuning from files to a model that predicts: the same seed gives the same result, interrupted or not."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_tasks import NO_DROPOUT, finetune, only, write_model, write_reviews
+
+import lightbert
+from lightbert.errors import InputError
+from lightbert.models import folder
+from lightbert.tasks.datasets.own import own_task
+from lightbert.tasks.datasets.own_files import Files
+from lightbert.tasks.evaluate.evaluation import evaluate
+from lightbert.tasks.predict.adoption import kind_of_model
+
+RECIPE = "classify"
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    where = tmp_path_factory.mktemp("start")
+    model, train, dev = (
+        write_model(where / "model"),
+        write_reviews(where / "train.csv"),
+        write_reviews(where / "dev.csv", rows=20),
+    )
+    return (f"model={model}", f"data.train={train}", f"data.dev={dev}", "data.text=body", "data.label=topic")
+
+
+def weights(out: Path) -> dict[str, torch.Tensor]:
+    return folder.load(out / "final").state_dict()
+
+
+def test_the_trained_model_predicts_the_labels_it_learned(start, tmp_path: Path):
+    result = only(finetune(RECIPE, *start, *NO_DROPOUT, f"out={tmp_path}", "epochs=12", "lr=3e-3"))
+    assert result.metrics["accuracy"] == 1.0
+    model = lightbert.load(tmp_path / "final")
+    assert model.labels == ("bad", "good")
+    assert [each["label"] for each in model.predict(["the film was good .", "a bad film"])] == ["good", "bad"]
+    assert list(model.heads) == ["classify"]
+
+
+def test_a_model_of_pairs_does_not_answer_single_texts(start, tmp_path: Path):
+    pairs = tmp_path / "pairs.csv"
+    rows = ["good film,the film was good,yes", "a bad film,the film was good,no"] * 10
+    pairs.write_text("\n".join(["one,other,same", *rows]) + "\n")
+    columns = ("data.text=one", "data.text_b=other", "data.label=same")
+    finetune(RECIPE, start[0], f"data.train={pairs}", f"data.dev={pairs}", *columns, f"out={tmp_path / 'run'}")
+    model = lightbert.load(tmp_path / "run" / "final")
+    assert model.predict(("good", "bad"))["label"] in ("yes", "no")
+    with pytest.raises(InputError, match=r"reads pairs of texts, and 'good' has no second one: give it with --pair"):
+        model.predict("good")
+    task = own_task(Files(dev=str(pairs), text="one", label="same"), kind=kind_of_model(model))
+    with pytest.raises(InputError, match=r"reads pairs of texts, and 'good film' has no second one"):
+        evaluate(model, task)
+
+
+def test_numbers_that_were_learned_as_shares_of_their_range_come_out_as_they_are(start, tmp_path: Path):
+    scores = tmp_path / "scores.csv"
+    rows = ["the film was good .,8.5", "a bad film,2.5", "good,8.5", "bad,2.5"] * 10
+    scores.write_text("\n".join(["body,score", *rows]) + "\n")
+    own = (f"data.train={scores}", f"data.dev={scores}", "data.text=body", "data.label=score", "data.kind=regress")
+    enough = ("epochs=20", "lr=1e-3", "checkpoint_every=0")
+    finetune(RECIPE, start[0], *own, *NO_DROPOUT, *enough, f"out={tmp_path / 'run'}", "head.hidden=tanh")
+    model = lightbert.load(tmp_path / "run" / "final")
+    assert not model.task["scaled"]
+    found = [each["score"] for each in model.predict(["good", "bad"])]
+    assert found == pytest.approx([8.5, 2.5], abs=1.0)
+    # Wherever the model goes, its output is the number.
+    ids = torch.tensor([[model.tokenizer.token_to_id(token) for token in ("[CLS]", "good", "[SEP]")]])
+    with torch.no_grad():
+        said = model.eval().heads["regress"](model(ids))
+    assert min(said.item(), 8.5) == pytest.approx(found[0], abs=1e-4)
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_does_not(start, tmp_path: Path):
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        finetune(RECIPE, *start, f"out={tmp_path / name}", f"seed={seed}")
+    a, b, c = ((tmp_path / name / "final" / "model.safetensors").read_bytes() for name in "abc")
+    assert a == b != c
+
+
+@pytest.mark.parametrize("stop", [1, 5, 12, 24])
+def test_an_interrupted_run_goes_on_exactly(start, tmp_path: Path, stop: int):
+    finetune(RECIPE, *start, f"out={tmp_path / 'whole'}")
+    first = only(finetune(RECIPE, *start, f"out={tmp_path / 'parts'}", stop_after=stop))
+    assert not first.finished
+    second = only(finetune(RECIPE, *start, f"out={tmp_path / 'parts'}"))
+    assert second.finished
+    for name in ("final/model.safetensors", "metrics.jsonl"):
+        assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_finished_run_is_read_and_not_trained_again(start, tmp_path: Path):
+    first = only(finetune(RECIPE, *start, f"out={tmp_path}"))
+    (tmp_path / "final" / "model.safetensors").unlink()
+    assert only(finetune(RECIPE, *start, f"out={tmp_path}")) == first
+    with pytest.raises(InputError, match=r"holds a run with lr = 0.01, this recipe says 0.02"):
+        finetune(RECIPE, *start, f"out={tmp_path}", "lr=0.02")
+
+
+def test_the_best_weights_are_kept_or_the_last_ones(start, tmp_path: Path):
+    runs = {}
+    for choose in ("best", "last"):
+        out = tmp_path / choose
+        runs[choose] = only(finetune(RECIPE, *start, f"out={out}", f"choose={choose}", "epochs=6"))
+    lines = [json.loads(line) for line in (tmp_path / "best" / "metrics.jsonl").read_text().splitlines()]
+    found = {line["step"]: line["accuracy"] for line in lines if line["kind"] == "held-out"}
+    assert len(found) == 6
+    assert runs["best"].metrics["accuracy"] == max(found.values()) == found[runs["best"].best_step]
+    assert runs["last"].metrics["accuracy"] == found[runs["last"].step]
+    assert runs["last"].best_step == -1
+
+
+def test_a_number_can_be_asked_for_by_name(start, tmp_path: Path):
+    with pytest.raises(InputError, match="unknown held-out number 'accurracy'; did you mean 'accuracy'"):
+        finetune(RECIPE, *start, f"out={tmp_path}", "metric=accurracy")
+
+
+@pytest.mark.parametrize("more", [("choose=last",), ("choose=best",), ("choose=last", "seeds=[0, 1]")])
+def test_a_number_that_the_task_has_not_is_refused_before_the_training(start, tmp_path: Path, more: tuple[str, ...]):
+    with pytest.raises(InputError, match="did you mean 'accuracy'"):
+        finetune(RECIPE, *start, f"out={tmp_path}", "metric=accurracy", *more)
+    assert not list(tmp_path.rglob("metrics.jsonl"))
+    assert not list(tmp_path.rglob("step-*"))
+
+
+def test_of_errors_the_smallest_is_best(start, tmp_path: Path):
+    train = tmp_path / "scores.csv"
+    train.write_text("body,score\n" + "".join(f"{'good ' * (n % 5 + 1)},{n % 5}\n" for n in range(20)))
+    own = (f"data.train={train}", f"data.dev={train}", "data.text=body", "data.label=score", "data.kind=regress")
+    done = only(finetune(RECIPE, start[0], *own, f"out={tmp_path / 'run'}", "choose=best", "metric=mse", "epochs=4"))
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    found = {line["step"]: line["mse"] for line in lines if line["kind"] == "held-out"}
+    assert len(set(found.values())) == 4
+    assert done.metrics["mse"] == min(found.values()) == found[done.best_step]
+
+
+def test_lower_layers_move_less(start, tmp_path: Path):
+    adam = ("optimizer.weight_decay=0", "optimizer.bias_correction=true", "optimizer.eps=1e-15")
+    finetune(RECIPE, *start, f"out={tmp_path}", *adam, "steps=1", "layer_decay=0.1", "schedule.warmup=0.0")
+    before = lightbert.load(start[0].removeprefix("model=")).state_dict()
+    after = weights(tmp_path)
+
+    def moved(name: str) -> float:
+        return float((after[name] - before[name]).abs().max())
+
+    # Adam's first step is the rate, whatever the gradient: block 0 of 1 has decay², the embeddings decay³.
+    assert moved("embeddings.word.weight") == pytest.approx(0.1 * moved("blocks.0.output.weight"), rel=1e-3)
+
+
+def test_texts_longer_than_the_model_are_refused_with_the_remedy(start, tmp_path: Path):
+    with pytest.raises(InputError, match="length = 64, but the model reads 16 tokens at most: set length=16"):
+        finetune(RECIPE, *start, f"out={tmp_path}", "length=64")
+
+
+def test_texts_that_are_cut_are_counted(start, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    finetune(RECIPE, *start, f"out={tmp_path}", "length=6", "steps=1")
+    assert "training texts are longer than 6 tokens and were cut" in capfd.readouterr().err
+
+
+def test_a_preset_starts_from_random_weights_with_a_tokenizer(start, tmp_path: Path):
+    files = [each for each in start if not each.startswith("model=")]
+    model = start[0].removeprefix("model=")
+    preset = ("model=bert-tiny", f"tokenizer={model}/tokenizer.json", "change.depth=1", "steps=1")
+    finetune(RECIPE, *files, *preset, f"out={tmp_path / 'a'}")
+    assert folder.load(tmp_path / "a" / "final").config.vocab == 13
+    with pytest.raises(InputError, match="the preset 'bert-tiny' has no tokenizer: add tokenizer=PATH"):
+        finetune(RECIPE, *files, "model=bert-tiny", f"out={tmp_path / 'b'}")
+
+
+def test_an_intermediate_task_hands_its_dense_layer_on(start, tmp_path: Path):
+    tanh = ("head.hidden=tanh", "steps=1", "lr=1e-30")
+    finetune(RECIPE, *start, f"out={tmp_path / 'mnli-3'}", *tanh)
+    other = [each for each in start if not each.startswith("model=")]
+    finetune(RECIPE, *other, f"model={tmp_path}/mnli-{{seed}}/final", "seed=3", f"out={tmp_path / 'rte'}", *tanh)
+    before, after = weights(tmp_path / "mnli-3"), weights(tmp_path / "rte")
+    assert torch.equal(before["heads.classify.dense.weight"], after["heads.classify.dense.weight"])
+    assert not torch.equal(before["heads.classify.output.weight"], after["heads.classify.output.weight"])
+
+
+def test_a_change_that_the_weights_do_not_fit_is_refused(start, tmp_path: Path):
+    with pytest.raises(InputError, match=r"the weights do not fit the model after change = {'width': 32}"):
+        finetune(RECIPE, *start, f"out={tmp_path}", "change.width=32")
+
+
+def test_padding_can_be_masked_in_a_model_that_read_it(tmp_path: Path, start):
+    released = write_model(tmp_path / "released", padding="released")
+    files = [each for each in start if not each.startswith("model=")]
+    finetune(RECIPE, *files, f"model={released}", "change.padding=masked", f"out={tmp_path / 'run'}", "steps=1")
+    assert folder.load(tmp_path / "run" / "final").config.padding == "masked"
+
+
+def test_a_small_part_of_an_epoch_is_one_step(start, tmp_path: Path):
+    # The limit of time ends a run that took it for no end.
+    assert only(finetune(RECIPE, *start, f"out={tmp_path}", "epochs=0.01", "max_minutes=0.05")).step == 1
+
+
+def test_all_rows_can_be_trained_on_without_a_development_set(start, tmp_path: Path):
+    model, train, _, *columns = start
+    everything = (model, train, *columns, "data.hold_out=0", "epochs=1")
+    result = only(finetune(RECIPE, *everything, f"out={tmp_path}", "choose=last"))
+    assert result.metrics == {}
+    assert lightbert.load(tmp_path / "final").labels == ("bad", "good")
+
+
+@pytest.mark.parametrize("needs", ["choose=best", "seeds=[0,1]"])
+def test_what_needs_a_development_set_says_so_before_it_trains(start, tmp_path: Path, needs: str):
+    model, train, _, *columns = start
+    choice = () if needs == "choose=best" else ("choose=last",)
+    with pytest.raises(InputError, match=r"there are no development data .* add data.dev=FILE or data.hold_out=0.1"):
+        finetune(RECIPE, model, train, *columns, "data.hold_out=0", f"out={tmp_path}", needs, *choice)
+    assert not list(tmp_path.rglob("metrics.jsonl"))

@@ -1,0 +1,179 @@
+"""Tagging words: pieces and targets, windows, and predictions with the characters they are about."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightbert.data.corpus.vocabulary import SPECIALS, unigram, wordpiece
+from lightbert.errors import InputError
+from lightbert.tasks.example import Example, Tagged
+from lightbert.tasks.kinds import kind_of
+from lightbert.tasks.kinds.tokens.kind import Tokens
+from lightbert.tasks.kinds.tokens.word_windows import word_windows
+from lightbert.tasks.texts import TextEncoder
+
+PIECES = [*SPECIALS, "jim", "lives", "in", "new", "york", "##er", "##s", ".", ",", "u", "n", "a", "##a"]
+TAGS = Tokens(("B-LOC", "B-PER", "I-LOC", "O"))
+
+
+def encoder(length: int = 16) -> TextEncoder:
+    return TextEncoder(wordpiece({piece: number for number, piece in enumerate(PIECES)}, lowercase=True), length)
+
+
+def pieces(features, row: int) -> list[str]:
+    return [PIECES[token] for token in features.tokens[features.starts[row] : features.starts[row + 1]]]
+
+
+def outputs_for(features, tags: list[str], kind: Tokens = TAGS):
+    """A head that is sure of `tags`, one for each word, and says B-PER of all other pieces."""
+    logits = np.zeros((len(features.tokens), len(kind.labels)), np.float32)
+    logits[:, 1] = 9.0
+    logits[features.places] = np.eye(len(kind.labels), dtype=np.float32)[[kind.labels.index(tag) for tag in tags]]
+    return [(each,) for each in np.split(logits, features.starts[1:-1])]
+
+
+def test_the_first_piece_of_a_word_has_its_tag_and_the_others_none():
+    sentence = Tagged(("Jim", "New", "Yorkers", "."), ("B-PER", "B-LOC", "I-LOC", "O"))
+    features = TAGS.features([sentence], encoder())
+    assert pieces(features, 0) == ["[CLS]", "jim", "new", "york", "##er", "##s", ".", "[SEP]"]
+    assert features.targets.tolist() == [-100, 1, 0, 2, -100, -100, 3, -100]
+    assert features.per_token
+    assert features.seconds.tolist() == [8]
+    assert features.cut == 0
+
+
+def test_a_word_without_pieces_still_has_its_tag():
+    features = TAGS.features([Tagged(("Jim", "\u0007", ""), ("B-PER", "O", "O"))], encoder())
+    assert pieces(features, 0) == ["[CLS]", "jim", "[UNK]", "[UNK]", "[SEP]"]
+    assert features.targets.tolist() == [-100, 1, 3, 3, -100]
+
+
+def test_a_sentence_without_words_is_a_row_of_special_tokens():
+    examples = [Tagged((), ()), Example("")]
+    features = TAGS.features(examples, encoder())
+    assert [pieces(features, row) for row in range(2)] == [["[CLS]", "[SEP]"]] * 2
+    assert TAGS.predictions(examples, features, outputs_for(features, [])) == [{"tags": [], "spans": []}] * 2
+
+
+def test_targets_are_there_only_if_all_tags_are_known():
+    known, unknown = Tagged(("Jim",), ("B-PER",)), Tagged(("Jim",))
+    assert TAGS.features([known, unknown], encoder()).targets is None
+    assert TAGS.features([known, Example("Jim")], encoder()).targets is None
+
+
+@given(st.lists(st.integers(1, 7), max_size=40), st.integers(7, 20))
+def test_windows_judge_every_word_once_and_never_overflow(sizes, room):
+    windows = word_windows(sizes, room)
+    assert [word for window in windows for word in range(window.first, window.last)] == list(range(len(sizes)))
+    for window in windows:
+        assert window.start <= window.first <= window.last <= window.stop
+        assert sum(sizes[window.start : window.stop]) <= room
+
+
+def test_neighbouring_windows_share_words_and_judge_the_half_nearer_to_their_middle():
+    assert word_windows([1] * 14, 8) == [(0, 8, 0, 7), (6, 14, 7, 14)]
+
+
+@given(st.lists(st.sampled_from(["Jim", "Yorkers", "\u0007", "in", "aaaaaaaaaaaa"]), max_size=40), st.integers(4, 12))
+def test_no_word_is_lost_however_short_the_rows_are(words, length):
+    tags = [("O", "B-PER", "B-LOC")[number % 3] for number in range(len(words))]
+    examples = [Tagged(tuple(words), tuple(tags)), Example(" ".join(words).replace("\u0007", ""))]
+    features = TAGS.features(examples, encoder(length))
+    assert features.lengths.max() <= length
+    known = TAGS.features(examples[:1], encoder(length))
+    assert known.targets[known.targets != -100].tolist() == [TAGS.labels.index(tag) for tag in tags]
+    raw = [word for word in words if word != "\u0007"]
+    found, in_text = TAGS.predictions(examples, features, outputs_for(features, [*tags, *["O"] * len(raw)]))
+    assert [word["text"] for word in found["tags"]] == words
+    assert [word["tag"] for word in found["tags"]] == tags
+    assert [word["text"] for word in in_text["tags"]] == raw
+
+
+def test_a_word_that_is_longer_than_the_row_keeps_its_first_pieces_and_is_counted():
+    features = TAGS.features([Tagged(("aaaaaa", "in"), ("O", "O"))], encoder(5))
+    assert [pieces(features, row)[1:-1] for row in range(2)] == [["a", "##a", "##a"], ["in"]]
+    assert features.cut == 1
+    assert features.sources.tolist() == [0, 0]
+
+
+def test_predictions_name_the_characters_of_a_text():
+    text = "Jim  lives in\nNew Yorkers."
+    features = TAGS.features([Example(text)], encoder())
+    tags = ["B-PER", "O", "O", "B-LOC", "I-LOC", "O"]
+    (prediction,) = TAGS.predictions([Example(text)], features, outputs_for(features, tags))
+    assert [word["text"] for word in prediction["tags"]] == ["Jim", "lives", "in", "New", "Yorkers", "."]
+    assert prediction["spans"] == [
+        {"type": "PER", "text": "Jim", "start": 0, "end": 3},
+        {"type": "LOC", "text": "New Yorkers", "start": 14, "end": 25},
+    ]
+    for word in prediction["tags"]:
+        assert text[word["start"] : word["end"]] == word["text"]
+        assert word["probability"] == pytest.approx(np.e / (np.e + 3))
+
+
+def test_characters_are_those_of_the_text_as_given_not_as_normalised():
+    text = "Ñéw \u0007York"
+    (prediction,) = TAGS.predictions([Example(text)], *_sure(text, ["B-LOC", "I-LOC"]))
+    assert [(word["text"], word["start"], word["end"]) for word in prediction["tags"]] == [
+        ("Ñéw", 0, 3),
+        ("\u0007York", 4, 9),
+    ]
+
+
+def _sure(text: str, tags: list[str]):
+    features = TAGS.features([Example(text)], encoder())
+    return features, outputs_for(features, tags)
+
+
+def test_sentencepiece_words_do_not_begin_with_the_space_before_them():
+    letters = [(letter, -3.0) for letter in "▁abcdefghijklmnopqrstuvwxyz"]
+    tokenizer = unigram([*((name, 0.0) for name in SPECIALS), *letters, ("▁jim", -1.0)], lowercase=True)
+    features = TAGS.features([Example("Jim  lives")], TextEncoder(tokenizer, 16))
+    assert features.extents.tolist() == [[0, 3], [5, 10]]
+
+
+def test_the_words_of_a_sentence_are_placed_as_if_joined_by_spaces():
+    sentence = Tagged(("New", "York", "."))
+    features = TAGS.features([sentence], encoder())
+    (prediction,) = TAGS.predictions([sentence], features, outputs_for(features, ["B-LOC", "I-LOC", "O"]))
+    assert prediction["spans"] == [{"type": "LOC", "text": "New York", "start": 0, "end": 8}]
+
+
+def test_metrics_are_led_by_span_f1_for_entities_and_by_accuracy_for_other_tags():
+    sentence = Tagged(("New", "York"), ("B-LOC", "I-LOC"))
+    features = TAGS.features([sentence], encoder())
+    predictions = TAGS.predictions([sentence], features, outputs_for(features, ["B-LOC", "O"]))
+    assert list(TAGS.metrics([sentence], predictions).items()) == [
+        ("f1", 0.0),
+        ("precision", 0.0),
+        ("recall", 0.0),
+        ("accuracy", 0.5),
+    ]
+    speech = Tokens(("ADJ", "NOUN"))
+    assert speech.metrics([Tagged(("a", "n"), ("ADJ", "NOUN"))], [{"tags": [{"tag": "ADJ"}] * 2}]) == {"accuracy": 0.5}
+
+
+def test_tags_that_mark_no_entities_give_no_spans():
+    speech = Tokens(("ADJ", "NOUN"))
+    features = speech.features([Example("new york")], encoder())
+    (prediction,) = speech.predictions([Example("new york")], features, outputs_for(features, ["ADJ", "NOUN"], speech))
+    assert prediction["spans"] == []
+
+
+def test_the_kind_is_made_anew_from_its_description():
+    assert kind_of(TAGS.description() | {"task": "tokens", "length": 128}) == TAGS
+    assert TAGS.head_settings() == {"labels": 4}
+
+
+def test_what_cannot_be_tagged_or_judged_is_one_sentence():
+    with pytest.raises(InputError, match="unknown tag 'B-PRE'; did you mean 'B-PER'"):
+        TAGS.features([Tagged(("Jim",), ("B-PRE",))], encoder())
+    with pytest.raises(InputError, match="2 tags for 1 words"):
+        TAGS.features([Tagged(("Jim",), ("O", "O"))], encoder())
+    with pytest.raises(InputError, match="not in a pair"):
+        TAGS.features([Example("Jim", "lives")], encoder())
+    with pytest.raises(InputError, match="has no tags to judge"):
+        TAGS.metrics([Tagged(("Jim",))], [{"tags": []}])
+    with pytest.raises(InputError, match="at least two, all different"):
+        Tokens(("O",))

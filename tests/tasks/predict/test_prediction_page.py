@@ -1,0 +1,81 @@
+"""docs/prediction.md says what the command does."""
+
+import inspect
+import json
+import re
+from pathlib import Path
+
+import pytest
+from tiny_classifiers import tiny_model, write_tiny_model
+
+from lightbert import cli
+from lightbert.commands.predict import command
+from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.labels.kind import Labels
+from lightbert.tasks.kinds.regress.kind import Regress
+from lightbert.tasks.kinds.spans.kind import Spans
+from lightbert.tasks.kinds.tokens.kind import Tokens
+from lightbert.tasks.predict.predictor import Predictor
+
+PAGE = (Path(__file__).parents[3] / "docs" / "prediction.md").read_text(encoding="utf-8")
+OPTIONS = {f"--{name.replace('_', '-')}" for name in inspect.signature(command).parameters}
+TOPICS = Classify(("bad", "good"))
+KINDS = {
+    "one label": TOPICS,
+    "several labels": Labels(("a", "b")),
+    "a number": Regress(0.0, 5.0),
+    "tags": Tokens(("O", "B-X")),
+    "questions": Spans(stride=4, max_query=4),
+}
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    """The folders and files that the page's examples name."""
+    for name, kind in {"topics": TOPICS, "rte": TOPICS, "squad": KINDS["questions"]}.items():
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        write_tiny_model(tmp_path / "runs" / name / "final", kind)
+    (tmp_path / "my.csv").write_text("id,body\n1,good film\n")
+    (tmp_path / "my.txt").write_text("good film\nbad film\n")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("option", sorted(set(re.findall(r"--[a-z][a-z-]+", PAGE))))
+def test_every_option_on_the_page_exists(option):
+    assert option in OPTIONS
+
+
+@pytest.mark.parametrize("line", [line for line in PAGE.splitlines() if line.startswith("lightbert predict runs")])
+def test_every_example_runs(runs, line):
+    arguments = [first or other for first, other in re.findall(r'"([^"]*)"|(\S+)', line)]
+    assert cli.main(arguments[1:]) == 0
+
+
+def test_the_answer_on_the_page_has_the_fields_of_the_command(runs, capsys):
+    cli.main(["predict", "runs/topics/final", "some text"])
+    [shown] = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    found, expected = json.loads(capsys.readouterr().out), json.loads(shown)
+    assert list(found) == list(expected)
+    assert found["text"] == expected["text"]
+    assert list(found["probabilities"]) == list(expected["probabilities"])
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_fields_of_every_kind_are_listed(name):
+    text = {"question": "a film", "context": "the film was good"} if name == "questions" else "good film"
+    found = Predictor(tiny_model(KINDS[name])).predict(text)
+    [listed] = re.findall(rf"^\| {name} \| (.*) \|$", PAGE, re.MULTILINE)
+    inner = [*found["tags"][:1], {"type", "text", "start", "end"}] if name == "tags" else []
+    assert set(re.findall(r"`(\w+)`", listed)) == set(found).union(*inner)
+
+
+def test_the_python_example_runs(runs, capsys):
+    [example] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    exec(example, {})
+    answers = capsys.readouterr().out.split()
+    assert len(answers) == 2
+    assert set(answers) <= {"bad", "good"}
+
+
+def test_the_page_stays_short():
+    assert len(PAGE.splitlines()) < 90

@@ -1,0 +1,93 @@
+"""Ranges, meanings and defaults of keys stand in one place, beside the field."""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
+
+import pytest
+
+from lightbert.config import from_mapping
+from lightbert.errors import InputError
+from lightbert.keys import MAY_CHANGE, keys, may_change, similar_keys
+from lightbert.ranges import Count, Positive, Size
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    kind: Annotated[Literal["adamw", "lamb"], "which one"] = "adamw"
+    beta: float = 0.9
+
+
+@dataclass(frozen=True)
+class Base:
+    """Keys of everything."""
+
+    aliases: ClassVar[dict[str, str]] = {"learning_rate": "lr", "gone": "nowhere"}
+
+    lr: Annotated[Positive, "the rate"] = 3e-4
+    keep: Annotated[Size, MAY_CHANGE, "what to keep"] = 2
+    optimizer: Optimizer = field(default_factory=lambda: Optimizer(beta=0.5))
+
+
+@dataclass(frozen=True)
+class Child(Base):
+    """Keys of one thing."""
+
+    lr: float = 1e-4
+    keep: Annotated[Count, "what to keep, or nothing"] = 0
+    source: Annotated[str | Optimizer, "a name, or a table"] = ""
+    warmup: float | None = 10_000.0
+
+
+def listed(cls: type) -> dict[str, tuple[Any, ...]]:
+    return {key.name: (key.default_text, key.allowed, key.meaning, key.group) for key in keys(cls)}
+
+
+def test_every_key_is_listed_with_what_stands_beside_its_field():
+    assert listed(Base) == {
+        "lr": ("0.0003", "> 0", "the rate", "Keys of everything"),
+        "keep": ("2", ">= 1", "what to keep", "Keys of everything"),
+        "optimizer.kind": ('"adamw"', "adamw, lamb", "which one", "Keys of everything"),
+        "optimizer.beta": ("0.5", "", "", "Keys of everything"),
+    }
+
+
+def test_a_child_that_only_has_another_default_keeps_the_range_and_the_meaning():
+    found = listed(Child)
+    assert found["lr"] == ("0.0001", "> 0", "the rate", "Keys of everything")
+    assert found["keep"] == ("0", ">= 0", "what to keep, or nothing", "Keys of everything")
+    with pytest.raises(InputError, match=r"lr must be > 0, got 0\.0"):
+        from_mapping(Child, {"lr": 0})
+
+
+def test_the_keys_of_a_child_come_first_and_a_table_that_may_be_a_value_has_both():
+    assert list(listed(Child)) == [
+        *("source", "source.kind", "source.beta", "warmup"),
+        *("lr", "keep", "optimizer.kind", "optimizer.beta"),
+    ]
+    assert listed(Child)["warmup"][0] == "10000"
+
+
+def test_what_a_resumed_run_may_change_is_marked():
+    assert may_change(Base) == {"keep"}
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("learning_rate", ["lr"]),
+        ("beta", ["source.beta", "optimizer.beta"]),
+        ("kep", ["keep"]),
+        ("optimizer.bet", ["optimizer.beta"]),
+        ("optimiser.kind", ["source.kind", "optimizer.kind"]),
+        ("gone", []),
+        ("qqqq", []),
+    ],
+)
+def test_an_unknown_key_is_looked_for_among_aliases_nested_keys_and_similar_names(key, meant):
+    assert similar_keys(Child, key) == meant
+
+
+def test_the_error_names_all_keys_that_may_be_meant():
+    with pytest.raises(InputError) as raised:
+        from_mapping(Child, {"beta": 3})
+    assert str(raised.value) == "unknown key 'beta'; did you mean 'source.beta' or 'optimizer.beta'?"

@@ -1,0 +1,42 @@
+"""Errors in the arguments of a training verb come before torch is imported, which takes seconds."""
+
+import subprocess
+import sys
+
+import pytest
+
+CHECK = """
+import sys
+from lightbert.cli import main
+
+code = main(sys.argv[1:])
+print("imported torch" if "torch" in sys.modules else "no torch")
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        ("pretrain nosuch", 1, "unknown recipe 'nosuch'; 'lightbert recipes' lists them"),
+        ("pretrain tiny-rtd stepz=5", 1, "unknown key 'stepz'; did you mean 'steps'?"),
+        ("pretrain tiny-rtd data=d", 1, "the recipe has no out: add out=FOLDER"),
+        ("pretrain classify", 1, "'classify' is a recipe for finetune; write 'lightbert finetune classify …'"),
+        ("distill tiny-distill alpha=2", 1, "alpha must be in [0, 1], got 2.0"),
+        ("finetune classify dev=x.csv", 1, "unknown key 'dev'; did you mean 'data.dev'?"),
+        ("finetune classify model=m out=o", 1, "the recipe has nothing to train on"),
+        ("pretrain tiny-rtd --out x", 2, "unknown option '--out'; keys are given without dashes: write out=x"),
+        ("pretrain tiny-rtd --batch-size=8", 2, "keys are given without dashes: write batch=8"),
+        ("finetune classify --train x.csv", 2, "keys are given without dashes: write data.train=x.csv"),
+        ("finetune classify --steps", 2, "keys are given without dashes: write steps=VALUE"),
+        ("finetune classify --jsn", 2, "unknown option '--jsn'; did you mean '--json'?"),
+        ("finetune --help", 0, ""),
+        ("recipes", 0, ""),
+    ],
+)
+def test_arguments_are_checked_without_torch(arguments, code, sentence, tmp_path):
+    line = [sys.executable, "-c", CHECK, *arguments.split()]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert sentence in done.stderr
+    assert done.returncode == code
+    assert done.stdout.endswith("no torch\n")

@@ -1,0 +1,102 @@
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightbert.config import check, from_mapping
+from lightbert.errors import InputError
+from lightbert.ranges import Count, PartialShare, Positive, PositiveShare, Range, Seed, Share, Size
+
+
+@dataclass(frozen=True)
+class Inner:
+    beta: PartialShare = 0.9
+
+
+@dataclass(frozen=True)
+class Settings:
+    size: Size = 1
+    rate: PartialShare | None = None
+    shares: tuple[Share, ...] = ()
+    pair: tuple[Positive, Count] = (1.0, 0)
+    free: float = 0.0
+    inner: Inner = Inner()
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@pytest.mark.parametrize(
+    ("limits", "text", "inside", "outside"),
+    [
+        (Range(0, 1), "in [0, 1]", (0, 0.5, 1), (-0.1, 1.1)),
+        (Range(0, 1, closed="left"), "in [0, 1)", (0, 0.99), (1, -1)),
+        (Range(0, 1, closed="right"), "in (0, 1]", (0.01, 1), (0, 1.01)),
+        (Range(0, 1, closed="neither"), "in (0, 1)", (0.01,), (0, 1)),
+        (Range(1), ">= 1", (1, 10**30), (0,)),
+        (Range(0, closed="neither"), "> 0", (1e-300,), (0.0, -1)),
+        (Range(high=3), "<= 3", (3, -9), (4,)),
+        (Range(high=3, closed="neither"), "< 3", (2.9,), (3,)),
+    ],
+)
+def test_a_range_knows_its_numbers_and_says_itself_as_people_write_it(limits, text, inside, outside):
+    assert str(limits) == text
+    assert all(value in limits for value in inside)
+    assert not any(value in limits for value in outside)
+
+
+@given(st.floats(-2, 2))
+def test_a_number_is_accepted_exactly_where_it_is_in_range(value):
+    if 0 <= value < 1:
+        assert from_mapping(Settings, {"inner": {"beta": value}}).inner.beta == value
+    else:
+        with pytest.raises(InputError, match=re.escape(f"inner.beta must be in [0, 1), got {value}")):
+            from_mapping(Settings, {"inner": {"beta": value}})
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"size": 0}, "size must be >= 1, got 0"),
+        ({"rate": 1}, "rate must be in [0, 1), got 1.0"),
+        ({"shares": [0.5, 1.5]}, "shares[1] must be in [0, 1], got 1.5"),
+        ({"pair": [1.0, -1]}, "pair[1] must be >= 0, got -1"),
+        ({"free": float("nan")}, "free must be a finite number, got nan"),
+        ({"free": float("-inf")}, "free must be a finite number, got -inf"),
+        ({"rate": float("inf")}, "rate must be a finite number, got inf"),
+        ({"inner": {"beta": 1.5}}, "inner.beta must be in [0, 1), got 1.5"),
+    ],
+)
+def test_a_number_out_of_range_is_told_by_its_dotted_key(values, sentence):
+    with pytest.raises(InputError) as raised:
+        from_mapping(Settings, values)
+    assert str(raised.value) == sentence
+
+
+def test_a_dataclass_made_in_python_is_checked_too():
+    with pytest.raises(InputError, match="size must be >= 1, got -3"):
+        Settings(size=-3)
+    assert Settings(rate=None).rate is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [(Seed, 2**63 - 1, 2**63), (Seed, 0, -1), (PositiveShare, 1.0, 0.0), (Positive, 1e-9, 0.0)],
+)
+def test_named_ranges_end_where_they_say(kind, good, bad):
+    [limits] = kind.__metadata__
+    assert good in limits
+    assert bad not in limits
+
+
+def test_notes_beside_the_range_change_nothing():
+    @dataclass(frozen=True)
+    class Noted:
+        share: Annotated[Share, "a meaning"] = 0.5
+
+    assert from_mapping(Noted, {"share": 1}).share == 1.0
+    with pytest.raises(InputError, match=r"share must be in \[0, 1\], got 2\.0"):
+        from_mapping(Noted, {"share": 2})
