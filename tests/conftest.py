@@ -13,6 +13,7 @@ settings.load_profile("lightbert")
 torch.set_num_threads(1)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     hide_gpus(config.option.markexpr)
 
