@@ -21,7 +21,7 @@ def hide_gpus(expression: str) -> None:
 
 
 def interpret_kernels() -> None:
-    """Run Triton's kernels in its interpreter where no GPU is visible; it has to be chosen before Triton is imported."""
+    """Run Triton's kernels in its interpreter where no GPU is visible; chosen before Triton is imported."""
     if not torch.cuda.is_available():
         os.environ.setdefault("TRITON_INTERPRET", "1")
 
