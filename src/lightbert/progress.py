@@ -55,7 +55,7 @@ class Bar:
         parts += [f"{name} {value if isinstance(value, str) else f'{value:.4g}'}" for name, value in self.notes.items()]
         return ", ".join(parts)
 
-    def draw_with(self, draw: Callable[[], None], seconds_between: float) -> None:
+    def set_renderer(self, draw: Callable[[], None], seconds_between: float) -> None:
         """Call `draw` after a change, but not more often than once in `seconds_between`."""
         self._draw, self._seconds_between_drawings = draw, seconds_between
 
@@ -86,7 +86,7 @@ def _lines(bar: Bar) -> Iterator[None]:
             print(line, file=sys.stderr, flush=True)
         printed = line
 
-    bar.draw_with(draw, _SECONDS_BETWEEN_LINES)
+    bar.set_renderer(draw, _SECONDS_BETWEEN_LINES)
     try:
         yield
     finally:
@@ -109,7 +109,7 @@ def _live(bar: Bar) -> Iterator[None]:
         def draw() -> None:
             display.update(task, total=bar.total, completed=bar.done, status=bar.status())
 
-        bar.draw_with(draw, _SECONDS_BETWEEN_FRAMES)
+        bar.set_renderer(draw, _SECONDS_BETWEEN_FRAMES)
         try:
             yield
         finally:

@@ -9,7 +9,7 @@ from corpora import SPECIALS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightbert.data.batches.masking import Masked, mask_tokens, put_back
+from lightbert.data.batches.masking import MaskedTokens, fill_positions, mask_tokens
 from lightbert.data.batches.masking_settings import BERT, Masking
 from lightbert.errors import InputError
 
@@ -34,7 +34,7 @@ def batches(draw: st.DrawFn) -> tuple[torch.Tensor, torch.Tensor]:
     return ids, mask
 
 
-def apply(ids: torch.Tensor, mask: torch.Tensor, masking: Masking, **changes) -> Masked:
+def apply(ids: torch.Tensor, mask: torch.Tensor, masking: Masking, **changes) -> MaskedTokens:
     settings = {"vocab": VOCAB, "seed": 0, "step": 0, "rows": torch.arange(len(ids))} | changes
     return mask_tokens(ids, mask, masking, SPECIALS, **settings)
 
@@ -76,7 +76,7 @@ def test_only_chosen_tokens_change_and_targets_are_what_they_were(batch, masking
     chosen = torch.zeros_like(ids).scatter_add(1, result.positions, result.weights.long()) > 0
     assert torch.equal(result.ids[~chosen], ids[~chosen])
     assert torch.equal(result.targets, ids.gather(1, result.positions))
-    assert torch.equal(put_back(result.ids, result.positions, result.weights, result.targets), ids)
+    assert torch.equal(fill_positions(result.ids, result.positions, result.weights, result.targets), ids)
 
 
 @given(batches(), STYLES, st.booleans())
@@ -180,7 +180,7 @@ def test_a_text_of_specials_predicts_nothing() -> None:
 def test_filler_never_overwrites_the_first_token() -> None:
     ids = torch.tensor([[7, 8, 9]])
     positions, weights = torch.tensor([[0, 0]]), torch.tensor([[1.0, 0.0]])
-    assert put_back(ids, positions, weights, torch.tensor([[5, 6]])).tolist() == [[5, 8, 9]]
+    assert fill_positions(ids, positions, weights, torch.tensor([[5, 6]])).tolist() == [[5, 8, 9]]
 
 
 @NEEDS_GPU
@@ -201,7 +201,7 @@ def test_a_gpu_masks_the_same_tokens(continues: torch.Tensor | None) -> None:
 def test_compiled_code_masks_the_same_tokens(device: str, continues: torch.Tensor | None) -> None:
     def masked_and_filled(ids, mask, step, rows, continues):
         result = apply(ids, mask, BERT, step=step, rows=rows, continues=continues)
-        return *result, put_back(ids, result.positions, result.weights, result.targets + 1)
+        return *result, fill_positions(ids, result.positions, result.weights, result.targets + 1)
 
     compiled = torch.compile(masked_and_filled, fullgraph=True)
     ids, mask = torch.randint(5, VOCAB, (64, 128)), torch.arange(128) < torch.randint(20, 129, (64, 1))

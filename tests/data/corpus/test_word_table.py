@@ -56,7 +56,7 @@ def test_a_written_special_token_is_text() -> None:
 
 
 def test_forgetting_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(word_table, "_MOST_WORDS", 3)
+    monkeypatch.setattr(word_table, "_MAX_WORDS", 3)
     table = WordTable(TOKENIZERS["wordpiece"], "uint16")
     for _ in range(3):
         assert encoded(table, CORPUS) == encoded_whole(TOKENIZERS["wordpiece"], CORPUS)

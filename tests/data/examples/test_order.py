@@ -4,11 +4,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightbert.data.examples.order import shuffled
+from lightbert.data.examples.order import shuffle_at
 
 
 def order(size: int, seed: int = 0, epoch: int = 0) -> list[int]:
-    return shuffled(np.arange(size), size, seed, epoch).tolist()
+    return shuffle_at(np.arange(size), size, seed, epoch).tolist()
 
 
 @given(st.integers(1, 3000), st.integers(0, 2**40), st.integers(0, 1000))
@@ -19,7 +19,7 @@ def test_every_example_comes_exactly_once(size: int, seed: int, epoch: int) -> N
 @given(st.integers(1, 1 << 40), st.data())
 def test_any_place_of_a_huge_shuffle_is_reached_directly(size: int, data: st.DataObject) -> None:
     places = np.array(data.draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=20, unique=True)))
-    found = shuffled(places, size, 0, 0)
+    found = shuffle_at(places, size, 0, 0)
     assert len(set(found.tolist())) == len(places)
     assert found.min() >= 0
     assert found.max() < size

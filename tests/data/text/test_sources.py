@@ -14,7 +14,7 @@ import pytest
 import zstandard
 
 from lightbert.data.text import sources, text_files
-from lightbert.data.text.sources import Reading, find
+from lightbert.data.text.sources import ReadOptions, find
 from lightbert.errors import InputError
 
 TEXT = "First line.\nSecond line.\n\nAnother document.\n"
@@ -29,7 +29,7 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
 
 
 def read(path: Path | str, **reading: str) -> list[str]:
-    return [text for source in find([str(path)]) for text, _ in sources.documents(source, Reading(**reading))]
+    return [text for source in find([str(path)]) for text, _ in sources.documents(source, ReadOptions(**reading))]
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
@@ -68,7 +68,7 @@ def test_a_byte_order_mark_and_carriage_returns_are_no_text(tmp_path: Path) -> N
 
 
 def test_a_document_without_end_goes_on_as_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "_LONGEST_DOCUMENT", 10)
+    monkeypatch.setattr(sources, "_MAX_DOCUMENT_CHARACTERS", 10)
     (tmp_path / "a.txt").write_text("123456\n123456\n123\n")
     assert read(tmp_path / "a.txt", documents="file") == ["123456\n123456", "123"]
 
@@ -81,7 +81,7 @@ def test_bytes_that_are_not_utf8_are_located(tmp_path: Path) -> None:
 
 
 def test_an_endless_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_files, "_LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr(text_files, "_MAX_LINE_BYTES", 1 << 20)
     (tmp_path / "a.txt").write_bytes(b"x" * (1 << 20))
     with pytest.raises(InputError, match="a line of more than 1 MiB"):
         read(tmp_path / "a.txt")

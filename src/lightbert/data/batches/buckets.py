@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightbert.data.batches.batch import Batch, Specials
-from lightbert.data.batches.padding import padded
+from lightbert.data.batches.padding import pad_rows
 from lightbert.data.batches.prefetch import SINGLE_PROCESS, LoaderSettings, PerEpoch, prefetch
 from lightbert.data.examples.features import Features
-from lightbert.data.examples.order import shuffled
+from lightbert.data.examples.order import shuffle_at
 from lightbert.errors import InputError
 from lightbert.ops.randomness import Stream, bits
 
@@ -20,7 +20,7 @@ class Buckets:
     """The batches of a task: a pure function of the arguments and the step, each padded to its own longest row.
 
     An epoch is a shuffle of all rows, cut into windows of about `sort_over` batches; within a window rows are sorted
-    by length before they are cut into batches, and the batches of the epoch are shuffled again. So rows of like
+    by length before they are cut into batches, and the batches of the epoch are shuffle_at again. So rows of like
     length meet, other ones in each epoch; over a single batch, any rows meet. The last batch is filled up with the
     epoch's first rows.
 
@@ -59,8 +59,8 @@ class Buckets:
     def at(self, step: int) -> Batch:
         """Return this rank's share of the batch of a step, as wide as the longest row of the whole batch."""
         whole, rows = self._whole(step), self._share(step)
-        batch = padded(self.features, whole[rows], self._width(whole), self.specials.pad, rows=rows, step=step)
-        return self.settings.deliver(batch)
+        batch = pad_rows(self.features, whole[rows], self._width(whole), self.specials.pad, rows=rows, step=step)
+        return self.settings.maybe_pin(batch)
 
     def stream(self, start: int = 0, stop: int | None = None) -> Generator[Batch]:
         """Yield the batches from step `start` on, a few of them prefetched; close the iterator to stop the workers."""
@@ -89,7 +89,7 @@ class Buckets:
         if not self.shuffle:
             return np.argsort(self._lengths, kind="stable")
         size = len(self.features)
-        order = shuffled(np.arange(self.steps_per_epoch * self.batch) % size, size, self.seed, epoch)
+        order = shuffle_at(np.arange(self.steps_per_epoch * self.batch) % size, size, self.seed, epoch)
         batches = order.reshape(-1, self.batch)
         # A short window at the end would be as ragged as the data, so that each takes a batch more instead.
         windows = np.array_split(batches, max(1, self.steps_per_epoch // self.sort_over))

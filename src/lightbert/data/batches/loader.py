@@ -10,7 +10,7 @@ from lightbert.data.batches.batch import Batch, Specials
 from lightbert.data.batches.prefetch import SINGLE_PROCESS, LoaderSettings, PerEpoch, prefetch
 from lightbert.data.corpus.shards import Shards
 from lightbert.data.examples.index import Array, Builder, Index
-from lightbert.data.examples.order import shuffled
+from lightbert.data.examples.order import shuffle_at
 from lightbert.errors import InputError
 
 
@@ -48,7 +48,7 @@ class Loader:
         """Return the numbers of this rank's examples at a step, within the index of the step's epoch."""
         epoch, turn = divmod(step, self.steps_per_epoch)
         size = len(self._index(epoch))
-        return shuffled((turn * self.batch + self._rows) % size, size, self.seed, epoch)
+        return shuffle_at((turn * self.batch + self._rows) % size, size, self.seed, epoch)
 
     def at(self, step: int) -> Batch:
         """Return this rank's share of the batch of a step."""
@@ -63,7 +63,7 @@ class Loader:
             step=torch.tensor(step),
             nsp=None if index.labels is None else torch.from_numpy(index.labels[examples].astype(np.int64)),
         )
-        return self.settings.deliver(batch)
+        return self.settings.maybe_pin(batch)
 
     def stream(self, start: int = 0, stop: int | None = None) -> Generator[Batch]:
         """Yield the batches from step `start` on, a few of them prefetched; close the iterator to stop the workers."""
@@ -76,7 +76,7 @@ class Loader:
             self._index(epoch + 1)
 
     def _index(self, epoch: int) -> Index:
-        return self._indexes[epoch if self.builder.changes else 0]
+        return self._indexes[epoch if self.builder.varies_by_epoch else 0]
 
     def _build(self, epoch: int) -> Index:
         return self.builder.build(self.shards, self.length, self.seed, epoch)

@@ -15,7 +15,7 @@ from lightbert.data.batches.whole_words import choose_words
 from lightbert.ops.randomness import Stream, bits, chance
 
 
-class Masked(NamedTuple):
+class MaskedTokens(NamedTuple):
     """The ids a model reads, and what it has to predict: positions ascend, then filler with position 0 and weight 0."""
 
     ids: Tensor  # [B, T]
@@ -35,7 +35,7 @@ def mask_tokens(
     step: int | Tensor,
     rows: Tensor,
     continues: Tensor | None = None,
-) -> Masked:
+) -> MaskedTokens:
     """Mask ids [B, T] whose `mask` is not 0 and which are no specials; `rows` [B] are the rows of the whole batch.
 
     `continues` [V] says which entries of the vocabulary go on with a word, and asks for whole words (`word_parts`).
@@ -65,7 +65,7 @@ def mask_tokens(
     positions = torch.where(chosen, columns, length).topk(most, largest=False).values
     filled = positions < length
     positions = positions.masked_fill(~filled, 0)
-    return Masked(hidden, positions, ids.gather(1, positions), filled.float())
+    return MaskedTokens(hidden, positions, ids.gather(1, positions), filled.float())
 
 
 def mask_batch(
@@ -86,8 +86,8 @@ def mask_batch(
     return replace(batch, **masked._asdict())
 
 
-def put_back(ids: Tensor, positions: Tensor, weights: Tensor, values: Tensor) -> Tensor:
-    """Write `values` [B, P] into ids [B, T] at the positions whose weight is not 0, ordered as `Masked` has them."""
+def fill_positions(ids: Tensor, positions: Tensor, weights: Tensor, values: Tensor) -> Tensor:
+    """Write `values` [B, P] into ids [B, T] at the positions with a non-zero weight, in the order of `MaskedTokens`."""
     length = ids.shape[1]
     columns = torch.arange(length, device=ids.device).expand_as(ids).contiguous()
     # Filler belongs to no column, and above all not to 0, where it could overwrite what belongs there.

@@ -31,7 +31,7 @@ class LoaderSettings:
         if batch < 1 or batch % self.world:
             raise InputError(f"batch must be a multiple of the number of processes, {self.world}, got {batch}")
 
-    def deliver(self, batch: Batch) -> Batch:
+    def maybe_pin(self, batch: Batch) -> Batch:
         """The batch, in the memory that was asked for."""
         return batch.pin() if self.pin else batch
 

@@ -27,9 +27,10 @@ def choose_words(candidates: Tensor, continues: Tensor, draws: Tensor, budget: T
     No word is ever split: a row that runs out of single-token words has fewer predictions than the budget.
     """
     columns = torch.arange(candidates.shape[1], device=candidates.device)
-    goes_on = continues & F.pad(candidates, (1, 0))[:, :-1]
-    origin = torch.where(candidates & ~goes_on, columns, 0).cummax(dim=1).values  # the column of the word's first token
-    beyond = torch.where(candidates & goes_on, len(columns), columns)[:, 1:]
+    is_continuation = continues & F.pad(candidates, (1, 0))[:, :-1]
+    # The column of the first token of each token's word.
+    origin = torch.where(candidates & ~is_continuation, columns, 0).cummax(dim=1).values
+    beyond = torch.where(candidates & is_continuation, len(columns), columns)[:, 1:]
     beyond = F.pad(beyond, (0, 1), value=len(columns)).flip(1).cummin(dim=1).values.flip(1)
     size = beyond - origin
     # Descending keys: words in the order of the draws of their first tokens, tokens of a word from left to right.

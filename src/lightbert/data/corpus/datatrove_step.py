@@ -15,9 +15,9 @@ from datatrove.pipeline.base import PipelineStep
 from lightbert.data.corpus import tokenizer
 from lightbert.data.corpus.encoding import DocumentEncoder, Sentences, width
 from lightbert.data.corpus.parts import Place, cut
-from lightbert.data.corpus.stage import StreamWriter, finish, forget_stream, refuse_foreign, stage_of
+from lightbert.data.corpus.stage import StreamWriter, check_replaceable, finish, partial_folder, remove_stream_records
 from lightbert.data.text import sources
-from lightbert.data.text.sources import Reading
+from lightbert.data.text.sources import ReadOptions
 
 
 class ReadText(PipelineStep):  # type: ignore[misc]
@@ -26,9 +26,9 @@ class ReadText(PipelineStep):  # type: ignore[misc]
     name = "lightbert sources"
     type = "📖 - READER"
 
-    def __init__(self, *specifications: str, reading: Reading | None = None) -> None:
+    def __init__(self, *specifications: str, reading: ReadOptions | None = None) -> None:
         super().__init__()
-        self.specifications, self.reading = specifications, reading or Reading()
+        self.specifications, self.reading = specifications, reading or ReadOptions()
 
     def run(self, data: object = None, rank: int = 0, world_size: int = 1) -> Iterator[Document]:
         """Yield the documents of sources rank, rank + world_size and so on."""
@@ -61,10 +61,10 @@ class WriteShards(PipelineStep):  # type: ignore[misc]
         """Write stream `rank` of `world_size`; nothing is passed on."""
         # Each task has a core of its own.
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
-        ids, folder = tokenizer.load(self.tokenizer), stage_of(self.out)
-        refuse_foreign(self.out)
+        ids, folder = tokenizer.load(self.tokenizer), partial_folder(self.out)
+        check_replaceable(self.out)
         folder.mkdir(parents=True, exist_ok=True)
-        forget_stream(folder, rank)
+        remove_stream_records(folder, rank)
         encode = DocumentEncoder(ids, self.sentences, self.held_out)
         place = Place()
         chunks = cut(((document.text, place) for document in data), self.shard_characters)
@@ -93,7 +93,7 @@ class FinishShards(PipelineStep):  # type: ignore[misc]
 
     def run(self, data: object = None, rank: int = 0, world_size: int = 1) -> Iterator[Document]:
         """Save the tokenizer, write the manifest and give the folder its name."""
-        writer, folder = self.writer, stage_of(self.writer.out)
+        writer, folder = self.writer, partial_folder(self.writer.out)
         tokenizer.save(tokenizer.load(writer.tokenizer), folder)
         settings = {
             "tokenizer": str(writer.tokenizer),

@@ -13,7 +13,7 @@ from lightbert.data.text.sentences import split_sentences
 Sentences = Literal["line", "split"]
 
 
-class Encoded(NamedTuple):
+class EncodedDocuments(NamedTuple):
     """Some documents as ids, in their order; `empty` counts those that had no token."""
 
     train: Block
@@ -28,13 +28,13 @@ class DocumentEncoder:
         self._table = WordTable(tokenizer, width(tokenizer))
         self._split, self._held_out = sentences == "split", held_out
 
-    def __call__(self, documents: list[str]) -> Encoded:
+    def __call__(self, documents: list[str]) -> EncodedDocuments:
         """Encode documents whose lines are separated by line feeds."""
-        whole = [well_formed(document) for document in documents]
+        whole = [replace_surrogates(document) for document in documents]
         apart = [is_held_out(document, self._held_out) for document in whole]
         train = self._encode([document for document, held in zip(whole, apart, strict=True) if not held])
         held_out = self._encode([document for document, held in zip(whole, apart, strict=True) if held])
-        return Encoded(train, held_out, len(documents) - len(train.documents) - len(held_out.documents))
+        return EncodedDocuments(train, held_out, len(documents) - len(train.documents) - len(held_out.documents))
 
     def _encode(self, documents: list[str]) -> Block:
         sentences = [self._sentences(document) for document in documents]
@@ -59,7 +59,7 @@ def vocab(tokenizer: Tokenizer) -> int:
     return max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
 
 
-def well_formed(document: str) -> str:
+def replace_surrogates(document: str) -> str:
     """Replace lone surrogates, which JSON can carry but UTF-8 cannot."""
     try:
         document.encode()

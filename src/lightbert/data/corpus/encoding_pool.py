@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from lightbert.data.corpus import tokenizer
-from lightbert.data.corpus.encoding import DocumentEncoder, Encoded, Sentences
+from lightbert.data.corpus.encoding import DocumentEncoder, EncodedDocuments, Sentences
 from lightbert.data.corpus.parts import Chunk
 from lightbert.errors import InputError
 
@@ -24,7 +24,7 @@ _CHUNKS_PER_WORKER = 3
 
 def encode_chunks(
     chunks: Iterable[Chunk[Mark]], tokenizer_file: Path, sentences: Sentences, held_out: float, workers: int
-) -> Iterator[tuple[Chunk[Mark], Encoded]]:
+) -> Iterator[tuple[Chunk[Mark], EncodedDocuments]]:
     """Yield each chunk with its documents encoded, in the order of the chunks whatever the number of workers."""
     if workers <= 1:
         encode = DocumentEncoder(tokenizer.load(tokenizer_file), sentences, held_out)
@@ -34,7 +34,7 @@ def encode_chunks(
     pool = ProcessPoolExecutor(
         workers, multiprocessing.get_context("spawn"), _start, (tokenizer_file, sentences, held_out)
     )
-    pending: deque[tuple[Chunk[Mark], Future[Encoded]]] = deque()
+    pending: deque[tuple[Chunk[Mark], Future[EncodedDocuments]]] = deque()
     try:
         for chunk in chunks:
             pending.append((chunk, pool.submit(_encode, chunk.documents)))
@@ -51,7 +51,7 @@ def encode_chunks(
         pool.shutdown(cancel_futures=True)
 
 
-def _next(pending: "deque[tuple[Chunk[Mark], Future[Encoded]]]") -> tuple[Chunk[Mark], Encoded]:
+def _next(pending: "deque[tuple[Chunk[Mark], Future[EncodedDocuments]]]") -> tuple[Chunk[Mark], EncodedDocuments]:
     chunk, future = pending.popleft()
     return chunk, future.result()
 
@@ -65,15 +65,15 @@ def _start(tokenizer_file: Path, sentences: Sentences, held_out: float) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     # Ctrl-C reaches the whole group; the main process alone decides what to do about it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_the_main_process, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     _encoder = DocumentEncoder(tokenizer.load(tokenizer_file), sentences, held_out)
 
 
-def _encode(documents: list[str]) -> Encoded:
+def _encode(documents: list[str]) -> EncodedDocuments:
     return _encoder(documents)
 
 
-def _end_with_the_main_process() -> None:
+def _exit_with_parent() -> None:
     # A pool's workers wait for their next task for ever when the main process is killed.
     parent = multiprocessing.parent_process()
     if parent is not None:

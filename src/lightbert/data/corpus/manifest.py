@@ -62,7 +62,7 @@ class Manifest:
 
 def write(folder: Path, manifest: Manifest) -> None:
     """Write `manifest.json`, which carries a hash of itself."""
-    write_atomic(folder / NAME, _sealed(to_mapping(manifest)))
+    write_atomic(folder / NAME, _serialize(to_mapping(manifest)))
 
 
 def read(folder: Path) -> Manifest:
@@ -80,14 +80,14 @@ def read(folder: Path) -> Manifest:
         raise InputError(
             f"'{path}' has format {mapping.get('format')!r} and this version reads {FORMAT}; prepare it again"
         )
-    if _sealed(mapping).encode() != text:
+    if _serialize(mapping).encode() != text:
         raise _damaged(path)
     return from_mapping(Manifest, mapping)
 
 
-def _sealed(mapping: Mapping[str, Any]) -> str:
-    seal = hashlib.sha256(json.dumps(mapping).encode()).hexdigest()
-    return json.dumps({**mapping, "sha256": seal}, indent=1) + "\n"
+def _serialize(mapping: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(mapping).encode()).hexdigest()
+    return json.dumps({**mapping, "sha256": digest}, indent=1) + "\n"
 
 
 def _damaged(path: Path) -> InputError:

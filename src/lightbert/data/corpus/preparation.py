@@ -7,21 +7,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lightbert.data.corpus import tokenizer, vocabulary
-from lightbert.data.corpus.encoding import is_held_out, score, well_formed, width
+from lightbert.data.corpus.encoding import is_held_out, replace_surrogates, score, width
 from lightbert.data.corpus.encoding_pool import encode_chunks
 from lightbert.data.corpus.manifest import Manifest
 from lightbert.data.corpus.parts import CHUNK, Place, cut, read_stream
-from lightbert.data.corpus.resumption import begin_or_go_on, finished, locked
-from lightbert.data.corpus.settings import Settings, resolved
-from lightbert.data.corpus.stage import StreamWriter, finish, publish, read_parts, refuse_foreign, stage_of
+from lightbert.data.corpus.resumption import locked, read_finished, start_or_resume
+from lightbert.data.corpus.settings import Settings, resolve
+from lightbert.data.corpus.stage import StreamWriter, check_replaceable, finish, partial_folder, publish, read_parts
 from lightbert.data.text import sources
-from lightbert.data.text.sources import Reading, Source
+from lightbert.data.text.sources import ReadOptions, Source
 from lightbert.errors import InputError
 from lightbert.files import write_atomic
 from lightbert.progress import Bar, progress
 
 
-class Prepared(NamedTuple):
+class PreparationResult(NamedTuple):
     """The manifest of a whole folder, how many of its parts were there before, and what this call encoded."""
 
     manifest: Manifest
@@ -30,7 +30,7 @@ class Prepared(NamedTuple):
     seconds: float = 0.0
 
 
-def prepare(settings: Settings, out: Path, workers: int | None = None, *, again: bool = False) -> Prepared:
+def prepare(settings: Settings, out: Path, workers: int | None = None, *, again: bool = False) -> PreparationResult:
     """Prepare `out`, or go on where an earlier call with the same settings was stopped.
 
     A folder that is whole and has these settings is left as it is. With other settings nothing is touched and the error
@@ -39,23 +39,23 @@ def prepare(settings: Settings, out: Path, workers: int | None = None, *, again:
     if workers is not None and workers < 1:
         raise InputError(f"workers must be at least 1, not {workers}")
     found = sources.find(settings.sources)
-    wanted = resolved(settings, found)
-    folder = stage_of(out)
-    refuse_foreign(out)
-    if not again and (whole := finished(out, wanted)) is not None:
-        return Prepared(whole, len(whole.shards))
+    wanted = resolve(settings, found)
+    folder = partial_folder(out)
+    check_replaceable(out)
+    if not again and (whole := read_finished(out, wanted)) is not None:
+        return PreparationResult(whole, len(whole.shards))
     try:
         with locked(folder):
-            if not again and (whole := finished(folder, wanted)) is not None:
+            if not again and (whole := read_finished(folder, wanted)) is not None:
                 publish(folder, out, whole)
-                return Prepared(whole, len(whole.shards))
-            begin_or_go_on(folder, wanted, again=again)
+                return PreparationResult(whole, len(whole.shards))
+            start_or_resume(folder, wanted, again=again)
             work = _Work(settings, found, folder, workers or _cores())
-            work.settle_tokenizer()
+            work.write_tokenizer()
             start = time.perf_counter()
             kept, tokens = work.encode()
             seconds = time.perf_counter() - start
-            return Prepared(finish(folder, out, wanted), kept, tokens, seconds)
+            return PreparationResult(finish(folder, out, wanted), kept, tokens, seconds)
     except OSError as error:
         raise InputError(f"cannot write '{folder}': {error.strerror or error}; finished shards are kept") from error
 
@@ -69,7 +69,7 @@ class _Work:
         known = all(source.kind == "file" for source in self.sources)
         self.size = sum(source.size for source in self.sources) if known else None
 
-    def settle_tokenizer(self) -> None:
+    def write_tokenizer(self) -> None:
         """Put the tokenizer into the folder: the given one, or one trained on a sample of the text."""
         path, settings = self.folder / tokenizer.FILE, self.settings
         if settings.tokenizer is not None:
@@ -116,7 +116,7 @@ class _Work:
 
     def _read(self, source: Source) -> Iterator[tuple[str, int]]:
         ours = Path(source.name).parent == self.folder
-        return sources.documents(source, Reading() if ours else self.settings)
+        return sources.documents(source, ReadOptions() if ours else self.settings)
 
     def _texts(self, bar: Bar) -> Iterator[str]:
         before = 0
@@ -136,7 +136,7 @@ class _Work:
         return Source(str(path), "file", path.stat().st_size)
 
     def _docstrings(self, source: Source, bar: Bar) -> Iterator[str]:
-        for text, position in sources.documents(source, Reading(), self.workers):
+        for text, position in sources.documents(source, ReadOptions(), self.workers):
             bar.advance(position - bar.done)
             yield text
 
@@ -149,7 +149,7 @@ def sample(documents: Iterable[str], characters: int, held_out: float) -> list[s
     """
     kept: list[tuple[float, str]] = []
     total, bound = 0, 1.0
-    for document in map(well_formed, documents):
+    for document in map(replace_surrogates, documents):
         rank = score(document, b"sample")
         if rank >= bound or is_held_out(document, held_out):
             continue

@@ -11,7 +11,7 @@ from typing import Any
 from lightbert.data.corpus import manifest
 from lightbert.data.corpus.manifest import Manifest
 from lightbert.data.corpus.settings import differences
-from lightbert.data.corpus.stage import holds_work
+from lightbert.data.corpus.stage import has_finished_parts
 from lightbert.errors import InputError
 from lightbert.files import write_atomic
 
@@ -19,22 +19,22 @@ _SETTINGS, _LOCK = "settings.json", "lock"
 _REMEDY = "use the same settings, another --out, or --again to begin anew"
 
 
-def finished(folder: Path, settings: dict[str, Any]) -> Manifest | None:
+def read_finished(folder: Path, settings: dict[str, Any]) -> Manifest | None:
     """Return the manifest of a folder that is whole, None if there is none; one with other settings is an error."""
     if not (folder / manifest.NAME).is_file():
         return None
     found = manifest.read(folder)
     if changed := differences(found.settings, settings):
-        raise _others(folder, changed)
+        raise _settings_error(folder, changed)
     return found
 
 
-def begin_or_go_on(folder: Path, settings: dict[str, Any], *, again: bool) -> None:
+def start_or_resume(folder: Path, settings: dict[str, Any], *, again: bool) -> None:
     """Note the settings in a new folder, or compare them with those of the parts that are there."""
     path = folder / _SETTINGS
-    if holds_work(folder) and not again:
+    if has_finished_parts(folder) and not again:
         if changed := differences(json.loads(path.read_text()), settings):
-            raise _others(folder, changed)
+            raise _settings_error(folder, changed)
         return
     for other in folder.iterdir():
         if other.name != _LOCK:
@@ -60,10 +60,10 @@ def locked(folder: Path) -> Iterator[None]:
             yield
         except InputError:
             # Bad input that shows before anything is done leaves nothing behind.
-            if not holds_work(folder):
+            if not has_finished_parts(folder):
                 shutil.rmtree(folder)
             raise
 
 
-def _others(folder: Path, changed: str) -> InputError:
+def _settings_error(folder: Path, changed: str) -> InputError:
     return InputError(f"'{folder}' was prepared with other settings: {changed}; {_REMEDY}")

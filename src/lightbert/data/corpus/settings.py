@@ -7,15 +7,15 @@ from typing import Any
 from lightbert.config import to_mapping
 from lightbert.data.corpus.encoding import Sentences
 from lightbert.data.corpus.vocabulary import Model
-from lightbert.data.text.sources import Reading, Source
+from lightbert.data.text.sources import ReadOptions, Source
 from lightbert.errors import InputError
 
 # Offsets within a shard have 32 bits.
-_LARGEST_SHARD = 1 << 31
+_MAX_SHARD_CHARACTERS = 1 << 31
 
 
 @dataclass(frozen=True)
-class Settings(Reading):
+class Settings(ReadOptions):
     """Everything but the number of workers.
 
     tokenizer: a tokenizer to take; without one, `model` with `vocab_size` entries is trained on at most
@@ -40,13 +40,13 @@ class Settings(Reading):
     def __post_init__(self) -> None:
         if not 0 <= self.held_out < 1:
             raise InputError(f"held_out must be a share from 0 to below 1, not {self.held_out}")
-        if not 0 < self.shard_characters <= _LARGEST_SHARD:
-            raise InputError(f"shard_characters must be from 1 to {_LARGEST_SHARD}, not {self.shard_characters}")
+        if not 0 < self.shard_characters <= _MAX_SHARD_CHARACTERS:
+            raise InputError(f"shard_characters must be from 1 to {_MAX_SHARD_CHARACTERS}, not {self.shard_characters}")
         if self.streams < 1:
             raise InputError(f"streams must be at least 1, not {self.streams}")
 
 
-def resolved(settings: Settings, sources: Sequence[Source]) -> dict[str, Any]:
+def resolve(settings: Settings, sources: Sequence[Source]) -> dict[str, Any]:
     """Return the settings as plain values, with the name and size of everything that will be read."""
     return {**to_mapping(settings), "inputs": [[source.name, source.size] for source in sources]}
 

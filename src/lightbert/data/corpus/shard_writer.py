@@ -54,10 +54,10 @@ class ShardWriter:
             files={file.path.name: file.close() for file in files},
         )
 
-    def abandon(self) -> None:
+    def close_unfinished(self) -> None:
         """Close the files as they are."""
         for file in (self._tokens, self._sentences, self._documents):
-            file.abandon()
+            file.close_unfinished()
 
 
 class _ArrayFile:
@@ -73,7 +73,7 @@ class _ArrayFile:
         self._hash.update(content)
         self.length += len(values)
 
-    def abandon(self) -> None:
+    def close_unfinished(self) -> None:
         self._file.close()
 
     def close(self) -> FileRecord:

@@ -11,7 +11,7 @@ from typing import Any
 
 from lightbert.config import from_mapping, to_mapping
 from lightbert.data.corpus import manifest, tokenizer
-from lightbert.data.corpus.encoding import Encoded, vocab, width
+from lightbert.data.corpus.encoding import EncodedDocuments, vocab, width
 from lightbert.data.corpus.manifest import FileRecord, Manifest, ShardRecord, Split
 from lightbert.data.corpus.parts import Place
 from lightbert.data.corpus.shard_writer import Block, ShardWriter, Width
@@ -32,7 +32,7 @@ class PartRecord:
     ends_stream: bool
 
 
-def stage_of(out: Path) -> Path:
+def partial_folder(out: Path) -> Path:
     """Return the folder in which `out` is made."""
     return out.with_name(f"{out.name}.partial")
 
@@ -50,9 +50,9 @@ class StreamWriter:
 
     def __exit__(self, *_: object) -> None:
         for writer in self._open.values():
-            writer.abandon()
+            writer.close_unfinished()
 
-    def append(self, encoded: Encoded) -> None:
+    def append(self, encoded: EncodedDocuments) -> None:
         """Add documents to the current part."""
         self._empty += encoded.empty
         self._append("train", encoded.train)
@@ -76,14 +76,14 @@ class StreamWriter:
         self._open[split].append(block)
 
 
-def refuse_foreign(out: Path) -> None:
+def check_replaceable(out: Path) -> None:
     """Raise an error if something that is no prepared folder would be replaced."""
     empty = not out.exists() or (out.is_dir() and not any(out.iterdir()))
     if not empty and not (out / manifest.NAME).is_file():
         raise InputError(f"'{out}' is there already and is no prepared folder; choose another --out")
 
 
-def holds_work(folder: Path) -> bool:
+def has_finished_parts(folder: Path) -> bool:
     """Tell whether any part is finished, or all of them."""
     return (folder / manifest.NAME).is_file() or any(folder.glob("part-*.json"))
 
@@ -98,7 +98,7 @@ def read_parts(folder: Path, stream: int) -> list[PartRecord]:
     return records
 
 
-def forget_stream(folder: Path, stream: int) -> None:
+def remove_stream_records(folder: Path, stream: int) -> None:
     """Remove the records of a stream, so that it starts from nothing."""
     for record in reversed(read_parts(folder, stream)):
         (folder / _record_name(stream, record.part)).unlink()
@@ -106,9 +106,9 @@ def forget_stream(folder: Path, stream: int) -> None:
 
 def finish(folder: Path, out: Path, settings: dict[str, Any]) -> Manifest:
     """Write the manifest over the parts of all streams and give the folder its name."""
-    first = _whole_stream(folder, 0)
+    first = _finished_stream(folder, 0)
     streams = first[0].streams
-    records = [*first, *(record for stream in range(1, streams) for record in _whole_stream(folder, stream))]
+    records = [*first, *(record for stream in range(1, streams) for record in _finished_stream(folder, stream))]
     if mixed := [record.stream for record in records if record.streams != streams]:
         raise InputError(f"stream {mixed[0]} in '{folder}' is not one of {streams}; run all of them again")
     shards = [shard for record in records for shard in record.shards]
@@ -131,7 +131,7 @@ def finish(folder: Path, out: Path, settings: dict[str, Any]) -> Manifest:
 
 def publish(folder: Path, out: Path, content: Manifest) -> None:
     """Give a folder that has its manifest the final name; after a crash in here, do it again."""
-    refuse_foreign(out)
+    check_replaceable(out)
     names = {manifest.NAME, *(name for name, _ in content.all_files())}
     for path in folder.iterdir():
         if path.name not in names:
@@ -139,7 +139,7 @@ def publish(folder: Path, out: Path, content: Manifest) -> None:
     move_folder(folder, out)
 
 
-def _whole_stream(folder: Path, stream: int) -> list[PartRecord]:
+def _finished_stream(folder: Path, stream: int) -> list[PartRecord]:
     records = read_parts(folder, stream)
     if not records or not records[-1].ends_stream:
         raise InputError(f"stream {stream} in '{folder}' is not finished; run its preparation again first")

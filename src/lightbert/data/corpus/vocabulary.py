@@ -18,10 +18,10 @@ from lightbert.errors import InputError
 Model = Literal["wordpiece", "unigram"]
 
 PAD, UNK, CLS, SEP, MASK = SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-SMALLEST = 64
+MIN_VOCAB_SIZE = 64
 
 _CONTINUATION = "##"
-_MOST_CHARACTERS = 1000
+_MAX_CHARACTERS = 1000
 # The trainer spaces characters that no piece covers by this much, in the order of its hash map.
 _UNCOVERED_STEP = 1e-4
 
@@ -31,8 +31,8 @@ def train(texts: Sequence[str], model: Model, vocab_size: int, *, lowercase: boo
 
     A small corpus can give fewer entries than asked for.
     """
-    if vocab_size < SMALLEST:
-        raise InputError(f"a vocabulary of {vocab_size} is too small; ask for at least {SMALLEST}")
+    if vocab_size < MIN_VOCAB_SIZE:
+        raise InputError(f"a vocabulary of {vocab_size} is too small; ask for at least {MIN_VOCAB_SIZE}")
     if not any(text and not text.isspace() for text in texts):
         raise InputError("there is no text to train a tokenizer on; check the sources")
     return (_train_wordpiece if model == "wordpiece" else _train_unigram)(texts, vocab_size, lowercase)
@@ -81,7 +81,7 @@ def _train_wordpiece(texts: Sequence[str], vocab_size: int, lowercase: bool) -> 
     first, inner = _characters(texts, tokenizer)
     counts = first + inner
     # Both forms of each may need an entry, and at least half of the vocabulary should be more than characters.
-    most = min(_MOST_CHARACTERS, vocab_size // 4)
+    most = min(_MAX_CHARACTERS, vocab_size // 4)
     alphabet = sorted(sorted(counts, key=lambda character: (-counts[character], character))[:most])
     # Given as special tokens they are numbered in this order: what the trainer would number by chance is already there.
     settled = [*SPECIALS, *alphabet, *(_CONTINUATION + character for character in alphabet if inner[character])]
@@ -123,11 +123,11 @@ def _train_unigram(texts: Sequence[str], vocab_size: int, lowercase: bool) -> To
     )
     tokenizer.train_from_iterator(texts, trainer)
     scores = dict(json.loads(tokenizer.to_str())["model"]["vocab"])
-    pieces = _settle({piece: score for piece, score in scores.items() if piece not in SPECIALS})
+    pieces = _stable_scores({piece: score for piece, score in scores.items() if piece not in SPECIALS})
     return unigram([*((name, 0.0) for name in SPECIALS), *pieces], lowercase=lowercase)
 
 
-def _settle(scores: dict[str, float]) -> list[tuple[str, float]]:
+def _stable_scores(scores: dict[str, float]) -> list[tuple[str, float]]:
     """Round the scores, whose last digits follow the order of summation, and give uncovered characters one score."""
     rising = sorted(scores, key=scores.__getitem__)
     uncovered = 1

@@ -9,8 +9,8 @@ from tokenizers import Tokenizer
 
 from lightbert.data.corpus.vocabulary import SPECIALS, unigram
 
-_MOST_WORDS = 1 << 20
-_MOST_CHARACTERS = 1 << 25
+_MAX_WORDS = 1 << 20
+_MAX_CHARACTERS = 1 << 25
 _SENTENCE_END = "\n"
 
 
@@ -40,15 +40,15 @@ class WordTable:
             return self._encode_whole(sentences)
         words = f" {_SENTENCE_END} ".join(sentences).split(" ")
         rows = np.fromiter(map(self._rows.__getitem__, words), np.int64, len(words))
-        self._learn()
+        self._encode_new_words()
         lengths = self._lengths[rows]
         ends = lengths.cumsum()
         # A token's place in the table: where its word starts there, plus how far into the word it is.
         places = np.arange(ends[-1]) + np.repeat(self._starts[rows] - (ends - lengths), lengths)
         ids = self._ids[places]
         sentence_ends = np.append(ends[rows == self._rows[_SENTENCE_END]], len(ids))
-        if len(self._rows) > _MOST_WORDS or self._rows.characters > _MOST_CHARACTERS:
-            self._forget()
+        if len(self._rows) > _MAX_WORDS or self._rows.characters > _MAX_CHARACTERS:
+            self._clear()
         return ids, np.diff(sentence_ends, prepend=0)
 
     def _encode_whole(self, texts: list[str]) -> tuple[NDArray[Any], NDArray[np.int64]]:
@@ -56,7 +56,7 @@ class WordTable:
         lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
         return np.fromiter((token for ids in encoded for token in ids), self._dtype, lengths.sum()), lengths
 
-    def _learn(self) -> None:
+    def _encode_new_words(self) -> None:
         if not self._rows.new:
             return
         ids, lengths = self._encode_whole(self._rows.new)
@@ -65,7 +65,7 @@ class WordTable:
         self._ids = np.append(self._ids, ids)
         self._rows.new.clear()
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self._rows = _Rows()
         self._starts, self._lengths, self._ids = self._starts[:0], self._lengths[:0], self._ids[:0]
 

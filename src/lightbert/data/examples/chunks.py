@@ -20,7 +20,7 @@ class Table(NamedTuple):
     documents: Array  # [documents + 1], sentence numbers
 
 
-def tables(shards: Shards) -> Iterator[Table]:
+def shard_tables(shards: Shards) -> Iterator[Table]:
     """Go through the shards one by one, so that only one table is in memory."""
     base = 0
     for number, shard in enumerate(shards.shards):

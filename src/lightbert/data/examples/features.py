@@ -17,7 +17,7 @@ class Features:
 
     tokens: NDArray[np.int32]  # [Σt]
     starts: NDArray[np.int64]  # [n + 1], where each row begins, and the end of the last
-    seconds: NDArray[np.int64]  # [n], where within its row the second segment begins; the row's length if there is none
+    seconds: NDArray[np.int64]  # [n], where the second segment starts within its row; the row's length if there is none
     sources: NDArray[np.int64]  # [n], the example that a row belongs to
     targets: NDArray[Any] | None = None  # [n, …], or [Σt] when there is one for each token
     per_token: bool = False

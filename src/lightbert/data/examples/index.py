@@ -51,7 +51,7 @@ class Index:
 class Builder(Protocol):
     """Turns sentences into examples of at most `length` tokens: a pure function of its arguments."""
 
-    changes: ClassVar[bool]
+    varies_by_epoch: ClassVar[bool]
     """Whether another epoch gives other examples."""
 
     def build(self, shards: Shards, length: int, seed: int, epoch: int) -> Index:
@@ -76,30 +76,30 @@ def join(
     )
 
 
-def within(groups: NDArray[Any], amounts: Array) -> Array:
+def cumsum_before(groups: NDArray[Any], amounts: Array) -> Array:
     """Sum the `amounts` that come before each entry in its own run of equal `groups`."""
     before = np.cumsum(amounts) - amounts
-    begins = np.flatnonzero(changes(groups))
+    begins = np.flatnonzero(run_starts(groups))
     return before - np.repeat(before[begins], np.diff(begins, append=len(groups)))
 
 
-def changes(groups: NDArray[Any]) -> Flags:
+def run_starts(groups: NDArray[Any]) -> Flags:
     """Mark the first entry of each run of equal `groups`."""
     first = np.ones(len(groups), bool)
     first[1:] = groups[1:] != groups[:-1]
     return first
 
 
-def marked_pairs(segment: Array) -> NDArray[np.uint8]:
+def pair_marks(segment: Array) -> NDArray[np.uint8]:
     """Mark pieces of [CLS] A [SEP] B [SEP], given 2·example + segment of each, in ascending order."""
-    first = changes(segment)
+    first = run_starts(segment)
     last = np.ones_like(first)
     last[:-1] = first[1:]
-    opens = changes(segment // 2)
-    return marked(opens=opens, closes=last, second=first & (segment % 2 == 1))
+    opens = run_starts(segment // 2)
+    return combine_marks(opens=opens, closes=last, second=first & (segment % 2 == 1))
 
 
-def marked(*, opens: Flags, closes: Flags, second: Flags | None = None) -> NDArray[np.uint8]:
+def combine_marks(*, opens: Flags, closes: Flags, second: Flags | None = None) -> NDArray[np.uint8]:
     """Put the marks of pieces together."""
     marks = opens * np.uint8(Mark.OPENS) | closes * np.uint8(Mark.CLOSES)
     return marks if second is None else marks | second * np.uint8(Mark.SECOND)
@@ -108,4 +108,4 @@ def marked(*, opens: Flags, closes: Flags, second: Flags | None = None) -> NDArr
 def _columns(pieces: Pieces) -> Array:
     opens = (pieces.marks & Mark.OPENS > 0).astype(np.int64)
     closes = (pieces.marks & Mark.CLOSES > 0).astype(np.int64)
-    return within(pieces.example, opens + pieces.length + closes) + opens
+    return cumsum_before(pieces.example, opens + pieces.length + closes) + opens

@@ -6,8 +6,8 @@ from typing import ClassVar
 import numpy as np
 
 from lightbert.data.corpus.shards import Shards
-from lightbert.data.examples.chunks import Table, tables
-from lightbert.data.examples.index import Index, Pieces, join, marked
+from lightbert.data.examples.chunks import Table, shard_tables
+from lightbert.data.examples.index import Index, Pieces, combine_marks, join
 from lightbert.errors import InputError
 
 
@@ -19,13 +19,13 @@ class LinePairs:
     Deviation: the odd last line of a shard is left out instead of being paired with the next shard's first.
     """
 
-    changes: ClassVar[bool] = False
+    varies_by_epoch: ClassVar[bool] = False
 
     def build(self, shards: Shards, length: int, seed: int, epoch: int) -> Index:
         """Index the pairs, which are the same in every epoch."""
         if length < 2:
             raise InputError(f"line pairs of length {length} hold no text; choose a length of at least 2")
-        return join([_pieces(table, length) for table in tables(shards)], length)
+        return join([_pieces(table, length) for table in shard_tables(shards)], length)
 
 
 def _pieces(table: Table, length: int) -> Pieces:
@@ -36,5 +36,5 @@ def _pieces(table: Table, length: int) -> Pieces:
     closes = np.stack([first <= length - 2, first + second <= length - 3], axis=1).ravel()
     opens = np.tile([True, False], pairs)
     kept = size > 0
-    marks = marked(opens=opens, closes=closes)
+    marks = combine_marks(opens=opens, closes=closes)
     return Pieces(np.repeat(np.arange(pairs), 2)[kept], start[kept], size[kept], marks[kept])

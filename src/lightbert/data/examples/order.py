@@ -8,7 +8,7 @@ from lightbert.ops.randomness import Stream, bits
 _ROUNDS = 6
 
 
-def shuffled(places: NDArray[np.int64], size: int, seed: int, epoch: int) -> NDArray[np.int64]:
+def shuffle_at(places: NDArray[np.int64], size: int, seed: int, epoch: int) -> NDArray[np.int64]:
     """Return what a shuffle of `range(size)` has at `places`, without making the shuffle.
 
     A Feistel network permutes the next power of four; places that land beyond `size` walk on until they don't, which

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from lightbert.data.corpus.shards import Shards
-from lightbert.data.examples.chunks import Table, tables
+from lightbert.data.examples.chunks import Table, shard_tables
 from lightbert.data.examples.index import Array, Index, Mark, Pieces, join
 from lightbert.errors import InputError
 
@@ -22,13 +22,13 @@ class Packing:
 
     shortest: int = 8
 
-    changes: ClassVar[bool] = False
+    varies_by_epoch: ClassVar[bool] = False
 
     def build(self, shards: Shards, length: int, seed: int, epoch: int) -> Index:
         """Index the rows, which are the same in every epoch."""
         if length < 3:
             raise InputError(f"windows of length {length} hold no text; choose a length of at least 3")
-        return join([_pieces(table, length, self.shortest) for table in tables(shards)], length, packed=True)
+        return join([_pieces(table, length, self.shortest) for table in shard_tables(shards)], length, packed=True)
 
 
 def _pieces(table: Table, length: int, shortest: int) -> Pieces:

@@ -7,15 +7,15 @@ from typing import ClassVar
 import numpy as np
 
 from lightbert.data.corpus.shards import Shards
-from lightbert.data.examples.chunks import Table, chunk_ends, tables, walk
-from lightbert.data.examples.index import Array, Flags, Index, Pieces, join, marked_pairs, within
+from lightbert.data.examples.chunks import Table, chunk_ends, shard_tables, walk
+from lightbert.data.examples.index import Array, Flags, Index, Pieces, cumsum_before, join, pair_marks
 from lightbert.errors import InputError
 from lightbert.ops.randomness import Stream, bits, chance
 
 # (tokens in A, tokens of the sentence, limit of A, whether B has begun, coin) -> whether the sentence goes to B
 Condition = Callable[[Array, Array, Array, Flags, Flags], Flags]
 
-_SHORTEST = 5
+_MIN_LENGTH = 5
 _UNLIMITED = 100_000
 
 
@@ -34,20 +34,20 @@ class Segments:
     single: float = 0.1
     short: float = 0.05
 
-    changes: ClassVar[bool] = True
+    varies_by_epoch: ClassVar[bool] = True
 
     def build(self, shards: Shards, length: int, seed: int, epoch: int) -> Index:
         """Index the examples of one epoch."""
-        if length < _SHORTEST:
-            raise InputError(f"segments of length {length} hold no text; choose a length of at least {_SHORTEST}")
-        return join([self._pieces(table, length, seed, epoch) for table in tables(shards)], length)
+        if length < _MIN_LENGTH:
+            raise InputError(f"segments of length {length} hold no text; choose a length of at least {_MIN_LENGTH}")
+        return join([self._pieces(table, length, seed, epoch) for table in shard_tables(shards)], length)
 
     def _pieces(self, table: Table, length: int, seed: int, epoch: int) -> Pieces:
         numbers = np.arange(len(table.sentences) - 1)
         words = bits(seed, Stream.LENGTH, epoch, table.number, numbers)
         is_short = words < chance(self.short)
         # Below the threshold the word is as good as new.
-        shorter = _SHORTEST + words * (length - _SHORTEST + 1) // max(1, chance(self.short))
+        shorter = _MIN_LENGTH + words * (length - _MIN_LENGTH + 1) // max(1, chance(self.short))
         targets = np.where(is_short, shorter, length)
         starts = walk(chunk_ends(table, targets))
         counts = np.diff(starts, append=len(numbers))
@@ -55,17 +55,17 @@ class Segments:
         coins = bits(seed, Stream.SEGMENT, epoch, table.number, numbers)
         # The first sentence of an example needs no coin, so that its word can decide on the limit.
         limits = np.where(coins[starts] < chance(self.single), _UNLIMITED, (targets[starts] - 3) // 2)
-        condition = _goes_second_released if self.released else _goes_second
+        condition = _in_second_segment_released if self.released else _in_second_segment
         second = _share(condition, np.diff(table.sentences), coins < chance(0.5), starts, counts, limits)
         return _cut(table, np.repeat(np.arange(len(starts)), counts), second, length)
 
 
-def _goes_second(first: Array, size: Array, limit: Array, begun: Flags, coin: Flags) -> Flags:
+def _in_second_segment(first: Array, size: Array, limit: Array, begun: Flags, coin: Flags) -> Flags:
     fits: Flags = (first == 0) | (first + size < limit)
     return ~fits & ~(~begun & (first < limit) & coin)
 
 
-def _goes_second_released(first: Array, size: Array, limit: Array, begun: Flags, coin: Flags) -> Flags:
+def _in_second_segment_released(first: Array, size: Array, limit: Array, begun: Flags, coin: Flags) -> Flags:
     too_long: Flags = (first == 0) & (size >= limit)
     return too_long & ~(begun & coin)
 
@@ -104,6 +104,6 @@ def _cut(table: Table, example: Array, second: Flags, length: int) -> Pieces:
     in_second = key % 2 == 1
     taken = np.minimum(np.bincount(key[~in_second] // 2, size[~in_second]).astype(np.int64), length - 2)
     room = np.where(in_second, length - 3 - taken[key // 2], length - 2)
-    size = np.clip(room - within(key, size), 0, size)
+    size = np.clip(room - cumsum_before(key, size), 0, size)
     kept = (size > 0) | ~in_second
-    return Pieces(key[kept] // 2, start[kept], size[kept], marked_pairs(key[kept]))
+    return Pieces(key[kept] // 2, start[kept], size[kept], pair_marks(key[kept]))

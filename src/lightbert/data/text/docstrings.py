@@ -19,7 +19,7 @@ from lightbert.errors import unknown
 STANDARD_LIBRARY = "stdlib"
 
 # Tests and vendored copies repeat themselves or others.
-_NO_DOCUMENTATION = {
+_SKIPPED_FOLDERS = {
     "test",
     "tests",
     "testing",
@@ -32,7 +32,7 @@ _NO_DOCUMENTATION = {
 }
 _FILES_PER_TASK = 32
 
-_Documented: TypeAlias = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+_DocstringNode: TypeAlias = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def size(specification: str) -> int:
@@ -65,12 +65,12 @@ def extract(source: str) -> list[list[str]]:
             tree = ast.parse(source)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return []
-    nodes: list[_Documented] = [tree, *_classes(tree)]
+    nodes: list[_DocstringNode] = [tree, *_classes(tree)]
     found = (list(chain.from_iterable(map(prose, _docstrings(node)))) for node in nodes)
     return [sentences for sentences in found if sentences]
 
 
-def _docstrings(node: _Documented) -> Iterator[str]:
+def _docstrings(node: _DocstringNode) -> Iterator[str]:
     if text := ast.get_docstring(node):
         yield text
     for child in node.body:
@@ -112,7 +112,7 @@ def _files(specification: str) -> list[Path]:
             raise unknown("package", name, packages)
         root = packages[name]
         found = [root] if root.is_file() else sorted(root.rglob("*.py"))
-        files += [path for path in found if not _NO_DOCUMENTATION.intersection(path.relative_to(root).parts)]
+        files += [path for path in found if not _SKIPPED_FOLDERS.intersection(path.relative_to(root).parts)]
     return files
 
 

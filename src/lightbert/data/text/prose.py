@@ -15,9 +15,9 @@ _CODE = re.compile(r"^(?:>>>|\.\.\. |In \[\d+\]|\$ |\.\. |```|~~~|[|+#@%}{<=])")
 _WORD = re.compile(r"[A-Za-z][a-z]+(?:['’-][a-z]+)*")
 _SPACES = re.compile(r"\s+")
 
-_FEWEST_WORDS = 4
+_MIN_WORDS = 4
 # Of all characters but spaces, the share that belongs to plain words: code and formulas stay well below.
-_LEAST_SHARE = 0.7
+_MIN_WORD_SHARE = 0.7
 
 
 def prose(docstring: str) -> list[str]:
@@ -72,4 +72,4 @@ def _plain(text: str) -> str:
 def _is_prose(sentence: str) -> bool:
     words = _WORD.findall(sentence)
     characters = len(sentence) - sentence.count(" ")
-    return len(words) >= _FEWEST_WORDS and sum(map(len, words)) >= _LEAST_SHARE * characters
+    return len(words) >= _MIN_WORDS and sum(map(len, words)) >= _MIN_WORD_SHARE * characters

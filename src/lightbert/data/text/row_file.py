@@ -33,7 +33,7 @@ def remedy_for_bad_rows(remedy: str) -> Iterator[None]:
         raise BadRowError(error.sentence, remedy) from None
 
 
-class Rejections:
+class BadRowHandler:
     """The first bad row is an error that names its place; or all are skipped and counted.
 
     Leaving the `with` statement around the reading tells the count on stderr, once.
@@ -70,7 +70,7 @@ class Rejections:
             print(f"skipped {rows} of {self.name}; the first: {self._first}", file=sys.stderr)
 
 
-class RowFile(Rejections):
+class RowFile(BadRowHandler):
     """A file whose rows may be bad."""
 
     def __init__(self, path: str | Path, bad_rows: BadRows = "error", unit: str = "line") -> None:
@@ -83,12 +83,12 @@ class RowFile(Rejections):
 
 
 def text_lines(path: Path) -> Iterator[str]:
-    """Yield each line with its end; bytes that are not UTF-8 are left for `undecodable` to find."""
+    """Yield each line with its end; bytes that are not UTF-8 are left for `decoding_problem` to find."""
     for number, (line, _) in enumerate(byte_lines(path)):
         yield (line if number else line.removeprefix(BOM)).decode("utf-8", "surrogateescape")
 
 
-def undecodable(text: str) -> str:
+def decoding_problem(text: str) -> str:
     """Say what is wrong with a text of `text_lines`, as a reason for `reject`; nothing if it is sound."""
     found = _SURROGATE.search(text)
     if found is None:

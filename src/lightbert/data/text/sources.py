@@ -12,7 +12,7 @@ from lightbert.errors import InputError
 FORMATS = (".txt", ".jsonl", ".parquet")
 
 # A longer document goes on as a new one, so that memory stays bounded whatever the input.
-_LONGEST_DOCUMENT = 1 << 24
+_MAX_DOCUMENT_CHARACTERS = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadOptions:
     """How sources are cut into documents.
 
     text: the field of .jsonl records, the column of .parquet files and Hugging Face datasets.
@@ -44,7 +44,7 @@ def find(specifications: Sequence[str]) -> list[Source]:
     return [source for specification in specifications for source in _expand(specification)]
 
 
-def documents(source: Source, reading: Reading, workers: int = 1) -> Iterator[tuple[str, int]]:
+def documents(source: Source, reading: ReadOptions, workers: int = 1) -> Iterator[tuple[str, int]]:
     """Yield each document, its lines joined by line feeds, and the bytes of the source read by then."""
     match source.kind:
         case "docstrings":
@@ -106,7 +106,7 @@ def _paragraphs(numbered: Iterable[tuple[str, int]], unit: str) -> Iterator[tupl
         if not blank:
             pending.append(line)
             length += len(line)
-        if pending and (unit == "line" or (unit == "blank" and blank) or length >= _LONGEST_DOCUMENT):
+        if pending and (unit == "line" or (unit == "blank" and blank) or length >= _MAX_DOCUMENT_CHARACTERS):
             yield "\n".join(pending), position
             pending, length = [], 0
     if pending:

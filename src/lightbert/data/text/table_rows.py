@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lightbert.data.text.row_file import RowFile, text_lines, undecodable
+from lightbert.data.text.row_file import RowFile, decoding_problem, text_lines
 from lightbert.errors import InputError
 
 Row = tuple[int, dict[str, Any]]
 """The number of a row's first line (in Parquet, of the row), from 1, and its values by column."""
 
 # The csv module's own limit is 128 Ki characters, which long documents exceed.
-_LONGEST_FIELD = 1 << 24
+_MAX_FIELD_CHARACTERS = 1 << 24
 
 
 def delimited_rows(file: RowFile, separator: str, *, quotes: bool) -> Iterator[Row]:
@@ -27,7 +27,7 @@ def delimited_rows(file: RowFile, separator: str, *, quotes: bool) -> Iterator[R
             header = _checked_header(file.path, fields)
         elif isinstance(fields, str):
             file.reject(number, fields)
-        elif problem := undecodable("".join(fields)):
+        elif problem := decoding_problem("".join(fields)):
             file.reject(number, problem)
         elif len(fields) != len(header):
             plural = "" if len(fields) == 1 else "s"
@@ -48,7 +48,7 @@ def json_rows(file: RowFile) -> Iterator[Row]:
     for number, line in enumerate(text_lines(file.path), start=1):
         if not line.strip():
             continue
-        if problem := undecodable(line):
+        if problem := decoding_problem(line):
             file.reject(number, problem)
             continue
         try:
@@ -57,7 +57,7 @@ def json_rows(file: RowFile) -> Iterator[Row]:
             file.reject(number, "is not JSON")
             continue
         # Only an escape such as \ud83d can still hide half a character.
-        hidden = undecodable(json.dumps(record, ensure_ascii=False)) if "\\ud" in line.lower() else ""
+        hidden = decoding_problem(json.dumps(record, ensure_ascii=False)) if "\\ud" in line.lower() else ""
         if hidden or not isinstance(record, dict):
             file.reject(number, hidden or "is not a JSON object")
         else:
@@ -102,7 +102,7 @@ def _lines_of_fields(path: Path, separator: str, quotes: bool) -> Iterator[tuple
 
 def _quoted(path: Path, separator: str) -> Iterator[tuple[int, list[str] | str]]:
     # The limit belongs to the whole process: it is never lowered.
-    csv.field_size_limit(max(_LONGEST_FIELD, csv.field_size_limit()))
+    csv.field_size_limit(max(_MAX_FIELD_CHARACTERS, csv.field_size_limit()))
     reader = csv.reader(text_lines(path), delimiter=separator, strict=True)
     while True:
         number = reader.line_num + 1
@@ -121,7 +121,7 @@ def _quoted(path: Path, separator: str) -> Iterator[tuple[int, list[str] | str]]
 
 
 def _checked_header(path: Path, names: list[str] | str) -> list[str]:
-    problem = names if isinstance(names, str) else undecodable("".join(names))
+    problem = names if isinstance(names, str) else decoding_problem("".join(names))
     if isinstance(names, str) or problem:
         raise InputError(f"the header of '{path}' {problem}; save the file as CSV in UTF-8")
     twice = sorted({name for name in names if names.count(name) > 1})

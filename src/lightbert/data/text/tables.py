@@ -62,7 +62,7 @@ class Table(RowFile):
         for number, values in self._rows():
             missing = [column for column in self._needed.values() if values.get(column) is None]
             if missing:
-                self.reject(number, self._lack(missing[0], list(values)))
+                self.reject(number, self._describe_missing(missing[0], list(values)))
             else:
                 used += 1
                 yield number, values
@@ -74,13 +74,13 @@ class Table(RowFile):
         columns = self.columns()
         for column in self._needed.values():
             if column not in columns:
-                raise InputError(f"'{self.path}' {self._lack(column, columns)}")
+                raise InputError(f"'{self.path}' {self._describe_missing(column, columns)}")
         if self.format == ".parquet":
             wanted = self._optional.union(self._needed.values()) if self._needed else set(columns)
             return parquet_rows(self, [column for column in columns if column in wanted])
         return delimited_rows(self, self._separator, quotes=self.format == ".csv")
 
-    def _lack(self, column: str, columns: list[str]) -> str:
+    def _describe_missing(self, column: str, columns: list[str]) -> str:
         if column in columns:
             return f"has nothing in column {column!r}"
         setting = next(key for key, value in self._needed.items() if value == column)

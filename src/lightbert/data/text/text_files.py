@@ -19,16 +19,16 @@ COMPRESSIONS = (".gz", ".xz", ".bz2", ".zst")
 BOM = b"\xef\xbb\xbf"
 
 # Longer lines would break the promise of bounded memory, and no prose has them.
-_LONGEST_LINE = 1 << 26
+_MAX_LINE_BYTES = 1 << 26
 _BLOCK = 1 << 18
 
 
 def byte_lines(path: Path) -> Iterator[tuple[bytes, int]]:
     """Yield each line as it stands, with its end, and how many bytes of the file on disk had been read by then."""
     with _open(path) as (file, position):
-        while line := file.readline(_LONGEST_LINE):
-            if len(line) == _LONGEST_LINE:
-                raise InputError(f"'{path}' has a line of more than {_LONGEST_LINE >> 20} MiB; is it text?")
+        while line := file.readline(_MAX_LINE_BYTES):
+            if len(line) == _MAX_LINE_BYTES:
+                raise InputError(f"'{path}' has a line of more than {_MAX_LINE_BYTES >> 20} MiB; is it text?")
             yield line, position()
 
 
@@ -48,7 +48,7 @@ def lines(path: Path, undecodable: Undecodable = "error") -> Iterator[tuple[str,
         offset += len(raw)
 
 
-def whole(path: Path) -> bytes:
+def read_uncompressed(path: Path) -> bytes:
     """Read a whole file, uncompressed."""
     with _open(path) as (file, _):
         return file.read()
