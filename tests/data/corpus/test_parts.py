@@ -33,13 +33,13 @@ def test_parts_do_not_depend_on_the_size_of_chunks(documents: list[str], charact
 
 
 @given(DOCUMENTS, st.integers(1, 100))
-def test_a_chunk_carries_the_mark_of_its_last_document(documents: list[str], characters: int) -> None:
+def test_a_chunk_has_the_mark_of_its_last_document(documents: list[str], characters: int) -> None:
     marks = [chunk.mark for chunk in cut(((text, number) for number, text in enumerate(documents)), characters)]
     assert marks == sorted(marks)
     assert marks[-1:] == ([len(documents) - 1] if documents else [])
 
 
-def test_a_stream_goes_on_behind_any_place() -> None:
+def test_a_stream_resumes_from_any_position() -> None:
     sources = [Source("a", "file", 10), Source("b", "file", 20), Source("c", "file", 30)]
     texts = {"a": [("a1", 5), ("a2", 10)], "b": [], "c": [("c1", 30)]}
 

@@ -1,4 +1,4 @@
-"""Documents to ids: sentences cut, held-out documents set apart, empty ones dropped."""
+"""Encodes documents: splits sentences, separates held-out documents and drops empty ones."""
 
 import hashlib
 from typing import Literal, NamedTuple
@@ -14,7 +14,7 @@ Sentences = Literal["line", "split"]
 
 
 class EncodedDocuments(NamedTuple):
-    """Some documents as ids, in their order; `empty` counts those that had no token."""
+    """Encoded documents in their original order; `empty` counts the documents without tokens."""
 
     train: Block
     held_out: Block
@@ -22,7 +22,7 @@ class EncodedDocuments(NamedTuple):
 
 
 class DocumentEncoder:
-    """Encodes lists of documents. What it returns for a document depends on nothing but the document."""
+    """Encodes lists of documents. The result for a document depends on that document only."""
 
     def __init__(self, tokenizer: Tokenizer, sentences: Sentences, held_out: float) -> None:
         self._table = WordTable(tokenizer, width(tokenizer))
@@ -30,10 +30,10 @@ class DocumentEncoder:
 
     def __call__(self, documents: list[str]) -> EncodedDocuments:
         """Encode documents whose lines are separated by line feeds."""
-        whole = [replace_surrogates(document) for document in documents]
-        apart = [is_held_out(document, self._held_out) for document in whole]
-        train = self._encode([document for document, held in zip(whole, apart, strict=True) if not held])
-        held_out = self._encode([document for document, held in zip(whole, apart, strict=True) if held])
+        clean = [replace_surrogates(document) for document in documents]
+        held_out_flags = [is_held_out(document, self._held_out) for document in clean]
+        train = self._encode([document for document, held in zip(clean, held_out_flags, strict=True) if not held])
+        held_out = self._encode([document for document, held in zip(clean, held_out_flags, strict=True) if held])
         return EncodedDocuments(train, held_out, len(documents) - len(train.documents) - len(held_out.documents))
 
     def _encode(self, documents: list[str]) -> Block:
@@ -50,17 +50,17 @@ class DocumentEncoder:
 
 
 def width(tokenizer: Tokenizer) -> Width:
-    """Return the narrowest type that holds every id."""
+    """Return the narrowest dtype that can hold every id."""
     return "uint16" if vocab(tokenizer) <= 1 << 16 else "uint32"
 
 
 def vocab(tokenizer: Tokenizer) -> int:
-    """Return one more than the highest id: some vocabularies have gaps."""
+    """Return the highest id plus one; some vocabularies have gaps."""
     return max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
 
 
 def replace_surrogates(document: str) -> str:
-    """Replace lone surrogates, which JSON can carry but UTF-8 cannot."""
+    """Replace unpaired surrogates, which JSON can represent but UTF-8 cannot."""
     try:
         document.encode()
     except UnicodeEncodeError:
@@ -69,12 +69,12 @@ def replace_surrogates(document: str) -> str:
 
 
 def is_held_out(document: str, share: float) -> bool:
-    """Decide by the document's hash: copies of a document are always on the same side."""
+    """Decide by the hash of the document, so that copies of a document are always in the same split."""
     return score(document, b"held-out") < share
 
 
 def score(document: str, purpose: bytes) -> float:
     """Return a number in [0, 1) that is uniform over documents and independent between purposes."""
     digest = hashlib.blake2b(document.encode(), digest_size=8, person=purpose).digest()
-    # 53 bits, so that the quotient is exact and below 1.
+    # 53 bits, so that the quotient is exact and less than 1.
     return (int.from_bytes(digest) >> 11) / (1 << 53)
