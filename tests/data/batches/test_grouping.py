@@ -1,4 +1,4 @@
-"""Rows into batches that take the least time."""
+"""Grouping rows by length into the cheapest batches."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def test_every_row_is_in_one_batch_of_rows_sorted_by_length(lengths, min_tokens,
 
 
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=30), st.integers(1, 100))
-def test_no_way_to_cut_sorted_rows_costs_less(lengths, min_tokens):
+def test_no_other_split_of_the_sorted_rows_is_cheaper(lengths, min_tokens):
     lengths = np.array(lengths)
     found = cost(lengths, list(group_by_length(lengths, min_tokens=min_tokens, max_tokens=10**9)), min_tokens)
     order = np.argsort(lengths, kind="stable")
@@ -37,9 +37,9 @@ def test_no_way_to_cut_sorted_rows_costs_less(lengths, min_tokens):
 
 
 @pytest.mark.parametrize(("min_tokens", "batches"), [(1, 3), (1000, 1)])
-def test_small_batches_are_joined_when_they_would_leave_the_device_idle(min_tokens, batches):
+def test_small_batches_are_merged_up_to_the_minimum_size(min_tokens, batches):
     assert len(list(group_by_length(np.array([3, 9, 3, 5]), min_tokens=min_tokens, max_tokens=10**6))) == batches
 
 
-def test_no_rows_make_no_batches():
+def test_no_rows_give_no_batches():
     assert list(group_by_length(np.array([], dtype=np.int64), min_tokens=1, max_tokens=1)) == []

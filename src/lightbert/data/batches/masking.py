@@ -1,6 +1,6 @@
-"""Choosing the tokens to predict, on the device of the ids: static shapes, no wait for the host.
+"""Masking tokens for pre-training, on the device of the ids, with static shapes and no host synchronization.
 
-Every choice is a function of (seed, step, row, column), so that a batch is masked alike however it is shared out.
+Every choice is a function of (seed, step, row, column), so masking does not depend on how a batch is distributed.
 """
 
 from dataclasses import replace
@@ -16,7 +16,7 @@ from lightbert.ops.randomness import Stream, bits, chance
 
 
 class MaskedTokens(NamedTuple):
-    """The ids a model reads, and what it has to predict: positions ascend, then filler with position 0 and weight 0."""
+    """The masked ids and the tokens to predict; positions are ascending, padded with position 0 and weight 0."""
 
     ids: Tensor  # [B, T]
     positions: Tensor  # [B, P] int64
@@ -36,9 +36,10 @@ def mask_tokens(
     rows: Tensor,
     continues: Tensor | None = None,
 ) -> MaskedTokens:
-    """Mask ids [B, T] whose `mask` is not 0 and which are no specials; `rows` [B] are the rows of the whole batch.
+    """Mask ids [B, T] where `mask` is not 0, except special tokens; `rows` [B] are row numbers in the whole batch.
 
-    `continues` [V] says which entries of the vocabulary go on with a word, and asks for whole words (`word_parts`).
+    `continues` [V], from `word_parts`, marks the vocabulary entries that continue a word; if given, whole words are
+    masked.
     """
     length = ids.shape[1]
     most = masking.positions(length)
@@ -49,7 +50,7 @@ def mask_tokens(
 
     real = mask != 0
     candidates = real & (ids != specials.cls) & (ids != specials.sep) & (ids != specials.mask)
-    # In float64 because a GPU and a CPU agree on it to the last bit.
+    # In float64, which gives the same bits on a GPU and a CPU.
     budget = (real.sum(dim=1, keepdim=True).double() * masking.rate).round().long().clamp(1, most)  # [B, 1]
     if continues is None:
         chosen = _tokens(candidates, draws(Stream.POSITION), budget, most)
@@ -71,7 +72,7 @@ def mask_tokens(
 def mask_batch(
     batch: Batch, masking: Masking, specials: Specials, *, vocab: int, seed: int, continues: Tensor | None = None
 ) -> Batch:
-    """Mask a batch by its own step and rows."""
+    """Mask a batch with its own step and row numbers."""
     masked = mask_tokens(
         batch.ids,
         batch.mask,
@@ -90,16 +91,16 @@ def fill_positions(ids: Tensor, positions: Tensor, weights: Tensor, values: Tens
     """Write `values` [B, P] into ids [B, T] at the positions with a non-zero weight, in the order of `MaskedTokens`."""
     length = ids.shape[1]
     columns = torch.arange(length, device=ids.device).expand_as(ids).contiguous()
-    # Filler belongs to no column, and above all not to 0, where it could overwrite what belongs there.
+    # Padding must not match any column, in particular not column 0, where it would overwrite the real value.
     places = torch.where(weights != 0, positions, length)
     nearest = torch.searchsorted(places, columns).clamp(max=places.shape[1] - 1)
     return torch.where(places.gather(1, nearest) == columns, values.gather(1, nearest), ids)
 
 
 def _tokens(candidates: Tensor, draws: Tensor, budget: Tensor, most: int) -> Tensor:
-    """Choose `budget` candidates per row, those with the highest draws."""
+    """Choose the `budget` candidates with the highest draws in each row."""
     columns = torch.arange(candidates.shape[1], device=candidates.device)
-    # The column makes keys differ, so that every device agrees on the highest.
+    # The column makes the keys distinct, so that every device chooses the same ones.
     keys = torch.where(candidates, draws << 16 | columns, -1)
     lowest = keys.topk(most).values.gather(1, budget - 1)
     return candidates & (keys >= lowest)

@@ -1,4 +1,4 @@
-"""Rows of any length as rectangular batches: which rows go together, and their padding."""
+"""Grouping rows of any length into batches, and padding them."""
 
 from collections.abc import Iterator
 
@@ -21,10 +21,10 @@ def pad_rows(
     rows: Array | None = None,
     step: int = 0,
 ) -> Batch:
-    """Pad the chosen rows to `length`; `rows` are their numbers within the whole batch of the step."""
+    """Pad the chosen rows to `length`; `rows` are their row numbers in the whole batch of the step."""
     places = np.arange(length)
     mask = places < features.lengths[chosen, None]  # [B, T]
-    # Beyond the end of a row any valid index will do: the mask hides what is read there.
+    # After the end of a row any valid index can be used, because the values are masked.
     at = np.minimum(features.starts[chosen, None] + places, max(len(features.tokens) - 1, 0))
     targets = None
     if features.targets is not None:
@@ -54,7 +54,7 @@ def group_by_length(
         return
     order = np.argsort(lengths, kind="stable")
     widths, ends = _distinct(lengths[order])
-    cuts = range(len(widths)) if equal_lengths else _cheapest(widths, ends, min_tokens)
+    cuts = range(len(widths)) if equal_lengths else _cheapest_splits(widths, ends, min_tokens)
     start = 0
     for cut in cuts:
         rows = order[start : ends[cut]]
@@ -64,13 +64,13 @@ def group_by_length(
 
 
 def _distinct(ordered: Array) -> tuple[Array, Array]:
-    """The lengths that occur, and how many rows are not longer than each."""
+    """Return the distinct lengths, and for each the number of rows that are not longer."""
     widths, counts = np.unique(ordered, return_counts=True)
     return widths, np.cumsum(counts)
 
 
-def _cheapest(widths: Array, ends: Array, min_tokens: int) -> list[int]:
-    """Return which of the lengths are the longest of a batch."""
+def _cheapest_splits(widths: Array, ends: Array, min_tokens: int) -> list[int]:
+    """Return which of the lengths are the maximum length of a batch."""
     begins = np.concatenate([[0], ends])
     costs, origins = np.zeros(len(widths) + 1), np.zeros(len(widths), dtype=np.int64)
     for last, width in enumerate(widths):

@@ -76,7 +76,9 @@ class _Preparation:
         if settings.tokenizer is not None:
             given = tokenizer.load(settings.tokenizer)
             if path.is_file() and tokenizer.load(path).to_str() != given.to_str():
-                raise InputError(f"'{settings.tokenizer}' has changed since '{self.folder}' was started; pass --again to start over")
+                raise InputError(
+                    f"'{settings.tokenizer}' has changed since '{self.folder}' was started; pass --again to start over"
+                )
             tokenizer.save(given, self.folder)
         elif not path.is_file():
             with progress("reading for the tokenizer", self.size, "bytes") as bar:
