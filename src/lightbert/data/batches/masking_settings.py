@@ -22,7 +22,7 @@ class Masking:
 
     rate: Annotated[float, Range(0, 1, closed="neither"), "the share of tokens to predict"] = 0.15
     masked: Annotated[Share, "of those, the share replaced by [MASK]"] = 0.85
-    random: Annotated[Share, "of those, the share replaced by a random token; the rest is unchanged. BERT: 0.8, 0.1"] = 0.0
+    random: Annotated[Share, "of those, the share replaced by a random token; the rest is kept. BERT: 0.8, 0.1"] = 0.0
     most: Annotated[Size | None, "the maximum number of predictions per row"] = None
 
     def __post_init__(self) -> None:
