@@ -54,11 +54,11 @@ class Buckets:
 
     def examples(self, step: int) -> Array:
         """Return the row numbers of this rank at a step."""
-        return self._whole(step)[self._share(step)]
+        return self._batch_rows(step)[self._rank_rows(step)]
 
     def at(self, step: int) -> Batch:
         """Return this rank's part of the batch of a step, padded to the longest row of the whole batch."""
-        whole, rows = self._whole(step), self._share(step)
+        whole, rows = self._batch_rows(step), self._rank_rows(step)
         batch = pad_rows(self.features, whole[rows], self._width(whole), self.specials.pad, rows=rows, step=step)
         return self.settings.maybe_pin(batch)
 
@@ -69,18 +69,18 @@ class Buckets:
     def padding(self, epoch: int = 0) -> float:
         """Return the share of padding in the tokens of an epoch, over all ranks."""
         steps = range(epoch * self.steps_per_epoch, (epoch + 1) * self.steps_per_epoch)
-        batches = [self._whole(step) for step in steps]
+        batches = [self._batch_rows(step) for step in steps]
         area = sum(len(whole) * self._width(whole) for whole in batches)
         return 1.0 - sum(int(self._lengths[whole].sum()) for whole in batches) / area
 
     def _width(self, whole: Array) -> int:
         return -(-int(self._lengths[whole].max()) // self.multiple) * self.multiple
 
-    def _share(self, step: int) -> Array:
-        share: Array = np.array_split(np.arange(len(self._whole(step))), self.settings.world)[self.settings.rank]
+    def _rank_rows(self, step: int) -> Array:
+        share: Array = np.array_split(np.arange(len(self._batch_rows(step))), self.settings.world)[self.settings.rank]
         return share
 
-    def _whole(self, step: int) -> Array:
+    def _batch_rows(self, step: int) -> Array:
         epoch, turn = divmod(step, self.steps_per_epoch)
         order = self._orders[epoch if self.shuffle else 0]
         return order[turn * self.batch : (turn + 1) * self.batch]

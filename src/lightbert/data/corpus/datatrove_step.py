@@ -14,7 +14,7 @@ from datatrove.pipeline.base import PipelineStep
 
 from lightbert.data.corpus import tokenizer
 from lightbert.data.corpus.encoding import DocumentEncoder, Sentences, width
-from lightbert.data.corpus.parts import Place, cut
+from lightbert.data.corpus.parts import Place, split_chunks
 from lightbert.data.corpus.stage import StreamWriter, check_replaceable, finish, partial_folder, remove_stream_records
 from lightbert.data.text import sources
 from lightbert.data.text.sources import ReadOptions
@@ -67,7 +67,7 @@ class WriteShards(PipelineStep):  # type: ignore[misc]
         remove_stream_records(folder, rank)
         encode = DocumentEncoder(ids, self.sentences, self.held_out)
         place = Place()
-        chunks = cut(((document.text, place) for document in data), self.shard_characters)
+        chunks = split_chunks(((document.text, place) for document in data), self.shard_characters)
         with StreamWriter(folder, width(ids), rank, world_size) as writer:
             for chunk in chunks:
                 with self.track_time("chunk"):

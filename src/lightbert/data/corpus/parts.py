@@ -48,7 +48,7 @@ def read_stream(sources: Sequence[Source], read: Reader, start: Place) -> Iterat
             yield document, Place(number, count, before + position)
 
 
-def cut(documents: Iterable[tuple[str, Mark]], characters: int) -> Iterator[Chunk[Mark]]:
+def split_chunks(documents: Iterable[tuple[str, Mark]], characters: int) -> Iterator[Chunk[Mark]]:
     """Split documents into chunks; the last part may be shorter, and then no chunk has `ends_part`."""
     pending: list[str] = []
     in_chunk = in_part = 0

@@ -10,7 +10,7 @@ from lightbert.data.corpus import tokenizer, vocabulary
 from lightbert.data.corpus.encoding import is_held_out, replace_surrogates, score, width
 from lightbert.data.corpus.encoding_pool import encode_chunks
 from lightbert.data.corpus.manifest import Manifest
-from lightbert.data.corpus.parts import CHUNK, Place, cut, read_stream
+from lightbert.data.corpus.parts import CHUNK, Place, read_stream, split_chunks
 from lightbert.data.corpus.resumption import locked, read_finished, start_or_resume
 from lightbert.data.corpus.settings import Settings, resolve
 from lightbert.data.corpus.stage import StreamWriter, check_replaceable, finish, partial_folder, publish, read_parts
@@ -101,7 +101,7 @@ class _Preparation:
 
     def _write_stream(self, stream: int, found: list[Source], part: int, place: Place, bar: Bar) -> int:
         file, settings = self.folder / tokenizer.FILE, self.settings
-        chunks = cut(read_stream(found, self._read, place), settings.shard_characters)
+        chunks = split_chunks(read_stream(found, self._read, place), settings.shard_characters)
         # A small corpus is encoded before worker processes have started.
         workers = self.workers if self.size is None else min(self.workers, 1 + self.size // CHUNK)
         tokens = 0
