@@ -92,11 +92,11 @@ def test_a_saved_tokenizer_loads_unchanged(tmp_path: Path, model: str) -> None:
 
 @pytest.mark.parametrize("model", ["wordpiece", "unigram"])
 def test_transformers_loads_a_saved_tokenizer(tmp_path: Path, model: str) -> None:
-    from transformers import AutoTokenizer
+    transformers = pytest.importorskip("transformers")
 
     trained = train(CORPUS, model, 180)
     tokenizer.save(trained, tmp_path)
-    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     both = theirs("Wordab naïve", "x1.")
     assert both["input_ids"] == trained.encode("Wordab naïve", "x1.").ids
     assert both["token_type_ids"] == trained.encode("Wordab naïve", "x1.").type_ids

@@ -9,14 +9,13 @@ import lzma
 import tempfile
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lightbert.data.text.tables import Table
 from lightbert.errors import InputError
+from parquet import write_parquet
 
 NEEDED = {"text": "text", "label": "label"}
 
@@ -71,7 +70,7 @@ def test_a_json_line_keeps_its_types_and_extra_columns(tmp_path):
 
 def test_parquet_rows_are_numbered_and_only_needed_columns_are_read(tmp_path):
     path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"id": [1, 2], "text": ["one", "two"], "label": [0.5, 1.5]}), path)
+    write_parquet(path, {"id": [1, 2], "text": ["one", "two"], "label": [0.5, 1.5]})
     assert list(Table(path, NEEDED)) == [(1, {"text": "one", "label": 0.5}), (2, {"text": "two", "label": 1.5})]
     assert Table(path).columns() == ["id", "text", "label"]
 
@@ -171,10 +170,11 @@ def test_bad_rows_can_be_skipped_and_are_reported_once(tmp_path, name, capsys):
 
 
 def test_parquet_text_that_is_not_utf_8_is_a_bad_row(tmp_path):
+    pa = pytest.importorskip("pyarrow")
     raw = pa.array([b"one", b"\xff", b"three"], pa.binary())
     text = pa.StringArray.from_buffers(3, *raw.buffers()[1:])
     path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": text, "label": ["x", "y", "z"]}), path)
+    write_parquet(path, {"text": text, "label": ["x", "y", "z"]})
     assert error_message(path).startswith(f"row 2 of '{path}' is not UTF-8")
     table = Table(path, NEEDED, bad_rows="skip")
     assert [number for number, _ in table] == [1, 3]
@@ -188,7 +188,7 @@ def test_a_missing_column_is_reported_with_the_existing_columns(tmp_path):
 
 def test_a_missing_column_of_a_parquet_file_is_reported(tmp_path):
     path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"body": ["one"], "label": ["x"]}), path)
+    write_parquet(path, {"body": ["one"], "label": ["x"]})
     assert error_message(path) == f"'{path}' has no column 'text', only body, label; specify the text column"
 
 
@@ -209,8 +209,8 @@ def test_a_header_without_rows_counts_as_an_empty_file(tmp_path):
 
 
 def test_an_empty_parquet_file_is_an_input_error(tmp_path):
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": pa.array([], pa.string()), "label": pa.array([], pa.string())}), path)
+    empty = pytest.importorskip("pyarrow").array([], "string")
+    path = write_parquet(tmp_path / "a.parquet", {"text": empty, "label": empty})
     assert "is empty" in error_message(path)
     assert "is damaged or not a Parquet file" in error_message(write_file(tmp_path, "b.parquet", "no"))
 
