@@ -84,7 +84,7 @@ def test_a_wrong_value_is_told_by_key_value_and_expectation(mapping, sentence):
 
 
 def test_a_missing_key_is_named_with_what_it_should_hold():
-    with pytest.raises(InputError, match="the key 'model' is missing; set it to a string"):
+    with pytest.raises(InputError, match="the key 'model' is required; set it to a string"):
         from_mapping(Recipe, {})
 
 
@@ -120,5 +120,5 @@ def test_an_override_without_key_or_value_is_refused(assignment):
 
 
 def test_an_override_does_not_turn_a_value_into_a_table():
-    with pytest.raises(InputError, match="'data' is 'corpus', which has no keys of its own"):
+    with pytest.raises(InputError, match="'data' is 'corpus', not a table"):
         override({"data": "corpus"}, assignments(["data.train=x"]))

@@ -72,7 +72,7 @@ def test_of_a_student_with_convolution_heads_those_that_attend_are_compared():
 def test_heads_that_don_t_correspond_are_refused_but_their_averages_compare():
     teacher, student = reader(TEACHER, 1), reader(STUDENT, 2, n_heads=2)
     with pytest.raises(
-        InputError, match=r"the teacher has 4 heads, the student 2: .* compare their average with --mean"
+        InputError, match=r"must have the same number of heads, got 4 and 2; compare the mean over heads with --mean"
     ):
         compare_attention(teacher, student, TEXT)
     first = compare_attention(teacher, student, TEXT, mean=True).layers[0]
@@ -98,12 +98,12 @@ def test_one_tokenizer_is_enough_and_it_does_not_cut():
 @pytest.mark.parametrize(
     ("changes", "text", "sentence"),
     [
-        ({"depth": 2}, TEXT, "the teacher has 3 layers, the student 2: .* give models of equal depth"),
+        ({"depth": 2}, TEXT, "must have the same number of layers, got 3 and 2; give models of equal depth"),
         ({"vocab": 21}, TEXT, "the teacher knows 20 words, the student 21"),
-        ({}, "", "the text '' has no tokens: give a sentence"),
+        ({}, "", "the text '' has no tokens; give a sentence"),
         ({}, " \n", "has no tokens"),
-        ({}, "w1 " * 11, "the text has 13 tokens, but the models read 12: give a shorter one"),
-        ({"positions": 8}, "w1 " * 7, "the text has 9 tokens, but the models read 8"),
+        ({}, "w1 " * 11, "the text must have at most 12 tokens, got 13; give a shorter one"),
+        ({"positions": 8}, "w1 " * 7, "the text must have at most 8 tokens, got 9"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_in_one_sentence(changes, text, sentence):
@@ -125,7 +125,7 @@ def test_a_layer_that_is_not_there_is_refused():
     compared = compare_attention(reader(TEACHER), reader(STUDENT), TEXT)
     assert [each.layer for each in compared.of([3, 1]).layers] == [3, 1]
     for layer in (0, 4, -1):
-        with pytest.raises(InputError, match=f"there is no layer {layer}: give numbers from 1 to 3"):
+        with pytest.raises(InputError, match=rf"layers must be in \[1, 3\], got {layer}"):
             compared.of([layer])
 
 
@@ -151,7 +151,7 @@ def test_the_picture_has_a_row_for_each_layer_and_the_models_heads_side_by_side(
         shown = torch.stack([torch.tensor(panel.images[0].get_array().data) for panel in panels])
         assert torch.equal(shown, torch.cat([layer.teacher, layer.student]))
         assert len({panel.images[0].get_clim() for panel in panels}) == 1
-        assert row.axes[-1].get_ylabel() == "attention of the row to the column"
+        assert row.axes[-1].get_ylabel() == "attention from row to column"
 
 
 def test_the_tokens_stand_below_every_map_and_beside_the_first_of_each_model():

@@ -74,9 +74,9 @@ def test_a_run_that_is_still_writing_is_read_up_to_its_last_whole_line(tmp_path)
     ("content", "sentence"),
     [
         (None, "give the folder of a run, the out= of `lightbert distill`"),
-        ("", "compares no layers; the strategies akt, jkt and pkt"),
-        ('{"kind": "train", "step": 1, "mlm_loss": 2.0}\n', "compares no layers"),
-        ('{"kind": "train", "step": 1, "fmt_1": 2.0}\n{"kind"\n', "line 2 of .* is damaged"),
+        ("", "has no layer losses; give a run of `lightbert distill` with strategy=akt, jkt or pkt"),
+        ('{"kind": "train", "step": 1, "mlm_loss": 2.0}\n', "has no layer losses"),
+        ('{"kind": "train", "step": 1, "fmt_1": 2.0}\n{"kind"\n', "line 2 of .* is not valid JSON"),
     ],
 )
 def test_a_log_without_transfer_is_refused_in_one_sentence(content, sentence, tmp_path):

@@ -100,18 +100,21 @@ def test_a_model_beside_itself_has_no_divergence_and_the_picture_lies_here(there
     ("line", "sentence"),
     [
         ("transfr run", "unknown analysis 'transfr'; did you mean 'transfer'?"),
-        ("transfer", "the analysis 'transfer' needs something to look at: lightbert analyse transfer RUN"),
-        ("transfer nowhere", "there is no 'nowhere/metrics.jsonl'; give the folder of a run"),
-        ("transfer pretrained", "'pretrained/metrics.jsonl' compares no layers"),
+        ("transfer", "the analysis 'transfer' requires a run or a model: lightbert analyse transfer RUN"),
+        ("transfer nowhere", "'nowhere/metrics.jsonl' not found; give the folder of a run"),
+        ("transfer pretrained", "'pretrained/metrics.jsonl' has no layer losses"),
         ("transfer run --out x.doc", "unknown picture format 'doc'"),
         ("transfer run --out run/metrics.jsonl/x.png", "is a file where a folder should go; choose another name"),
         ("attention student --text w1", "add --teacher FOLDER"),
         ("attention student --teacher teacher", "add --text TEXT"),
         ("attention nowhere --teacher teacher --text w1", "there is no model folder 'nowhere'"),
-        ("attention shallow --teacher teacher --text w1", "the teacher has 3 layers, the student 2"),
-        ("attention headed --teacher teacher --text w1", "compare their average with --mean"),
-        ("attention student --teacher teacher --text w1 --layers 4", "there is no layer 4"),
-        ("attention student --teacher teacher --text w1 --layers 1-2", "list them like 1,4"),
+        ("attention shallow --teacher teacher --text w1", "must have the same number of layers, got 3 and 2"),
+        ("attention headed --teacher teacher --text w1", "compare the mean over heads with --mean"),
+        ("attention student --teacher teacher --text w1 --layers 4", "layers must be in [1, 3], got 4"),
+        (
+            "attention student --teacher teacher --text w1 --layers 1-2",
+            "layers must be numbers separated by commas, such as 1,4, got '1-2'",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(line, sentence, there, monkeypatch, capsys):

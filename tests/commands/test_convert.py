@@ -35,7 +35,7 @@ def test_there_and_back_again_keeps_every_bit(model, source, tmp_path):
 
 
 def test_a_model_that_masks_its_padding_comes_with_a_note(source, tmp_path):
-    assert "depend on how it is padded" in run(Config(source, tmp_path / "hf", "hf", heads=("mlm",))).notes[0]
+    assert "depend on its padding" in run(Config(source, tmp_path / "hf", "hf", heads=("mlm",))).notes[0]
     assert run(Config(str(tmp_path / "hf"), tmp_path / "again", "hf")).notes == ()
 
 
@@ -61,7 +61,7 @@ def test_a_folder_with_content_is_replaced_only_by_force(source, tmp_path):
     target = tmp_path / "target"
     target.mkdir()
     (target / "note.txt").write_text("mine")
-    with pytest.raises(InputError, match="is not empty; choose another folder, or replace it with --force"):
+    with pytest.raises(InputError, match="is not empty; choose another folder, or add --force to replace it"):
         run(Config(source, target, "lightbert"))
     assert (target / "note.txt").exists()
     run(Config(source, target, "lightbert", force=True))
@@ -75,7 +75,7 @@ def test_a_folder_with_content_is_replaced_only_by_force(source, tmp_path):
         ({"to": "hff"}, "unknown layout 'hff'; did you mean 'hf'"),
         ({"heads": ("mln",)}, "unknown head 'mln'; did you mean 'mlm'"),
         ({"source": "nowhere"}, "there is no model folder 'nowhere'"),
-        ({"part": "generator"}, "--part and --config are for checkpoints of TensorFlow 1"),
+        ({"part": "generator"}, "--part and --config require a TensorFlow 1 checkpoint"),
     ],
 )
 def test_bad_names_are_answered_with_good_ones(changes, sentence, source, tmp_path):

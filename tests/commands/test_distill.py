@@ -10,7 +10,7 @@ from rich.console import Console
 
 import lightbert
 from lightbert import cli
-from lightbert.commands.trained import Trained
+from lightbert.commands.training_report import TrainingReport
 from lightbert.data.corpus.preparation import prepare
 from lightbert.data.corpus.settings import Settings
 from lightbert.models import folder
@@ -138,5 +138,5 @@ def test_a_person_reads_the_averages_and_not_every_layer():
     console = Console(width=160)
     held_out = {"loss": 1.25, "fmt": 2.0, "fmt_1": 2.0, "fmt_24": 2.0}
     with console.capture() as captured:
-        console.print(Trained(Path("runs/x"), Outcome(1200, True, 34567.8, held_out)))
+        console.print(TrainingReport(Path("runs/x"), Outcome(1200, True, 34567.8, held_out)))
     assert "held out: loss 1.2500, fmt 2.0000\n" in captured.get()

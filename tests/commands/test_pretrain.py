@@ -11,7 +11,7 @@ from rich.console import Console
 
 import lightbert
 from lightbert import cli
-from lightbert.commands.trained import Trained
+from lightbert.commands.training_report import TrainingReport
 from lightbert.data.corpus.preparation import prepare
 from lightbert.data.corpus.settings import Settings
 from lightbert.train import signals
@@ -97,7 +97,7 @@ def test_what_is_wrong_is_said_in_one_sentence_and_nothing_is_written(
 def test_a_person_reads_speed_held_out_numbers_and_where_the_model_is():
     console = Console(width=160)
     with console.capture() as captured:
-        console.print(Trained(Path("runs/x"), Outcome(1200, True, 34567.8, {"loss": 1.25})))
+        console.print(TrainingReport(Path("runs/x"), Outcome(1200, True, 34567.8, {"loss": 1.25})))
     page = captured.get()
     assert "1,200 steps at 34,568 tokens/s; held out: loss 1.2500" in page
     assert "model: runs/x/final" in page

@@ -64,7 +64,7 @@ def test_exactly_one_verb_knows_all_keys_of_a_packaged_recipe():
 def test_a_recipe_for_another_verb_gets_a_sentence_that_names_that_verb(verb, recipe, right, capsys):
     assert main([verb, recipe, "out=x"]) == 1
     assert capsys.readouterr().err == (
-        f"lightbert: '{recipe}' is a recipe for {right}; write 'lightbert {right} {recipe} …'\n"
+        f"lightbert: '{recipe}' is a recipe for {right}; run 'lightbert {right} {recipe} …'\n"
     )
 
 

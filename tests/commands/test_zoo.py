@@ -32,7 +32,7 @@ def test_the_tour_counts_every_preset_and_shows_that_padding_changes_nothing(cap
 
 def test_a_person_reads_counts_and_differences():
     tour = zoo.Tour(
-        zoo.Presets((zoo.describe("convbert-small"),)), (zoo.Padding("convbert-small", 1.4e-6, 1.3e-6, 0.23),)
+        zoo.PresetList((zoo.describe("convbert-small"),)), (zoo.Padding("convbert-small", 1.4e-6, 1.3e-6, 0.23),)
     )
     console = Console(width=160)
     with console.capture() as captured:

@@ -39,11 +39,11 @@ def test_a_folder_of_that_name_does_not_hide_the_recipe(folder):
         ("tiny-rdt", "unknown recipe 'tiny-rdt'; did you mean 'tiny-rtd'?"),
         ("recipes/clasify.toml", "unknown recipe 'clasify'; did you mean 'classify'?"),
         ("qqq", "unknown recipe 'qqq'; 'lightbert recipes' lists them"),
-        ("mine/x.toml", "there is no file 'mine/x.toml'; 'lightbert recipes' lists the packaged ones"),
-        ("mine/tiny-rtd.toml", "there is no file 'mine/tiny-rtd.toml'; the packaged recipe is 'tiny-rtd'"),
-        ("tiny-rtd.toml", "there is no file 'tiny-rtd.toml'; the packaged recipe is 'tiny-rtd'"),
+        ("mine/x.toml", "'mine/x.toml' not found; 'lightbert recipes' lists the packaged ones"),
+        ("mine/tiny-rtd.toml", "'mine/tiny-rtd.toml' not found; the packaged recipe is 'tiny-rtd'"),
+        ("tiny-rtd.toml", "'tiny-rtd.toml' not found; the packaged recipe is 'tiny-rtd'"),
         (".", "'.' is a folder; give the path of a TOML file or the name of a recipe"),
-        ("_nano", "'_nano' is a parent of other recipes; 'lightbert recipes' lists those that can be run"),
+        ("_nano", "'_nano' is only a parent of other recipes; 'lightbert recipes' lists the recipes"),
     ],
 )
 def test_a_recipe_that_is_not_there_is_one_sentence_with_the_remedy(name, sentence):
@@ -77,7 +77,7 @@ def test_a_file_beside_it_comes_before_the_packaged_parent_of_that_name(folder):
 def test_files_that_name_each_other_as_parent_are_an_error(folder):
     (folder / "a.toml").write_text('parent = "b.toml"')
     (folder / "b.toml").write_text('parent = "a.toml"')
-    with pytest.raises(InputError, match="is its own parent"):
+    with pytest.raises(InputError, match="has a cycle of parents"):
         recipes.read("a.toml")
 
 
