@@ -1,4 +1,4 @@
-"""Errors in the arguments of a training verb come before torch is imported, which takes seconds."""
+"""The arguments of training commands are checked before torch is imported, which takes seconds."""
 
 import subprocess
 import sys

@@ -17,7 +17,7 @@ from lightbert.train.run import Outcome
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
-    """Text in which every word has one successor, and a second of training."""
+    """A text in which every word has one successor, and a second of training."""
     folder = tmp_path_factory.mktemp("demo")
     choose = random.Random(0)
     words = [first + second for first in ("ka", "lo", "mi", "nu") for second in ("ra", "se", "ti", "vo")]
