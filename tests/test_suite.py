@@ -83,6 +83,34 @@ def test_a_plugin_that_warns_does_not_break_a_run_on_several_processes(tmp_path:
     assert "disabled beside xdist" in done.stdout
 
 
+OPTIONAL = (
+    *("transformers", "huggingface_hub", "datasets", "accelerate", "datatrove", "pyarrow", "pandas", "zstandard"),
+    *("sklearn", "scipy", "matplotlib", "onnx", "onnxscript", "onnxruntime", "executorch", "torchao", "triton"),
+    *("tensorboard", "tensorflow"),
+)
+"""What the extras install: nothing but their own tests may need it."""
+
+
+def without_optional_packages(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest where no optional package can be imported."""
+    blocked = f"import sys; sys.modules.update(dict.fromkeys({OPTIONAL}))\n"
+    (folder / "pytest_blocked.py").write_text(blocked)
+    return run_pytest(folder, "-p", "pytest_blocked", *arguments)
+
+
+def test_every_test_is_found_or_skipped_without_the_optional_packages(tmp_path: Path) -> None:
+    done = without_optional_packages(tmp_path, "--collect-only", "-q")
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr
+    assert "tests/data/corpus/test_preparation.py" in done.stdout
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(3600)
+def test_every_test_passes_or_is_skipped_without_the_optional_packages(tmp_path: Path) -> None:
+    done = without_optional_packages(tmp_path, "-m", "not prove", "-n", "2")
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr
+
+
 def run_pytest(plugins: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a part of the suite in a separate process, with plugins from a folder."""
     path = os.pathsep.join([str(plugins), str(ROOT / "src")])
