@@ -233,7 +233,7 @@ def test_a_table_that_does_not_fit_is_answered_in_one_sentence(evaluate, tmp_pat
     [
         ((), "evaluate requires a model or predictions; give a model folder, or --predictions FILE"),
         (("--predictions", "p.json"), "requires a task and its data; add --task and --data"),
-        (("--predictions", "p.json", "--task", "own", "--data", "x"), "not for 'own'"),
+        (("--predictions", "p.json", "--task", "own", "--data", "x"), "got 'own'"),
         (("--submission", "s.zip"), "add --predictions FOLDER"),
         (("--submission", "s.zip", "--predictions", "nowhere"), "has no predictions such as CoLA.tsv"),
         (("nowhere",), "there is no model folder 'nowhere'"),
