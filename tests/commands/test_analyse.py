@@ -106,7 +106,10 @@ def test_a_model_has_no_divergence_from_itself_and_the_default_plot_is_in_the_wo
         ("transfer nowhere", "'nowhere/metrics.jsonl' not found; give the folder of a run"),
         ("transfer pretrained", "'pretrained/metrics.jsonl' has no layer losses"),
         ("transfer run --out x.doc", "unknown picture format 'doc'"),
-        ("transfer run --out run/metrics.jsonl/x.png", "is a file where a folder should go; choose another name"),
+        (
+            "transfer run --out run/metrics.jsonl/x.png",
+            "must be a folder, but is a file; choose another name",
+        ),
         ("attention student --text w1", "add --teacher FOLDER"),
         ("attention student --teacher teacher", "add --text TEXT"),
         ("attention nowhere --teacher teacher --text w1", "there is no model folder 'nowhere'"),

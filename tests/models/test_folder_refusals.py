@@ -128,7 +128,7 @@ def test_an_unknown_head_is_answered_with_the_nearest(path):
 
 def test_missing_weights_are_named(path):
     (path / "model.safetensors").unlink()
-    assert "there is no file" in refusal(path)
+    assert "not found" in refusal(path)
     assert "model.safetensors" in refusal(path)
 
 
@@ -162,6 +162,6 @@ def test_a_tokenizer_that_cannot_be_read_is_named(path):
 
 def test_saving_over_a_file_is_refused_with_its_name(tmp_path):
     (tmp_path / "model").write_text("precious")
-    with pytest.raises(InputError, match="model' is a file where a folder should go"):
+    with pytest.raises(InputError, match="model' must be a folder, but is a file"):
         folder.save(build(VARIANTS["bert-small"]), tmp_path / "model")
     assert (tmp_path / "model").read_text() == "precious"

@@ -120,7 +120,7 @@ def test_a_bad_line_is_an_error_with_its_number_or_is_counted(predict, model):
     assert code == 1
     assert said == (
         "lightbert: line 2 of standard input has no 'text', only 'body'; name the right one with --text; "
-        "correct it, or leave such rows out with --bad-rows skip\n"
+        "fix it, or skip such rows with --bad-rows skip\n"
     )
     code, found, said = predict(model, "-", "--bad-rows", "skip", piped=piped)
     assert (code, [record["text"] for record in found]) == (0, ["good", "bad"])
@@ -185,7 +185,10 @@ def test_a_file_of_predictions_appears_whole_or_not_at_all(predict, model, tmp_p
 
 def test_a_place_that_cannot_take_the_file_is_told_before_anything_is_predicted(predict, model, tmp_path):
     code, _, said = predict(model, "good", "--out", tmp_path)
-    assert (code, said) == (1, f"lightbert: '{tmp_path}' is a folder where a file should go; choose another name\n")
+    assert (code, said) == (
+        1,
+        f"lightbert: '{tmp_path}' must be a file, but is a folder; choose another name\n",
+    )
 
 
 @pytest.mark.parametrize(
@@ -197,7 +200,7 @@ def test_a_place_that_cannot_take_the_file_is_told_before_anything_is_predicted(
         (("a", "b", "--pair", "c"), "--pair must be given once per text, got 1 for 2 texts"),
         (("-", "film"), "'-' can't be combined with other texts"),
         (("--file", "my.doc"), "cannot tell what 'my.doc' is"),
-        (("--file", "missing.jsonl"), "there is no file 'missing.jsonl'"),
+        (("--file", "missing.jsonl"), "'missing.jsonl' not found"),
         (("film", "--length", "99"), "length must be <= 16, the positions of the model, got 99"),
         (
             ("--question", "a", "--context", "b"),
