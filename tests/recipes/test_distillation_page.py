@@ -1,4 +1,4 @@
-"""docs/distillation.md says what the code says."""
+"""docs/distillation.md agrees with the code."""
 
 import re
 from fnmatch import fnmatch
@@ -30,7 +30,7 @@ def test_every_recipe_that_is_named_exists():
     assert not {*named} - {*NAMES}
 
 
-def test_the_student_that_no_preset_is_fits_the_nano_teacher(tmp_path, monkeypatch):
+def test_the_student_of_the_example_fits_the_nano_teacher(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     [example] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     exec(example, {})

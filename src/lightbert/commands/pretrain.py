@@ -1,4 +1,4 @@
-"""`lightbert pretrain`: from token shards to a trained encoder, by a recipe."""
+"""`lightbert pretrain`: pre-training from a recipe."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lightbert.commands.report import AsJson, show
-from lightbert.commands.trained import Trained, draw_curves
 from lightbert.commands.training import key_list, resolve
+from lightbert.commands.training_report import TrainingReport, draw_curves
 
 if TYPE_CHECKING:
     from lightbert.train.recipe import Recipe
 
 
-def run(recipe: "Recipe") -> Trained:
-    """Train, or go on training, and write the models once the last step is done."""
+def run(recipe: "Recipe") -> TrainingReport:
+    """Train, or resume training, and save the models after the last step."""
     from lightbert.train.distributed import world
     from lightbert.train.pretraining import pretrain
     from lightbert.train.signals import interruption
@@ -23,11 +23,11 @@ def run(recipe: "Recipe") -> Trained:
         outcome = pretrain(recipe, place, interrupted, flops_per_token=_flops(recipe))
         if outcome.finished and place.leads:
             draw_curves(Path(recipe.out))
-    return Trained(Path(recipe.out), outcome, leads=place.leads)
+    return TrainingReport(Path(recipe.out), outcome, leads=place.leads)
 
 
 def epilog() -> str:
-    """Return the list of keys that ends the text of --help."""
+    """Return the list of keys at the end of --help."""
     return key_list("pretrain")
 
 
@@ -38,10 +38,10 @@ def command(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Pre-train an encoder by replaced-token detection or masked-language modelling.
+    """Pre-train an encoder by replaced-token detection or masked language modelling.
 
-    The trained model is the folder OUT/final. Run the same command again to go on after an interruption: SIGTERM and
-    SIGINT save a checkpoint and exit with code 75, a second signal stops at once.
+    The trained model is written to OUT/final. After an interruption, run the same command again to resume: SIGTERM and
+    SIGINT save a checkpoint and exit with code 75; a second signal stops immediately.
     """
     from lightbert.config import assignments
     from lightbert.train.recipe import Recipe
@@ -55,7 +55,7 @@ def command(
 
 
 def _flops(recipe: "Recipe") -> float:
-    """Training FLOPs per token: forward and twice that backward, of all models that run."""
+    """Training FLOPs per token: three times the forward pass, summed over the models that run."""
     from lightbert.bench.flops import flops
     from lightbert.models import build
     from lightbert.models.generator import generator
