@@ -78,7 +78,7 @@ def test_an_interrupted_run_exits_with_75_and_the_same_command_goes_on(data, tmp
 
     line = command(f"teacher={data.parent / 'teacher'}", f"data={data}", f"out={tmp_path / 'run'}")
     with monkeypatch.context() as patch:
-        patch.setattr(signals, "interruption", already)
+        patch.setattr(signals, "catch_signals", already)
         assert cli.main(line) == signals.EXIT_CODE == 75
     assert "interrupted and saved at step" in capsys.readouterr().out
     assert not (tmp_path / "run" / "final").exists()

@@ -15,7 +15,7 @@ from lightbert.objectives.mlm import MaskedLanguageModelling
 SPECIALS = Specials(pad=0, cls=2, sep=3, mask=4)
 
 
-def objective_of(name, heads):
+def make_objective(name, heads):
     config = replace(preset(name), vocab=40, depth=1, dropout=0.0, attention_dropout=0.0)
     return MaskedLanguageModelling(build(config, heads=heads), Masker(BERT, SPECIALS, vocab=40, seed=1))
 
@@ -35,7 +35,7 @@ def batch_of(rows=6, length=20, nsp=True):
 
 @pytest.mark.parametrize("name", ["bert-tiny", "convbert-tiny", "composite-tiny", "mobilebert-nano", "ib-bert-nano"])
 def test_every_family_learns_a_batch_by_heart(name):
-    objective = objective_of(name, {"mlm": {}, "nsp": {}})
+    objective = make_objective(name, {"mlm": {}, "nsp": {}})
     batch = objective.prepare(batch_of())
     optimizer = torch.optim.AdamW(objective.parameters(), lr=3e-3)
     losses = []
@@ -49,7 +49,7 @@ def test_every_family_learns_a_batch_by_heart(name):
 
 
 def test_a_model_that_knows_nothing_pays_the_logarithm_of_the_vocabulary():
-    objective = objective_of("bert-tiny", {"mlm": {}, "nsp": {}})
+    objective = make_objective("bert-tiny", {"mlm": {}, "nsp": {}})
     with torch.no_grad():
         for parameter in objective.parameters():
             parameter.zero_()
@@ -63,7 +63,7 @@ def test_a_model_that_knows_nothing_pays_the_logarithm_of_the_vocabulary():
 
 
 def test_without_pairs_there_is_no_next_sentence_number():
-    objective = objective_of("composite-tiny", {"mlm": {}})
+    objective = make_objective("composite-tiny", {"mlm": {}})
     batch = objective.prepare(batch_of(nsp=False))
     losses = objective(batch, objective.counts(batch))
     summary = objective.summary(dict(zip(objective.tallies, losses.tally.tolist(), strict=True)))
@@ -72,7 +72,7 @@ def test_without_pairs_there_is_no_next_sentence_number():
 
 
 def test_fillers_among_the_positions_count_for_nothing():
-    objective = objective_of("bert-tiny", {"mlm": {}})
+    objective = make_objective("bert-tiny", {"mlm": {}})
     batch = objective.prepare(batch_of(nsp=False))
     padded = replace(
         batch,

@@ -40,14 +40,14 @@ def batch_of(rows=4, length=16, vocab=50):
     )
 
 
-def objective_of(config=SMALL, seed=3):
+def make_objective(config=SMALL, seed=3):
     masker = Masker(Masking(), SPECIALS, vocab=config.vocab, seed=seed)
     small = build(generator(config, 0.5), heads={"mlm": {}})
     return ReplacedTokenDetection(small, build(config, heads={"rtd": {}}), masker)
 
 
 def test_tables_and_their_norm_are_the_same_parameters_in_both_models_and_projections_are_not():
-    objective = objective_of()
+    objective = make_objective()
     ours, theirs = objective.generator.embeddings, objective.discriminator.embeddings
     for name in ("word", "position", "segment", "norm"):
         assert getattr(ours, name) is getattr(theirs, name)
@@ -57,7 +57,7 @@ def test_tables_and_their_norm_are_the_same_parameters_in_both_models_and_projec
 
 
 def test_the_discriminators_gradient_reaches_the_generator_only_through_the_shared_tables():
-    objective = objective_of()
+    objective = make_objective()
     objective.mlm_weight = 0.0
     batch = objective.prepare(batch_of())
     objective(batch, objective.counts(batch)).total.backward()
@@ -68,7 +68,7 @@ def test_the_discriminators_gradient_reaches_the_generator_only_through_the_shar
 
 
 def test_the_generators_loss_does_not_reach_the_discriminators_blocks():
-    objective = objective_of()
+    objective = make_objective()
     objective.rtd_weight = 0.0
     batch = objective.prepare(batch_of())
     objective(batch, objective.counts(batch)).total.backward()
@@ -77,7 +77,7 @@ def test_the_generators_loss_does_not_reach_the_discriminators_blocks():
 
 
 def test_every_parameter_is_trained():
-    objective = objective_of()
+    objective = make_objective()
     batch = objective.prepare(batch_of(rows=16))
     objective(batch, objective.counts(batch)).total.backward()
     untouched = [name for name, p in objective.named_parameters() if p.grad is None or not p.grad.any()]
@@ -85,7 +85,7 @@ def test_every_parameter_is_trained():
 
 
 def test_the_loss_of_a_two_token_example_is_what_a_hand_computes():
-    objective = objective_of()
+    objective = make_objective()
     with torch.no_grad():
         for parameter in objective.parameters():
             parameter.zero_()
@@ -114,7 +114,7 @@ def test_the_loss_of_a_two_token_example_is_what_a_hand_computes():
 
 
 def test_labels_mark_exactly_the_tokens_that_differ_from_the_text():
-    objective, batch = objective_of(), batch_of()
+    objective, batch = make_objective(), batch_of()
     masked = objective.prepare(batch)
     ids, replaced = objective.corrupt(masked, torch.randn(*masked.positions.shape, 50))
     assert torch.equal(replaced, ids != batch.ids)
@@ -123,7 +123,7 @@ def test_labels_mark_exactly_the_tokens_that_differ_from_the_text():
 
 
 def test_a_batch_gives_the_same_losses_whole_and_in_parts():
-    objective = objective_of()
+    objective = make_objective()
     whole = objective.prepare(batch_of())
     counts = objective.counts(whole)
     total = objective(whole, counts)

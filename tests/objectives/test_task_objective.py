@@ -28,7 +28,7 @@ def head_of(kind: str) -> str:
     return "classify" if kind == "labels" else kind
 
 
-def objective_of(kind: str, name: str = "convbert-tiny") -> TaskObjective:
+def make_objective(kind: str, name: str = "convbert-tiny") -> TaskObjective:
     config = replace(preset(name), vocab=40, depth=1, dropout=0.0, attention_dropout=0.0)
     return TaskObjective(build(config, heads={head_of(kind): HEADS[kind]}), head_of(kind))
 
@@ -67,7 +67,7 @@ def loss_and_gradients(objective: TaskObjective, parts: list[Batch]) -> tuple[fl
 
 @pytest.mark.parametrize("kind", HEADS)
 def test_a_step_does_not_depend_on_how_the_batch_is_shared_out(kind):
-    objective, batch = objective_of(kind), batch_of(kind)
+    objective, batch = make_objective(kind), batch_of(kind)
     whole, gradients = loss_and_gradients(objective, [batch])
     for parts in (2, 8):
         loss, others = loss_and_gradients(objective, batch.split(parts))
@@ -78,7 +78,7 @@ def test_a_step_does_not_depend_on_how_the_batch_is_shared_out(kind):
 
 @pytest.mark.parametrize("kind", HEADS)
 def test_every_head_learns_a_batch_by_heart(kind):
-    objective, batch = objective_of(kind), batch_of(kind, rows=4)
+    objective, batch = make_objective(kind), batch_of(kind, rows=4)
     optimizer = torch.optim.AdamW(objective.parameters(), lr=3e-3)
     losses = []
     for _ in range(60):
@@ -94,7 +94,7 @@ def test_every_head_learns_a_batch_by_heart(kind):
 
 
 def test_gradients_reach_the_body_and_the_head():
-    objective, batch = objective_of("beam"), batch_of("beam")
+    objective, batch = make_objective("beam"), batch_of("beam")
     objective(batch, objective.counts(batch)).total.backward()
     untouched = [name for name, each in objective.named_parameters() if each.grad is None or not each.grad.any()]
     assert untouched == []
@@ -102,9 +102,9 @@ def test_gradients_reach_the_body_and_the_head():
 
 def test_a_token_task_counts_the_judged_tokens_and_the_others_count_rows():
     batch = batch_of("tokens")
-    assert objective_of("tokens").counts(batch).item() == (batch.targets != -100).sum()
+    assert make_objective("tokens").counts(batch).item() == (batch.targets != -100).sum()
     for kind in ("classify", "labels", "regress", "span", "beam"):
-        assert objective_of(kind).counts(batch_of(kind)).item() == 8
+        assert make_objective(kind).counts(batch_of(kind)).item() == 8
 
 
 def test_classes_that_are_not_judged_change_nothing():
@@ -143,7 +143,7 @@ def test_the_joint_head_adds_half_the_loss_of_answerability():
 
 
 def test_heads_that_are_missing_or_not_for_tasks_are_refused():
-    model = objective_of("classify").model
+    model = make_objective("classify").model
     with pytest.raises(InputError, match="has no regress head to train"):
         TaskObjective(model, "regress")
     with pytest.raises(InputError, match="the mlm head is not fine-tuned on tasks"):

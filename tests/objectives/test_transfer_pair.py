@@ -8,7 +8,7 @@ from transfer_pairs import MIXED, STUDENT, TEACHER, model_of
 
 from lightbert.errors import InputError
 from lightbert.models.bert import Bert
-from lightbert.objectives.distill.pair import copy_embeddings, refuse_misfits, shared_heads
+from lightbert.objectives.distill.pair import check_pair, copy_embeddings, shared_heads
 from lightbert.objectives.distill.transfer_settings import Transfer
 
 IMPORTED = Bert(vocab=40, positions=64, narrow=12, width=12, depth=3, n_heads=2, inner=24)
@@ -45,27 +45,27 @@ class Numbered:
 def test_a_pair_that_does_not_fit_is_refused_in_one_sentence(student, sentence):
     teacher, learner = pair_of(student)
     with pytest.raises(InputError, match=sentence) as refused:
-        refuse_misfits(teacher, learner, Transfer())
+        check_pair(teacher, learner, Transfer())
     assert "\n" not in str(refused.value)
 
 
 def test_words_must_have_the_same_numbers_where_both_are_known():
     teacher, student = pair_of()
     teacher.tokenizer = Numbered(a=5, b=6)
-    refuse_misfits(teacher, student, Transfer())
+    check_pair(teacher, student, Transfer())
     student.tokenizer = Numbered(a=6, b=5)
     with pytest.raises(InputError, match=r"number their words differently: .*lightbert prepare --tokenizer"):
-        refuse_misfits(teacher, student, None)
+        check_pair(teacher, student, None)
 
 
 def test_a_teacher_of_predictions_needs_the_same_vocabulary_and_nothing_else():
     teacher, student = pair_of(replace(STUDENT, depth=2, width=20, n_heads=2))
-    refuse_misfits(teacher, student, None)
+    check_pair(teacher, student, None)
 
 
 def test_a_teacher_of_another_width_and_other_heads_serves_through_maps():
     teacher, student = pair_of(teacher=IMPORTED)
-    refuse_misfits(teacher, student, Transfer(maps="linear", attention=0))
+    check_pair(teacher, student, Transfer(maps="linear", attention=0))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from transfer_pairs import DEPTH, batch_of, distillation
 
 from lightbert.errors import InputError
 from lightbert.objectives.distill.pair import copy_embeddings
-from lightbert.objectives.distill.stages import Scales, progressive, stages
+from lightbert.objectives.distill.stages import Scales, progressive_stages, stages
 from lightbert.train.optim import Optimizers
 from lightbert.train.optimizer_settings import OptimizerSettings
 
@@ -64,14 +64,14 @@ def test_only_layerwise_transfer_has_the_released_schedule_within_a_stage():
 
 
 def test_steps_that_do_not_divide_are_shared_out_as_evenly_as_they_can_be():
-    steps = [stage.steps for stage in progressive(24, 1000)]
+    steps = [stage.steps for stage in progressive_stages(24, 1000)]
     assert sum(steps) == 1000
     assert set(steps) == {41, 42}
 
 
 def test_every_layer_needs_a_step():
     with pytest.raises(InputError, match="transfer_steps = 2 cannot be shared out between 3 layers: give at least 3"):
-        progressive(3, 2)
+        progressive_stages(3, 2)
 
 
 def test_no_steps_are_no_stage():

@@ -25,8 +25,8 @@ from lightbert.data.batches.batch import Batch
 from lightbert.tasks.finetune import finetuning, grid
 from lightbert.train import checkpoint, corpus_run
 from lightbert.train.corpus_recipe import CorpusRecipe
-from lightbert.train.distributed import World, world
-from lightbert.train.signals import EXIT_CODE, Interruption, interruption
+from lightbert.train.distributed import World, process_group
+from lightbert.train.signals import EXIT_CODE, Interruption, catch_signals
 from lightbert.train.step import Step
 
 _server = multiprocessing.get_context("forkserver")
@@ -94,7 +94,7 @@ def _do(work: Work, out: Path, moment: Moment | None, place: dict[str, str]) -> 
         _write_down_batches(out / f"batches-{place['RANK']}.jsonl")
     if moment is not None:
         moment.arrange()
-    with interruption() as interrupted, world("cpu") as everyone:
+    with catch_signals() as interrupted, process_group("cpu") as everyone:
         finished = work(everyone, interrupted)
     sys.exit(0 if finished else EXIT_CODE)
 

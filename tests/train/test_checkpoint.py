@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lightbert.errors import InputError
-from lightbert.train.checkpoint import Checkpoint, newest, restore, save, sweep
+from lightbert.train.checkpoint import Checkpoint, newest, remove_partial, restore, save
 
 
 def checkpoint(value: float) -> Checkpoint:
@@ -99,7 +99,7 @@ def test_what_a_killed_process_left_is_swept_away(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "weights.safetensors").write_bytes(b"half")
     (tmp_path / ".metrics.jsonl.tmp-17").write_bytes(b"half")
-    sweep(tmp_path)
+    remove_partial(tmp_path)
     assert names(tmp_path) == ["step-1"]
 
 

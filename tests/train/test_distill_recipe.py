@@ -8,7 +8,7 @@ import pytest
 from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError
 from lightbert.train.distill_recipe import DistillRecipe
-from lightbert.train.memory import refuse_other
+from lightbert.train.recipe_file import check_recipe
 
 GOOD = DistillRecipe(data="corpus", out="runs/x", teacher="runs/t", transfer_steps=40, steps=100)
 
@@ -59,7 +59,7 @@ def test_weights_of_the_losses_are_keys_of_their_own() -> None:
 def test_a_teacher_may_have_moved_but_what_is_learned_must_stay() -> None:
     def go_on(**changes: object) -> None:
         now = replace(GOOD, **changes)
-        refuse_other(to_mapping(now), to_mapping(GOOD), Path("runs/x"), now.may_change)
+        check_recipe(to_mapping(now), to_mapping(GOOD), Path("runs/x"), now.may_change)
 
     go_on(teacher="elsewhere", compile="blocks", device="cpu")
     with pytest.raises(InputError, match=r"alpha = 0\.5, this recipe says 0\.9"):

@@ -14,7 +14,7 @@ from lightbert.train.corpus_run import evaluate
 from lightbert.train.distributed import World
 from lightbert.train.optim import Optimizers
 from lightbert.train.optimizer_settings import OptimizerSettings
-from lightbert.train.pretraining import objective_of
+from lightbert.train.pretraining import make_objective
 from lightbert.train.step import Step
 
 
@@ -24,7 +24,7 @@ def test_evaluating_twice_gives_the_same_numbers_and_leaves_everything_as_it_was
 ) -> None:
     recipe = recipe_of(corpus, tmp_path, objective=objective)
     shards = Shards(corpus / "data")
-    trained = objective_of(recipe, shards).train()
+    trained = make_objective(recipe, shards).train()
     step = Step(trained, Optimizers(trained, OptimizerSettings()), World(0, 1, torch.device("cpu")))
     specials = Specials.of(shards.tokenizer())
     held_out = Loader(Shards(corpus / "data", "held-out"), recipe.builder(), batch=4, length=16, specials=specials)

@@ -10,8 +10,8 @@ from lightbert.config import from_mapping, to_mapping
 from lightbert.data.examples.packing import Packing
 from lightbert.data.examples.segments import Segments
 from lightbert.errors import InputError
-from lightbert.train.memory import refuse_other
 from lightbert.train.recipe import Continuation, Recipe
+from lightbert.train.recipe_file import check_recipe
 from lightbert.train.schedule import Schedule
 
 GOOD = Recipe(data="corpus", out="runs/x", steps=100)
@@ -19,7 +19,7 @@ GOOD = Recipe(data="corpus", out="runs/x", steps=100)
 
 def go_on(before: Recipe, now: Recipe) -> None:
     """Ask whether a run may go on with another recipe."""
-    refuse_other(to_mapping(now), json.loads(json.dumps(to_mapping(before))), Path("runs/x"), now.may_change)
+    check_recipe(to_mapping(now), json.loads(json.dumps(to_mapping(before))), Path("runs/x"), now.may_change)
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from lightbert.train.signals import Interruption, interruption
+from lightbert.train.signals import Interruption, catch_signals
 
 BOTH = [signal.SIGTERM, signal.SIGINT]
 
 
 @pytest.mark.parametrize("number", BOTH)
 def test_the_first_signal_is_remembered(number: int, capfd: pytest.CaptureFixture[str]) -> None:
-    with interruption() as caught:
+    with catch_signals() as caught:
         assert not caught
         os.kill(os.getpid(), number)
         assert caught
@@ -24,7 +24,7 @@ def test_the_first_signal_is_remembered(number: int, capfd: pytest.CaptureFixtur
 
 def test_the_handlers_of_before_are_put_back() -> None:
     before = [signal.getsignal(number) for number in BOTH]
-    with interruption():
+    with catch_signals():
         assert [signal.getsignal(number) for number in BOTH] != before
     assert [signal.getsignal(number) for number in BOTH] == before
 
@@ -35,8 +35,8 @@ def test_nothing_is_caught_where_nobody_signals() -> None:
 
 SECOND = """
 import os, signal
-from lightbert.train.signals import interruption
-with interruption():
+from lightbert.train.signals import catch_signals
+with catch_signals():
     try:
         os.kill(os.getpid(), signal.{first})
         os.kill(os.getpid(), signal.{second})

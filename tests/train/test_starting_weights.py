@@ -8,12 +8,12 @@ from tiny_runs import distillation_of, recipe_of, student_before
 from lightbert.data.corpus.shards import Shards
 from lightbert.models import build, folder
 from lightbert.objectives.rtd import ReplacedTokenDetection
-from lightbert.train.pretraining import objective_of
+from lightbert.train.pretraining import make_objective
 
 
 def started(corpus: Path, **changes: object) -> ReplacedTokenDetection:
     recipe = recipe_of(corpus, Path("nowhere"), model="convbert-tiny", **changes)
-    objective = objective_of(recipe, Shards(corpus / "data"))
+    objective = make_objective(recipe, Shards(corpus / "data"))
     assert isinstance(objective, ReplacedTokenDetection)
     return objective
 

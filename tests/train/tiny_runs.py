@@ -18,7 +18,7 @@ from lightbert.models import PRESETS, build, folder
 from lightbert.train.corpus_recipe import CorpusRecipe
 from lightbert.train.distill_recipe import DistillRecipe
 from lightbert.train.distillation import distill, prepared
-from lightbert.train.distributed import World, world
+from lightbert.train.distributed import World, process_group
 from lightbert.train.log import read
 from lightbert.train.loop import Loop
 from lightbert.train.pretraining import pretrain
@@ -109,17 +109,17 @@ def distillation_of(corpus: Path, out: Path, **changes: Any) -> DistillRecipe:
 
 def student_before(recipe: DistillRecipe) -> dict[str, Tensor]:
     """The student's weights before its first step."""
-    with world(recipe.device) as place:
-        objective, _ = prepared(recipe, Shards(recipe.data), folder.load(recipe.teacher), place)
+    with process_group(recipe.device) as world:
+        objective, _ = prepared(recipe, Shards(recipe.data), folder.load(recipe.teacher), world)
     return {name: tensor.clone() for name, tensor in objective.student.state_dict().items()}
 
 
-def run_by(recipe: CorpusRecipe, place: World, interrupted: Interruption) -> Outcome:
+def run_by(recipe: CorpusRecipe, world: World, interrupted: Interruption) -> Outcome:
     """What the recipe's own command does, without its report."""
     if isinstance(recipe, DistillRecipe):
-        return distill(recipe, place, interrupted)
+        return distill(recipe, world, interrupted)
     assert isinstance(recipe, Recipe)
-    return pretrain(recipe, place, interrupted)
+    return pretrain(recipe, world, interrupted)
 
 
 def train(recipe: CorpusRecipe, stop_after: int = 0) -> Outcome:
@@ -131,8 +131,8 @@ def train(recipe: CorpusRecipe, stop_after: int = 0) -> Outcome:
         if loop.at.step == stop_after:
             interrupted.signal = signal.SIGTERM
 
-    with mock.patch.object(Loop, "_train_on", interrupting), world(recipe.device) as place:
-        return run_by(recipe, place, interrupted)
+    with mock.patch.object(Loop, "_train_on", interrupting), process_group(recipe.device) as world:
+        return run_by(recipe, world, interrupted)
 
 
 def records(out: Path, kind: str = "train") -> list[dict[str, Any]]:

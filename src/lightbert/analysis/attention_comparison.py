@@ -14,7 +14,7 @@ from lightbert.errors import InputError
 from lightbert.models import Model
 from lightbert.nn.record import Record
 from lightbert.objectives.distill.losses import attention_transfer
-from lightbert.objectives.distill.pair import refuse_misfits, shared_heads
+from lightbert.objectives.distill.pair import check_pair, shared_heads
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -60,7 +60,7 @@ def compare_attention(teacher: Model, student: Model, text: str, *, mean: bool =
     The attention heads that both have are compared, as by attention transfer: of a mixer with convolution heads those
     that attend. With ``mean`` their average map is, or that of all heads where they don't correspond.
     """
-    refuse_misfits(teacher, student, None)
+    check_pair(teacher, student, None)
     depth = len(student.blocks)
     if len(teacher.blocks) != depth:
         raise InputError(

@@ -19,7 +19,7 @@ class Trained:
 
     out: Path
     outcome: "Outcome"
-    leads: bool = True
+    is_main: bool = True
     """Whether this process, of several, is the one that prints."""
 
     def to_json(self) -> dict[str, Any]:

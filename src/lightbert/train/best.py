@@ -10,7 +10,7 @@ from lightbert.train.distributed import World
 from lightbert.train.run import Position
 
 
-def goodness(name: str, value: float) -> float:
+def rank_key(name: str, value: float) -> float:
     """What is higher for the better of two held-out numbers of this name: of losses and errors the lower is better."""
     return -value if name.endswith(("loss", "mse")) else value
 
@@ -29,10 +29,10 @@ class Best:
         """Put the weights aside if the number was never better; the first of equals stays."""
         if not self.name or at.best_step == at.step:
             return
-        if self.world.leads and self.name not in numbers:
+        if self.world.is_main and self.name not in numbers:
             raise unknown("held-out number", self.name, numbers)
-        value = self.world.first(numbers.get(self.name, 0.0))
-        if at.best_step < 0 or goodness(self.name, value) > goodness(self.name, at.best):
+        value = self.world.broadcast(numbers.get(self.name, 0.0))
+        if at.best_step < 0 or rank_key(self.name, value) > rank_key(self.name, at.best):
             at.best, at.best_step = value, at.step
             self.weights = {name: p.detach().clone() for name, p in self.model.named_parameters()}
 

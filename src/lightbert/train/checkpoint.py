@@ -48,7 +48,7 @@ def save(folder: Path, step: int, checkpoint: Checkpoint, keep: int) -> None:
         shutil.rmtree(useless)
 
 
-def sweep(folder: Path) -> None:
+def remove_partial(folder: Path) -> None:
     """Remove what a killed process left half-written."""
     for remains in (*folder.glob(".*.tmp-*"), *folder.glob(".*.old-*")):
         if remains.is_dir():

@@ -25,7 +25,7 @@ _PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40": 181e12, "L
 """Dense bf16, by the makers' data sheets."""
 
 
-def masker_of(recipe: CorpusRecipe, shards: Shards) -> Masker:
+def make_masker(recipe: CorpusRecipe, shards: Shards) -> Masker:
     """What hides tokens of a batch."""
     tokenizer = shards.tokenizer()
     return Masker(
@@ -37,7 +37,7 @@ def masker_of(recipe: CorpusRecipe, shards: Shards) -> Masker:
     )
 
 
-def loader_of(recipe: CorpusRecipe, world: World, shards: Shards, number: int, batch: int, length: int) -> Loader:
+def make_loader(recipe: CorpusRecipe, world: World, shards: Shards, number: int, batch: int, length: int) -> Loader:
     """The batches of a phase; phases are shuffled differently."""
     return Loader(
         shards,
@@ -66,9 +66,9 @@ def train(
     if outcome.finished:
         for name, model in objective.models().items():
             complete = _gathered(model, world) if is_sharded(objective) else model
-            if world.leads:
+            if world.is_main:
                 folder.save(complete, settings.out / name, tokenizer=shards.tokenizer())
-    world.wait()
+    world.barrier()
     return outcome
 
 
@@ -76,7 +76,7 @@ def _measure(recipe: CorpusRecipe, world: World) -> Callable[[Step], dict[str, f
     """What gives the numbers on held-out text; None when none was held out."""
     if not any(record.split == "held-out" for record in Shards(recipe.data).manifest.shards):
         return None
-    loader = loader_of(recipe, world, Shards(recipe.data, "held-out"), 0, recipe.batch, recipe.length)
+    loader = make_loader(recipe, world, Shards(recipe.data, "held-out"), 0, recipe.batch, recipe.length)
     return partial(evaluate, loader=loader, batches=recipe.evaluate_batches)
 
 
@@ -110,6 +110,6 @@ def _gathered(model: Model, world: World) -> Model:
     """A whole copy of a model that is shared out, on the first process; all must ask."""
     tensors = gathered(model.state_dict(), world)
     copy = folder.from_description(folder.description(model), Path())
-    if world.leads:
+    if world.is_main:
         folder.fill(copy, tensors, Path())
     return copy

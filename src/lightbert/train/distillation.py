@@ -17,10 +17,10 @@ from lightbert.objectives.distill.pair import copy_embeddings
 from lightbert.objectives.distill.stages import Stage, stages
 from lightbert.ops.randomness import named
 from lightbert.train.compilation import compile_objective
-from lightbert.train.corpus_run import loader_of, masker_of, train
+from lightbert.train.corpus_run import make_loader, make_masker, train
 from lightbert.train.distill_recipe import DistillRecipe
 from lightbert.train.distributed import World
-from lightbert.train.memory import recalled, remember
+from lightbert.train.recipe_file import load_recipe, save_recipe
 from lightbert.train.run import Outcome, Phase
 from lightbert.train.schedule import Schedule
 from lightbert.train.signals import Interruption
@@ -34,15 +34,15 @@ def distill(recipe: DistillRecipe, world: World, interrupted: Interruption) -> O
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     shards = Shards.open(recipe.data)
-    teacher = teacher_of(recipe)
+    teacher = load_teacher(recipe)
     weights = {"teacher_weights": fingerprint(teacher)} if teacher is not None else {}
     _refuse_other_teacher(recipe, weights)
-    remember(to_mapping(recipe) | weights, Path(recipe.out), world, may_change=recipe.may_change)
+    save_recipe(to_mapping(recipe) | weights, Path(recipe.out), world, may_change=recipe.may_change)
     objective, plan = prepared(recipe, shards, teacher, world)
     compile_objective(objective, recipe.compile, *([] if teacher is None else [teacher]))
     phases = [
         Phase(
-            partial(loader_of, recipe, world, shards, number, recipe.batch, recipe.length),
+            partial(make_loader, recipe, world, shards, number, recipe.batch, recipe.length),
             stage.steps,
             recipe.lr,
             recipe.batch * recipe.length,
@@ -65,7 +65,7 @@ def prepared(
     student.tokenizer = shards.tokenizer()
     objective = Distillation(
         student,
-        masker_of(recipe, shards),
+        make_masker(recipe, shards),
         teacher,
         transfer=recipe.transfer if recipe.transfers_layers else None,
         alpha=recipe.alpha,
@@ -78,7 +78,7 @@ def prepared(
         free = copy_embeddings(teacher, student, norm=recipe.norm)
     steps = recipe.steps
     if recipe.epochs:
-        loader = loader_of(recipe, world, shards, 0, recipe.batch, recipe.length)
+        loader = make_loader(recipe, world, shards, 0, recipe.batch, recipe.length)
         steps = recipe.epochs * loader.steps_per_epoch
     plan = stages(
         recipe.strategy,
@@ -92,7 +92,7 @@ def prepared(
     return objective, plan
 
 
-def teacher_of(recipe: DistillRecipe) -> Model | None:
+def load_teacher(recipe: DistillRecipe) -> Model | None:
     """Read the teacher; a recipe that learns from the text alone has none."""
     if not recipe.needs_teacher:
         return None
@@ -106,7 +106,7 @@ def teacher_of(recipe: DistillRecipe) -> Model | None:
 
 def _refuse_other_teacher(recipe: DistillRecipe, weights: dict[str, str]) -> None:
     """Say clearly that a run has another teacher: hashes are nothing to read."""
-    before = recalled(Path(recipe.out)) or {}
+    before = load_recipe(Path(recipe.out)) or {}
     if weights and before.get("teacher_weights", weights["teacher_weights"]) != weights["teacher_weights"]:
         raise InputError(
             f"'{recipe.out}' holds a run that learns from '{before['teacher']}', and '{recipe.teacher}' has other "

@@ -22,7 +22,7 @@ class World:
     device: torch.device
 
     @property
-    def leads(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this process writes the files."""
         return self.rank == 0
 
@@ -38,14 +38,14 @@ class World:
             return flag
         return bool(self.sum(torch.tensor(float(flag), device=self.device)).item() > 0)
 
-    def first(self, number: float) -> float:
+    def broadcast(self, number: float) -> float:
         """The first process's number, for all."""
         if self.size == 1:
             return number
-        shared = torch.tensor(number if self.leads else 0.0, dtype=torch.double, device=self.device)
+        shared = torch.tensor(number if self.is_main else 0.0, dtype=torch.double, device=self.device)
         return float(self.sum(shared).item())
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """Wait for all processes."""
         if self.size > 1:
             dist.barrier()
@@ -55,7 +55,7 @@ class World:
         return LoaderSettings(self.rank, self.size, workers, pin=self.device.type == "cuda")
 
 
-def device_named(name: str) -> torch.device:
+def resolve_device(name: str) -> torch.device:
     """The device of a recipe: "auto" is the GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -69,13 +69,13 @@ def device_named(name: str) -> torch.device:
 
 
 @contextmanager
-def world(device: str) -> Iterator[World]:
+def process_group(device: str) -> Iterator[World]:
     """Join the processes that torchrun started, or be alone."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
-        yield World(0, 1, device_named(device))
+        yield World(0, 1, resolve_device(device))
         return
-    place = device_named(device)
+    place = resolve_device(device)
     if place.type == "cuda":
         place = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(place)

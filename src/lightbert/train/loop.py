@@ -16,8 +16,8 @@ from lightbert.progress import Bar, progress
 from lightbert.train import checkpoint
 from lightbert.train.best import Best
 from lightbert.train.checkpoint import Checkpoint
+from lightbert.train.cuda_graph import CudaGraphStep
 from lightbert.train.distributed import World
-from lightbert.train.graphed import GraphedStep
 from lightbert.train.log import Meter, MetricsFile, TensorBoard
 from lightbert.train.optim import Optimizers
 from lightbert.train.run import Batches, Outcome, Phase, Position, Settings
@@ -56,7 +56,7 @@ class Loop:
         self._saved: dict[str, Any] | None = None
         self.meter = Meter()
         self._resume()
-        self.metrics = self._log_from(self.at.step) if world.leads else None
+        self.metrics = self._log_from(self.at.step) if world.is_main else None
         self.held_out_numbers: dict[str, float] = {}
         self._pending: list[tuple[int, float, Tensor]] = []
 
@@ -78,7 +78,7 @@ class Loop:
 
     def _progress(self, total: int) -> AbstractContextManager[Bar]:
         """A bar for people to see; that of other processes than the first is never drawn."""
-        if not self.world.leads:
+        if not self.world.is_main:
             return nullcontext(Bar("training", total, "steps", self.at.step))
         return progress("training", total=total or None, unit="steps", done=self.at.step)
 
@@ -119,7 +119,7 @@ class Loop:
         """Let a phase choose what is trained, and make its step, which is recorded or shared out for that choice."""
         phase.begin()
         self.optimizers.scale(phase.scales)
-        kind = GraphedStep if self.settings.recipe.cuda_graph and self.world.device.type == "cuda" else Step
+        kind = CudaGraphStep if self.settings.recipe.cuda_graph and self.world.device.type == "cuda" else Step
         self.step = kind(self.objective, self.optimizers, self.world, accumulate=self.settings.recipe.accumulate)
         if self._due(self.settings.recipe.evaluate_every):
             self._evaluate()
@@ -153,7 +153,7 @@ class Loop:
     def _pass(self, seconds: float, *, idle: bool) -> None:
         """Count time that went by in a phase, as the first process saw it; after the last one nothing depends on it."""
         if self.at.phase < len(self.phases):
-            seconds = self.world.first(seconds)
+            seconds = self.world.broadcast(seconds)
             self.at.phase_seconds += seconds
             self.at.phase_idle += seconds if idle else 0.0
 
@@ -230,18 +230,18 @@ class Loop:
         }
         if self.best.weights:
             groups["best"] = gathered(self.best.weights, self.world)
-        if self.world.leads:
+        if self.world.is_main:
             checkpoint.save(self.folder, self.at.step, Checkpoint(groups, self._saved), self.settings.recipe.keep)
-        self.world.wait()
+        self.world.barrier()
         self.meter.pause()
 
     def _resume(self) -> None:
         """Take weights, optimizer and position from the newest whole checkpoint, if there is one."""
-        if self.world.leads:
+        if self.world.is_main:
             self.folder.mkdir(parents=True, exist_ok=True)
-            checkpoint.sweep(self.settings.out)
-            checkpoint.sweep(self.folder)
-        self.world.wait()
+            checkpoint.remove_partial(self.settings.out)
+            checkpoint.remove_partial(self.folder)
+        self.world.barrier()
         found = checkpoint.newest(self.folder)
         if found is None:
             return

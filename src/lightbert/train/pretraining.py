@@ -14,10 +14,10 @@ from lightbert.objectives.objective import Objective
 from lightbert.objectives.rtd import ReplacedTokenDetection
 from lightbert.ops.randomness import named
 from lightbert.train.compilation import compile_objective
-from lightbert.train.corpus_run import loader_of, masker_of, train
+from lightbert.train.corpus_run import make_loader, make_masker, train
 from lightbert.train.distributed import World
-from lightbert.train.memory import remember
 from lightbert.train.recipe import Recipe
+from lightbert.train.recipe_file import save_recipe
 from lightbert.train.run import Outcome, Phase
 from lightbert.train.signals import Interruption
 from lightbert.train.starting_model import starting_model
@@ -28,10 +28,10 @@ def pretrain(recipe: Recipe, world: World, interrupted: Interruption, *, flops_p
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     shards = Shards.open(recipe.data)
-    remember(to_mapping(recipe), Path(recipe.out), world, may_change=recipe.may_change)
-    objective = objective_of(recipe, shards)
+    save_recipe(to_mapping(recipe), Path(recipe.out), world, may_change=recipe.may_change)
+    objective = make_objective(recipe, shards)
     compile_objective(objective, recipe.compile)
-    loader = cache(partial(loader_of, recipe, world, shards))
+    loader = cache(partial(make_loader, recipe, world, shards))
     phases = [
         Phase(
             partial(loader, number, part.batch, part.length),
@@ -45,9 +45,9 @@ def pretrain(recipe: Recipe, world: World, interrupted: Interruption, *, flops_p
     return train(recipe, objective, phases, shards, world, interrupted, flops_per_token=flops_per_token)
 
 
-def objective_of(recipe: Recipe, shards: Shards) -> Objective:
+def make_objective(recipe: Recipe, shards: Shards) -> Objective:
     """Build the models with weights drawn from the seed, or read from a folder, and what trains them."""
-    masker = masker_of(recipe, shards)
+    masker = make_masker(recipe, shards)
     if recipe.objective == "mlm":
         heads = ("mlm", "nsp") if recipe.examples == "pairs" else ("mlm",)
         return MaskedLanguageModelling(starting_model(recipe, shards.vocab, heads, recipe.seed), masker)

@@ -48,7 +48,7 @@ def gathered(tensors: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
     found = {}
     for name, tensor in tensors.items():
         complete = whole(tensor)
-        if world.leads:
+        if world.is_main:
             found[name] = complete.cpu()
     return found
 

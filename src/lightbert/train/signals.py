@@ -29,7 +29,7 @@ class Interruption:
 
 
 @contextmanager
-def interruption() -> Iterator[Interruption]:
+def catch_signals() -> Iterator[Interruption]:
     """Catch both signals within the body; outside of the main thread, where Python allows no handlers, none."""
     caught = Interruption()
     if threading.current_thread() is not threading.main_thread():

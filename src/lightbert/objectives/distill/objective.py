@@ -13,7 +13,7 @@ from lightbert.nn.init import initialize
 from lightbert.objectives.distill.distilled_prediction import DistilledPrediction
 from lightbert.objectives.distill.layer_transfer import Compared, LayerTransfer, LearnedMap
 from lightbert.objectives.distill.losses import moments
-from lightbert.objectives.distill.pair import refuse_misfits, shared_heads
+from lightbert.objectives.distill.pair import check_pair, shared_heads
 from lightbert.objectives.distill.stages import Scales, Stage
 from lightbert.objectives.distill.trace import Trace, trace
 from lightbert.objectives.distill.transfer_settings import Transfer
@@ -81,7 +81,7 @@ class Distillation(Objective):
         if "mlm" not in self.student.heads:
             raise InputError("the student has no MLM head: add one with add_head(student, 'mlm')")
         if self.teacher is not None:
-            refuse_misfits(self.teacher, self.student, self.transfer)
+            check_pair(self.teacher, self.student, self.transfer)
             if self.alpha < 1 and "mlm" not in self.teacher.heads:
                 raise InputError(
                     "the teacher has no MLM head, so nothing to predict: use alpha = 1, or another teacher"

@@ -15,7 +15,7 @@ from lightbert.objectives.distill.transfer_settings import Transfer
 _SAME_WORDS = "train the student on text that was prepared with the teacher's tokenizer (lightbert prepare --tokenizer)"
 
 
-def refuse_misfits(teacher: Model, student: Model, transfer: Transfer | None) -> None:
+def check_pair(teacher: Model, student: Model, transfer: Transfer | None) -> None:
     """Say in one sentence why a teacher cannot teach a student; without a transfer only words have to agree."""
     words, known = student.table.shape[0], teacher.table.shape[0]
     if words != known:

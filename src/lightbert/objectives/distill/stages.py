@@ -77,36 +77,38 @@ def stages(
     "bare" predicts without a teacher and "pd" with one. ``rate`` is what progressive transfer multiplies the current
     layer's rate by, ``soft`` what is left of that for the layers below it: 0 freezes them. ``free``: see Scales.
     """
+    all_steps = transfer_steps + predict_steps
     match strategy:
         case "bare" | "pd":
-            return predicting(transfer_steps + predict_steps)
+            return prediction_stages(all_steps)
         case "akt":
-            return auxiliary(depth, transfer_steps + predict_steps)
+            return auxiliary_stages(depth, all_steps)
         case "jkt":
-            return joint(depth, transfer_steps, free=free) + predicting(predict_steps)
+            first = joint_stages(depth, transfer_steps, free=free)
         case "pkt":
-            return progressive(depth, transfer_steps, rate=rate, soft=soft, free=free) + predicting(predict_steps)
+            first = progressive_stages(depth, transfer_steps, rate=rate, soft=soft, free=free)
+    return first + prediction_stages(predict_steps)
 
 
-def predicting(steps: int) -> list[Stage]:
+def prediction_stages(steps: int) -> list[Stage]:
     """Pre-training distillation, or plain pre-training when there is no teacher; no steps are no stage."""
     none = range(0)
     return [Stage("predict", steps, none, predict=True, scales=Scales(none, predict=True))] if steps else []
 
 
-def auxiliary(depth: int, steps: int) -> list[Stage]:
+def auxiliary_stages(depth: int, steps: int) -> list[Stage]:
     """AKT: the transfer from all layers and the prediction in one loss."""
     layers = range(1, depth + 1)
     return [Stage("together", steps, layers, predict=True, scales=Scales(layers, predict=True))]
 
 
-def joint(depth: int, steps: int, *, free: frozenset[str] = frozenset()) -> list[Stage]:
+def joint_stages(depth: int, steps: int, *, free: frozenset[str] = frozenset()) -> list[Stage]:
     """The first stage of JKT: the transfer from all layers at once."""
     layers = range(1, depth + 1)
     return [Stage("transfer", steps, layers, False, Scales(layers, free=free), "progressive")]
 
 
-def progressive(
+def progressive_stages(
     depth: int, steps: int, *, rate: float = 3.0, soft: float = 0.1, free: frozenset[str] = frozenset()
 ) -> list[Stage]:
     """The first stages of PKT: one layer after the other, the steps shared out as evenly as they can be."""

@@ -12,7 +12,7 @@ from lightbert.train.distributed import World
 from lightbert.train.optim import Optimizers
 from lightbert.train.step import Step
 
-_PLAIN_STEPS = 3
+WARMUP_STEPS = 3
 
 
 class _Recording(NamedTuple):
@@ -21,7 +21,7 @@ class _Recording(NamedTuple):
     output: Tensor
 
 
-class GraphedStep(Step):
+class CudaGraphStep(Step):
     """The same step, recorded after a few plain ones for each shape of batch: every phase has its own recording.
 
     Launching a kernel of a small model costs more than running it; a replay is one launch.
@@ -37,9 +37,9 @@ class GraphedStep(Step):
         """Apply one step."""
         shape = batch.ids.shape
         if shape not in self._recordings:
-            if self._plain[shape] < _PLAIN_STEPS:
+            if self._plain[shape] < WARMUP_STEPS:
                 self._plain[shape] += 1
-                return self._beside(batch)
+                return self._warmup_step(batch)
             self._recordings[shape] = self._record(batch)
         recording = self._recordings[shape]
         recording.inputs.copy_from(batch)
@@ -60,7 +60,7 @@ class GraphedStep(Step):
         torch._C._cuda_clearCublasWorkspaces()
         return _Recording(graph, batch, output)
 
-    def _beside(self, batch: Batch) -> Tensor:
+    def _warmup_step(self, batch: Batch) -> Tensor:
         """A plain step on a stream of its own, as recording requires of what runs before it."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())

@@ -10,18 +10,18 @@ from lightbert.files import make_folder, write_atomic
 from lightbert.train.distributed import World
 
 
-def remember(recipe: dict[str, Any], out: Path, world: World, *, may_change: Collection[str]) -> None:
+def save_recipe(recipe: dict[str, Any], out: Path, world: World, *, may_change: Collection[str]) -> None:
     """Write the resolved recipe; refuse one that contradicts the run whose checkpoints or model are in the folder."""
-    before = recalled(out)
+    before = load_recipe(out)
     if before is not None:
-        refuse_other(recipe, before, out, may_change)
-    elif world.leads:
+        check_recipe(recipe, before, out, may_change)
+    elif world.is_main:
         make_folder(out)
         write_atomic(out / "recipe.json", json.dumps(recipe, indent=2) + "\n")
-    world.wait()
+    world.barrier()
 
 
-def recalled(out: Path) -> dict[str, Any] | None:
+def load_recipe(out: Path) -> dict[str, Any] | None:
     """The recipe of the run whose checkpoints or model are in the folder; None when there are none."""
     path = out / "recipe.json"
     if not path.exists() or not ((out / "final").exists() or any((out / "checkpoints").glob("step-*"))):
@@ -33,7 +33,7 @@ def recalled(out: Path) -> dict[str, Any] | None:
     return before
 
 
-def refuse_other(recipe: dict[str, Any], before: dict[str, Any], out: Path, may_change: Collection[str]) -> None:
+def check_recipe(recipe: dict[str, Any], before: dict[str, Any], out: Path, may_change: Collection[str]) -> None:
     """Refuse to go on with a run whose recipe said something else that matters."""
     now = {key: value for key, value in json.loads(json.dumps(recipe)).items() if key not in may_change}
     values, earlier = dict(_single(now)), dict(_single({key: before.get(key) for key in now}))
