@@ -79,7 +79,7 @@ def test_an_existing_folder_is_replaced_whole(tmp_path):
     assert names(tmp_path) == ["model"]
 
 
-@pytest.mark.parametrize("catch_signals", [RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize("interruption", [RuntimeError, KeyboardInterrupt])
 def test_nothing_is_left_behind_when_the_body_raises(tmp_path, interruption):
     def interrupted():
         with folder_atomic(tmp_path / "deep" / "model") as folder:

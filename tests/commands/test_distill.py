@@ -89,13 +89,13 @@ def test_an_interrupted_run_exits_with_75_and_the_same_command_goes_on(data, tmp
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        (["teacher=TEACHER", "out=x"], "the recipe has no data: add data=FOLDER"),
-        (["data=DATA", "out=x"], "strategy 'pkt' requires a teacher: add teacher=FOLDER"),
+        (["teacher=TEACHER", "out=x"], "data is required; add data=FOLDER"),
+        (["data=DATA", "out=x"], "strategy 'pkt' requires a teacher; add teacher=PATH"),
         (["data=DATA", "out=x", "teacher=no/where"], "there is no model folder 'no/where'"),
         (["data=DATA", "out=x", "teacher=ib-bert-nano"], "'ib-bert-nano' is a preset without weights"),
         (["data=DATA", "out=x", "teacher=TEACHER", "strategy=ptk"], "unknown strategy 'ptk'; did you mean 'pkt'?"),
         (["data=DATA", "out=x", "teacher=TEACHER", "transfer.atention=0"], "did you mean 'transfer.attention'?"),
-        (["data=DATA", "out=x", "teacher=TEACHER", "length=64"], "has 32 positions: set length= to that or less"),
+        (["data=DATA", "out=x", "teacher=TEACHER", "length=64"], "length must be <= 32, the positions of teacher"),
         (["data=DATA", "out=x", "teacher=TEACHER", "compile=whole"], "use compile=blocks"),
         (["data=DATA", "out=x", "teacher=TEACHER", "transfer_steps=0"], "give at least one step per layer"),
     ],
@@ -119,14 +119,14 @@ def test_what_is_wrong_is_said_in_one_sentence_and_nothing_is_written(
 @pytest.mark.parametrize(
     ("teacher", "sentence"),
     [
-        ("deep", "the teacher has 3 layers, the student 2"),
-        ("broad", "the teacher's layers give 24 channels, the student's 16"),
-        ("headed", "the teacher has 4 heads, the student 2"),
-        ("foreign", "the teacher knows 99 words"),
+        ("deep", "must have the same number of layers, got 3 and 2"),
+        ("broad", "must have the same width, got 24 and 16"),
+        ("headed", "got 4 for the teacher and 2 for the student"),
+        ("foreign", "must have the same vocabulary, got 99 and"),
         ("headless", "the teacher"),
     ],
 )
-def test_a_pair_that_does_not_fit_is_refused_in_one_sentence(teacher, sentence, data, tmp_path, capsys):
+def test_an_incompatible_pair_is_reported_in_one_sentence(teacher, sentence, data, tmp_path, capsys):
     line = command(f"teacher={data.parent / teacher}", f"data={data}", f"out={tmp_path / 'run'}")
     assert cli.main(line) == 1
     error = capsys.readouterr().err

@@ -74,7 +74,7 @@ def test_without_matplotlib_the_run_says_what_the_picture_needs(data, tmp_path, 
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        ([], "the recipe has no data: add data=FOLDER"),
+        ([], "data is required; add data=FOLDER"),
         (["data=nowhere", "out=x"], "'nowhere' has no manifest.json"),
         (["data=nowhere", "out=x", "bach=8"], "unknown key 'bach'; did you mean 'batch'?"),
         (["data=nowhere", "out=x", "model=convbert-smal"], "convbert-smal"),

@@ -1,4 +1,4 @@
-"""Masked-language modelling, alone and with next-sentence prediction."""
+"""Masked-language modelling, with and without next-sentence prediction."""
 
 import math
 from dataclasses import replace
@@ -34,7 +34,7 @@ def batch_of(rows=6, length=20, nsp=True):
 
 
 @pytest.mark.parametrize("name", ["bert-tiny", "convbert-tiny", "composite-tiny", "mobilebert-nano", "ib-bert-nano"])
-def test_every_family_learns_a_batch_by_heart(name):
+def test_every_family_overfits_a_batch(name):
     objective = make_objective(name, {"mlm": {}, "nsp": {}})
     batch = objective.prepare(batch_of())
     optimizer = torch.optim.AdamW(objective.parameters(), lr=3e-3)
@@ -48,7 +48,7 @@ def test_every_family_learns_a_batch_by_heart(name):
     assert losses[-1] < 0.5 * losses[0]
 
 
-def test_a_model_that_knows_nothing_pays_the_logarithm_of_the_vocabulary():
+def test_the_loss_of_an_untrained_model_is_the_logarithm_of_the_vocabulary_size():
     objective = make_objective("bert-tiny", {"mlm": {}, "nsp": {}})
     with torch.no_grad():
         for parameter in objective.parameters():
@@ -62,7 +62,7 @@ def test_a_model_that_knows_nothing_pays_the_logarithm_of_the_vocabulary():
     assert summary["loss"] == pytest.approx(losses.total.item(), rel=1e-6)
 
 
-def test_without_pairs_there_is_no_next_sentence_number():
+def test_without_pairs_there_is_no_next_sentence_metric():
     objective = make_objective("composite-tiny", {"mlm": {}})
     batch = objective.prepare(batch_of(nsp=False))
     losses = objective(batch, objective.counts(batch))
@@ -71,7 +71,7 @@ def test_without_pairs_there_is_no_next_sentence_number():
     assert summary["loss"] == summary["mlm_loss"]
 
 
-def test_fillers_among_the_positions_count_for_nothing():
+def test_filler_positions_do_not_affect_the_loss():
     objective = make_objective("bert-tiny", {"mlm": {}})
     batch = objective.prepare(batch_of(nsp=False))
     padded = replace(

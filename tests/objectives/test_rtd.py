@@ -1,4 +1,4 @@
-"""Replaced-token detection: what is shared, where gradients go, and a loss worked out by hand."""
+"""Replaced-token detection: shared parameters, gradient flow, and a loss computed by hand."""
 
 import math
 from dataclasses import replace
@@ -46,7 +46,7 @@ def make_objective(config=SMALL, seed=3):
     return ReplacedTokenDetection(small, build(config, heads={"rtd": {}}), masker)
 
 
-def test_tables_and_their_norm_are_the_same_parameters_in_both_models_and_projections_are_not():
+def test_both_models_share_tables_and_norm_but_not_projections():
     objective = make_objective()
     ours, theirs = objective.generator.embeddings, objective.discriminator.embeddings
     for name in ("word", "position", "segment", "norm"):
@@ -84,7 +84,7 @@ def test_every_parameter_is_trained():
     assert untouched == []
 
 
-def test_the_loss_of_a_two_token_example_is_what_a_hand_computes():
+def test_the_loss_of_a_two_token_example_equals_a_computation_by_hand():
     objective = make_objective()
     with torch.no_grad():
         for parameter in objective.parameters():
@@ -122,7 +122,7 @@ def test_labels_mark_exactly_the_tokens_that_differ_from_the_text():
     assert not (ids == SPECIALS.mask).any() or (batch.ids == SPECIALS.mask).any() or (replaced[ids == 4]).all()
 
 
-def test_a_batch_gives_the_same_losses_whole_and_in_parts():
+def test_losses_do_not_depend_on_how_the_batch_is_split():
     objective = make_objective()
     whole = objective.prepare(batch_of())
     counts = objective.counts(whole)

@@ -1,4 +1,4 @@
-"""A teacher and a student that fit, small enough to look at, and what they read."""
+"""A small, compatible teacher and student, and batches for them."""
 
 from dataclasses import replace
 

@@ -1,6 +1,6 @@
-"""Runs in processes of their own, which can be interrupted, killed, or joined to several.
+"""Runs in child processes that can be interrupted, killed, or distributed over several processes.
 
-They are forked from a server that has imported everything already, so that starting one takes a moment.
+They are forked from a server that has already imported everything, so that they start quickly.
 """
 
 import json

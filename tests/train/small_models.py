@@ -1,4 +1,4 @@
-"""A module with everything an optimizer treats differently, and gradients to give it."""
+"""A module with every kind of parameter that optimizers treat differently, and random gradients for it."""
 
 import torch
 from torch import Tensor, nn

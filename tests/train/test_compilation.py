@@ -39,11 +39,11 @@ def graphs_of(corpus: Path, out: Path, depth: int) -> int:
     return torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
 
-def test_more_layers_and_stages_are_not_more_graphs(corpus: Path, tmp_path: Path) -> None:
+def test_the_number_of_graphs_does_not_grow_with_layers_and_stages(corpus: Path, tmp_path: Path) -> None:
     assert graphs_of(corpus, tmp_path / "six", 6) == graphs_of(corpus, tmp_path / "three", 3)
 
 
-def test_compiled_blocks_learn_what_plain_ones_do(corpus: Path, tmp_path: Path) -> None:
+def test_compiled_and_eager_blocks_train_alike(corpus: Path, tmp_path: Path) -> None:
     losses = []
     for how in ("none", "blocks"):
         train(distillation_of(corpus, tmp_path / how, compile=how))

@@ -1,4 +1,4 @@
-"""A recorded step trains like a plain one, also when phases change the shape of the batch and come back to it."""
+"""A captured step trains like an eager one, also if phases change the batch shape and return to it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GP
 
 @needs_gpu
 @pytest.mark.parametrize("compiled", ["none", "blocks"])
-def test_losses_are_those_of_plain_steps(corpus: Path, tmp_path: Path, compiled: str) -> None:
+def test_losses_equal_those_of_eager_steps(corpus: Path, tmp_path: Path, compiled: str) -> None:
     runs = []
     for graphed in (False, True):
         out = tmp_path / str(graphed)
@@ -58,7 +58,7 @@ def a_thread_that_pins_memory() -> Iterator[None]:
 
 
 @needs_gpu
-def test_recording_does_not_mind_other_threads(corpus: Path, tmp_path: Path) -> None:
+def test_capture_allows_cuda_calls_of_other_threads(corpus: Path, tmp_path: Path) -> None:
     recipe = recipe_of(corpus, tmp_path, steps=8, phases=PHASES, device="cuda", cuda_graph=True)
     with a_thread_that_pins_memory():
         train(recipe)

@@ -1,4 +1,4 @@
-"""kill -9 at any moment, and the same command again: the same bytes in the end as without."""
+"""A run killed at any point and started again gives the same bytes as an uninterrupted run."""
 
 import random
 import signal

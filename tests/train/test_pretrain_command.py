@@ -1,4 +1,4 @@
-"""`lightbert pretrain` as people start it: to the end, and interrupted by a signal from outside."""
+"""`lightbert pretrain` as a subprocess: run to the end, and interrupted by a signal."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def wait_for_a_checkpoint(process: subprocess.Popen[str], out: Path) -> None:
         time.sleep(0.01)
 
 
-def test_a_signal_saves_and_exits_with_75_and_the_same_command_goes_on(corpus: Path, tmp_path: Path) -> None:
+def test_a_signal_saves_and_exits_with_75_and_the_same_command_resumes(corpus: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(RECIPE.format(model=corpus / "model", data=corpus / "data"))
     out = tmp_path / "disturbed"
@@ -58,7 +58,7 @@ def test_a_signal_saves_and_exits_with_75_and_the_same_command_goes_on(corpus: P
     first.send_signal(signal.SIGTERM)
     printed, told = first.communicate()
     assert first.returncode == 75
-    assert "interrupted: saving; a second signal stops at once" in told
+    assert "interrupted: saving a checkpoint; a second signal exits at once" in told
     report = json.loads(printed)
     assert not report["finished"]
     assert report["model"] is None
@@ -74,7 +74,7 @@ def test_a_signal_saves_and_exits_with_75_and_the_same_command_goes_on(corpus: P
 
 
 @pytest.mark.prove
-def test_torchruns_processes_save_when_it_is_told_to_stop_and_print_one_report(corpus: Path, tmp_path: Path) -> None:
+def test_processes_under_torchrun_save_on_a_signal_and_print_one_report(corpus: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(RECIPE.format(model=corpus / "model", data=corpus / "data"))
     first = started(recipe, tmp_path / "out", *TORCHRUN)
@@ -91,11 +91,11 @@ def test_torchruns_processes_save_when_it_is_told_to_stop_and_print_one_report(c
     assert f"training: {step}/80" not in told
 
 
-def test_a_mistyped_preset_is_answered_with_the_nearest_one(corpus: Path, tmp_path: Path) -> None:
+def test_the_error_for_a_mistyped_preset_suggests_the_nearest_one(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="did you mean 'convbert-small'"):
         train(recipe_of(corpus, tmp_path, model="convbert-smal"))
 
 
-def test_a_model_folder_that_is_not_there_is_named(corpus: Path, tmp_path: Path) -> None:
+def test_the_error_for_a_missing_model_folder_names_it(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no model folder 'some/where'"):
         train(recipe_of(corpus, tmp_path, model="some/where"))

@@ -65,7 +65,7 @@ def test_two_processes_train_like_one(corpus: Path, alone: Path, tmp_path: Path,
     assert_like(alone, tmp_path)
 
 
-def test_one_two_and_one_process_after_each_other_train_like_one(corpus: Path, alone: Path, tmp_path: Path) -> None:
+def test_resuming_with_another_number_of_processes_trains_like_one(corpus: Path, alone: Path, tmp_path: Path) -> None:
     recipe = steady(corpus, tmp_path, objective=alone.name)
     assert run(1, recipe, Moment("step", 3, TERM)) == {75}
     # Only the first process gets the signal; the others stop with it.
@@ -75,7 +75,7 @@ def test_one_two_and_one_process_after_each_other_train_like_one(corpus: Path, a
     assert_like(alone, tmp_path)
 
 
-def test_a_finished_run_of_two_processes_can_be_asked_again(corpus: Path, tmp_path: Path) -> None:
+def test_a_finished_run_of_two_processes_can_be_started_again(corpus: Path, tmp_path: Path) -> None:
     recipe = steady(corpus, tmp_path, objective="mlm", steps=6, evaluate_every=3)
     assert run(2, recipe) == {0}
     before = (tmp_path / "metrics.jsonl").read_bytes()
@@ -83,6 +83,6 @@ def test_a_finished_run_of_two_processes_can_be_asked_again(corpus: Path, tmp_pa
     assert (tmp_path / "metrics.jsonl").read_bytes() == before
 
 
-def test_a_batch_that_processes_cannot_share_is_refused(corpus: Path, tmp_path: Path) -> None:
+def test_a_batch_that_is_not_a_multiple_of_the_processes_raises_an_error(corpus: Path, tmp_path: Path) -> None:
     assert 0 not in run(2, steady(corpus, tmp_path, batch=3))
     assert "batch must be a multiple of the number of processes, 2, got 3" in (tmp_path / "stderr").read_text()

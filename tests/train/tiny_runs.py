@@ -1,4 +1,4 @@
-"""Recipes that take a moment, on a corpus that takes a second."""
+"""Tiny recipes and a tiny corpus for fast runs."""
 
 import random
 import signal
@@ -17,7 +17,7 @@ from lightbert.data.corpus.shards import Shards
 from lightbert.models import PRESETS, build, folder
 from lightbert.train.corpus_recipe import CorpusRecipe
 from lightbert.train.distill_recipe import DistillRecipe
-from lightbert.train.distillation import distill, prepared
+from lightbert.train.distillation import distill, make_distillation
 from lightbert.train.distributed import World, process_group
 from lightbert.train.log import read
 from lightbert.train.loop import Loop
@@ -110,7 +110,7 @@ def distillation_of(corpus: Path, out: Path, **changes: Any) -> DistillRecipe:
 def student_before(recipe: DistillRecipe) -> dict[str, Tensor]:
     """The student's weights before its first step."""
     with process_group(recipe.device) as world:
-        objective, _ = prepared(recipe, Shards(recipe.data), folder.load(recipe.teacher), world)
+        objective, _ = make_distillation(recipe, Shards(recipe.data), folder.load(recipe.teacher), world)
     return {name: tensor.clone() for name, tensor in objective.student.state_dict().items()}
 
 

@@ -151,7 +151,7 @@ def _head_settings(recipe: FinetuneRecipe, prepared: Prepared) -> dict[str, Any]
 def _refuse_metric(name: str, prepared: Prepared, model: Model) -> None:
     """Refuse a number that the task does not have before the training: judging what is untrained shows which it has."""
     if prepared.dev and name not in (numbers := measure(prepared, model)):
-        raise unknown("held-out number", name, numbers)
+        raise unknown("held-out metric", name, numbers)
 
 
 def measure(prepared: Prepared, model: Model) -> dict[str, float]:
