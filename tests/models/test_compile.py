@@ -27,7 +27,6 @@ def test_the_forward_is_one_graph(config, mask):
 
 
 # The code generator's own use of an older part of torch.
-@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
 @pytest.mark.prove
 def test_generated_code_trains_as_eager_code_does(config):
     model, rows, mask = randomised(build(config)).train(), ids(2, 7), torch.arange(7) < torch.tensor([[7], [4]])

@@ -104,7 +104,7 @@ def test_the_loss_of_a_two_token_example_equals_a_computation_by_hand():
     )
     losses = objective(batch, objective.counts(batch))
     sums = dict(zip(objective.tallies, losses.tally.tolist(), strict=True))
-    # p(9) = 3 / (3 + 49), so the generator's loss is -log(3/52). The discriminator says "replaced" with probability
+    # p(9) = 3 / (3 + 49), so the generator's loss is -log(3/52). The discriminator predicts "replaced" with probability
     # 1/4: -log(3/4) for a token of the text, -log(1/4) for a replaced one.
     mlm = -math.log(3 / 52)
     rtd = -math.log(3 / 4) + (-math.log(1 / 4) if sums["replaced"] else -math.log(3 / 4))
@@ -151,7 +151,7 @@ def test_a_bottleneck_model_has_no_generator():
 
 
 def test_a_higher_temperature_replaces_more_tokens():
-    # A generator that is nearly sure of the text itself: only a high temperature makes it stray.
+    # The generator is almost certain of the original tokens: only a high temperature makes it replace them.
     batch = Masker(Masking(), SPECIALS, vocab=50, seed=3)(batch_of(rows=64))
     logits = 12.0 * torch.nn.functional.one_hot(batch.targets, 50).float()
     shares = [Corruption(3, temperature)(batch, logits)[1].sum().item() for temperature in (1.0, 4.0, 100.0)]

@@ -96,8 +96,9 @@ def test_every_head_overfits_a_batch(kind):
 def test_gradients_reach_the_encoder_and_the_head():
     objective, batch = make_objective("beam"), batch_of("beam")
     objective(batch, objective.counts(batch)).total.backward()
-    untouched = [name for name, each in objective.named_parameters() if each.grad is None or not each.grad.any()]
-    assert untouched == []
+    untouched = {name for name, each in objective.named_parameters() if each.grad is None or not each.grad.any()}
+    # A constant added to all logits doesn't change a softmax: its gradient is zero up to rounding.
+    assert untouched <= {"model.heads.beam.end_output.bias"}
 
 
 def test_token_tasks_count_tokens_with_a_target_and_other_tasks_count_rows():

@@ -67,7 +67,7 @@ def test_masked_keys_do_not_affect_attention_transfer_and_gradients_stay_finite(
     loss = losses.attention_transfer(teacher, student, ONE)
     loss.backward()
     assert loss.item() == pytest.approx(0.75 * math.log(1.5) + 0.25 * math.log(0.5))
-    # The gradient of a cross-entropy: what the student gives less what the teacher gives.
+    # The gradient of a cross-entropy: the student's probabilities minus the teacher's.
     torch.testing.assert_close(student.grad, torch.tensor([[[[-0.25, 0.25, 0.0]]]]))
 
 

@@ -40,7 +40,7 @@ def longer(batch: Batch, columns: int) -> Batch:
 
 
 def count_blocks(model):
-    """Count how many blocks run, from now on."""
+    """Count the blocks that run from now on."""
     ran = []
     for block in model.blocks:
         block.register_forward_hook(lambda *_: ran.append(1))
@@ -321,19 +321,17 @@ def test_transfer_without_a_teacher_and_a_stage_without_a_transfer_raise_errors(
         distillation(transfer=None).set_stage(stages_of("jkt")[0])
 
 
-# The tracer's own look at what it is given.
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 @pytest.mark.parametrize(("how", "strategy"), [("blocks", "pkt"), ("whole", "akt")])
 def test_the_compiled_objective_gives_the_same_losses(how, strategy, monkeypatch):
     torch.compiler.reset()
     plain, compiled = distillation(), distillation()
-    # Tracing is what can fail; generating code would take minutes.
+    # Only tracing is tested; code generation would take minutes.
     make = nn.Module.compile
     traced = {"backend": "eager", "fullgraph": True}
     monkeypatch.setattr(nn.Module, "compile", lambda self, **given: make(self, **given, **traced))
     compile_objective(compiled, how, compiled.teacher)
     batch = prepared(plain)
-    # Of the stages of layers one shows what every other does: a layer that is compared and layers below it.
+    # One layer stage covers all of them: a compared layer with layers below it.
     for stage in stages_of(strategy)[-3::2]:
         results = []
         for objective in (plain, compiled):

@@ -20,7 +20,7 @@ def pair_of(student=STUDENT, teacher=TEACHER):
 
 
 class Numbered:
-    """A tokenizer, as far as its numbers go."""
+    """A stand-in for a tokenizer that has only token ids."""
 
     def __init__(self, **numbers):
         self.numbers = numbers
@@ -53,9 +53,9 @@ class Numbered:
 )
 def test_an_incompatible_pair_raises_an_error_of_one_sentence(student, sentence):
     teacher, learner = pair_of(student)
-    with pytest.raises(InputError, match=sentence) as refused:
+    with pytest.raises(InputError, match=sentence) as error:
         check_pair(teacher, learner, Transfer())
-    assert "\n" not in str(refused.value)
+    assert "\n" not in str(error.value)
 
 
 def test_tokenizers_must_have_the_same_token_ids_if_both_are_known():

@@ -18,13 +18,13 @@ def stages_of(strategy, **changes):
 
 
 def kinds_of(names):
-    """The parts of the student that parameters belong to."""
+    """Return the parts of the student to which parameters belong."""
     parts = [name.split(".")[1:3] for name in names]
     return {".".join(part) if part[0] == "blocks" else part[0] for part in parts}
 
 
 def moved(objective, stage, *, settings=None, rate=0.01, batch=None):
-    """Take one step of a stage as the loop takes it: how far each parameter went."""
+    """Run one step of a stage as the loop does; return the change of each parameter."""
     optimizers = Optimizers(objective, settings or OptimizerSettings(weight_decay=0.1, clip=1e9))
     objective.set_stage(stage)
     optimizers.scale(stage.scales)
@@ -125,7 +125,7 @@ def test_gradients_reach_exactly_the_trained_parameters_and_nothing_else_changes
     reached, changes = moved(objective, stage, settings=settings)
     assert kinds_of(reached) == trained
     scaled = {name for name, _ in objective.named_parameters() if stage.scales(name)}
-    # A key's bias adds the same to all scores of a query, which the softmax takes away again.
+    # A key's bias adds a constant to all scores of a query, which doesn't change the softmax.
     assert {name for name in scaled - reached if not name.endswith("key.bias")} == set()
     assert {name for name, change in changes.items() if change} <= scaled
 

@@ -2,11 +2,15 @@
 
 from collections.abc import Callable
 
+import pytest
 import torch
 from gradients import scattered
 from torch import Tensor
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+# A GPU is visible only to runs that select the tests for it, and the kernels' tests are among them.
+MARKS = [pytest.mark.gpu] if DEVICE == "cuda" else []
 
 # The interpreter cuts bf16 numbers off where a GPU rounds them.
 HALF = torch.bfloat16 if DEVICE == "cuda" else torch.float16

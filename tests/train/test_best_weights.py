@@ -24,13 +24,13 @@ STEPS = {"steps": 9, "evaluate_every": 2, "checkpoint_every": 3}
 
 
 def evaluate_as_planned(loop: Loop) -> None:
-    """Evaluate with the numbers above instead of those of the weights, which are other ones on every machine."""
+    """Evaluate with the metrics above instead of real ones, which differ between machines."""
     loop.measure = lambda _: {"mlm_loss": LOSSES[loop.at.step], "rtd_accuracy": ACCURACIES[loop.at.step]}
     _evaluate(loop)
 
 
 def train_for(best: str, recipe: Recipe, stop_after: int = 0) -> Outcome:
-    """Train with a number to be best at, which no pre-training recipe asks for."""
+    """Train with a metric that selects the best weights, which pre-training recipes don't have."""
     chosen = mock.patch.object(corpus_run, "make_settings", lambda *args: replace(_settings(*args), best=best))
     with chosen, mock.patch.object(Loop, "_evaluate", evaluate_as_planned):
         return train(recipe, stop_after)

@@ -15,7 +15,7 @@ from lightbert.train.checkpoint import Checkpoint, load_newest
 
 
 def damaged(path: Path, truncations: int, flips: int) -> Iterator[str]:
-    """Damage a file in one place after the other, and mend it in between."""
+    """Damage a file at one position after another, and restore it in between."""
     whole, choose = path.read_bytes(), random.Random(path.name)
     for length in sorted(choose.sample(range(len(whole)), min(len(whole), truncations))):
         path.write_bytes(whole[:length])
@@ -37,7 +37,7 @@ def equal(one: Checkpoint, other: Checkpoint) -> bool:
 
 
 def damage_checkpoints(folder: Path, truncations: int, flips: int) -> int:
-    """Damage every file of the newest of two checkpoints, and return in how many places."""
+    """Damage every file of the newest of two checkpoints; return the number of positions."""
     places = 0
     last = load_newest(folder)
     shutil.move(folder / "step-6", folder.parent / "step-6")
@@ -53,7 +53,7 @@ def damage_checkpoints(folder: Path, truncations: int, flips: int) -> int:
 
 
 def damage_shards(folder: Path, truncations: int, flips: int) -> int:
-    """Damage every file of a prepared folder, and return in how many places."""
+    """Damage every file of a prepared folder; return the number of positions."""
     places = 0
     for path in sorted(folder.iterdir()):
         for _ in damaged(path, truncations, flips):

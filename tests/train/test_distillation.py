@@ -80,9 +80,9 @@ def test_tables_that_were_not_copied_are_trained_with_the_first_layer(corpus: Pa
     assert torch.equal(weights(tmp_path)["heads.mlm.transform.weight"], start["heads.mlm.transform.weight"])
 
 
-@pytest.mark.parametrize(("norm", "rests"), [("identity", True), ("copy", True), ("train", False)])
-def test_the_embedding_norm_follows_the_recipe(corpus: Path, tmp_path: Path, norm: str, rests: bool) -> None:
+@pytest.mark.parametrize(("norm", "frozen"), [("identity", True), ("copy", True), ("train", False)])
+def test_the_embedding_norm_follows_the_recipe(corpus: Path, tmp_path: Path, norm: str, frozen: bool) -> None:
     recipe = distillation_of(corpus, tmp_path, norm=norm, steps=0)
     start = student_before(recipe)
     train(recipe)
-    assert torch.equal(weights(tmp_path)["embeddings.norm.bias"], start["embeddings.norm.bias"]) == rests
+    assert torch.equal(weights(tmp_path)["embeddings.norm.bias"], start["embeddings.norm.bias"]) == frozen

@@ -12,7 +12,7 @@ OPTIMIZERS = ["adamw", "lamb", "muon"]
 
 
 def stopped(corpus: Path, out: Path, step: int, **changes: object) -> Checkpoint:
-    """The checkpoint of a run that is stopped at a step."""
+    """Return the checkpoint of a run that is interrupted at a step."""
     train(distillation_of(corpus, out, **changes), stop_after=step)
     found = load_newest(out / "checkpoints")
     assert found is not None
@@ -21,7 +21,7 @@ def stopped(corpus: Path, out: Path, step: int, **changes: object) -> Checkpoint
 
 
 def touched(state: dict[str, torch.Tensor]) -> set[str]:
-    """Which blocks, tables or heads have an optimizer state that is not zero; counts of steps are none."""
+    """Return the blocks, tables and heads with non-zero optimizer state, ignoring step counters."""
     found = {name for name, value in state.items() if not name.endswith("/step") and value.any()}
     return {".".join(name.split(".")[1:3]) for name in found}
 

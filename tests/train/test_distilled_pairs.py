@@ -33,7 +33,7 @@ def test_a_student_with_mixed_attention_learns_from_a_teacher_with_plain_attenti
 
 @pytest.fixture
 def hugging_face_teacher(corpus: Path, tmp_path: Path) -> Path:
-    """A random BERT, wider and with other tables than the student, as transformers keeps it."""
+    """A random BERT in transformers' format, wider and with other tables than the student."""
     torch.manual_seed(1)
     shards = Shards(corpus / "data")
     config = Bert(vocab=shards.vocab, positions=32, narrow=24, width=24, depth=3, n_heads=2, inner=32)

@@ -27,7 +27,7 @@ def undisturbed(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def files_up_to(size: int) -> Iterator[None]:
-    """Let every write beyond a file size fail, as the operating system does it."""
+    """Make writes beyond a file size fail, by a limit of the operating system."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -105,6 +105,6 @@ def test_a_folder_that_cannot_be_created_is_reported_in_one_sentence(
     (tmp_path / "recipe.toml").write_text('steps = 3\ndevice = "cpu"\n')
     out = tmp_path / "recipe.toml" / "out"
     assert cli.main(["pretrain", str(tmp_path / "recipe.toml"), f"data={corpus / 'data'}", f"out={out}"]) == 1
-    told = capsys.readouterr().err
-    assert f"'{tmp_path / 'recipe.toml'}' is a file where a folder should go; choose another name" in told
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert f"'{tmp_path / 'recipe.toml'}' is a file where a folder should go; choose another name" in printed
+    assert printed.count("\n") == 1

@@ -61,6 +61,6 @@ def test_a_second_signal_exits_at_once_and_loses_only_the_steps_since_the_checkp
 def test_a_signal_after_the_last_step_does_not_stop_a_finished_run(
     corpus: Path, undisturbed: Path, tmp_path: Path
 ) -> None:
-    # The third evaluation is the last thing that is measured.
+    # The third evaluation is the last one.
     assert exit_code(start(recipe_of(corpus, tmp_path), Moment("evaluating", 4, TERM))) == 0
     assert_same_results(tmp_path, undisturbed)

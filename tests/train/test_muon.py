@@ -25,7 +25,7 @@ def test_the_update_of_a_matrix_is_nearly_orthogonal() -> None:
     optimizers.step()
     change = (values(model)["blocks.0.output.weight"] - before) / 0.1
     lengths = torch.linalg.svdvals(change)
-    # Newton and Schulz's iteration leaves the singular values around 1, times the 0.2·√4 that matches Adam's step.
+    # The Newton-Schulz iteration gives singular values around 1, times 0.2·√4 to match the size of Adam's update.
     assert lengths.min() > 0.6 * 0.4
     assert lengths.max() < 1.4 * 0.4
 
@@ -45,7 +45,7 @@ def test_a_cpu_without_bf16_gives_no_warning() -> None:
     model = torch.nn.ModuleDict({"blocks": torch.nn.ModuleList([torch.nn.Linear(128, 128)])})
     optimizers = optimizers_of(model, kind="muon")
     give_gradients(model, seed=0)
-    # A warning would be an error here.
+    # Warnings are errors in tests.
     optimizers.step()
 
 

@@ -56,9 +56,9 @@ def test_a_signal_saves_and_exits_with_75_and_the_same_command_resumes(corpus: P
     first = started(recipe, out)
     wait_for_a_checkpoint(first, out)
     first.send_signal(signal.SIGTERM)
-    printed, told = first.communicate()
+    printed, errors = first.communicate()
     assert first.returncode == 75
-    assert "interrupted: saving a checkpoint; a second signal exits at once" in told
+    assert "interrupted: saving a checkpoint; a second signal exits at once" in errors
     report = json.loads(printed)
     assert not report["finished"]
     assert report["model"] is None
@@ -66,8 +66,8 @@ def test_a_signal_saves_and_exits_with_75_and_the_same_command_resumes(corpus: P
 
     second, undisturbed = started(recipe, out), started(recipe, tmp_path / "undisturbed")
     for process in (second, undisturbed):
-        printed, told = process.communicate()
-        assert process.returncode == 0, told
+        printed, errors = process.communicate()
+        assert process.returncode == 0, errors
         assert json.loads(printed)["step"] == 80
         assert json.loads(printed)["metrics"]["rtd_accuracy"] > 0
     assert_same_results(out, tmp_path / "undisturbed")
@@ -85,10 +85,10 @@ def test_processes_under_torchrun_save_on_a_signal_and_print_one_report(corpus: 
     step = json.loads(printed)["step"]
     assert (tmp_path / "out" / "checkpoints" / f"step-{step}" / "manifest.json").exists()
     second = started(recipe, tmp_path / "out", *TORCHRUN)
-    printed, told = second.communicate()
-    assert second.returncode == 0, told
+    printed, errors = second.communicate()
+    assert second.returncode == 0, errors
     assert json.loads(printed)["step"] == 80
-    assert f"training: {step}/80" not in told
+    assert f"training: {step}/80" not in errors
 
 
 def test_the_error_for_a_mistyped_preset_suggests_the_nearest_one(corpus: Path, tmp_path: Path) -> None:

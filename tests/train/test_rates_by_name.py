@@ -8,7 +8,7 @@ KINDS = ["adamw", "lamb", "muon"]
 
 
 def by_part(name: str) -> float:
-    """The table rests, the block goes at half the rate."""
+    """Freeze the table, train the block at half the rate."""
     return {"embeddings": 0.0, "blocks": 0.5, "heads": 1.0}[name.split(".")[0]]
 
 

@@ -19,7 +19,7 @@ IB_BERT = {"block_width": 32, "dropout": 0.0, "attention_dropout": 0.0, "depth":
 
 @pytest.fixture(scope="module")
 def teacher(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """IB-BERT in miniature."""
+    """A tiny IB-BERT."""
     folder = tmp_path_factory.mktemp("teacher") / "model"
     return str(write_model(folder, Shards(corpus / "data").vocab, "ib-bert-nano", **IB_BERT))
 
@@ -33,7 +33,7 @@ def codes(processes: list[Any]) -> set[int]:
 
 
 def assert_like(alone: Path, out: Path) -> None:
-    """Losses, models and the last checkpoint's tensors agree, by name and shape."""
+    """Check that losses, models and the last checkpoint's tensors match in name, shape and value."""
     for kind in ("train", "held-out"):
         ours, theirs = ([record["loss"] for record in records(path, kind)] for path in (out, alone))
         assert ours == pytest.approx(theirs, rel=1e-4)

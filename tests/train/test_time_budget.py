@@ -24,7 +24,7 @@ def test_a_time_limit_alone_ends_a_run(corpus: Path, tmp_path: Path) -> None:
     outcome = train(recipe)
     assert (outcome.step, outcome.finished) == (10, True)
     rates = [record["lr"] / 1e-3 for record in records(tmp_path)]
-    # The first of the ten resolved_phases of three seconds says nothing of the pace.
+    # The first of the ten intervals of three seconds doesn't count for the speed.
     assert rates[2:] == pytest.approx([1 - step / 9 for step in range(1, 9)])
 
 
@@ -66,7 +66,7 @@ def test_phases_share_the_time_limit_in_proportion_to_their_steps(corpus: Path, 
     recipe = recipe_of(corpus, tmp_path, steps=300, phases=phases, max_minutes=0.6, log_every=1, evaluate_every=0)
     assert train(recipe).step == 12
     lengths = [record["lr"] for record in records(tmp_path)]
-    # The rate is raised again when the second phase starts, after three quarters of the time.
+    # The schedule starts over with the second phase, after three quarters of the time.
     assert [step for step in range(1, 12) if lengths[step] > lengths[step - 1]][-1] in (9, 10)
 
 

@@ -14,7 +14,6 @@ from lightbert.data.batches.masking_settings import BERT, Masking
 from lightbert.errors import InputError
 
 VOCAB = 100
-NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 # Ids from 60 on go on with the word before them.
 CONTINUES = torch.arange(VOCAB) >= 60
 STYLES = st.sampled_from(
@@ -183,7 +182,7 @@ def test_filler_never_overwrites_the_first_token() -> None:
     assert put_back(ids, positions, weights, torch.tensor([[5, 6]])).tolist() == [[5, 8, 9]]
 
 
-@NEEDS_GPU
+@pytest.mark.gpu
 @pytest.mark.parametrize("continues", [None, CONTINUES])
 def test_a_gpu_masks_the_same_tokens(continues: torch.Tensor | None) -> None:
     ids, mask = text(256, 128)
@@ -195,8 +194,7 @@ def test_a_gpu_masks_the_same_tokens(continues: torch.Tensor | None) -> None:
 
 
 @pytest.mark.prove
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=NEEDS_GPU)])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("continues", [None, CONTINUES], ids=["tokens", "words"])
 def test_compiled_code_masks_the_same_tokens(device: str, continues: torch.Tensor | None) -> None:
     def masked_and_filled(ids, mask, step, rows, continues):

@@ -5,14 +5,19 @@ import runpy
 from pathlib import Path
 
 import pytest
-from datatrove.executor import LocalPipelineExecutor
-from datatrove.pipeline.filters import LambdaFilter
 
-from lightbert.data.corpus.datatrove_step import FinishShards, ReadText, WriteShards
 from lightbert.data.corpus.preparation import prepare
 from lightbert.data.corpus.settings import Settings
 from lightbert.data.corpus.shards import Shards
 from lightbert.errors import InputError
+
+pytest.importorskip("datatrove")
+
+# What follows needs it.
+from datatrove.executor import LocalPipelineExecutor
+from datatrove.pipeline.filters import LambdaFilter
+
+from lightbert.data.corpus.datatrove_step import FinishShards, ReadText, WriteShards
 
 SHARD = 2000
 

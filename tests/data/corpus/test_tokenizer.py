@@ -91,11 +91,11 @@ def test_saving_and_loading_changes_nothing(tmp_path: Path, model: str) -> None:
 
 @pytest.mark.parametrize("model", ["wordpiece", "unigram"])
 def test_transformers_reads_what_is_saved(tmp_path: Path, model: str) -> None:
-    from transformers import AutoTokenizer
+    transformers = pytest.importorskip("transformers")
 
     trained = train(CORPUS, model, 180)
     tokenizer.save(trained, tmp_path)
-    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     both = theirs("Wordab naïve", "x1.")
     assert both["input_ids"] == trained.encode("Wordab naïve", "x1.").ids
     assert both["token_type_ids"] == trained.encode("Wordab naïve", "x1.").type_ids

@@ -1,5 +1,6 @@
 """The built-in corpus."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -127,3 +128,20 @@ def test_this_machine_has_a_corpus() -> None:
     files = docstrings._files("docstrings:stdlib,torch")
     assert {"argparse.py", "functional.py"} <= {path.name for path in files}
     assert docstrings.extract(Path(files[0]).read_text()) is not None
+
+
+def test_packages_are_found_wherever_an_import_would_find_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, base = tmp_path / "own" / "site-packages", tmp_path / "base" / "dist-packages"
+    for place, text in ((own / "both", "Of this environment itself."), (base / "both", "Of the one below.")):
+        place.mkdir(parents=True)
+        (place / "__init__.py").write_text(f'"""{text}"""\n')
+    (base / "single.py").write_text('"""A module alone is a package too."""\n')
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "script.py").write_text('"""No installed package."""\n')
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "here"), str(own), str(tmp_path / "site-packages"), str(base)])
+    assert [text for text, _ in docstrings.documents("docstrings:both,single")] == [
+        "Of this environment itself.",
+        "A module alone is a package too.",
+    ]
+    with pytest.raises(InputError, match="unknown package 'script'"):
+        list(docstrings.documents("docstrings:script"))

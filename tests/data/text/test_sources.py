@@ -8,14 +8,19 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-import zstandard
 
 from lightbert.data.text import sources, text_files
 from lightbert.data.text.sources import Reading, find
 from lightbert.errors import InputError
+from parquet import write_parquet
+
+
+def zstandard(data: bytes) -> bytes:
+    """Compress, in a test that is skipped without the library."""
+    compressed: bytes = pytest.importorskip("zstandard").compress(data)
+    return compressed
+
 
 TEXT = "First line.\nSecond line.\n\nAnother document.\n"
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
@@ -24,7 +29,7 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     ".xz": lzma.compress,
     ".bz2": bz2.compress,
     # Two frames, as appending to a file leaves them.
-    ".zst": lambda data: zstandard.compress(data[:7]) + zstandard.compress(data[7:]),
+    ".zst": lambda data: zstandard(data[:7]) + zstandard(data[7:]),
 }
 
 
@@ -110,7 +115,7 @@ def test_a_json_line_without_the_field_is_located(tmp_path: Path, line: str, pro
 
 
 def test_a_column_of_a_parquet_file_is_the_document(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"text": ["a", "b"], "body": ["c", None]}), tmp_path / "a.parquet")
+    write_parquet(tmp_path / "a.parquet", {"text": ["a", "b"], "body": ["c", None]})
     assert read(tmp_path / "a.parquet") == ["a", "b"]
     with pytest.raises(InputError, match=r"row 2 of '.*' has no text in column 'body'"):
         read(tmp_path / "a.parquet", text="body")

@@ -9,14 +9,13 @@ import lzma
 import tempfile
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lightbert.data.text.tables import Table
 from lightbert.errors import InputError
+from parquet import write_parquet
 
 NEEDED = {"text": "text", "label": "label"}
 
@@ -69,7 +68,7 @@ def test_a_json_line_keeps_its_types_and_columns_it_has_more(tmp_path):
 
 def test_parquet_rows_are_numbered_and_only_needed_columns_are_read(tmp_path):
     path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"id": [1, 2], "text": ["one", "two"], "label": [0.5, 1.5]}), path)
+    write_parquet(path, {"id": [1, 2], "text": ["one", "two"], "label": [0.5, 1.5]})
     assert list(Table(path, NEEDED)) == [(1, {"text": "one", "label": 0.5}), (2, {"text": "two", "label": 1.5})]
     assert Table(path).columns() == ["id", "text", "label"]
 
@@ -169,10 +168,11 @@ def test_bad_rows_can_be_skipped_and_are_counted_and_told_once(tmp_path, name, c
 
 
 def test_parquet_text_that_is_not_utf_8_is_a_bad_row(tmp_path):
+    pa = pytest.importorskip("pyarrow")
     raw = pa.array([b"one", b"\xff", b"three"], pa.binary())
     text = pa.StringArray.from_buffers(3, *raw.buffers()[1:])
     path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": text, "label": ["x", "y", "z"]}), path)
+    write_parquet(path, {"text": text, "label": ["x", "y", "z"]})
     assert refusal(path).startswith(f"row 2 of '{path}' is not UTF-8")
     table = Table(path, NEEDED, bad_rows="skip")
     assert [number for number, _ in table] == [1, 3]
@@ -186,7 +186,7 @@ def test_a_missing_column_is_told_with_those_that_are_there(tmp_path):
 
 def test_a_missing_column_of_parquet_is_told_too(tmp_path):
     path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"body": ["one"], "label": ["x"]}), path)
+    write_parquet(path, {"body": ["one"], "label": ["x"]})
     assert refusal(path) == f"'{path}' has no column 'text', only body, label; say which one is the text"
 
 
@@ -207,8 +207,8 @@ def test_a_header_without_rows_is_an_empty_file(tmp_path):
 
 
 def test_an_empty_parquet_file_is_one_sentence(tmp_path):
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": pa.array([], pa.string()), "label": pa.array([], pa.string())}), path)
+    nothing = pytest.importorskip("pyarrow").array([], "string")
+    path = write_parquet(tmp_path / "a.parquet", {"text": nothing, "label": nothing})
     assert "is empty" in refusal(path)
     assert "is damaged or not a parquet file" in refusal(written(tmp_path, "b.parquet", "no"))
 

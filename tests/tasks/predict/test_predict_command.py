@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from tiny_classifiers import write_tiny_model
 
@@ -16,6 +14,7 @@ from lightbert import cli
 from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.spans.kind import Spans
 from lightbert.tasks.kinds.tokens.kind import Tokens
+from parquet import write_parquet
 
 
 @pytest.fixture
@@ -153,7 +152,7 @@ def test_a_record_without_the_text_is_told_which_option_names_it(predict, model)
 
 def test_a_table_of_words_needs_no_text(predict, tmp_path):
     tagger = write_tiny_model(tmp_path / "tagger", Tokens(("B-X", "O")))
-    pq.write_table(pa.table({"words": [["good", "film"]]}), tmp_path / "my.parquet")
+    write_parquet(tmp_path / "my.parquet", {"words": [["good", "film"]]})
     _, (found,), _ = predict(tagger, "--file", tmp_path / "my.parquet")
     assert [word["text"] for word in found["tags"]] == ["good", "film"]
 

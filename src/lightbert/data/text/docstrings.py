@@ -4,6 +4,7 @@
 """
 
 import ast
+import sys
 import sysconfig
 import warnings
 from collections.abc import Iterator
@@ -117,9 +118,12 @@ def _files(specification: str) -> list[Path]:
 
 
 def _packages() -> dict[str, Path]:
+    """Packages by the names they are imported by; of two with the same name, the one that an import finds."""
     packages = {STANDARD_LIBRARY: Path(sysconfig.get_path("stdlib"))}
-    for folder in sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}):
-        for path in sorted(Path(folder).iterdir()):
+    # A virtual environment may see the packages of the one it was made from.
+    installed = [path for path in map(Path, sys.path) if path.name in ("site-packages", "dist-packages")]
+    for folder in filter(Path.is_dir, installed):
+        for path in sorted(folder.iterdir()):
             if path.suffix == ".py" or (path / "__init__.py").is_file():
                 packages.setdefault(path.stem, path)
     return packages

@@ -3,8 +3,6 @@
 import json
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from lightbert.config import from_mapping
@@ -16,6 +14,7 @@ from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.labels.kind import Labels
 from lightbert.tasks.kinds.regress.kind import Regress
 from lightbert.tasks.kinds.spans.kind import Spans
+from parquet import write_parquet
 
 TOPICS = "body,topic\nBall lost,sports\nVote won,politics\nGoal,sports\n"
 
@@ -68,7 +67,7 @@ def test_dev_and_test_files_are_read_when_asked_for(tmp_path):
 @pytest.mark.parametrize("labelled", [True, False])
 def test_a_test_file_in_parquet_has_labels_if_there_are_any(tmp_path, labelled):
     columns = {"body": ["Law"], "topic": ["politics"]} if labelled else {"body": ["Law"]}
-    pq.write_table(pa.table(columns), tmp_path / "test.parquet")
+    write_parquet(tmp_path / "test.parquet", columns)
     task = own_task(topics(tmp_path, test=str(tmp_path / "test.parquet")))
     assert [example.label for example in task.examples("test")] == ["politics" if labelled else None]
 
@@ -119,7 +118,7 @@ def test_lists_make_a_multi_label_task(tmp_path):
 
 
 def test_lists_of_parquet_make_a_multi_label_task_too(tmp_path):
-    pq.write_table(pa.table({"text": ["one", "two"], "label": [[1, 2], [2]]}), tmp_path / "a.parquet")
+    write_parquet(tmp_path / "a.parquet", {"text": ["one", "two"], "label": [[1, 2], [2]]})
     assert own_task(Files(train=str(tmp_path / "a.parquet"), hold_out=0.0)).kind == Labels(("1", "2"))
 
 
