@@ -58,7 +58,7 @@ class Corruption(nn.Module):
 
 
 class ReplacedTokenDetection(Objective):
-    """Train the generator by MLM and the discriminator by binary classification of every token (ELECTRA §3.1).
+    """Train the generator by MLM and the discriminator by binary classification of every token (ELECTRA §2).
 
     No gradient flows from the discriminator to the generator's predictions.
     """

@@ -58,7 +58,7 @@ class Schedule:
 def progress_of(step: int, steps: int, elapsed: float, budget: float) -> float:
     """Return the progress (0 to 1) of a phase: by steps or by a time budget in seconds (0 = none), whichever is larger.
 
-    The first and the last step both have a rate above 0; in ELECTRA's code the rate of the first step is 0.
+    The first and the last step both have a rate above 0; in the released code the rate of the first step is 0.
     """
     by_steps = (step + 1) / (steps + 1) if steps else 0.0
     by_time = elapsed / budget if budget > 0 else 0.0
