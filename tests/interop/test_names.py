@@ -17,7 +17,7 @@ from lightbert.models import PRESETS, build, folder
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.tasks.finetune.starting_model import starting_model as finetuned_from
 from lightbert.train.distill_recipe import DistillRecipe
-from lightbert.train.distillation import teacher_of
+from lightbert.train.distillation import load_teacher
 from lightbert.train.recipe import Recipe
 from lightbert.train.starting_model import starting_config, starting_model
 
@@ -179,7 +179,7 @@ USERS: dict[str, Callable[[str], object]] = {
     "finetune": lambda name: finetuned_from(FinetuneRecipe(model=name, task="rte", out="run")),
     "pretrain": lambda name: starting_model(Recipe(model=name, **RUN), 60, ("mlm",), seed=0),
     "distill, student": lambda name: starting_config(DistillRecipe(model=name, teacher="x", strategy="pd", **RUN)),
-    "distill, teacher": lambda name: teacher_of(DistillRecipe(model="bert-tiny", teacher=name, strategy="pd", **RUN)),
+    "distill, teacher": lambda name: load_teacher(DistillRecipe(model="bert-tiny", teacher=name, strategy="pd", **RUN)),
 }
 
 

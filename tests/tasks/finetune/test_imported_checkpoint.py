@@ -20,7 +20,7 @@ from lightbert.tasks.finetune.grid import run_all
 from lightbert.tasks.finetune.plan import plan
 from lightbert.tasks.finetune.summary import settings_of
 from lightbert.tasks.texts import TextEncoder
-from lightbert.train.distributed import world
+from lightbert.train.distributed import process_group
 from lightbert.train.signals import Interruption
 
 ROOT = Path(__file__).parents[3]
@@ -63,10 +63,10 @@ def ours(model: Path, task: str, out: Path, device: str) -> Scores:
         **{"steps": 0, "epochs": EPOCHS, "batch": BATCH, "length": LENGTH, "lr": LR},
         **{"schedule.warmup": WARMUP, "optimizer.eps": EPS, "device": device},
     }
-    with world(device) as place:
+    with process_group(device) as world:
         done = run_all(
             plan(read(RECIPE), assignments(f"{key}={value}" for key, value in changes.items())),
-            place,
+            world,
             Interruption(),
         )
     [setting] = settings_of(done)
