@@ -9,7 +9,7 @@ import pytest
 from lightbert import cli
 from lightbert.commands.info import Config, run
 from lightbert.models import PRESETS
-from lightbert.models.papers import PRINTED
+from lightbert.models.papers import PAPER_FIGURES
 
 BODY = {
     "bert-small": 13_483_008,
@@ -92,9 +92,9 @@ def test_mobileberts_pretraining_models_are_exact():
     assert run(Config("ib-bert-large")).size.mlm_parameters + 512 * 512 + 512 + 1026 == 306_483_516
 
 
-@pytest.mark.parametrize("name", PRINTED)
+@pytest.mark.parametrize("name", PAPER_FIGURES)
 def test_the_printed_millions_are_near(name):
-    printed = PRINTED[name]
+    printed = PAPER_FIGURES[name]
     count = getattr(run(Config(name)).size, printed.counts)
     # The composite paper prints two decimals; one row is 84 parameters short of rounding up. The others round loosely.
     tolerance = 0.0051 if printed.counts == "mlm_parameters" else 0.065 * printed.millions
@@ -102,9 +102,9 @@ def test_the_printed_millions_are_near(name):
 
 
 def test_every_preset_with_a_table_row_is_in_the_papers_table():
-    assert set(PRINTED) <= set(PRESETS)
+    assert set(PAPER_FIGURES) <= set(PRESETS)
     ours = {name for name in PRESETS if name.endswith(("-tiny", "-nano")) and name != "mobilebert-tiny"}
-    assert set(PRESETS) - set(PRINTED) == ours | {"convbert-small-dynamic", "convbert-small-conventional"}
+    assert set(PRESETS) - set(PAPER_FIGURES) == ours | {"convbert-small-dynamic", "convbert-small-conventional"}
 
 
 def test_the_program_prints_the_count():

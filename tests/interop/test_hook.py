@@ -34,7 +34,7 @@ def test_auto_classes_find_our_folders_and_the_watch_goes(order, folder):
         "import sys; print([type(finder).__name__ for finder in sys.meta_path])"
     )
     assert done.stdout.startswith("LightbertForMaskedLM\n"), done.stderr
-    assert "_Watch" not in done.stdout
+    assert "_ImportWatcher" not in done.stdout
 
 
 def test_importing_lightbert_imports_neither_transformers_nor_torch():

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from lightbert.errors import InputError
-from lightbert.interop.keymap import RESHAPINGS, Copy, Counting, Keymap, Row
+from lightbert.interop.keymap import RESHAPINGS, Keymap, PositionIds, Row, TiedCopy
 
 TABLE = Keymap(
     rows=(
@@ -13,7 +13,7 @@ TABLE = Keymap(
         Row("kernel", "conv.weight", "depthwise"),
         Row("bias", "conv.bias", "trailing"),
     ),
-    spares=(Copy("decoder", "words"), Counting("ids")),
+    redundant=(TiedCopy("decoder", "words"), PositionIds("ids")),
 )
 
 

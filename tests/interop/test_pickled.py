@@ -198,10 +198,10 @@ def test_files_and_dictionaries_that_are_too_large_are_an_error(tmp_path, monkey
     torch.save(
         {name: torch.ones(1) for name in "abcdefgh"}, tmp_path / "weights.bin", _use_new_zipfile_serialization=False
     )
-    monkeypatch.setattr(pickled, "MOST_TENSORS", 7)
+    monkeypatch.setattr(pickled, "MAX_TENSORS", 7)
     with pytest.raises(InputError, match="must hold at most 7 tensors, got 8"):
         read_pickle(tmp_path / "weights.bin")
-    monkeypatch.setattr(pickled, "MOST_BYTES", 100)
+    monkeypatch.setattr(pickled, "MAX_BYTES", 100)
     with pytest.raises(InputError, match="must have at most 100 bytes"):
         read_pickle(tmp_path / "weights.bin")
 

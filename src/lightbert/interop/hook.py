@@ -19,11 +19,11 @@ def install() -> None:
     """Enter our config into transformers' table, now or when the table is imported. Doing it twice changes nothing."""
     if _TABLE in sys.modules:
         _register()
-    elif not any(isinstance(finder, _Watch) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Watch())
+    elif not any(isinstance(finder, _ImportWatcher) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _ImportWatcher())
 
 
-class _Watch(MetaPathFinder):
+class _ImportWatcher(MetaPathFinder):
     """Finds nothing but the one module it waits for, which it finds as Python would, to act once it has run."""
 
     def find_spec(

@@ -25,25 +25,25 @@ def download(repository: str, revision: str | None = None, *, pickled: bool = Fa
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
     except ImportError:
-        raise _absent(repository, "huggingface_hub is not installed: pip install 'lightbert[hf]'") from None
+        raise _download_error(repository, "huggingface_hub is not installed: pip install 'lightbert[hf]'") from None
     try:
         folder = Path(snapshot_download(repository, revision=revision, allow_patterns=list(_FILES)))
         if pickled and not any(folder.glob("*.safetensors")):
             folder = Path(snapshot_download(repository, revision=revision, allow_patterns=[*_FILES, *_PICKLES]))
     except GatedRepoError:
-        raise _absent(repository, "its authors ask for a login: run `hf auth login`") from None
+        raise _download_error(repository, "its authors ask for a login: run `hf auth login`") from None
     except RepositoryNotFoundError:
-        raise _absent(repository, "there is no public model of that name") from None
+        raise _download_error(repository, "there is no public model of that name") from None
     except RevisionNotFoundError:
-        raise _absent(repository, f"it has no revision '{revision}'") from None
+        raise _download_error(repository, f"it has no revision '{revision}'") from None
     # Beyond its own errors it raises those of the HTTP library that it happens to use.
     except Exception as error:
         reason = str(error).strip().split("\n")[0] or type(error).__name__
-        raise _absent(repository, reason) from error
+        raise _download_error(repository, reason) from error
     return folder
 
 
-def _absent(repository: str, reason: str) -> InputError:
+def _download_error(repository: str, reason: str) -> InputError:
     return InputError(
         f"there is no model folder '{repository}', and it cannot be downloaded from the Hugging Face Hub: {reason}"
     )

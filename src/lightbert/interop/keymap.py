@@ -24,7 +24,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Copy:
+class TiedCopy:
     """A tensor of theirs that repeats another one (tied weights): checked and dropped, never written."""
 
     theirs: str
@@ -32,7 +32,7 @@ class Copy:
 
 
 @dataclass(frozen=True)
-class Counting:
+class PositionIds:
     """A buffer of theirs that counts 0, 1, 2, … (position ids of old checkpoints): checked and dropped."""
 
     theirs: str
@@ -43,7 +43,7 @@ class Keymap:
     """A whole table. The first row that matches a name of ours is the one that holds."""
 
     rows: tuple[Row, ...]
-    spares: tuple[Copy | Counting, ...] = ()
+    redundant: tuple[TiedCopy | PositionIds, ...] = ()
 
     def pairs(self, ours: Iterable[str], **constants: int) -> dict[str, tuple[str, str]]:
         """Their name and the reshaping for each name of ours; `constants` fill placeholders such as `{last}` first."""
@@ -56,18 +56,20 @@ class Keymap:
                     found[name] = (row.theirs.format(**match.groupdict(), **constants), row.reshaping)
                     break
         if missing := sorted(set(ours) - set(found)):
-            raise InputError(f"the other library has no place for {listed(missing)}")
+            raise InputError(f"the other library has no place for {quote_names(missing)}")
         theirs = [name for name, _ in found.values()]
         if twice := sorted({name for name in theirs if theirs.count(name) > 1}):
-            raise InputError(f"the other library has one place for two of our tensors: {listed(twice)}")
+            raise InputError(f"the other library has one place for two of our tensors: {quote_names(twice)}")
         return found
 
     def to_ours(self, theirs: Mapping[str, Tensor], like: Mapping[str, Tensor], **constants: int) -> dict[str, Tensor]:
-        """Their tensors under our names, the spare ones left out; `like` has the names and shapes to fill."""
-        rest = self._without_spares(theirs)
+        """Their tensors under our names, the extra ones left out; `like` has the names and shapes to fill."""
+        rest = self._without_redundant(theirs)
         pairs = self.pairs(like, **constants)
         if missing := sorted({name for name, _ in pairs.values()} - set(rest)):
-            raise InputError(f"the checkpoint lacks {listed(missing)}; it is incomplete or its config is another's")
+            raise InputError(
+                f"the checkpoint lacks {quote_names(missing)}; it is incomplete or its config is another's"
+            )
         result = {}
         for name, (their, how) in pairs.items():
             tensor, expected = rest.pop(their), RESHAPINGS[how].to_theirs(like[name]).shape
@@ -77,7 +79,9 @@ class Keymap:
                 )
             result[name] = RESHAPINGS[how].to_ours(tensor).contiguous()
         if rest:
-            raise InputError(f"the checkpoint has tensors that this model has no place for: {listed(sorted(rest))}")
+            raise InputError(
+                f"the checkpoint has tensors that this model has no place for: {quote_names(sorted(rest))}"
+            )
         return result
 
     def to_theirs(self, ours: Mapping[str, Tensor], **constants: int) -> dict[str, Tensor]:
@@ -85,17 +89,17 @@ class Keymap:
         pairs = self.pairs(ours, **constants)
         return {their: RESHAPINGS[how].to_theirs(ours[name]) for name, (their, how) in pairs.items()}
 
-    def _without_spares(self, theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _without_redundant(self, theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         rest = dict(theirs)
-        for spare in self.spares:
-            if spare.theirs not in rest:
+        for extra in self.redundant:
+            if extra.theirs not in rest:
                 continue
-            tensor = rest.pop(spare.theirs)
-            if isinstance(spare, Counting):
-                _check_counting(spare.theirs, tensor)
-            elif not torch.equal(tensor, rest.setdefault(spare.original, tensor)):
+            tensor = rest.pop(extra.theirs)
+            if isinstance(extra, PositionIds):
+                _check_position_ids(extra.theirs, tensor)
+            elif not torch.equal(tensor, rest.setdefault(extra.original, tensor)):
                 raise InputError(
-                    f"'{spare.theirs}' differs from '{spare.original}', to which it should be tied; "
+                    f"'{extra.theirs}' differs from '{extra.original}', to which it should be tied; "
                     "lightbert has one tensor for both"
                 )
         return rest
@@ -123,7 +127,7 @@ RESHAPINGS = {
 }
 
 
-def listed(names: list[str], most: int = 4) -> str:
+def quote_names(names: list[str], most: int = 4) -> str:
     """Names for a sentence, cut short when there are many."""
     shown = ", ".join(f"'{name}'" for name in names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
@@ -135,6 +139,6 @@ def _pattern(ours: str, constants: Mapping[str, int]) -> re.Pattern[str]:
     return re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^.]+)", re.escape(ours)))
 
 
-def _check_counting(name: str, tensor: Tensor) -> None:
+def _check_position_ids(name: str, tensor: Tensor) -> None:
     if not torch.equal(tensor.flatten(), torch.arange(tensor.numel(), dtype=tensor.dtype)):
         raise InputError(f"'{name}' does not count 0, 1, 2, …; lightbert numbers positions in order")

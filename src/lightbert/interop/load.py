@@ -4,7 +4,7 @@ from pathlib import Path
 
 from lightbert.errors import InputError
 from lightbert.interop import huggingface
-from lightbert.interop.names import ModelFolder, Named, Preset, find
+from lightbert.interop.names import FoundModel, ModelFolder, Preset, find
 from lightbert.interop.tf1 import read_tf1
 from lightbert.models import Model, build, folder
 
@@ -17,7 +17,7 @@ def load(name: str | Path, *, pickled: bool = False) -> Model:
     return read(find(name, pickled=pickled), pickled=pickled)
 
 
-def read(found: Named, *, pickled: bool = False) -> Model:
+def read(found: FoundModel, *, pickled: bool = False) -> Model:
     """Read what `find` found."""
     match found:
         case Preset():
@@ -31,7 +31,7 @@ def read(found: Named, *, pickled: bool = False) -> Model:
     return read_tf1(found.prefix)
 
 
-def describe(found: Named) -> Model:
+def describe(found: FoundModel) -> Model:
     """A model's config and heads. It has weights only where nothing less than reading them tells its heads."""
     match found:
         case Preset():

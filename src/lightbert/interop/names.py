@@ -47,10 +47,10 @@ class Tf1Checkpoint:
     prefix: Path
 
 
-Named = Preset | ModelFolder | Tf1Checkpoint
+FoundModel = Preset | ModelFolder | Tf1Checkpoint
 
 
-def find(name: str | Path, *, pickled: bool = False) -> Named:
+def find(name: str | Path, *, pickled: bool = False) -> FoundModel:
     """Find the model of a name, downloading it if it is on the Hub.
 
     pickled: whether the caller can read pickled weights, so that they are worth downloading.
@@ -68,7 +68,7 @@ def find(name: str | Path, *, pickled: bool = False) -> Named:
     on_hub = None if isinstance(name, Path) else _HUB_ID.fullmatch(text)
     if on_hub and not path.parent.exists():
         return ModelFolder(download(on_hub["repository"], on_hub["revision"], pickled=pickled), text)
-    raise _missing(text)
+    raise _not_found(text)
 
 
 def bundled() -> dict[str, Path]:
@@ -76,7 +76,7 @@ def bundled() -> dict[str, Path]:
     return {folder.parent.name: folder.parent for folder in sorted(BUNDLED.glob("*/config.json"))}
 
 
-def _missing(name: str) -> InputError:
+def _not_found(name: str) -> InputError:
     """The nearest preset or bundled model for a name that resembles one; else what a name can be."""
     nearest = difflib.get_close_matches(name, [*PRESETS, *bundled()], n=1)
     if nearest and Path(name).name == name:

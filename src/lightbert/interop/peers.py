@@ -29,23 +29,23 @@ class PeerRecipe:
     eps: float = 1e-8
 
 
-_ITS_OWN = PeerRecipe()
+_DEFAULT_RECIPE = PeerRecipe()
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A classifier of transformers with rows of tokens to learn or to judge, and how its Trainer is set up.
+    """A classifier of transformers to train and evaluate on rows of tokens, and the settings of its Trainer.
 
     Batches are padded to their longest row (DataCollatorWithPadding), everything else is the Trainer's default, except
-    what is named: `grouped` puts rows of like length together, `half` computes in bfloat16.
+    what is named: `group_by_length` puts rows of like length together, `bf16` computes in bfloat16.
     """
 
     folder: Path
     """A model folder in the Hugging Face layout, with its tokenizer."""
     batch: int
     device: str
-    grouped: bool = False
-    half: bool = False
+    group_by_length: bool = False
+    bf16: bool = False
 
     def finetune(self, rows: Sequence[Sequence[int]], labels: Sequence[int], warm: int, seed: int) -> float:
         """Train one epoch and return the examples per second after the first `warm` steps."""
@@ -61,8 +61,8 @@ class Peer:
         trainer.predict(trainer.train_dataset)
         return len(rows) / (time.perf_counter() - start)
 
-    def learn(
-        self, train: Features, judged: Features, *, outputs: int, recipe: PeerRecipe, seed: int
+    def finetune_and_predict(
+        self, train: Features, evaluation: Features, *, outputs: int, recipe: PeerRecipe, seed: int
     ) -> NDArray[np.float32]:
         """Train a head of so many outputs, one being a regression, on rows with targets; what it says about others.
 
@@ -72,7 +72,7 @@ class Peer:
         trainer.train()
         # Grouped by length, it would also return its answers in that order.
         trainer.args.train_sampling_strategy = "random"
-        return trainer.predict(_pairs(judged)).predictions  # type: ignore[no-any-return]
+        return trainer.predict(_pairs(evaluation)).predictions  # type: ignore[no-any-return]
 
     def logits(self, row: Sequence[int]) -> np.ndarray[Any, Any]:
         """What the model says about one row, to see that both sides have the same weights."""
@@ -87,7 +87,7 @@ class Peer:
         examples: list[dict[str, Any]],
         *,
         seed: int,
-        recipe: PeerRecipe = _ITS_OWN,
+        recipe: PeerRecipe = _DEFAULT_RECIPE,
         callbacks: Any = (),
         **head: int,
     ) -> Any:
@@ -103,8 +103,8 @@ class Peer:
             adam_epsilon=recipe.eps,
             per_device_train_batch_size=self.batch,
             per_device_eval_batch_size=self.batch,
-            train_sampling_strategy="group_by_length" if self.grouped else "random",
-            bf16=self.half,
+            train_sampling_strategy="group_by_length" if self.group_by_length else "random",
+            bf16=self.bf16,
             seed=seed,
             use_cpu=self.device == "cpu",
             dataloader_pin_memory=self.device != "cpu",

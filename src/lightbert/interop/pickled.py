@@ -14,11 +14,11 @@ from torch import Tensor
 
 from lightbert.errors import InputError
 
-MOST_BYTES = 32 * 2**30
+MAX_BYTES = 32 * 2**30
 """The largest file that is opened."""
-MOST_TENSORS = 100_000
+MAX_TENSORS = 100_000
 # Tied weights are two tensors with one storage: a file may hold more than its size, but not much more.
-_MOST_EXPANSION = 2
+_MAX_EXPANSION = 2
 
 
 def read_pickle(path: Path) -> dict[str, Tensor]:
@@ -26,8 +26,8 @@ def read_pickle(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise InputError(f"there is no file '{path}'; copy the folder again")
     size = path.stat().st_size
-    if size > MOST_BYTES:
-        raise InputError(f"'{path}' must have at most {MOST_BYTES:,} bytes, got {size:,}")
+    if size > MAX_BYTES:
+        raise InputError(f"'{path}' must have at most {MAX_BYTES:,} bytes, got {size:,}")
     zipped = zipfile.is_zipfile(path)
     if zipped:
         _check_archive(path, size)
@@ -42,7 +42,7 @@ def read_pickle(path: Path) -> dict[str, Tensor]:
         raise InputError(
             f"'{path}' is damaged or holds more than tensors, so it is not opened ({type(error).__name__}: {reason})"
         ) from None
-    return _checked(content, path, size)
+    return _checked_tensors(content, path, size)
 
 
 def _check_archive(path: Path, size: int) -> None:
@@ -52,18 +52,18 @@ def _check_archive(path: Path, size: int) -> None:
             entries = archive.infolist()
     except (zipfile.BadZipFile, OSError) as error:
         raise InputError(f"'{path}' is a damaged zip file ({error}); copy it again") from None
-    if len(entries) > MOST_TENSORS:
-        raise InputError(f"'{path}' must hold at most {MOST_TENSORS:,} tensors, got {len(entries):,} entries")
+    if len(entries) > MAX_TENSORS:
+        raise InputError(f"'{path}' must hold at most {MAX_TENSORS:,} tensors, got {len(entries):,} entries")
     if sum(entry.file_size for entry in entries) > size:
         raise InputError(f"'{path}' unpacks to more than its size, which no file that torch.save wrote does")
 
 
-def _checked(content: Any, path: Path, size: int) -> dict[str, Tensor]:
+def _checked_tensors(content: Any, path: Path, size: int) -> dict[str, Tensor]:
     """The content, if it is a flat dictionary of plain tensors that are not larger than their file."""
     if not isinstance(content, dict):
         raise InputError(f"'{path}' must hold a dictionary of tensors, got {type(content).__name__}")
-    if len(content) > MOST_TENSORS:
-        raise InputError(f"'{path}' must hold at most {MOST_TENSORS:,} tensors, got {len(content):,}")
+    if len(content) > MAX_TENSORS:
+        raise InputError(f"'{path}' must hold at most {MAX_TENSORS:,} tensors, got {len(content):,}")
     tensors: dict[str, Tensor] = {}
     for name, value in content.items():
         if not isinstance(name, str) or not isinstance(value, Tensor):
@@ -75,6 +75,6 @@ def _checked(content: Any, path: Path, size: int) -> dict[str, Tensor]:
             raise InputError(f"'{name}' in '{path}' must be a dense tensor, got {value.layout}, {value.dtype}")
         tensors[name] = value.detach()
     total = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-    if total > _MOST_EXPANSION * size:
+    if total > _MAX_EXPANSION * size:
         raise InputError(f"'{path}' has {size:,} bytes, but its tensors would take {total:,}")
     return tensors

@@ -4,11 +4,11 @@ from typing import Any
 
 from lightbert.errors import InputError, unknown
 from lightbert.interop.families import Heads
-from lightbert.interop.heads import numbered
+from lightbert.interop.heads import default_label_names
 
 _REGRESSION = "regression"
-_SEVERAL = "multi_label_classification"
-_KINDS = {"single_label_classification": "classify", _SEVERAL: "labels"}
+_MULTI_LABEL = "multi_label_classification"
+_KINDS = {"single_label_classification": "classify", _MULTI_LABEL: "labels"}
 """Problem -> the kind of task that a model with the classification head answers."""
 
 
@@ -22,12 +22,12 @@ def read_problem(problem: str | None, heads: Heads, labels: tuple[str, ...]) -> 
     if problem != _REGRESSION and problem not in _KINDS:
         raise unknown("problem_type", problem, [_REGRESSION, *_KINDS])
     outputs = heads["classify"]["labels"] if "classify" in heads else 1
-    if problem == (_SEVERAL if outputs == 1 else _REGRESSION):
+    if problem == (_MULTI_LABEL if outputs == 1 else _REGRESSION):
         count = "one output" if outputs == 1 else f"{outputs} outputs"
         raise InputError(f"lightbert has no head for the problem_type {problem!r} with {count}; save the body")
     if outputs == 1:
         return {}
-    return {"kind": _KINDS[problem], "labels": list(labels or numbered(outputs))}
+    return {"kind": _KINDS[problem], "labels": list(labels or default_label_names(outputs))}
 
 
 def write_problem(heads: Heads, task: dict[str, Any]) -> str | None:

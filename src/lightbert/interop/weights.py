@@ -14,7 +14,7 @@ from lightbert.interop.pickled import read_pickle
 
 _SAFE, _PICKLED = "model.safetensors", "pytorch_model.bin"
 # What a training leaves beside the weights.
-_NO_WEIGHTS = ("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.bin", "scheduler.pt", "scaler.pt")
+_TRAINING_STATE = ("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.bin", "scheduler.pt", "scaler.pt")
 # The first TensorFlow checkpoints named the parameters of a norm by their Greek letters.
 _GREEK = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 
@@ -66,7 +66,7 @@ def _files(folder: Path, single: str) -> list[Path]:
 
 def _pickles(folder: Path, name: str, *, pickled: bool) -> list[Path]:
     others = sorted(path for ending in ("bin", "pt") for path in folder.glob(f"*.{ending}"))
-    files = _files(folder, _PICKLED) or [path for path in others if path.name not in _NO_WEIGHTS]
+    files = _files(folder, _PICKLED) or [path for path in others if path.name not in _TRAINING_STATE]
     convert = f"lightbert convert {shlex.quote(name)} NEW_FOLDER --to lightbert"
     if not files:
         # Of a model on the Hub only safetensors were downloaded.
@@ -78,8 +78,8 @@ def _pickles(folder: Path, name: str, *, pickled: bool) -> list[Path]:
             "reads tensors only"
         )
     if len(files) > 1 and not (folder / f"{_PICKLED}.index.json").exists():
-        listed = ", ".join(path.name for path in files)
-        raise InputError(f"'{folder}' must hold one file of weights, got {listed}; name it '{_PICKLED}'")
+        given = ", ".join(path.name for path in files)
+        raise InputError(f"'{folder}' must hold one file of weights, got {given}; name it '{_PICKLED}'")
     return files
 
 

@@ -65,7 +65,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise InputError(f"there is no model folder '{folder}'; give a folder with config.json, or a preset's name")
     if not path.is_file():
-        raise _not_a_model(folder)
+        raise _not_a_model_error(folder)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -75,7 +75,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     return content
 
 
-def _not_a_model(folder: Path) -> InputError:
+def _not_a_model_error(folder: Path) -> InputError:
     """Say where the model of a run is, or that there is none."""
     if (folder / "final" / "config.json").is_file():
         return InputError(f"'{folder}' is the folder of a run; the model it trained is '{folder / 'final'}'")

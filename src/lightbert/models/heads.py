@@ -36,7 +36,7 @@ def add_head(model: Model, kind: str, settings: dict[str, Any] | None = None, *,
     """
     if kind not in _KINDS:
         raise unknown("head", kind, _KINDS)
-    complete = {**_implied(model, kind), **(settings or {})}
+    complete = {**_family_settings(model, kind), **(settings or {})}
     sizes = (model.width, *model.table.shape) if kind == "mlm" else (model.width,)
     with torch.device("meta"):
         try:
@@ -52,7 +52,7 @@ def add_head(model: Model, kind: str, settings: dict[str, Any] | None = None, *,
     return head
 
 
-def _implied(model: Model, kind: str) -> dict[str, Any]:
+def _family_settings(model: Model, kind: str) -> dict[str, Any]:
     config = model.config
     match kind:
         case "mlm":

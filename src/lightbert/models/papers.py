@@ -17,7 +17,7 @@ class Pretraining:
 
 
 @dataclass(frozen=True)
-class Printed:
+class PaperFigures:
     """A row of a paper's table."""
 
     source: str
@@ -41,23 +41,23 @@ _MLM_BASE = Pretraining("mlm", batch=256, steps=1_000_000, length=128)
 _PROGRESSIVE = Pretraining("distill", batch=4096, steps=740_000, length=512)
 _TEACHER = Pretraining("mlm", batch=4096, steps=500_000, length=512)
 
-_TABLE_1 = Printed("ConvBERT Table 1", 14, pretraining=_RTD_SMALL)
+_TABLE_1 = PaperFigures("ConvBERT Table 1", 14, pretraining=_RTD_SMALL)
 _TABLES_1_3 = replace(_TABLE_1, source="ConvBERT Tables 1 and 3")
-_MOBILE = Printed("MobileBERT Tables 1 and 4", 25.3, flops=5.7e9, pretraining=_PROGRESSIVE)
+_MOBILE = PaperFigures("MobileBERT Tables 1 and 4", 25.3, flops=5.7e9, pretraining=_PROGRESSIVE)
 
 
-def _composite(table: int, millions: float) -> Printed:
-    return Printed(f"Chang et al. Table {table}", millions, "mlm_parameters", pretraining=_MLM_SMALL)
+def _composite(table: int, millions: float) -> PaperFigures:
+    return PaperFigures(f"Chang et al. Table {table}", millions, "mlm_parameters", pretraining=_MLM_SMALL)
 
 
-def _composite_base(millions: float) -> Printed:
+def _composite_base(millions: float) -> PaperFigures:
     return replace(_composite(1, millions), pretraining=_MLM_BASE)
 
 
-PRINTED: dict[str, Printed] = {
+PAPER_FIGURES: dict[str, PaperFigures] = {
     "bert-small": replace(_TABLES_1_3, training_flops=1.4e18),
     "bert-medium-small": replace(_TABLE_1, millions=26),
-    "bert-base": Printed(
+    "bert-base": PaperFigures(
         "ConvBERT Tables 1 and 3, MobileBERT Table 4",
         110,
         flops=22.5e9,
@@ -95,6 +95,6 @@ PRINTED: dict[str, Printed] = {
     "mobilebert-paper": _MOBILE,
     "mobilebert-no-opt": replace(_MOBILE, source="MobileBERT Table 4"),
     "mobilebert-tiny": replace(_MOBILE, millions=15.1, flops=3.1e9),
-    "ib-bert-large": Printed("MobileBERT Table 1", 293, pretraining=_TEACHER),
+    "ib-bert-large": PaperFigures("MobileBERT Table 1", 293, pretraining=_TEACHER),
 }
 """Preset -> what its paper prints. The two convolutions of ConvBERT Table 2 and our tiny presets have no figures."""

@@ -12,16 +12,16 @@ from lightbert.nn.norms import Norm
 from lightbert.nn.record import Record
 
 
-def _fit(part: str, needs: int, where: str, has: int) -> None:
+def _check_width(part: str, needs: int, where: str, has: int) -> None:
     """Refuse two widths that must agree and don't."""
     if needs != has:
         raise InputError(f"{part} is {needs} wide but {where} is {has} wide: make the two equal")
 
 
-def _fit_feedforward(feedforward: nn.Module, width: int) -> None:
+def _check_feedforward_width(feedforward: nn.Module, width: int) -> None:
     for part in feedforward.modules():
         if isinstance(part, FeedForward):
-            _fit("the feed-forward", part.width, "the block", width)
+            _check_width("the feed-forward", part.width, "the block", width)
 
 
 class PostNormBlock(nn.Module):
@@ -29,12 +29,12 @@ class PostNormBlock(nn.Module):
 
     def __init__(self, width: int, *, mixer: Mixer, feedforward: nn.Module, norm: Norm, dropout: float = 0.0) -> None:
         super().__init__()
-        _fit("the mixer's input", mixer.width, "the block", width)
+        _check_width("the mixer's input", mixer.width, "the block", width)
         if mixer.value_width is not None:
             raise InputError(
                 f"a post-norm block has no second stream, but the mixer's values are {mixer.value_width} wide"
             )
-        _fit_feedforward(feedforward, width)
+        _check_feedforward_width(feedforward, width)
         self.mixer = mixer
         self.output = nn.Linear(mixer.out_width, width)
         self.dropout = nn.Dropout(dropout)
@@ -68,14 +68,14 @@ class BottleneckBlock(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        _fit("the mixer's input", mixer.width, "what it reads", width if mixer_input == "wide" else block_width)
+        _check_width("the mixer's input", mixer.width, "what it reads", width if mixer_input == "wide" else block_width)
         if mixer_input == "shared":
-            _fit("the mixer's value stream", mixer.value_width or 0, "the stream outside the block", width)
+            _check_width("the mixer's value stream", mixer.value_width or 0, "the stream outside the block", width)
         elif mixer.value_width is not None:
             raise InputError(
                 f"with {mixer_input!r} input there is no second stream {mixer.value_width} wide for values"
             )
-        _fit_feedforward(feedforward, block_width)
+        _check_feedforward_width(feedforward, block_width)
         self.enter, self.enter_norm = nn.Linear(width, block_width), norm(block_width)
         self.wide = mixer_input == "wide"
         self.shared = nn.Linear(width, block_width) if mixer_input == "shared" else None

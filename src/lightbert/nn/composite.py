@@ -10,7 +10,7 @@ from lightbert.nn.attention import attend, head_width_of, merge_heads, split_hea
 from lightbert.nn.distributions import Constant, Initial, Uniform
 from lightbert.nn.mask import Mask
 from lightbert.nn.mixer import Mixer
-from lightbert.nn.projections import Depthwise, HalfConvolved
+from lightbert.nn.projections import ConvolutionalProjection, Depthwise
 from lightbert.nn.record import Record
 
 
@@ -54,8 +54,9 @@ class CompositeAttention(Mixer):
         self.offsets, self.outside, self.dropout = offsets, outside, dropout
 
         def projection(name: str, inputs: int) -> nn.Module:
-            halved = name in convolved
-            return HalfConvolved(inputs, self.out_width, offsets) if halved else nn.Linear(inputs, self.out_width)
+            if name in convolved:
+                return ConvolutionalProjection(inputs, self.out_width, offsets)
+            return nn.Linear(inputs, self.out_width)
 
         self.query = projection("q", width)
         self.key = projection("k", width)
@@ -78,7 +79,7 @@ class CompositeAttention(Mixer):
         """[B, T, D] -> [B, T, out_width]."""
 
         def projected(layer: nn.Module, stream: Tensor) -> Tensor:
-            result: Tensor = layer(stream, mask) if isinstance(layer, HalfConvolved) else layer(stream)
+            result: Tensor = layer(stream, mask) if isinstance(layer, ConvolutionalProjection) else layer(stream)
             return result
 
         values = projected(self.value, x if value is None else value)

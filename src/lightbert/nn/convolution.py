@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from lightbert.nn.distributions import Initial, TruncatedNormal
 from lightbert.nn.mask import Mask
-from lightbert.nn.projections import Depthwise, odd
+from lightbert.nn.projections import Depthwise, check_odd
 from lightbert.nn.record import Record
 from lightbert.ops.dynamic_conv import dynamic_conv
 
@@ -23,7 +23,7 @@ class DynamicConvolution(nn.Module):
 
     def __init__(self, width: int, inner: int, n_heads: int, kernel: int, value_width: int | None = None) -> None:
         super().__init__()
-        self.n_heads, self.taps, self.out_width = n_heads, odd(kernel), inner
+        self.n_heads, self.taps, self.out_width = n_heads, check_odd(kernel), inner
         self.kernel = nn.Linear(inner, n_heads * kernel)
         self.value = nn.Linear(value_width or width, inner)
 

@@ -14,7 +14,7 @@ def table(rows: int, width: int) -> nn.Embedding:
     return nn.Embedding(rows, width, _weight=torch.empty(rows, width))
 
 
-class PlaceTables(nn.Module):
+class PositionSegmentEmbeddings(nn.Module):
     """The tables every embedding adds to its words: position (none if ``positions`` is 0) and segment."""
 
     def __init__(self, width: int, positions: int, segments: int) -> None:
@@ -22,7 +22,7 @@ class PlaceTables(nn.Module):
         self.position = table(positions, width) if positions else None
         self.segment = table(segments, width)
 
-    def add_places(self, x: Tensor, segments: Tensor | None, mask: Mask) -> Tensor:
+    def add_positions_and_segments(self, x: Tensor, segments: Tensor | None, mask: Mask) -> Tensor:
         """Add the rows for each token's place: [B, T, D] -> [B, T, D]."""
         x = x + (self.segment.weight[0] if segments is None else self.segment(segments))
         if self.position is None:
@@ -32,7 +32,7 @@ class PlaceTables(nn.Module):
         return x + rows
 
 
-class Embeddings(PlaceTables):
+class Embeddings(PositionSegmentEmbeddings):
     """Word + segment + position, normalised; projected when the tables are narrower than the stream (ELECTRA)."""
 
     def __init__(
@@ -58,11 +58,11 @@ class Embeddings(PlaceTables):
 
     def forward(self, ids: Tensor, segments: Tensor | None, mask: Mask) -> Tensor:
         """Ids [B, T] -> [B, T, D]."""
-        x: Tensor = self.dropout(self.norm(self.add_places(self.word(ids), segments, mask)))
+        x: Tensor = self.dropout(self.norm(self.add_positions_and_segments(self.word(ids), segments, mask)))
         return x if self.project is None else self.project(x)
 
 
-class TrigramEmbeddings(PlaceTables):
+class TrigramEmbeddings(PositionSegmentEmbeddings):
     """The next, this and the previous word's narrow embeddings, projected to the stream (MobileBERT §3.4).
 
     The order is the released one. A neighbour beyond the text reads as zero; with released padding the padding's own
@@ -90,5 +90,5 @@ class TrigramEmbeddings(PlaceTables):
         """Ids [B, T] -> [B, T, D]."""
         previous, this, following = neighbours(self.word(ids), 3, mask.convolution_texts)
         trigrams = torch.cat([following, this, previous], dim=-1)  # [B, T, 3e]
-        x: Tensor = self.dropout(self.norm(self.add_places(self.project(trigrams), segments, mask)))
+        x: Tensor = self.dropout(self.norm(self.add_positions_and_segments(self.project(trigrams), segments, mask)))
         return x

@@ -77,7 +77,7 @@ class Encoder(nn.Module):
         if record is not None:
             record.keep_state(0, x)
         for layer, block in enumerate(islice(self.blocks, depth), start=1):
-            wanted = record if record is not None and record.wants_maps(layer) else None
+            wanted = record if record is not None and record.records_maps(layer) else None
             if self.checkpointing and torch.is_grad_enabled():
                 x, seen = checkpoint(_run, block, x, prepared, wanted, use_reentrant=False)
             else:

@@ -65,7 +65,7 @@ def infer(
     return Logits(head(states, encoder.table) if isinstance(head, MaskedLanguage) else head(states))
 
 
-class _OfEncoder(nn.Module):
+class _EncoderModule(nn.Module):
     """What both modules say about the encoder that they run."""
 
     def __init__(self, encoder: Encoder) -> None:
@@ -83,7 +83,7 @@ class _OfEncoder(nn.Module):
         return self.encoder.released_padding
 
 
-class Inference(_OfEncoder):
+class Inference(_EncoderModule):
     """An encoder and one of its heads: ids, mask and segments [B, T] to the head's outputs.
 
     The outputs are `BeamAnswers` for the beam head, `SpanLogits` (start and end, each [B, T]) for the span head, and
@@ -109,7 +109,7 @@ class Inference(_OfEncoder):
         return infer(self.encoder, self.head, ids, mask, segments, record)
 
 
-class TextVector(_OfEncoder):
+class TextVector(_EncoderModule):
     """An encoder and a pool: ids, mask and segments [B, T] to one vector [B, D] per text.
 
     "mean" and "max" are taken over the real tokens of a row, [CLS] and [SEP] included; "cls" is the state of [CLS].

@@ -36,7 +36,7 @@ def initialize(
     A weight depends on the seed, on the parameter's name, which starts with ``prefix``, and on its position in the
     parameter, and on nothing else. ``keep`` tells which parameters stay as they are.
     """
-    declared = _declared(model)
+    declared = _declared_weights(model)
     for name, parameter in model.named_parameters():
         if keep is None or not keep(parameter):
             _fill(parameter, declared.get(name) or _default(model, name), named(seed, prefix + name))
@@ -48,7 +48,7 @@ def seed_from_torch() -> int:
     return int(torch.randint(2**62, (), device="cpu"))
 
 
-def _declared(model: nn.Module) -> Initial:
+def _declared_weights(model: nn.Module) -> Initial:
     found: Initial = {}
     # Owners come before the parts they own.
     for path, module in model.named_modules():

@@ -48,7 +48,7 @@ class LocalAttention(Mixer):
         self.pointwise = nn.Linear(width, half)
         self.kernel = nn.Linear(half, self.n_heads * kernel)
 
-    def _at_the_neighbour(self, logits: Tensor) -> Tensor:
+    def _kernel_of_neighbour(self, logits: Tensor) -> Tensor:
         """Take tap j from the kernel of the token that tap j reads: [B, T, H, K] -> [B, T, H, K]."""
         radius, tokens = self.taps // 2, logits.shape[1]
         padded = F.pad(logits, (0, 0, 0, 0, radius, radius))
@@ -64,7 +64,7 @@ class LocalAttention(Mixer):
 
         span = query * self.pointwise(self.depthwise(x, mask))
         logits = self.kernel(span).unflatten(-1, (self.n_heads, self.taps))  # [B, T, H, K]
-        logits = logits if self.indexed_by == "query" else self._at_the_neighbour(logits)
+        logits = logits if self.indexed_by == "query" else self._kernel_of_neighbour(logits)
         weights = softmax_within_text(logits, mask.convolution_texts)
         if record is not None and record.kernels is not None:
             record.kernels.append(weights)

@@ -33,10 +33,10 @@ class Mask:
             )
         else:
             self.attention_texts = self.convolution_texts = mask
-            self.positions = _places_within_texts(mask)
+            self.positions = _positions_within_texts(mask)
 
 
-def _places_within_texts(texts: Tensor) -> Tensor:
+def _positions_within_texts(texts: Tensor) -> Tensor:
     """Count from 0 within each run of equal numbers: [B, T]."""
     place = torch.arange(texts.shape[1], device=texts.device).expand_as(texts)
     changes = torch.ones_like(texts, dtype=torch.bool)

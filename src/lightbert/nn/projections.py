@@ -18,33 +18,33 @@ def project(x: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
 
     Checkpoints keep the layers' names apart either way.
     """
-    return project_as_one(x, *layers) if x.is_cuda and can_be_one(*layers) else tuple(layer(x) for layer in layers)
+    return project_fused(x, *layers) if x.is_cuda and can_fuse(*layers) else tuple(layer(x) for layer in layers)
 
 
-def project_as_one(x: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
+def project_fused(x: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
     """Apply several linear layers to one input as one matmul with their weights side by side."""
     weight = torch.cat([layer.weight for layer in layers])
     bias = torch.cat([layer.bias for layer in layers])
     return torch.split(F.linear(x, weight, bias), [layer.out_features for layer in layers], dim=-1)
 
 
-def can_be_one(*layers: nn.Module) -> bool:
+def can_fuse(*layers: nn.Module) -> bool:
     """Whether calling the layers does nothing but multiply by their weights and add their biases.
 
     Not so if a layer is of another class (an adapter, a quantized or parametrized layer), has hooks or a replaced
     ``forward``, or holds something else than ordinary numbers.
     """
-    return all(_is_unchanged(layer) for layer in layers)
+    return all(_is_plain_linear(layer) for layer in layers)
 
 
-def _is_unchanged(layer: nn.Module) -> bool:
+def _is_plain_linear(layer: nn.Module) -> bool:
     if type(layer) is not nn.Linear or "forward" in vars(layer):
         return False
     hooked = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks
-    return not hooked and _is_ordinary(layer.weight) and _is_ordinary(layer.bias)
+    return not hooked and _is_plain_tensor(layer.weight) and _is_plain_tensor(layer.bias)
 
 
-def _is_ordinary(parameter: Tensor | None) -> bool:
+def _is_plain_tensor(parameter: Tensor | None) -> bool:
     return parameter is not None and type(parameter) in (nn.Parameter, Tensor) and parameter.is_floating_point()
 
 
@@ -72,7 +72,7 @@ def linear(inputs: int, outputs: int, groups: int = 1) -> nn.Module:
     return nn.Linear(inputs, outputs) if groups == 1 else GroupedLinear(inputs, outputs, groups)
 
 
-def odd(kernel: int) -> int:
+def check_odd(kernel: int) -> int:
     """The kernel itself, unless it is even: then no tap stands in its middle."""
     if kernel % 2 == 0:
         raise InputError(f"a convolution needs an odd kernel, got {kernel}: use {kernel + 1}")
@@ -84,7 +84,7 @@ class Depthwise(nn.Module):
 
     def __init__(self, width: int, kernel: int, *, bias: bool) -> None:
         super().__init__()
-        kernel = odd(kernel)
+        kernel = check_odd(kernel)
         self.weight = nn.Parameter(torch.empty(width, kernel))
         self.bias = nn.Parameter(torch.empty(width)) if bias else None
 
@@ -98,7 +98,7 @@ class Depthwise(nn.Module):
         return depthwise(x, self.weight, self.bias, mask.convolution_texts)
 
 
-class HalfConvolved(nn.Module):
+class ConvolutionalProjection(nn.Module):
     """A projection whose first half of the heads reads a depthwise convolution, the second half the token itself.
 
     The convolutional queries, keys and values of the composite paper (§5, Table 3).

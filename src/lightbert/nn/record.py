@@ -34,7 +34,7 @@ class Record:
         if self.states is not None and (self.states_of is None or layer in self.states_of):
             self.states.append(state)
 
-    def wants_maps(self, layer: int) -> bool:
+    def records_maps(self, layer: int) -> bool:
         """Whether anything inside block ``layer`` is wanted."""
         wanted = self.maps_of is None or layer in self.maps_of
         return wanted and any(getattr(self, name) is not None for name in _MAPS)

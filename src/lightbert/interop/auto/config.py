@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 from transformers import PreTrainedConfig
 
-from lightbert.interop.heads import numbered
+from lightbert.interop.heads import default_label_names
 from lightbert.interop.problem_types import read_problem, write_problem
 
-_LABELLED = ("classify", "tokens")
+_WITH_LABELS = ("classify", "tokens")
 
 
 class LightbertConfig(PreTrainedConfig):  # type: ignore[misc]
@@ -35,7 +35,7 @@ class LightbertConfig(PreTrainedConfig):  # type: ignore[misc]
 
     def __post_init__(self, **kwargs: Any) -> None:
         if self.id2label is None and "num_labels" not in kwargs:
-            names = self.labels or numbered(self._outputs())
+            names = self.labels or default_label_names(self._outputs())
             self.id2label = dict(enumerate(names))
             self.label2id = {name: index for index, name in enumerate(names)}
         super().__post_init__(**kwargs)
@@ -45,7 +45,7 @@ class LightbertConfig(PreTrainedConfig):  # type: ignore[misc]
         """A copy for a model that has exactly these heads, and with them the problem that was asked for."""
         other = copy.deepcopy(self)
         names = tuple(self.id2label.values())
-        unnamed = names == numbered(len(names)) or not heads.keys() & set(_LABELLED)
+        unnamed = names == default_label_names(len(names)) or not heads.keys() & set(_WITH_LABELS)
         other.heads, other.labels = heads, [] if unnamed else list(names)
         same = heads == self.heads and self.problem_type in (None, write_problem(heads, self.task))
         other.task = self.task if same else read_problem(self.problem_type, heads, tuple(other.labels))
@@ -94,5 +94,5 @@ class LightbertConfig(PreTrainedConfig):  # type: ignore[misc]
 
     def _outputs(self) -> int:
         """How many labels the heads have; 2, as everywhere in transformers, if none has any."""
-        counts = [self.heads[kind]["labels"] for kind in _LABELLED if kind in self.heads]
+        counts = [self.heads[kind]["labels"] for kind in _WITH_LABELS if kind in self.heads]
         return counts[0] if counts else 1 if "regress" in self.heads else 2

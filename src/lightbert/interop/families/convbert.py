@@ -12,7 +12,7 @@ from lightbert.interop.families.rows import (
     TOKEN_HEADS,
     UNPOOLED_HEADS,
 )
-from lightbert.interop.keymap import Copy, Keymap, Row
+from lightbert.interop.keymap import Keymap, Row, TiedCopy
 
 _SELF = "encoder.layer.{i}.attention.self"
 _CONVOLUTION = (
@@ -83,7 +83,7 @@ CONVBERT = Family(
             *UNPOOLED_HEADS,
             *TOKEN_HEADS,
         ),
-        spares=(POSITION_IDS, Copy("generator_lm_head.weight", "embeddings.word_embeddings.weight")),
+        redundant=(POSITION_IDS, TiedCopy("generator_lm_head.weight", "embeddings.word_embeddings.weight")),
     ),
     defaults={
         "hidden_size": 768,

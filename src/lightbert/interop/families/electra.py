@@ -11,7 +11,7 @@ from lightbert.interop.families.rows import (
     TOKEN_HEADS,
     UNPOOLED_HEADS,
 )
-from lightbert.interop.keymap import Copy, Keymap, Row
+from lightbert.interop.keymap import Keymap, Row, TiedCopy
 
 _DISCRIMINATOR_PREDICTIONS = (
     Row("heads.rtd.dense.{p}", "discriminator_predictions.dense.{p}"),
@@ -46,7 +46,7 @@ ELECTRA = Family(
             *UNPOOLED_HEADS,
             *TOKEN_HEADS,
         ),
-        spares=(POSITION_IDS, Copy("generator_lm_head.weight", "embeddings.word_embeddings.weight")),
+        redundant=(POSITION_IDS, TiedCopy("generator_lm_head.weight", "embeddings.word_embeddings.weight")),
     ),
     defaults={
         "embedding_size": 128,

@@ -81,7 +81,7 @@ class Family:
         for key, value, meaning in _ONLY:
             if theirs.get(key, value) not in (value, None):
                 raise InputError(f"'{key}' is {theirs[key]!r} in config.json: lightbert has no {meaning}")
-        theirs = self.completed(theirs)
+        theirs = self.with_defaults(theirs)
         for key, default in {**_DEFAULTS, **self.defaults}.items():
             _check_type(key, theirs[key], type(default))
         names = {**_FIELDS, **self.fields}
@@ -96,7 +96,7 @@ class Family:
         theirs = {their: ours[name] for name, their in names.items()}
         return {**theirs, "hidden_act": _ACTIVATIONS[ours["activation"]][0], **self.write(ours, heads)}
 
-    def completed(self, theirs: Settings) -> Settings:
+    def with_defaults(self, theirs: Settings) -> Settings:
         """Their config.json with the keys it leaves out."""
         return {**_DEFAULTS, **self.defaults, **theirs}
 

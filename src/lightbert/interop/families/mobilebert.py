@@ -10,11 +10,11 @@ from lightbert.interop.families.rows import (
     PREDICTIONS,
     TOKEN_HEADS,
 )
-from lightbert.interop.keymap import Copy, Keymap, Row
+from lightbert.interop.keymap import Keymap, Row, TiedCopy
 
 _NORMS = {"no_norm": "none", "layer_norm": "layer"}
 # transformers builds two of its layer norms without passing layer_norm_eps on, so they have PyTorch's own.
-_UNPASSED_EPS = 1e-5
+_DEFAULT_EPS = 1e-5
 
 _LAYER = "encoder.layer.{i}"
 _BOTTLENECK = (
@@ -87,10 +87,10 @@ def _check_wide(width: int, block_width: int) -> None:
 
 
 def _check_eps(eps: float) -> None:
-    if eps != _UNPASSED_EPS:
+    if eps != _DEFAULT_EPS:
         raise InputError(
-            f"transformers' MobileBERT with layer norms uses an epsilon of {_UNPASSED_EPS} in two of them whatever its "
-            f"config says, and {eps} in the others; make it {_UNPASSED_EPS} in the config to have one for all"
+            f"transformers' MobileBERT with layer norms uses an epsilon of {_DEFAULT_EPS} in two of them whatever its "
+            f"config says, and {eps} in the others; make it {_DEFAULT_EPS} in the config to have one for all"
         )
 
 
@@ -125,10 +125,10 @@ MOBILEBERT = Family(
             *POOLED_HEADS,
             *TOKEN_HEADS,
         ),
-        spares=(
+        redundant=(
             POSITION_IDS,
-            Copy("cls.predictions.decoder.weight", "embeddings.word_embeddings.weight"),
-            Copy("cls.predictions.decoder.bias", "cls.predictions.bias"),
+            TiedCopy("cls.predictions.decoder.weight", "embeddings.word_embeddings.weight"),
+            TiedCopy("cls.predictions.decoder.bias", "cls.predictions.bias"),
         ),
     ),
     defaults={

@@ -1,6 +1,6 @@
 """Rows that several families of transformers share: the names BERT's port gave to the parts, kept by its successors."""
 
-from lightbert.interop.keymap import Counting, Row
+from lightbert.interop.keymap import PositionIds, Row
 
 EMBEDDINGS = (
     Row("embeddings.word.weight", "embeddings.word_embeddings.weight"),
@@ -9,7 +9,7 @@ EMBEDDINGS = (
     Row("embeddings.norm.{p}", "embeddings.LayerNorm.{p}"),
 )
 EMBEDDINGS_PROJECT = Row("embeddings.project.{p}", "embeddings_project.{p}")
-POSITION_IDS = Counting("embeddings.position_ids")
+POSITION_IDS = PositionIds("embeddings.position_ids")
 
 ATTENTION = (
     Row("blocks.{i}.mixer.query.{p}", "encoder.layer.{i}.attention.self.query.{p}"),

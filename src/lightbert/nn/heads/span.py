@@ -10,7 +10,7 @@ from lightbert.nn.activations import activation
 from lightbert.nn.distributions import Initial, glorot
 
 
-def forbid(logits: Tensor, allowed: Tensor | None) -> Tensor:
+def mask_logits(logits: Tensor, allowed: Tensor | None) -> Tensor:
     """Push the logits of positions that cannot hold an answer to the lowest finite number.
 
     Deviation: the releases add −1000, which a large enough logit survives. Finite, so that a row without any
@@ -46,7 +46,7 @@ class Span(nn.Module):
     def forward(self, states: Tensor, allowed: Tensor | None = None) -> SpanLogits:
         """`allowed` bool [..., T]: True where an answer may start and end, [CLS] included if it means "none"."""
         start, end = self.output(states).unbind(-1)
-        return SpanLogits(forbid(start, allowed), forbid(end, allowed))
+        return SpanLogits(mask_logits(start, allowed), mask_logits(end, allowed))
 
 
 class JointLogits(NamedTuple):
@@ -97,11 +97,11 @@ class BeamSpan(nn.Module):
     def forward(self, states: Tensor, allowed: Tensor | None = None, gold: Tensor | None = None) -> JointLogits:
         """`gold` int64 [B], the true starts, when training; without it the most probable starts are considered."""
         states = self.dropout(states)  # [B, T, D]
-        start = forbid(self.start(states).squeeze(-1), allowed)
+        start = mask_logits(self.start(states).squeeze(-1), allowed)
         considered = self._most_probable(start) if gold is None else gold[:, None]  # [B, S]
         end = self._end(states, considered)
         if allowed is not None:
-            end = forbid(end, allowed[:, None, :])
+            end = mask_logits(end, allowed[:, None, :])
         return JointLogits(start, considered, end, self._impossible(states, start))
 
     def search(self, logits: JointLogits) -> Candidates:

@@ -13,7 +13,7 @@ from lightbert.nn.local import LocalAttention
 from lightbert.nn.mixed import MixedAttention
 from lightbert.nn.mixer import Mixer
 from lightbert.nn.norms import NoNorm
-from lightbert.nn.projections import Depthwise, HalfConvolved
+from lightbert.nn.projections import ConvolutionalProjection, Depthwise
 
 FEEDFORWARD = FeedForward(WIDTH, 20, activation="relu", norm=NoNorm)
 
@@ -40,7 +40,7 @@ REFUSED = {
         "half of 3 heads",
     ),
     "local heads": (lambda: LocalAttention(12, 3, kernel=5), "half of 3 heads cannot share half of a width of 12"),
-    "half of an odd width": (lambda: HalfConvolved(8, 7, 3), "half of 7 channels"),
+    "half of an odd width": (lambda: ConvolutionalProjection(8, 7, 3), "half of 7 channels"),
     "unknown projection": (lambda: CompositeAttention(8, 2, radius=1, convolved="qz"), "'q', 'k' and 'v', not 'qz'"),
     "unknown rule for distance": (lambda: CompositeAttention(8, 2, radius=1, outside="wrap"), "not 'wrap'"),
     "unknown index": (lambda: LocalAttention(8, 2, kernel=3, indexed_by="value"), "'query' or 'key', not 'value'"),
