@@ -107,7 +107,7 @@ def test_a_model_beside_itself_has_no_divergence_and_the_picture_lies_here(there
         ("transfer run --out run/metrics.jsonl/x.png", "is a file where a folder should go; choose another name"),
         ("attention student --text w1", "add --teacher FOLDER"),
         ("attention student --teacher teacher", "add --text TEXT"),
-        ("attention nowhere --teacher teacher --text w1", "there is no model folder 'nowhere'"),
+        ("attention nowhere --teacher teacher --text w1", "model 'nowhere' not found"),
         ("attention shallow --teacher teacher --text w1", "the teacher has 3 layers, the student 2"),
         ("attention headed --teacher teacher --text w1", "compare their average with --mean"),
         ("attention student --teacher teacher --text w1 --layers 4", "there is no layer 4"),

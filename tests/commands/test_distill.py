@@ -91,7 +91,7 @@ def test_an_interrupted_run_exits_with_75_and_the_same_command_goes_on(data, tmp
     [
         (["teacher=TEACHER", "out=x"], "the recipe has no data: add data=FOLDER"),
         (["data=DATA", "out=x"], "strategy 'pkt' requires a teacher: add teacher=FOLDER"),
-        (["data=DATA", "out=x", "teacher=no/where"], "there is no model folder 'no/where'"),
+        (["data=DATA", "out=x", "teacher=no/where"], "model 'no/where' not found"),
         (["data=DATA", "out=x", "teacher=ib-bert-nano"], "'ib-bert-nano' is a preset without weights"),
         (["data=DATA", "out=x", "teacher=TEACHER", "strategy=ptk"], "unknown strategy 'ptk'; did you mean 'pkt'?"),
         (["data=DATA", "out=x", "teacher=TEACHER", "transfer.atention=0"], "did you mean 'transfer.attention'?"),

@@ -79,7 +79,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(capsys):
 
 @pytest.mark.parametrize("name", ["runs/nothing", "./nothing"])
 def test_a_path_that_leads_nowhere_is_named(name):
-    with pytest.raises(InputError, match=r"no model folder.*nothing"):
+    with pytest.raises(InputError, match=r"model .*nothing' not found"):
         run(Config(name))
 
 

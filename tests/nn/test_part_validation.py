@@ -1,4 +1,4 @@
-"""Parts that do not fit together are refused when they are put together, with the two numbers that disagree."""
+"""Incompatible parts raise an error at construction, with the numbers that disagree."""
 
 import pytest
 from mixers import KERNEL, MIXERS, WIDTH
@@ -32,70 +32,73 @@ def attention(**streams: int) -> Mixer:
     return MIXERS["attention"](**streams)
 
 
-REFUSED = {
-    "heads that cannot share the width": (lambda: SelfAttention(10, 3), "3 heads cannot share a width of 10"),
-    "composite heads": (lambda: CompositeAttention(10, 3, radius=2), "3 heads cannot share a width of 10"),
+INVALID = {
+    "heads that don't divide the width": (lambda: SelfAttention(10, 3), r"n_heads \(3\) must divide the width, 10"),
+    "composite heads": (lambda: CompositeAttention(10, 3, radius=2), r"n_heads \(3\) must divide the width, 10"),
     "half of an odd number of heads": (
         lambda: CompositeAttention(12, 3, radius=2, convolved="qk"),
-        "half of 3 heads",
+        "n_heads must be even with convolved = 'qk', got 3",
     ),
-    "local heads": (lambda: LocalAttention(12, 3, kernel=5), "half of 3 heads cannot share half of a width of 12"),
-    "half of an odd width": (lambda: ConvolutionalProjection(8, 7, 3), "half of 7 channels"),
-    "unknown projection": (lambda: CompositeAttention(8, 2, radius=1, convolved="qz"), "'q', 'k' and 'v', not 'qz'"),
-    "unknown rule for distance": (lambda: CompositeAttention(8, 2, radius=1, outside="wrap"), "not 'wrap'"),
-    "unknown index": (lambda: LocalAttention(8, 2, kernel=3, indexed_by="value"), "'query' or 'key', not 'value'"),
-    "even depthwise kernel": (lambda: Depthwise(8, 4, bias=True), "odd kernel, got 4: use 5"),
-    "even span kernel": (lambda: SpanConvolution(8, 4, 2, 6), "odd kernel, got 6: use 7"),
-    "even dynamic kernel": (lambda: DynamicConvolution(8, 4, 2, 2), "odd kernel, got 2: use 3"),
-    "even conventional kernel": (lambda: SeparableConvolution(8, 4, 2), "odd kernel, got 2: use 3"),
-    "even local kernel": (lambda: LocalAttention(8, 2, kernel=4), "odd kernel, got 4: use 5"),
-    "convolution beside narrower heads": (
+    "local heads": (lambda: LocalAttention(12, 3, kernel=5), r"n_heads \(3\) must be even and divide the width, 12"),
+    "half of an odd width": (lambda: ConvolutionalProjection(8, 7, 3), "outputs must be even, got 7"),
+    "unknown projection": (lambda: CompositeAttention(8, 2, radius=1, convolved="qz"), "'q', 'k' and 'v', got 'qz'"),
+    "unknown rule for distance": (lambda: CompositeAttention(8, 2, radius=1, outside="wrap"), "got 'wrap'"),
+    "unknown index": (lambda: LocalAttention(8, 2, kernel=3, indexed_by="value"), "'query' or 'key', got 'value'"),
+    "even depthwise kernel": (lambda: Depthwise(8, 4, bias=True), "must be odd, got 4; use 5"),
+    "even span kernel": (lambda: SpanConvolution(8, 4, 2, 6), "must be odd, got 6; use 7"),
+    "even dynamic kernel": (lambda: DynamicConvolution(8, 4, 2, 2), "must be odd, got 2; use 3"),
+    "even conventional kernel": (lambda: SeparableConvolution(8, 4, 2), "must be odd, got 2; use 3"),
+    "even local kernel": (lambda: LocalAttention(8, 2, kernel=4), "must be odd, got 4; use 5"),
+    "convolution with narrower heads": (
         lambda: MixedAttention(WIDTH, 2, head_width=4, convolution=SpanConvolution(WIDTH, 10, 2, KERNEL)),
-        "gives 10 channels but the heads beside it 8",
+        r"out_width \(10\) must equal n_heads · head_width \(8\)",
     ),
-    "mixer of another width": (lambda: post_norm(12, attention()), "input is 16 wide but the block is 12 wide"),
+    "mixer of another width": (
+        lambda: post_norm(12, attention()),
+        r"input \(16\) must equal the width of the block \(12\)",
+    ),
     "second stream in a post-norm block": (
         lambda: post_norm(WIDTH, attention(value_width=24)),
-        "no second stream, but the mixer's values are 24 wide",
+        "post-norm block requires a mixer without value_width, got value_width = 24",
     ),
     "feed-forward of another width": (
         lambda: post_norm(WIDTH, attention(), FeedForward(12, 20, activation="relu", norm=NoNorm)),
-        "feed-forward is 12 wide but the block is 16 wide",
+        r"feed-forward \(12\) must equal the width of the block \(16\)",
     ),
     "feed-forward of the stream outside": (
         lambda: bottleneck(24, 16, "narrow", attention(), FeedForward(24, 20, activation="relu", norm=NoNorm)),
-        "feed-forward is 24 wide but the block is 16 wide",
+        r"feed-forward \(24\) must equal the width of the block \(16\)",
     ),
     "narrow mixer that reads outside": (
         lambda: bottleneck(24, 16, "wide", attention()),
-        "input is 16 wide but what it reads is 24 wide",
+        r"input \(16\) must equal the width of its stream \(24\)",
     ),
     "wide mixer that reads inside": (
         lambda: bottleneck(16, 12, "narrow", attention()),
-        "input is 16 wide but what it reads is 12 wide",
+        r"input \(16\) must equal the width of its stream \(12\)",
     ),
     "values narrower than the stream outside": (
         lambda: bottleneck(24, 16, "shared", attention(value_width=20)),
-        "value stream is 20 wide but the stream outside the block is 24 wide",
+        r"value stream \(20\) must equal the width of the stream outside the block \(24\)",
     ),
-    "no value stream where one is given": (
+    "mixer without a value stream in a shared bottleneck": (
         lambda: bottleneck(24, 16, "shared", attention()),
-        "value stream is 0 wide but the stream outside the block is 24 wide",
+        r"value stream \(0\) must equal the width of the stream outside the block \(24\)",
     ),
-    "value stream where there is none": (
+    "mixer with a value stream in a narrow bottleneck": (
         lambda: bottleneck(24, 16, "narrow", attention(value_width=24)),
-        "no second stream 24 wide",
+        "mixer_input = 'narrow' requires a mixer without value_width, got value_width = 24",
     ),
 }
 
 
-@pytest.mark.parametrize(("make", "message"), REFUSED.values(), ids=REFUSED.keys())
-def test_construction_refuses_what_does_not_fit(make, message):
+@pytest.mark.parametrize(("make", "message"), INVALID.values(), ids=INVALID.keys())
+def test_incompatible_parts_are_an_error(make, message):
     with pytest.raises(InputError, match=message):
         make()
 
 
 @pytest.mark.parametrize("name", MIXERS)
-def test_every_mixer_with_a_second_stream_is_refused_where_there_is_none(name):
-    with pytest.raises(InputError, match="values are 24 wide"):
+def test_every_mixer_with_a_value_width_is_an_error_in_a_post_norm_block(name):
+    with pytest.raises(InputError, match="without value_width, got value_width = 24"):
         post_norm(WIDTH, MIXERS[name](value_width=24))

@@ -1,4 +1,4 @@
-"""Without a GPU the kernels run in Triton's interpreter, which has to be asked for before a kernel is defined."""
+"""Without a GPU the kernels run in Triton's interpreter, which must be enabled before a kernel is defined."""
 
 import os
 

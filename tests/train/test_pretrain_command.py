@@ -97,5 +97,5 @@ def test_a_mistyped_preset_is_answered_with_the_nearest_one(corpus: Path, tmp_pa
 
 
 def test_a_model_folder_that_is_not_there_is_named(corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no model folder 'some/where'"):
+    with pytest.raises(InputError, match="model 'some/where' not found"):
         train(recipe_of(corpus, tmp_path, model="some/where"))

@@ -1,4 +1,4 @@
-"""Which class of transformers has which of our heads."""
+"""Map the model classes of transformers to our heads."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from lightbert.errors import InputError
 from lightbert.interop.families import NATIVE_WORKS, Family, Heads, Settings
 from lightbert.interop.keymap import quote_names
 
-# A class may appear twice: what it is depends on the family, or on the number of labels.
+# A class may appear twice: its heads depend on the family, or on the number of labels.
 _CLASSES: tuple[tuple[str, set[str]], ...] = (
     ("Model", set()),
     ("ForMaskedLM", {"mlm"}),
@@ -21,7 +21,7 @@ _CLASSES: tuple[tuple[str, set[str]], ...] = (
     ("ForMultipleChoice", {"choice"}),
     ("ForQuestionAnswering", {"span"}),
 )
-# The layers that give a head away. `classifier` serves several: there the class name decides.
+# The tensor names that identify a head. `classifier` is ambiguous: there the class name decides.
 _HEAD_PREFIXES = {
     "mlm": ("cls.predictions.", "generator_predictions.", "generator_lm_head."),
     "nsp": ("cls.seq_relationship.",),
@@ -39,16 +39,18 @@ _WITH_DROPOUT = {"classify", "regress", "choice", "tokens"}
 
 
 def read_heads(family: Family, ours: Settings, theirs: Settings, tensors: Mapping[str, Tensor]) -> Heads:
-    """The heads a checkpoint holds, told by its tensors, with our settings for each."""
+    """Return the heads of a checkpoint, identified by its tensors, with our settings for each."""
     theirs = family.with_defaults(theirs)
     possible = family.heads(ours, theirs)
     heads: Heads = {}
     for kind in _kinds(theirs, tensors):
         if kind not in possible:
-            raise InputError(f"lightbert has no {kind} head like the one of transformers' {family.stem}; save the body")
+            raise InputError(
+                f"lightbert doesn't support the {kind} head of transformers' {family.stem}; save the model without it"
+            )
         if kind == "mlm" and theirs.get("tie_word_embeddings") is False:
             raise InputError(
-                "'tie_word_embeddings' is false in config.json: lightbert ties its MLM head to the word table"
+                "'tie_word_embeddings' must be true in config.json, got false; untied MLM heads are not supported"
             )
         heads[kind] = dict(possible[kind])
         if kind in _WITH_LABELS:
@@ -60,30 +62,30 @@ def read_heads(family: Family, ours: Settings, theirs: Settings, tensors: Mappin
 
 
 def class_name(family: Family, ours: Settings, theirs: Settings, heads: Heads) -> str:
-    """The class of transformers that has exactly these heads and computes them as ours does.
+    """Return the class of transformers that has exactly these heads and computes the same.
 
-    A pooler may stand beside any of them: classes that don't use it say so and go on.
+    A pooler is always allowed: classes that don't use it ignore it with a message.
     """
     possible = family.heads(ours, theirs)
     kinds = set(heads) - {"pooler"}
     suffixes = [suffix for suffix, needs in _CLASSES if needs == kinds]
     if not suffixes or not set(heads) <= set(possible):
         raise InputError(
-            f"transformers has no {family.stem} class with the heads {quote_names(sorted(heads))}; choose which to "
-            f"keep, or none; {NATIVE_WORKS}"
+            f"transformers has no {family.stem} class with the heads {quote_names(sorted(heads))}; drop some or all "
+            f"heads; {NATIVE_WORKS}"
         )
     for kind in heads:
         for name, value in possible[kind].items():
             if heads[kind].get(name) != value:
                 raise InputError(
-                    f"{family.stem}{suffixes[0]} has {name} {value!r} in its {kind} head where this model has "
-                    f"{heads[kind].get(name)!r}; leave the head out; {NATIVE_WORKS}"
+                    f"{name} of the {kind} head must be {value!r} in {family.stem}{suffixes[0]}, got "
+                    f"{heads[kind].get(name)!r}; drop the head; {NATIVE_WORKS}"
                 )
     return family.stem + suffixes[0]
 
 
 def write_heads(heads: Heads, labels: tuple[str, ...]) -> Settings:
-    """What config.json says of the heads, beyond the class name."""
+    """Return the keys of config.json that describe the heads, except the class name."""
     settings: Settings = {}
     for kind in heads:
         if kind in _WITH_LABELS:
@@ -103,12 +105,12 @@ def write_heads(heads: Heads, labels: tuple[str, ...]) -> Settings:
 
 
 def default_label_names(count: int) -> tuple[str, ...]:
-    """What transformers calls labels that have no names."""
+    """Return transformers' names of labels without names."""
     return tuple(f"LABEL_{index}" for index in range(count))
 
 
 def read_labels(theirs: Settings, heads: Heads) -> tuple[str, ...]:
-    """The names of the labels, empty if they are the default names or don't belong to the heads."""
+    """Return the names of the labels; empty if they are the default names or don't belong to the heads."""
     names = {int(index): str(name) for index, name in (theirs.get("id2label") or {}).items() if str(index).isdigit()}
     counts = {heads[kind]["labels"] for kind in _WITH_LABELS & set(heads)}
     if counts != {len(names)} or set(names) != set(range(len(names))):
@@ -118,7 +120,7 @@ def read_labels(theirs: Settings, heads: Heads) -> tuple[str, ...]:
 
 
 def _kinds(theirs: Settings, tensors: Mapping[str, Tensor]) -> list[str]:
-    kinds = [kind for kind, signs in _HEAD_PREFIXES.items() if any(name.startswith(signs) for name in tensors)]
+    kinds = [kind for kind, prefixes in _HEAD_PREFIXES.items() if any(name.startswith(prefixes) for name in tensors)]
     if any(name.startswith("classifier.") for name in tensors):
         kinds.append(_classifier(theirs, tensors))
     pooled = any(name.startswith("pooler.") for name in tensors)
@@ -129,8 +131,8 @@ def _classifier(theirs: Settings, tensors: Mapping[str, Tensor]) -> str:
     suffixes = [suffix for suffix in _CLASSIFIERS for name in theirs.get("architectures") or () if suffix in name]
     if not suffixes and "classifier.out_proj.weight" not in tensors:
         raise InputError(
-            "config.json does not say what the layer 'classifier' is for: name the class under 'architectures', "
-            f"one that ends in {quote_names(list(_CLASSIFIERS))}"
+            "the layer 'classifier' is ambiguous without 'architectures' in config.json; add a class whose name "
+            f"ends in {quote_names(list(_CLASSIFIERS))}"
         )
     kind = _CLASSIFIERS[suffixes[0]] if suffixes else "classify"
     return "regress" if kind == "classify" and _outputs(tensors) == 1 else kind
@@ -140,4 +142,4 @@ def _outputs(tensors: Mapping[str, Tensor]) -> int:
     for name in ("classifier.weight", "classifier.out_proj.weight"):
         if name in tensors:
             return tensors[name].shape[0]
-    raise InputError("the checkpoint lacks 'classifier.weight'; it is incomplete")
+    raise InputError("the checkpoint has no tensor 'classifier.weight'; it is incomplete, so copy it again")

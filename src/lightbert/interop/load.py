@@ -1,4 +1,4 @@
-"""One door for every model: by its name, with or without its weights."""
+"""Load any model by name, with or without its weights."""
 
 from pathlib import Path
 
@@ -10,19 +10,19 @@ from lightbert.models import Model, build, folder
 
 
 def load(name: str | Path, *, pickled: bool = False) -> Model:
-    """Read a model, ready to use: what a name can be, `lightbert.interop.names` says.
+    """Load a model by name; see `lightbert.interop.names` for what a name can be.
 
-    pickled: read pickled weights where a Hugging Face folder has no others. Only `lightbert convert` does.
+    pickled: read pickled weights if a Hugging Face folder has no safetensors. Only `lightbert convert` sets it.
     """
     return read(find(name, pickled=pickled), pickled=pickled)
 
 
 def read(found: FoundModel, *, pickled: bool = False) -> Model:
-    """Read what `find` found."""
+    """Load a model that `find` returned."""
     match found:
         case Preset():
             raise InputError(
-                f"'{found.name}' is a preset without weights: build it, or give the folder of a trained model"
+                f"'{found.name}' is a preset without weights; use build, or give the folder of a trained model"
             )
         case ModelFolder() if _is_ours(found):
             return folder.load(found.path)
@@ -32,7 +32,7 @@ def read(found: FoundModel, *, pickled: bool = False) -> Model:
 
 
 def describe(found: FoundModel) -> Model:
-    """A model's config and heads. It has weights only where nothing less than reading them tells its heads."""
+    """Return a model with its config and heads; the weights are read only if the heads can't be known otherwise."""
     match found:
         case Preset():
             return build(found.name, device="meta")

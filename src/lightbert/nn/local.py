@@ -1,4 +1,4 @@
-"""The composite paper's own ConvBERT: half of the heads attend only to a window, with generated scores."""
+"""Local attention, the composite paper's version of ConvBERT: half of the heads attend within a window."""
 
 import torch
 import torch.nn.functional as F
@@ -14,12 +14,12 @@ from lightbert.ops.dynamic_conv import softmax_within_text, window_sum
 
 
 class LocalAttention(Mixer):
-    """Attention heads first, then local heads whose scores within ±kernel//2 come from a kernel layer (Table 7).
+    """Attention heads, then local heads whose scores within ±kernel//2 come from a kernel layer (Table 7).
 
-    Unlike mixed attention the local heads take the second half of one full-width value projection, renormalise over
-    the taps that read a real token, and drop out their weights.
-    Deviation: ``indexed_by`` "query" lets a token's own kernel weight its neighbours, as ConvBERT does; the released
-    comparison model used the kernel generated at the neighbour ("key"), which is a different model.
+    Unlike in mixed attention, the local heads use the second half of one full-width value projection, take the softmax
+    over the taps that read a real token only, and apply dropout to their weights.
+    Deviation: with ``indexed_by`` "query" a token's own kernel weights its neighbours, as in ConvBERT; the released
+    comparison model uses the kernel generated at the neighbour ("key"), which is a different model.
     """
 
     def __init__(
@@ -34,9 +34,9 @@ class LocalAttention(Mixer):
     ) -> None:
         super().__init__()
         if n_heads % 2 or width % n_heads:
-            raise InputError(f"half of {n_heads} heads cannot share half of a width of {width}")
+            raise InputError(f"n_heads ({n_heads}) must be even and divide the width, {width}")
         if indexed_by not in ("query", "key"):
-            raise InputError(f"local kernels are indexed by 'query' or 'key', not {indexed_by!r}")
+            raise InputError(f"indexed_by must be 'query' or 'key', got {indexed_by!r}")
         half = width // 2
         self.width, self.value_width, self.n_heads = width, value_width, n_heads // 2
         self.out_width = width

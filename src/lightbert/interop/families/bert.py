@@ -1,4 +1,4 @@
-"""BERT: one width throughout, and a pooler that every head on [CLS] reads."""
+"""BERT: embeddings of the full width, and a pooler that all [CLS] heads share."""
 
 from lightbert.interop.families.family import Family, Heads, Settings
 from lightbert.interop.families.rows import (

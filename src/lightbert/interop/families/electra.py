@@ -1,4 +1,4 @@
-"""ELECTRA: our BERT with embeddings of their own width, heads for both of its models, and no pooler."""
+"""ELECTRA: our BERT with factorized embeddings, heads for generator and discriminator, and no pooler."""
 
 from lightbert.interop.families.family import Family, Heads, Settings
 from lightbert.interop.families.rows import (
@@ -20,7 +20,7 @@ _DISCRIMINATOR_PREDICTIONS = (
 
 
 def _heads(ours: Settings, theirs: Settings) -> Heads:
-    # The generator's and the classifier's activation is gelu whatever hidden_act says.
+    # The generator head and the classifier always use gelu, independently of hidden_act.
     return {
         "mlm": {"hidden": ours["narrow"], "activation": "gelu", "eps": ours["eps"]},
         "rtd": {"activation": ours["activation"]},
