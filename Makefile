@@ -9,10 +9,10 @@ DEVELOPER := .venv/installed-developer
 SOURCES := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup test check prove format clean
+.PHONY: help demo setup test test-gpu check prove format clean
 
 help: ## print this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1#/p' Makefile | awk -F '#' '{ printf "%-14s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' Makefile | awk -F '#' '{ printf "%-14s %s\n", $$1, $$2 }'
 
 demo: $(CORE) ## install the package and run its main job
 	@$(BIN)/lightbert demo
@@ -21,6 +21,9 @@ setup: $(DEVELOPER) ## build .venv with all that developers need
 
 test: setup check ## everything a change has to pass: lint, types and tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not prove"
+
+test-gpu: $(DEVELOPER) ## the tests that need a GPU
+	$(BIN)/pytest -m "gpu and not prove"
 
 check: $(DEVELOPER) ## lint, formatting and types
 	$(BIN)/ruff check

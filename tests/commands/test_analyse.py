@@ -104,7 +104,10 @@ def test_a_model_beside_itself_has_no_divergence_and_the_picture_lies_here(there
         ("transfer nowhere", "there is no 'nowhere/metrics.jsonl'; give the folder of a run"),
         ("transfer pretrained", "'pretrained/metrics.jsonl' compares no layers"),
         ("transfer run --out x.doc", "unknown picture format 'doc'"),
-        ("transfer run --out run/metrics.jsonl/x.png", "is a file where a folder should go; choose another name"),
+        (
+            "transfer run --out run/metrics.jsonl/x.png",
+            "must be a folder, but is a file; choose another name",
+        ),
         ("attention student --text w1", "add --teacher FOLDER"),
         ("attention student --teacher teacher", "add --text TEXT"),
         ("attention nowhere --teacher teacher --text w1", "model 'nowhere' not found"),

@@ -76,8 +76,8 @@ def test_a_vocabulary_size_and_a_tokenizer_exclude_each_other(corpus: Path, tmp_
     ("arguments", "sentence"),
     [
         (["--model", "wordpeice"], "unknown model 'wordpeice'; did you mean 'wordpiece'?"),
-        (["--held-out", "2"], "held_out must be a share from 0 to below 1, not 2.0"),
-        (["--tokenizer", "nowhere.json"], "there is no tokenizer 'nowhere.json'"),
+        (["--held-out", "2"], "held_out must be in [0, 1), got 2.0"),
+        (["--tokenizer", "nowhere.json"], "tokenizer 'nowhere.json' not found"),
     ],
 )
 def test_bad_input_is_one_sentence(corpus: Path, tmp_path: Path, capsys, arguments: list[str], sentence: str) -> None:

@@ -1,7 +1,7 @@
 """Tiny models of transformers with random weights, biases, norms and padding embeddings, and their outputs."""
 
+import pytest
 import torch
-import transformers
 
 COMMON = {
     "vocab_size": 60,
@@ -74,6 +74,7 @@ CASES = [
 
 
 def original(body, suffix="Model", **changes):
+    transformers = pytest.importorskip("transformers")
     stem, settings = BODIES[body]
     labels = LABELS if suffix in ("ForSequenceClassification", "ForTokenClassification") else {}
     config = getattr(transformers, f"{stem}Config")(**{**settings, **labels, **changes})

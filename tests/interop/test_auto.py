@@ -6,20 +6,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-import transformers
 from originals import batch
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForMaskedLM,
-    AutoModelForQuestionAnswering,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-)
 from words import tokenizer
 
 import lightbert
 from lightbert.models import PRESETS, Hybrid, build
+
+transformers = pytest.importorskip("transformers")
 
 SMALL = {"vocab": 60, "depth": 2}
 FAMILIES = {
@@ -30,10 +23,10 @@ FAMILIES = {
     "hybrid": Hybrid(**SMALL),
 }
 HEADS = {
-    AutoModelForMaskedLM: {"mlm": {}},
-    AutoModelForSequenceClassification: {"classify": {"labels": 3, "hidden": "tanh"}},
-    AutoModelForTokenClassification: {"tokens": {"labels": 4}},
-    AutoModelForQuestionAnswering: {"span": {}},
+    transformers.AutoModelForMaskedLM: {"mlm": {}},
+    transformers.AutoModelForSequenceClassification: {"classify": {"labels": 3, "hidden": "tanh"}},
+    transformers.AutoModelForTokenClassification: {"tokens": {"labels": 4}},
+    transformers.AutoModelForQuestionAnswering: {"span": {}},
 }
 
 
@@ -66,7 +59,7 @@ def assert_equal_folders(before, after):
 def test_every_family_round_trips_through_automodel_bit_for_bit(family, tmp_path):
     ours = randomised(FAMILIES[family])
     lightbert.save(ours, tmp_path / "before")
-    theirs, info = AutoModel.from_pretrained(tmp_path / "before", output_loading_info=True)
+    theirs, info = transformers.AutoModel.from_pretrained(tmp_path / "before", output_loading_info=True)
     assert not any(info.values())
     assert torch.equal(theirs(**inputs()).last_hidden_state, ours(*batch()))
     theirs.save_pretrained(tmp_path / "after")
@@ -106,13 +99,15 @@ def test_a_model_without_a_head_gets_a_new_one_that_is_reported_as_missing(auto,
 
 def test_heads_that_are_not_requested_are_dropped(tmp_path):
     lightbert.save(randomised(FAMILIES["bert"], {"mlm": {}, "rtd": {}}), tmp_path / "both")
-    AutoModelForMaskedLM.from_pretrained(tmp_path / "both").save_pretrained(tmp_path / "one")
+    transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "both").save_pretrained(tmp_path / "one")
     assert list(lightbert.load(tmp_path / "one").heads) == ["mlm"]
 
 
 def test_a_new_model_is_initialized_by_our_rules():
     torch.manual_seed(7)
-    theirs = AutoModel.from_config(transformers.AutoConfig.for_model("lightbert", **description("convbert")))
+    theirs = transformers.AutoModel.from_config(
+        transformers.AutoConfig.for_model("lightbert", **description("convbert"))
+    )
     torch.manual_seed(7)
     ours = build(FAMILIES["convbert"])
     assert all(torch.equal(tensor, theirs.model.state_dict()[name]) for name, tensor in ours.state_dict().items())
@@ -129,7 +124,7 @@ def test_label_names_round_trip_through_transformers(tmp_path):
     ours = randomised(FAMILIES["bert"], {"classify": {"labels": 2}})
     ours.labels = ("bad", "good")
     lightbert.save(ours, tmp_path / "before")
-    theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "before")
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "before")
     assert theirs.config.id2label == {0: "bad", 1: "good"}
     assert theirs.config.label2id == {"bad": 0, "good": 1}
     theirs.save_pretrained(tmp_path / "after")
@@ -140,7 +135,9 @@ def test_label_names_round_trip_through_transformers(tmp_path):
 def test_labels_can_be_given_for_a_new_head(tmp_path):
     lightbert.save(randomised(FAMILIES["bert"]), tmp_path / "body")
     names = {"id2label": {0: "a", 1: "b", 2: "c"}, "label2id": {"a": 0, "b": 1, "c": 2}}
-    AutoModelForTokenClassification.from_pretrained(tmp_path / "body", **names).save_pretrained(tmp_path / "tagger")
+    transformers.AutoModelForTokenClassification.from_pretrained(tmp_path / "body", **names).save_pretrained(
+        tmp_path / "tagger"
+    )
     tagger = lightbert.load(tmp_path / "tagger")
     assert tagger.labels == ("a", "b", "c")
     assert tagger.head_settings["tokens"]["labels"] == 3
@@ -148,13 +145,13 @@ def test_labels_can_be_given_for_a_new_head(tmp_path):
 
 def test_one_label_is_a_regression(tmp_path):
     lightbert.save(randomised(FAMILIES["bert"]), tmp_path / "body")
-    theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "body", num_labels=1)
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "body", num_labels=1)
     result = theirs(**inputs(), labels=torch.tensor([0.5, 1.5, 2.5]))
     assert result.logits.shape == (3, 1)
     assert torch.allclose(result.loss, (result.logits[:, 0] - torch.tensor([0.5, 1.5, 2.5])).pow(2).mean())
     theirs.save_pretrained(tmp_path / "regression")
     assert list(lightbert.load(tmp_path / "regression").heads) == ["regress"]
-    again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "regression")
+    again = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "regression")
     assert torch.equal(again(**inputs()).logits, theirs.eval()(**inputs()).logits)
 
 
@@ -167,10 +164,16 @@ def test_losses_are_those_of_transformers(tmp_path):
     ids, mask, segments = batch()
     spans = {"start_positions": torch.tensor([1, 99, 0]), "end_positions": torch.tensor([2, 99, 1])}
     cases = {
-        "ForMaskedLM": (AutoModelForMaskedLM, {"labels": ids.masked_fill(~mask, -100)}),
-        "ForSequenceClassification": (AutoModelForSequenceClassification, {"labels": torch.tensor([0, 2, 1])}),
-        "ForTokenClassification": (AutoModelForTokenClassification, {"labels": segments.masked_fill(~mask, -100)}),
-        "ForQuestionAnswering": (AutoModelForQuestionAnswering, spans),
+        "ForMaskedLM": (transformers.AutoModelForMaskedLM, {"labels": ids.masked_fill(~mask, -100)}),
+        "ForSequenceClassification": (
+            transformers.AutoModelForSequenceClassification,
+            {"labels": torch.tensor([0, 2, 1])},
+        ),
+        "ForTokenClassification": (
+            transformers.AutoModelForTokenClassification,
+            {"labels": segments.masked_fill(~mask, -100)},
+        ),
+        "ForQuestionAnswering": (transformers.AutoModelForQuestionAnswering, spans),
     }
     for suffix, (auto, labels) in cases.items():
         theirs = original("convbert", suffix)
@@ -182,7 +185,7 @@ def test_losses_are_those_of_transformers(tmp_path):
 
 def test_float_labels_are_multi_label_targets(tmp_path):
     lightbert.save(randomised(FAMILIES["bert"]), tmp_path)
-    theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path, num_labels=3)
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path, num_labels=3)
     aims = torch.tensor([[1.0, 0.0, 1.0]] * 3)
     result = theirs(**inputs(), labels=aims)
     expected = torch.nn.functional.binary_cross_entropy_with_logits(result.logits, aims)
@@ -191,7 +194,7 @@ def test_float_labels_are_multi_label_targets(tmp_path):
 
 def test_hidden_states_attentions_and_tuples_are_returned_on_request(tmp_path):
     lightbert.save(randomised(FAMILIES["convbert"], {"mlm": {}}), tmp_path)
-    theirs = AutoModelForMaskedLM.from_pretrained(tmp_path)
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path)
     result = theirs(**inputs(), output_hidden_states=True, output_attentions=True)
     assert len(result.hidden_states) == 3
     assert [tuple(each.shape) for each in result.attentions] == [(3, 2, 11, 11)] * 2
@@ -204,7 +207,7 @@ def test_gradient_checkpointing_changes_no_gradient(tmp_path):
     lightbert.save(randomised(replace(FAMILIES["bert"], dropout=0.0, attention_dropout=0.0), {"mlm": {}}), tmp_path)
     gradients = []
     for checkpointing in (False, True):
-        theirs = AutoModelForMaskedLM.from_pretrained(tmp_path).train()
+        theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path).train()
         if checkpointing:
             theirs.gradient_checkpointing_enable()
         theirs(**inputs(), labels=batch()[0]).loss.backward()
@@ -214,7 +217,7 @@ def test_gradient_checkpointing_changes_no_gradient(tmp_path):
 
 def test_our_sizes_have_transformers_names(tmp_path):
     lightbert.save(randomised(FAMILIES["bert"]), tmp_path)
-    config = AutoConfig.from_pretrained(tmp_path)
+    config = transformers.AutoConfig.from_pretrained(tmp_path)
     assert (config.vocab_size, config.hidden_size, config.num_hidden_layers) == (60, 128, 2)
     assert (config.num_attention_heads, config.max_position_embeddings) == (4, 128)
 
@@ -244,6 +247,6 @@ def test_the_text_classification_pipeline_returns_the_label(tmp_path):
 def test_the_trainer_passes_every_input(tmp_path):
     """The Trainer drops the columns of a dataset that are not arguments of `forward`."""
     lightbert.save(randomised(FAMILIES["bert"]), tmp_path)
-    for auto in (AutoModel, *HEADS):
+    for auto in (transformers.AutoModel, *HEADS):
         names = inspect.signature(auto.from_pretrained(tmp_path).forward).parameters
         assert {"input_ids", "attention_mask", "token_type_ids"} <= names.keys()

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-import transformers
 from originals import LABELS, assert_same_outputs, original, our_outputs, their_outputs
 from words import SPECIAL, tokenizer
 
@@ -15,6 +14,8 @@ from lightbert.errors import InputError
 from lightbert.files import read_tensors, write_tensors
 from lightbert.interop import huggingface
 from lightbert.models import PRESETS, build
+
+transformers = pytest.importorskip("transformers")
 
 
 def edited(folder, change):

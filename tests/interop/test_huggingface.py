@@ -2,12 +2,13 @@ import json
 
 import pytest
 import torch
-import transformers
 from originals import BODIES, CASES, CLASSES, assert_same_outputs, original, our_outputs, their_outputs
 
 import lightbert
 from lightbert.files import read_tensors
 from lightbert.interop import huggingface
+
+transformers = pytest.importorskip("transformers")
 
 
 @pytest.mark.parametrize(("body", "suffix"), CASES)

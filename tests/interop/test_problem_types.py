@@ -4,9 +4,7 @@ import json
 
 import pytest
 import torch
-import transformers
 from originals import original
-from transformers import AutoModelForSequenceClassification
 from words import tokenizer
 
 import lightbert
@@ -16,6 +14,8 @@ from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.labels.kind import Labels
 from lightbert.tasks.kinds.regress.kind import Regress
 from lightbert.tasks.predict.adoption import kind_of_model
+
+transformers = pytest.importorskip("transformers")
 
 SEVERAL, ONE, NUMBER = "multi_label_classification", "single_label_classification", "regression"
 UNSCALED = Regress(float("-inf"), float("inf"), scaled=False)
@@ -48,7 +48,7 @@ def test_multi_label_predictions_are_the_sigmoid_of_transformers_logits_in_both_
     theirs = classifier(tmp_path / "before", body, problem_type=SEVERAL)
     lightbert.save(lightbert.load(tmp_path / "before"), tmp_path / "ours")
     huggingface.write(lightbert.load(tmp_path / "ours"), tmp_path / "after")
-    again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "after")
+    again = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "after")
     assert again.config.problem_type == SEVERAL
     for text in TEXTS:
         shares = dict(zip(NAMES, logits(theirs, text).sigmoid().tolist(), strict=True))
@@ -66,7 +66,9 @@ def test_single_label_classification_uses_softmax(tmp_path):
     expected = dict(zip(NAMES, logits(theirs, TEXTS[0]).softmax(-1).tolist(), strict=True))
     assert prediction["probabilities"] == pytest.approx(expected, abs=1e-5)
     huggingface.write(ours, tmp_path / "after")
-    assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "after").config.problem_type == ONE
+    assert (
+        transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "after").config.problem_type == ONE
+    )
 
 
 @pytest.mark.parametrize("problem", [NUMBER, None])
@@ -77,7 +79,7 @@ def test_a_regression_prediction_is_transformers_logit(tmp_path, problem):
     for text in TEXTS:
         assert ours.predict(text)["score"] == pytest.approx(logits(theirs, text).item(), rel=1e-4, abs=1e-5)
     huggingface.write(ours, tmp_path / "after")
-    again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "after")
+    again = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "after")
     assert (again.config.problem_type, again.config.num_labels) == (NUMBER, 1)
 
 
@@ -137,7 +139,9 @@ def test_the_problem_type_of_a_new_head_is_saved_with_it(tmp_path):
     classifier(tmp_path / "theirs", problem_type=ONE)
     lightbert.save(lightbert.load(tmp_path / "theirs"), tmp_path / "ours")
     for problem, kind in ((SEVERAL, Labels(NAMES)), (ONE, Classify(NAMES))):
-        theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "ours", problem_type=problem)
+        theirs = transformers.AutoModelForSequenceClassification.from_pretrained(
+            tmp_path / "ours", problem_type=problem
+        )
         theirs.save_pretrained(tmp_path / "after")
         assert theirs.config.problem_type == problem
         assert kind_of_model(lightbert.load(tmp_path / "after")) == kind

@@ -26,8 +26,6 @@ def test_the_forward_is_one_graph(config, mask):
     assert_same_states(compiled(rows, mask), model(rows, mask))
 
 
-# The code generator itself uses a deprecated part of torch.
-@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
 @pytest.mark.prove
 def test_compiled_code_trains_like_eager_code(config):
     model, rows, mask = randomised(build(config)).train(), ids(2, 7), torch.arange(7) < torch.tensor([[7], [4]])

@@ -128,7 +128,7 @@ def test_the_error_for_an_unknown_head_suggests_the_nearest(path):
 
 def test_the_error_for_missing_weights_names_the_file(path):
     (path / "model.safetensors").unlink()
-    assert "there is no file" in load_error(path)
+    assert "not found" in load_error(path)
     assert "model.safetensors" in load_error(path)
 
 
@@ -162,6 +162,6 @@ def test_the_error_for_an_invalid_tokenizer_names_it(path):
 
 def test_saving_over_a_file_is_an_error_with_its_name(tmp_path):
     (tmp_path / "model").write_text("precious")
-    with pytest.raises(InputError, match="model' is a file where a folder should go"):
+    with pytest.raises(InputError, match="model' must be a folder, but is a file"):
         folder.save(build(VARIANTS["bert-small"]), tmp_path / "model")
     assert (tmp_path / "model").read_text() == "precious"

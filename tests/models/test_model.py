@@ -48,6 +48,14 @@ def test_a_model_shares_the_modules_of_its_encoder():
     assert (model.width, model.positions, model.fp16) == (encoder.width, encoder.positions, encoder.fp16)
 
 
+def test_the_encoder_of_a_model_shares_its_modules_and_has_no_metadata():
+    model = build("convbert-tiny", heads={"rtd": {}})
+    encoder = model.encoder
+    assert type(encoder) is Encoder
+    assert encoder.heads is model.heads
+    assert {id(p) for p in encoder.parameters()} == {id(p) for p in model.parameters()}
+
+
 def test_metadata_has_every_field_and_is_copied_whole():
     model, other = full(), build(replace(CONFIG, dropout=0.3), heads={"classify": {"labels": 2}})
     assert not [name for name in FIELDS if not getattr(model, name)], "a field that is not set would hide a loss"

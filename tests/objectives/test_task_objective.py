@@ -96,8 +96,9 @@ def test_every_head_learns_a_batch_by_heart(kind):
 def test_gradients_reach_the_body_and_the_head():
     objective, batch = objective_of("beam"), batch_of("beam")
     objective(batch, objective.counts(batch)).total.backward()
-    untouched = [name for name, each in objective.named_parameters() if each.grad is None or not each.grad.any()]
-    assert untouched == []
+    untouched = {name for name, each in objective.named_parameters() if each.grad is None or not each.grad.any()}
+    # One number added to all logits of a softmax changes nothing: its gradient is zero but for rounding.
+    assert untouched <= {"model.heads.beam.end_output.bias"}
 
 
 def test_a_token_task_counts_the_judged_tokens_and_the_others_count_rows():

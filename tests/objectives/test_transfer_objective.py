@@ -316,7 +316,6 @@ def test_transfer_without_a_teacher_and_layers_without_a_transfer_are_refused():
 
 
 # The tracer's own look at what it is given.
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 @pytest.mark.parametrize(("how", "strategy"), [("blocks", "pkt"), ("whole", "akt")])
 def test_compiled_it_gives_the_same_losses(how, strategy, monkeypatch):
     torch.compiler.reset()

@@ -2,11 +2,15 @@
 
 from collections.abc import Callable
 
+import pytest
 import torch
 from gradients import scattered
 from torch import Tensor
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+# A GPU is only visible to runs that select the GPU tests, which include the tests of the kernels.
+MARKS = [pytest.mark.gpu] if DEVICE == "cuda" else []
 
 # The interpreter truncates bf16 numbers, a GPU rounds them.
 HALF = torch.bfloat16 if DEVICE == "cuda" else torch.float16

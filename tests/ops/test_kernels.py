@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 from gradients import TEXTS, draw, draw_texts
-from kernels import DEVICE, HALF, assert_exact, assert_no_coarser, results
+from kernels import DEVICE, HALF, MARKS, assert_exact, assert_no_coarser, results
 from torch import Tensor
 
 from lightbert.ops.backend import using
@@ -13,6 +13,7 @@ from lightbert.ops.depthwise import depthwise
 from lightbert.ops.dynamic_conv import dynamic_conv
 
 pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
+pytestmark = MARKS
 
 SHAPES = {"one token": (3, 1), "shorter than the kernel": (5, 3), "prime": (2, 67)}
 SEVERAL_PROGRAMS = (2, 131)

@@ -38,7 +38,7 @@ def test_mix_equals_its_unsigned_definition(word: int) -> None:
     assert mix(word) == expected ^ expected >> 16
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 def test_a_gpu_gives_the_same_bits() -> None:
     rows, columns = torch.arange(512)[:, None], torch.arange(512)
     on_gpu = uniform(3, Stream.SAMPLE, torch.tensor(7).cuda(), rows.cuda(), columns.cuda())

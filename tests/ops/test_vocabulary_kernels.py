@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from gradients import draw
-from kernels import DEVICE, HALF, assert_exact, assert_no_coarser, results
+from kernels import DEVICE, HALF, MARKS, assert_exact, assert_no_coarser, results
 from torch import Tensor
 
 from lightbert.ops.backend import using
@@ -13,6 +13,7 @@ from lightbert.ops.cross_entropy import cross_entropy
 from lightbert.ops.sampling import sample
 
 pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
+pytestmark = MARKS
 
 SHAPES = {"one entry": (2, 3, 1), "few": (2, 3, 7), "several blocks": (1, 2, 9001), "empty": (0, 3, 7)}
 

@@ -10,9 +10,6 @@ from torch import nn
 
 from lightbert.data.corpus.shards import Shards
 
-# The compiler looks at every input's gradient, also of one that will never have any.
-pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
-
 compile_module = nn.Module.compile
 
 

@@ -104,5 +104,5 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(
     out = tmp_path / "recipe.toml" / "out"
     assert cli.main(["pretrain", str(tmp_path / "recipe.toml"), f"data={corpus / 'data'}", f"out={out}"]) == 1
     told = capsys.readouterr().err
-    assert f"'{tmp_path / 'recipe.toml'}' is a file where a folder should go; choose another name" in told
+    assert f"'{tmp_path / 'recipe.toml'}' must be a folder, but is a file; choose another name" in told
     assert told.count("\n") == 1

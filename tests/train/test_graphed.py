@@ -12,10 +12,9 @@ from tiny_runs import recipe_of, records, train
 PHASES = [{"length": 32, "steps": 8, "batch": 2}, {"length": 16, "steps": 8}]
 
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+pytestmark = pytest.mark.gpu
 
 
-@needs_gpu
 @pytest.mark.parametrize("compiled", ["none", "blocks"])
 def test_losses_are_those_of_plain_steps(corpus: Path, tmp_path: Path, compiled: str) -> None:
     runs = []
@@ -57,7 +56,6 @@ def a_thread_that_pins_memory() -> Iterator[None]:
         thread.join()
 
 
-@needs_gpu
 def test_recording_does_not_mind_other_threads(corpus: Path, tmp_path: Path) -> None:
     recipe = recipe_of(corpus, tmp_path, steps=8, phases=PHASES, device="cuda", cuda_graph=True)
     with a_thread_that_pins_memory():

@@ -85,4 +85,4 @@ def test_a_finished_run_of_two_processes_can_be_asked_again(corpus: Path, tmp_pa
 
 def test_a_batch_that_processes_cannot_share_is_refused(corpus: Path, tmp_path: Path) -> None:
     assert 0 not in run(2, steady(corpus, tmp_path, batch=3))
-    assert "batch must be a multiple of the number of processes, 2, got 3" in (tmp_path / "stderr").read_text()
+    assert "batch (3) must be a positive multiple of the number of processes (2)" in (tmp_path / "stderr").read_text()

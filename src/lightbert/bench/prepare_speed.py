@@ -23,7 +23,7 @@ from lightbert.data.corpus import tokenizer, vocabulary
 from lightbert.data.corpus.preparation import prepare
 from lightbert.data.corpus.settings import Settings
 from lightbert.data.text import sources
-from lightbert.data.text.sources import Reading
+from lightbert.data.text.sources import ReadOptions
 from lightbert.errors import InputError
 
 _BATCH = 1000
@@ -108,7 +108,9 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         found = sources.find(arguments.sources)
-        everything = chain.from_iterable(sources.documents(source, Reading(), arguments.workers) for source in found)
+        everything = chain.from_iterable(
+            sources.documents(source, ReadOptions(), arguments.workers) for source in found
+        )
         texts = list(_first(everything, int(arguments.megabytes * 1e6)))
         with tempfile.TemporaryDirectory() as folder:
             path = arguments.tokenizer or folder

@@ -67,6 +67,20 @@ class Model(Encoder):
         for each in fields(Metadata):
             setattr(self, each.name, getattr(metadata, each.name))
 
+    @property
+    def encoder(self) -> Encoder:
+        """The network alone: a plain encoder that shares the model's modules."""
+        encoder = Encoder(
+            self.embeddings,
+            self.blocks,
+            width=self.width,
+            positions=self.positions,
+            released_padding=self.released_padding,
+            fp16=self.fp16,
+        )
+        encoder.heads, encoder.checkpointing, encoder.training = self.heads, self.checkpointing, self.training
+        return encoder
+
     def require_tokenizer(self) -> "Tokenizer":
         """Return the tokenizer; raise an InputError if there is none."""
         if self.tokenizer is None:

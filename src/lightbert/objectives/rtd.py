@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lightbert.data.batches.batch import Batch
-from lightbert.data.batches.masking import put_back
+from lightbert.data.batches.masking import fill_positions
 from lightbert.errors import InputError
 from lightbert.models import Model
 from lightbert.nn.encoder import Encoder
@@ -50,8 +50,8 @@ class Corruption(nn.Module):
         assert batch.weights is not None
         chances = uniform(self.seed, Stream.SAMPLE, batch.step, batch.rows.unsqueeze(1), batch.positions)
         scaled = logits if self.temperature == 1 else logits / self.temperature
-        filled = put_back(batch.ids, batch.positions, batch.weights, sample(scaled, chances))
-        original = put_back(batch.ids, batch.positions, batch.weights, batch.targets)
+        filled = fill_positions(batch.ids, batch.positions, batch.weights, sample(scaled, chances))
+        original = fill_positions(batch.ids, batch.positions, batch.weights, batch.targets)
         return filled, filled != original
 
 

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 from tiny_tasks import write_model, write_reviews
 
 from lightbert.config import assignments
@@ -17,7 +16,7 @@ from lightbert.train.signals import Interruption
 RECIPE = "classify"
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 def test_losses_are_those_of_plain_steps_of_the_same_widths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = write_model(tmp_path / "model", dropout=0.0, attention_dropout=0.0)
     train = write_reviews(tmp_path / "train.csv")
