@@ -156,8 +156,8 @@ def _ragged_candidates(model: Model, material: Material) -> Candidates:
 def _peers(material: Material, batch: int, device: torch.device) -> dict[str, Peer]:
     plain = Peer(material.theirs, batch, device.type)
     if device.type == "cpu":
-        return {"Trainer": plain, "Trainer, by length": replace(plain, grouped=True)}
-    return {"Trainer": plain, "Trainer, by length, bfloat16": replace(plain, grouped=True, half=True)}
+        return {"Trainer": plain, "Trainer, by length": replace(plain, group_by_length=True)}
+    return {"Trainer": plain, "Trainer, by length, bfloat16": replace(plain, group_by_length=True, bf16=True)}
 
 
 def _predict(model: Model, material: Material, features: Features) -> float:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError
 from lightbert.interop.load import describe, read
-from lightbert.interop.names import Named, Preset, find
+from lightbert.interop.names import FoundModel, Preset, find
 from lightbert.models import Config, Model, add_head, build
 from lightbert.train.corpus_recipe import CorpusRecipe
 
@@ -40,7 +40,7 @@ def _add_heads(model: Model, kinds: set[str], seed: int) -> None:
         head.requires_grad_(kind in kinds)
 
 
-def _read(found: Named, name: str, config: Config) -> Model:
+def _read(found: FoundModel, name: str, config: Config) -> Model:
     model = read(found)
     if model.config != config:
         differs = next(k for k, v in to_mapping(config).items() if getattr(model.config, k) != v)

@@ -80,10 +80,10 @@ def theirs(model: Path, name: str, device: str) -> Scores:
     rows, judged = kind.features(train, encoder), kind.features(dev, encoder)
     recipe, outputs = PeerRecipe(EPOCHS, LR, WARMUP, eps=EPS), kind.head_settings().get("labels", 1)
     # On a GPU we compute in bfloat16, so that it does too.
-    peer = Peer(model, BATCH, device, half=device == "cuda")
+    peer = Peer(model, BATCH, device, bf16=device == "cuda")
     found: Scores = {}
     for seed in SEEDS[device]:
-        answers = peer.learn(rows, judged, outputs=outputs, recipe=recipe, seed=seed)
+        answers = peer.finetune_and_predict(rows, judged, outputs=outputs, recipe=recipe, seed=seed)
         one_each = answers if outputs > 1 else answers[:, 0]
         for metric, value in kind.metrics(dev, kind.predictions(dev, judged, [(row,) for row in one_each])).items():
             found.setdefault(metric, []).append(value)
