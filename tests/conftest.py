@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from gpus import hide_gpus, skip_gpu_tests
+from gpus import hide_gpus, interpret_kernels, skip_gpu_tests
 
 # Before anybody imports it: its assertions are shown like those of a test.
 pytest.register_assert_rewrite("tiny_runs")
@@ -16,6 +16,7 @@ torch.set_num_threads(1)
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     hide_gpus(config.option.markexpr)
+    interpret_kernels()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

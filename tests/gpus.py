@@ -20,6 +20,12 @@ def hide_gpus(expression: str) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
+def interpret_kernels() -> None:
+    """Run Triton's kernels in its interpreter where no GPU is visible; chosen before Triton is imported."""
+    if not torch.cuda.is_available():
+        os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
 def skip_gpu_tests(expression: str, items: list[pytest.Item]) -> None:
     """Skip the tests that need a GPU where there is none, or none to be seen."""
     if torch.cuda.is_available():

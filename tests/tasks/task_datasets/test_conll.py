@@ -132,7 +132,7 @@ def test_a_bad_line_is_told_or_its_sentence_is_skipped_and_counted(tmp_path, cap
 def test_what_holds_no_sentence_is_told(tmp_path):
     assert "is empty" in refusal(written(tmp_path, "a.conll", "\n\n-DOCSTART- O\n"))
     assert refusal(written(tmp_path, "b.conll", "a X\n"), ("O",), bad_rows="skip").startswith("no row of")
-    assert "there is no file" in refusal(str(tmp_path / "c.conll"))
+    assert "not found" in refusal(str(tmp_path / "c.conll"))
 
 
 def test_a_column_that_is_not_there_is_told(tmp_path):
