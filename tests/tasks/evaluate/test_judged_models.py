@@ -155,7 +155,7 @@ def test_a_test_set_of_glue_is_written_as_the_leaderboard_takes_it(tmp_path):
 
 def test_a_file_in_the_way_of_the_report_is_named(tmp_path):
     (tmp_path / "out").write_text("")
-    with pytest.raises(InputError, match="is a file where a folder should go"):
+    with pytest.raises(InputError, match="must be a folder, but is a file"):
         write(evaluate(tiny_model(REVIEWS), reviews(), device="cpu"), tmp_path / "out")
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lightbert.data.batches.batch import Specials
-from lightbert.data.batches.padding import grouped, padded
+from lightbert.data.batches.padding import group_by_length, pad_rows
 from lightbert.data.examples.features import Features
 from lightbert.tasks.kinds.kind import Outputs
 
@@ -69,9 +69,11 @@ def run(runtime: Runtime, features: Features, specials: Specials, batch: int = 0
             outputs[row] = each if one_per_row else _unpadded(each, int(lengths[row]))
 
     with _evaluating(runtime), torch.inference_mode(), _autocast(device):
-        for rows in grouped(lengths, least=min(least, most), most=most, alike=runtime.reads_padding):
+        for rows in group_by_length(
+            lengths, min_tokens=min(least, most), max_tokens=most, equal_lengths=runtime.reads_padding
+        ):
             length = int(lengths[rows[-1]])
-            inputs = padded(features, rows, length, specials.pad).to(device)
+            inputs = pad_rows(features, rows, length, specials.pad).to(device)
             # Nothing is paid for masking where every row is as long as the batch is wide.
             mask = inputs.mask if lengths[rows[0]] < length else None
             given = runtime(inputs.ids, mask, inputs.segments)

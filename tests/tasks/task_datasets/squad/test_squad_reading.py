@@ -70,7 +70,7 @@ def test_an_answer_that_is_not_in_its_context_names_the_question(tmp_path):
     sentence = (
         r"the answer 'Bob' of the question 'b7' is not in its context at character 3 "
         r"\(data\[0\]\.paragraphs\[0\]\.qas\[1\]\.answers\[0\]\); "
-        r"correct it, or leave such rows out with data.bad_rows=skip"
+        r"fix it, or skip such rows with data.bad_rows=skip"
     )
     with pytest.raises(InputError, match=sentence):
         read(path)
@@ -138,7 +138,7 @@ def test_a_missing_or_truncated_file_is_one_sentence(tmp_path):
         read(tmp_path / "absent.json")
     path = tmp_path / "x.json.xz"
     path.write_bytes(lzma.compress(json.dumps(document(CONTEXT, asked("a"))).encode())[:-20])
-    with pytest.raises(InputError, match="truncated or not a whole"):
+    with pytest.raises(InputError, match="truncated or not a valid"):
         read(path)
 
 

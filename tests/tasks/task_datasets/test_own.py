@@ -3,8 +3,6 @@
 import json
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from lightbert.config import from_mapping
@@ -16,6 +14,7 @@ from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.labels.kind import Labels
 from lightbert.tasks.kinds.regress.kind import Regress
 from lightbert.tasks.kinds.spans.kind import Spans
+from parquet import write_parquet
 
 TOPICS = "body,topic\nBall lost,sports\nVote won,politics\nGoal,sports\n"
 
@@ -61,14 +60,14 @@ def test_dev_and_test_files_are_read_when_asked_for(tmp_path):
     assert task.examples("dev") == [Example("Match", None, "sports", "1")]
     assert [example.label for example in task.examples("test")] == [None, "sports"]
     Path(dev).unlink()
-    with pytest.raises(InputError, match="there is no file"):
+    with pytest.raises(InputError, match="not found"):
         task.examples("dev")
 
 
 @pytest.mark.parametrize("labelled", [True, False])
 def test_a_test_file_in_parquet_has_labels_if_there_are_any(tmp_path, labelled):
     columns = {"body": ["Law"], "topic": ["politics"]} if labelled else {"body": ["Law"]}
-    pq.write_table(pa.table(columns), tmp_path / "test.parquet")
+    write_parquet(tmp_path / "test.parquet", columns)
     task = own_task(topics(tmp_path, test=str(tmp_path / "test.parquet")))
     assert [example.label for example in task.examples("test")] == ["politics" if labelled else None]
 
@@ -119,7 +118,7 @@ def test_lists_make_a_multi_label_task(tmp_path):
 
 
 def test_lists_of_parquet_make_a_multi_label_task_too(tmp_path):
-    pq.write_table(pa.table({"text": ["one", "two"], "label": [[1, 2], [2]]}), tmp_path / "a.parquet")
+    write_parquet(tmp_path / "a.parquet", {"text": ["one", "two"], "label": [[1, 2], [2]]})
     assert own_task(Files(train=str(tmp_path / "a.parquet"), hold_out=0.0)).kind == Labels(("1", "2"))
 
 
@@ -176,7 +175,7 @@ def test_a_label_of_dev_that_training_does_not_have_is_told_with_file_and_line(t
     dev = written(tmp_path, "dev.csv", "body,topic\nMatch,sports\nCup,sprots\n")
     assert refusal(topics(tmp_path, dev=dev), "dev") == (
         f"line 3 of '{dev}' has the label 'sprots', which the training data do not have (did you mean 'sports'?); "
-        "correct it, or leave such rows out with data.bad_rows=skip"
+        "fix it, or skip such rows with data.bad_rows=skip"
     )
     task = own_task(topics(tmp_path, dev=dev, bad_rows="skip"))
     assert [example.text for example in task.examples("dev")] == ["Match"]
@@ -194,7 +193,7 @@ def test_an_unknown_one_of_several_labels_is_told_too(tmp_path):
         (b"Ball,", "line 5 of 'PATH' has no label"),
         (b" ,sports", "line 5 of 'PATH' has no text in column 'body'"),
         (b"B\xe4ll,sports", "line 5 of 'PATH' is not UTF-8 (byte 0xe4)"),
-        (b"Ball,sports,1", "line 5 of 'PATH' has 3 fields where the header has 2"),
+        (b"Ball,sports,1", "line 5 of 'PATH' has 3 fields, but the header has 2"),
     ],
 )
 def test_a_bad_row_is_told_with_file_and_line_or_skipped(tmp_path, capsys, row, reason):
@@ -218,9 +217,9 @@ def test_one_odd_cell_does_not_turn_a_regression_into_classes(tmp_path):
 
 def test_a_missing_column_is_told_with_its_setting(tmp_path):
     path = written(tmp_path, "a.csv", TOPICS)
-    assert refusal(Files(train=path)).endswith("has no column 'text', only body, topic; say which one is the text")
+    assert refusal(Files(train=path)).endswith("has no column 'text', only body, topic; specify the text column")
     assert refusal(Files(train=path, text="body", label="topics")).endswith("did you mean 'topic'?")
-    assert "say which one is the text_b" in refusal(Files(train=path, text="body", text_b="second", label="topic"))
+    assert "specify the text_b column" in refusal(Files(train=path, text="body", text_b="second", label="topic"))
 
 
 def test_an_empty_file_is_told(tmp_path):
@@ -237,7 +236,7 @@ def test_labels_that_teach_nothing_are_refused(tmp_path):
 
 def test_a_file_of_an_unknown_kind_is_refused(tmp_path):
     assert "cannot tell what" in refusal(Files(train=written(tmp_path, "a.xlsx", "x")))
-    assert "there is no file" in refusal(Files(train=str(tmp_path / "a.csv")))
+    assert "not found" in refusal(Files(train=str(tmp_path / "a.csv")))
 
 
 def test_settings_out_of_range_are_refused():
