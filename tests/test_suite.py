@@ -1,4 +1,4 @@
-"""The suite itself: which device tests see, which warnings fail them, and what may be installed beside it or absent."""
+"""The suite itself: visible devices, warnings that are errors, and packages that may be installed or missing."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def warn(module: str, category: type[Warning]) -> list[str]:
-    """Warn as code of a module does; what is shown, unless it is an error."""
+    """Warn like code of a module; return the output, unless the warning is an error."""
     with warnings.catch_warnings(record=True) as shown:
         warnings.warn_explicit("this goes away", category, "somewhere.py", 1, module=module, registry={})
     return [str(each.message) for each in shown]
@@ -65,7 +65,7 @@ def test_the_gpu_is_shown_to_runs_that_select_its_tests(expression: str, selecte
 
 
 def test_a_plugin_that_warns_does_not_break_a_run_on_several_processes(tmp_path: Path) -> None:
-    # Installed, as far as anybody can tell: pytest finds it by its entry point.
+    # pytest finds the plugin by its entry point, as if it were installed.
     installed = tmp_path / "pytest_stray-1.0.dist-info"
     installed.mkdir()
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: pytest-stray\nVersion: 1.0\n")
@@ -112,7 +112,7 @@ def test_every_test_passes_or_is_skipped_without_the_optional_packages(tmp_path:
 
 
 def run_pytest(plugins: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a part of the suite in a process of its own, with plugins from a folder."""
+    """Run a part of the suite in a separate process, with plugins from a folder."""
     path = os.pathsep.join([str(plugins), str(ROOT / "src")])
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
     environment = os.environ | {"PYTHONPATH": path}

@@ -209,8 +209,8 @@ def test_a_header_without_rows_counts_as_an_empty_file(tmp_path):
 
 
 def test_an_empty_parquet_file_is_an_input_error(tmp_path):
-    empty = pytest.importorskip("pyarrow").array([], "string")
-    path = write_parquet(tmp_path / "a.parquet", {"text": empty, "label": empty})
+    nothing = pytest.importorskip("pyarrow").array([], "string")
+    path = write_parquet(tmp_path / "a.parquet", {"text": nothing, "label": nothing})
     assert "is empty" in error_message(path)
     assert "is damaged or not a Parquet file" in error_message(write_file(tmp_path, "b.parquet", "no"))
 

@@ -99,7 +99,7 @@ def test_labels_without_names_can_be_named(evaluate, tmp_path, table):
     columns = ("--data", table, "--text", "body", "--label", "topic")
     code, _, error = evaluate(tmp_path / "theirs", *columns)
     assert code == 1
-    assert "the model's outputs have no names (LABEL_0, LABEL_1): add --labels" in error
+    assert "the outputs of the model have no label names (LABEL_0, LABEL_1); add --labels" in error
     code, report, _ = evaluate(tmp_path / "theirs", *columns, "--labels", "good, bad", "--json")
     assert code == 0
     assert report["confusion"]["labels"] == ["good", "bad"]
@@ -112,7 +112,7 @@ def test_an_imported_classifier_of_several_labels_is_judged_as_such(evaluate, tm
     huggingface.write(model, tmp_path / "theirs")
     code, _, error = evaluate(tmp_path / "theirs", "--data", data)
     assert code == 1
-    assert "the model's outputs have no names (LABEL_0, LABEL_1): add --labels" in error
+    assert "the outputs of the model have no label names (LABEL_0, LABEL_1); add --labels" in error
     code, report, _ = evaluate(tmp_path / "theirs", "--data", data, "--labels", "x,y", "--json")
     assert code == 0
     assert report["metrics"].keys() == {"micro_f1", "macro_f1", "accuracy"}
@@ -231,13 +231,13 @@ def test_a_table_that_does_not_fit_is_answered_in_one_sentence(evaluate, tmp_pat
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ((), "nothing to evaluate: give a model folder, or --predictions FILE"),
-        (("--predictions", "p.json"), "needs a task and its data to be judged by: add --task and --data"),
-        (("--predictions", "p.json", "--task", "own", "--data", "x"), "not for 'own'"),
+        ((), "evaluate requires a model or predictions; give a model folder, or --predictions FILE"),
+        (("--predictions", "p.json"), "requires a task and its data; add --task and --data"),
+        (("--predictions", "p.json", "--task", "own", "--data", "x"), "got 'own'"),
         (("--submission", "s.zip"), "add --predictions FOLDER"),
         (("--submission", "s.zip", "--predictions", "nowhere"), "has no predictions such as CoLA.tsv"),
-        (("nowhere",), "there is no model folder 'nowhere'"),
-        (("MODEL",), "there is no file to evaluate on: add --data FILE"),
+        (("nowhere",), "model 'nowhere' not found"),
+        (("MODEL",), "evaluate requires data; add --data FILE"),
         (("MODEL", "--data", "TABLE"), "'text'"),
         (("MODEL", "--data", "TABLE", "--text", "body"), "'label'"),
         (("MODEL", "--data", "TABLE", "--text", "body", "--label", "body"), "'good film'"),

@@ -159,14 +159,14 @@ def test_a_table_of_words_needs_no_text(predict, tmp_path):
 
 def test_what_a_model_was_not_made_for_is_told(predict, questions, tmp_path):
     tagger = write_tiny_model(tmp_path / "tagger", Tokens(("B-X", "O")))
-    assert "the model answers questions: give it --question and --context" in predict(questions, "good")[2]
-    assert "the model tags the words of single texts: leave --pair out" in predict(tagger, "good", "--pair", "bad")[2]
+    assert "a question answering model requires --question and --context" in predict(questions, "good")[2]
+    assert "--pair can't be used with a model that tags words; remove it" in predict(tagger, "good", "--pair", "bad")[2]
 
 
 def test_texts_that_were_cut_are_counted_at_the_end(predict, model):
     _, found, said = predict(model, "good " * 30, "bad")
     assert len(found) == 2
-    assert said == "1 text was cut to 16 tokens\n"
+    assert said == "1 text was truncated to 16 tokens\n"
 
 
 def test_a_file_of_predictions_appears_whole_or_not_at_all(predict, model, tmp_path, capsys):
@@ -196,13 +196,16 @@ def test_a_place_that_cannot_take_the_file_is_told_before_anything_is_predicted(
     [
         ((), "give one of: texts, --question with --context, --file PATH, or - for standard input"),
         (("film", "--file", "my.csv"), "give one of"),
-        (("--question", "film"), "--question and --context belong together"),
-        (("a", "b", "--pair", "c"), "--pair is given 1 times for 2 texts"),
-        (("-", "film"), "- stands for standard input, alone"),
+        (("--question", "film"), "--question and --context must be given together"),
+        (("a", "b", "--pair", "c"), "--pair must be given once per text, got 1 for 2 texts"),
+        (("-", "film"), "'-' can't be combined with other texts"),
         (("--file", "my.doc"), "cannot tell what 'my.doc' is"),
         (("--file", "missing.jsonl"), "'missing.jsonl' not found"),
         (("film", "--length", "99"), "length must be <= 16, the positions of the model, got 99"),
-        (("--question", "a", "--context", "b"), "the model answers no questions, its task is of the kind 'classify'"),
+        (
+            ("--question", "a", "--context", "b"),
+            "--question requires a question answering model, but the model's task is 'classify'",
+        ),
         (("--file", Path(__file__).parent), "is a folder; give the path of a file in it"),
     ],
 )
