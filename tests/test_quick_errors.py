@@ -20,7 +20,7 @@ sys.exit(code)
     [
         ("pretrain nosuch", 1, "unknown recipe 'nosuch'; 'lightbert recipes' lists them"),
         ("pretrain tiny-rtd stepz=5", 1, "unknown key 'stepz'; did you mean 'steps'?"),
-        ("pretrain tiny-rtd data=d", 1, "the recipe has no out: add out=FOLDER"),
+        ("pretrain tiny-rtd data=d", 1, "out is required; add out=FOLDER"),
         ("pretrain classify", 1, "'classify' is a recipe for finetune; run 'lightbert finetune classify …'"),
         ("distill tiny-distill alpha=2", 1, "alpha must be in [0, 1], got 2.0"),
         ("finetune classify dev=x.csv", 1, "unknown key 'dev'; did you mean 'data.dev'?"),

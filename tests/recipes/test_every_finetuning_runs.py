@@ -13,7 +13,7 @@ import lightbert
 from lightbert.config import assignments
 from lightbert.tasks.finetune.grid import run_all
 from lightbert.tasks.finetune.plan import Plan, plan
-from lightbert.train.distributed import world
+from lightbert.train.distributed import process_group
 from lightbert.train.signals import Interruption
 
 RUN = ("steps=2", "log_every=1", "workers=0", "device=cpu")
@@ -64,8 +64,8 @@ def make_plan(name: str, tasks: Mapping[str, Path], models: Mapping[str, Path], 
 def test_two_steps_of_every_task_of_a_recipe_write_models_that_predict(name, tasks, models, tmp_path):
     runs = make_plan(name, tasks, models, tmp_path)
     assert [run.task for run in runs.runs] == values(name).get("tasks", [values(name).get("task", "")])
-    with world("cpu") as place:
-        done = run_all(runs, place, Interruption())
+    with process_group("cpu") as world:
+        done = run_all(runs, world, Interruption())
     for run, result in done:
         assert (result.finished, result.step) == (True, 2)
         assert result.metric in result.metrics

@@ -11,7 +11,7 @@ from lightbert.config import assignments, from_mapping, override
 from lightbert.models import preset
 from lightbert.train.distill_recipe import DistillRecipe
 from lightbert.train.distillation import distill
-from lightbert.train.distributed import world
+from lightbert.train.distributed import process_group
 from lightbert.train.pretraining import pretrain
 from lightbert.train.recipe import Recipe
 from lightbert.train.signals import Interruption
@@ -43,8 +43,8 @@ def shrunk(name, corpus, out):
 
 def trained(run, recipe):
     """Run a recipe, and return its log and its model."""
-    with world("cpu") as place:
-        outcome = run(recipe, place, Interruption())
+    with process_group("cpu") as world:
+        outcome = run(recipe, world, Interruption())
     assert outcome.finished
     lines = [json.loads(line) for line in Path(recipe.out, "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if line["kind"] == "train"] == list(range(1, outcome.step + 1))

@@ -9,7 +9,7 @@ from recipe_files import DISTILLATION, FOLDER, NAMES, PARENTS, PRETRAINING, read
 
 from lightbert.models import PRESETS
 from lightbert.models.generator import generator
-from lightbert.models.papers import PRINTED
+from lightbert.models.papers import PAPER_FIGURES
 from lightbert.train.starting_model import starting_config
 
 ROWS = {
@@ -149,7 +149,7 @@ def test_a_kernel_is_a_change_of_the_model():
 @pytest.mark.parametrize("name", [name for name in PRETRAINING if name.endswith("-rtd")])
 def test_batch_steps_length_and_generator_are_those_that_flops_are_counted_with(name):
     recipe = read(name)
-    printed = PRINTED.get(recipe.model)
+    printed = PAPER_FIGURES.get(recipe.model)
     if printed is not None:
         stated = printed.pretraining
         assert (recipe.objective, recipe.batch, recipe.steps, recipe.length) == (

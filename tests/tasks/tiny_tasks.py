@@ -16,7 +16,7 @@ from lightbert.recipes import read
 from lightbert.tasks.finetune.finetuning import Result
 from lightbert.tasks.finetune.grid import Finished, run_all
 from lightbert.tasks.finetune.plan import plan
-from lightbert.train.distributed import world
+from lightbert.train.distributed import process_group
 from lightbert.train.loop import Loop
 from lightbert.train.run import Phase
 from lightbert.train.signals import Interruption
@@ -57,8 +57,8 @@ def finetune(recipe: Path, *overrides: str, stop_after: int = 0) -> Finished:
         if next(steps) == stop_after:
             interrupted.signal = signal.SIGTERM
 
-    with mock.patch.object(Loop, "_train_on", interrupting), world("cpu") as place:
-        return run_all(plan(read(recipe), assignments([*SETTINGS, *overrides])), place, interrupted)
+    with mock.patch.object(Loop, "_train_on", interrupting), process_group("cpu") as world:
+        return run_all(plan(read(recipe), assignments([*SETTINGS, *overrides])), world, interrupted)
 
 
 def results(out: Path) -> dict[str, bytes]:

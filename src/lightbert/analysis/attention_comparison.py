@@ -14,7 +14,7 @@ from lightbert.errors import InputError
 from lightbert.models import Model
 from lightbert.nn.record import Record
 from lightbert.objectives.distill.losses import attention_transfer
-from lightbert.objectives.distill.pair import refuse_misfits, shared_heads
+from lightbert.objectives.distill.pair import check_pair, shared_heads
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -60,7 +60,7 @@ def compare_attention(teacher: Model, student: Model, text: str, *, mean: bool =
     Compares the heads that attention transfer compares: those that both models have, without convolution heads. With
     ``mean``, compares the mean over these heads, or over all heads where they don't correspond.
     """
-    refuse_misfits(teacher, student, None)
+    check_pair(teacher, student, None)
     depth = len(student.blocks)
     if len(teacher.blocks) != depth:
         raise InputError(

@@ -31,7 +31,7 @@ from lightbert.progress import progress
 from lightbert.tasks.finetune.finetuning import finetune
 from lightbert.tasks.finetune.recipe import FinetuneRecipe, HeadSettings
 from lightbert.tasks.predict.forward import run
-from lightbert.train.distributed import device_named, world
+from lightbert.train.distributed import process_group, resolve_device
 from lightbert.train.signals import Interruption
 
 _CPU_EXAMPLES, _CPU_PREDICTED = 300, 1000
@@ -63,7 +63,7 @@ def compare(settings: Settings) -> Comparison:
     """Measure both libraries, and lightbert's prediction of rows of different and of equal length."""
     if settings.rounds < 1:
         raise InputError(f"rounds must be >= 1, got {settings.rounds}")
-    device = device_named(settings.device)
+    device = resolve_device(settings.device)
     examples = settings.examples if settings.examples >= 0 else _CPU_EXAMPLES if device.type == "cpu" else 0
     # The first steps on a GPU may capture graphs. All steps on a CPU count: the Trainer starts with the longest rows.
     warm = 0 if device.type == "cpu" else 10
@@ -119,10 +119,10 @@ def _finetune_candidates(material: Material, settings: Settings, where: Path, wa
             log_every=warm,
             device=settings.device,
         )
-        with world(settings.device) as place:
-            return finetune(recipe, place, Interruption()).rows_per_second
+        with process_group(settings.device) as world:
+            return finetune(recipe, world, Interruption()).rows_per_second
 
-    peers = _peers(material, settings.batch, device_named(settings.device))
+    peers = _peers(material, settings.batch, resolve_device(settings.device))
     rows, labels = material.trained.tokens(), material.trained.labels()
     return {OURS: ours, **{name: partial(peer.finetune, rows, labels, warm) for name, peer in peers.items()}}
 
@@ -156,8 +156,8 @@ def _ragged_candidates(model: Model, material: Material) -> Candidates:
 def _peers(material: Material, batch: int, device: torch.device) -> dict[str, Peer]:
     plain = Peer(material.theirs, batch, device.type)
     if device.type == "cpu":
-        return {"Trainer": plain, "Trainer, by length": replace(plain, grouped=True)}
-    return {"Trainer": plain, "Trainer, by length, bfloat16": replace(plain, grouped=True, half=True)}
+        return {"Trainer": plain, "Trainer, by length": replace(plain, group_by_length=True)}
+    return {"Trainer": plain, "Trainer, by length, bfloat16": replace(plain, group_by_length=True, bf16=True)}
 
 
 def _predict(model: Model, material: Material, features: Features) -> float:

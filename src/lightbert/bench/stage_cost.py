@@ -23,11 +23,11 @@ from lightbert.data.batches.masking_settings import Masking
 from lightbert.errors import InputError
 from lightbert.models import build, preset
 from lightbert.objectives.distill.objective import Distillation
-from lightbert.objectives.distill.stages import Stage, auxiliary, joint, progressive
+from lightbert.objectives.distill.stages import Stage, auxiliary_stages, joint_stages, progressive_stages
 from lightbert.objectives.distill.transfer_settings import Transfer
 from lightbert.objectives.masker import Masker
 from lightbert.train.compilation import compile_objective
-from lightbert.train.distributed import World, device_named
+from lightbert.train.distributed import World, resolve_device
 from lightbert.train.optim import Optimizers
 from lightbert.train.optimizer_settings import OptimizerSettings
 from lightbert.train.step import Step
@@ -81,11 +81,11 @@ class Costs:
 
 def measure(sizes: Sizes, rounds: int, steps: int) -> Costs:
     """Time ``steps`` steps of each stage after as many warm-up steps, alternating for ``rounds`` rounds."""
-    world = World(0, 1, device_named(sizes.device))
+    world = World(0, 1, resolve_device(sizes.device))
     objective, batch = _pair(sizes, world), _batch(sizes).to(world.device)
     optimizers = Optimizers(objective, OptimizerSettings(kind="lamb"))
-    every = progressive(sizes.depth, sizes.depth)
-    stages = [every[0], every[-1], *joint(sizes.depth, 1), *auxiliary(sizes.depth, 1)]
+    every = progressive_stages(sizes.depth, sizes.depth)
+    stages = [every[0], every[-1], *joint_stages(sizes.depth, 1), *auxiliary_stages(sizes.depth, 1)]
     found: list[list[float]] = [[] for _ in stages]
     for _ in range(rounds):
         for stage, times in zip(stages, found, strict=True):

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 def run(recipe: "DistillRecipe") -> TrainingReport:
     """Train the student, or resume its training, and save it after the last step."""
     from lightbert.train.distillation import distill
-    from lightbert.train.distributed import world
-    from lightbert.train.signals import interruption
+    from lightbert.train.distributed import process_group
+    from lightbert.train.signals import catch_signals
 
     out = Path(recipe.out)
-    with interruption() as interrupted, world(recipe.device) as place:
-        outcome = distill(recipe, place, interrupted)
-        if outcome.finished and place.leads:
+    with catch_signals() as interrupted, process_group(recipe.device) as world:
+        outcome = distill(recipe, world, interrupted)
+        if outcome.finished and world.is_main:
             draw_curves(out, transfer=recipe.transfers_layers)
-    return TrainingReport(out, outcome, leads=place.leads)
+    return TrainingReport(out, outcome, is_main=world.is_main)
 
 
 def epilog() -> str:
@@ -52,7 +52,7 @@ def command(
     from lightbert.train.signals import EXIT_CODE
 
     report = run(resolve(DistillRecipe, "distill", recipe, assignments(overrides or [])))
-    if report.leads:
+    if report.is_main:
         show(report, json=json)
     if not report.outcome.finished:
         raise typer.Exit(EXIT_CODE)

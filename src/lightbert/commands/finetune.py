@@ -24,7 +24,7 @@ class FinetuningReport:
 
     plan: "Plan"
     runs: "Finished"
-    leads: bool = True
+    is_main: bool = True
     """Whether this process prints the report; true for one of several."""
 
     @property
@@ -114,11 +114,11 @@ def _table(settings: "list[Setting]", *, single: bool) -> "Table":
 def run(plan: "Plan") -> FinetuningReport:
     """Train all runs, or resume them."""
     from lightbert.tasks.finetune.grid import run_all
-    from lightbert.train.distributed import world
-    from lightbert.train.signals import interruption
+    from lightbert.train.distributed import process_group
+    from lightbert.train.signals import catch_signals
 
-    with interruption() as interrupted, world(plan.runs[0].recipe.device) as place:
-        return FinetuningReport(plan, run_all(plan, place, interrupted), leads=place.leads)
+    with catch_signals() as interrupted, process_group(plan.runs[0].recipe.device) as world:
+        return FinetuningReport(plan, run_all(plan, world, interrupted), is_main=world.is_main)
 
 
 def epilog() -> str:
@@ -147,7 +147,7 @@ def command(
     from lightbert.train.signals import EXIT_CODE
 
     report = run(plan(read_recipe("finetune", recipe), assignments(long_form(overrides or []))))
-    if report.leads:
+    if report.is_main:
         show(report, json=json)
     if not report.finished:
         raise typer.Exit(EXIT_CODE)

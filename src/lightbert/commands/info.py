@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from lightbert.bench.size import Size
     from lightbert.models import Config as ModelConfig
-    from lightbert.models.papers import Printed
+    from lightbert.models.papers import PaperFigures
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Description:
     preset: str | None
     config: "ModelConfig"
     size: "Size"
-    printed: "Printed | None"
+    printed: "PaperFigures | None"
     training: float | None
 
     def to_json(self) -> dict[str, Any]:
@@ -119,9 +119,9 @@ def describe(name: str) -> Description:
     """Describe a preset."""
     from lightbert.bench.size import measure, training
     from lightbert.models import preset
-    from lightbert.models.papers import PRINTED
+    from lightbert.models.papers import PAPER_FIGURES
 
-    config, printed = preset(name), PRINTED.get(name)
+    config, printed = preset(name), PAPER_FIGURES.get(name)
     plan = None if printed is None else printed.pretraining
     return Description(
         name=name,
@@ -133,7 +133,7 @@ def describe(name: str) -> Description:
     )
 
 
-def printed_figures(printed: "Printed") -> str:
+def printed_figures(printed: "PaperFigures") -> str:
     """The figures that a paper reports, in one line."""
     figures = [f"{printed.millions:g}M"]
     if printed.flops is not None:
@@ -156,7 +156,7 @@ def _named(name: str) -> Description:
     return Description(name=name, preset=None, config=model.config, size=size, printed=None, training=None)
 
 
-def _plain(printed: "Printed") -> dict[str, Any]:
+def _plain(printed: "PaperFigures") -> dict[str, Any]:
     values = asdict(printed)
     if printed.pretraining is not None and printed.pretraining.generator is not None:
         values["pretraining"]["generator"] = str(printed.pretraining.generator)

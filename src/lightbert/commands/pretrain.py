@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 def run(recipe: "Recipe") -> TrainingReport:
     """Train, or resume training, and save the models after the last step."""
-    from lightbert.train.distributed import world
+    from lightbert.train.distributed import process_group
     from lightbert.train.pretraining import pretrain
-    from lightbert.train.signals import interruption
+    from lightbert.train.signals import catch_signals
 
-    with interruption() as interrupted, world(recipe.device) as place:
-        outcome = pretrain(recipe, place, interrupted, flops_per_token=_flops(recipe))
-        if outcome.finished and place.leads:
+    with catch_signals() as interrupted, process_group(recipe.device) as world:
+        outcome = pretrain(recipe, world, interrupted, flops_per_token=_flops(recipe))
+        if outcome.finished and world.is_main:
             draw_curves(Path(recipe.out))
-    return TrainingReport(Path(recipe.out), outcome, leads=place.leads)
+    return TrainingReport(Path(recipe.out), outcome, is_main=world.is_main)
 
 
 def epilog() -> str:
@@ -48,7 +48,7 @@ def command(
     from lightbert.train.signals import EXIT_CODE
 
     report = run(resolve(Recipe, "pretrain", recipe, assignments(overrides or [])))
-    if report.leads:
+    if report.is_main:
         show(report, json=json)
     if not report.outcome.finished:
         raise typer.Exit(EXIT_CODE)

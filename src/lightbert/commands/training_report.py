@@ -19,7 +19,7 @@ class TrainingReport:
 
     out: Path
     outcome: "Outcome"
-    leads: bool = True
+    is_main: bool = True
     """Whether this process prints the report; true for one of several."""
 
     def to_json(self) -> dict[str, Any]:

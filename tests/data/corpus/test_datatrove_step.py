@@ -13,7 +13,7 @@ from lightbert.errors import InputError
 
 pytest.importorskip("datatrove")
 
-# What follows needs it.
+# These imports require datatrove.
 from datatrove.executor import LocalPipelineExecutor
 from datatrove.pipeline.filters import LambdaFilter
 

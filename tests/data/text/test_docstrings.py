@@ -130,7 +130,7 @@ def test_installed_packages_have_docstrings() -> None:
     assert docstrings.extract(Path(files[0]).read_text()) is not None
 
 
-def test_packages_are_found_wherever_an_import_would_find_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_are_found_in_all_folders_of_the_import_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own, base = tmp_path / "own" / "site-packages", tmp_path / "base" / "dist-packages"
     for place, text in ((own / "both", "Of this environment itself."), (base / "both", "Of the one below.")):
         place.mkdir(parents=True)

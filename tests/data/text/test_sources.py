@@ -17,7 +17,7 @@ from parquet import write_parquet
 
 
 def zstandard(data: bytes) -> bytes:
-    """Compress, in a test that is skipped without the library."""
+    """Compress data, or skip the test if zstandard is not installed."""
     compressed: bytes = pytest.importorskip("zstandard").compress(data)
     return compressed
 

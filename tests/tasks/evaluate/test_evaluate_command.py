@@ -236,7 +236,7 @@ def test_a_table_that_does_not_fit_is_answered_in_one_sentence(evaluate, tmp_pat
         (("--predictions", "p.json", "--task", "own", "--data", "x"), "got 'own'"),
         (("--submission", "s.zip"), "add --predictions FOLDER"),
         (("--submission", "s.zip", "--predictions", "nowhere"), "has no predictions such as CoLA.tsv"),
-        (("nowhere",), "there is no model folder 'nowhere'"),
+        (("nowhere",), "model 'nowhere' not found"),
         (("MODEL",), "evaluate requires data; add --data FILE"),
         (("MODEL", "--data", "TABLE"), "'text'"),
         (("MODEL", "--data", "TABLE", "--text", "body"), "'label'"),

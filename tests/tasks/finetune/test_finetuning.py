@@ -97,7 +97,7 @@ def test_a_finished_run_is_read_and_not_trained_again(start, tmp_path: Path):
     first = only(finetune(RECIPE, *start, f"out={tmp_path}"))
     (tmp_path / "final" / "model.safetensors").unlink()
     assert only(finetune(RECIPE, *start, f"out={tmp_path}")) == first
-    with pytest.raises(InputError, match=r"holds a run with lr = 0.01, this recipe says 0.02"):
+    with pytest.raises(InputError, match=r"has lr = 0.01, this recipe has 0.02"):
         finetune(RECIPE, *start, f"out={tmp_path}", "lr=0.02")
 
 
@@ -115,7 +115,7 @@ def test_the_best_weights_are_kept_or_the_last_ones(start, tmp_path: Path):
 
 
 def test_a_number_can_be_asked_for_by_name(start, tmp_path: Path):
-    with pytest.raises(InputError, match="unknown held-out number 'accurracy'; did you mean 'accuracy'"):
+    with pytest.raises(InputError, match="unknown held-out metric 'accurracy'; did you mean 'accuracy'"):
         finetune(RECIPE, *start, f"out={tmp_path}", "metric=accurracy")
 
 

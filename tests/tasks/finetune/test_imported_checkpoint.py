@@ -20,7 +20,7 @@ from lightbert.tasks.finetune.grid import run_all
 from lightbert.tasks.finetune.plan import plan
 from lightbert.tasks.finetune.summary import settings_of
 from lightbert.tasks.texts import TextEncoder
-from lightbert.train.distributed import world
+from lightbert.train.distributed import process_group
 from lightbert.train.signals import Interruption
 
 ROOT = Path(__file__).parents[3]
@@ -63,10 +63,10 @@ def ours(model: Path, task: str, out: Path, device: str) -> Scores:
         **{"steps": 0, "epochs": EPOCHS, "batch": BATCH, "length": LENGTH, "lr": LR},
         **{"schedule.warmup": WARMUP, "optimizer.eps": EPS, "device": device},
     }
-    with world(device) as place:
+    with process_group(device) as world:
         done = run_all(
             plan(read(RECIPE), assignments(f"{key}={value}" for key, value in changes.items())),
-            place,
+            world,
             Interruption(),
         )
     [setting] = settings_of(done)
@@ -80,10 +80,10 @@ def theirs(model: Path, name: str, device: str) -> Scores:
     rows, judged = kind.features(train, encoder), kind.features(dev, encoder)
     recipe, outputs = PeerRecipe(EPOCHS, LR, WARMUP, eps=EPS), kind.head_settings().get("labels", 1)
     # On a GPU we compute in bfloat16, so that it does too.
-    peer = Peer(model, BATCH, device, half=device == "cuda")
+    peer = Peer(model, BATCH, device, bf16=device == "cuda")
     found: Scores = {}
     for seed in SEEDS[device]:
-        answers = peer.learn(rows, judged, outputs=outputs, recipe=recipe, seed=seed)
+        answers = peer.finetune_and_predict(rows, judged, outputs=outputs, recipe=recipe, seed=seed)
         one_each = answers if outputs > 1 else answers[:, 0]
         for metric, value in kind.metrics(dev, kind.predictions(dev, judged, [(row,) for row in one_each])).items():
             found.setdefault(metric, []).append(value)

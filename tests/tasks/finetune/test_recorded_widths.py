@@ -10,7 +10,7 @@ from lightbert.config import assignments
 from lightbert.recipes import read
 from lightbert.tasks.finetune.grid import run_all
 from lightbert.tasks.finetune.plan import plan
-from lightbert.train.distributed import world
+from lightbert.train.distributed import process_group
 from lightbert.train.signals import Interruption
 
 RECIPE = "classify"
@@ -27,8 +27,8 @@ def test_losses_are_those_of_plain_steps_of_the_same_widths(tmp_path: Path, monk
         files = (f"model={model}", f"data.train={train}", "data.text=body", "data.label=topic", "head.dropout=0.0")
         settings = ("epochs=4", "batch=4", "length=12", "lr=1e-3", "device=cuda", "workers=0", f"cuda_graph={graphed}")
         out = tmp_path / graphed
-        with world("cuda") as place:
-            run_all(plan(read(RECIPE), assignments([*files, *settings, f"out={out}"])), place, Interruption())
+        with process_group("cuda") as world:
+            run_all(plan(read(RECIPE), assignments([*files, *settings, f"out={out}"])), world, Interruption())
         lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
         runs.append([line["loss"] for line in lines if line["kind"] == "train"])
     plain, recorded = runs

@@ -118,9 +118,9 @@ def _files(specification: str) -> list[Path]:
 
 
 def _packages() -> dict[str, Path]:
-    """Packages by the names they are imported by; of two with the same name, the one that an import finds."""
+    """Return the installed packages by import name; of two with the same name, the one that an import finds."""
     packages = {STANDARD_LIBRARY: Path(sysconfig.get_path("stdlib"))}
-    # A virtual environment may see the packages of the one it was made from.
+    # A virtual environment can include the packages of its base environment.
     installed = [path for path in map(Path, sys.path) if path.name in ("site-packages", "dist-packages")]
     for folder in filter(Path.is_dir, installed):
         for path in sorted(folder.iterdir()):

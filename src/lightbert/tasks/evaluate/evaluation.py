@@ -15,7 +15,7 @@ from lightbert.tasks.kinds.kind import Kind, Prediction
 from lightbert.tasks.predict.adoption import encoder_of, kind_of_model
 from lightbert.tasks.predict.forward import run
 from lightbert.tasks.predict.inputs import refuse_single_texts
-from lightbert.train.distributed import device_named
+from lightbert.train.distributed import resolve_device
 
 # Enough for rows of like length to meet, few enough for a bar to move.
 _CHUNK = 2048
@@ -47,7 +47,7 @@ def evaluate(
     known = _all_known(task, split, examples)
     if known:
         _refuse_labels(kind, task, examples)
-    model.to(device_named(device))
+    model.to(resolve_device(device))
     encoder, inference = encoder_of(model), Inference(model, kind.head)
     predictions: list[Prediction] = []
     tokens, cut, seconds = 0, 0, 0.0

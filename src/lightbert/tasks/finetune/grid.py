@@ -9,7 +9,7 @@ from lightbert.files import folder_atomic, write_atomic
 from lightbert.tasks.finetune.finetuning import Result, finetune
 from lightbert.tasks.finetune.plan import Plan, Planned
 from lightbert.tasks.finetune.summary import best_settings, settings_of
-from lightbert.train.checkpoint import sweep
+from lightbert.train.checkpoint import remove_partial
 from lightbert.train.distributed import World
 from lightbert.train.signals import Interruption
 
@@ -22,22 +22,22 @@ def run_all(plan: Plan, world: World, interrupted: Interruption) -> Finished:
     Several runs leave a table in ``out/runs.json``, and for a single task the best model as ``out/final``; their
     checkpoints go once they are finished.
     """
-    if not plan.single and world.leads:
-        sweep(plan.out)
+    if not plan.single and world.is_main:
+        remove_partial(plan.out)
     done: Finished = []
     for number, planned in enumerate(plan.runs, start=1):
-        if not plan.single and world.leads:
+        if not plan.single and world.is_main:
             what = " ".join(part for part in (planned.task, planned.settings, f"seed={planned.seed}") if part)
             print(f"run {number} of {len(plan.runs)}: {what}", file=sys.stderr)
         result = finetune(planned.recipe, world, interrupted, compared=not plan.single)
         done.append((planned, result))
         if not result.finished:
             return done
-        if not plan.single and world.leads:
+        if not plan.single and world.is_main:
             shutil.rmtree(Path(planned.recipe.out) / "checkpoints", ignore_errors=True)
             content = [setting.to_json() for setting in settings_of(done)]
             write_atomic(plan.out / "runs.json", json.dumps(content, indent=2) + "\n")
-    if not plan.single and world.leads:
+    if not plan.single and world.is_main:
         _keep_best(plan, done)
     return done
 
