@@ -33,7 +33,7 @@ class AnalysisList:
     """The available analyses and their commands."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values that `json` can write."""
+        """Return a JSON-serializable dict."""
         return {"analyses": {name: {"command": line, "what": what} for name, (line, what, _) in ANALYSES.items()}}
 
     def __rich__(self) -> "RenderableType":
@@ -56,7 +56,7 @@ class AnalysisReport:
     details: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values that `json` can write."""
+        """Return a JSON-serializable dict."""
         return {"picture": str(self.picture), "metrics": self.metrics, **self.details}
 
     def __rich__(self) -> "RenderableType":

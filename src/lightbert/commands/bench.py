@@ -57,7 +57,7 @@ class BenchmarkList:
     """The available benchmarks and their commands."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values that `json` can write."""
+        """Return a JSON-serializable dict."""
         return {"benchmarks": {name: {"command": line, "what": what} for name, (line, what) in BENCHMARKS.items()}}
 
     def __rich__(self) -> "RenderableType":

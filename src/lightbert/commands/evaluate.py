@@ -65,7 +65,7 @@ class EvaluationReport:
     files: tuple[Path, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values that `json` can write."""
+        """Return a JSON-serializable dict."""
         return {**self.evaluation.to_json(), "files": [str(path) for path in self.files]}
 
     def __rich__(self) -> "RenderableType":

@@ -36,7 +36,7 @@ class Description:
     training: float | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values that `json` can write."""
+        """Return a JSON-serializable dict."""
         size = self.size
         return {
             "preset": self.preset,
@@ -86,7 +86,7 @@ class PresetList:
     presets: tuple[Description, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values that `json` can write."""
+        """Return a JSON-serializable dict."""
         return {"presets": [description.to_json() for description in self.presets]}
 
     def __rich__(self) -> "RenderableType":

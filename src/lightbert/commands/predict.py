@@ -64,7 +64,7 @@ class PredictionReport:
     out: Path | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values that `json` can write."""
+        """Return a JSON-serializable dict."""
         return {
             "predictions": self.count,
             "cut": self.cut,

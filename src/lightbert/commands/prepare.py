@@ -86,7 +86,7 @@ class PreparationReport:
     tokens_per_second: float
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values that `json` can write."""
+        """Return a JSON-serializable dict."""
         metrics = {
             "tokens": self.train.tokens + self.held_out.tokens,
             "tokens_encoded": self.tokens_encoded,
