@@ -26,7 +26,7 @@ TEXT = "the river runs to the sea\nthe town lies by the river\n\n" * 40
             "'optimizer.beta2' must be given as a dict: write optimizer={'beta2': …}",
         ),
         ("distill", {"recipe": "tiny-distill", "data": "d", "out": "o"}, "requires a teacher: add teacher=FOLDER"),
-        ("finetune", {"recipe": "classify", "model": "m", "out": "o"}, "nothing to train on"),
+        ("finetune", {"recipe": "classify", "model": "m", "out": "o"}, "requires training data"),
         ("finetune", {"recipe": "classify", "grid": {"lr": 1}}, "grid.lr = 1 must be a list of values"),
         ("prepare", {"sources": "x", "out": "o", "vocab": 3}, "unknown key 'vocab'; did you mean 'vocab_size'?"),
         ("evaluate", {"model": "m", "lable": "x"}, "unknown key 'lable'; did you mean 'label'?"),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from lightbert.tasks.finetune.grid import Finished
+    from lightbert.tasks.finetune.grid import RunResults
     from lightbert.tasks.finetune.plan import Plan
     from lightbert.tasks.finetune.summary import Setting
 
@@ -23,7 +23,7 @@ class Finetuned:
     """How the runs ended, and where their results are."""
 
     plan: "Plan"
-    runs: "Finished"
+    runs: "RunResults"
     leads: bool = True
     """Whether this process, of several, is the one that prints."""
 
@@ -143,10 +143,10 @@ def command(
     in a folder of its own, and summed up in one table. Run the same command again to go on after an interruption.
     """
     from lightbert.config import assignments
-    from lightbert.tasks.finetune.plan import long_form, plan
+    from lightbert.tasks.finetune.plan import expand_data_key, plan
     from lightbert.train.signals import EXIT_CODE
 
-    report = run(plan(read_recipe("finetune", recipe), assignments(long_form(overrides or []))))
+    report = run(plan(read_recipe("finetune", recipe), assignments(expand_data_key(overrides or []))))
     if report.leads:
         show(report, json=json)
     if not report.finished:
