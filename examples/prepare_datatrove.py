@@ -1,10 +1,10 @@
-"""Prepare a corpus with datatrove: filter it, de-duplicate it, write lightbert shards, on this machine or on Slurm.
+"""Prepare a corpus with datatrove: filter and de-duplicate it and write lightbert shards, locally or on Slurm.
 
     python examples/prepare_datatrove.py corpus/ prepared/ vocab.txt --tasks 16
     python examples/prepare_datatrove.py corpus/ prepared/ vocab.txt --tasks 512 --slurm PARTITION
 
-Each task reads its share of the files, so there should be at least as many files as tasks. Running it again skips the
-tasks that are finished. For Ray, put `RayPipelineExecutor` in the place of the executors below.
+Each task reads a part of the files, so there should be at least as many files as tasks. Running the script again skips
+finished tasks. For Ray, replace the executors below by `RayPipelineExecutor`.
 """
 
 import argparse
@@ -18,10 +18,10 @@ from lightbert.data.corpus.datatrove_step import FinishShards, ReadText, WriteSh
 
 
 def main() -> None:
-    """Run the two pipelines: all tasks, then the one that makes the folder whole."""
+    """Run the two pipelines: one with all tasks, then one that finishes the folder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus", help="a folder or a glob of .txt, .jsonl, .parquet, plain or compressed")
-    parser.add_argument("out", help="the prepared folder, on a disk that all tasks see")
+    parser.add_argument("out", help="the prepared folder, on a file system that all tasks share")
     parser.add_argument("tokenizer", help="a tokenizer.json, a vocab.txt or a folder with one")
     parser.add_argument("--tasks", type=int, default=4)
     parser.add_argument("--slurm", metavar="PARTITION")
@@ -30,7 +30,7 @@ def main() -> None:
     writer = WriteShards(arguments.out, arguments.tokenizer, sentences="split", held_out=0.005)
     pipeline = [
         ReadText(arguments.corpus),
-        # Any of datatrove's filters and de-duplication steps go here.
+        # Add datatrove's filters and de-duplication steps here.
         LambdaFilter(has_a_few_words),
         writer,
     ]
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def has_a_few_words(document: Any) -> bool:
-    """Tell whether a document is more than a heading."""
+    """Return whether a document has at least five words."""
     return len(document.text.split()) >= 5
 
 

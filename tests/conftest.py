@@ -1,14 +1,26 @@
-"""What every test gets: the same random numbers, one thread, and hypothesis without a clock."""
+"""What every test gets: the CPU, the same random numbers, one thread, and hypothesis without a clock."""
 
 import pytest
 import torch
 from hypothesis import settings
+
+from gpus import hide_gpus, interpret_kernels, skip_gpu_tests
 
 # Before anybody imports it: its assertions are shown like those of a test.
 pytest.register_assert_rewrite("tiny_runs")
 settings.register_profile("lightbert", deadline=None, derandomize=True)
 settings.load_profile("lightbert")
 torch.set_num_threads(1)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    hide_gpus(config.option.markexpr)
+    interpret_kernels()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    skip_gpu_tests(config.option.markexpr, items)
 
 
 @pytest.fixture(autouse=True)

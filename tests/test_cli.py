@@ -52,7 +52,7 @@ def _a_verb_named_greet(monkeypatch):
     monkeypatch.setitem(COMMANDS, "greet", ("greet", "greet or fail"))
 
 
-def test_help_lists_every_verb_with_its_summary(capsys):
+def test_help_lists_every_command_with_its_summary(capsys):
     assert cli.main(["--help"]) == 0
     output = capsys.readouterr().out
     assert all(verb in output and summary in output for verb, (_, summary) in COMMANDS.items())
@@ -63,7 +63,7 @@ def test_no_arguments_print_the_help(capsys):
     assert "Usage: lightbert COMMAND" in capsys.readouterr().out
 
 
-def test_a_verb_explains_itself_without_completion_options(capsys):
+def test_the_help_of_a_command_has_no_completion_options(capsys):
     assert cli.main(["greet", "--help"]) == 0
     output = capsys.readouterr().out
     assert "Usage: lightbert greet" in output
@@ -76,7 +76,7 @@ def test_the_version_is_that_of_the_package(capsys):
     assert capsys.readouterr().out == f"lightbert {lightbert.__version__}\n"
 
 
-def test_a_report_is_text_for_a_person_and_one_object_for_a_machine(capsys):
+def test_a_report_is_printed_as_text_or_as_one_json_object(capsys):
     assert cli.main(["greet", "world"]) == 0
     assert capsys.readouterr().out == "grüße\n"
     assert cli.main(["greet", "world", "--json"]) == 0
@@ -115,7 +115,7 @@ def test_a_bug_keeps_its_traceback():
         cli.main(["greet", "bug"])
 
 
-def test_a_reader_that_goes_away_is_not_a_traceback():
+def test_a_broken_pipe_prints_no_traceback():
     program = "import sys; from lightbert.cli import main; sys.stdin.readline(); sys.exit(main(['--help']))"
     process = subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -130,7 +130,7 @@ def test_a_reader_that_goes_away_is_not_a_traceback():
 
 
 @pytest.mark.parametrize("arguments", [["--help"], *([verb, "--help"] for verb in COMMANDS)])
-def test_help_is_quick_because_nothing_heavy_is_imported(arguments):
+def test_help_imports_no_heavy_package(arguments):
     program = (
         "import sys; from lightbert.cli import main; code = main(sys.argv[1:]); "
         "heavy = {'torch', 'numpy', 'transformers', 'tokenizers', 'safetensors'} & set(sys.modules); "
@@ -140,6 +140,6 @@ def test_help_is_quick_because_nothing_heavy_is_imported(arguments):
     assert done.returncode == 0, done.stderr
 
 
-def test_the_program_runs_as_a_module():
+def test_the_package_runs_as_a_module():
     done = subprocess.run([sys.executable, "-m", "lightbert", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("lightbert ")

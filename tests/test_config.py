@@ -30,7 +30,7 @@ class Recipe:
     out: Path = Path("runs")
 
 
-def test_a_mapping_becomes_a_dataclass_with_its_nested_ones():
+def test_a_mapping_becomes_a_dataclass_with_nested_dataclasses():
     recipe = from_mapping(
         Recipe, {"model": "bert-tiny", "optimizer": {"lr": 1, "betas": [0.9, 0.98]}, "lengths": [1, 2]}
     )
@@ -48,7 +48,7 @@ def test_a_mapping_becomes_a_dataclass_with_its_nested_ones():
         source=st.text() | st.builds(Optimizer, kind=st.sampled_from(["adamw", "lamb"])),
     )
 )
-def test_a_dataclass_survives_the_way_through_json(recipe):
+def test_a_dataclass_survives_a_round_trip_through_json(recipe):
     assert from_mapping(Recipe, json.loads(json.dumps(to_mapping(recipe)))) == recipe
 
 
@@ -77,14 +77,14 @@ def test_a_dataclass_survives_the_way_through_json(recipe):
         ({"optimizer": {"beta": []}}, "unknown key 'optimizer.beta'; did you mean 'optimizer.betas'?"),
     ],
 )
-def test_a_wrong_value_is_told_by_key_value_and_expectation(mapping, sentence):
+def test_the_error_for_a_wrong_value_has_key_value_and_expected_type(mapping, sentence):
     with pytest.raises(InputError) as raised:
         from_mapping(Recipe, {"model": "bert-tiny"} | mapping)
     assert str(raised.value) == sentence
 
 
-def test_a_missing_key_is_named_with_what_it_should_hold():
-    with pytest.raises(InputError, match="the key 'model' is missing; set it to a string"):
+def test_the_error_for_a_missing_key_has_its_expected_type():
+    with pytest.raises(InputError, match="the key 'model' is required; set it to a string"):
         from_mapping(Recipe, {})
 
 
@@ -103,22 +103,22 @@ def test_a_missing_key_is_named_with_what_it_should_hold():
         ("x=1\ny=2", "1\ny=2"),
     ],
 )
-def test_an_override_reads_toml_values_and_takes_the_rest_as_text(assignment, value):
+def test_overrides_are_toml_values_or_strings(assignment, value):
     assert assignments([assignment]) == {"x": value}
 
 
-def test_overrides_reach_into_tables_and_leave_the_original_alone():
+def test_overrides_change_nested_tables_and_not_the_original():
     original = {"a": {"b": 1, "c": 2}}
     assert override(original, assignments(["a.b=3", "d.e=4"])) == {"a": {"b": 3, "c": 2}, "d": {"e": 4}}
     assert original == {"a": {"b": 1, "c": 2}}
 
 
 @pytest.mark.parametrize("assignment", ["steps", "=3", "a..b=3", ".a=1"])
-def test_an_override_without_key_or_value_is_refused(assignment):
+def test_an_override_without_key_or_value_raises_an_error(assignment):
     with pytest.raises(InputError, match="write key=value"):
         assignments([assignment])
 
 
 def test_an_override_does_not_turn_a_value_into_a_table():
-    with pytest.raises(InputError, match="'data' is 'corpus', which has no keys of its own"):
+    with pytest.raises(InputError, match="'data' is 'corpus', not a table"):
         override({"data": "corpus"}, assignments(["data.train=x"]))

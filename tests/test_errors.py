@@ -1,17 +1,17 @@
 from lightbert.errors import InputError, unknown
 
 
-def test_a_near_miss_is_answered_with_the_name_that_was_meant():
+def test_a_misspelled_name_gets_the_most_similar_choice_as_a_suggestion():
     error = unknown("preset", "convbert-smal", ["bert-small", "convbert-small"])
     assert str(error) == "unknown preset 'convbert-smal'; did you mean 'convbert-small'?"
 
 
-def test_a_name_like_no_other_is_answered_with_all_choices():
+def test_a_name_without_a_similar_choice_gets_the_list_of_choices():
     assert str(unknown("family", "zzz", ["bert", "composite"])) == "unknown family 'zzz'; choose from bert, composite"
 
 
-def test_an_empty_list_of_choices_still_gives_a_sentence():
-    assert str(unknown("task", "mnli", [])) == "unknown task 'mnli'; there is none to choose from"
+def test_an_empty_list_of_choices_is_reported():
+    assert str(unknown("task", "mnli", [])) == "unknown task 'mnli'; no choices are available"
 
 
 def test_an_input_error_is_a_value_error():

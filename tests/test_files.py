@@ -19,7 +19,7 @@ from lightbert.files import (
 )
 
 
-def test_a_file_is_written_whole_and_alone(tmp_path):
+def test_a_file_is_written_without_leftovers(tmp_path):
     write_atomic(tmp_path / "a.txt", "grüße")
     write_atomic(tmp_path / "a.txt", b"bytes")
     assert (tmp_path / "a.txt").read_bytes() == b"bytes"
@@ -37,32 +37,32 @@ def test_a_failed_write_keeps_the_old_content(tmp_path, monkeypatch):
 
 def test_a_file_does_not_replace_a_folder(tmp_path):
     (tmp_path / "a").mkdir()
-    with pytest.raises(InputError, match="is a folder where a file should go"):
+    with pytest.raises(InputError, match="must be a file, but is a folder"):
         write_atomic(tmp_path / "a", "text")
     assert names(tmp_path) == ["a"]
 
 
-def test_a_file_that_could_not_get_its_name_is_not_even_begun(tmp_path):
-    with pytest.raises(InputError, match="is a folder where a file should go"), file_atomic(tmp_path):
+def test_a_path_that_is_a_folder_is_rejected_before_the_body_runs(tmp_path):
+    with pytest.raises(InputError, match="must be a file, but is a folder"), file_atomic(tmp_path):
         pytest.fail("the work would be lost")
 
 
-def test_a_folder_for_results_is_made_with_its_parents(tmp_path):
+def test_an_output_folder_is_created_with_its_parents(tmp_path):
     make_folder(tmp_path / "a" / "b")
     make_folder(tmp_path / "a" / "b")
     assert (tmp_path / "a" / "b").is_dir()
 
 
-def test_a_folder_that_cannot_be_written_to_is_told_by_its_name(tmp_path, monkeypatch):
+def test_a_folder_that_is_not_writable_is_named_in_the_error(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="file' is a file where a folder should go; choose another name"):
+    with pytest.raises(InputError, match="file' must be a folder, but is a file; choose another name"):
         make_folder(tmp_path / "file" / "results")
     monkeypatch.setattr("os.access", lambda *_: False)
-    with pytest.raises(InputError, match=r"cannot write into the folder '.*results' \(Permission denied\)"):
+    with pytest.raises(InputError, match=r"cannot write to the folder '.*results' \(Permission denied\)"):
         make_folder(tmp_path / "results")
 
 
-def test_a_folder_appears_only_when_its_body_is_done(tmp_path):
+def test_a_folder_appears_only_after_its_body_succeeds(tmp_path):
     with folder_atomic(tmp_path / "deep" / "model") as folder:
         (folder / "inner").mkdir()
         (folder / "inner" / "a").write_text("a")
@@ -71,7 +71,7 @@ def test_a_folder_appears_only_when_its_body_is_done(tmp_path):
     assert names(tmp_path / "deep") == ["model"]
 
 
-def test_an_existing_folder_is_replaced_whole(tmp_path):
+def test_an_existing_folder_is_replaced_as_a_whole(tmp_path):
     for name in ("old", "new"):
         with folder_atomic(tmp_path / "model") as folder:
             (folder / name).touch()
@@ -105,7 +105,7 @@ def test_an_existing_folder_survives_a_body_that_raises(tmp_path):
     assert names(tmp_path) == ["model"]
 
 
-def test_an_existing_folder_comes_back_when_the_last_rename_fails(tmp_path, monkeypatch):
+def test_an_existing_folder_is_restored_when_the_last_rename_fails(tmp_path, monkeypatch):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "old").touch()
     rename = type(tmp_path).replace
@@ -122,7 +122,7 @@ def test_an_existing_folder_comes_back_when_the_last_rename_fails(tmp_path, monk
     assert names(tmp_path) == ["model"]
 
 
-def test_the_rest_of_a_crashed_attempt_is_not_mixed_into_the_next(tmp_path):
+def test_files_of_a_crashed_attempt_are_not_mixed_into_the_next_one(tmp_path):
     stale = tmp_path / f".model.tmp-{os.getpid()}"
     stale.mkdir()
     (stale / "half").touch()
@@ -133,7 +133,10 @@ def test_the_rest_of_a_crashed_attempt_is_not_mixed_into_the_next(tmp_path):
 
 def test_a_folder_does_not_replace_a_file(tmp_path):
     (tmp_path / "model").touch()
-    with pytest.raises(InputError, match="is a file where a folder should go"), folder_atomic(tmp_path / "model"):
+    with (
+        pytest.raises(InputError, match="must be a folder, but is a file"),
+        folder_atomic(tmp_path / "model"),
+    ):
         pass
 
 
@@ -142,7 +145,7 @@ def test_sha256_is_that_of_the_content(tmp_path):
     assert sha256(tmp_path / "a") == hashlib.sha256(b"content").hexdigest()
 
 
-def test_tensors_come_back_as_they_were_written(tmp_path):
+def test_tensors_are_read_back_unchanged(tmp_path):
     tensors = {"a": torch.randn(3, 2).T, "b": torch.arange(4), "c": torch.ones(2, dtype=torch.bfloat16)}
     write_tensors(tmp_path / "t.safetensors", tensors, {"format": "1"})
     back = read_tensors(tmp_path / "t.safetensors")
@@ -154,7 +157,7 @@ def test_tensors_come_back_as_they_were_written(tmp_path):
 
 
 @pytest.mark.parametrize("kept", [0, 4, 40, -1])
-def test_a_truncated_tensor_file_is_one_sentence(tmp_path, kept):
+def test_a_truncated_tensor_file_is_an_input_error(tmp_path, kept):
     path = tmp_path / "t.safetensors"
     write_tensors(path, {"a": torch.randn(3, 2)})
     path.write_bytes(path.read_bytes()[:kept])
@@ -162,13 +165,13 @@ def test_a_truncated_tensor_file_is_one_sentence(tmp_path, kept):
         read_tensors(path)
 
 
-def test_a_missing_tensor_file_is_one_sentence(tmp_path):
-    with pytest.raises(InputError, match="there is no file"):
+def test_a_missing_tensor_file_is_an_input_error(tmp_path):
+    with pytest.raises(InputError, match="not found; give the path of a safetensors file"):
         read_tensors(tmp_path / "t.safetensors")
 
 
 @pytest.mark.parametrize("suffix", [".bin", ".pt", ".pth", ".ckpt"])
-def test_a_pickle_is_refused_with_the_way_to_convert_it(tmp_path, suffix):
+def test_a_pickle_is_rejected_with_the_command_that_converts_it(tmp_path, suffix):
     path = tmp_path / f"model{suffix}"
     torch.save({"a": torch.ones(1)}, path)
     command = f"`lightbert convert {tmp_path} NEW_FOLDER --to lightbert`"

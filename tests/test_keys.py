@@ -1,4 +1,4 @@
-"""Ranges, meanings and defaults of keys stand in one place, beside the field."""
+"""Ranges, descriptions and defaults of keys come from the annotations of the fields."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
@@ -42,7 +42,7 @@ def listed(cls: type) -> dict[str, tuple[Any, ...]]:
     return {key.name: (key.default_text, key.allowed, key.meaning, key.group) for key in keys(cls)}
 
 
-def test_every_key_is_listed_with_what_stands_beside_its_field():
+def test_every_key_is_listed_with_its_annotations():
     assert listed(Base) == {
         "lr": ("0.0003", "> 0", "the rate", "Keys of everything"),
         "keep": ("2", ">= 1", "what to keep", "Keys of everything"),
@@ -51,7 +51,7 @@ def test_every_key_is_listed_with_what_stands_beside_its_field():
     }
 
 
-def test_a_child_that_only_has_another_default_keeps_the_range_and_the_meaning():
+def test_a_subclass_with_another_default_inherits_range_and_description():
     found = listed(Child)
     assert found["lr"] == ("0.0001", "> 0", "the rate", "Keys of everything")
     assert found["keep"] == ("0", ">= 0", "what to keep, or nothing", "Keys of everything")
@@ -59,7 +59,7 @@ def test_a_child_that_only_has_another_default_keeps_the_range_and_the_meaning()
         from_mapping(Child, {"lr": 0})
 
 
-def test_the_keys_of_a_child_come_first_and_a_table_that_may_be_a_value_has_both():
+def test_the_keys_of_a_subclass_come_first_and_a_union_of_value_and_table_has_both():
     assert list(listed(Child)) == [
         *("source", "source.kind", "source.beta", "warmup"),
         *("lr", "keep", "optimizer.kind", "optimizer.beta"),
@@ -67,7 +67,7 @@ def test_the_keys_of_a_child_come_first_and_a_table_that_may_be_a_value_has_both
     assert listed(Child)["warmup"][0] == "10000"
 
 
-def test_what_a_resumed_run_may_change_is_marked():
+def test_keys_that_a_resumed_run_may_change_are_marked():
     assert may_change(Base) == {"keep"}
 
 
@@ -83,11 +83,11 @@ def test_what_a_resumed_run_may_change_is_marked():
         ("qqqq", []),
     ],
 )
-def test_an_unknown_key_is_looked_for_among_aliases_nested_keys_and_similar_names(key, meant):
+def test_suggestions_for_an_unknown_key_are_aliases_nested_keys_and_similar_names(key, meant):
     assert similar_keys(Child, key) == meant
 
 
-def test_the_error_names_all_keys_that_may_be_meant():
+def test_the_error_names_all_suggestions():
     with pytest.raises(InputError) as raised:
         from_mapping(Child, {"beta": 3})
     assert str(raised.value) == "unknown key 'beta'; did you mean 'source.beta' or 'optimizer.beta'?"

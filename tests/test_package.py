@@ -14,16 +14,16 @@ def test_importing_the_package_imports_nothing_heavy():
     assert done.stderr.strip() == "set()"
 
 
-def test_everything_promised_is_there():
+def test_every_public_name_exists():
     assert {*lightbert.__all__, "pretrain", "evaluate"} <= set(dir(lightbert))
     for name in lightbert.__all__:
         assert callable(getattr(lightbert, name))
 
 
-def test_presets_are_the_names_that_build_knows():
+def test_presets_are_the_names_that_build_accepts():
     assert "convbert-small" in lightbert.presets()
 
 
-def test_an_attribute_that_does_not_exist_is_an_attribute_error():
+def test_a_missing_attribute_raises_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'biuld'"):
         _ = lightbert.biuld

@@ -16,7 +16,7 @@ def rows(page: Path) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_row_leads_to_code_and_a_test(page):
+def test_every_row_links_to_code_and_a_test(page):
     assert len(rows(page)) > 5
     for _, _, symbols, place, test in rows(page):
         source = ROOT / "src" / "lightbert" / place.strip("`")

@@ -41,7 +41,7 @@ def test_without_a_terminal_a_line_appears_every_ten_seconds_and_at_the_end(cloc
     ]
 
 
-def test_notes_stand_beside_the_count_and_are_replaced(clock, capsys):
+def test_notes_are_shown_after_the_count_and_can_be_updated(clock, capsys):
     with progress("training", total=2, unit="steps") as bar:
         bar.note(loss=3.14159, phase="warm")
         bar.note(loss=2.71828)
@@ -50,14 +50,14 @@ def test_notes_stand_beside_the_count_and_are_replaced(clock, capsys):
     assert capsys.readouterr().err == "training: 1/2 steps, 1.00 steps/s, 0:00:01 left, loss 2.718, phase warm\n"
 
 
-def test_work_without_a_known_end_or_unit_counts_on(clock, capsys):
+def test_progress_without_a_total_or_unit_shows_the_count(clock, capsys):
     with progress("reading") as bar:
         clock.now = 2.0
         bar.advance(1000)
     assert capsys.readouterr().err == "reading: 1,000, 500/s, 0:00:02 taken\n"
 
 
-def test_the_end_of_work_may_become_known_on_the_way(clock, capsys):
+def test_the_total_can_be_set_later(clock, capsys):
     with progress("training", unit="steps") as bar:
         clock.now = 10.0
         bar.advance(5)
@@ -70,7 +70,7 @@ def test_the_end_of_work_may_become_known_on_the_way(clock, capsys):
     ]
 
 
-def test_a_resumed_run_is_not_credited_with_the_work_of_the_first(clock, capsys):
+def test_the_rate_of_a_resumed_run_excludes_earlier_work(clock, capsys):
     with progress("training", total=120, unit="steps", done=100) as bar:
         clock.now = 10.0
         bar.advance(10)
@@ -84,7 +84,7 @@ def test_a_line_that_was_due_at_the_end_is_printed_once(clock, capsys):
     assert capsys.readouterr().err == "running: 1/1 models, 0.10 models/s, 0:00:10 taken\n"
 
 
-def test_interrupted_work_says_how_far_it_came(clock, capsys):
+def test_an_interrupted_body_prints_its_last_progress(clock, capsys):
     def interrupted():
         with progress("tokenizing", total=10) as bar:
             bar.advance(3)
@@ -95,7 +95,7 @@ def test_interrupted_work_says_how_far_it_came(clock, capsys):
     assert capsys.readouterr().err.startswith("tokenizing: 3/10")
 
 
-def test_a_terminal_shows_a_bar_with_the_same_words(clock, monkeypatch):
+def test_a_terminal_shows_a_bar_with_the_same_status(clock, monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr(sys, "stderr", Terminal())

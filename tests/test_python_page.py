@@ -1,4 +1,4 @@
-"""docs/python.md runs as it is written."""
+"""The examples of docs/python.md run."""
 
 import json
 import re
@@ -11,7 +11,7 @@ PAGE = (Path(__file__).parents[1] / "docs" / "python.md").read_text(encoding="ut
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
-    """The names that the page's examples leave behind, and the folder they ran in."""
+    """The variables after running the examples of the page, and the folder they ran in."""
     folder = tmp_path_factory.mktemp("page")
     names: dict[str, object] = {}
     with pytest.MonkeyPatch.context() as patch:
@@ -21,7 +21,7 @@ def ran(tmp_path_factory):
     return names, folder
 
 
-def test_every_job_leaves_its_files_and_reports_what_its_command_does(ran):
+def test_every_function_writes_its_files_and_returns_the_report_of_its_command(ran):
     names, folder = ran
     assert names["prepared"].train.tokens > 100
     assert names["trained"].to_json()["model"] == "runs/mine/final"
@@ -33,13 +33,13 @@ def test_every_job_leaves_its_files_and_reports_what_its_command_does(ran):
         assert (folder / "runs" / run / "final" / "model.safetensors").exists()
 
 
-def test_the_keywords_reach_the_recipe(ran):
+def test_keyword_arguments_override_the_recipe(ran):
     _, folder = ran
     recipe = json.loads((folder / "runs" / "mine" / "recipe.json").read_text())
     assert (recipe["steps"], recipe["batch"], recipe["optimizer"]["beta2"]) == (4, 8, 0.98)
     assert recipe["optimizer"]["bias_correction"] is True
 
 
-def test_the_page_has_an_example_of_every_job():
+def test_the_page_has_an_example_of_every_command():
     for job in ("prepare", "pretrain", "distill", "finetune", "evaluate"):
         assert f"lightbert.{job}(" in PAGE

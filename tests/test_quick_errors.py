@@ -1,4 +1,4 @@
-"""Errors in the arguments of a training verb come before torch is imported, which takes seconds."""
+"""The arguments of training commands are checked before torch is imported, which takes seconds."""
 
 import subprocess
 import sys
@@ -20,15 +20,15 @@ sys.exit(code)
     [
         ("pretrain nosuch", 1, "unknown recipe 'nosuch'; 'lightbert recipes' lists them"),
         ("pretrain tiny-rtd stepz=5", 1, "unknown key 'stepz'; did you mean 'steps'?"),
-        ("pretrain tiny-rtd data=d", 1, "the recipe has no out: add out=FOLDER"),
-        ("pretrain classify", 1, "'classify' is a recipe for finetune; write 'lightbert finetune classify …'"),
+        ("pretrain tiny-rtd data=d", 1, "out is required; add out=FOLDER"),
+        ("pretrain classify", 1, "'classify' is a recipe for finetune; run 'lightbert finetune classify …'"),
         ("distill tiny-distill alpha=2", 1, "alpha must be in [0, 1], got 2.0"),
         ("finetune classify dev=x.csv", 1, "unknown key 'dev'; did you mean 'data.dev'?"),
         ("finetune classify model=m out=o", 1, "a recipe requires training data"),
-        ("pretrain tiny-rtd --out x", 2, "unknown option '--out'; keys are given without dashes: write out=x"),
-        ("pretrain tiny-rtd --batch-size=8", 2, "keys are given without dashes: write batch=8"),
-        ("finetune classify --train x.csv", 2, "keys are given without dashes: write data.train=x.csv"),
-        ("finetune classify --steps", 2, "keys are given without dashes: write steps=VALUE"),
+        ("pretrain tiny-rtd --out x", 2, "unknown option '--out'; keys are given without dashes; write out=x"),
+        ("pretrain tiny-rtd --batch-size=8", 2, "keys are given without dashes; write batch=8"),
+        ("finetune classify --train x.csv", 2, "keys are given without dashes; write data.train=x.csv"),
+        ("finetune classify --steps", 2, "keys are given without dashes; write steps=VALUE"),
         ("finetune classify --jsn", 2, "unknown option '--jsn'; did you mean '--json'?"),
         ("finetune --help", 0, ""),
         ("recipes", 0, ""),

@@ -42,14 +42,14 @@ class Settings:
         (Range(high=3, closed="neither"), "< 3", (2.9,), (3,)),
     ],
 )
-def test_a_range_knows_its_numbers_and_says_itself_as_people_write_it(limits, text, inside, outside):
+def test_a_range_contains_its_numbers_and_prints_as_an_interval(limits, text, inside, outside):
     assert str(limits) == text
     assert all(value in limits for value in inside)
     assert not any(value in limits for value in outside)
 
 
 @given(st.floats(-2, 2))
-def test_a_number_is_accepted_exactly_where_it_is_in_range(value):
+def test_a_number_is_accepted_if_and_only_if_it_is_in_range(value):
     if 0 <= value < 1:
         assert from_mapping(Settings, {"inner": {"beta": value}}).inner.beta == value
     else:
@@ -70,13 +70,13 @@ def test_a_number_is_accepted_exactly_where_it_is_in_range(value):
         ({"inner": {"beta": 1.5}}, "inner.beta must be in [0, 1), got 1.5"),
     ],
 )
-def test_a_number_out_of_range_is_told_by_its_dotted_key(values, sentence):
+def test_the_error_for_a_number_out_of_range_has_the_dotted_key(values, sentence):
     with pytest.raises(InputError) as raised:
         from_mapping(Settings, values)
     assert str(raised.value) == sentence
 
 
-def test_a_dataclass_made_in_python_is_checked_too():
+def test_a_dataclass_created_in_python_is_checked():
     with pytest.raises(InputError, match="size must be >= 1, got -3"):
         Settings(size=-3)
     assert Settings(rate=None).rate is None
@@ -86,13 +86,13 @@ def test_a_dataclass_made_in_python_is_checked_too():
     ("kind", "good", "bad"),
     [(Seed, 2**63 - 1, 2**63), (Seed, 0, -1), (PositiveShare, 1.0, 0.0), (Positive, 1e-9, 0.0)],
 )
-def test_named_ranges_end_where_they_say(kind, good, bad):
+def test_named_ranges_have_the_right_endpoints(kind, good, bad):
     [limits] = kind.__metadata__
     assert good in limits
     assert bad not in limits
 
 
-def test_notes_beside_the_range_change_nothing():
+def test_other_annotations_do_not_change_the_range():
     @dataclass(frozen=True)
     class Noted:
         share: Annotated[Share, "a meaning"] = 0.5

@@ -10,7 +10,7 @@ README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| `([\w-]+)` \| ([\d,]+) \|", README, re.MULTILINE)
 
 
-def test_the_readme_fits_on_a_few_screens():
+def test_the_readme_is_short():
     assert len(README.splitlines()) < 150
 
 
@@ -26,6 +26,6 @@ def test_the_parameters_in_the_table_are_those_of_the_model(name, parameters):
     assert f"{measure(preset(name)).parameters:,}" == parameters
 
 
-def test_every_link_leads_to_a_file():
+def test_every_link_is_an_existing_file():
     for target in re.findall(r"\]\(([\w./-]+)\)", README):
         assert (Path(__file__).parents[1] / target).exists(), target

@@ -1,7 +1,7 @@
-"""Small, fast text encoders in which convolution and attention work together.
+"""Small, fast text encoders with convolution and attention: ConvBERT, composite attention and MobileBERT.
 
-`build`, `load`, `save` and `presets` are about models; `prepare`, `pretrain`, `distill`, `finetune` and `evaluate` are
-the jobs of the command line. torch is imported when one of them is used.
+`build`, `load`, `save` and `presets` create and store models; `prepare`, `pretrain`, `distill`, `finetune` and
+`evaluate` run the commands of the same names. torch is imported on first use.
 """
 
 import importlib
@@ -17,29 +17,29 @@ if TYPE_CHECKING:
 __all__ = ["build", "distill", "evaluate", "finetune", "load", "prepare", "presets", "pretrain", "save"]
 __version__ = "0.1.0"
 
-_HOMES = {
+_MODULES = {
     **dict.fromkeys(("build", "load"), "lightbert.tasks.predict.text_model"),
     "save": "lightbert.models.folder",
     **dict.fromkeys(("prepare", "pretrain", "distill", "finetune", "evaluate"), "lightbert.commands.jobs"),
 }
 
 
-# transformers' auto classes find our folders once they are imported, before or after us.
+# Registers lightbert's folders with transformers' auto classes, whichever is imported first.
 hook.install()
 
 
 def presets() -> list[str]:
-    """Return the names that `build` knows."""
+    """Return the names of all presets."""
     from lightbert.models import PRESETS
 
     return list(PRESETS)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'lightbert' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_HOMES]
+    return [*globals(), *_MODULES]

@@ -1,4 +1,4 @@
-"""`python -m lightbert`."""
+"""Run the command line by `python -m lightbert`."""
 
 import sys
 

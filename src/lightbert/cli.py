@@ -1,4 +1,4 @@
-"""The program `lightbert`: finds the verb, imports its module, and turns bad input into one sentence."""
+"""The command line: imports the module of a command, runs it, and prints errors as one sentence."""
 
 import importlib
 import os
@@ -14,16 +14,16 @@ from lightbert.commands import COMMANDS
 from lightbert.commands.training import VERBS, as_assignment
 from lightbert.errors import InputError, unknown
 
-# typer exports only one leaf of its parsing errors and moves their base from release to release.
+# typer doesn't export the base class of its parsing errors, and its location differs between releases.
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line and return the exit code: 0 only on success, 2 for a line that cannot be parsed."""
+    """Run a command line and return the exit code: 0 on success, 2 if the arguments can't be parsed."""
     warnings.formatwarning = _warning
     try:
         code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
-        # A reader that went away is noticed here at the latest, not in the interpreter's last breath.
+        # Raises BrokenPipeError here, where it is handled, instead of at the interpreter's exit.
         sys.stdout.flush()
     except _UnknownOptionError as error:
         return _fail(str(error), code=2)
@@ -59,16 +59,16 @@ def _dispatch(arguments: list[str]) -> int:
         raise unknown("command", verb, COMMANDS)
     module = importlib.import_module(COMMANDS[verb][0])
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    # A verb that takes key=value pairs explains its keys below its options.
+    # Commands that take key=value pairs list the keys below the options.
     epilog = module.epilog() if hasattr(module, "epilog") and {"--help", "-h"}.intersection(rest) else None
     app.command(context_settings={"help_option_names": ["--help", "-h"]}, epilog=epilog)(module.command)
     command = typer.main.get_command(app)
     try:
-        # Not `app()`: it would print errors, interrupts and broken pipes its own way.
+        # `app()` would handle errors, interrupts and broken pipes itself.
         with command.make_context(f"lightbert {verb}", [*rest]) as context:
             command.invoke(context)
     except _UsageError as error:
-        # Only the error of an unknown option has `possibilities`; typer does not export its class.
+        # Only the error for an unknown option has `possibilities`; typer doesn't export its class.
         if hasattr(error, "possibilities"):
             options = [each for parameter in command.params for each in parameter.opts if each.startswith("-")]
             raise _unknown_option(error, verb, [*options, "--help"], rest) from None
@@ -77,15 +77,15 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 class _UnknownOptionError(InputError):
-    """An option that the verb does not have."""
+    """An unknown option of a command."""
 
 
 def _unknown_option(error: typer.BadParameter, verb: str, options: list[str], rest: list[str]) -> _UnknownOptionError:
-    """Suggest the key=value pair that was meant, or the nearest option."""
+    """Suggest a key=value pair, or the most similar option."""
     name = str(getattr(error, "option_name", ""))
     pair = as_assignment(verb, name, rest) if verb in VERBS else None
     if pair is not None:
-        return _UnknownOptionError(f"unknown option '{name}'; keys are given without dashes: write {pair}")
+        return _UnknownOptionError(f"unknown option '{name}'; keys are given without dashes; write {pair}")
     return _UnknownOptionError(str(unknown("option", name, options)))
 
 
@@ -99,7 +99,7 @@ def _help() -> str:
     commands = [f"  {verb:{width}}  {summary}" for verb, (_, summary) in COMMANDS.items()]
     return "\n".join(
         [
-            "lightbert: small, fast text encoders in which convolution and attention work together",
+            "lightbert: small, fast text encoders with convolution and attention",
             "",
             "Usage: lightbert COMMAND [ARGUMENTS]",
             "       lightbert COMMAND --help",
@@ -114,7 +114,7 @@ def _help() -> str:
 def _warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
-    """One line for a warning of ours; others keep the place they come from."""
+    """Format warnings of lightbert as one line, and others with their location."""
     if category is UserWarning and Path(filename).is_relative_to(Path(__file__).parent):
         return f"lightbert: {message}\n"
     return f"{filename}:{lineno}: {category.__name__}: {message}\n"

@@ -1,6 +1,6 @@
-"""Dataclasses from plain values: type-checked, with `key=value` overrides.
+"""Typed dataclasses from plain values, with `key=value` overrides.
 
-A mistyped key or a value of the wrong type is an `InputError` that names the dotted key, the value and the expectation.
+An unknown key or a value of the wrong type raises an `InputError` with the dotted key, the value and the expected type.
 """
 
 import dataclasses
@@ -32,21 +32,21 @@ def from_mapping(cls: type[T], mapping: Mapping[str, Any]) -> T:
 
 
 def to_mapping(obj: "DataclassInstance") -> dict[str, Any]:
-    """Turn a dataclass into plain values that JSON can hold; `from_mapping` is the inverse."""
+    """Convert a dataclass to JSON-serializable values; `from_mapping` is the inverse."""
     return {field.name: _plain(getattr(obj, field.name)) for field in dataclasses.fields(obj) if field.init}
 
 
 def assignments(texts: Iterable[str]) -> dict[str, Any]:
-    """Read assignments such as `optimizer.lr=1e-4`, `sizes=[1, 2]` or `out=runs/x` into one mapping.
+    """Parse assignments such as `optimizer.lr=1e-4`, `sizes=[1, 2]` or `out=runs/x` into one mapping.
 
-    Values are written as in TOML; what TOML cannot parse, a bare word or a path, is a string.
+    Values are TOML; anything that isn't valid TOML, such as a bare word or a path, is a string.
     """
     result: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         names = key.strip().split(".")
         if not equals or not all(names):
-            raise InputError(f"cannot read {text!r}; write key=value, such as steps=100")
+            raise InputError(f"can't parse {text!r}; write key=value, such as steps=100")
         addition: Any = _parse(value.strip())
         for name in reversed(names):
             addition = {name: addition}
@@ -55,13 +55,13 @@ def assignments(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def override(base: Mapping[str, Any], addition: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge `addition` into `base`; a single value of `base` can't be refined by a table."""
+    """Merge `addition` into `base`; a table can't replace a single value."""
     _check_tables(base, addition, prefix="")
     return merge(base, addition)
 
 
 def merge(base: Mapping[str, Any], addition: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `base` with the values of `addition`; tables that both have are merged key by key."""
+    """Return `base` updated with `addition`; tables in both are merged recursively."""
     result = dict(base)
     for key, value in addition.items():
         both_tables = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
@@ -72,7 +72,7 @@ def merge(base: Mapping[str, Any], addition: Mapping[str, Any]) -> dict[str, Any
 def check(obj: "DataclassInstance") -> None:
     """Check the numbers of a dataclass against the ranges of its fields; for `__post_init__`.
 
-    `from_mapping` has checked them already, with the dotted names of nested keys.
+    `from_mapping` checks them as well, with the dotted names of nested keys.
     """
     for field in dataclasses.fields(obj):
         _check_numbers(getattr(obj, field.name), hints(type(obj))[field.name], field.name)
@@ -84,7 +84,7 @@ def _check_tables(base: Mapping[str, Any], addition: Mapping[str, Any], prefix: 
             if not isinstance(base[name], Mapping):
                 first = next(iter(value), "")
                 key = f"{prefix}{name}"
-                raise InputError(f"cannot set '{key}.{first}': '{key}' is {base[name]!r}, which has no keys of its own")
+                raise InputError(f"can't set '{key}.{first}': '{key}' is {base[name]!r}, not a table")
             _check_tables(base[name], value, f"{prefix}{name}.")
 
 
@@ -94,7 +94,7 @@ def _parse(text: str) -> Any:
     except tomllib.TOMLDecodeError:
         return text
     value = parsed.pop("value")
-    # A text with line breaks could smuggle in further keys, and dates have no place in a config.
+    # A text with line breaks can contain further keys, and configs have no dates.
     return value if not parsed and isinstance(value, bool | int | float | str | list | dict) else text
 
 
@@ -114,7 +114,7 @@ def _build(cls: type[T], mapping: Any, prefix: str) -> T:
     for name, field in fields.items():
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and name not in mapping:
-            raise InputError(f"the key '{prefix}{name}' is missing; set it to {_expected(types_of[name])}")
+            raise InputError(f"the key '{prefix}{name}' is required; set it to {_expected(types_of[name])}")
     values = {name: _convert(value, types_of[name], f"{prefix}{name}") for name, value in mapping.items()}
     for name, value in values.items():
         _check_numbers(value, types_of[name], f"{prefix}{name}")
@@ -122,7 +122,7 @@ def _build(cls: type[T], mapping: Any, prefix: str) -> T:
 
 
 def _convert(value: Any, hint: Any, key: str) -> Any:
-    """Return `value` as the type that `hint` asks for, or raise the error that names `key`."""
+    """Convert `value` to the type `hint`, or raise an error that names `key`."""
     hint, _ = bare(hint)
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is Any:
@@ -135,7 +135,7 @@ def _convert(value: Any, hint: Any, key: str) -> Any:
         return _convert_items(value, arguments, key, expected=_expected(hint))
     if origin is dict and isinstance(value, Mapping):
         return {name: _convert(item, arguments[1], f"{key}.{name}") for name, item in value.items()}
-    # The type is compared too, because 1 == True and 1 == 1.0.
+    # Types are compared as well, because 1 == True and 1 == 1.0.
     if origin is Literal and any(type(value) is type(choice) and value == choice for choice in arguments):
         return value
     if origin is Literal and isinstance(value, str):
@@ -150,7 +150,7 @@ def _convert(value: Any, hint: Any, key: str) -> Any:
 
 
 def _check_numbers(value: Any, hint: Any, key: str) -> None:
-    """Check that numbers are finite and in the range that stands beside their type."""
+    """Check that numbers are finite and in the range of their annotation."""
     hint, notes = bare(hint)
     if isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"{key} must be a finite number, got {value}")
@@ -159,7 +159,7 @@ def _check_numbers(value: Any, hint: Any, key: str) -> None:
             if isinstance(note, Range):
                 note.check(key, value)
     if get_origin(hint) in (Union, types.UnionType):
-        # Of a union with a range only one member is a number.
+        # At most one member of a union with a range is a number.
         for option in get_args(hint):
             _check_numbers(value, option, key)
     if get_origin(hint) is tuple and isinstance(value, tuple):
@@ -173,7 +173,7 @@ def _convert_to_one_of(value: Any, hints: tuple[Any, ...], key: str, expected: s
         return None
     possible = [hint for hint in hints if hint is not types.NoneType]
     if isinstance(value, Mapping):
-        # A table can only be meant for the hint that has keys: its own error says which key is wrong.
+        # Only a dataclass accepts a table; its error names the wrong key.
         possible = [hint for hint in possible if dataclasses.is_dataclass(hint)] or possible
     if len(possible) == 1:
         return _convert(value, possible[0], key)

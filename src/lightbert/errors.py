@@ -1,26 +1,26 @@
-"""The exception that means "the input is wrong, not the program"."""
+"""`InputError`, the exception for bad input, and suggestions for misspelled names."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """Bad input, told in one sentence that names the value and the remedy.
+    """Bad input, described in one sentence that names the value and the remedy.
 
-    The command line prints the sentence and exits; a traceback would only hide it.
+    The command line prints the sentence without a traceback and exits with a non-zero status.
     """
 
 
 def nearest(name: str, choices: Iterable[str]) -> str | None:
-    """Return the choice that `name` was probably meant to be, if there is one."""
+    """Return the choice most similar to `name`, or None if none is similar."""
     found = difflib.get_close_matches(name, list(choices), n=1)
     return found[0] if found else None
 
 
 def unknown(kind: str, name: str, choices: Iterable[str], *, remedy: str = "") -> InputError:
-    """Build the error for a name that is not among `choices`.
+    """Build the error for a name that is not one of `choices`.
 
-    It suggests the nearest choice; without one it gives `remedy`, or lists all choices.
+    The message suggests the most similar choice. If there is none, it gives `remedy`, or lists all choices.
     """
     names = list(choices)
     similar = nearest(name, names)
@@ -29,5 +29,5 @@ def unknown(kind: str, name: str, choices: Iterable[str], *, remedy: str = "") -
     elif not remedy and names:
         remedy = f"choose from {', '.join(names)}"
     elif not remedy:
-        remedy = "there is none to choose from"
+        remedy = "no choices are available"
     return InputError(f"unknown {kind} {name!r}; {remedy}")

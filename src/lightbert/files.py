@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and tensors without pickle."""
+"""Atomic writes of files and folders, and tensors without pickle."""
 
 import errno
 import hashlib
@@ -19,21 +19,21 @@ _PICKLES = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"}
 
 
 def write_atomic(path: str | Path, content: bytes | str) -> None:
-    """Write a file so that a reader, or a crash, sees the old content or the new one, never a part."""
+    """Write a file atomically: a reader, also after a crash, sees either the old content or the new content."""
     with file_atomic(Path(path)) as temporary:
         temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
 
 
 @contextmanager
 def folder_atomic(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `path` and rename it to `path` when the body succeeds.
+    """Yield a temporary folder next to `path` and rename it to `path` when the body succeeds.
 
-    A folder that is already there is replaced whole: it is renamed aside and removed once the new one is in place.
-    When the body raises, nothing has changed.
+    An existing folder is replaced as a whole: it is renamed first, and removed once the new folder is in place.
+    If the body raises, `path` is unchanged.
     """
     path = Path(path).resolve()
     if path.exists() and not path.is_dir():
-        raise InputError(f"'{path}' is a file where a folder should go; remove it or choose another name")
+        raise InputError(f"'{path}' must be a folder, but is a file; remove it or choose another name")
     created = [parent for parent in path.parents if not parent.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _sibling(path, "tmp")
@@ -49,42 +49,42 @@ def folder_atomic(path: str | Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         for parent in created:
-            # Not empty: somebody else has begun to use it meanwhile.
+            # The folder is not empty: another process uses it by now.
             with suppress(OSError):
                 parent.rmdir()
         raise
 
 
 def move_folder(source: Path, target: Path) -> None:
-    """Rename a folder whose files are already safe on the disk; one that has the name is replaced whole."""
+    """Rename a folder whose files are already flushed to disk, replacing an existing folder as a whole."""
     if not target.exists():
         source.replace(target)
         _sync(target.parent)
         return
-    aside = _sibling(target, "old")
-    shutil.rmtree(aside, ignore_errors=True)
-    target.replace(aside)
+    backup = _sibling(target, "old")
+    shutil.rmtree(backup, ignore_errors=True)
+    target.replace(backup)
     try:
         source.replace(target)
     except BaseException:
-        aside.replace(target)
+        backup.replace(target)
         raise
     _sync(target.parent)
-    shutil.rmtree(aside)
+    shutil.rmtree(backup)
 
 
 def make_folder(path: str | Path) -> None:
-    """Make a folder that results are to go to, unless it is there; refuse one that cannot be written to."""
+    """Create an output folder if it does not exist, and check that it is writable."""
     path = Path(path)
     taken = next((place for place in (path, *path.parents) if place.exists() and not place.is_dir()), None)
     if taken is not None:
-        raise InputError(f"'{taken}' is a file where a folder should go; choose another name")
+        raise InputError(f"'{taken}' must be a folder, but is a file; choose another name")
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"cannot make the folder '{path}' ({error.strerror}); choose another one") from error
+        raise InputError(f"cannot create the folder '{path}' ({error.strerror}); choose another folder") from error
     if not os.access(path, os.W_OK):
-        raise InputError(f"cannot write into the folder '{path}' (Permission denied); choose another one")
+        raise InputError(f"cannot write to the folder '{path}' (Permission denied); choose another folder")
 
 
 def sha256(path: str | Path) -> str:
@@ -94,15 +94,15 @@ def sha256(path: str | Path) -> str:
 
 
 def read_tensors(path: str | Path) -> "dict[str, Tensor]":
-    """Read a safetensors file. A pickle is refused: opening one runs whatever code it carries."""
+    """Read a safetensors file; raise `InputError` for a pickle, because unpickling can execute code."""
     path = Path(path)
     if path.suffix.lower() in _PICKLES:
         raise InputError(
-            f"'{path}' is a pickle, which can run code when it is opened; convert it with "
+            f"'{path}' is a pickle, and unpickling can execute code; convert it with "
             f"`lightbert convert {shlex.quote(str(path.parent))} NEW_FOLDER --to lightbert`, which reads tensors only"
         )
     if not path.is_file():
-        raise InputError(f"there is no file '{path}'; give the path of a safetensors file")
+        raise InputError(f"'{path}' not found; give the path of a safetensors file")
     import safetensors
     from safetensors.torch import load_file
 
@@ -113,7 +113,7 @@ def read_tensors(path: str | Path) -> "dict[str, Tensor]":
 
 
 def write_tensors(path: str | Path, tensors: "Mapping[str, Tensor]", metadata: Mapping[str, str] | None = None) -> None:
-    """Write a safetensors file as safely as `write_atomic`; the caller leaves out tensors that share memory."""
+    """Write a safetensors file atomically; the tensors must not share memory."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -122,16 +122,16 @@ def write_tensors(path: str | Path, tensors: "Mapping[str, Tensor]", metadata: M
         try:
             save_file(contiguous, temporary, metadata=dict(metadata) if metadata is not None else None)
         except SafetensorError as error:
-            # A full disk, above all: callers look for the error that every other file raises then.
+            # Most often the disk is full; callers handle OSError, which all other writes raise in that case.
             raise OSError(errno.EIO, str(error), str(path)) from error
 
 
 @contextmanager
 def file_atomic(path: Path) -> Iterator[Path]:
-    """Yield a temporary name beside `path`; the file written there gets its final name when the body succeeds."""
-    # Before the body's work: `os.replace` would refuse as well, but only after it.
+    """Yield a temporary path next to `path`; the file written there is renamed to `path` when the body succeeds."""
+    # Checked first because `os.replace` would fail only after the body has done its work.
     if path.is_dir():
-        raise InputError(f"'{path}' is a folder where a file should go; choose another name")
+        raise InputError(f"'{path}' must be a file, but is a folder; choose another name")
     temporary = _sibling(path, "tmp")
     try:
         yield temporary
@@ -148,7 +148,7 @@ def _sibling(path: Path, purpose: str) -> Path:
 
 
 def _sync(path: Path) -> None:
-    """Make a file's content, or a folder's list of names, survive a power cut."""
+    """Flush a file's content, or a folder's entries, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

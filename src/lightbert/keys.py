@@ -1,7 +1,7 @@
-"""What a dataclass says about its keys: ranges, meanings, defaults, and which keys a resumed run may change.
+"""The keys of a dataclass: ranges, descriptions, defaults, and whether a resumed run may change them.
 
-All of it stands beside the field: ``keep: Annotated[Size, MAY_CHANGE, "checkpoints to keep"] = 2``. A subclass that
-only gives a field another default keeps the range and the meaning of its base.
+They are written in the annotation: ``keep: Annotated[Size, MAY_CHANGE, "checkpoints to keep"] = 2``. A subclass that
+changes only the default of a field inherits the rest.
 """
 
 import dataclasses
@@ -23,12 +23,12 @@ class _Marker(Enum):
 
 
 MAY_CHANGE = _Marker.MAY_CHANGE
-"""Marks a key that a resumed run may set to another value: it doesn't change what is learned, except for rounding."""
+"""Marks a key that may change when a run is resumed, because it affects results by rounding at most."""
 
 
 @cache
 def hints(cls: type) -> dict[str, Any]:
-    """Return the type of each field, with the notes of the nearest class that has any."""
+    """Return the type of each field, with the annotations of the nearest class that has any."""
     found: dict[str, Any] = {}
     for name, hint in get_type_hints(cls, include_extras=True).items():
         noted = [each for each in _declared(cls, name) if get_origin(each) is Annotated]
@@ -38,38 +38,38 @@ def hints(cls: type) -> dict[str, Any]:
 
 
 def _declared(cls: type, name: str) -> list[Any]:
-    """The hints of a field, from the class down to its first base."""
+    """The type hints of a field in the class and its bases, in method resolution order."""
     bases = [base for base in cls.__mro__ if name in inspect.get_annotations(base)]
     return [get_type_hints(base, include_extras=True)[name] for base in bases]
 
 
 def bare(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Split a hint into the type and its notes."""
+    """Split a type hint into the type and its annotations."""
     if get_origin(hint) is Annotated:
         return hint.__origin__, hint.__metadata__
     return hint, ()
 
 
 def may_change(cls: type) -> frozenset[str]:
-    """Return the keys that are marked with `MAY_CHANGE`."""
+    """Return the keys marked with `MAY_CHANGE`."""
     return frozenset(name for name, hint in hints(cls).items() if MAY_CHANGE in bare(hint)[1])
 
 
 @dataclass(frozen=True)
 class Key:
-    """One key, by its dotted name."""
+    """A key with its dotted name."""
 
     name: str
     default: Any
     allowed: str
-    """The range of a number or the choices of a name; "" where there is neither."""
+    """The range of a number or the choices of a string; "" if there are none."""
     meaning: str
     group: str
-    """What the class that declares the key says of itself."""
+    """The first line of the docstring of the class that declares the key."""
 
     @property
     def default_text(self) -> str:
-        """The default as TOML writes it; "none" where the key is not set."""
+        """The default in TOML; "none" if there is none."""
         if self.default is None:
             return "none"
         whole = isinstance(self.default, float) and self.default >= 1000 and self.default.is_integer()
@@ -77,16 +77,16 @@ class Key:
 
 
 def keys(cls: type) -> list[Key]:
-    """Return every key of a dataclass by its dotted name; those that a class adds come before those of its bases."""
+    """Return all keys of a dataclass; the keys of a class precede those of its bases."""
     order = [base.__name__ for base in cls.__mro__]
     found = [key for field in dataclasses.fields(cls) for key in _keys_of(cls, field)]
     return [key for name in order for declared, key in found if declared == name]
 
 
 def _keys_of(cls: type, field: "dataclasses.Field[Any]", defaults: Any = None) -> Iterator[tuple[str, Key]]:
-    """The key of a field, or those of the dataclass that it holds, each with the name of the class that declares it.
+    """The key of a field, or the keys of its dataclass, each with the name of the declaring class.
 
-    A field that can be either, a single value or a table, has both. defaults: an instance that has the default values.
+    A field that accepts both a single value and a table yields both. defaults: an instance with the default values.
     """
     first = next(base for base in reversed(cls.__mro__) if field.name in inspect.get_annotations(base))
     group = (first.__doc__ or "").partition("\n")[0].rstrip(".")
@@ -105,9 +105,9 @@ def _keys_of(cls: type, field: "dataclasses.Field[Any]", defaults: Any = None) -
 
 
 def meant_keys(cls: type, name: str) -> list[str]:
-    """Return the keys that are called so: the key itself, that of which it is an alias, or those that end with it.
+    """Return the keys with this name: the key itself, the key it is an alias of, or keys that end with it.
 
-    A class lists the aliases of its keys in `aliases`.
+    The aliases of a class are in its attribute `aliases`.
     """
     names = [key.name for key in keys(cls)]
     last = name.rpartition(".")[2]
@@ -118,7 +118,7 @@ def meant_keys(cls: type, name: str) -> list[str]:
 
 
 def similar_keys(cls: type, name: str) -> list[str]:
-    """Return the keys that an unknown one was probably meant to be: those that are called so, or the nearest name."""
+    """Return the suggestions for an unknown key: those of `meant_keys`, or the most similar key."""
     names = [key.name for key in keys(cls)]
     siblings = [key for key in names if key.rpartition(".")[0] == name.rpartition(".")[0]]
     found = nearest(name, siblings) or nearest(name, names)

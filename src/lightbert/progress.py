@@ -1,4 +1,4 @@
-"""Progress of long work: a live bar on a terminal, a plain line now and then elsewhere; always on stderr."""
+"""Progress reporting on stderr: a live bar on a terminal, a plain line every few seconds elsewhere."""
 
 import sys
 import time
@@ -13,9 +13,9 @@ _clock = time.monotonic
 
 
 class Bar:
-    """How far a piece of work has come. `progress` makes one; the work calls `advance` and `note`.
+    """The state of a progress bar, created by `progress`; the caller updates it with `advance` and `note`.
 
-    `total` may be set, and set again, once it can be estimated.
+    `total` can be set or changed later, once it can be estimated.
     """
 
     def __init__(self, label: str, total: int | None, unit: str, done: int) -> None:
@@ -24,7 +24,7 @@ class Bar:
         self.unit = unit
         self.done = done
         self.notes: dict[str, float | str] = {}
-        self._done_before = done
+        self._initial = done
         self._started = self._drawn = _clock()
         self._seconds_between_drawings = 0.0
         self._draw: Callable[[], None] = lambda: None
@@ -35,14 +35,14 @@ class Bar:
         self._draw_if_due()
 
     def note(self, **values: float | str) -> None:
-        """Show values such as the loss beside the bar, until they are noted again."""
+        """Show values such as the loss next to the bar until they are updated."""
         self.notes.update(values)
         self._draw_if_due()
 
     def status(self) -> str:
-        """Say count, rate, time left and notes in one line."""
+        """Return count, rate, remaining time and notes as one line."""
         seconds = _clock() - self._started
-        rate = (self.done - self._done_before) / seconds if seconds > 0 else 0.0
+        rate = (self.done - self._initial) / seconds if seconds > 0 else 0.0
         count = f"{self.done:,}" if self.total is None else f"{self.done:,}/{self.total:,}"
         parts = [
             f"{count} {self.unit}".rstrip(),
@@ -55,8 +55,8 @@ class Bar:
         parts += [f"{name} {value if isinstance(value, str) else f'{value:.4g}'}" for name, value in self.notes.items()]
         return ", ".join(parts)
 
-    def draw_with(self, draw: Callable[[], None], seconds_between: float) -> None:
-        """Call `draw` after a change, but not more often than once in `seconds_between`."""
+    def set_renderer(self, draw: Callable[[], None], seconds_between: float) -> None:
+        """Call `draw` after each change, at most once every `seconds_between` seconds."""
         self._draw, self._seconds_between_drawings = draw, seconds_between
 
     def _draw_if_due(self) -> None:
@@ -68,7 +68,7 @@ class Bar:
 
 @contextmanager
 def progress(label: str, total: int | None = None, unit: str = "", done: int = 0) -> Iterator[Bar]:
-    """Show the progress of the body. `done` units were finished before, by the run that this one resumes."""
+    """Show the progress of the body; `done` is the number of units that an interrupted run finished earlier."""
     bar = Bar(label, total, unit, done)
     with _live(bar) if sys.stderr.isatty() else _lines(bar):
         yield bar
@@ -81,12 +81,12 @@ def _lines(bar: Bar) -> Iterator[None]:
     def draw() -> None:
         nonlocal printed
         line = f"{bar.label}: {bar.status()}"
-        # The last line may have been due just before the end.
+        # The last update may have printed the same line already.
         if line != printed:
             print(line, file=sys.stderr, flush=True)
         printed = line
 
-    bar.draw_with(draw, _SECONDS_BETWEEN_LINES)
+    bar.set_renderer(draw, _SECONDS_BETWEEN_LINES)
     try:
         yield
     finally:
@@ -109,7 +109,7 @@ def _live(bar: Bar) -> Iterator[None]:
         def draw() -> None:
             display.update(task, total=bar.total, completed=bar.done, status=bar.status())
 
-        bar.draw_with(draw, _SECONDS_BETWEEN_FRAMES)
+        bar.set_renderer(draw, _SECONDS_BETWEEN_FRAMES)
         try:
             yield
         finally:

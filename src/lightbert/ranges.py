@@ -1,4 +1,4 @@
-"""Which numbers a key may have, written beside its type: ``dropout: Annotated[float, Range(0, 1, closed="left")]``."""
+"""Ranges of numeric keys, given as annotations: ``dropout: Annotated[float, Range(0, 1, closed="left")]``."""
 
 import math
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from lightbert.errors import InputError
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers from `low` to `high`; `closed` says which of these two belong to them."""
+    """An interval from `low` to `high`; `closed` names the endpoints that it includes."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -29,7 +29,7 @@ class Range:
         return f"in {'[' if left else '('}{self.low}, {self.high}{']' if right else ')'}"
 
     def check(self, key: str, value: float) -> None:
-        """Raise the error that names `key` unless `value` is in the range."""
+        """Raise an error that names `key` unless `value` is in the range."""
         if value not in self:
             raise InputError(f"{key} must be {self}, got {value}")
 
@@ -40,7 +40,7 @@ Seed = Annotated[int, Range(0, 2**63, closed="left")]
 NonNegative = Annotated[float, Range(0)]
 Positive = Annotated[float, Range(0, closed="neither")]
 Share = Annotated[float, Range(0, 1)]
-"""A part of a whole, which may be nothing or all of it."""
+"""A fraction, including 0 and 1."""
 PositiveShare = Annotated[float, Range(0, 1, closed="right")]
 PartialShare = Annotated[float, Range(0, 1, closed="left")]
-"""A share that leaves something, such as a dropout rate."""
+"""A fraction less than 1, such as a dropout rate."""

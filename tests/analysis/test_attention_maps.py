@@ -1,4 +1,4 @@
-"""Attention of two models in one text: maps, divergences by hand, the picture of them, pairs that don't fit."""
+"""Attention maps of two models: maps, divergences computed by hand, the plot, incompatible models."""
 
 import math
 
@@ -18,7 +18,7 @@ IDS = [2, 6, 7, 5, 9, 3]
 
 
 def attention(model):
-    """The maps of each layer [H, T, T], by the models' own softmax."""
+    """The attention maps of each layer [H, T, T], as recorded by the models."""
     record = Record()
     with torch.no_grad():
         model(torch.tensor([IDS]), record=record)
@@ -26,13 +26,13 @@ def attention(model):
 
 
 def divergence(teacher, student):
-    """KL of two maps [T, T] in Python's numbers, averaged over the rows."""
+    """KL of two maps [T, T] in plain Python, averaged over rows."""
     rows = zip(teacher.tolist(), student.tolist(), strict=True)
     each = [sum(p * math.log(p / q) for p, q in zip(*pair, strict=True)) for pair in rows]
     return sum(each) / len(each)
 
 
-def test_maps_are_what_the_models_attend_to_and_divergences_are_those_of_the_maps():
+def test_maps_are_the_attention_of_the_models_and_divergences_are_those_of_the_maps():
     teacher, student = reader(TEACHER, 1), reader(STUDENT, 2)
     compared = compare_attention(teacher, student, TEXT)
     assert compared.tokens == ("[CLS]", "w1", "w2", "$", "w4", "[SEP]")
@@ -46,12 +46,12 @@ def test_maps_are_what_the_models_attend_to_and_divergences_are_those_of_the_map
 
 
 @pytest.mark.parametrize("mean", [False, True])
-def test_a_model_is_no_distance_from_itself(mean):
+def test_a_model_has_no_divergence_from_itself(mean):
     model = reader(STUDENT)
     assert [each.divergence for each in compare_attention(model, model, TEXT, mean=mean).layers] == [0.0] * 3
 
 
-def test_the_average_of_the_heads_is_compared_where_that_is_wanted():
+def test_the_mean_over_heads_is_compared_on_request():
     teacher, student = reader(TEACHER, 1), reader(STUDENT, 2)
     first = compare_attention(teacher, student, TEXT, mean=True).layers[0]
     theirs, ours = attention(teacher)[0].mean(dim=0), attention(student)[0].mean(dim=0)
@@ -60,7 +60,7 @@ def test_the_average_of_the_heads_is_compared_where_that_is_wanted():
     assert first.divergences == pytest.approx([divergence(theirs, ours)], rel=1e-3)
 
 
-def test_of_a_student_with_convolution_heads_those_that_attend_are_compared():
+def test_only_the_attention_heads_of_a_student_with_convolution_heads_are_compared():
     teacher, student = reader(TEACHER, 1), reader(MIXED, 2)
     compared = compare_attention(teacher, student, TEXT)
     for each, theirs, ours in zip(compared.layers, attention(teacher), attention(student), strict=True):
@@ -69,10 +69,10 @@ def test_of_a_student_with_convolution_heads_those_that_attend_are_compared():
         torch.testing.assert_close(each.student, ours)
 
 
-def test_heads_that_don_t_correspond_are_refused_but_their_averages_compare():
+def test_different_numbers_of_heads_raise_an_error_but_their_means_are_compared():
     teacher, student = reader(TEACHER, 1), reader(STUDENT, 2, n_heads=2)
     with pytest.raises(
-        InputError, match=r"the teacher has 4 heads, the student 2: .* compare their average with --mean"
+        InputError, match=r"must have the same number of heads, got 4 and 2; compare the mean over heads with --mean"
     ):
         compare_attention(teacher, student, TEXT)
     first = compare_attention(teacher, student, TEXT, mean=True).layers[0]
@@ -81,14 +81,14 @@ def test_heads_that_don_t_correspond_are_refused_but_their_averages_compare():
     )
 
 
-def test_a_teacher_may_be_wider_and_from_hugging_face(tmp_path):
+def test_a_teacher_can_be_wider_and_from_hugging_face(tmp_path):
     teacher, student = reader(BERT, 1, width=24), reader(STUDENT, 2)
     expected = compare_attention(teacher, student, TEXT).layers[2].divergences
     huggingface.write(teacher, tmp_path / "teacher")
     assert compare_attention(load(tmp_path / "teacher"), student, TEXT).layers[2].divergences == pytest.approx(expected)
 
 
-def test_one_tokenizer_is_enough_and_it_does_not_cut():
+def test_one_tokenizer_is_enough_and_it_does_not_truncate():
     teacher, student = reader(TEACHER, 1), reader(STUDENT, 2)
     student.tokenizer = None
     teacher.tokenizer.enable_truncation(2)
@@ -98,20 +98,20 @@ def test_one_tokenizer_is_enough_and_it_does_not_cut():
 @pytest.mark.parametrize(
     ("changes", "text", "sentence"),
     [
-        ({"depth": 2}, TEXT, "the teacher has 3 layers, the student 2: .* give models of equal depth"),
-        ({"vocab": 21}, TEXT, "the teacher knows 20 words, the student 21"),
-        ({}, "", "the text '' has no tokens: give a sentence"),
+        ({"depth": 2}, TEXT, "must have the same number of layers, got 3 and 2; give models of equal depth"),
+        ({"vocab": 21}, TEXT, "must have the same vocabulary, got 20 and 21 entries"),
+        ({}, "", "the text '' has no tokens; give a sentence"),
         ({}, " \n", "has no tokens"),
-        ({}, "w1 " * 11, "the text has 13 tokens, but the models read 12: give a shorter one"),
-        ({"positions": 8}, "w1 " * 7, "the text has 9 tokens, but the models read 8"),
+        ({}, "w1 " * 11, "the text must have at most 12 tokens, got 13; give a shorter one"),
+        ({"positions": 8}, "w1 " * 7, "the text must have at most 8 tokens, got 9"),
     ],
 )
-def test_what_cannot_be_compared_is_refused_in_one_sentence(changes, text, sentence):
+def test_models_that_can_t_be_compared_raise_one_sentence(changes, text, sentence):
     with pytest.raises(InputError, match=sentence):
         compare_attention(reader(TEACHER), reader(STUDENT, **changes), text)
 
 
-def test_other_words_and_no_words_are_refused():
+def test_different_vocabularies_and_missing_tokenizers_raise_an_error():
     teacher, student = reader(TEACHER), reader(STUDENT)
     student.tokenizer = tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "w2", "w1"])
     with pytest.raises(InputError, match="teacher and student number their words differently"):
@@ -121,20 +121,20 @@ def test_other_words_and_no_words_are_refused():
         compare_attention(teacher, student, TEXT)
 
 
-def test_a_layer_that_is_not_there_is_refused():
+def test_a_layer_out_of_range_raises_an_error():
     compared = compare_attention(reader(TEACHER), reader(STUDENT), TEXT)
     assert [each.layer for each in compared.of([3, 1]).layers] == [3, 1]
     for layer in (0, 4, -1):
-        with pytest.raises(InputError, match=f"there is no layer {layer}: give numbers from 1 to 3"):
+        with pytest.raises(InputError, match=rf"layers must be in \[1, 3\], got {layer}"):
             compared.of([layer])
 
 
 def maps_of(row):
-    """The panels of a layer's row that show a map."""
+    """The panels of a row that show a map."""
     return [panel for panel in row.axes if panel.images]
 
 
-def test_the_picture_has_a_row_for_each_layer_and_the_models_heads_side_by_side():
+def test_the_plot_has_a_row_per_layer_with_the_heads_of_both_models():
     compared = compare_attention(reader(TEACHER, 1), reader(MIXED, 2), TEXT).of([1, 3])
     rows = plot_attention(compared).subfigs
     assert [row.get_suptitle() for row in rows] == [
@@ -151,10 +151,10 @@ def test_the_picture_has_a_row_for_each_layer_and_the_models_heads_side_by_side(
         shown = torch.stack([torch.tensor(panel.images[0].get_array().data) for panel in panels])
         assert torch.equal(shown, torch.cat([layer.teacher, layer.student]))
         assert len({panel.images[0].get_clim() for panel in panels}) == 1
-        assert row.axes[-1].get_ylabel() == "attention of the row to the column"
+        assert row.axes[-1].get_ylabel() == "attention from row to column"
 
 
-def test_the_tokens_stand_below_every_map_and_beside_the_first_of_each_model():
+def test_tokens_label_the_columns_of_every_map_and_the_rows_of_the_first_map_of_each_model():
     compared = compare_attention(reader(TEACHER, 1), reader(STUDENT, 2), TEXT)
     panels = maps_of(plot_attention(compared).subfigs[0])
     for number, panel in enumerate(panels):
@@ -165,7 +165,7 @@ def test_the_tokens_stand_below_every_map_and_beside_the_first_of_each_model():
         assert not any(label.get_parse_math() for label in panel.get_xticklabels())
 
 
-def test_of_averages_there_is_one_map_for_each_model(tmp_path):
+def test_the_mean_over_heads_has_one_map_per_model(tmp_path):
     figure = plot_attention(compare_attention(reader(TEACHER, 1), reader(STUDENT, 2), TEXT, mean=True).of([2]))
     assert [panel.get_title() for panel in maps_of(figure.subfigs[0])] == [
         "teacher, mean of heads",

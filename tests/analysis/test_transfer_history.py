@@ -1,4 +1,4 @@
-"""The log of a distillation, as the distances of its layers and the stages they were learned in."""
+"""The layer losses and stages in the log of a distillation."""
 
 import json
 
@@ -29,7 +29,7 @@ def test_every_layer_has_its_points_in_training_and_on_held_out_text(tmp_path):
     assert history.latest == {"fmt_1": 2.5, "fmt_12": 9.0, "at_1": 0.1, "at_12": 0.2}
 
 
-def test_stages_are_told_apart_by_what_they_learn(tmp_path):
+def test_stages_are_separated_by_their_losses(tmp_path):
     one, two, both, words = {"fmt_1": 1.0}, {"fmt_2": 1.0}, {"fmt_1": 1.0, "fmt_2": 1.0}, {"mlm_loss": 1.0}
     steps = [one, one, two, both, both | words, words, words]
     history = read_history(log(tmp_path / "log", *(("train", values) for values in steps)))
@@ -42,19 +42,19 @@ def test_stages_are_told_apart_by_what_they_learn(tmp_path):
     ]
 
 
-def test_without_held_out_text_the_latest_numbers_are_those_of_training(tmp_path):
+def test_without_held_out_text_the_latest_losses_are_those_of_training(tmp_path):
     history = read_history(log(tmp_path / "log", ("train", {"fmt_1": 2.0}), ("train", {"fmt_1": 1.0})))
     assert history.latest == {"fmt_1": 1.0}
 
 
-def test_what_was_skipped_or_not_finite_is_no_point_but_belongs_to_its_stage(tmp_path):
+def test_skipped_steps_and_non_finite_losses_are_not_plotted_but_belong_to_their_stage(tmp_path):
     steps = [("train", {"fmt_1": 2.0}), ("skipped", {"fmt_1": 9.0}), ("train", {"fmt_1": None})]
     history = read_history(log(tmp_path / "log", *steps))
     assert history.train == {"fmt": {1: [(1, 2.0)]}}
     assert history.stages == [Stage("1", 1, 3)]
 
 
-def test_of_a_long_run_as_many_steps_are_kept_as_a_picture_can_show(tmp_path, monkeypatch):
+def test_a_long_run_is_subsampled(tmp_path, monkeypatch):
     monkeypatch.setattr(transfer_history, "_TRAINING_POINTS", 10)
     steps = [("train", {"fmt_1": float(step)}) for step in range(100)]
     history = read_history(log(tmp_path / "log", *steps, ("held-out", {"fmt_1": 5.0})))
@@ -63,7 +63,7 @@ def test_of_a_long_run_as_many_steps_are_kept_as_a_picture_can_show(tmp_path, mo
     assert history.stages == [Stage("1", 1, 100)]
 
 
-def test_a_run_that_is_still_writing_is_read_up_to_its_last_whole_line(tmp_path):
+def test_the_log_of_a_run_in_progress_is_read_up_to_its_last_complete_line(tmp_path):
     path = log(tmp_path / "log", ("train", {"fmt_1": 2.0}))
     with path.open("a") as file:
         file.write('{"kind": "train", "st')
@@ -74,12 +74,12 @@ def test_a_run_that_is_still_writing_is_read_up_to_its_last_whole_line(tmp_path)
     ("content", "sentence"),
     [
         (None, "give the folder of a run, the out= of `lightbert distill`"),
-        ("", "compares no layers; the strategies akt, jkt and pkt"),
-        ('{"kind": "train", "step": 1, "mlm_loss": 2.0}\n', "compares no layers"),
-        ('{"kind": "train", "step": 1, "fmt_1": 2.0}\n{"kind"\n', "line 2 of .* is damaged"),
+        ("", "has no layer losses; give a run of `lightbert distill` with strategy=akt, jkt or pkt"),
+        ('{"kind": "train", "step": 1, "mlm_loss": 2.0}\n', "has no layer losses"),
+        ('{"kind": "train", "step": 1, "fmt_1": 2.0}\n{"kind"\n', "line 2 of .* is not valid JSON"),
     ],
 )
-def test_a_log_without_transfer_is_refused_in_one_sentence(content, sentence, tmp_path):
+def test_a_log_without_transfer_raises_one_sentence(content, sentence, tmp_path):
     if content is not None:
         (tmp_path / "metrics.jsonl").write_text(content)
     with pytest.raises(InputError, match=sentence):

@@ -1,4 +1,4 @@
-"""The picture of a distillation: panels, curves, colours, stages, scales."""
+"""The plot of a distillation: panels, curves, colours, stages, scales."""
 
 import sys
 
@@ -19,11 +19,11 @@ def history(layers=3, **changes):
 
 
 def drawn(panel):
-    """Curves by label, of those that have one: held-out text."""
+    """The labelled curves, which are those of held-out text."""
     return {line.get_label(): line for line in panel.lines if not line.get_label().startswith("_")}
 
 
-def test_both_distances_have_a_panel_with_a_curve_for_every_layer():
+def test_both_losses_have_a_panel_with_a_curve_per_layer():
     figure = plot_transfer(history())
     assert [panel.get_title() for panel in figure.axes] == [
         "feature maps (FMT, weighted)",
@@ -37,7 +37,7 @@ def test_both_distances_have_a_panel_with_a_curve_for_every_layer():
     assert [text.get_text() for text in legend.get_texts()] == ["1", "2", "3"]
 
 
-def test_layers_get_brighter_in_their_order_and_training_has_its_layers_colour():
+def test_later_layers_are_brighter_and_training_has_the_colour_of_its_layer():
     panel = plot_transfer(history(layers=6)).axes[0]
     curves = drawn(panel)
     brightness = [sum(line.get_color()[:3]) for line in curves.values()]
@@ -47,7 +47,7 @@ def test_layers_get_brighter_in_their_order_and_training_has_its_layers_colour()
     assert training.get_color() == curves["1"].get_color()
 
 
-def test_stages_are_named_above_their_middle_with_a_line_between_them():
+def test_stages_are_labelled_above_their_middle_and_separated_by_lines():
     panel = plot_transfer(history()).axes[0]
     [above] = panel.child_axes
     assert above.get_xticks().tolist() == [2.0, 7.0]
@@ -62,7 +62,7 @@ def test_without_attention_transfer_there_is_one_panel():
 
 
 @pytest.mark.parametrize(("values", "scale"), [((0.0, 0.0), "linear"), ((0.0, 0.1), "log"), ((-1e-9, 0.2), "log")])
-def test_distances_of_nothing_don_t_spoil_the_scale(values, scale, tmp_path):
+def test_losses_of_zero_are_plotted(values, scale, tmp_path):
     points = {"at": {1: [*enumerate(values)]}}
     figure = plot_transfer(history(train={}, held_out=points))
     assert figure.axes[0].get_yscale() == scale
@@ -70,17 +70,17 @@ def test_distances_of_nothing_don_t_spoil_the_scale(values, scale, tmp_path):
 
 
 @pytest.mark.parametrize(("ending", "begins"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("SVG", b"<?xml")])
-def test_the_name_of_the_file_decides_the_format(ending, begins, tmp_path):
+def test_the_extension_of_the_file_determines_the_format(ending, begins, tmp_path):
     write(plot_transfer(history()), tmp_path / f"picture.{ending}")
     assert (tmp_path / f"picture.{ending}").read_bytes().startswith(begins)
 
 
-def test_an_unknown_format_is_refused_in_one_sentence(tmp_path):
+def test_an_unknown_format_raises_one_sentence(tmp_path):
     with pytest.raises(InputError, match="unknown picture format 'pgn'; did you mean 'png'"):
         write(plot_transfer(history()), tmp_path / "picture.pgn")
 
 
-def test_without_matplotlib_the_sentence_says_what_to_install(monkeypatch):
+def test_without_matplotlib_the_error_names_the_extra_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(InputError, match=r"pip install 'lightbert\[plots\]'"):
         plot_transfer(history())

@@ -1,4 +1,4 @@
-"""ELECTRA's rules against the totals that its script and the ConvBERT paper give, and one block by hand."""
+"""FLOPs by ELECTRA's rules: the totals of its script and of the ConvBERT paper, and one block by hand."""
 
 from dataclasses import replace
 
@@ -44,7 +44,7 @@ def test_training_totals(total, expected):
     assert f"{total:.3e}" == expected
 
 
-def test_a_layer_costs_what_its_operations_add_up_to():
+def test_the_flops_of_a_layer_are_the_sum_of_its_operations():
     run = Run(batch=1, steps=1, length=3)
     config = replace(preset("convbert-small"), width=8, n_heads=4, inner=10, kernel=5, groups=2)
     layer = mlm_training(replace(config, depth=2), run) - mlm_training(replace(config, depth=1), run)
@@ -58,7 +58,7 @@ def test_a_layer_costs_what_its_operations_add_up_to():
     assert layer == 2 * 3 * (attention + span + kernels + convolved + output + feedforward)
 
 
-def test_ablations_cost_less_than_the_span_based_convolution():
+def test_ablations_have_fewer_flops_than_the_span_based_convolution():
     whole, single, plain, without = (
         mlm_training(replace(preset("convbert-small"), convolution=kind), SMALL)
         for kind in ("span", "dynamic", "conventional", "none")

@@ -1,4 +1,4 @@
-"""The comparison with transformers' Trainer: that it measures the same on both sides, not how fast they are."""
+"""The comparison with transformers' Trainer measures the same work for both; rates are not tested."""
 
 import json
 import random
@@ -26,7 +26,7 @@ def glue(tmp_path):
     return tmp_path
 
 
-def test_both_sides_get_the_same_rows_and_weights(glue, tmp_path):
+def test_both_libraries_get_the_same_rows_and_weights(glue, tmp_path):
     material = prepare(tmp_path / "m", str(glue), tokenizer="", model="convbert-tiny", trained=8, predicted=0, length=6)
     assert len(material.trained.tokens()) == 8
     assert len(material.predicted.tokens()) == 12
@@ -38,9 +38,9 @@ def test_both_sides_get_the_same_rows_and_weights(glue, tmp_path):
     assert len(read_tensors(material.theirs / "model.safetensors")) > 0
 
 
-# transformers warns about what the machine lacks.
+# transformers warns about missing hardware.
 @pytest.mark.filterwarnings("ignore")
-def test_the_comparison_runs_and_names_both_sides(glue):
+def test_the_comparison_runs_and_names_both_libraries(glue):
     found = compare(Settings(str(glue), model="convbert-tiny", examples=8, batch=2, length=8, rounds=1, device="cpu"))
     assert list(found.finetune) == list(found.predict) == [OURS, "Trainer", "Trainer, by length"]
     assert all(rate > 0 for rates in (found.finetune, found.predict, found.ragged) for rate in rates.values())
@@ -48,7 +48,7 @@ def test_the_comparison_runs_and_names_both_sides(glue):
     assert json.loads(json.dumps(found.to_json()))["metrics"] == found.metrics()
 
 
-def test_ratios_are_of_our_rate_to_theirs_as_it_is_and_at_its_fastest():
+def test_ratios_are_relative_to_the_default_and_to_the_fastest_trainer():
     found = Comparison(
         model="convbert-small",
         device="2 CPU threads",
@@ -73,13 +73,13 @@ def test_ratios_are_of_our_rate_to_theirs_as_it_is_and_at_its_fastest():
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"examples": 13}, "has 12 examples, not 13"),
+        ({"examples": 13}, "examples must be <= 12, the size of .*, got 13"),
         ({"examples": 3}, "3 examples make too few batches of 2"),
-        ({"rounds": 0}, "rounds = 0 measures nothing"),
+        ({"rounds": 0}, "rounds must be >= 1, got 0"),
         ({"device": "tpu9"}, "unknown device 'tpu9'"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(glue, changes, sentence):
+def test_invalid_options_raise_an_error(glue, changes, sentence):
     settings = {"data": str(glue), "model": "convbert-tiny", "batch": 2, "device": "cpu", "examples": 8} | changes
     with pytest.raises(InputError, match=sentence):
         compare(Settings(**settings))
@@ -96,11 +96,11 @@ def test_without_a_name_all_benchmarks_are_listed(capsys):
     ("arguments", "sentence"),
     [
         (["finetun"], "unknown benchmark 'finetun'; did you mean 'finetune'?"),
-        (["preparation"], "has a command of its own: python -m lightbert.bench.prepare_speed"),
+        (["preparation"], "is a separate program; run python -m lightbert.bench.prepare_speed"),
         (["finetune"], "add --data FOLDER"),
         (["finetune", "--data", "nowhere"], "there is no folder 'nowhere'"),
     ],
 )
-def test_a_wrong_line_is_answered_in_one_sentence(capsys, arguments, sentence):
+def test_a_wrong_command_line_prints_one_sentence(capsys, arguments, sentence):
     assert cli.main(["bench", *arguments]) == 1
     assert sentence in capsys.readouterr().err

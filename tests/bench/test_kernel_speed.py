@@ -1,4 +1,4 @@
-"""The benchmark of kernels checks what it measures; the times need a GPU."""
+"""The checks of the kernel benchmark; times require a GPU and are not tested."""
 
 import pytest
 import torch
@@ -11,12 +11,12 @@ from lightbert.ops.dynamic_conv import dynamic_conv
 TINY = Size("tiny", 2, 12, 8, 10, 2, vocab=50)
 
 
-def test_the_unfolded_way_computes_the_same():
+def test_the_unfolded_convolution_computes_the_same():
     inputs = dynamic_inputs(TINY, "cpu", torch.float32)
     torch.testing.assert_close(unfolded(**inputs), dynamic_conv(**inputs))
 
 
-def test_bytes_count_every_tensor_as_often_as_it_must_move():
+def test_necessary_bytes_count_every_read_and_write():
     inputs = dynamic_inputs(TINY, "cpu", torch.bfloat16)
     values, logits = 2 * 12 * 10 * 2, 2 * 12 * 2 * 9 * 2
     forward, both = necessary_bytes(inputs, inputs["values"])
@@ -24,14 +24,14 @@ def test_bytes_count_every_tensor_as_often_as_it_must_move():
     assert both == forward + 3 * values + 2 * logits
 
 
-def test_what_has_no_gradient_moves_its_bytes_once():
+def test_inputs_without_gradient_are_counted_once():
     inputs = sampling_inputs(TINY, "cpu", torch.bfloat16)
     forward, both = necessary_bytes(inputs, torch.zeros(2, dtype=torch.int64))
     assert forward == both == 2 * 50 * 2 + 2 * 4 + 2 * 8
 
 
 @pytest.mark.parametrize("name", OPS)
-def test_a_kernel_that_is_wrong_is_not_timed(name, monkeypatch):
+def test_a_wrong_kernel_is_not_timed(name, monkeypatch):
     op, inputs = OPS[name]
     given = inputs(TINY, "cpu", torch.float16)
 

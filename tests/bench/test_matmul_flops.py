@@ -1,4 +1,4 @@
-"""Plain FLOPs: by hand, and against torch's own counter, which sees matmuls and no convolution taps."""
+"""FLOPs of a forward pass: by hand, and against torch's counter, which counts matmuls and no convolution taps."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ def seen_by_torch(module: nn.Module, *arguments: object) -> int:
 
 
 def taps(config: Config) -> int:
-    """The FLOPs of convolution taps, which torch's counter does not see: shifted products, not matmuls."""
+    """The FLOPs of convolution taps, which torch's counter doesn't count because they aren't matmuls."""
     match config:
         case _ if hasattr(config, "convolution"):
             reads = {"span": 1, "dynamic": 0, "conventional": 1, "none": 0}[config.convolution]
@@ -51,23 +51,23 @@ def taps(config: Config) -> int:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_matmuls_are_what_torch_counts(name):
+def test_flops_of_matmuls_equal_those_that_torch_counts(name):
     config = CONFIGS[name]
     model = build(config).eval()
     ids = torch.zeros(1, TOKENS, dtype=torch.long)
-    # The record makes attention open matmuls; the fused kernel is not in torch's table for the CPU.
+    # Recording disables fused attention, which torch doesn't count on a CPU.
     found = seen_by_torch(model, ids, None, None, Record())
     assert flops(model, TOKENS) == found + taps(config)
 
 
-def test_the_parts_by_hand():
+def test_flops_of_modules_equal_those_counted_by_hand():
     assert flops(nn.Linear(3, 5), 7) == 2 * 7 * 3 * 5
     assert flops(GroupedLinear(4, 6, 2), 7) == 2 * 7 * 4 * 6 // 2
     assert flops(Depthwise(4, 9, bias=True), 7) == 2 * 7 * 4 * 9
     assert flops(nn.Embedding(10, 4), 7) == flops(nn.LayerNorm(4), 7) == 0
 
 
-def test_heads_are_what_torch_counts():
+def test_flops_of_heads_equal_those_that_torch_counts():
     states, table = torch.randn(1, TOKENS, 8), torch.randn(11, 4)
     cases = [
         (MaskedLanguage(8, 11, 4), (states, table)),
@@ -81,11 +81,11 @@ def test_heads_are_what_torch_counts():
         assert flops(head, TOKENS) == seen_by_torch(head, *arguments), head
 
 
-def test_a_model_is_its_body_whatever_heads_it_carries():
+def test_the_flops_of_a_model_do_not_include_heads():
     bare, headed = build("bert-tiny", device="meta"), build("bert-tiny", heads={"mlm": {}}, device="meta")
     assert flops(bare, TOKENS) == flops(headed, TOKENS)
 
 
-def test_a_part_without_a_rule_is_refused_not_forgotten():
+def test_a_module_without_a_rule_raises_an_error():
     with pytest.raises(TypeError, match="no FLOP rule for Conv1d"):
         flops(nn.Conv1d(3, 3, 1), 7)

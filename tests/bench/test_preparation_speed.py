@@ -1,4 +1,4 @@
-"""The comparison with a bare tokenizers loop; its figures are for `python -m lightbert.bench.prepare_speed`."""
+"""The comparison with a minimal loop over tokenizers; rates are not tested."""
 
 from pathlib import Path
 

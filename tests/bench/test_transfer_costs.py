@@ -1,4 +1,4 @@
-"""The benchmark of stages measures what it says; how long it takes is nobody's business here."""
+"""The benchmark of stages runs the stages it reports; times are not tested."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ from lightbert.bench.stage_cost import Costs, Sizes, measure
 TINY = Sizes(depth=2, vocab=40, batch=2, length=8, device="cpu")
 
 
-def test_each_stage_runs_as_deep_as_its_layer(monkeypatch):
+def test_each_stage_runs_up_to_its_layer(monkeypatch):
     depths, seconds = [], stage_cost._seconds
 
     def watched(objective, *arguments):
@@ -30,11 +30,11 @@ def test_each_stage_runs_as_deep_as_its_layer(monkeypatch):
 
     monkeypatch.setattr(stage_cost, "_seconds", watched)
     measure(TINY, rounds=1, steps=1)
-    # Two steps each: one that is timed, and one before it.
+    # Two steps each: a warm-up step and a timed step.
     assert depths == [(2, 2), (4, 4), (4, 4), (4, 4)]
 
 
-def test_a_person_gets_a_table_with_ratios():
+def test_the_printed_costs_have_ratios():
     lines = str(Costs(24, first=10.0, last=150.0, joint=200.0, auxiliary=220.0)).splitlines()
     assert [line.split()[-2:] for line in lines[1:]] == [
         ["10.00", "0.05"],
@@ -44,7 +44,7 @@ def test_a_person_gets_a_table_with_ratios():
     ]
 
 
-def test_a_machine_gets_metrics_and_sizes(monkeypatch, capsys):
+def test_the_json_has_metrics_and_sizes(monkeypatch, capsys):
     line = ["stage_cost", "--depth", "2", "--vocab", "40", "--batch", "2", "--length", "8", "--device", "cpu"]
     monkeypatch.setattr(sys, "argv", [*line, "--rounds", "1", "--steps", "1", "--json"])
     stage_cost.main()
@@ -53,7 +53,7 @@ def test_a_machine_gets_metrics_and_sizes(monkeypatch, capsys):
     assert printed["sizes"]["depth"] == 2
 
 
-def test_a_pair_that_does_not_fit_is_one_sentence(monkeypatch):
+def test_an_unknown_preset_is_one_sentence(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["stage_cost", "--teacher", "ib-bert-nan"])
     with pytest.raises(SystemExit, match="did you mean 'ib-bert-nano'"):
         stage_cost.main()

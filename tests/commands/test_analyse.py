@@ -1,4 +1,4 @@
-"""`lightbert analyse`: the list, both analyses for people and machines, and what it says of what it cannot do."""
+"""`lightbert analyse`: the list, both analyses as text and JSON, and error messages."""
 
 import json
 import sys
@@ -48,7 +48,7 @@ def test_without_a_name_all_analyses_are_listed(capsys):
     assert all(name in text(run(Config())) for name in ANALYSES)
 
 
-def test_the_transfer_of_a_run_is_drawn_in_its_folder_and_told(there, capsys):
+def test_the_transfer_of_a_run_is_plotted_in_its_folder_and_printed(there, capsys):
     assert cli.main(["analyse", "transfer", str(there / "run"), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report == {
@@ -64,19 +64,19 @@ def test_the_transfer_of_a_run_is_drawn_in_its_folder_and_told(there, capsys):
     assert (there / "run" / "transfer.png").stat().st_size > 1000
 
 
-def test_a_person_reads_a_row_for_each_layer_and_where_the_picture_is(there, tmp_path):
+def test_the_printed_report_has_a_row_per_layer_and_the_path_of_the_plot(there, tmp_path):
     shown = text(run(Config("transfer", str(there / "run"), out=str(tmp_path / "x.svg"))))
     assert "│ 2     │ 2.5 │ 0.5  │" in shown
     assert f"picture: {tmp_path / 'x.svg'}" in shown
     assert (tmp_path / "x.svg").is_file()
 
 
-def test_a_picture_may_lie_in_a_folder_that_is_not_there_yet(there, tmp_path):
+def test_the_folder_of_a_plot_is_created(there, tmp_path):
     run(Config("transfer", str(there / "run"), out=str(tmp_path / "new" / "x.png")))
     assert (tmp_path / "new" / "x.png").is_file()
 
 
-def test_attention_is_told_of_all_layers_and_drawn_of_those_that_were_chosen(there, tmp_path, capsys):
+def test_attention_metrics_cover_all_layers_and_the_plot_the_selected_ones(there, tmp_path, capsys):
     line = ["analyse", "attention", str(there / "mixed"), "--teacher", str(there / "teacher"), "--text", "w1 w2"]
     assert cli.main([*line, "--layers", "2", "--out", str(tmp_path / "two.png"), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
@@ -87,7 +87,9 @@ def test_attention_is_told_of_all_layers_and_drawn_of_those_that_were_chosen(the
     assert (tmp_path / "two.png").stat().st_size > 1000
 
 
-def test_a_model_beside_itself_has_no_divergence_and_the_picture_lies_here(there, tmp_path, monkeypatch):
+def test_a_model_has_no_divergence_from_itself_and_the_default_plot_is_in_the_working_directory(
+    there, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     student = str(there / "student")
     report = run(Config("attention", student, teacher=student, text="w1 w2 w3", mean=True))
@@ -100,21 +102,27 @@ def test_a_model_beside_itself_has_no_divergence_and_the_picture_lies_here(there
     ("line", "sentence"),
     [
         ("transfr run", "unknown analysis 'transfr'; did you mean 'transfer'?"),
-        ("transfer", "the analysis 'transfer' needs something to look at: lightbert analyse transfer RUN"),
-        ("transfer nowhere", "there is no 'nowhere/metrics.jsonl'; give the folder of a run"),
-        ("transfer pretrained", "'pretrained/metrics.jsonl' compares no layers"),
+        ("transfer", "the analysis 'transfer' requires a run or a model: lightbert analyse transfer RUN"),
+        ("transfer nowhere", "'nowhere/metrics.jsonl' not found; give the folder of a run"),
+        ("transfer pretrained", "'pretrained/metrics.jsonl' has no layer losses"),
         ("transfer run --out x.doc", "unknown picture format 'doc'"),
-        ("transfer run --out run/metrics.jsonl/x.png", "is a file where a folder should go; choose another name"),
+        (
+            "transfer run --out run/metrics.jsonl/x.png",
+            "must be a folder, but is a file; choose another name",
+        ),
         ("attention student --text w1", "add --teacher FOLDER"),
         ("attention student --teacher teacher", "add --text TEXT"),
-        ("attention nowhere --teacher teacher --text w1", "there is no model folder 'nowhere'"),
-        ("attention shallow --teacher teacher --text w1", "the teacher has 3 layers, the student 2"),
-        ("attention headed --teacher teacher --text w1", "compare their average with --mean"),
-        ("attention student --teacher teacher --text w1 --layers 4", "there is no layer 4"),
-        ("attention student --teacher teacher --text w1 --layers 1-2", "list them like 1,4"),
+        ("attention nowhere --teacher teacher --text w1", "model 'nowhere' not found"),
+        ("attention shallow --teacher teacher --text w1", "must have the same number of layers, got 3 and 2"),
+        ("attention headed --teacher teacher --text w1", "compare the mean over heads with --mean"),
+        ("attention student --teacher teacher --text w1 --layers 4", "layers must be in [1, 3], got 4"),
+        (
+            "attention student --teacher teacher --text w1 --layers 1-2",
+            "layers must be numbers separated by commas, such as 1,4, got '1-2'",
+        ),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence(line, sentence, there, monkeypatch, capsys):
+def test_bad_input_prints_one_sentence(line, sentence, there, monkeypatch, capsys):
     monkeypatch.chdir(there)
     assert cli.main(["analyse", *line.split()]) == 1
     output = capsys.readouterr()
@@ -125,7 +133,7 @@ def test_what_is_wrong_is_said_in_one_sentence(line, sentence, there, monkeypatc
     assert not (there / "attention.png").exists()
 
 
-def test_without_matplotlib_it_says_what_to_install(there, monkeypatch, capsys):
+def test_without_matplotlib_the_error_names_the_package_to_install(there, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert cli.main(["analyse", "transfer", str(there / "run")]) == 1
     assert "pip install 'lightbert[plots]'" in capsys.readouterr().err

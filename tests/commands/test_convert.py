@@ -25,7 +25,7 @@ def source(model, tmp_path):
     return str(tmp_path / "source")
 
 
-def test_there_and_back_again_keeps_every_bit(model, source, tmp_path):
+def test_a_round_trip_preserves_every_bit(model, source, tmp_path):
     there = run(Config(source, tmp_path / "hf", "hf", heads=("mlm",)))
     back = run(Config(str(tmp_path / "hf"), tmp_path / "back", "lightbert"))
     assert there.heads == back.heads == ("mlm",)
@@ -34,12 +34,12 @@ def test_there_and_back_again_keeps_every_bit(model, source, tmp_path):
     assert all(torch.equal(again[name], model.state_dict()[name]) for name in again)
 
 
-def test_a_model_that_masks_its_padding_comes_with_a_note(source, tmp_path):
-    assert "depend on how it is padded" in run(Config(source, tmp_path / "hf", "hf", heads=("mlm",))).notes[0]
+def test_the_report_notes_that_transformers_reads_padding(source, tmp_path):
+    assert "depend on its padding" in run(Config(source, tmp_path / "hf", "hf", heads=("mlm",))).notes[0]
     assert run(Config(str(tmp_path / "hf"), tmp_path / "again", "hf")).notes == ()
 
 
-def test_heads_may_all_be_left_behind(source, tmp_path, capsys):
+def test_all_heads_can_be_dropped(source, tmp_path, capsys):
     assert main(["convert", source, str(tmp_path / "hf"), "--to", "hf", "--heads", "none", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["heads"] == []
@@ -51,17 +51,17 @@ def test_the_report_is_a_sentence(source, tmp_path, capsys):
     assert "convbert with rtd" in capsys.readouterr().out
 
 
-def test_what_transformers_lacks_leaves_nothing_behind(source, tmp_path, capsys):
+def test_a_failed_conversion_writes_nothing(source, tmp_path, capsys):
     assert main(["convert", source, str(tmp_path / "hf"), "--to", "hf"]) == 1
-    assert "no ConvBert class with the heads 'mlm', 'rtd'; choose which to keep" in capsys.readouterr().err
+    assert "no ConvBert class with the heads 'mlm', 'rtd'; drop some or all heads" in capsys.readouterr().err
     assert sorted(Path(tmp_path).iterdir()) == [Path(source)]
 
 
-def test_a_folder_with_content_is_replaced_only_by_force(source, tmp_path):
+def test_a_non_empty_folder_is_replaced_only_with_force(source, tmp_path):
     target = tmp_path / "target"
     target.mkdir()
     (target / "note.txt").write_text("mine")
-    with pytest.raises(InputError, match="is not empty; choose another folder, or replace it with --force"):
+    with pytest.raises(InputError, match="is not empty; choose another folder, or add --force to replace it"):
         run(Config(source, target, "lightbert"))
     assert (target / "note.txt").exists()
     run(Config(source, target, "lightbert", force=True))
@@ -74,10 +74,10 @@ def test_a_folder_with_content_is_replaced_only_by_force(source, tmp_path):
     [
         ({"to": "hff"}, "unknown layout 'hff'; did you mean 'hf'"),
         ({"heads": ("mln",)}, "unknown head 'mln'; did you mean 'mlm'"),
-        ({"source": "nowhere"}, "there is no model folder 'nowhere'"),
-        ({"part": "generator"}, "--part and --config are for checkpoints of TensorFlow 1"),
+        ({"source": "nowhere"}, "model 'nowhere' not found"),
+        ({"part": "generator"}, "--part and --config require a TensorFlow 1 checkpoint"),
     ],
 )
-def test_bad_names_are_answered_with_good_ones(changes, sentence, source, tmp_path):
+def test_errors_for_unknown_names_suggest_valid_ones(changes, sentence, source, tmp_path):
     with pytest.raises(InputError, match=sentence):
         run(Config(**({"source": source, "target": tmp_path / "x", "to": "lightbert"} | changes)))

@@ -1,4 +1,4 @@
-"""`lightbert demo`: from text to a trained model, on little text and in a second."""
+"""`lightbert demo`: from text to a trained model, with a small text and a second of training."""
 
 import json
 import random
@@ -9,15 +9,15 @@ from rich.console import Console
 
 import lightbert
 from lightbert import cli
-from lightbert.commands import COMMANDS, demo, demonstration, pretrain
-from lightbert.commands.trained import Trained
+from lightbert.commands import COMMANDS, demo, demo_report, pretrain
+from lightbert.commands.training_report import TrainingReport
 from lightbert.recipes import names
 from lightbert.train.run import Outcome
 
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
-    """Text in which every word has one successor, and a second of training."""
+    """A text in which every word has one successor, and a second of training."""
     folder = tmp_path_factory.mktemp("demo")
     choose = random.Random(0)
     words = [first + second for first in ("ka", "lo", "mi", "nu") for second in ("ra", "se", "ti", "vo")]
@@ -50,11 +50,12 @@ def test_the_demo_trains_a_model_that_loads(shown, config):
     assert shown.vocab == model.config.vocab
 
 
-def test_the_loss_curve_is_a_picture(shown, config):
+def test_the_loss_curve_and_the_words_are_drawn(shown, config):
     assert (config.out / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (config.out / "words.svg").read_text(encoding="utf-8")
 
 
-def test_a_machine_reads_the_numbers_beside_the_trivial_baseline(shown):
+def test_the_json_has_the_metrics_and_the_trivial_baseline(shown):
     report = json.loads(json.dumps(shown.to_json()))
     metrics = report["metrics"]
     assert metrics["baseline_accuracy"] == pytest.approx(1 - metrics["replaced"])
@@ -64,7 +65,7 @@ def test_a_machine_reads_the_numbers_beside_the_trivial_baseline(shown):
         assert sentence["words"][sentence["planted"]] != sentence["original"]
 
 
-def test_a_person_reads_numbers_suspicion_and_what_to_run_next(shown, config):
+def test_the_printed_report_has_metrics_suspicion_and_next_commands(shown, config):
     page = page_of(shown)
     assert f"{shown.held_out['rtd_accuracy']:.2%}" in page
     assert f"{shown.baseline:.2%}" in page
@@ -72,20 +73,20 @@ def test_a_person_reads_numbers_suspicion_and_what_to_run_next(shown, config):
     first = shown.sentences[0]
     for word in first.words:
         assert f"{100 * word.suspicion:.0f}" in page
-    assert f"{first.words[first.place].text} stands for {first.original}" in page
+    assert f"{first.words[first.place].text} replaces {first.original}" in page
     assert "lightbert prepare" in page
     assert "--again" not in page
 
 
-def test_the_second_time_it_shows_what_is_there_and_says_how_to_begin_anew(shown, config):
+def test_a_second_run_evaluates_the_existing_model_and_names_the_option_to_retrain(shown, config):
     log = (config.out / "metrics.jsonl").read_bytes()
     second = demo.run(config)
     assert second == replace(shown, trained_before=True)
     assert (config.out / "metrics.jsonl").read_bytes() == log
-    assert "was trained before; --again trains it anew" in page_of(second)
+    assert "has been trained before; --again trains it from scratch" in page_of(second)
 
 
-def test_again_removes_what_the_demo_wrote_and_nothing_else(tmp_path):
+def test_again_removes_only_files_of_the_demo(tmp_path):
     for name in ("final", "data", "checkpoints", "notes"):
         (tmp_path / name).mkdir()
     (tmp_path / "metrics.jsonl").touch()
@@ -94,20 +95,20 @@ def test_again_removes_what_the_demo_wrote_and_nothing_else(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.txt", "notes"]
 
 
-def test_an_interrupted_demo_exits_with_the_code_of_an_interrupted_run(tmp_path, config, monkeypatch, capsys):
+def test_an_interrupted_demo_has_the_exit_code_of_an_interrupted_run(tmp_path, config, monkeypatch, capsys):
     monkeypatch.setattr(demo, "SOURCE", config.source)
-    monkeypatch.setattr(pretrain, "run", lambda recipe: Trained(tmp_path, Outcome(7, False, 0.0, {})))
+    monkeypatch.setattr(pretrain, "run", lambda recipe: TrainingReport(tmp_path, Outcome(7, False, 0.0, {})))
     assert cli.main(["demo", "--out", str(tmp_path / "run"), "--minutes", "0.01"]) == 75
     assert "interrupted and saved at step 7" in capsys.readouterr().out
 
 
-def test_a_file_of_text_is_read_instead_of_the_documentation(config, shown):
+def test_a_text_file_replaces_the_documentation(config, shown):
     manifest = json.loads((config.out / "data" / "manifest.json").read_text())
     assert manifest["settings"]["sources"] == [config.source]
 
 
-def test_every_next_step_names_a_verb_and_a_recipe_that_exist():
-    for line, _ in demonstration.NEXT:
+def test_every_next_command_names_an_existing_verb_and_recipe():
+    for line, _ in demo_report.NEXT:
         program, verb, *arguments = line.split()
         assert program == "lightbert"
         assert verb in COMMANDS

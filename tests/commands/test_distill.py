@@ -1,4 +1,4 @@
-"""`lightbert distill`: a teacher, a recipe and overrides in, a student's folder and numbers out."""
+"""`lightbert distill`: from a teacher, a recipe and overrides to a model folder and metrics."""
 
 import json
 import random
@@ -10,7 +10,7 @@ from rich.console import Console
 
 import lightbert
 from lightbert import cli
-from lightbert.commands.trained import Trained
+from lightbert.commands.training_report import TrainingReport
 from lightbert.data.corpus.preparation import prepare
 from lightbert.data.corpus.settings import Settings
 from lightbert.models import folder
@@ -50,7 +50,7 @@ def command(*overrides):
     return ["distill", "tiny-distill", *SMALL, *map(str, overrides)]
 
 
-def test_a_machine_gets_metrics_and_a_folder_that_loads(data, tmp_path, capsys):
+def test_the_json_has_metrics_and_a_model_folder_that_loads(data, tmp_path, capsys):
     line = command(f"teacher={data.parent / 'teacher'}", f"data={data}", f"out={tmp_path / 'run'}")
     assert cli.main([*line, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
@@ -62,14 +62,14 @@ def test_a_machine_gets_metrics_and_a_folder_that_loads(data, tmp_path, capsys):
     assert (tmp_path / "run" / "transfer.png").is_file()
 
 
-def test_a_run_that_transfers_no_layers_has_no_picture_of_them(data, tmp_path):
+def test_a_run_without_layer_transfer_has_no_transfer_plot(data, tmp_path):
     line = command(f"teacher={data.parent / 'teacher'}", f"data={data}", f"out={tmp_path / 'run'}", "strategy=pd")
     assert cli.main(line) == 0
     assert (tmp_path / "run" / "loss.png").is_file()
     assert not (tmp_path / "run" / "transfer.png").exists()
 
 
-def test_an_interrupted_run_exits_with_75_and_the_same_command_goes_on(data, tmp_path, monkeypatch, capsys):
+def test_an_interrupted_run_exits_with_75_and_the_same_command_resumes_it(data, tmp_path, monkeypatch, capsys):
     @contextmanager
     def already():
         interrupted = signals.Interruption()
@@ -78,7 +78,7 @@ def test_an_interrupted_run_exits_with_75_and_the_same_command_goes_on(data, tmp
 
     line = command(f"teacher={data.parent / 'teacher'}", f"data={data}", f"out={tmp_path / 'run'}")
     with monkeypatch.context() as patch:
-        patch.setattr(signals, "interruption", already)
+        patch.setattr(signals, "catch_signals", already)
         assert cli.main(line) == signals.EXIT_CODE == 75
     assert "interrupted and saved at step" in capsys.readouterr().out
     assert not (tmp_path / "run" / "final").exists()
@@ -89,20 +89,18 @@ def test_an_interrupted_run_exits_with_75_and_the_same_command_goes_on(data, tmp
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        (["teacher=TEACHER", "out=x"], "the recipe has no data: add data=FOLDER"),
-        (["data=DATA", "out=x"], "strategy 'pkt' requires a teacher: add teacher=FOLDER"),
-        (["data=DATA", "out=x", "teacher=no/where"], "there is no model folder 'no/where'"),
+        (["teacher=TEACHER", "out=x"], "data is required; add data=FOLDER"),
+        (["data=DATA", "out=x"], "strategy 'pkt' requires a teacher; add teacher=PATH"),
+        (["data=DATA", "out=x", "teacher=no/where"], "model 'no/where' not found"),
         (["data=DATA", "out=x", "teacher=ib-bert-nano"], "'ib-bert-nano' is a preset without weights"),
         (["data=DATA", "out=x", "teacher=TEACHER", "strategy=ptk"], "unknown strategy 'ptk'; did you mean 'pkt'?"),
         (["data=DATA", "out=x", "teacher=TEACHER", "transfer.atention=0"], "did you mean 'transfer.attention'?"),
-        (["data=DATA", "out=x", "teacher=TEACHER", "length=64"], "has 32 positions: set length= to that or less"),
+        (["data=DATA", "out=x", "teacher=TEACHER", "length=64"], "length must be <= 32, the positions of teacher"),
         (["data=DATA", "out=x", "teacher=TEACHER", "compile=whole"], "use compile=blocks"),
         (["data=DATA", "out=x", "teacher=TEACHER", "transfer_steps=0"], "give at least one step per layer"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence_and_nothing_is_written(
-    overrides, sentence, data, tmp_path, monkeypatch, capsys
-):
+def test_bad_input_prints_one_sentence_and_writes_nothing(overrides, sentence, data, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     places = {"TEACHER": str(data.parent / "teacher"), "DATA": str(data)}
     for name, place in places.items():
@@ -119,14 +117,14 @@ def test_what_is_wrong_is_said_in_one_sentence_and_nothing_is_written(
 @pytest.mark.parametrize(
     ("teacher", "sentence"),
     [
-        ("deep", "the teacher has 3 layers, the student 2"),
-        ("broad", "the teacher's layers give 24 channels, the student's 16"),
-        ("headed", "the teacher has 4 heads, the student 2"),
-        ("foreign", "the teacher knows 99 words"),
+        ("deep", "must have the same number of layers, got 3 and 2"),
+        ("broad", "must have the same width, got 24 and 16"),
+        ("headed", "got 4 for the teacher and 2 for the student"),
+        ("foreign", "must have the same vocabulary, got 99 and"),
         ("headless", "the teacher"),
     ],
 )
-def test_a_pair_that_does_not_fit_is_refused_in_one_sentence(teacher, sentence, data, tmp_path, capsys):
+def test_an_incompatible_teacher_is_one_sentence(teacher, sentence, data, tmp_path, capsys):
     line = command(f"teacher={data.parent / teacher}", f"data={data}", f"out={tmp_path / 'run'}")
     assert cli.main(line) == 1
     error = capsys.readouterr().err
@@ -134,9 +132,9 @@ def test_a_pair_that_does_not_fit_is_refused_in_one_sentence(teacher, sentence, 
     assert error.count("\n") == 1
 
 
-def test_a_person_reads_the_averages_and_not_every_layer():
+def test_the_printed_report_has_the_means_and_not_every_layer():
     console = Console(width=160)
     held_out = {"loss": 1.25, "fmt": 2.0, "fmt_1": 2.0, "fmt_24": 2.0}
     with console.capture() as captured:
-        console.print(Trained(Path("runs/x"), Outcome(1200, True, 34567.8, held_out)))
+        console.print(TrainingReport(Path("runs/x"), Outcome(1200, True, 34567.8, held_out)))
     assert "held out: loss 1.2500, fmt 2.0000\n" in captured.get()

@@ -1,4 +1,4 @@
-"""Bad arguments of the Python functions are told as on the command line, before any work is done."""
+"""The Python functions check their arguments like the command line, before any work is done."""
 
 import json
 import threading
@@ -23,14 +23,14 @@ TEXT = "the river runs to the sea\nthe town lies by the river\n\n" * 40
         (
             "pretrain",
             {"recipe": "tiny-rtd", "optimizer.beta2": 0.5},
-            "'optimizer.beta2' must be given as a dict: write optimizer={'beta2': …}",
+            "'optimizer.beta2' must be given as a dict; write optimizer={'beta2': …}",
         ),
-        ("distill", {"recipe": "tiny-distill", "data": "d", "out": "o"}, "requires a teacher: add teacher=FOLDER"),
+        ("distill", {"recipe": "tiny-distill", "data": "d", "out": "o"}, "requires a teacher; add teacher=PATH"),
         ("finetune", {"recipe": "classify", "model": "m", "out": "o"}, "requires training data"),
-        ("finetune", {"recipe": "classify", "grid": {"lr": 1}}, "grid.lr = 1 must be a list of values"),
+        ("finetune", {"recipe": "classify", "grid": {"lr": 1}}, "grid.lr must be a list of values"),
         ("prepare", {"sources": "x", "out": "o", "vocab": 3}, "unknown key 'vocab'; did you mean 'vocab_size'?"),
         ("evaluate", {"model": "m", "lable": "x"}, "unknown key 'lable'; did you mean 'label'?"),
-        ("evaluate", {}, "there is nothing to evaluate"),
+        ("evaluate", {}, "evaluate requires a model or predictions"),
     ],
 )
 def test_a_wrong_argument_is_one_sentence(job, arguments, sentence):
@@ -39,7 +39,7 @@ def test_a_wrong_argument_is_one_sentence(job, arguments, sentence):
     assert sentence in str(raised.value)
 
 
-def test_paths_tuples_and_dicts_are_taken_as_people_have_them(monkeypatch):
+def test_paths_tuples_and_dicts_are_accepted(monkeypatch):
     given = []
     monkeypatch.setattr(finetune, "run", given.append)
     files = {"train": Path("my.csv"), "text": "body"}
@@ -51,7 +51,7 @@ def test_paths_tuples_and_dicts_are_taken_as_people_have_them(monkeypatch):
     ]
 
 
-def test_a_folder_of_a_task_stands_for_itself_or_in_a_dict(monkeypatch):
+def test_the_folder_of_a_task_is_accepted_as_a_string_or_in_a_dict(monkeypatch):
     given = []
     monkeypatch.setattr(finetune, "run", given.append)
     lightbert.finetune("tokens", model="m", data="CONLL", out="o")
@@ -60,7 +60,7 @@ def test_a_folder_of_a_task_stands_for_itself_or_in_a_dict(monkeypatch):
     assert given[1].runs[0].recipe.data.folder == "CONLL"
 
 
-def test_a_file_of_the_users_is_a_recipe_too(monkeypatch, tmp_path):
+def test_a_toml_file_is_accepted_as_a_recipe(monkeypatch, tmp_path):
     given = []
     monkeypatch.setattr(pretrain, "run", given.append)
     (tmp_path / "mine.toml").write_text('parent = "tiny-rtd"\nsteps = 7\n')
@@ -69,7 +69,7 @@ def test_a_file_of_the_users_is_a_recipe_too(monkeypatch, tmp_path):
     assert (recipe.model, recipe.steps, recipe.phases[0].length) == ("convbert-tiny", 7, 128)
 
 
-def test_a_job_runs_outside_of_the_main_thread(tmp_path):
+def test_a_command_runs_outside_of_the_main_thread(tmp_path):
     (tmp_path / "my.txt").write_text(TEXT)
     lightbert.prepare([tmp_path / "my.txt"], tmp_path / "data", vocab_size=64, held_out=0.1, workers=1)
     reports = []

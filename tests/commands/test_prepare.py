@@ -1,4 +1,4 @@
-"""`lightbert prepare`: what a person and a machine get from it."""
+"""`lightbert prepare`: the report as text and JSON, and resuming."""
 
 import json
 import random
@@ -22,7 +22,7 @@ def corpus(tmp_path: Path) -> Path:
     return write_corpus(tmp_path / "corpus.txt", 300)
 
 
-def test_the_report_counts_what_the_folder_holds(corpus: Path, tmp_path: Path) -> None:
+def test_the_report_counts_the_content_of_the_folder(corpus: Path, tmp_path: Path) -> None:
     report = run(Config((str(corpus),), tmp_path / "out", vocab_size=120, held_out=0.1, workers=1))
     shards = Shards.open(tmp_path / "out")
     assert (report.train.documents, report.train.tokens) == (shards.n_documents, shards.n_tokens)
@@ -31,7 +31,7 @@ def test_the_report_counts_what_the_folder_holds(corpus: Path, tmp_path: Path) -
     assert report.bytes_on_disk == sum(path.stat().st_size for path in (tmp_path / "out").glob("[!m]*"))
 
 
-def test_a_machine_gets_one_object_with_metrics(corpus: Path, tmp_path: Path, capsys) -> None:
+def test_the_json_is_one_object_with_metrics(corpus: Path, tmp_path: Path, capsys) -> None:
     arguments = [
         "prepare",
         str(corpus),
@@ -52,23 +52,23 @@ def test_a_machine_gets_one_object_with_metrics(corpus: Path, tmp_path: Path, ca
     assert (second["tokens_encoded"], second["train"]) == (0, first["train"])
 
 
-def test_a_person_gets_a_table(corpus: Path, tmp_path: Path) -> None:
+def test_the_printed_report_is_a_table(corpus: Path, tmp_path: Path) -> None:
     config = Config((str(corpus),), tmp_path / "out", vocab_size=120, workers=1)
     console = Console(width=160)
     with console.capture() as captured:
         console.print(run(config), run(config))
     assert "held-out" in captured.get()
     assert "tokens/s" in captured.get()
-    assert "it was there already" in captured.get()
+    assert "already prepared" in captured.get()
 
 
-def test_unigram_has_the_composite_papers_size_unless_told(corpus: Path, tmp_path: Path) -> None:
+def test_unigram_has_the_vocabulary_size_of_the_composite_paper_by_default(corpus: Path, tmp_path: Path) -> None:
     run(Config((str(corpus),), tmp_path / "out", model="unigram", workers=1))
     assert Shards(tmp_path / "out").manifest.settings["vocab_size"] == 30004
 
 
-def test_a_vocabulary_size_and_a_tokenizer_exclude_each_other(corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="pass only one of them"):
+def test_a_vocabulary_size_can_t_be_combined_with_a_tokenizer(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="give one of them"):
         run(Config((str(corpus),), tmp_path / "out", tokenizer="x", vocab_size=100))
 
 
@@ -76,8 +76,8 @@ def test_a_vocabulary_size_and_a_tokenizer_exclude_each_other(corpus: Path, tmp_
     ("arguments", "sentence"),
     [
         (["--model", "wordpeice"], "unknown model 'wordpeice'; did you mean 'wordpiece'?"),
-        (["--held-out", "2"], "held_out must be a share from 0 to below 1, not 2.0"),
-        (["--tokenizer", "nowhere.json"], "there is no tokenizer 'nowhere.json'"),
+        (["--held-out", "2"], "held_out must be in [0, 1), got 2.0"),
+        (["--tokenizer", "nowhere.json"], "tokenizer 'nowhere.json' not found"),
     ],
 )
 def test_bad_input_is_one_sentence(corpus: Path, tmp_path: Path, capsys, arguments: list[str], sentence: str) -> None:
@@ -111,7 +111,7 @@ def assert_same_files(one: Path, other: Path) -> None:
         assert path.read_bytes() == (other / path.name).read_bytes()
 
 
-def test_a_killed_preparation_goes_on_and_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_a_killed_preparation_resumes_and_gives_the_same_bytes(tmp_path: Path) -> None:
     corpus, out = write_corpus(tmp_path / "corpus.txt", 8_000), tmp_path / "killed"
     run(Config((str(corpus),), tmp_path / "whole", vocab_size=200, shard_characters=50_000, workers=1))
     killed = False

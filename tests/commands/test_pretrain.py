@@ -1,4 +1,4 @@
-"""`lightbert pretrain`: a recipe and overrides in, a model folder and numbers out."""
+"""`lightbert pretrain`: from a recipe and overrides to a model folder and metrics."""
 
 import json
 import random
@@ -11,7 +11,7 @@ from rich.console import Console
 
 import lightbert
 from lightbert import cli
-from lightbert.commands.trained import Trained
+from lightbert.commands.training_report import TrainingReport
 from lightbert.data.corpus.preparation import prepare
 from lightbert.data.corpus.settings import Settings
 from lightbert.train import signals
@@ -38,7 +38,7 @@ def command(recipe, *overrides):
 
 
 @pytest.mark.parametrize("recipe", ["tiny-rtd", "tiny-mlm"])
-def test_a_machine_gets_metrics_and_a_folder_that_loads(recipe, data, tmp_path, capsys):
+def test_the_json_has_metrics_and_a_model_folder_that_loads(recipe, data, tmp_path, capsys):
     assert cli.main([*command(recipe, f"data={data}", f"out={tmp_path / 'run'}"), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["finished"]
@@ -48,7 +48,7 @@ def test_a_machine_gets_metrics_and_a_folder_that_loads(recipe, data, tmp_path, 
     assert (tmp_path / "run" / "loss.png").is_file()
 
 
-def test_an_interrupted_run_exits_with_75_and_the_same_command_goes_on(data, tmp_path, monkeypatch, capsys):
+def test_an_interrupted_run_exits_with_75_and_the_same_command_resumes_it(data, tmp_path, monkeypatch, capsys):
     @contextmanager
     def already():
         interrupted = signals.Interruption()
@@ -57,7 +57,7 @@ def test_an_interrupted_run_exits_with_75_and_the_same_command_goes_on(data, tmp
 
     line = command("tiny-rtd", f"data={data}", f"out={tmp_path / 'run'}")
     with monkeypatch.context() as patch:
-        patch.setattr(signals, "interruption", already)
+        patch.setattr(signals, "catch_signals", already)
         assert cli.main(line) == signals.EXIT_CODE == 75
     assert "interrupted and saved at step" in capsys.readouterr().out
     assert not (tmp_path / "run" / "final").exists()
@@ -65,7 +65,7 @@ def test_an_interrupted_run_exits_with_75_and_the_same_command_goes_on(data, tmp
     assert "4 steps at" in capsys.readouterr().out
 
 
-def test_without_matplotlib_the_run_says_what_the_picture_needs(data, tmp_path, monkeypatch, capsys):
+def test_without_matplotlib_the_run_names_the_package_to_install(data, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert cli.main(command("tiny-mlm", f"data={data}", f"out={tmp_path / 'run'}")) == 0
     assert "pip install 'lightbert[plots]'" in capsys.readouterr().err
@@ -74,16 +74,14 @@ def test_without_matplotlib_the_run_says_what_the_picture_needs(data, tmp_path, 
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        ([], "the recipe has no data: add data=FOLDER"),
+        ([], "data is required; add data=FOLDER"),
         (["data=nowhere", "out=x"], "'nowhere' has no manifest.json"),
         (["data=nowhere", "out=x", "bach=8"], "unknown key 'bach'; did you mean 'batch'?"),
         (["data=nowhere", "out=x", "model=convbert-smal"], "convbert-smal"),
         (["data=nowhere", "out=x", "device=gpu"], "unknown device 'gpu'; use auto, cpu or cuda"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence_and_nothing_is_written(
-    overrides, sentence, tmp_path, monkeypatch, capsys
-):
+def test_bad_input_prints_one_sentence_and_writes_nothing(overrides, sentence, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert cli.main(command("tiny-rtd", *overrides)) == 1
     output = capsys.readouterr()
@@ -94,10 +92,10 @@ def test_what_is_wrong_is_said_in_one_sentence_and_nothing_is_written(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_person_reads_speed_held_out_numbers_and_where_the_model_is():
+def test_the_printed_report_has_speed_held_out_metrics_and_the_model():
     console = Console(width=160)
     with console.capture() as captured:
-        console.print(Trained(Path("runs/x"), Outcome(1200, True, 34567.8, {"loss": 1.25})))
+        console.print(TrainingReport(Path("runs/x"), Outcome(1200, True, 34567.8, {"loss": 1.25})))
     page = captured.get()
     assert "1,200 steps at 34,568 tokens/s; held out: loss 1.2500" in page
     assert "model: runs/x/final" in page

@@ -9,7 +9,7 @@ from lightbert.commands.recipes import run
 from lightbert.commands.training import verbs_for
 
 
-def test_every_recipe_is_listed_once_under_its_verb(capsys):
+def test_every_recipe_is_listed_once_under_its_command(capsys):
     assert main(["recipes", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)["recipes"]
     assert sorted(each["name"] for each in listed) == recipes.names()
@@ -24,7 +24,7 @@ def test_every_recipe_is_listed_once_under_its_verb(capsys):
     assert all(each["summary"] for each in listed)
 
 
-def test_a_person_reads_a_line_per_recipe_grouped_by_verb(capsys):
+def test_the_printed_list_has_a_line_per_recipe_grouped_by_command(capsys):
     assert main(["recipes"]) == 0
     output = capsys.readouterr().out
     places = [output.index(text) for text in ("lightbert pretrain", "tiny-rtd", "lightbert distill", "tiny-distill")]
@@ -34,7 +34,7 @@ def test_a_person_reads_a_line_per_recipe_grouped_by_verb(capsys):
 
 
 @pytest.mark.parametrize("name", ["bert-base-mlm", "glue-convbert-grid", "tiny-rtd"])
-def test_a_printed_recipe_says_what_the_recipe_and_its_parents_say(name, capsys, tmp_path):
+def test_a_printed_recipe_has_the_values_of_its_parents(name, capsys, tmp_path):
     assert main(["recipes", name]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("# ")
@@ -43,12 +43,12 @@ def test_a_printed_recipe_says_what_the_recipe_and_its_parents_say(name, capsys,
     assert recipes.read(tmp_path / "copy.toml") == recipes.read(name)
 
 
-def test_a_misspelt_recipe_gets_the_nearest_name(capsys):
+def test_the_error_for_a_misspelt_recipe_suggests_the_most_similar_one(capsys):
     assert main(["recipes", "tiny-rdt"]) == 1
     assert capsys.readouterr().err == "lightbert: unknown recipe 'tiny-rdt'; did you mean 'tiny-rtd'?\n"
 
 
-def test_exactly_one_verb_knows_all_keys_of_a_packaged_recipe():
+def test_exactly_one_command_accepts_all_keys_of_a_packaged_recipe():
     assert {name: len(verbs_for(recipes.read(name))) for name in recipes.names()} == dict.fromkeys(recipes.names(), 1)
 
 
@@ -61,14 +61,14 @@ def test_exactly_one_verb_knows_all_keys_of_a_packaged_recipe():
         ("finetune", "tiny-mlm", "pretrain"),
     ],
 )
-def test_a_recipe_for_another_verb_gets_a_sentence_that_names_that_verb(verb, recipe, right, capsys):
+def test_the_error_for_a_recipe_of_another_command_names_that_command(verb, recipe, right, capsys):
     assert main([verb, recipe, "out=x"]) == 1
     assert capsys.readouterr().err == (
-        f"lightbert: '{recipe}' is a recipe for {right}; write 'lightbert {right} {recipe} …'\n"
+        f"lightbert: '{recipe}' is a recipe for {right}; run 'lightbert {right} {recipe} …'\n"
     )
 
 
-def test_a_file_of_the_users_is_described_too(tmp_path):
+def test_a_toml_file_is_described(tmp_path):
     (tmp_path / "mine.toml").write_text('# Mine.\nparent = "tiny-rtd"\nsteps = 5\n')
     report = run(str(tmp_path / "mine.toml"))
     assert (report.verb, report.summary, report.values["steps"]) == ("pretrain", "Mine.", 5)

@@ -1,4 +1,4 @@
-"""`lightbert demo --zoo`: everything is counted, and padding changes nothing."""
+"""`lightbert demo --zoo`: sizes of all presets, and the padding test."""
 
 import json
 
@@ -17,7 +17,7 @@ def small_families(monkeypatch):
 
 
 @pytest.mark.usefixtures("small_families")
-def test_the_tour_counts_every_preset_and_shows_that_padding_changes_nothing(capsys):
+def test_the_tour_counts_every_preset_and_padding_changes_nothing(capsys):
     assert cli.main(["demo", "--zoo", "--json"]) == 0
     printed = capsys.readouterr()
     tour = json.loads(printed.out)
@@ -30,9 +30,9 @@ def test_the_tour_counts_every_preset_and_shows_that_padding_changes_nothing(cap
     assert "counting" in printed.err
 
 
-def test_a_person_reads_counts_and_differences():
+def test_the_printed_tour_has_counts_and_differences():
     tour = zoo.Tour(
-        zoo.Presets((zoo.describe("convbert-small"),)), (zoo.Padding("convbert-small", 1.4e-6, 1.3e-6, 0.23),)
+        zoo.PresetList((zoo.describe("convbert-small"),)), (zoo.Padding("convbert-small", 1.4e-6, 1.3e-6, 0.23),)
     )
     console = Console(width=160)
     with console.capture() as captured:
@@ -42,12 +42,12 @@ def test_a_person_reads_counts_and_differences():
         assert expected in page
 
 
-def test_the_families_are_one_of_each_paper_at_real_size():
+def test_the_families_have_one_full_size_model_per_paper():
     families = {type(lightbert.build(name, device="meta").config).__name__ for name in zoo.FAMILIES}
     assert families == {"Bert", "ConvBert", "Composite", "MobileBert"}
 
 
-def test_the_tour_leaves_the_random_state_alone():
+def test_the_tour_does_not_change_the_random_state():
     before = torch.get_rng_state()
     zoo.compare("bert-tiny")
     assert torch.equal(torch.get_rng_state(), before)

@@ -1,4 +1,4 @@
-"""Small prepared folders made directly from ids, for tests that do not care about text."""
+"""Small prepared folders written directly from ids, for tests that need no text."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

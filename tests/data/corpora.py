@@ -1,4 +1,4 @@
-"""Corpora in memory whose tokens tell where they come from: token number n of the corpus has the id n + FIRST."""
+"""In-memory corpora whose ids encode their position: token number n of the corpus has the id n + FIRST."""
 
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ lengths = st.lists(
 
 
 def corpus(shards: Lengths) -> SimpleNamespace:
-    """Make what the builders and the loader read of `Shards`."""
+    """Return an object with the attributes of `Shards` that builders and the loader read."""
     made, base = [], FIRST
     for documents in shards:
         sentences = np.cumsum([0, *(size for document in documents for size in document)])
@@ -33,18 +33,18 @@ def corpus(shards: Lengths) -> SimpleNamespace:
 
 
 def sentences(shards: Lengths) -> list[list[list[list[int]]]]:
-    """Spell the ids of every sentence out, for builders written as loops."""
+    """Return the ids of every sentence, for reference builders written as loops."""
     ids = iter(range(FIRST, 1 << 30))
     return [[[[next(ids) for _ in range(n)] for n in document] for document in shard] for shard in shards]
 
 
 def documents_of(shards: Lengths) -> np.ndarray:
-    """Return the number of the document that each token of the corpus belongs to."""
+    """Return the document number of each token of the corpus."""
     sizes = [sum(document) for shard in shards for document in shard]
     return np.repeat(np.arange(len(sizes)), sizes)
 
 
 def prose(count: int, *, per_document: int, seed: int = 0) -> Lengths:
-    """Sentences of log-normal length with median 20, as in the simulation of the specification."""
+    """Return sentence lengths from a log-normal distribution with median 20."""
     sizes = np.exp(np.random.default_rng(seed).normal(np.log(20), 0.5, count)).round().clip(1).astype(int).tolist()
     return [[sizes[at : at + per_document] for at in range(0, count, per_document)]]

@@ -1,4 +1,4 @@
-"""FLOPs in both conventions, through `lightbert info NAME --json`, beside what the papers print."""
+"""FLOPs in both conventions, through `lightbert info NAME --json`, and the papers' figures."""
 
 import json
 
@@ -46,7 +46,7 @@ def test_one_mixer_at_512_tokens_as_in_table_9(name, expected, capsys):
         ("convbert-base", "1.894e+19", 1.9e19),
     ],
 )
-def test_whole_pretraining_by_electras_rules(name, total, printed, capsys):
+def test_training_flops_follow_electras_rules(name, total, printed, capsys):
     counted, paper = flops(name, capsys)
     assert f"{counted['training_electra']:.3e}" == total
     assert paper["training_flops"] == printed

@@ -1,4 +1,4 @@
-"""Exact parameter counts, through `lightbert info NAME --json`, and how near the papers' figures are."""
+"""Exact parameter counts, through `lightbert info NAME --json`, compared with the papers' figures."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 from lightbert import cli
 from lightbert.commands.info import Config, run
 from lightbert.models import PRESETS
-from lightbert.models.papers import PRINTED
+from lightbert.models.papers import PAPER_FIGURES
 
 BODY = {
     "bert-small": 13_483_008,
@@ -63,7 +63,7 @@ WITH_MLM = {
     "composite-base-absolute": 108_821_044,
     "composite-base-fixed": 108_725_188,
     "composite-base-dynamic": 108_735_796,
-    # transformers' masked-language models count the same.
+    # transformers' MLM models have the same numbers.
     "convbert-small": 13_207_442,
     "convbert-medium-small": 17_555_946,
     "convbert-base": 106_303_170,
@@ -92,22 +92,22 @@ def test_mobileberts_pretraining_models_are_exact():
     assert run(Config("ib-bert-large")).size.mlm_parameters + 512 * 512 + 512 + 1026 == 306_483_516
 
 
-@pytest.mark.parametrize("name", PRINTED)
-def test_the_printed_millions_are_near(name):
-    printed = PRINTED[name]
+@pytest.mark.parametrize("name", PAPER_FIGURES)
+def test_parameter_counts_are_close_to_the_papers_figures(name):
+    printed = PAPER_FIGURES[name]
     count = getattr(run(Config(name)).size, printed.counts)
-    # The composite paper prints two decimals; one row is 84 parameters short of rounding up. The others round loosely.
+    # The composite paper has two decimals; one row is 84 parameters short of rounding up. The others are rough.
     tolerance = 0.0051 if printed.counts == "mlm_parameters" else 0.065 * printed.millions
     assert abs(count / 1e6 - printed.millions) < tolerance
 
 
 def test_every_preset_with_a_table_row_is_in_the_papers_table():
-    assert set(PRINTED) <= set(PRESETS)
+    assert set(PAPER_FIGURES) <= set(PRESETS)
     ours = {name for name in PRESETS if name.endswith(("-tiny", "-nano")) and name != "mobilebert-tiny"}
-    assert set(PRESETS) - set(PRINTED) == ours | {"convbert-small-dynamic", "convbert-small-conventional"}
+    assert set(PRESETS) - set(PAPER_FIGURES) == ours | {"convbert-small-dynamic", "convbert-small-conventional"}
 
 
-def test_the_program_prints_the_count():
+def test_info_prints_the_parameter_count():
     command = [sys.executable, "-m", "lightbert", "info", "convbert-small", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["parameters"] == 13_143_768

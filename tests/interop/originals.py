@@ -1,7 +1,7 @@
-"""Tiny models of transformers with every weight, bias, norm and padding row randomised, and what they compute."""
+"""Tiny models of transformers with random weights, biases, norms and padding embeddings, and their outputs."""
 
+import pytest
 import torch
-import transformers
 
 COMMON = {
     "vocab_size": 60,
@@ -35,7 +35,7 @@ BODIES = {
     "mobilebert-wide": ("MobileBert", {**MOBILE, **RAW, **WIDE}),
     "mobilebert-layer-norm": ("MobileBert", {**MOBILE, "normalization_type": "layer_norm", "layer_norm_eps": 1e-5}),
 }
-# The class, and the heads it becomes.
+# The class, and its heads in our terms.
 CLASSES = {
     "Bert": {
         "Model": ["pooler"],
@@ -74,6 +74,7 @@ CASES = [
 
 
 def original(body, suffix="Model", **changes):
+    transformers = pytest.importorskip("transformers")
     stem, settings = BODIES[body]
     labels = LABELS if suffix in ("ForSequenceClassification", "ForTokenClassification") else {}
     config = getattr(transformers, f"{stem}Config")(**{**settings, **labels, **changes})
@@ -116,7 +117,7 @@ def their_outputs(model):
 
 @torch.no_grad()
 def our_outputs(model):
-    """The same of a model of ours, in the same order."""
+    """The same for one of our models, in the same order."""
     ids, mask, segments = batch()
     states = model(ids, mask, segments)
     outputs = {"states": states[mask]}

@@ -1,7 +1,7 @@
-"""Small models of the releases in numpy: variables under the names TensorFlow gives them, and what they compute.
+"""Small models of the releases in numpy: variables under TensorFlow's names, and their forward pass.
 
-Written from the releases' layer by layer description, with no help from our tables or parts, so that a mistake that
-reads and writes alike cannot hide.
+Written from the layers of the releases, independently of our keymaps and modules, so that an error that affects reading
+and writing alike is detected.
 """
 
 import math
@@ -30,7 +30,7 @@ def softmax(x):
 
 
 class Variables(dict):
-    """Named arrays, drawn at random; also what the reader asks of a checkpoint."""
+    """Random named arrays with the interface of a checkpoint."""
 
     def __init__(self, seed=0):
         super().__init__()
@@ -99,7 +99,7 @@ class Variables(dict):
 
 
 def convbert_checkpoint(groups=1):
-    """Two heads of three channels and of each kind; in the generator one head as wide as the stream."""
+    """Two heads of three channels and of each kind; in the generator one head of the full width."""
     variables = Variables()
     convbert(variables, "electra", width=12, heads=2, attention_width=6, inner=48, groups=groups)
     convbert(variables, "generator", width=8, heads=1, attention_width=8, inner=32, groups=groups)
@@ -157,7 +157,7 @@ def convbert_states(variables, body, heads):
 
 
 def convolve(variables, scope, x, query, heads):
-    """The span-based dynamic convolution; it reads the padding as it reads the text."""
+    """The span-based dynamic convolution; it reads the padding like text."""
     depthwise = variables[f"{scope}/conv_attn_key/depthwise_kernel"][:, :, 0]
     side = len(depthwise) // 2
     padded = np.pad(x, ((0, 0), (side, side), (0, 0)))

@@ -1,4 +1,4 @@
-"""Our families inside transformers: lightbert folders through its auto classes and pipelines."""
+"""Our families in transformers: lightbert folders with its auto classes and pipelines."""
 
 import inspect
 import json
@@ -6,20 +6,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-import transformers
 from originals import batch
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForMaskedLM,
-    AutoModelForQuestionAnswering,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-)
 from words import tokenizer
 
 import lightbert
 from lightbert.models import PRESETS, Hybrid, build
+
+transformers = pytest.importorskip("transformers")
 
 SMALL = {"vocab": 60, "depth": 2}
 FAMILIES = {
@@ -30,10 +23,10 @@ FAMILIES = {
     "hybrid": Hybrid(**SMALL),
 }
 HEADS = {
-    AutoModelForMaskedLM: {"mlm": {}},
-    AutoModelForSequenceClassification: {"classify": {"labels": 3, "hidden": "tanh"}},
-    AutoModelForTokenClassification: {"tokens": {"labels": 4}},
-    AutoModelForQuestionAnswering: {"span": {}},
+    transformers.AutoModelForMaskedLM: {"mlm": {}},
+    transformers.AutoModelForSequenceClassification: {"classify": {"labels": 3, "hidden": "tanh"}},
+    transformers.AutoModelForTokenClassification: {"tokens": {"labels": 4}},
+    transformers.AutoModelForQuestionAnswering: {"span": {}},
 }
 
 
@@ -63,10 +56,10 @@ def assert_equal_folders(before, after):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_opens_with_automodel_and_comes_back_bit_by_bit(family, tmp_path):
+def test_every_family_round_trips_through_automodel_bit_for_bit(family, tmp_path):
     ours = randomised(FAMILIES[family])
     lightbert.save(ours, tmp_path / "before")
-    theirs, info = AutoModel.from_pretrained(tmp_path / "before", output_loading_info=True)
+    theirs, info = transformers.AutoModel.from_pretrained(tmp_path / "before", output_loading_info=True)
     assert not any(info.values())
     assert torch.equal(theirs(**inputs()).last_hidden_state, ours(*batch()))
     theirs.save_pretrained(tmp_path / "after")
@@ -74,7 +67,7 @@ def test_every_family_opens_with_automodel_and_comes_back_bit_by_bit(family, tmp
 
 
 @pytest.mark.parametrize("auto", HEADS)
-def test_every_head_opens_with_its_auto_class_and_comes_back_bit_by_bit(auto, tmp_path):
+def test_every_head_round_trips_through_its_auto_class_bit_for_bit(auto, tmp_path):
     ours = randomised(FAMILIES["convbert"], HEADS[auto])
     lightbert.save(ours, tmp_path / "before")
     theirs, info = auto.from_pretrained(tmp_path / "before", output_loading_info=True)
@@ -91,7 +84,7 @@ def test_every_head_opens_with_its_auto_class_and_comes_back_bit_by_bit(auto, tm
 
 
 @pytest.mark.parametrize("auto", HEADS)
-def test_a_body_gets_a_fresh_head_that_is_reported_as_missing(auto, tmp_path):
+def test_a_model_without_a_head_gets_a_new_one_that_is_reported_as_missing(auto, tmp_path):
     ours = randomised(FAMILIES["composite"])
     lightbert.save(ours, tmp_path / "body")
     theirs, info = auto.from_pretrained(tmp_path / "body", output_loading_info=True)
@@ -104,15 +97,17 @@ def test_a_body_gets_a_fresh_head_that_is_reported_as_missing(auto, tmp_path):
     assert all(0 < fresh[name].std() < 0.04 for name in fresh if name.endswith("weight") and name not in norms)
 
 
-def test_heads_that_are_not_asked_for_stay_behind(tmp_path):
+def test_heads_that_are_not_requested_are_dropped(tmp_path):
     lightbert.save(randomised(FAMILIES["bert"], {"mlm": {}, "rtd": {}}), tmp_path / "both")
-    AutoModelForMaskedLM.from_pretrained(tmp_path / "both").save_pretrained(tmp_path / "one")
+    transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "both").save_pretrained(tmp_path / "one")
     assert list(lightbert.load(tmp_path / "one").heads) == ["mlm"]
 
 
-def test_a_fresh_model_is_drawn_by_our_rules():
+def test_a_new_model_is_initialized_by_our_rules():
     torch.manual_seed(7)
-    theirs = AutoModel.from_config(transformers.AutoConfig.for_model("lightbert", **description("convbert")))
+    theirs = transformers.AutoModel.from_config(
+        transformers.AutoConfig.for_model("lightbert", **description("convbert"))
+    )
     torch.manual_seed(7)
     ours = build(FAMILIES["convbert"])
     assert all(torch.equal(tensor, theirs.model.state_dict()[name]) for name, tensor in ours.state_dict().items())
@@ -125,11 +120,11 @@ def description(family):
     return {key: content[key] for key in ("format", "family", "config", "heads")}
 
 
-def test_names_of_labels_reach_transformers_and_come_back(tmp_path):
+def test_label_names_round_trip_through_transformers(tmp_path):
     ours = randomised(FAMILIES["bert"], {"classify": {"labels": 2}})
     ours.labels = ("bad", "good")
     lightbert.save(ours, tmp_path / "before")
-    theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "before")
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "before")
     assert theirs.config.id2label == {0: "bad", 1: "good"}
     assert theirs.config.label2id == {"bad": 0, "good": 1}
     theirs.save_pretrained(tmp_path / "after")
@@ -137,10 +132,12 @@ def test_names_of_labels_reach_transformers_and_come_back(tmp_path):
     assert lightbert.load(tmp_path / "after").labels == ("bad", "good")
 
 
-def test_labels_may_be_given_for_a_fresh_head(tmp_path):
+def test_labels_can_be_given_for_a_new_head(tmp_path):
     lightbert.save(randomised(FAMILIES["bert"]), tmp_path / "body")
     names = {"id2label": {0: "a", 1: "b", 2: "c"}, "label2id": {"a": 0, "b": 1, "c": 2}}
-    AutoModelForTokenClassification.from_pretrained(tmp_path / "body", **names).save_pretrained(tmp_path / "tagger")
+    transformers.AutoModelForTokenClassification.from_pretrained(tmp_path / "body", **names).save_pretrained(
+        tmp_path / "tagger"
+    )
     tagger = lightbert.load(tmp_path / "tagger")
     assert tagger.labels == ("a", "b", "c")
     assert tagger.head_settings["tokens"]["labels"] == 3
@@ -148,18 +145,18 @@ def test_labels_may_be_given_for_a_fresh_head(tmp_path):
 
 def test_one_label_is_a_regression(tmp_path):
     lightbert.save(randomised(FAMILIES["bert"]), tmp_path / "body")
-    theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "body", num_labels=1)
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "body", num_labels=1)
     result = theirs(**inputs(), labels=torch.tensor([0.5, 1.5, 2.5]))
     assert result.logits.shape == (3, 1)
     assert torch.allclose(result.loss, (result.logits[:, 0] - torch.tensor([0.5, 1.5, 2.5])).pow(2).mean())
     theirs.save_pretrained(tmp_path / "regression")
     assert list(lightbert.load(tmp_path / "regression").heads) == ["regress"]
-    again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "regression")
+    again = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "regression")
     assert torch.equal(again(**inputs()).logits, theirs.eval()(**inputs()).logits)
 
 
 def test_losses_are_those_of_transformers(tmp_path):
-    """The same logits and labels through a class of transformers' own."""
+    """The same logits and labels with a class of transformers."""
     from originals import original
 
     from lightbert.interop import huggingface
@@ -167,10 +164,16 @@ def test_losses_are_those_of_transformers(tmp_path):
     ids, mask, segments = batch()
     spans = {"start_positions": torch.tensor([1, 99, 0]), "end_positions": torch.tensor([2, 99, 1])}
     cases = {
-        "ForMaskedLM": (AutoModelForMaskedLM, {"labels": ids.masked_fill(~mask, -100)}),
-        "ForSequenceClassification": (AutoModelForSequenceClassification, {"labels": torch.tensor([0, 2, 1])}),
-        "ForTokenClassification": (AutoModelForTokenClassification, {"labels": segments.masked_fill(~mask, -100)}),
-        "ForQuestionAnswering": (AutoModelForQuestionAnswering, spans),
+        "ForMaskedLM": (transformers.AutoModelForMaskedLM, {"labels": ids.masked_fill(~mask, -100)}),
+        "ForSequenceClassification": (
+            transformers.AutoModelForSequenceClassification,
+            {"labels": torch.tensor([0, 2, 1])},
+        ),
+        "ForTokenClassification": (
+            transformers.AutoModelForTokenClassification,
+            {"labels": segments.masked_fill(~mask, -100)},
+        ),
+        "ForQuestionAnswering": (transformers.AutoModelForQuestionAnswering, spans),
     }
     for suffix, (auto, labels) in cases.items():
         theirs = original("convbert", suffix)
@@ -180,18 +183,18 @@ def test_losses_are_those_of_transformers(tmp_path):
         assert torch.allclose(ours(**inputs(), **labels).loss, theirs(**inputs(), **labels).loss, rtol=1e-5)
 
 
-def test_several_labels_may_hold_at_once(tmp_path):
+def test_float_labels_are_multi_label_targets(tmp_path):
     lightbert.save(randomised(FAMILIES["bert"]), tmp_path)
-    theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path, num_labels=3)
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path, num_labels=3)
     aims = torch.tensor([[1.0, 0.0, 1.0]] * 3)
     result = theirs(**inputs(), labels=aims)
     expected = torch.nn.functional.binary_cross_entropy_with_logits(result.logits, aims)
     assert torch.equal(result.loss, expected)
 
 
-def test_hidden_states_attentions_and_tuples_on_request(tmp_path):
+def test_hidden_states_attentions_and_tuples_are_returned_on_request(tmp_path):
     lightbert.save(randomised(FAMILIES["convbert"], {"mlm": {}}), tmp_path)
-    theirs = AutoModelForMaskedLM.from_pretrained(tmp_path)
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path)
     result = theirs(**inputs(), output_hidden_states=True, output_attentions=True)
     assert len(result.hidden_states) == 3
     assert [tuple(each.shape) for each in result.attentions] == [(3, 2, 11, 11)] * 2
@@ -204,7 +207,7 @@ def test_gradient_checkpointing_changes_no_gradient(tmp_path):
     lightbert.save(randomised(replace(FAMILIES["bert"], dropout=0.0, attention_dropout=0.0), {"mlm": {}}), tmp_path)
     gradients = []
     for checkpointing in (False, True):
-        theirs = AutoModelForMaskedLM.from_pretrained(tmp_path).train()
+        theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path).train()
         if checkpointing:
             theirs.gradient_checkpointing_enable()
         theirs(**inputs(), labels=batch()[0]).loss.backward()
@@ -212,9 +215,9 @@ def test_gradient_checkpointing_changes_no_gradient(tmp_path):
     assert torch.allclose(*gradients, atol=1e-6)
 
 
-def test_transformers_own_words_for_our_sizes(tmp_path):
+def test_our_sizes_have_transformers_names(tmp_path):
     lightbert.save(randomised(FAMILIES["bert"]), tmp_path)
-    config = AutoConfig.from_pretrained(tmp_path)
+    config = transformers.AutoConfig.from_pretrained(tmp_path)
     assert (config.vocab_size, config.hidden_size, config.num_hidden_layers) == (60, 128, 2)
     assert (config.num_attention_heads, config.max_position_embeddings) == (4, 128)
 
@@ -232,7 +235,7 @@ def test_the_fill_mask_pipeline_fills(family, tmp_path):
     assert best["score"] == pytest.approx(logits.softmax(-1).max().item(), rel=1e-4)
 
 
-def test_the_text_classification_pipeline_says_the_label(tmp_path):
+def test_the_text_classification_pipeline_returns_the_label(tmp_path):
     model = randomised(FAMILIES["convbert"], {"classify": {"labels": 2}})
     model.labels = ("bad", "good")
     lightbert.save(model, tmp_path, tokenizer=tokenizer())
@@ -241,9 +244,9 @@ def test_the_text_classification_pipeline_says_the_label(tmp_path):
     assert classify(["w1 w2 w9", "w5"], batch_size=2)[0]["label"] in model.labels
 
 
-def test_the_trainer_sees_every_input(tmp_path):
-    """It drops the columns of a dataset that `forward` does not name."""
+def test_the_trainer_passes_every_input(tmp_path):
+    """The Trainer drops the columns of a dataset that are not arguments of `forward`."""
     lightbert.save(randomised(FAMILIES["bert"]), tmp_path)
-    for auto in (AutoModel, *HEADS):
+    for auto in (transformers.AutoModel, *HEADS):
         names = inspect.signature(auto.from_pretrained(tmp_path).forward).parameters
         assert {"input_ids", "attention_mask", "token_type_ids"} <= names.keys()

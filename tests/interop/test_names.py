@@ -1,4 +1,4 @@
-"""What a model's name means: the same for Python, for every command and in every recipe."""
+"""Model names have the same meaning in Python, in every command and in every recipe."""
 
 import sys
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from lightbert.models import PRESETS, build, folder
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.tasks.finetune.starting_model import starting_model as finetuned_from
 from lightbert.train.distill_recipe import DistillRecipe
-from lightbert.train.distillation import teacher_of
+from lightbert.train.distillation import load_teacher
 from lightbert.train.recipe import Recipe
 from lightbert.train.starting_model import starting_config, starting_model
 
@@ -33,7 +33,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> list[dict]:
-    """A stand-in for the Hub with the model ours/tiny, which says what was asked of it."""
+    """A fake Hub with the model ours/tiny that records its requests."""
     huggingface_hub = pytest.importorskip("huggingface_hub")
     asked, cache = [], tmp_path_factory.mktemp("cache")
     folder.save(build(TINY), cache / "snapshot")
@@ -58,22 +58,22 @@ def test_a_preset_is_found_by_its_name():
     assert describe(find("convbert-small")).config == PRESETS["convbert-small"]
 
 
-def test_a_folder_is_found_by_its_path_however_it_is_written(here):
+def test_a_folder_is_found_by_any_form_of_its_path(here):
     saved("model")
     for name in ("model", "./model", str(here / "model"), Path("model")):
         assert find(name) == ModelFolder(Path(name), str(name))
         assert load(name).config == TINY
 
 
-def test_a_preset_stays_the_preset_beside_a_folder_of_that_name():
+def test_a_preset_takes_precedence_over_a_folder_of_that_name():
     saved("convbert-small")
-    with pytest.warns(UserWarning, match=r"^'convbert-small' is the preset; write './convbert-small' for the folder"):
+    with pytest.warns(UserWarning, match=r"^'convbert-small' is the preset; use './convbert-small' for the folder"):
         assert find("convbert-small") == Preset("convbert-small")
     for path in ("./convbert-small", Path("convbert-small"), Path("convbert-small").resolve()):
         assert load(path).config == TINY
 
 
-def test_a_tensorflow_checkpoint_is_found_by_the_beginning_of_its_files():
+def test_a_tensorflow_checkpoint_is_found_by_its_prefix():
     Path("model.ckpt.index").touch()
     assert find("model.ckpt") == Tf1Checkpoint(Path("model.ckpt"))
 
@@ -83,7 +83,7 @@ def test_a_bundled_model_is_found_by_its_name(here, monkeypatch):
     saved("shipped/convbert-small-en")
     assert lightbert.load("convbert-small-en").config == TINY
     saved("convbert-small-en")
-    with pytest.warns(UserWarning, match=r"'convbert-small-en' is the bundled model; write './convbert-small-en'"):
+    with pytest.warns(UserWarning, match=r"'convbert-small-en' is the bundled model; use './convbert-small-en'"):
         assert find("convbert-small-en").path == here / "shipped" / "convbert-small-en"
     with pytest.raises(InputError, match="unknown preset 'convbert-smal-en'; did you mean 'convbert-small-en'"):
         find("convbert-smal-en")
@@ -93,35 +93,35 @@ def test_bundled_models_are_those_of_the_package():
     assert Path(lightbert.__file__).parent / "bundled" == names.BUNDLED
 
 
-def test_a_model_of_the_hub_is_downloaded(hub):
+def test_a_model_on_the_hub_is_downloaded(hub):
     assert lightbert.load("ours/tiny").config == TINY
     lightbert.load("ours/tiny@v1.0")
     assert [(each["repo_id"], each["revision"]) for each in hub] == [("ours/tiny", None), ("ours/tiny", "v1.0")]
     assert not any(pattern.endswith(".bin") for each in hub for pattern in each["allow_patterns"])
 
 
-def test_what_exists_here_is_not_looked_for_on_the_hub(hub):
+def test_existing_paths_are_not_looked_up_on_the_hub(hub):
     saved("ours/tiny")
     find("ours/tiny")
-    with pytest.raises(InputError, match="there is no model folder 'ours/tinny'"):
+    with pytest.raises(InputError, match="model 'ours/tinny' not found"):
         find("ours/tinny")
-    with pytest.raises(InputError, match="there is no model folder 'theirs/tiny'"):
+    with pytest.raises(InputError, match="model 'theirs/tiny' not found"):
         find(Path("theirs/tiny"))
     assert hub == []
 
 
 @pytest.mark.parametrize("name", ["a/b/c", "/ours/tiny", "./ours/tiny", "ours/", "ours tiny/x", "", "nowhere"])
-def test_what_cannot_be_a_name_on_the_hub_is_not_looked_for_there(hub, name):
-    with pytest.raises(InputError, match="there is no model folder"):
+def test_invalid_hub_ids_are_not_looked_up_on_the_hub(hub, name):
+    with pytest.raises(InputError, match="not found; give a folder with config"):
         find(name)
     assert hub == []
 
 
-def test_a_failed_download_is_one_sentence(hub):
+def test_a_failed_download_is_a_one_line_error(hub):
     with pytest.raises(InputError) as caught:
         lightbert.load("ours/other")
     assert str(caught.value) == (
-        "there is no model folder 'ours/other', and it cannot be downloaded from the Hugging Face Hub: Got: "
+        "model folder 'ours/other' not found, and downloading it from the Hugging Face Hub failed: Got: "
         "ConnectError: no network"
     )
 
@@ -129,17 +129,17 @@ def test_a_failed_download_is_one_sentence(hub):
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        ("RepositoryNotFoundError", "there is no public model of that name"),
+        ("RepositoryNotFoundError", "no public model has that name"),
         ("RevisionNotFoundError", "it has no revision 'v9'"),
-        ("GatedRepoError", "its authors ask for a login: run `hf auth login`"),
+        ("GatedRepoError", "access requires a login: run `hf auth login`"),
     ],
 )
-def test_what_the_hub_does_not_have_is_named(monkeypatch, error, told):
+def test_the_error_for_a_missing_hub_model_names_it(monkeypatch, error, told):
     huggingface_hub = pytest.importorskip("huggingface_hub")
     kind = getattr(pytest.importorskip("huggingface_hub.errors"), error)
 
     def snapshot_download(*_: object, **__: object) -> str:
-        # Its constructor wants a response of whichever HTTP library it uses.
+        # Its constructor requires a response of its HTTP library.
         raise kind.__new__(kind, "not found")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
@@ -147,14 +147,14 @@ def test_what_the_hub_does_not_have_is_named(monkeypatch, error, told):
         lightbert.load("ours/tiny@v9")
 
 
-def test_without_huggingface_hub_the_remedy_is_named(monkeypatch):
+def test_the_error_without_huggingface_hub_suggests_the_install_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(InputError, match=r"huggingface_hub is not installed: pip install 'lightbert\[hf\]'"):
         lightbert.load("ours/tiny")
 
 
 def run(*arguments: str) -> Callable[[str], None]:
-    """A command line that raises what it would print."""
+    """Run a command line; raise its error instead of printing it."""
 
     def called(name: str) -> None:
         with pytest.MonkeyPatch.context() as patch:
@@ -179,7 +179,7 @@ USERS: dict[str, Callable[[str], object]] = {
     "finetune": lambda name: finetuned_from(FinetuneRecipe(model=name, task="rte", out="run")),
     "pretrain": lambda name: starting_model(Recipe(model=name, **RUN), 60, ("mlm",), seed=0),
     "distill, student": lambda name: starting_config(DistillRecipe(model=name, teacher="x", strategy="pd", **RUN)),
-    "distill, teacher": lambda name: teacher_of(DistillRecipe(model="bert-tiny", teacher=name, strategy="pd", **RUN)),
+    "distill, teacher": lambda name: load_teacher(DistillRecipe(model="bert-tiny", teacher=name, strategy="pd", **RUN)),
 }
 
 
@@ -193,19 +193,19 @@ def told(user: str, name: str) -> str:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("runs/x", "'runs/x' is the folder of a run; the model it trained is 'runs/x/final'"),
-        ("runs/y", "there is no model folder 'runs/y'; give a folder with config.json, a preset's name"),
+        ("runs/x", "'runs/x' is a run folder; its model is 'runs/x/final'"),
+        ("runs/y", "model 'runs/y' not found; give a folder with config.json, the name of a preset"),
         ("convbert-smal", "unknown preset 'convbert-smal'; did you mean 'convbert-small'?"),
-        ("ours/other", "there is no model folder 'ours/other', and it cannot be downloaded from the Hugging Face Hub"),
+        ("ours/other", "model folder 'ours/other' not found, and downloading it from the Hugging Face Hub failed"),
     ],
 )
-def test_everybody_says_the_same_about_a_name_that_is_no_model(hub, user, name, sentence):
+def test_every_entry_point_gives_the_same_error_for_an_unknown_model(hub, user, name, sentence):
     saved("runs/x/final")
     assert told(user, name).startswith(sentence)
 
 
 def outcome(user: str, name: str) -> object:
-    """What somebody makes of a name: the config of a model, or a sentence."""
+    """Return the config of the named model, or the error."""
     try:
         given = USERS[user](name)
     except InputError as error:
@@ -214,7 +214,7 @@ def outcome(user: str, name: str) -> object:
 
 
 @pytest.mark.parametrize("user", USERS)
-def test_everybody_takes_a_preset_for_the_preset_beside_a_folder_of_that_name(user, capsys):
+def test_every_entry_point_prefers_a_preset_over_a_folder_of_that_name(user, capsys):
     saved("bert-tiny")
     with pytest.warns(UserWarning, match="'bert-tiny' is the preset"):
         found = outcome(user, "bert-tiny")

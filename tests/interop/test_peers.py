@@ -1,4 +1,4 @@
-"""A model of transformers that learns under its Trainer: by the recipe and the seed that it is given."""
+"""Models of transformers trained with its Trainer follow the given recipe and seed."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from lightbert.interop import huggingface
 from lightbert.interop.peers import Peer, PeerRecipe
 from lightbert.models import PRESETS, build
 
-# transformers warns about what the machine lacks.
+# transformers warns about missing hardware features.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 ROWS = [[2, 5, 3, 7, 3], [2, 6, 3, 8, 9, 3]]
@@ -34,9 +34,9 @@ def features(targets):
     return Features.of(ROWS, [3, 3], targets=targets)
 
 
-def test_labels_are_learned_and_the_seed_decides_the_rest(peer):
+def test_labels_are_learned_and_the_seed_determines_the_result(peer):
     rows = features(np.array([1, 0]))
-    found = [peer.learn(rows, rows, outputs=2, recipe=RECIPE, seed=seed) for seed in (0, 0, 1)]
+    found = [peer.finetune_and_predict(rows, rows, outputs=2, recipe=RECIPE, seed=seed) for seed in (0, 0, 1)]
     assert found[0].shape == (2, 2)
     assert found[0].argmax(axis=1).tolist() == [1, 0]
     assert np.array_equal(found[0], found[1])
@@ -45,21 +45,21 @@ def test_labels_are_learned_and_the_seed_decides_the_rest(peer):
 
 def test_one_output_is_a_number(peer):
     rows = features(np.array([0.5, -0.5], np.float32))
-    found = peer.learn(rows, rows, outputs=1, recipe=RECIPE, seed=0)
+    found = peer.finetune_and_predict(rows, rows, outputs=1, recipe=RECIPE, seed=0)
     assert found.shape == (2, 1)
     assert found[0, 0] > found[1, 0]
 
 
-def test_second_texts_are_told_from_first_ones(peer):
+def test_segments_distinguish_first_and_second_texts(peer):
     rows = features(np.array([1, 0]))
     still = replace(RECIPE, epochs=1, lr=1e-30)
     single = replace(rows, seconds=rows.lengths)
-    answers = [peer.learn(rows, judged, outputs=2, recipe=still, seed=0) for judged in (rows, single)]
+    answers = [peer.finetune_and_predict(rows, judged, outputs=2, recipe=still, seed=0) for judged in (rows, single)]
     assert not np.allclose(*answers)
 
 
-def test_answers_come_in_the_order_of_the_rows_also_when_it_groups_them(peer):
+def test_predictions_are_in_row_order_with_group_by_length(peer):
     # The second row is the longer one, which grouping would put first.
     rows = features(np.array([1, 0]))
-    found = replace(peer, grouped=True).learn(rows, rows, outputs=2, recipe=RECIPE, seed=0)
+    found = replace(peer, group_by_length=True).finetune_and_predict(rows, rows, outputs=2, recipe=RECIPE, seed=0)
     assert found.argmax(axis=1).tolist() == [1, 0]

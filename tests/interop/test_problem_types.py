@@ -1,12 +1,10 @@
-"""What a classifier's outputs mean, to transformers and to us: one label, several, or a number."""
+"""`problem_type` in both directions: single-label, multi-label and regression."""
 
 import json
 
 import pytest
 import torch
-import transformers
 from originals import original
-from transformers import AutoModelForSequenceClassification
 from words import tokenizer
 
 import lightbert
@@ -16,6 +14,8 @@ from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.labels.kind import Labels
 from lightbert.tasks.kinds.regress.kind import Regress
 from lightbert.tasks.predict.model_kind import kind_of_model
+
+transformers = pytest.importorskip("transformers")
 
 SEVERAL, ONE, NUMBER = "multi_label_classification", "single_label_classification", "regression"
 UNSCALED = Regress(float("-inf"), float("inf"), scaled=False)
@@ -44,11 +44,11 @@ def logits(model, text):
 
 
 @pytest.mark.parametrize("body", ["bert", "electra", "convbert", "mobilebert"])
-def test_several_labels_have_the_sigmoid_of_transformers_logits_there_and_back(tmp_path, body):
+def test_multi_label_predictions_are_the_sigmoid_of_transformers_logits_in_both_directions(tmp_path, body):
     theirs = classifier(tmp_path / "before", body, problem_type=SEVERAL)
     lightbert.save(lightbert.load(tmp_path / "before"), tmp_path / "ours")
     huggingface.write(lightbert.load(tmp_path / "ours"), tmp_path / "after")
-    again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "after")
+    again = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "after")
     assert again.config.problem_type == SEVERAL
     for text in TEXTS:
         shares = dict(zip(NAMES, logits(theirs, text).sigmoid().tolist(), strict=True))
@@ -59,29 +59,31 @@ def test_several_labels_have_the_sigmoid_of_transformers_logits_there_and_back(t
             assert prediction["labels"] == [name for name, share in shares.items() if share > 0.5]
 
 
-def test_one_label_of_several_has_the_softmax(tmp_path):
+def test_single_label_classification_uses_softmax(tmp_path):
     theirs = classifier(tmp_path / "before", problem_type=ONE)
     ours = lightbert.load(tmp_path / "before")
     prediction = ours.predict(TEXTS[0])
     expected = dict(zip(NAMES, logits(theirs, TEXTS[0]).softmax(-1).tolist(), strict=True))
     assert prediction["probabilities"] == pytest.approx(expected, abs=1e-5)
     huggingface.write(ours, tmp_path / "after")
-    assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "after").config.problem_type == ONE
+    assert (
+        transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "after").config.problem_type == ONE
+    )
 
 
 @pytest.mark.parametrize("problem", [NUMBER, None])
-def test_a_number_is_transformers_logit(tmp_path, problem):
+def test_a_regression_prediction_is_transformers_logit(tmp_path, problem):
     theirs = classifier(tmp_path / "before", problem_type=problem, **SINGLE)
     ours = lightbert.load(tmp_path / "before")
     assert kind_of_model(ours) == UNSCALED
     for text in TEXTS:
         assert ours.predict(text)["score"] == pytest.approx(logits(theirs, text).item(), rel=1e-4, abs=1e-5)
     huggingface.write(ours, tmp_path / "after")
-    again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "after")
+    again = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "after")
     assert (again.config.problem_type, again.config.num_labels) == (NUMBER, 1)
 
 
-def test_a_problem_that_is_left_open_stays_open(tmp_path):
+def test_an_unset_problem_type_stays_unset(tmp_path):
     classifier(tmp_path / "before")
     ours = lightbert.load(tmp_path / "before")
     assert ours.task == {}
@@ -91,14 +93,14 @@ def test_a_problem_that_is_left_open_stays_open(tmp_path):
     assert "problem_type" not in json.loads((tmp_path / "after" / "config.json").read_text())
 
 
-def test_outputs_that_are_only_numbered_can_be_named_later(tmp_path):
+def test_outputs_with_default_names_can_be_named_later(tmp_path):
     classifier(tmp_path, problem_type=SEVERAL, id2label=None, label2id=None, num_labels=3)
     ours = lightbert.load(tmp_path)
     assert (ours.labels, kind_of_model(ours)) == ((), Labels(("LABEL_0", "LABEL_1", "LABEL_2")))
     assert kind_of_model(ours, labels=("a", "b", "c")) == Labels(("a", "b", "c"))
 
 
-def test_the_problem_of_another_head_is_passed_over(tmp_path):
+def test_the_problem_type_of_another_head_is_ignored(tmp_path):
     original("bert", "ForTokenClassification", problem_type=SEVERAL).save_pretrained(tmp_path)
     assert lightbert.load(tmp_path).task == {}
 
@@ -106,17 +108,17 @@ def test_the_problem_of_another_head_is_passed_over(tmp_path):
 @pytest.mark.parametrize(
     ("problem", "labels", "sentence"),
     [
-        (SEVERAL, SINGLE, "no head for the problem_type 'multi_label_classification' with one output"),
-        (NUMBER, {}, "no head for the problem_type 'regression' with 3 outputs"),
+        (SEVERAL, SINGLE, "doesn't support problem_type 'multi_label_classification' with one output"),
+        (NUMBER, {}, "doesn't support problem_type 'regression' with 3 outputs"),
     ],
 )
-def test_what_no_head_of_ours_means_is_refused(tmp_path, problem, labels, sentence):
+def test_an_unsupported_problem_type_is_an_error(tmp_path, problem, labels, sentence):
     classifier(tmp_path, problem_type=problem, **labels)
     with pytest.raises(InputError, match=sentence):
         lightbert.load(tmp_path)
 
 
-def test_a_problem_that_nobody_knows_is_answered_with_the_nearest(tmp_path):
+def test_the_error_for_an_unknown_problem_type_suggests_the_nearest(tmp_path):
     classifier(tmp_path)
     path = tmp_path / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"problem_type": "multilabel_classification"}))
@@ -124,7 +126,7 @@ def test_a_problem_that_nobody_knows_is_answered_with_the_nearest(tmp_path):
         lightbert.load(tmp_path)
 
 
-def test_our_folders_tell_transformers_pipeline_the_problem(tmp_path):
+def test_transformers_pipeline_reads_the_problem_type_of_our_folders(tmp_path):
     classifier(tmp_path / "theirs", problem_type=SEVERAL)
     ours = lightbert.load(tmp_path / "theirs")
     lightbert.save(ours, tmp_path / "ours")
@@ -133,11 +135,13 @@ def test_our_folders_tell_transformers_pipeline_the_problem(tmp_path):
     assert shares == pytest.approx(ours.predict(TEXTS[0])["probabilities"], abs=1e-5)
 
 
-def test_a_problem_asked_of_a_fresh_head_comes_back_with_it(tmp_path):
+def test_the_problem_type_of_a_new_head_is_saved_with_it(tmp_path):
     classifier(tmp_path / "theirs", problem_type=ONE)
     lightbert.save(lightbert.load(tmp_path / "theirs"), tmp_path / "ours")
     for problem, kind in ((SEVERAL, Labels(NAMES)), (ONE, Classify(NAMES))):
-        theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "ours", problem_type=problem)
+        theirs = transformers.AutoModelForSequenceClassification.from_pretrained(
+            tmp_path / "ours", problem_type=problem
+        )
         theirs.save_pretrained(tmp_path / "after")
         assert theirs.config.problem_type == problem
         assert kind_of_model(lightbert.load(tmp_path / "after")) == kind

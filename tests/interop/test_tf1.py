@@ -18,8 +18,8 @@ SMALL = {"vocab": 30, "positions": 12, "depth": 2}
 ELECTRA = Bert(**SMALL, narrow=8, width=64, n_heads=1, inner=32)
 CONVBERT = ConvBert(**SMALL, narrow=8, width=16, n_heads=4, inner=32, kernel=5, padding="released")
 MOBILE = MobileBert(**SMALL, narrow=4, width=12, block_width=8, n_heads=2, inner=10, feedforwards=3, padding="released")
-TOLD_BY_JSON = {"num_attention_heads": 2, "hidden_act": "relu"}
-# A config, the heads it was trained with, and what has to be said beyond its shapes.
+JSON_CONFIG = {"num_attention_heads": 2, "hidden_act": "relu"}
+# A config, its pre-training heads, and the JSON settings that shapes don't determine.
 CASES = {
     "electra": (ELECTRA, ("rtd",), {}),
     "electra-of-another-width": (replace(ELECTRA, width=24, n_heads=3), ("rtd",), {"num_attention_heads": 3}),
@@ -36,23 +36,23 @@ CASES = {
         {"num_attention_heads": 4, "conv_type": "noconv"},
     ),
     "convbert-body": (CONVBERT, (), {}),
-    "mobilebert": (MOBILE, ("mlm", "nsp"), TOLD_BY_JSON),
-    "mobilebert-narrow": (replace(MOBILE, mixer_input="narrow"), ("mlm", "nsp"), TOLD_BY_JSON),
-    "mobilebert-wide": (replace(MOBILE, mixer_input="wide"), ("mlm", "nsp"), TOLD_BY_JSON),
-    "mobilebert-one-feed-forward": (replace(MOBILE, feedforwards=1), ("mlm",), TOLD_BY_JSON),
+    "mobilebert": (MOBILE, ("mlm", "nsp"), JSON_CONFIG),
+    "mobilebert-narrow": (replace(MOBILE, mixer_input="narrow"), ("mlm", "nsp"), JSON_CONFIG),
+    "mobilebert-wide": (replace(MOBILE, mixer_input="wide"), ("mlm", "nsp"), JSON_CONFIG),
+    "mobilebert-one-feed-forward": (replace(MOBILE, feedforwards=1), ("mlm",), JSON_CONFIG),
     "mobilebert-layer-norm": (
         replace(MOBILE, norm="layer", activation="gelu_tanh"),
         ("mlm", "nsp"),
-        {**TOLD_BY_JSON, "hidden_act": "gelu", "normalization_type": "layer_norm"},
+        {**JSON_CONFIG, "hidden_act": "gelu", "normalization_type": "layer_norm"},
     ),
     "mobilebert-manual-layer-norm": (
         replace(MOBILE, norm="layer", eps=1e-6),
         ("mlm", "nsp"),
-        {**TOLD_BY_JSON, "normalization_type": "manual_layer_norm"},
+        {**JSON_CONFIG, "normalization_type": "manual_layer_norm"},
     ),
-    "mobilebert-pooler": (MOBILE, ("mlm", "pooler"), TOLD_BY_JSON),
+    "mobilebert-pooler": (MOBILE, ("mlm", "pooler"), JSON_CONFIG),
 }
-# The presets that need no config: their heads are told by the convolution, by the width or by the whole shape.
+# The presets that need no config: the convolution, the width or all shapes determine their heads.
 PUBLISHED = [
     "bert-small",
     "bert-base",
@@ -113,14 +113,14 @@ def assert_same_model(read, written):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_the_inverse_table_writes_is_read_back_bit_by_bit(case):
+def test_the_inverse_keymap_round_trips_bit_for_bit(case):
     model, variables, given = variables_of_case(case)
     part = "generator" if case == "electra-masked-language" else "discriminator"
     assert_same_model(read_checkpoint(variables, part=part, config=given), model)
 
 
 @pytest.mark.parametrize("config", [ELECTRA, replace(ELECTRA, narrow=64), CONVBERT, replace(CONVBERT, groups=2)])
-def test_one_checkpoint_holds_a_discriminator_and_a_generator_that_share_embeddings(config):
+def test_one_checkpoint_contains_a_discriminator_and_a_generator_that_share_embeddings(config):
     discriminator = random_model(config, ("rtd",))
     small = replace(config, width=64, n_heads=1, inner=256)
     generator = random_model(small, ("mlm",))
@@ -131,7 +131,7 @@ def test_one_checkpoint_holds_a_discriminator_and_a_generator_that_share_embeddi
     assert_same_model(read_checkpoint(variables, part="generator"), generator)
 
 
-def test_a_generator_may_have_embeddings_of_its_own():
+def test_a_generator_may_have_separate_embeddings():
     discriminator, generator = random_model(ELECTRA, ("rtd",)), random_model(ELECTRA, ("mlm",))
     variables = variables_of((discriminator, "electra"))
     own = electra.keymap("generator", "generator", groups=1).to_theirs(generator.state_dict(), last=0)
@@ -141,8 +141,8 @@ def test_a_generator_may_have_embeddings_of_its_own():
 
 
 @pytest.mark.parametrize("case", ["electra", "convbert", "convbert-grouped", "mobilebert"])
-class TestACheckpointThatIsNotQuiteOne:
-    def test_is_refused_for_every_single_variable_that_is_missing(self, case):
+class TestAnInvalidCheckpoint:
+    def test_is_an_error_for_every_missing_variable(self, case):
         _, variables, given = variables_of_case(case)
         # The second block has the same variables as the first.
         for name in [name for name in model_variables(variables) if "/layer_1/" not in name]:
@@ -151,17 +151,17 @@ class TestACheckpointThatIsNotQuiteOne:
             with pytest.raises(InputError):
                 read_checkpoint(rest, config=given)
 
-    def test_is_refused_with_the_name_of_what_is_left_over(self, case):
+    def test_is_an_error_that_names_an_unexpected_variable(self, case):
         _, variables, given = variables_of_case(case)
         variables["task_specific/sts/dense/kernel"] = np.zeros((3, 3), dtype=np.float32)
-        with pytest.raises(InputError, match="no place for: 'task_specific/sts/dense/kernel'"):
+        with pytest.raises(InputError, match="'task_specific/sts/dense/kernel' unexpected"):
             read_checkpoint(variables, config=given)
 
-    def test_is_refused_with_the_name_of_what_has_another_shape(self, case):
+    def test_is_an_error_that_names_a_variable_of_another_shape(self, case):
         _, variables, given = variables_of_case(case)
         name = next(name for name in variables if "layer_1/attention/self/key/kernel" in name)
         variables[name] = np.zeros((3, 3), dtype=np.float32)
-        with pytest.raises(InputError, match=f"'{name}' has the shape"):
+        with pytest.raises(InputError, match=f"'{name}' must have the shape"):
             read_checkpoint(variables, config=given)
 
 
@@ -170,27 +170,27 @@ def test_a_published_model_is_recognised_by_its_shapes_alone(name):
     preset = PRESETS[name] if isinstance(PRESETS[name], Bert) else replace(PRESETS[name], padding="released")
     tensors = renamed(build(preset, device="meta"))
     family = mobilebert if isinstance(preset, MobileBert) else electra
-    assert family.original(tensors, {}).config == preset
+    assert family.identify(tensors, {}).config == preset
 
 
 @pytest.mark.parametrize(
     ("case", "given", "sentence"),
     [
-        ("electra-of-another-width", {}, "how many heads share its width of 24: give 'num_attention_heads'"),
-        ("electra-of-another-width", {"num_attention_heads": 5}, "5 heads in a width of 24 do not explain"),
+        ("electra-of-another-width", {}, "can't be determined from the width 24; give 'num_attention_heads'"),
+        ("electra-of-another-width", {"num_attention_heads": 5}, "5 heads and width 24 don't match queries"),
         ("electra-of-another-width", {"num_attention_heads": "3"}, "n_heads must be an integer, got '3'"),
-        ("electra", {"hidden_size": 256}, "'hidden_size' is 256 in the config, but the checkpoint has the width 64"),
+        ("electra", {"hidden_size": 256}, "'hidden_size' is 256 in the config, but the checkpoint has width = 64"),
         ("electra", {"hiden_size": 64}, "did you mean 'hidden_size'"),
-        ("convbert", {"num_attention_heads": 8}, "'num_attention_heads' is 8 in the config, but .* the n_heads 4"),
-        ("convbert", {"conv_type": "noconv"}, "'conv_type' is 'noconv' in the config, but .* the convolution 'span'"),
-        ("convbert", {"head_ratio": 4}, "4 heads in a width of 16 do not explain queries 8 wide"),
-        ("mobilebert", {}, "shapes do not tell 'num_attention_heads', 'hidden_act': give the JSON config"),
-        ("mobilebert", {**TOLD_BY_JSON, "hidden_act": "swish"}, "unknown hidden_act 'swish'"),
-        ("mobilebert", {**TOLD_BY_JSON, "trigram_input": False}, "unknown trigram_input 'False'"),
-        ("mobilebert", {**TOLD_BY_JSON, "normalization_type": "layer_norm"}, "has the norm 'none'"),
+        ("convbert", {"num_attention_heads": 8}, "'num_attention_heads' is 8 in the config, but .* has n_heads = 4"),
+        ("convbert", {"conv_type": "noconv"}, "'conv_type' is 'noconv' in the config, but .* has convolution = 'span'"),
+        ("convbert", {"head_ratio": 4}, "4 heads and width 16 don't match queries of width 8"),
+        ("mobilebert", {}, "don't determine 'num_attention_heads', 'hidden_act': give the JSON config"),
+        ("mobilebert", {**JSON_CONFIG, "hidden_act": "swish"}, "unknown hidden_act 'swish'"),
+        ("mobilebert", {**JSON_CONFIG, "trigram_input": False}, "unknown trigram_input 'False'"),
+        ("mobilebert", {**JSON_CONFIG, "normalization_type": "layer_norm"}, "has norm = 'none'"),
     ],
 )
-def test_a_config_completes_the_shapes_and_never_contradicts_them(case, given, sentence):
+def test_a_config_completes_the_shapes_and_must_not_contradict_them(case, given, sentence):
     _, variables, _ = variables_of_case(case)
     with pytest.raises(InputError, match=sentence):
         read_checkpoint(variables, config=given)
@@ -200,36 +200,36 @@ def test_a_config_completes_the_shapes_and_never_contradicts_them(case, given, s
     ("case", "part", "sentence"),
     [
         ("convbert", "generator", "has no generator"),
-        ("mobilebert", "generator", "a MobileBERT has no generator"),
-        ("electra-masked-language", "discriminator", "without a discriminator"),
+        ("mobilebert", "generator", "MobileBERT has no generator"),
+        ("electra-masked-language", "discriminator", "has no discriminator"),
         ("electra", "generater", "did you mean 'generator'"),
     ],
 )
-def test_a_part_that_is_not_there_is_refused(case, part, sentence):
+def test_a_missing_part_is_an_error(case, part, sentence):
     _, variables, given = variables_of_case(case)
     with pytest.raises(InputError, match=sentence):
         read_checkpoint(variables, part=part, config=given)
 
 
-def test_a_checkpoint_of_another_kind_is_refused():
+def test_a_checkpoint_of_another_kind_is_an_error():
     variables = Variables()
     variables.tables("bert/embeddings", 4, 4)
-    with pytest.raises(InputError, match="no ELECTRA, ConvBERT or MobileBERT"):
+    with pytest.raises(InputError, match="must be of ELECTRA, ConvBERT or MobileBERT"):
         read_checkpoint(variables)
 
 
-def test_a_model_says_where_it_comes_from():
+def test_an_imported_model_keeps_its_origin():
     origins = {case: read_checkpoint(*variables_of_case(case)[1:2]).origin for case in ("electra", "convbert")}
     assert origins == {"electra": "electra", "convbert": "convbert"}
 
 
-def test_without_tensorflow_one_sentence_says_how_to_install_it(tmp_path, monkeypatch):
+def test_the_error_without_tensorflow_suggests_the_install_command(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     (tmp_path / "model.ckpt.index").touch()
-    with pytest.raises(InputError, match=r"tensorflow is not installed: pip install 'lightbert\[tf1\]'"):
+    with pytest.raises(InputError, match=r"requires tensorflow: pip install 'lightbert\[tf1\]'"):
         read_tf1(tmp_path / "model.ckpt")
 
 
-def test_a_prefix_without_files_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"there is no '.*model.ckpt.index'; give what the names"):
+def test_a_prefix_without_files_is_an_error(tmp_path):
+    with pytest.raises(InputError, match=r"model.ckpt.index' not found; give the common prefix"):
         read_tf1(tmp_path / "model.ckpt")

@@ -1,4 +1,4 @@
-"""Variables named and laid out by hand, and the releases' forward in numpy on them, against what is read from them."""
+"""Models read from variables written by hand, compared with the releases' forward pass in numpy."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def assert_equal(ours, theirs):
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-def test_a_discriminator_computes_what_its_variables_say(groups):
+def test_a_discriminator_equals_the_forward_of_its_variables(groups):
     variables = convbert_checkpoint(groups)
     model = read_checkpoint(variables)
     assert isinstance(model.config, ConvBert)
@@ -45,7 +45,7 @@ def test_a_discriminator_computes_what_its_variables_say(groups):
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-def test_a_generator_computes_what_its_variables_say(groups):
+def test_a_generator_equals_the_forward_of_its_variables(groups):
     variables = convbert_checkpoint(groups)
     model = read_checkpoint(variables, part="generator")
     assert (model.config.width, model.config.n_heads, model.config.padding) == (8, 1, "released")
@@ -59,7 +59,7 @@ def test_a_generator_computes_what_its_variables_say(groups):
     )
 
 
-def test_a_mobilebert_computes_what_its_variables_say():
+def test_a_mobilebert_equals_the_forward_of_its_variables():
     variables = mobilebert_checkpoint()
     model = read_checkpoint(variables, config=HEADS)
     assert isinstance(model.config, MobileBert)

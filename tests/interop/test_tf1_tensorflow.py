@@ -1,4 +1,4 @@
-"""Checkpoints that tensorflow itself writes. Opt-in: it needs the extra `tf1`."""
+"""Checkpoints written by tensorflow. Opt-in: requires the extra `tf1`."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from lightbert.errors import InputError
 from lightbert.interop.tf1 import read_checkpoint, read_tf1
 from lightbert.nn.mask import Mask
 
-# Deprecations inside tensorflow are its own affair.
+# Ignore deprecations inside tensorflow.
 pytestmark = [pytest.mark.prove, pytest.mark.filterwarnings("ignore")]
 
 
@@ -37,7 +37,7 @@ def assert_same(read, expected):
 
 
 @pytest.mark.parametrize("part", ["discriminator", "generator"])
-def test_a_convbert_is_read_and_stored_as_a_folder_of_ours(tf, tmp_path, part):
+def test_a_convbert_is_read_and_saved_as_our_folder(tf, tmp_path, part):
     variables = convbert_checkpoint(groups=2)
     save(tf, variables, tmp_path / "model.ckpt-1000")
     (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmno"]))
@@ -49,7 +49,7 @@ def test_a_convbert_is_read_and_stored_as_a_folder_of_ours(tf, tmp_path, part):
     assert again.tokenizer.token_to_id("[MASK]") == 4
 
 
-def test_a_mobilebert_is_read_with_the_json_beside_it(tf, tmp_path):
+def test_a_mobilebert_is_read_with_its_json_config(tf, tmp_path):
     variables = mobilebert_checkpoint()
     save(tf, variables, tmp_path / "mobilebert_variables.ckpt")
     settings = {"num_attention_heads": 2, "hidden_act": "relu"}
@@ -66,7 +66,7 @@ def test_the_command_line_converts_a_checkpoint_by_its_prefix(tf, tmp_path):
     assert_same(lightbert.load(target), read_checkpoint(variables, part="generator"))
 
 
-def test_the_separable_convolution_is_tensorflows(tf):
+def test_the_separable_convolution_matches_tensorflow(tf):
     variables = convbert_checkpoint(groups=2)
     scope = "electra/encoder/layer_0/attention/self/conv_attn_key"
     x = np.random.default_rng(0).normal(size=(2, 9, 12)).astype(np.float32)
@@ -86,16 +86,16 @@ def test_the_separable_convolution_is_tensorflows(tf):
 
 
 @pytest.mark.parametrize("ending", [".index", ".data-00000-of-00001"])
-def test_a_truncated_checkpoint_is_refused_in_one_sentence(tf, tmp_path, ending):
+def test_a_truncated_checkpoint_is_a_one_line_error(tf, tmp_path, ending):
     save(tf, convbert_checkpoint(groups=2), tmp_path / "model.ckpt")
     file = tmp_path / f"model.ckpt{ending}"
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-    with pytest.raises(InputError, match="is truncated or lacks a file"):
+    with pytest.raises(InputError, match="is truncated or a file is missing"):
         read_tf1(tmp_path / "model.ckpt")
 
 
-def test_a_checkpoint_without_its_data_is_refused_in_one_sentence(tf, tmp_path):
+def test_a_checkpoint_without_its_data_file_is_a_one_line_error(tf, tmp_path):
     save(tf, convbert_checkpoint(groups=2), tmp_path / "model.ckpt")
     (tmp_path / "model.ckpt.data-00000-of-00001").unlink()
-    with pytest.raises(InputError, match="is truncated or lacks a file"):
+    with pytest.raises(InputError, match="is truncated or a file is missing"):
         read_tf1(tmp_path / "model.ckpt")

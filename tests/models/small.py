@@ -1,4 +1,4 @@
-"""Every preset in miniature, with all weights random: what it is made of stays, its sizes shrink."""
+"""Every preset with reduced sizes and random weights."""
 
 from dataclasses import replace
 from functools import cache
@@ -49,7 +49,7 @@ def _variants() -> dict[str, Config]:
 
 
 VARIANTS = _variants()
-"""Each different model once, by its first name."""
+"""Each distinct model once, by its first name."""
 
 FAMILIES = {
     "bert": VARIANTS["bert-small"],
@@ -59,12 +59,12 @@ FAMILIES = {
     "mobilebert": VARIANTS["mobilebert"],
     "hybrid": VARIANTS["hybrid"],
 }
-"""One model for each way of computing, for what takes long."""
+"""One model per family, for slow tests."""
 
 
 @cache
 def model_of(config: Config) -> Encoder:
-    """A model that tests share, in evaluation mode: leave it as it is."""
+    """Return a shared model in evaluation mode; don't modify it."""
     return randomised(build(config)).requires_grad_(False)
 
 
@@ -73,7 +73,7 @@ def ids(*shape: int) -> Tensor:
 
 
 def assert_same_states(states: Tensor, expected: Tensor) -> None:
-    """Within 1e-5, of the largest state where a model without normalisation lets them grow."""
+    """Check that states agree within 1e-5, relative to the largest state if the model has no normalization."""
     assert states.shape == expected.shape
     assert expected.isfinite().all()
     largest = expected.abs().amax().item() if expected.numel() else 0.0

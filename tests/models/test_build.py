@@ -1,4 +1,4 @@
-"""Building by name or by config, with heads, on any device; and what is refused."""
+"""Building by name or by config, with heads, on any device; and validation of configs."""
 
 from dataclasses import replace
 
@@ -13,14 +13,14 @@ BERT, MOBILE = VARIANTS["bert-small"], VARIANTS["mobilebert"]
 
 
 @pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS.keys())
-def test_a_model_keeps_its_config_and_its_names_keep_to_embeddings_and_blocks(config):
+def test_a_model_keeps_its_config_and_its_parameters_are_in_embeddings_and_blocks(config):
     model = build(config, device="meta")
     assert model.config == config
     assert type(config) in FAMILIES.values()
     assert {name.split(".")[0] for name, _ in model.named_parameters()} == {"embeddings", "blocks"}
 
 
-def test_without_memory_a_model_has_shapes_but_no_weights():
+def test_on_the_meta_device_a_model_has_shapes_but_no_weights():
     model = build("ib-bert-large", device="meta")
     assert model.config is preset("ib-bert-large")
     assert all(parameter.is_meta for parameter in model.parameters())
@@ -35,7 +35,7 @@ def test_without_memory_a_model_has_shapes_but_no_weights():
         ("composite-small-convkqv", "composite-small-convqkv"),
     ],
 )
-def test_an_unknown_preset_is_answered_with_the_nearest(name, nearest):
+def test_the_error_for_an_unknown_preset_suggests_the_nearest(name, nearest):
     with pytest.raises(InputError, match=f"unknown preset '{name}'; did you mean '{nearest}'"):
         build(name)
 
@@ -49,7 +49,7 @@ def test_the_same_seed_builds_the_same_weights():
     assert not torch.equal(first["embeddings.word.weight"], other["embeddings.word.weight"])
 
 
-def test_heads_come_with_what_their_family_implies():
+def test_heads_get_the_defaults_of_their_family():
     heads = {"mlm": {}, "rtd": {}, "nsp": {}, "classify": {"labels": 3}}
     assert build(BERT, heads=heads).head_settings == {
         "mlm": {"hidden": 8, "activation": "gelu", "eps": 1e-12},
@@ -63,36 +63,36 @@ def test_heads_come_with_what_their_family_implies():
     assert mobile.heads["mlm"].extra.shape == (50, 16 - 8)
 
 
-def test_a_head_is_added_in_the_type_of_its_model():
+def test_a_new_head_has_the_dtype_of_its_model():
     model = build(BERT).to(torch.bfloat16)
     head = add_head(model, "classify", {"labels": 2})
     assert {parameter.dtype for parameter in head.parameters()} == {torch.bfloat16}
     assert head(model(ids(2, 5))).dtype is torch.bfloat16
 
 
-def test_an_unknown_head_is_answered_with_the_nearest():
+def test_the_error_for_an_unknown_head_suggests_the_nearest():
     with pytest.raises(InputError, match="unknown head 'clasify'; did you mean 'classify'"):
         build(BERT, heads={"clasify": {}})
 
 
 @pytest.mark.parametrize("settings", [{}, {"labels": 2, "label": 3}], ids=["too few", "unknown"])
-def test_head_settings_that_do_not_fit_are_refused_with_the_settings(settings):
-    with pytest.raises(InputError, match=r"the classify head with settings .* cannot be built: .*label"):
+def test_the_error_for_invalid_head_settings_has_the_settings(settings):
+    with pytest.raises(InputError, match=r"invalid settings .* for the classify head: .*label"):
         build(BERT, heads={"classify": settings})
 
 
-REFUSED = {
+INVALID = {
     "zero heads": (replace(BERT, n_heads=0), "n_heads must be >= 1, got 0"),
     "no layers": (replace(BERT, depth=0), "depth must be >= 1, got 0"),
     "zero groups": (replace(VARIANTS["convbert-small"], groups=0), "groups must be >= 1, got 0"),
     "zero ratio": (replace(VARIANTS["convbert-small"], head_ratio=0), "head_ratio must be >= 1, got 0"),
     "negative radius": (replace(VARIANTS["composite-small"], radius=-1), "radius must be >= 0, got -1"),
     "negative positions": (replace(BERT, positions=-5), "positions must be >= 0, got -5"),
-    "heads that cannot share": (replace(BERT, n_heads=5), "5 heads cannot share a width of 16"),
-    "mixed heads": (replace(VARIANTS["convbert-small"], n_heads=3), "3 heads cannot share a width of 16"),
-    "mobile heads": (replace(MOBILE, n_heads=5), "5 heads cannot share a block width of 12"),
+    "heads that don't divide the width": (replace(BERT, n_heads=5), r"n_heads \(5\) must divide the width, 16"),
+    "mixed heads": (replace(VARIANTS["convbert-small"], n_heads=3), r"n_heads \(3\) must divide the width, 16"),
+    "mobile heads": (replace(MOBILE, n_heads=5), r"n_heads \(5\) must divide block_width \(12\)"),
     "groups": (replace(VARIANTS["convbert-small"], groups=3), r"groups \(3\) .* 16 and 24"),
-    "even kernel": (replace(VARIANTS["convbert-small"], kernel=8), "odd kernel, got 8: use 9"),
+    "even kernel": (replace(VARIANTS["convbert-small"], kernel=8), "must be odd, got 8; use 9"),
     "unknown convolution": (replace(VARIANTS["convbert-small"], convolution="spam"), "'spam'; did you mean 'span'"),
     "unknown padding": (replace(MOBILE, padding="release"), "'release'; did you mean 'released'"),
     "unknown activation": (replace(BERT, activation="gelo"), "unknown activation 'gelo'; did you mean 'gelu'"),
@@ -104,7 +104,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("config", "message"), REFUSED.values(), ids=REFUSED.keys())
-def test_a_config_that_makes_no_model_is_refused_with_its_numbers(config, message):
+@pytest.mark.parametrize(("config", "message"), INVALID.values(), ids=INVALID.keys())
+def test_an_invalid_config_raises_an_error_with_its_values(config, message):
     with pytest.raises(InputError, match=message):
         build(config)

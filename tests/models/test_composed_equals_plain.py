@@ -1,4 +1,4 @@
-"""Every composed model computes what its paper's plain page computes, states and gradients, in float64."""
+"""Every model equals the plain model of its paper in float64: states and gradients."""
 
 from dataclasses import replace
 from itertools import product
@@ -19,7 +19,7 @@ from lightbert.plain.convbert import convbert
 from lightbert.plain.mobilebert import mobilebert
 
 TOKENS = 13
-# Texts in a row of their own: full, padded on the right and on the left, with holes, and of one token.
+# One text per row: full, padded on the right and on the left, with gaps, and of one token.
 KEEP = torch.stack(
     [
         torch.ones(TOKENS, dtype=torch.bool),
@@ -34,7 +34,7 @@ PACKED = torch.tensor([[1] * 5 + [2] * 7 + [3], [1] * 2 + [2] * 9 + [0] * 2, [0]
 
 
 def small(config: Config) -> Config:
-    """The same model in miniature: what it is made of stays, its sizes shrink."""
+    """Return the config with reduced sizes."""
     sizes = {
         "vocab": 40,
         "positions": 24 if config.positions else 0,
@@ -46,7 +46,7 @@ def small(config: Config) -> Config:
     sizes["narrow"] = 12 if config.narrow < config.width else 24
     match config:
         case Composite():
-            # The radius is shorter than the texts, so that something lies outside.
+            # The radius is shorter than the texts, so that some offsets are outside.
             return replace(config, **sizes, radius=3, local_kernel=5)
         case MobileBert():
             return replace(config, **sizes, block_width=16 if config.block_width < config.width else 32)
@@ -54,7 +54,7 @@ def small(config: Config) -> Config:
 
 
 def variants() -> dict[str, Config]:
-    """All presets in miniature, and the options that no preset takes; each model once, by its first name."""
+    """All presets with reduced sizes, and the options that no preset uses; each model once, by its first name."""
     models = {name: small(config) for name, config in PRESETS.items()}
     terms, local, mixed = models["composite-small"], models["composite-small-convbert"], models["convbert-small"]
     models["composite, zero outside"] = replace(terms, outside="zero")
@@ -83,7 +83,7 @@ RELEASED = {
 
 
 def plain(config: Config, weights: Weights, ids: Tensor, keep: Tensor | None, segments: Tensor | None) -> Tensor:
-    """The states of a config by its plain page."""
+    """Return the states of the plain model of a config."""
     common = {
         "keep": keep,
         "segments": segments,
@@ -109,7 +109,7 @@ def plain(config: Config, weights: Weights, ids: Tensor, keep: Tensor | None, se
 
 
 def randomised(config: Config, heads: dict[str, dict[str, object]] | None = None) -> Encoder:
-    """A model in float64 of which every weight, bias, norm and pad row is random and matters."""
+    """Build a model in float64 with random weights, biases, norms and padding embeddings."""
     model = build(config, heads).double().eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -118,12 +118,12 @@ def randomised(config: Config, heads: dict[str, dict[str, object]] | None = None
 
 
 def texts(rows: int) -> tuple[Tensor, Tensor]:
-    """Ids, among them 0, and segments."""
+    """Ids, including 0, and segments."""
     return torch.randint(0, 40, (rows, TOKENS)), torch.randint(0, 2, (rows, TOKENS))
 
 
 def assert_equals_plain(config: Config, keep: Tensor | None) -> None:
-    """States of real tokens, and the gradients of every parameter."""
+    """Return the states of real tokens and the gradients of every parameter."""
     model = randomised(config)
     ids, segments = texts(rows=len(KEEP))
     real = torch.ones_like(KEEP) if keep is None else keep
@@ -136,29 +136,29 @@ def assert_equals_plain(config: Config, keep: Tensor | None) -> None:
 
     wanted = torch.autograd.grad((expected * probe).sum(), list(weights.values()))
     found = torch.autograd.grad((states * probe).sum(), list(model.parameters()))
-    # What cancels, as the gradients of a key's bias do, leaves rounding errors of the size of what it cancels from.
+    # Gradients that cancel, such as those of a key's bias, leave rounding errors of the size of their terms.
     noise = 1e-12 * max(gradient.abs().max().item() for gradient in wanted)
     for name, ours, theirs in zip(weights, found, wanted, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=noise, msg=lambda text, name=name: f"{name}: {text}")
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_unpadded_texts_have_the_states_and_gradients_of_the_plain_page(name: str) -> None:
+def test_unpadded_texts_have_the_states_and_gradients_of_the_plain_model(name: str) -> None:
     assert_equals_plain(MODELS[name], keep=None)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_padded_texts_have_the_states_and_gradients_of_the_plain_page(name: str) -> None:
+def test_padded_texts_have_the_states_and_gradients_of_the_plain_model(name: str) -> None:
     assert_equals_plain(MODELS[name], KEEP)
 
 
 @pytest.mark.parametrize("name", RELEASED)
-def test_released_padding_is_read_as_on_the_plain_page(name: str) -> None:
+def test_released_padding_matches_the_plain_model(name: str) -> None:
     assert_equals_plain(RELEASED[name], KEEP)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_packed_texts_have_the_states_of_the_plain_page_alone(name: str) -> None:
+def test_packed_texts_have_the_states_of_the_plain_model_for_each_text(name: str) -> None:
     config = MODELS[name]
     model = randomised(config)
     weights = dict(model.named_parameters())
@@ -172,7 +172,7 @@ def test_packed_texts_have_the_states_of_the_plain_page_alone(name: str) -> None
 
 
 @pytest.mark.parametrize("name", ["bert-small", "convbert-small", "composite-small", "mobilebert", "ib-bert-large"])
-def test_pretraining_heads_have_the_logits_of_the_plain_page(name: str) -> None:
+def test_pretraining_heads_have_the_logits_of_the_plain_model(name: str) -> None:
     config = small(PRESETS[name])
     model = randomised(config, heads={"mlm": {}, "rtd": {}})
     states = model(texts(rows=2)[0])

@@ -1,4 +1,4 @@
-"""torch.export takes every family, with the batch and the length left open."""
+"""torch.export exports every family with dynamic batch size and length."""
 
 from dataclasses import replace
 
@@ -9,13 +9,13 @@ from torch.export import Dim, export
 
 from lightbert.nn.encoder import Encoder
 
-# Three: the slices of a trigram make one of a length below that a special case.
+# At least three: shorter lengths are a special case in the slices of a trigram.
 OPEN = {0: Dim("batch", min=1, max=64), 1: Dim("tokens", min=3, max=POSITIONS)}
 
 
 @pytest.fixture(params=FAMILIES.values(), ids=FAMILIES.keys())
 def model(request: pytest.FixtureRequest) -> Encoder:
-    # One block shows what every block does, in half the time.
+    # One block is enough, and takes half the time.
     return model_of(replace(request.param, depth=1))
 
 

@@ -1,4 +1,4 @@
-"""A model folder gives back the model, bit for bit, and is never seen half-written."""
+"""Model folders round-trip bit for bit and are written atomically."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ def tokenizer() -> Tokenizer:
 
 
 @pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES.keys())
-def test_a_model_returns_bit_for_bit_with_config_and_heads(tmp_path, config):
+def test_a_saved_model_is_loaded_bit_for_bit_with_config_and_heads(tmp_path, config):
     model = make(config)
     folder.save(model, tmp_path / "model")
     again = folder.load(tmp_path / "model")
@@ -57,12 +57,12 @@ def test_a_loaded_model_is_ready_to_evaluate_and_to_train(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-def test_the_type_of_the_weights_is_kept(tmp_path, dtype):
+def test_the_dtype_of_the_weights_is_kept(tmp_path, dtype):
     folder.save(make().to(dtype), tmp_path / "model")
     assert folder.load(tmp_path / "model").table.dtype is dtype
 
 
-def test_the_tokenizer_travels_with_the_model(tmp_path, tokenizer):
+def test_the_tokenizer_is_saved_with_the_model(tmp_path, tokenizer):
     folder.save(make(), tmp_path / "given", tokenizer=tokenizer)
     model = folder.load(tmp_path / "given")
     assert model.tokenizer.encode("hello").ids == [3]
@@ -89,7 +89,7 @@ def test_labels_task_and_origin_are_kept(tmp_path):
     assert again.task == model.task
 
 
-def test_config_json_says_what_it_is(tmp_path):
+def test_config_json_has_format_type_and_family(tmp_path):
     folder.save(make(), tmp_path / "model")
     content = json.loads((tmp_path / "model" / "config.json").read_text())
     assert (content["format"], content["model_type"], content["family"]) == (1, "lightbert", "convbert")

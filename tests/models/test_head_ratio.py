@@ -1,4 +1,4 @@
-"""How γ reduces the heads of ConvBERT, and what becomes of its generators (the released TensorFlow code)."""
+"""Reduction of ConvBERT's heads by γ, and the configs of its generators, as in the released TensorFlow code."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -35,12 +35,12 @@ def test_the_bottleneck_is_the_width_over_the_ratio_and_the_concatenation_twice_
 
 
 @pytest.mark.parametrize("ratio", [1, 3, 4, 5])
-def test_any_ratio_runs(ratio):
+def test_any_head_ratio_runs(ratio):
     model = model_of(replace(VARIANTS["convbert-small"], head_ratio=ratio))
     assert model(ids(2, 7)).isfinite().all()
 
 
-def test_the_small_generator_keeps_one_whole_head():
+def test_the_small_generator_has_one_head():
     config = generator(PRESETS["convbert-small"], 1 / 4)
     assert (config.width, config.inner, config.n_heads, config.depth) == (64, 256, 1, 12)
     model = build(config, device="meta")
@@ -57,7 +57,7 @@ SHARED = ("embeddings.word", "embeddings.position", "embeddings.segment", "embed
 
 
 @pytest.mark.parametrize("name", GENERATORS)
-def test_generators_have_the_released_number_of_parameters_of_their_own(name):
+def test_generators_have_the_released_number_of_own_parameters(name):
     multiplier, expected = GENERATORS[name]
     model = build(generator(PRESETS[name], float(multiplier)), device="meta")
     own = {name: value.numel() for name, value in model.named_parameters() if not name.startswith(SHARED)}
@@ -78,11 +78,11 @@ def test_a_generator_is_of_the_same_family_and_vocabulary(name):
 
 
 @pytest.mark.parametrize("name", ["mobilebert", "ib-bert-large"])
-def test_a_bottleneck_model_has_no_generator(name):
-    with pytest.raises(InputError, match="bottleneck model has no generator"):
+def test_a_generator_for_a_bottleneck_model_is_an_error(name):
+    with pytest.raises(InputError, match="doesn't support bottleneck models"):
         generator(PRESETS[name], 1 / 4)
 
 
-def test_a_generator_whose_heads_cannot_share_its_width_is_refused_with_the_numbers():
-    with pytest.raises(InputError, match=r"0\.3 × 768 channels cannot be shared by 3 heads"):
+def test_generator_heads_must_divide_its_width():
+    with pytest.raises(InputError, match=r"heads \(3\) must divide its width, 0\.3 × 768 = 230"):
         generator(PRESETS["convbert-base"], 0.3)

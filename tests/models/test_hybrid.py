@@ -1,4 +1,4 @@
-"""Any mixer in any shell: what makes sense builds, runs and keeps texts apart; what does not is refused."""
+"""Any mixer in any shell: valid configs run without mixing texts, invalid ones raise an error."""
 
 from dataclasses import replace
 from itertools import product
@@ -50,7 +50,7 @@ REST = {
 @pytest.mark.parametrize("rest", REST)
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("mixer", MIXERS)
-def test_any_mixer_runs_in_any_shell_and_keeps_texts_apart(mixer, shell, rest):
+def test_any_mixer_runs_in_any_shell_without_mixing_packed_texts(mixer, shell, rest):
     model = model_of(replace(BASE, **MIXERS[mixer], **SHELLS[shell], **REST[rest]))
     one, other = ids(1, 7), ids(1, 4)
     packed = model(torch.cat([one, other], dim=1), torch.tensor([[1] * 7 + [2] * 4]))
@@ -60,7 +60,7 @@ def test_any_mixer_runs_in_any_shell_and_keeps_texts_apart(mixer, shell, rest):
     assert_same_states(model(row, keep)[:, 3:], model(one))
 
 
-def test_mixed_attention_works_inside_the_shell_of_mobilebert():
+def test_mixed_attention_works_inside_a_mobilebert_block():
     config = replace(BASE, **SHELLS["bottleneck, shared"], **REST["no norm, trigram, stacked"])
     model = randomised(build(config))
     block = model.blocks[0]
@@ -74,32 +74,44 @@ def test_mixed_attention_works_inside_the_shell_of_mobilebert():
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
-NONSENSE = {
-    "post-norm with an inside": ({"block_width": 8}, "post-norm shell of width 16 cannot have block_width = 8"),
-    "bottleneck without an inside": ({"shell": "bottleneck"}, "bottleneck shell of width 16 .* block_width = 0"),
-    "bottleneck that widens": ({"shell": "bottleneck", "block_width": 24}, "of width 16 .* block_width = 24"),
-    "inverted one that narrows": ({"shell": "inverted", "block_width": 8}, "of width 16 .* block_width = 8"),
-    "plain with narrow tables": ({"narrow": 8}, "plain embeddings do not go with narrow = 8 and width = 16"),
+INVALID = {
+    "post-norm with a block width": ({"block_width": 8}, "block_width must be 0 with shell = 'post-norm', got 8"),
+    "bottleneck without a block width": (
+        {"shell": "bottleneck"},
+        "block_width must be > 0 and < 16 with shell = 'bottleneck', got 0",
+    ),
+    "bottleneck that widens": (
+        {"shell": "bottleneck", "block_width": 24},
+        "> 0 and < 16 with shell = 'bottleneck', got 24",
+    ),
+    "inverted one that narrows": ({"shell": "inverted", "block_width": 8}, "> 16 with shell = 'inverted', got 8"),
+    "plain with narrow tables": (
+        {"narrow": 8},
+        "plain embeddings require narrow == width, got narrow = 8 and width = 16",
+    ),
     "factorized with wide tables": ({"embeddings": "factorized"}, "factorized .* narrow = 16 and width = 16"),
-    "heads that cannot share the inside": (
+    "heads that don't divide the block width": (
         {"shell": "bottleneck", "block_width": 10},
-        "4 heads cannot share a width of 10",
+        r"n_heads \(4\) must divide the width, 10",
     ),
     "groups that do not divide": ({"groups": 5}, r"groups \(5\) .* 16 and 24"),
-    "half of one head": ({"mixer": "local", "n_heads": 1}, "half of 1 heads"),
-    "half of one convolved head": ({"mixer": "composite", "n_heads": 1, "convolved": "qk"}, "half of 1 heads"),
-    "even kernel": ({"kernel": 4}, "odd kernel, got 4: use 5"),
+    "half of one head": ({"mixer": "local", "n_heads": 1}, r"n_heads \(1\) must be even"),
+    "half of one convolved head": (
+        {"mixer": "composite", "n_heads": 1, "convolved": "qk"},
+        "n_heads must be even with convolved = 'qk', got 1",
+    ),
+    "even kernel": ({"kernel": 4}, "must be odd, got 4; use 5"),
     "unknown mixer": ({"mixer": "mixd"}, "unknown mixer 'mixd'; did you mean 'mixed'"),
     "unknown shell": ({"shell": "inverse"}, "unknown shell 'inverse'; did you mean 'inverted'"),
 }
 
 
-@pytest.mark.parametrize(("changes", "message"), NONSENSE.values(), ids=NONSENSE.keys())
-def test_nonsense_is_refused_with_the_two_numbers_that_disagree(changes, message):
+@pytest.mark.parametrize(("changes", "message"), INVALID.values(), ids=INVALID.keys())
+def test_incompatible_settings_raise_an_error_with_both_numbers(changes, message):
     with pytest.raises(InputError, match=message):
         build(replace(BASE, **changes))
 
 
-def test_only_models_without_normalisation_refuse_fp16():
+def test_only_models_without_normalization_reject_fp16():
     assert model_of(BASE).fp16
     assert not model_of(replace(BASE, norm="none")).fp16

@@ -1,4 +1,4 @@
-"""How fresh weights are drawn: the statistics that the released code gives them, by a seed and by names alone."""
+"""Initial weights: the distributions of the released code, determined by the seed and the names alone."""
 
 import hashlib
 import math
@@ -17,7 +17,7 @@ from lightbert.nn import init
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.init import seed_from_torch
 
-# The standard deviation that is left of a normal one when it is cut at two standard deviations.
+# The standard deviation of a standard normal distribution truncated at two standard deviations.
 CUT = 0.8796
 SIZES = {"vocab": 400, "positions": 64, "narrow": 48, "width": 96, "depth": 2, "n_heads": 4, "inner": 192}
 CONFIGS: dict[str, Config] = {
@@ -49,7 +49,7 @@ def assert_uniform(weight: Tensor, bound: float) -> None:
     assert weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=5 / math.sqrt(weight.numel()))
 
 
-def test_matrices_and_tables_are_normal_with_002_and_cut_at_two_deviations(model):
+def test_matrices_and_tables_are_normal_with_002_truncated_at_two_deviations(model):
     trigram = isinstance(model.config, MobileBert)
     glorot = {"heads.rtd.output"} if trigram else {"heads.rtd.output", "embeddings.project"}
     for name, module in model.named_modules():
@@ -57,7 +57,7 @@ def test_matrices_and_tables_are_normal_with_002_and_cut_at_two_deviations(model
             assert_cut_normal(module.weight, 0.02)
 
 
-def test_grouped_matrices_are_drawn_alike():
+def test_grouped_matrices_have_the_same_distribution():
     for part in ("up", "down"):
         assert_cut_normal(build(CONFIGS["grouped"], seed=0).blocks[0].feedforward.get_submodule(part).weight, 0.02)
 
@@ -88,7 +88,7 @@ def test_composite_weights_start_at_zero_and_uniform():
             assert_uniform(depthwise.bias, 17**-0.5)
 
 
-def test_the_comparison_model_draws_its_convolution_as_torch_does():
+def test_local_attention_initializes_its_convolution_as_torch_does():
     for block in build(CONFIGS["local"], seed=0).blocks:
         assert_uniform(block.mixer.depthwise.weight, 9**-0.5)
         assert_uniform(block.mixer.depthwise.bias, 9**-0.5)
@@ -131,18 +131,18 @@ def test_a_weight_depends_on_seed_name_and_position_only():
 
 def test_no_two_parameters_share_numbers(model):
     drawn = [parameter.flatten()[:3] for parameter in model.parameters() if parameter.unique().numel() > 1]
-    # Two that begin with the same numbers differ by a factor at most.
+    # Parameters with the same random numbers would differ by a factor at most.
     assert len({tuple((first / first[0]).tolist()) for first in drawn}) == len(drawn) > 20
 
 
-def test_a_head_that_is_added_later_is_the_one_that_would_have_been_built():
+def test_a_head_added_later_equals_one_built_with_the_model():
     together, later = build(CONFIGS["convbert"], heads=HEADS, seed=5), build(CONFIGS["convbert"], seed=5)
     for kind in reversed(HEADS):
         add_head(later, kind, HEADS[kind], seed=5)
     assert all(torch.equal(later.get_parameter(name), each) for name, each in together.named_parameters())
 
 
-def test_without_a_seed_the_generator_of_torch_decides_and_goes_on():
+def test_without_a_seed_torch_manual_seed_determines_the_weights():
     def drawn() -> list[Tensor]:
         torch.manual_seed(3)
         first, second = build(CONFIGS["convbert"]), build(CONFIGS["convbert"])
@@ -160,7 +160,7 @@ def test_the_seed_that_torch_gives_is_the_same_on_every_machine():
     assert [seed_from_torch(), seed_from_torch()] == [900450186894289455, 3969543146641149120]
 
 
-def test_parts_declare_weights_that_they_have(model):
+def test_modules_declare_initial_weights_of_existing_parameters(model):
     for path, module in model.named_modules():
         declared = module.initial_weights() if hasattr(module, "initial_weights") else {}
         for name in declared:
@@ -168,14 +168,14 @@ def test_parts_declare_weights_that_they_have(model):
             assert hasattr(module.get_submodule(owner), own), f"{path}: {name}"
 
 
-def test_a_model_is_drawn_alike_in_chunks_of_any_size(monkeypatch):
+def test_initial_weights_do_not_depend_on_the_chunk_size(monkeypatch):
     whole = build(CONFIGS["convbert"], seed=1)
     monkeypatch.setattr(init, "_CHUNK", 1000)
     parts = build(CONFIGS["convbert"], seed=1)
     assert all(torch.equal(parts.get_parameter(name), each) for name, each in whole.named_parameters())
 
 
-def test_without_memory_nothing_is_drawn():
+def test_on_the_meta_device_no_weights_are_drawn():
     torch.manual_seed(0)
     expected = torch.rand(1)
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""A model is an encoder with metadata: public parameter names, typed fields, nothing lost on the way."""
+"""A model is an encoder with metadata: public parameter names, typed fields, complete copies."""
 
 import copy
 from dataclasses import fields, replace
@@ -18,7 +18,7 @@ FIELDS = [each.name for each in fields(Metadata)]
 
 
 def full() -> Model:
-    """A model with a value of its own in every field."""
+    """A model with a distinct value in every field."""
     model = build(CONFIG, heads={"classify": {"labels": 2}}).eval()
     model.tokenizer = Tokenizer(WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
     model.labels, model.task, model.origin = ("no", "yes"), {"kind": "classify"}, "electra"
@@ -48,7 +48,15 @@ def test_a_model_shares_the_modules_of_its_encoder():
     assert (model.width, model.positions, model.fp16) == (encoder.width, encoder.positions, encoder.fp16)
 
 
-def test_metadata_is_every_field_and_carries_over_whole():
+def test_the_encoder_of_a_model_shares_its_modules_and_has_no_metadata():
+    model = build("convbert-tiny", heads={"rtd": {}})
+    encoder = model.encoder
+    assert type(encoder) is Encoder
+    assert encoder.heads is model.heads
+    assert {id(p) for p in encoder.parameters()} == {id(p) for p in model.parameters()}
+
+
+def test_metadata_has_every_field_and_is_copied_whole():
     model, other = full(), build(replace(CONFIG, dropout=0.3), heads={"classify": {"labels": 2}})
     assert not [name for name in FIELDS if not getattr(model, name)], "a field that is not set would hide a loss"
     other.metadata = replace(model.metadata, config=other.config)
@@ -78,6 +86,6 @@ def test_a_model_behaves_like_any_module():
     torch.testing.assert_close(again(tokens), model.eval()(tokens))
 
 
-def test_a_missing_tokenizer_is_one_sentence():
+def test_a_missing_tokenizer_is_a_one_line_error():
     with pytest.raises(InputError, match="the model has no tokenizer: put its"):
         build(CONFIG).require_tokenizer()

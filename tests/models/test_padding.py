@@ -1,4 +1,4 @@
-"""A text's states are its own: alone, padded to any length, packed beside any others. For every preset."""
+"""For every preset, the states of a text are the same alone, padded to any length, or packed with other texts."""
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ def test_padding_never_changes_a_text(model, seed, tokens, before, after):
 
 @settings(max_examples=12)
 @given(seed=seeds, data=st.data())
-def test_texts_packed_in_any_order_stay_apart(model, seed, data):
+def test_packed_texts_in_any_order_do_not_affect_each_other(model, seed, data):
     torch.manual_seed(seed)
     lengths = data.draw(st.lists(st.integers(1, 8), min_size=1, max_size=4).filter(lambda all_: sum(all_) <= POSITIONS))
     numbers = data.draw(st.permutations(range(1, len(lengths) + 1)))

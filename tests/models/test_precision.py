@@ -1,4 +1,4 @@
-"""Lower precision: bfloat16 for every family, fp16 for those that have a normalisation."""
+"""Lower precision: bfloat16 for every family, fp16 for those with normalization."""
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ def test_bfloat16_autocast_trains_every_parameter(family):
         assert parameter.grad.any() or name.endswith("key.bias"), name
 
 
-def test_bfloat16_autocast_stays_near_float32(family):
+def test_bfloat16_autocast_is_close_to_float32(family):
     model, rows = fresh(MODELS[family]).eval(), ids(2, 7)
     states = model(rows, MASK)
     with torch.autocast("cpu", torch.bfloat16):
@@ -55,7 +55,7 @@ def test_a_bfloat16_model_gives_bfloat16_states(family):
 
 
 @pytest.mark.parametrize("family", [name for name in MODELS if name not in UNNORMALISED])
-def test_fp16_is_accepted_where_layers_are_normalised(family):
+def test_fp16_is_accepted_with_layer_norm(family):
     model = fresh(MODELS[family])
     with torch.autocast("cpu", torch.float16):
         assert model(ids(2, 7), MASK).isfinite().all()
@@ -63,9 +63,11 @@ def test_fp16_is_accepted_where_layers_are_normalised(family):
 
 
 @pytest.mark.parametrize("family", UNNORMALISED)
-def test_fp16_without_normalisation_is_refused_with_the_reason(family):
+def test_fp16_without_normalization_is_an_error_with_the_reason(family):
     model = fresh(MODELS[family])
-    reason = r"activations reach 1e7, beyond fp16's 65504, because it has no normalisation: use bfloat16 or float32"
+    reason = (
+        r"no normalization, so its activations \(up to 1e7\) overflow float16 \(max 65504\); use bfloat16 or float32"
+    )
     with torch.autocast("cpu", torch.float16), pytest.raises(InputError, match=reason):
         model(ids(2, 7))
     with pytest.raises(InputError, match=reason):

@@ -1,4 +1,4 @@
-"""The released models let convolutions and trigrams read the padding: an explicit choice, kept in the config."""
+"""The released models let convolutions and trigrams read the padding: an explicit option, saved in the config."""
 
 from dataclasses import replace
 
@@ -44,7 +44,7 @@ def config(request: pytest.FixtureRequest) -> Config:
     return request.param
 
 
-def test_the_same_weights_differ_by_a_sizeable_amount_once_there_is_padding(config):
+def test_padding_changes_the_states_of_released_models_noticeably(config):
     text = ids(1, 10)
     row, keep = padded(text, 12)
     masked, leaking = model_of(config)(row, keep)[:, :10], released(config)(row, keep)[:, :10]
@@ -72,12 +72,14 @@ def test_positions_count_the_padding_on_the_left():
     assert (model(row, keep)[:, 4:] - model(text)).abs().amax() > 0.1
 
 
-def test_a_model_without_convolutions_has_nothing_to_leak_on_the_right():
+def test_a_model_without_convolutions_does_not_read_padding_on_the_right():
     text = ids(1, 10)
     model = released(TIGHT["convbert-small-bnk"])
     assert_same_states(model(*padded(text, 6))[:, :10], model(text))
 
 
-def test_packed_texts_are_refused(config):
-    with pytest.raises(InputError, match=r"released padding cannot keep packed texts apart: .* not torch\.int64"):
+def test_packed_texts_are_an_error(config):
+    with pytest.raises(
+        InputError, match=r"must be boolean with padding = 'released', got torch\.int64; packed texts require 'masked'"
+    ):
         released(config)(ids(1, 4), torch.tensor([[1, 1, 2, 2]]))

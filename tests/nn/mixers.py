@@ -1,4 +1,4 @@
-"""Every mixer at a small size, by name, for the contract that all of them keep."""
+"""Every mixer at a small size, by name, for the tests of their common interface."""
 
 from collections.abc import Callable
 
@@ -58,14 +58,14 @@ MIXERS: dict[str, Make] = {
 }
 
 OUT_WIDTHS = {"bottleneck attention": 8, "inverted attention": 32, "composite, wide heads": 24}
-"""Where it is not WIDTH."""
+"""Output widths other than WIDTH."""
 
 CONVOLVES = {name for name in MIXERS if "convol" in name or "local" in name} | {
     "depthwise",
     "composite, every term",
     "composite, wide heads",
 }
-"""The mixers that read neighbours by their place in the row."""
+"""The mixers that depend on the positions of neighbours."""
 GENERATES_KERNELS = {"span-based dynamic convolution", "dynamic convolution", "local, by query", "local, by key"}
 EXPORTED = ("dynamic convolution", "conventional convolution", "composite, zero outside", "local, by key")
-"""What the exported models of tests/models leave out."""
+"""The mixers that the exported models of tests/models don't cover."""

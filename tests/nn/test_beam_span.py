@@ -51,7 +51,7 @@ def test_search_considers_the_most_probable_starts():
             torch.testing.assert_close(logits.end[row, place, 3], end_logit(joint, states, row, start, 3))
 
 
-def test_answerability_reads_cls_and_the_expected_start():
+def test_the_answerability_logit_uses_cls_and_the_expected_start():
     joint, states = head(), torch.randn(B, T, D)
     probabilities = joint.start(states).squeeze(-1).softmax(-1)
     expected_start = (probabilities[..., None] * states).sum(1)
@@ -94,7 +94,7 @@ def test_search_of_a_case_worked_by_hand():
 
 @settings(max_examples=25)
 @given(length=st.integers(1, 9), beam=st.integers(1, 12), seed=st.integers(0, 99))
-def test_a_wide_enough_beam_finds_the_best_span_and_a_narrow_one_never_beats_it(length, beam, seed):
+def test_a_wide_beam_finds_the_best_span_and_a_narrow_one_never_a_better_one(length, beam, seed):
     torch.manual_seed(seed)
     joint, states = head(beam=beam), torch.randn(B, length, D)
     found = joint.search(joint(states))
@@ -109,7 +109,7 @@ def test_a_wide_enough_beam_finds_the_best_span_and_a_narrow_one_never_beats_it(
         torch.testing.assert_close(found.score[:, 0], best)
 
 
-def test_forbidden_positions_carry_no_probability():
+def test_disallowed_positions_have_probability_zero():
     joint, states = head(beam=2), 1e3 * torch.randn(B, T, D)
     allowed = torch.tensor([[True, False, False, True, True, False]]).expand(B, T)
     logits = joint(states, allowed)
@@ -128,7 +128,7 @@ def test_gradients_reach_every_parameter():
         assert parameter.grad.abs().sum() > 0
 
 
-def test_bfloat16_stays_near_float32():
+def test_bfloat16_is_close_to_float32():
     joint, states, gold = head().eval(), torch.randn(B, T, D), torch.tensor([2, 3])
     allowed = torch.ones(B, T, dtype=torch.bool)
     exact = joint(states, allowed, gold)

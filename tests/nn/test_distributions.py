@@ -1,4 +1,4 @@
-"""What fresh weights are drawn from, and that the numbers are the same everywhere."""
+"""Distributions of initial weights, and their reproducibility on every machine."""
 
 import math
 from statistics import NormalDist
@@ -16,14 +16,14 @@ NORMAL_NUMBERS = [-0.019891791427244714, -0.014840125848973637, 0.03603101528578
 UNIFORM_NUMBERS = [-0.3562411031452939, -0.2838746082270518, 0.4863196137594059]
 
 
-def test_the_quantile_function_is_that_of_a_normal_distribution_cut_at_two_deviations() -> None:
+def test_the_quantile_function_is_that_of_a_normal_distribution_truncated_at_two_deviations() -> None:
     u = np.linspace(-1, 1, 20_001)
     below, between = NORMAL.cdf(-2), NORMAL.cdf(2) - NORMAL.cdf(-2)
     expected = [NORMAL.inv_cdf(below + between * (1 + each) / 2) for each in u]
     assert np.abs(truncated_normal_quantile(u) - expected).max() < 4e-9
 
 
-def test_the_quantile_function_is_odd_and_rises_from_end_to_end() -> None:
+def test_the_quantile_function_is_odd_and_increasing() -> None:
     u = np.linspace(-1, 1, 100_001)
     values = truncated_normal_quantile(u)
     assert (truncated_normal_quantile(-u) == -values).all()
@@ -37,7 +37,7 @@ def test_the_first_numbers_are_these_on_every_machine() -> None:
     assert TruncatedNormal(0.02).draw(1, few + 2).tolist()[0] == NORMAL_NUMBERS[2]
 
 
-def test_drawn_numbers_follow_the_distribution() -> None:
+def test_samples_follow_the_distribution() -> None:
     drawn = TruncatedNormal(0.5).draw(3, INDICES)
     inside = NORMAL.cdf(2) - NORMAL.cdf(-2)
     for cut in (-0.8, -0.3, 0.0, 0.1, 0.6):
@@ -55,5 +55,5 @@ def test_neighbours_and_seeds_are_not_correlated() -> None:
         assert abs((drawn * shifted).mean() * 3) < 5 / math.sqrt(len(INDICES))
 
 
-def test_the_bound_of_glorot_is_by_inputs_and_outputs() -> None:
+def test_the_bound_of_glorot_depends_on_inputs_and_outputs() -> None:
     assert glorot(torch.empty(96, 48)) == Uniform(math.sqrt(6 / 144))

@@ -29,7 +29,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize("norm", ["layer", "none"])
-def test_ids_become_the_stream_and_every_parameter_learns(kind, norm):
+def test_embeddings_have_the_width_and_every_parameter_gets_a_gradient(kind, norm):
     part = make(kind, norm=norm)
     out = part(ids(4, 10), torch.randint(0, 3, (4, 10)), Mask(None))
     assert out.shape == (4, 10, WIDTH)
@@ -43,13 +43,13 @@ def test_only_narrow_tables_are_projected():
     assert make("trigram").project.weight.shape == (WIDTH, 3 * NARROW)
 
 
-def test_words_segments_and_positions_are_summed_normalised_and_projected():
+def test_words_segments_and_positions_are_summed_normalized_and_projected():
     part, tokens, segments = make("factorized"), ids(2, 5), torch.randint(0, 3, (2, 5))
     total = part.word.weight[tokens] + part.segment.weight[segments] + part.position.weight[:5]
     torch.testing.assert_close(part(tokens, segments, Mask(None)), part.project(part.norm(total)))
 
 
-def test_a_trigram_holds_the_next_this_and_the_previous_word():
+def test_a_trigram_concatenates_the_next_this_and_the_previous_token():
     part, tokens = make("trigram"), ids(1, 3)
     first, middle, last = part.word.weight[tokens[0]]
     nothing = torch.zeros(NARROW)
@@ -82,7 +82,7 @@ def test_positions_count_real_tokens_only(kind):
     torch.testing.assert_close(part(padded, None, Mask(keep))[:, 3:7], part(text, None, Mask(None)))
 
 
-def test_packed_texts_start_anew(kind):
+def test_positions_restart_with_each_packed_text(kind):
     part, one, other = make(kind), ids(1, 4), ids(1, 3)
     packed = part(torch.cat([one, other], dim=1), None, Mask(torch.tensor([[5] * 4 + [2] * 3])))
     torch.testing.assert_close(packed[:, :4], part(one, None, Mask(None)))
@@ -98,7 +98,7 @@ def test_with_released_padding_the_last_trigram_reads_it():
     assert (out[:, 3] - alone[:, 3]).abs().amax() > 0.1
 
 
-def test_dropout_acts_in_training_only(kind):
+def test_dropout_applies_in_training_only(kind):
     part, tokens = make(kind, dropout=0.5), ids(2, 5)
     assert torch.equal(part(tokens, None, Mask(None)), part(tokens, None, Mask(None)))
     part.train()

@@ -1,4 +1,4 @@
-"""The spine: what it records, what it refuses, and what it computes again to save memory."""
+"""The encoder: records, input validation and activation checkpointing."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ def test_a_record_holds_states_maps_and_kernels_layer_by_layer(encoder):
 
 
 @pytest.mark.parametrize("wanted", ["states", "attention", "kernels"])
-def test_what_is_set_to_none_is_not_collected(encoder, wanted):
+def test_lists_set_to_none_are_not_recorded(encoder, wanted):
     record = Record(**{name: None for name in ("states", "attention", "kernels") if name != wanted})
     encoder(ids(2, 7), record=record)
     for name in ("states", "attention", "kernels"):
@@ -51,7 +51,7 @@ def gradients(encoder: Encoder, tokens: Tensor, mask: Tensor) -> tuple[Tensor, d
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_checkpointing_gives_the_very_same_gradients(dropout, packed):
+def test_checkpointing_gives_identical_gradients(dropout, packed):
     encoder, tokens = make(dropout).train(), ids(2, 7)
     mask = torch.tensor([[1] * 3 + [2] * 4, [1] * 5 + [0] * 2]) if packed else padded(2, 7)
     states, kept = gradients(encoder, tokens, mask)
@@ -63,7 +63,7 @@ def test_checkpointing_gives_the_very_same_gradients(dropout, packed):
 
 
 def calls_per_block(encoder: Encoder, *inputs: Tensor, record: Record | None = None) -> list[int]:
-    """How often each block runs in a forward and its backward pass."""
+    """Return how often each block runs in a forward and backward pass."""
     calls = [0] * DEPTH
 
     def count(index: int) -> None:
@@ -80,14 +80,14 @@ def calls_per_block(encoder: Encoder, *inputs: Tensor, record: Record | None = N
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_checkpointing_computes_blocks_twice_whenever_there_is_a_backward_pass(training):
+def test_checkpointing_recomputes_blocks_in_every_backward_pass(training):
     encoder = make().train(training)
     assert calls_per_block(encoder, ids(2, 7)) == [1] * DEPTH
     encoder.checkpointing = True
     assert calls_per_block(encoder, ids(2, 7)) == [2] * DEPTH
 
 
-def test_without_gradients_checkpointing_computes_nothing_twice(monkeypatch):
+def test_without_gradients_checkpointing_recomputes_nothing(monkeypatch):
     encoder = make().train()
     encoder.checkpointing = True
     monkeypatch.setattr("lightbert.nn.encoder.checkpoint", None)
@@ -110,14 +110,14 @@ def test_a_checkpointed_block_is_recorded_once_and_its_record_has_gradients():
 
 
 @pytest.mark.parametrize("depth", range(DEPTH + 1))
-def test_a_depth_runs_that_many_blocks(encoder, depth):
+def test_depth_sets_the_number_of_blocks_to_run(encoder, depth):
     tokens, record = ids(2, 7), Record(attention=None, kernels=None)
     whole = encoder(tokens, record=record)
     assert torch.equal(encoder(tokens, depth=depth), record.states[depth])
     assert torch.equal(encoder(tokens), whole)
 
 
-def test_a_record_keeps_the_layers_it_asks_for_and_the_others_take_the_fused_path(encoder, monkeypatch):
+def test_a_record_keeps_the_selected_layers_and_the_others_take_the_fused_path(encoder, monkeypatch):
     tokens, everything = ids(2, 7), Record(scores=[])
     encoder(tokens, record=everything)
     some = Record(attention=None, kernels=None, scores=[], states_of=(0, 2), maps_of=range(2, 4))
@@ -139,15 +139,18 @@ def test_the_table_is_the_word_table(encoder):
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ((torch.zeros(7, dtype=torch.int64),), r"ids are \[7\]"),
-        ((torch.zeros(2, 0, dtype=torch.int64),), "without a single token"),
-        ((torch.zeros(2, 13, dtype=torch.int64),), "13 tokens, but the model has 12 positions"),
-        ((ids(2, 7), torch.ones(2, 6, dtype=torch.bool)), r"mask is \[2, 6\] but the ids are \[2, 7\]"),
-        ((ids(2, 7), torch.ones(7, dtype=torch.bool)), r"mask is \[7\] but the ids are \[2, 7\]"),
-        ((ids(2, 7), None, torch.zeros(1, 7, dtype=torch.int64)), r"segments are \[1, 7\] but the ids are \[2, 7\]"),
+        ((torch.zeros(7, dtype=torch.int64),), r"ids must have the shape \[batch, tokens\], got \[7\]"),
+        ((torch.zeros(2, 0, dtype=torch.int64),), "at least one token per row"),
+        ((torch.zeros(2, 13, dtype=torch.int64),), "at most 12 tokens, got 13"),
+        ((ids(2, 7), torch.ones(2, 6, dtype=torch.bool)), r"mask must have the shape of ids, \[2, 7\], got \[2, 6\]"),
+        ((ids(2, 7), torch.ones(7, dtype=torch.bool)), r"mask must have the shape of ids, \[2, 7\], got \[7\]"),
+        (
+            (ids(2, 7), None, torch.zeros(1, 7, dtype=torch.int64)),
+            r"segments must have the shape of ids, \[2, 7\], got \[1, 7\]",
+        ),
     ],
     ids=["flat ids", "no tokens", "too long", "short mask", "flat mask", "one row of segments"],
 )
-def test_inputs_that_do_not_fit_are_refused_with_their_sizes(encoder, inputs, message):
+def test_the_error_for_invalid_inputs_has_their_shapes(encoder, inputs, message):
     with pytest.raises(InputError, match=message):
         encoder(*inputs)

@@ -39,7 +39,7 @@ def test_every_kind_keeps_the_width_and_trains_every_parameter(make, groups, nor
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-def test_tokens_never_meet_in_a_feed_forward(make, groups):
+def test_a_feed_forward_never_mixes_tokens(make, groups):
     part, x = randomised(make(groups)), torch.randn(2, 5, WIDTH)
     token_by_token = torch.stack([part(x[:, t]) for t in range(5)], dim=1)
     torch.testing.assert_close(part(x), token_by_token, rtol=1e-5, atol=1e-6)
@@ -61,7 +61,7 @@ def test_the_residual_is_added_before_the_norm(activation):
     torch.testing.assert_close(part(x), scaled * part.norm.weight + part.norm.bias, rtol=1e-5, atol=1e-5)
 
 
-def test_a_grouped_one_is_a_dense_one_with_blocks_on_the_diagonal():
+def test_a_grouped_feed_forward_equals_a_dense_one_with_block_diagonal_weights():
     grouped, whole = randomised(dense(groups=2)), randomised(dense())
     with torch.no_grad():
         for part in ("up", "down"):
@@ -73,18 +73,18 @@ def test_a_grouped_one_is_a_dense_one_with_blocks_on_the_diagonal():
     torch.testing.assert_close(grouped(x), whole(x), rtol=1e-5, atol=1e-5)
 
 
-def test_dropout_acts_in_training_only(make):
+def test_dropout_applies_in_training_only(make):
     part, x = randomised(make(dropout=0.5)), torch.randn(3, WIDTH)
     assert torch.equal(part(x), part(x))
     part.train()
     assert not torch.equal(part(x), part(x))
 
 
-def test_groups_that_do_not_divide_the_widths_are_refused_with_the_numbers():
+def test_groups_must_divide_both_widths():
     with pytest.raises(InputError, match=r"groups \(3\) must divide both widths, 8 and 12"):
         dense(groups=3)
 
 
-def test_an_unknown_activation_is_answered_with_the_nearest():
+def test_the_error_for_an_unknown_activation_suggests_the_nearest():
     with pytest.raises(InputError, match="'gelu_tan'; did you mean 'gelu_tanh'"):
         dense(activation="gelu_tan")

@@ -78,7 +78,7 @@ def test_parameters_have_their_public_names(case):
     assert {name for name, _ in case.head().named_parameters()} == case.names
 
 
-def test_logits_have_the_promised_shape(case):
+def test_logits_have_the_documented_shape(case):
     assert case.head()(*inputs(case)).shape == case.shape
 
 
@@ -97,7 +97,7 @@ def test_gradients_reach_every_parameter_and_the_table(case):
         assert tensor.grad.abs().sum() > 0
 
 
-def test_bfloat16_stays_near_float32(case):
+def test_bfloat16_is_close_to_float32(case):
     head, arguments = case.head().eval(), inputs(case)
     exact = head(*arguments)
     with torch.autocast("cpu", torch.bfloat16):
@@ -139,18 +139,18 @@ def test_split_decoder_has_mobileberts_parameters():
     assert head.extra.numel() == 11_720_448
 
 
-def test_a_transform_narrower_than_the_table_is_refused():
-    with pytest.raises(InputError, match="hidden width 3 is below the word table's width 4"):
+def test_a_transform_narrower_than_the_embeddings_is_an_error():
+    with pytest.raises(InputError, match=r"hidden \(3\) must be >= the width of the word embeddings \(4\)"):
         MaskedLanguage(D, V, NARROW, hidden=3)
 
 
-def test_replaced_token_ends_in_a_glorot_dense():
+def test_the_output_layer_of_the_rtd_head_is_glorot_uniform():
     bound = (6 / (512 + 1)) ** 0.5
     largest = drawn(ReplacedToken(512)).output.weight.abs().max()
     assert 0.9 * bound < largest <= bound
 
 
-def test_only_the_first_state_matters_to_a_text_head():
+def test_text_heads_depend_on_the_first_state_only():
     states = torch.randn(B, T, D)
     others = torch.cat((states[:, :1], torch.randn(B, T + 2, D)), dim=1)
     for kind in ("pooler", "nsp", "classify", "classify gelu", "regress"):
@@ -168,20 +168,20 @@ def test_hidden_layers_are_the_published_ones():
 
 
 @pytest.mark.parametrize(("hidden", "expected"), [(None, 1), ("tanh", 1), ("gelu", 2)])
-def test_dropout_sits_where_each_source_puts_it(hidden, expected):
+def test_dropout_is_where_each_release_has_it(hidden, expected):
     head = Classification(D, 3, hidden=hidden, dropout=0.3)
     assert [m.p for m in head.modules() if isinstance(m, nn.Dropout)] == [0.3] * expected
-    # All dropped: a pooled head still sees its bias, a raw one only the output's.
+    # With everything dropped, a pooled head depends on its hidden bias, a raw head on the output bias only.
     dropped = Classification(D, 3, hidden=hidden, dropout=1.0)(torch.randn(B, T, D))
     torch.testing.assert_close(dropped, dropped[:1].expand(B, 3))
 
 
-def test_one_label_is_refused_with_the_head_that_fits():
-    with pytest.raises(InputError, match="at least 2 labels, got 1; the regress head"):
+def test_the_error_for_one_label_suggests_the_regress_head():
+    with pytest.raises(InputError, match="labels must be >= 2, got 1; use the regress head"):
         Classification(D, 1)
 
 
-def test_unknown_hidden_layer_is_refused():
+def test_an_unknown_hidden_layer_is_an_error():
     with pytest.raises(InputError, match="did you mean 'tanh'"):
         Classification(D, 2, hidden="tan")
 
@@ -198,7 +198,7 @@ def test_multiple_choice_scores_each_choice_by_its_own_first_state():
 
 
 def test_flat_choices_need_their_number():
-    with pytest.raises(InputError, match="number of choices"):
+    with pytest.raises(InputError, match="choices is required"):
         MultipleChoice(D)(torch.randn(B, T, D))
 
 
@@ -212,7 +212,7 @@ def test_span_logits_are_the_two_columns_of_one_dense():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_span_never_chooses_a_forbidden_position(dtype):
+def test_the_span_head_never_selects_a_disallowed_position(dtype):
     head, states = Span(D).to(dtype), 1e4 * torch.randn(B, T, D).to(dtype)
     allowed = torch.tensor([[True, False, False, True, False]]).expand(B, T)
     for logits in head(states, allowed):
@@ -221,7 +221,7 @@ def test_span_never_chooses_a_forbidden_position(dtype):
         torch.testing.assert_close(probabilities.sum(-1).float(), torch.ones(B))
 
 
-def test_a_row_where_nothing_is_allowed_is_uniform_not_nan():
+def test_a_row_without_allowed_positions_is_uniform_not_nan():
     start, end = Span(D)(torch.randn(1, T, D), torch.zeros(1, T, dtype=torch.bool))
     for logits in (start, end):
         torch.testing.assert_close(logits.softmax(-1), torch.full((1, T), 1 / T))

@@ -1,4 +1,4 @@
-"""One function of tensors per head, and text vectors."""
+"""Inference modules: heads and text vectors."""
 
 from collections.abc import Callable
 
@@ -87,7 +87,7 @@ def test_the_beam_searches_in_the_second_segment_and_at_the_beginning():
     assert allowed.gather(1, end)[found].all()
 
 
-def test_answers_may_lie_in_the_second_segment_or_at_the_beginning():
+def test_answers_are_allowed_in_the_second_segment_and_at_cls():
     places = answer_positions(ids(ROWS, TOKENS), MASK, SEGMENTS)
     assert places[:, 0].all()
     assert not places[:, 1:3].any()
@@ -97,7 +97,7 @@ def test_answers_may_lie_in_the_second_segment_or_at_the_beginning():
     assert not without[:, 1:].any()
 
 
-def test_a_record_collects_what_happens_in_the_encoder():
+def test_a_record_collects_states_and_maps_of_the_encoder():
     record = Record()
     Inference(encoder_with("classify"), "classify")(ids(2, 5), record=record)
     assert len(record.states) == len(record.attention) + 1 > 1
@@ -111,12 +111,12 @@ def test_every_head_exports(kind):
     torch.testing.assert_close(tuple(exported(tokens, MASK, SEGMENTS)), tuple(inference(tokens, MASK, SEGMENTS)))
 
 
-def test_a_missing_head_and_one_that_needs_more_than_tensors_are_errors():
+def test_a_missing_head_and_the_choice_head_are_errors():
     encoder = make()
     with pytest.raises(InputError, match="unknown head 'classify'"):
         Inference(encoder, "classify")
     encoder.heads["choice"] = heads.MultipleChoice(WIDTH)
-    with pytest.raises(InputError, match="the choice head has no inference module"):
+    with pytest.raises(InputError, match="head 'choice' is not supported"):
         Inference(encoder, "choice")
     with pytest.raises(InputError, match="unknown pool 'median'"):
         TextVector(encoder, "median")
@@ -140,5 +140,5 @@ def test_pools_are_the_mean_the_maximum_and_the_first_state():
         torch.testing.assert_close(TextVector(encoder, pool)(tokens).vectors[0], expected[pool])
 
 
-def test_vectors_are_single_precision_whatever_the_weights_are():
+def test_vectors_are_float32_for_every_weight_dtype():
     assert TextVector(make().bfloat16())(ids(1, 4)).vectors.dtype is torch.float32

@@ -1,4 +1,4 @@
-"""What a mask prepares for the parts, against loops over tokens."""
+"""The fields of a mask, compared with loops over tokens."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from lightbert.nn.mask import Mask
 
 @st.composite
 def packed_rows(draw) -> list[list[int]]:
-    """Rows of numbered texts, each in one piece and in any order, with padding anywhere between them."""
+    """Rows of numbered texts, each contiguous, in any order, with padding between them."""
     tokens = draw(st.integers(1, 12))
     rows = []
     for _ in range(draw(st.integers(1, 3))):
@@ -28,7 +28,7 @@ bool_rows = st.integers(1, 12).flatmap(
 
 
 @given(packed_rows())
-def test_packed_texts_are_passed_on_and_tokens_count_from_the_start_of_theirs(rows):
+def test_packed_texts_are_kept_and_positions_restart_with_each_text(rows):
     texts = torch.tensor(rows)
     mask = Mask(texts)
     assert mask.attention_texts is texts
@@ -40,7 +40,7 @@ def test_packed_texts_are_passed_on_and_tokens_count_from_the_start_of_theirs(ro
 
 
 @given(bool_rows)
-def test_real_tokens_are_attended_to_convolved_and_counted(rows):
+def test_attention_convolutions_and_positions_use_real_tokens_only(rows):
     mask = Mask(torch.tensor(rows))
     assert mask.convolution_texts.tolist() == rows
     for b, row in enumerate(rows):
@@ -49,24 +49,24 @@ def test_real_tokens_are_attended_to_convolved_and_counted(rows):
         assert mask.positions[b].tolist() == counted
 
 
-def test_without_a_mask_nothing_is_prepared():
+def test_without_a_mask_all_fields_are_none():
     mask = Mask(None)
     assert (mask.attention_texts, mask.convolution_texts, mask.positions) == (None, None, None)
 
 
-def test_released_padding_hides_it_from_attention_only():
+def test_released_padding_masks_attention_only():
     mask = Mask(torch.tensor([[True, False]]), released=True)
     assert mask.attention_texts.tolist() == [[True, False]]
     assert (mask.convolution_texts, mask.positions) == (None, None)
 
 
-def test_released_padding_refuses_packed_texts_and_names_their_type():
-    with pytest.raises(InputError, match=r"boolean mask, not torch\.int64"):
+def test_packed_texts_with_released_padding_are_an_error_with_their_dtype():
+    with pytest.raises(InputError, match=r"must be boolean .*, got torch\.int64"):
         Mask(torch.tensor([[1, 2]]), released=True)
 
 
 @pytest.mark.parametrize("numbers", [torch.int64, torch.int32, torch.int16])
-def test_any_integers_may_number_the_texts(numbers):
+def test_any_integers_can_number_the_texts(numbers):
     mask = Mask(torch.tensor([[1, 1, 2, 0]], dtype=numbers))
     assert mask.positions.tolist() == [[0, 1, 0, 0]]
     assert mask.convolution_texts.dtype is numbers

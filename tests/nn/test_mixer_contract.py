@@ -1,4 +1,4 @@
-"""What every mixer promises: shapes, streams, gradients, records and export."""
+"""The interface of every mixer: shapes, streams, gradients, records and export."""
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ def two_streams(name: str) -> Mixer:
 
 
 @pytest.mark.parametrize("shape", [(2, 1), (2, 3), (3, 11), (0, 5)], ids=str)
-def test_the_output_is_as_wide_as_announced(mixer, name, shape):
+def test_the_output_has_the_declared_width(mixer, name, shape):
     assert mixer.width == WIDTH
     assert mixer.value_width is None
     assert mixer.out_width == OUT_WIDTHS.get(name, WIDTH)
@@ -45,7 +45,7 @@ def test_a_full_mask_changes_nothing(mixer):
     torch.testing.assert_close(mixer(x, full), mixer(x, Mask(None)), rtol=1e-6, atol=1e-6)
 
 
-def test_values_come_from_the_second_stream_and_nothing_else_does(two_streams):
+def test_only_the_values_come_from_the_second_stream(two_streams):
     """Scores and kernels read the first stream, so the result is affine in the second."""
     x, mask = torch.randn(2, 7, WIDTH), Mask(MASK)
     assert two_streams.value_width == SECOND
@@ -59,13 +59,13 @@ def test_values_come_from_the_second_stream_and_nothing_else_does(two_streams):
     torch.testing.assert_close(mixed(one) + mixed(other), mixed(one + other) + mixed(nothing), rtol=1e-5, atol=1e-5)
 
 
-def test_the_first_stream_serves_as_the_second(mixer):
+def test_without_a_second_stream_values_come_from_the_first(mixer):
     x, mask = torch.randn(2, 7, WIDTH), Mask(MASK)
     torch.testing.assert_close(mixer(x, mask, value=x), mixer(x, mask), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_the_recorded_path_gives_what_the_fused_one_gives(mixer, packed):
+def test_the_recorded_path_equals_the_fused_path(mixer, packed):
     x = torch.randn(2, 7, WIDTH)
     mask = Mask(torch.tensor([[1, 1, 1, 2, 2, 0, 0], [1] * 7]) if packed else MASK)
     torch.testing.assert_close(mixer(x, mask, record=Record()), mixer(x, mask), rtol=1e-6, atol=1e-6)
@@ -100,11 +100,11 @@ def test_the_gradient_reaches_every_parameter_and_both_streams(two_streams):
     for name, parameter in [*two_streams.named_parameters(), ("x", x), ("value", value)]:
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
-        # A key's bias adds the same to all scores of a query, which the softmax takes away again.
+        # A key's bias adds a constant to all scores of a query, which the softmax cancels.
         assert (name.startswith("key.") and name.endswith("bias")) or parameter.grad.abs().amax() > 1e-4, name
 
 
-def test_dropout_acts_in_training_only(name):
+def test_dropout_applies_in_training_only(name):
     mixer = randomised(MIXERS[name](dropout=0.5))
     x, mask = torch.randn(2, 7, WIDTH), Mask(MASK)
     assert torch.equal(mixer(x, mask), mixer(x, mask))
@@ -114,7 +114,7 @@ def test_dropout_acts_in_training_only(name):
 
 
 class OfTensors(nn.Module):
-    """A mixer behind a signature that `torch.export` takes."""
+    """A mixer with a signature that `torch.export` supports."""
 
     def __init__(self, mixer: Mixer) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A mixer gives a text the same result wherever the text stands, whatever stands beside it."""
+"""The output of a mixer for a text doesn't depend on padding or on other texts in its row."""
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ def test_padding_on_either_side_changes_nothing(mixer, tokens, before):
     same(mixer(row, Mask(keep))[0, before : before + tokens], alone(mixer, text))
 
 
-def test_texts_packed_into_a_row_do_not_see_each_other(mixer):
+def test_texts_packed_into_a_row_do_not_affect_each_other(mixer):
     texts = [torch.randn(tokens, WIDTH) for tokens in (4, 1, 2, 5)]
     row = torch.cat([*texts, 3 * torch.randn(2, WIDTH)])[None]
     numbers = torch.tensor([[7] * 4 + [3] + [9] * 2 + [1] * 5 + [0] * 2])
@@ -47,13 +47,13 @@ def test_texts_packed_into_a_row_do_not_see_each_other(mixer):
         same(part, alone(mixer, text))
 
 
-def test_a_row_of_nothing_but_padding_gives_numbers(mixer):
+def test_a_row_of_padding_only_has_finite_outputs(mixer):
     x = torch.randn(2, 7, WIDTH)
     assert mixer(x, Mask(torch.zeros(2, 7, dtype=torch.bool))).isfinite().all()
     assert mixer(x, Mask(torch.zeros(2, 7, dtype=torch.int64))).isfinite().all()
 
 
-def test_with_released_padding_the_convolutions_and_only_they_read_it(mixer, name):
+def test_with_released_padding_only_convolutions_read_it(mixer, name):
     text, padding = torch.randn(5, WIDTH), torch.randn(4, WIDTH)
     keep = torch.tensor([[True] * 5 + [False] * 4])
     out = mixer(torch.cat([text, padding])[None], Mask(keep, released=True))[0, :5]

@@ -19,12 +19,12 @@ def test_no_norm_scales_and_shifts_each_channel_and_takes_no_statistics():
     assert norm(torch.tensor([[1.0, 1.0, 1.0], [10.0, 20.0, 30.0]])).tolist() == [[1, 3, 4], [10, 41, -25]]
 
 
-def test_layer_norm_keeps_the_epsilon_it_was_told():
+def test_layer_norm_has_the_given_epsilon():
     tiny = torch.tensor([[1e-3, -1e-3]])
     assert layer_norm(1e-12)(2)(tiny)[0, 0].item() == pytest.approx(1.0)
     assert layer_norm(1.0)(2)(tiny)[0, 0].item() == pytest.approx(1e-3, rel=1e-3)
 
 
 @pytest.mark.parametrize("norm", [NoNorm, layer_norm(1e-12)], ids=["none", "layer"])
-def test_every_norm_calls_its_parameters_weight_and_bias(norm):
+def test_the_parameters_of_every_norm_are_called_weight_and_bias(norm):
     assert {name: list(value.shape) for name, value in norm(7).named_parameters()} == {"weight": [7], "bias": [7]}

@@ -1,4 +1,4 @@
-"""Quantizers that swap nn.Linear find every matmul of a block and of the beam head."""
+"""Quantizers that replace nn.Linear cover every matmul of a block and of the beam head."""
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from randomised import randomised
 
 
 class EightBit(nn.Module):
-    """A linear layer whose weight is rounded to 8 bits per output; it has no ``weight`` to be read from outside."""
+    """A linear layer whose weight is rounded to 8 bits per output; it has no ``weight`` attribute."""
 
     def __init__(self, layer: nn.Linear) -> None:
         super().__init__()
@@ -51,13 +51,13 @@ def test_a_frozen_layer_stays_frozen():
     assert not any(parameter.requires_grad for parameter in model.parameters())
 
 
-def test_a_model_without_grouped_layers_is_left_alone():
+def test_a_model_without_grouped_layers_is_unchanged():
     model = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
     parts = list(model)
     assert list(ordinary_layers(model)) == parts
 
 
-def test_quantized_layers_of_a_grouped_feed_forward_are_used():
+def test_quantized_layers_of_a_grouped_feed_forward_are_called():
     model, x = grouped(), torch.randn(3, 5, 8)
     before = model(x)
     after = quantized(ordinary_layers(model))(x)
@@ -65,7 +65,7 @@ def test_quantized_layers_of_a_grouped_feed_forward_are_used():
     assert not [name for name, _ in model.named_parameters() if not name.startswith("norm.")]
 
 
-def test_quantized_layers_of_the_beam_head_are_used():
+def test_quantized_layers_of_the_beam_head_are_called():
     head, states = randomised(BeamSpan(8, inner=12, beam=3)), torch.randn(2, 6, 8)
     before = head(states, gold=torch.tensor([1, 4]))
     after = quantized(head)(states, gold=torch.tensor([1, 4]))

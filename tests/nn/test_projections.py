@@ -1,10 +1,10 @@
-"""Several projections as one matmul: only where nobody could tell the difference."""
+"""Several projections as one matmul, only if the result is the same."""
 
 import pytest
 import torch
 from torch import nn
 
-from lightbert.nn.projections import can_be_one, project, project_as_one
+from lightbert.nn.projections import can_fuse, project, project_fused
 
 
 def layers() -> tuple[nn.Linear, nn.Linear]:
@@ -49,7 +49,7 @@ def of_integers(layer: nn.Linear) -> None:
 
 
 class Quantized(torch.Tensor):
-    """Stands for the tensor classes that quantizers and sharding put in a weight's place."""
+    """A tensor subclass, as quantizers and sharding use for weights."""
 
 
 def of_another_tensor_class(layer: nn.Linear) -> None:
@@ -69,34 +69,34 @@ CHANGES = (
 )
 
 
-def test_plain_layers_give_the_same_as_one_and_one_by_one():
+def test_fused_and_separate_projections_are_equal():
     pair, x = layers(), torch.randn(2, 5, 6)
-    assert can_be_one(*pair)
-    for together, alone in zip(project_as_one(x, *pair), project(x, *pair), strict=True):
+    assert can_fuse(*pair)
+    for together, alone in zip(project_fused(x, *pair), project(x, *pair), strict=True):
         torch.testing.assert_close(together, alone)
 
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("place", [0, 1])
-def test_a_layer_that_does_more_than_multiply_is_called(change, place):
+def test_a_modified_linear_layer_is_called_instead_of_fused(change, place):
     pair = (nn.Linear(6, 4), nn.Linear(6, 4))
     change(pair[place])
-    assert not can_be_one(*pair)
+    assert not can_fuse(*pair)
 
 
 @pytest.mark.parametrize("change", [hooked, adapted])
-def test_compiled_code_calls_such_a_layer_as_well(change):
+def test_compiled_code_also_calls_a_modified_layer(change):
     pair, x = layers(), torch.randn(2, 6)
     change(pair[0])
 
     @torch.compile(backend="eager", fullgraph=True)
     def chosen(x):
-        return project_as_one(x, *pair)[0] if can_be_one(*pair) else pair[0](x)
+        return project_fused(x, *pair)[0] if can_fuse(*pair) else pair[0](x)
 
     torch.testing.assert_close(chosen(x), pair[0](x))
 
 
-def test_compiled_code_still_projects_as_one():
+def test_compiled_code_uses_the_fused_projection():
     pair = layers()
     taken = []
 
@@ -106,7 +106,7 @@ def test_compiled_code_still_projects_as_one():
 
     @torch.compile(backend=graph_of, fullgraph=True)
     def chosen(x):
-        return project_as_one(x, *pair) if can_be_one(*pair) else tuple(layer(x) for layer in pair)
+        return project_fused(x, *pair) if can_fuse(*pair) else tuple(layer(x) for layer in pair)
 
     with torch.autocast("cpu", dtype=torch.bfloat16):
         chosen(torch.randn(2, 6))

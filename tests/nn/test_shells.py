@@ -1,4 +1,4 @@
-"""The blocks that hold a mixer and a feed-forward."""
+"""Post-norm and bottleneck blocks."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from lightbert.nn.record import Record
 from randomised import randomised
 
 OUTSIDE = 24
-"""The stream around a bottleneck whose inside is WIDTH."""
+"""The width outside a bottleneck block whose block width is WIDTH."""
 MASK = Mask(torch.tensor([[True] * 7, [True] * 4 + [False] * 3]))
 
 
@@ -27,7 +27,7 @@ def post_norm(make: Make, norm: Norm, dropout: float = 0.0) -> nn.Module:
 
 
 def bottleneck(make: Make, norm: Norm, mixer_input: str = "shared", dropout: float = 0.0) -> nn.Module:
-    """The mixers of `mixers` read WIDTH channels: the inside of this block, or the outside if its input is wide."""
+    """The mixers of `mixers` read WIDTH channels: inside this block, or outside if its input is "wide"."""
     width, inside = (WIDTH, OUTSIDE) if mixer_input == "wide" else (OUTSIDE, WIDTH)
     mixer = make(value_width=width) if mixer_input == "shared" else make()
     stack = nn.Sequential(*(FeedForward(inside, 20, activation="relu", norm=norm) for _ in range(2)))
@@ -69,14 +69,14 @@ def test_any_mixer_works_in_any_shell_with_any_norm(shell, mixer, norm):
         assert parameter.grad.isfinite().all(), name
 
 
-def test_a_post_norm_block_adds_normalises_and_feeds_forward():
+def test_a_post_norm_block_adds_normalizes_and_applies_the_feed_forward():
     block = post_norm(MIXERS["attention"], layer_norm(1e-12))
     x = torch.randn(2, 7, WIDTH)
     mixed = block.output(block.mixer(x, MASK))
     torch.testing.assert_close(block(x, MASK), block.feedforward(block.norm(x + mixed)))
 
 
-def test_a_shared_bottleneck_takes_queries_and_keys_from_one_projection_and_values_from_outside():
+def test_a_shared_bottleneck_projects_queries_and_keys_together_and_values_from_outside():
     block = bottleneck(MIXERS["attention"], NoNorm)
     x = torch.randn(2, 7, OUTSIDE)
     inside, shared = block.enter_norm(block.enter(x)), block.shared_norm(block.shared(x))
@@ -96,7 +96,7 @@ def test_other_bottlenecks_have_no_shared_projection(mixer_input, reads):
     torch.testing.assert_close(block(x, MASK), block.leave_norm(block.leave(inside) + x))
 
 
-def test_dropout_acts_in_training_only(shell):
+def test_dropout_applies_in_training_only(shell):
     make, width = shell
     block, x = make(MIXERS["attention"], layer_norm(1e-12), dropout=0.5), torch.randn(2, 7, width)
     assert torch.equal(block(x, MASK), block(x, MASK))

@@ -1,4 +1,4 @@
-"""Replaced-token detection: what is shared, where gradients go, and a loss worked out by hand."""
+"""Replaced-token detection: shared parameters, gradient flow, and a loss computed by hand."""
 
 import math
 from dataclasses import replace
@@ -40,14 +40,14 @@ def batch_of(rows=4, length=16, vocab=50):
     )
 
 
-def objective_of(config=SMALL, seed=3):
+def make_objective(config=SMALL, seed=3):
     masker = Masker(Masking(), SPECIALS, vocab=config.vocab, seed=seed)
     small = build(generator(config, 0.5), heads={"mlm": {}})
     return ReplacedTokenDetection(small, build(config, heads={"rtd": {}}), masker)
 
 
-def test_tables_and_their_norm_are_the_same_parameters_in_both_models_and_projections_are_not():
-    objective = objective_of()
+def test_both_models_share_tables_and_norm_but_not_projections():
+    objective = make_objective()
     ours, theirs = objective.generator.embeddings, objective.discriminator.embeddings
     for name in ("word", "position", "segment", "norm"):
         assert getattr(ours, name) is getattr(theirs, name)
@@ -57,7 +57,7 @@ def test_tables_and_their_norm_are_the_same_parameters_in_both_models_and_projec
 
 
 def test_the_discriminators_gradient_reaches_the_generator_only_through_the_shared_tables():
-    objective = objective_of()
+    objective = make_objective()
     objective.mlm_weight = 0.0
     batch = objective.prepare(batch_of())
     objective(batch, objective.counts(batch)).total.backward()
@@ -68,7 +68,7 @@ def test_the_discriminators_gradient_reaches_the_generator_only_through_the_shar
 
 
 def test_the_generators_loss_does_not_reach_the_discriminators_blocks():
-    objective = objective_of()
+    objective = make_objective()
     objective.rtd_weight = 0.0
     batch = objective.prepare(batch_of())
     objective(batch, objective.counts(batch)).total.backward()
@@ -77,15 +77,15 @@ def test_the_generators_loss_does_not_reach_the_discriminators_blocks():
 
 
 def test_every_parameter_is_trained():
-    objective = objective_of()
+    objective = make_objective()
     batch = objective.prepare(batch_of(rows=16))
     objective(batch, objective.counts(batch)).total.backward()
     untouched = [name for name, p in objective.named_parameters() if p.grad is None or not p.grad.any()]
     assert untouched == []
 
 
-def test_the_loss_of_a_two_token_example_is_what_a_hand_computes():
-    objective = objective_of()
+def test_the_loss_of_a_two_token_example_equals_a_computation_by_hand():
+    objective = make_objective()
     with torch.no_grad():
         for parameter in objective.parameters():
             parameter.zero_()
@@ -104,7 +104,7 @@ def test_the_loss_of_a_two_token_example_is_what_a_hand_computes():
     )
     losses = objective(batch, objective.counts(batch))
     sums = dict(zip(objective.tallies, losses.tally.tolist(), strict=True))
-    # p(9) = 3 / (3 + 49), so the generator's loss is -log(3/52). The discriminator says "replaced" with probability
+    # p(9) = 3 / (3 + 49), so the generator's loss is -log(3/52). The discriminator predicts "replaced" with probability
     # 1/4: -log(3/4) for a token of the text, -log(1/4) for a replaced one.
     mlm = -math.log(3 / 52)
     rtd = -math.log(3 / 4) + (-math.log(1 / 4) if sums["replaced"] else -math.log(3 / 4))
@@ -114,7 +114,7 @@ def test_the_loss_of_a_two_token_example_is_what_a_hand_computes():
 
 
 def test_labels_mark_exactly_the_tokens_that_differ_from_the_text():
-    objective, batch = objective_of(), batch_of()
+    objective, batch = make_objective(), batch_of()
     masked = objective.prepare(batch)
     ids, replaced = objective.corrupt(masked, torch.randn(*masked.positions.shape, 50))
     assert torch.equal(replaced, ids != batch.ids)
@@ -122,8 +122,8 @@ def test_labels_mark_exactly_the_tokens_that_differ_from_the_text():
     assert not (ids == SPECIALS.mask).any() or (batch.ids == SPECIALS.mask).any() or (replaced[ids == 4]).all()
 
 
-def test_a_batch_gives_the_same_losses_whole_and_in_parts():
-    objective = objective_of()
+def test_losses_do_not_depend_on_how_the_batch_is_split():
+    objective = make_objective()
     whole = objective.prepare(batch_of())
     counts = objective.counts(whole)
     total = objective(whole, counts)
@@ -151,7 +151,7 @@ def test_a_bottleneck_model_has_no_generator():
 
 
 def test_a_higher_temperature_replaces_more_tokens():
-    # A generator that is nearly sure of the text itself: only a high temperature makes it stray.
+    # The generator is almost certain of the original tokens: only a high temperature makes it replace them.
     batch = Masker(Masking(), SPECIALS, vocab=50, seed=3)(batch_of(rows=64))
     logits = 12.0 * torch.nn.functional.one_hot(batch.targets, 50).float()
     shares = [Corruption(3, temperature)(batch, logits)[1].sum().item() for temperature in (1.0, 4.0, 100.0)]

@@ -1,4 +1,4 @@
-"""The distillation objective: what is computed in a stage, and what may never change a loss."""
+"""The distillation objective: what each stage computes, and what must not change the loss."""
 
 import copy
 from dataclasses import replace
@@ -40,14 +40,14 @@ def longer(batch: Batch, columns: int) -> Batch:
 
 
 def count_blocks(model):
-    """Count how many blocks run, from now on."""
+    """Count the blocks that run from now on."""
     ran = []
     for block in model.blocks:
         block.register_forward_hook(lambda *_: ran.append(1))
     return ran
 
 
-def test_a_student_that_is_its_teacher_has_nothing_to_learn_from_its_layers():
+def test_the_transfer_loss_between_a_model_and_itself_is_zero():
     teacher = model_of(TEACHER)
     for transfer in (Transfer(), Transfer(feature_maps="plain"), Transfer(padding="released")):
         objective = Distillation(copy.deepcopy(teacher), masker(), teacher, transfer=transfer)
@@ -57,7 +57,7 @@ def test_a_student_that_is_its_teacher_has_nothing_to_learn_from_its_layers():
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_the_loss_that_people_read_is_the_loss_that_is_minimised(strategy):
+def test_the_logged_loss_is_the_minimised_loss(strategy):
     objective = distillation(alpha=0.3)
     batch = prepared(objective)
     for stage in stages_of(strategy):
@@ -66,7 +66,7 @@ def test_the_loss_that_people_read_is_the_loss_that_is_minimised(strategy):
         assert numbers(objective, batch)["loss"] == pytest.approx(total, rel=1e-5)
 
 
-def test_a_stage_of_one_layer_costs_the_layers_up_to_it_and_no_head():
+def test_a_stage_of_one_layer_runs_only_the_layers_up_to_it_and_no_head():
     objective = distillation()
     for head in objective.student.heads.values():
         head.register_forward_hook(lambda *_: pytest.fail("a head ran"))
@@ -79,7 +79,7 @@ def test_a_stage_of_one_layer_costs_the_layers_up_to_it_and_no_head():
         assert (len(taught), len(learned)) == (number, number)
 
 
-def test_the_teacher_rests_when_nobody_listens():
+def test_the_teacher_does_not_run_if_it_is_not_needed():
     objective = distillation(alpha=1.0)
     ran, batch = count_blocks(objective.teacher), prepared(objective)
     objective.set_stage(stages_of("pd")[0])
@@ -89,7 +89,7 @@ def test_the_teacher_rests_when_nobody_listens():
     assert "fmt" not in shown
 
 
-def test_only_the_layer_whose_attention_is_compared_forms_it(monkeypatch):
+def test_only_the_compared_layer_computes_attention_scores(monkeypatch):
     formed, scores = [], attention.relative_scores
     monkeypatch.setattr(attention, "relative_scores", lambda *given: formed.append(1) or scores(*given))
     objective = distillation()
@@ -99,7 +99,7 @@ def test_only_the_layer_whose_attention_is_compared_forms_it(monkeypatch):
     assert len(formed) == 2, "one of the teacher, one of the student"
 
 
-def test_a_trace_to_the_end_is_the_models_own_result():
+def test_a_trace_at_full_depth_equals_the_models_output():
     model, batch = model_of(STUDENT), batch_of()
     states = model(batch.ids, batch.mask, batch.segments)
     assert torch.equal(trace(model, batch, range(0), depth=DEPTH).last, states)
@@ -110,7 +110,7 @@ def test_a_trace_to_the_end_is_the_models_own_result():
     assert (seen.scores[1][1, :, :, 9:] == float("-inf")).all()
 
 
-def test_checkpointing_changes_no_gradient():
+def test_checkpointing_does_not_change_gradients():
     gradients = []
     for checkpointing in (False, True):
         objective = distillation()
@@ -122,7 +122,7 @@ def test_checkpointing_changes_no_gradient():
         torch.testing.assert_close(plain, checkpointed)
 
 
-def test_transfer_is_divided_by_all_layers_also_when_one_is_compared():
+def test_transfer_is_divided_by_the_number_of_layers_also_if_one_is_compared():
     objective = distillation()
     objective.set_stage(stages_of("pkt")[1])
     shown = numbers(objective, prepared(objective))
@@ -131,7 +131,7 @@ def test_transfer_is_divided_by_all_layers_also_when_one_is_compared():
     assert "mlm_loss" not in shown
 
 
-def test_layers_are_compared_as_the_functions_compare_them():
+def test_layer_losses_equal_those_of_the_functions():
     objective = distillation(transfer=Transfer(padding="released"))
     batch = prepared(objective)
     shown = numbers(objective, batch)
@@ -148,7 +148,7 @@ def test_layers_are_compared_as_the_functions_compare_them():
     assert shown["fmt_2"] == pytest.approx((100 * maps + 5000 * mean + 5 * variance).item() / keep.numel(), rel=1e-5)
 
 
-def test_released_statistics_compare_a_layer_with_all_of_the_teachers_and_its_embeddings():
+def test_released_statistics_compare_a_layer_with_all_layers_and_embeddings_of_the_teacher():
     objective = distillation(transfer=Transfer(statistics="released", feature=0, variance=0, mean=1.0))
     batch = prepared(objective)
     objective.set_stage(stages_of("pkt")[0])
@@ -162,7 +162,7 @@ def test_released_statistics_compare_a_layer_with_all_of_the_teachers_and_its_em
 
 
 @pytest.mark.parametrize("student", [STUDENT, MIXED], ids=["attention", "mixed"])
-def test_padding_never_changes_a_loss(student):
+def test_padding_does_not_change_the_loss(student):
     objective = distillation(student)
     batch = prepared(objective)
     wide = longer(batch, 4)
@@ -171,7 +171,7 @@ def test_padding_never_changes_a_loss(student):
     torch.testing.assert_close(ours.tally, theirs.tally, rtol=1e-5, atol=1e-5)
 
 
-def test_released_averages_count_the_padding():
+def test_released_averages_include_padding():
     objective = distillation(transfer=RELEASED)
     batch = prepared(objective)
     assert objective.counts(batch)[2] == batch.ids.numel()
@@ -181,7 +181,7 @@ def test_released_averages_count_the_padding():
 
 @pytest.mark.parametrize("transfer", [Transfer(), RELEASED], ids=["ours", "released"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_two_halves_of_a_batch_make_the_step_of_the_whole(strategy, transfer):
+def test_two_halves_of_a_batch_give_the_gradients_of_the_whole(strategy, transfer):
     objective, raw = distillation(transfer=transfer), batch_of()
     whole, halves = objective.prepare(raw), [objective.prepare(half) for half in raw.split(2)]
     counts = objective.counts(whole)
@@ -194,7 +194,7 @@ def test_two_halves_of_a_batch_make_the_step_of_the_whole(strategy, transfer):
         torch.testing.assert_close(sum(part.tally for part in parts), total.tally, rtol=1e-5, atol=1e-5)
 
 
-def test_evaluation_measures_everything_in_every_stage():
+def test_evaluation_computes_all_losses_in_every_stage():
     objective = distillation()
     batch = prepared(objective)
     shown = []
@@ -208,7 +208,7 @@ def test_evaluation_measures_everything_in_every_stage():
     assert {f"{what}_{layer}" for what in ("fmt", "at") for layer in (1, 2, 3)} <= shown[0].keys()
 
 
-def test_a_bare_student_is_trained_as_by_masked_language_modelling():
+def test_a_student_without_a_teacher_has_the_masked_language_modelling_loss():
     student = model_of(replace(STUDENT, attention_dropout=0.0))
     objective, plain = Distillation(student, masker()), MaskedLanguageModelling(student, masker())
     batch = prepared(objective)
@@ -217,7 +217,7 @@ def test_a_bare_student_is_trained_as_by_masked_language_modelling():
     assert numbers(objective, batch).keys() == plain.summary(dict(zip(plain.tallies, theirs.tally, strict=True))).keys()
 
 
-def test_a_student_drops_nothing_out_while_it_has_a_teacher():
+def test_a_student_with_a_teacher_has_no_dropout():
     assert not distillation().student.blocks[0].mixer.training
     assert distillation(dropout=True).train().student.blocks[0].mixer.training
     assert Distillation(model_of(STUDENT), masker()).train().student.blocks[0].mixer.training
@@ -226,7 +226,7 @@ def test_a_student_drops_nothing_out_while_it_has_a_teacher():
     assert numbers(objective, batch) == numbers(objective, batch)
 
 
-def test_the_teacher_is_not_trained_not_saved_and_comes_along():
+def test_the_teacher_is_neither_trained_nor_saved_and_moves_with_the_objective():
     objective = distillation()
     ours = {id(p) for p in objective.parameters()}
     assert not ours & {id(p) for p in objective.teacher.parameters()}
@@ -239,7 +239,7 @@ def test_the_teacher_is_not_trained_not_saved_and_comes_along():
     assert objective.double().teacher.table.dtype is torch.double
 
 
-def test_a_mixed_student_learns_the_attention_of_the_heads_it_has():
+def test_a_mixed_student_is_compared_on_its_attention_heads():
     objective = distillation(MIXED)
     batch = prepared(objective)
     shown = numbers(objective, batch)
@@ -251,7 +251,7 @@ def test_a_mixed_student_learns_the_attention_of_the_heads_it_has():
     assert shown["at_1"] == pytest.approx(expected.item(), rel=1e-5)
 
 
-def test_a_teacher_of_another_kind_teaches_through_maps_that_are_trained_and_not_saved():
+def test_maps_to_a_teacher_of_another_family_are_trained_and_not_saved():
     teacher = Bert(vocab=40, positions=64, narrow=12, width=12, depth=3, n_heads=2, inner=24)
     objective = distillation(teacher=teacher, transfer=Transfer(maps="linear", attention=0))
     objective.set_stage(stages_of("pkt")[1])
@@ -267,7 +267,7 @@ def test_a_teacher_of_another_kind_teaches_through_maps_that_are_trained_and_not
     ("transfer", "logged"),
     [(Transfer(attention=0), {"fmt"}), (Transfer(feature=0, mean=0, variance=0), {"at"}), (Transfer(), {"fmt", "at"})],
 )
-def test_what_weighs_nothing_is_not_logged(transfer, logged):
+def test_losses_with_weight_zero_are_not_logged(transfer, logged):
     objective = distillation(transfer=transfer)
     assert {"fmt", "at"} & numbers(objective, prepared(objective)).keys() == logged
 
@@ -283,51 +283,55 @@ def test_packed_texts_are_compared_text_by_text():
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"alpha": 1.5}, "alpha = 1.5 is no share"),
-        ({"student": replace(STUDENT, depth=2)}, "3 layers, the student 2"),
-        ({"transfer": Transfer(feature=0, mean=0, variance=0, attention=0)}, "no layer would learn anything"),
-        ({"transfer": Transfer("plain", feature=0, attention=0)}, "no layer would learn anything: use strategy=pd"),
+        ({"alpha": 1.5}, r"alpha must be in \[0, 1\], got 1\.5"),
+        ({"student": replace(STUDENT, depth=2)}, "the same number of layers, got 3 and 2"),
+        (
+            {"transfer": Transfer(feature=0, mean=0, variance=0, attention=0)},
+            "at least one weight of the transfer must be > 0",
+        ),
+        (
+            {"transfer": Transfer("plain", feature=0, attention=0)},
+            "at least one weight of the transfer must be > 0; .* use strategy=pd",
+        ),
     ],
 )
-def test_what_cannot_be_learned_is_refused(options, sentence):
+def test_invalid_arguments_raise_an_error(options, sentence):
     with pytest.raises(InputError, match=sentence):
         distillation(**options)
 
 
-def test_a_share_that_is_none_is_refused_without_a_teacher_too():
-    with pytest.raises(InputError, match=r"alpha = 1\.5 is no share"):
+def test_alpha_outside_of_0_to_1_raises_an_error_without_a_teacher_too():
+    with pytest.raises(InputError, match=r"alpha must be in \[0, 1\], got 1\.5"):
         Distillation(model_of(STUDENT), masker(), alpha=1.5)
 
 
-def test_a_teacher_or_student_without_a_head_for_words_is_refused():
-    with pytest.raises(InputError, match="the student has no MLM head"):
+def test_a_teacher_or_student_without_an_mlm_head_raises_an_error():
+    with pytest.raises(InputError, match="the student has no 'mlm' head"):
         Distillation(model_of(STUDENT, heads={}), masker())
     silent = model_of(TEACHER, heads={})
-    with pytest.raises(InputError, match="the teacher has no MLM head"):
+    with pytest.raises(InputError, match="alpha < 1 requires a teacher with an 'mlm' head"):
         Distillation(model_of(STUDENT), masker(), silent)
     Distillation(model_of(STUDENT), masker(), silent, transfer=Transfer(), alpha=1.0)
 
 
-def test_transfer_without_a_teacher_and_layers_without_a_transfer_are_refused():
-    with pytest.raises(InputError, match="name a teacher"):
+def test_transfer_without_a_teacher_and_a_stage_without_a_transfer_raise_errors():
+    with pytest.raises(InputError, match="transfer requires a teacher; add teacher=PATH"):
         Distillation(model_of(STUDENT), masker(), transfer=Transfer())
-    with pytest.raises(InputError, match="the stage 'transfer' transfers layers"):
+    with pytest.raises(InputError, match="stage 'transfer' transfers layers and requires transfer=, got None"):
         distillation(transfer=None).set_stage(stages_of("jkt")[0])
 
 
-# The tracer's own look at what it is given.
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 @pytest.mark.parametrize(("how", "strategy"), [("blocks", "pkt"), ("whole", "akt")])
-def test_compiled_it_gives_the_same_losses(how, strategy, monkeypatch):
+def test_the_compiled_objective_gives_the_same_losses(how, strategy, monkeypatch):
     torch.compiler.reset()
     plain, compiled = distillation(), distillation()
-    # Tracing is what can fail; generating code would take minutes.
+    # Only tracing is tested; code generation would take minutes.
     make = nn.Module.compile
     traced = {"backend": "eager", "fullgraph": True}
     monkeypatch.setattr(nn.Module, "compile", lambda self, **given: make(self, **given, **traced))
     compile_objective(compiled, how, compiled.teacher)
     batch = prepared(plain)
-    # Of the stages of layers one shows what every other does: a layer that is compared and layers below it.
+    # One layer stage covers all of them: a compared layer with layers below it.
     for stage in stages_of(strategy)[-3::2]:
         results = []
         for objective in (plain, compiled):

@@ -1,4 +1,4 @@
-"""Strategies: which stages they have, and what moves in each."""
+"""Strategies: their stages, and the parameters trained in each."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from transfer_pairs import DEPTH, batch_of, distillation
 
 from lightbert.errors import InputError
 from lightbert.objectives.distill.pair import copy_embeddings
-from lightbert.objectives.distill.stages import Scales, progressive, stages
+from lightbert.objectives.distill.stages import Scales, progressive_stages, stages
 from lightbert.train.optim import Optimizers
 from lightbert.train.optimizer_settings import OptimizerSettings
 
@@ -18,13 +18,13 @@ def stages_of(strategy, **changes):
 
 
 def kinds_of(names):
-    """The parts of the student that parameters belong to."""
+    """Return the parts of the student to which parameters belong."""
     parts = [name.split(".")[1:3] for name in names]
     return {".".join(part) if part[0] == "blocks" else part[0] for part in parts}
 
 
 def moved(objective, stage, *, settings=None, rate=0.01, batch=None):
-    """Take one step of a stage as the loop takes it: how far each parameter went."""
+    """Run one step of a stage as the loop does; return the change of each parameter."""
     optimizers = Optimizers(objective, settings or OptimizerSettings(weight_decay=0.1, clip=1e9))
     objective.set_stage(stage)
     optimizers.scale(stage.scales)
@@ -63,22 +63,22 @@ def test_only_layerwise_transfer_has_the_released_schedule_within_a_stage():
     assert [stage.schedule for stage in stages_of("akt")] == ["recipe"]
 
 
-def test_steps_that_do_not_divide_are_shared_out_as_evenly_as_they_can_be():
-    steps = [stage.steps for stage in progressive(24, 1000)]
+def test_steps_are_split_as_evenly_as_possible():
+    steps = [stage.steps for stage in progressive_stages(24, 1000)]
     assert sum(steps) == 1000
     assert set(steps) == {41, 42}
 
 
-def test_every_layer_needs_a_step():
-    with pytest.raises(InputError, match="transfer_steps = 2 cannot be shared out between 3 layers: give at least 3"):
-        progressive(3, 2)
+def test_fewer_steps_than_layers_raise_an_error():
+    with pytest.raises(InputError, match="transfer_steps must be >= 3, one step per layer, got 2"):
+        progressive_stages(3, 2)
 
 
-def test_no_steps_are_no_stage():
+def test_zero_steps_give_no_stage():
     assert [stage.name for stage in stages_of("jkt", predict_steps=0)] == ["transfer"]
 
 
-def test_the_released_multiples_are_three_for_the_layer_and_a_tenth_of_that_below():
+def test_the_released_multipliers_are_3_for_the_layer_and_a_tenth_of_that_below():
     scales = stages_of("pkt")[1].scales
     assert scales("student.blocks.0.mixer.query.weight") == pytest.approx(0.3)
     assert scales("student.blocks.1.mixer.query.weight") == 3.0
@@ -86,7 +86,7 @@ def test_the_released_multiples_are_three_for_the_layer_and_a_tenth_of_that_belo
         assert scales(f"student.{resting}") == 0.0
 
 
-def test_a_layer_is_told_by_its_whole_number():
+def test_layer_2_is_not_confused_with_layer_12():
     scales = Scales(range(2, 3))
     assert scales("student.blocks.1.norm.weight") == 1.0
     assert scales("student.blocks.11.norm.weight") == 0.0
@@ -99,7 +99,7 @@ def test_maps_are_trained_while_their_layer_is_compared():
     assert stages_of("akt")[0].scales("maps.2.bias") == 1.0
 
 
-def test_embeddings_that_were_not_copied_go_with_the_first_layer():
+def test_embeddings_that_were_not_copied_are_trained_with_the_first_layer():
     free = frozenset({"embeddings.norm.weight"})
     rates = [stage.scales("student.embeddings.norm.weight") for stage in stages_of("pkt", free=free)]
     assert rates == [3.0, pytest.approx(0.3), pytest.approx(0.3), 1.0]
@@ -118,25 +118,25 @@ def test_embeddings_that_were_not_copied_go_with_the_first_layer():
         ("pd", 0, KINDS),
     ],
 )
-def test_gradients_reach_exactly_what_the_stage_trains_and_nothing_else_moves(strategy, number, trained, optimizer):
+def test_gradients_reach_exactly_the_trained_parameters_and_nothing_else_changes(strategy, number, trained, optimizer):
     settings = OptimizerSettings(kind=optimizer, weight_decay=0.1)
     objective = distillation()
     stage = stages_of(strategy)[number]
     reached, changes = moved(objective, stage, settings=settings)
     assert kinds_of(reached) == trained
     scaled = {name for name, _ in objective.named_parameters() if stage.scales(name)}
-    # A key's bias adds the same to all scores of a query, which the softmax takes away again.
+    # A key's bias adds a constant to all scores of a query, which doesn't change the softmax.
     assert {name for name in scaled - reached if not name.endswith("key.bias")} == set()
     assert {name for name, change in changes.items() if change} <= scaled
 
 
-def test_frozen_lower_layers_do_not_move():
+def test_frozen_lower_layers_do_not_change():
     reached, changes = moved(distillation(), stages_of("pkt", soft=0.0)[2])
     assert kinds_of(reached) == {"blocks.2"}
     assert kinds_of(name for name, change in changes.items() if change) == {"blocks.2"}
 
 
-def test_lower_layers_move_by_the_soft_rate_only():
+def test_lower_layers_train_at_the_soft_rate():
     def step(rate, soft):
         stage = stages_of("pkt", rate=rate, soft=soft)[1]
         return moved(distillation(), stage, settings=OptimizerSettings(weight_decay=0.0))[1]
@@ -149,7 +149,7 @@ def test_lower_layers_move_by_the_soft_rate_only():
             assert change == pytest.approx(at_full_rate[name], rel=1e-3, abs=1e-6), name
 
 
-def test_copied_tables_stay_the_teachers_through_stage_one_and_are_trained_in_stage_two():
+def test_copied_tables_are_frozen_in_stage_one_and_trained_in_stage_two():
     objective = distillation()
     free = copy_embeddings(objective.teacher, objective.student)
     optimizers = Optimizers(objective, OptimizerSettings(weight_decay=0.1))
@@ -164,7 +164,7 @@ def test_copied_tables_stay_the_teachers_through_stage_one_and_are_trained_in_st
         assert torch.equal(objective.student.table, objective.teacher.table) != stage.predict
 
 
-def test_the_state_of_an_optimizer_starts_with_its_layer():
+def test_optimizer_state_of_a_layer_starts_with_its_stage():
     objective = distillation()
     optimizers = Optimizers(objective, OptimizerSettings(bias_correction=True))
     first, second, *_ = stages_of("pkt")

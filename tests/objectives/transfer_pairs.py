@@ -1,4 +1,4 @@
-"""A teacher and a student that fit, small enough to look at, and what they read."""
+"""A small, compatible teacher and student, and batches for them."""
 
 from dataclasses import replace
 
@@ -34,7 +34,7 @@ HEAD_KINDS: dict[str, dict[str, object]] = {"mlm": {}, "nsp": {}}
 
 
 def model_of(config: Config, seed: int = 0, heads: dict[str, dict[str, object]] = HEAD_KINDS) -> Encoder:
-    """A model whose parameters are all random; of different seeds they differ."""
+    """Build a model with random parameters that depend on the seed."""
     return randomised(build(config, heads=heads), seed)
 
 
@@ -43,13 +43,13 @@ def masker() -> Masker:
 
 
 def distillation(student: Config = STUDENT, teacher: Config = TEACHER, **options: object) -> Distillation:
-    """A student and a teacher with different random weights, comparing layers unless told otherwise."""
+    """Build a distillation of a student and a teacher with different random weights; layers are compared by default."""
     options = {"transfer": Transfer(), **options}
     return Distillation(model_of(student, 1), masker(), model_of(teacher, 2), **options)
 
 
 def batch_of(rows: int = 4, length: int = 12, padding: int = 3) -> Batch:
-    """Texts with ``padding`` columns of padding, a little less of it in the first row."""
+    """Build a batch with ``padding`` columns of padding, slightly less in the first row."""
     ids = torch.randint(5, 40, (rows, length))
     ids[:, 0] = SPECIALS.cls
     ids[1:, length - padding :] = SPECIALS.pad
@@ -64,6 +64,6 @@ def batch_of(rows: int = 4, length: int = 12, padding: int = 3) -> Batch:
 
 
 def numbers(objective: Distillation, batch: Batch) -> dict[str, float]:
-    """What people read about a prepared batch."""
+    """Return the metrics of a prepared batch."""
     tally: Tensor = objective(batch, objective.counts(batch)).tally
     return objective.summary(dict(zip(objective.tallies, tally.tolist(), strict=True)))

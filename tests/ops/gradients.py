@@ -1,4 +1,4 @@
-"""Compare an op with a slow, obvious computation in fp64: the result, and the gradient of every input."""
+"""Compare an op with a slow, simple computation in fp64: the result, and the gradient of every input."""
 
 from collections.abc import Callable
 
@@ -11,15 +11,15 @@ SHAPES = {
     "primes": (3, 11),
     "empty batch": (0, 5),
 }
-"""Batch and tokens at which every op is tried."""
+"""Batch sizes and numbers of tokens for every op."""
 
 
 TEXTS = ("one text per row", "padded", "packed")
-"""The kinds of ``texts`` at which every op that takes them is tried."""
+"""The kinds of ``texts`` for every op that takes them."""
 
 
 def draw_texts(kind: str, batch: int, tokens: int) -> Tensor | None:
-    """Text numbers [B, T] of one kind; where there is padding, the last row has nothing else."""
+    """Text numbers [B, T] of one kind; with padding, the last row is all padding."""
     if kind == "one text per row":
         return None
     if kind == "padded":
@@ -32,7 +32,7 @@ def draw_texts(kind: str, batch: int, tokens: int) -> Tensor | None:
 
 
 def reads(texts: Tensor | None, row: int, token: int, source: int, tokens: int) -> bool:
-    """Whether a convolution at ``token`` reads ``source``: the contract of ``lightbert.ops.texts``."""
+    """Whether a convolution at ``token`` reads ``source``, as ``lightbert.ops.texts`` defines it."""
     if not 0 <= source < tokens:
         return False
     if texts is None:
@@ -46,7 +46,7 @@ def draw(*shape: int) -> Tensor:
 
 
 def scattered(x: Tensor) -> Tensor:
-    """The same numbers as a non-contiguous tensor: axes in reverse order, every second place in memory NaN."""
+    """The same numbers as a non-contiguous tensor: axes in reverse order, NaN at every second element in memory."""
     backwards = tuple(reversed(range(x.dim())))
     turned = x.permute(backwards)
     return torch.stack([turned, torch.full_like(turned, torch.nan)], dim=-1)[..., 0].permute(backwards)
@@ -62,7 +62,7 @@ def assert_same_with_gradients(
         out = function(**{name: scattered(leaf) for name, leaf in leaves.items()}, **fixed)
         torch.manual_seed(1)
         out.backward(torch.randn(out.shape, dtype=out.dtype))
-        # Attention over nothing gives its mask no gradient at all, which is as good as an empty one.
+        # Attention over an empty batch gives its mask no gradient, which is equivalent to an empty one.
         gradients = {name: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for name, leaf in leaves.items()}
         results.append((out, gradients))
     (out, gradients), (expected, expected_gradients) = results

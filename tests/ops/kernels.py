@@ -2,13 +2,17 @@
 
 from collections.abc import Callable
 
+import pytest
 import torch
 from gradients import scattered
 from torch import Tensor
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
-# The interpreter cuts bf16 numbers off where a GPU rounds them.
+# A GPU is only visible to runs that select the GPU tests, which include the tests of the kernels.
+MARKS = [pytest.mark.gpu] if DEVICE == "cuda" else []
+
+# The interpreter truncates bf16 numbers, a GPU rounds them.
 HALF = torch.bfloat16 if DEVICE == "cuda" else torch.float16
 
 Op = Callable[..., Tensor]
@@ -19,7 +23,7 @@ def results(op: Op, inputs: dict[str, Tensor], dtype: torch.dtype, spread: bool,
     leaves = {name: value.to(DEVICE, dtype, copy=True).requires_grad_() for name, value in inputs.items()}
     out = op(**{name: scattered(leaf) if spread else leaf for name, leaf in leaves.items()}, **fixed)
     torch.manual_seed(1)
-    # Rounded first, so that every precision is given the same numbers.
+    # Rounded first, so that every precision gets the same numbers.
     direction = torch.randn(out.shape, dtype=torch.float64).bfloat16().to(DEVICE, out.dtype)
     out.backward(scattered(direction) if spread else direction)
     gradients = [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in leaves.values()]
@@ -29,14 +33,14 @@ def results(op: Op, inputs: dict[str, Tensor], dtype: torch.dtype, spread: bool,
 def assert_exact(
     kernel: Op, reference: Op, inputs: dict[str, Tensor], *, spread: bool = False, **fixed: object
 ) -> None:
-    """In fp32 a kernel is as good as fp32 can be."""
+    """Check that a kernel is exact in fp32, up to rounding."""
     found = results(kernel, inputs, torch.float32, spread, **fixed)
     for result, expected in zip(found, results(reference, inputs, torch.float64, spread, **fixed), strict=True):
         torch.testing.assert_close(result, expected, rtol=2e-5, atol=2e-5)
 
 
 def assert_no_coarser(kernel: Op, reference: Op, inputs: dict[str, Tensor], **fixed: object) -> None:
-    """In half precision a kernel's error is at most twice the reference's."""
+    """Check that the error of a kernel in half precision is at most twice that of the reference."""
     rounded = {name: value.to(HALF).double() for name, value in inputs.items()}
     exact = results(reference, rounded, torch.float64, False, **fixed)
     found = results(kernel, rounded, HALF, False, **fixed)

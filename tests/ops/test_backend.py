@@ -1,4 +1,4 @@
-"""Which implementation of an op runs."""
+"""Selection of an op's implementation."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ def test_a_cpu_and_types_without_kernels_use_the_reference():
     assert not use_triton(torch.zeros(1, dtype=torch.bfloat16), fits=True)
 
 
-def test_a_benchmark_may_choose_and_the_choice_ends_with_its_block():
+def test_using_selects_a_backend_inside_its_block_only():
     x = torch.zeros(1)
     with using("triton"):
         assert use_triton(x, fits=True)
@@ -21,13 +21,13 @@ def test_a_benchmark_may_choose_and_the_choice_ends_with_its_block():
     assert not use_triton(x, fits=True)
 
 
-def test_the_choice_ends_with_an_error_as_well():
+def test_using_restores_the_backend_after_an_error():
     with pytest.raises(ValueError, match="stop"), using("triton"):
         raise ValueError("stop")
     assert not use_triton(torch.zeros(1), fits=True)
 
 
-def test_an_exported_graph_holds_the_reference():
+def test_an_exported_graph_contains_the_reference():
     class Chooses(torch.nn.Module):
         def forward(self, x):
             return x + 1 if use_triton(x, fits=True) else x - 1

@@ -8,7 +8,7 @@ from lightbert.ops.cross_entropy import cross_entropy
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 5), (0, 4)], ids=str)
-def test_the_loss_is_minus_the_logarithm_of_the_targets_share(shape):
+def test_the_loss_is_minus_the_log_probability_of_the_target(shape):
     targets = torch.randint(0, 7, shape)
 
     def shares(logits):

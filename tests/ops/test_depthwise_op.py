@@ -32,7 +32,7 @@ def test_every_channel_is_convolved_with_its_own_kernel(shape, kernel):
 
 @pytest.mark.parametrize("kind", TEXTS)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
-def test_bias_and_texts_act_as_in_the_loops(shape, kind):
+def test_bias_and_texts_match_the_loops(shape, kind):
     inputs = {"x": draw(*shape, 3), "weight": draw(3, 5), "bias": draw(3)}
     assert_same_with_gradients(depthwise, loops, inputs, texts=draw_texts(kind, *shape))
 
@@ -48,11 +48,11 @@ def test_half_precision_weights_follow_the_input_type():
     assert out.dtype is torch.bfloat16
 
 
-def test_a_wrong_number_of_channels_is_refused_with_both_numbers():
-    with pytest.raises(InputError, match="3 channels was given 4"):
+def test_the_error_for_a_wrong_number_of_channels_has_both_numbers():
+    with pytest.raises(InputError, match="x must have 3 channels, as the weight, got 4"):
         depthwise(torch.zeros(1, 2, 4), torch.zeros(3, 5))
 
 
-def test_an_even_kernel_is_refused_with_the_next_odd_one():
-    with pytest.raises(InputError, match="got 4: use 5"):
+def test_the_error_for_an_even_kernel_suggests_the_next_odd_one():
+    with pytest.raises(InputError, match="got 4; use 5"):
         depthwise(torch.zeros(1, 2, 3), torch.zeros(3, 4))

@@ -29,14 +29,14 @@ def loops(values: Tensor, logits: Tensor, texts: Tensor | None = None) -> Tensor
 @pytest.mark.parametrize("kind", TEXTS)
 @pytest.mark.parametrize("kernel", [1, 5])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
-def test_every_token_and_head_mixes_its_window_with_its_own_softmax(shape, kernel, kind):
+def test_every_token_and_head_weights_its_window_with_its_own_softmax(shape, kernel, kind):
     inputs = {"values": draw(*shape, 6), "logits": draw(*shape, 2, kernel)}
     assert_same_with_gradients(dynamic_conv, loops, inputs, texts=draw_texts(kind, *shape))
 
 
 @pytest.mark.parametrize("kind", TEXTS)
 @pytest.mark.parametrize("shape", [(2, 1), (2, 3), (3, 11)], ids=str)
-def test_the_softmax_within_a_text_shares_all_weight_between_the_taps_that_read_it(shape, kind):
+def test_the_softmax_within_a_text_sums_to_one_over_the_taps_inside_it(shape, kind):
     texts, logits = draw_texts(kind, *shape), draw(*shape, 2, 5)
     weights = softmax_within_text(logits, texts)
     batch, tokens = shape
@@ -55,11 +55,11 @@ def test_large_half_precision_logits_stay_finite():
     torch.testing.assert_close(out[0, 1, 0].float(), torch.tensor(0.6), rtol=0.02, atol=0)
 
 
-def test_an_even_kernel_is_refused_with_the_next_odd_one():
-    with pytest.raises(InputError, match="got 4: use 5"):
+def test_the_error_for_an_even_kernel_suggests_the_next_odd_one():
+    with pytest.raises(InputError, match="got 4; use 5"):
         dynamic_conv(torch.zeros(1, 2, 4), torch.zeros(1, 2, 2, 4))
 
 
-def test_channels_that_the_heads_cannot_share_are_refused_with_both_numbers():
-    with pytest.raises(InputError, match="3 kernels cannot share 4 value channels"):
+def test_the_heads_must_divide_the_width_of_the_values():
+    with pytest.raises(InputError, match=r"heads \(3\) must divide the width of the values, 4"):
         dynamic_conv(torch.zeros(1, 2, 4), torch.zeros(1, 2, 3, 5))

@@ -22,14 +22,14 @@ def test_every_block_of_channels_has_its_own_matrix(shape, groups):
     assert_same_with_gradients(grouped_linear, blocks, inputs)
 
 
-def test_any_number_of_leading_axes_will_do():
+def test_any_number_of_leading_axes_is_supported():
     weight, bias = torch.randn(2, 3, 4), torch.randn(8)
     for shape in [(6,), (5, 6), (2, 3, 5, 6)]:
         x = torch.randn(*shape)
         torch.testing.assert_close(grouped_linear(x, weight, bias), blocks(x, weight, bias))
 
 
-def test_a_block_of_the_output_depends_on_its_own_block_of_the_input_only():
+def test_an_output_block_depends_on_its_input_block_only():
     x, weight, bias = torch.randn(1, 6), torch.randn(2, 3, 4), torch.randn(8)
     changed = x.clone()
     changed[:, 3:] += 1
@@ -38,6 +38,6 @@ def test_a_block_of_the_output_depends_on_its_own_block_of_the_input_only():
     assert not torch.isclose(before[:, 4:], after[:, 4:]).any()
 
 
-def test_a_wrong_number_of_channels_is_refused_with_both_numbers():
-    with pytest.raises(InputError, match="2 × 3 channels was given 5"):
+def test_the_error_for_a_wrong_number_of_channels_has_both_numbers():
+    with pytest.raises(InputError, match="x must have 2 × 3 channels, as the weight, got 5"):
         grouped_linear(torch.zeros(1, 5), torch.zeros(2, 3, 4), torch.zeros(8))

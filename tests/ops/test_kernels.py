@@ -1,11 +1,11 @@
-"""Every Triton kernel against its reference in fp64: the result and all gradients, at random and awkward shapes."""
+"""Every Triton kernel against its reference in fp64: the result and all gradients, at random and unusual shapes."""
 
 from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 from gradients import TEXTS, draw, draw_texts
-from kernels import DEVICE, HALF, assert_exact, assert_no_coarser, results
+from kernels import DEVICE, HALF, MARKS, assert_exact, assert_no_coarser, results
 from torch import Tensor
 
 from lightbert.ops.backend import using
@@ -13,6 +13,7 @@ from lightbert.ops.depthwise import depthwise
 from lightbert.ops.dynamic_conv import dynamic_conv
 
 pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
+pytestmark = MARKS
 
 SHAPES = {"one token": (3, 1), "shorter than the kernel": (5, 3), "prime": (2, 67)}
 SEVERAL_PROGRAMS = (2, 131)
@@ -36,7 +37,7 @@ def case(request: pytest.FixtureRequest) -> tuple[Callable[..., Tensor], Callabl
 
 @pytest.fixture(autouse=True)
 def poisoned() -> Iterator[None]:
-    """Fill what a kernel allocates with NaN, so that an element it leaves out shows."""
+    """Fill what a kernel allocates with NaN, so that elements it doesn't write are detected."""
     assert torch.utils.deterministic.fill_uninitialized_memory
     torch.use_deterministic_algorithms(mode=True)
     yield
@@ -65,12 +66,12 @@ def test_it_is_exact_in_single_precision(case, shape, kind):
 
 @pytest.mark.parametrize("kind", TEXTS)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
-def test_it_rounds_no_worse_than_twice_the_reference(case, shape, kind):
+def test_its_rounding_error_is_at_most_twice_the_reference(case, shape, kind):
     op, inputs = case
     assert_no_coarser(by_kernel(op), op, inputs(*shape), texts=texts_on_device(kind, shape))
 
 
-def test_the_sums_of_several_programs_meet(case):
+def test_partial_sums_of_several_programs_are_combined(case):
     op, inputs = case
     given, texts = inputs(*SEVERAL_PROGRAMS), texts_on_device("packed", SEVERAL_PROGRAMS)
     assert_exact(by_kernel(op), op, given, texts=texts)
@@ -80,18 +81,18 @@ def test_the_sums_of_several_programs_meet(case):
 
 
 @pytest.mark.parametrize("taps", [1, 3, 17])
-def test_any_odd_kernel_will_do(case, taps):
+def test_any_odd_kernel_is_supported(case, taps):
     op, inputs = case
     assert_exact(by_kernel(op), op, inputs(2, 40, taps), texts=texts_on_device("packed", (2, 40)))
 
 
 @pytest.mark.parametrize("numbers", [torch.int16, torch.int32])
-def test_any_integers_may_number_the_texts(case, numbers):
+def test_any_integers_can_number_the_texts(case, numbers):
     op, inputs = case
     assert_exact(by_kernel(op), op, inputs(2, 20), texts=texts_on_device("packed", (2, 20)).to(numbers))
 
 
-def test_tensors_may_lie_anyhow_in_memory(case):
+def test_tensors_may_have_any_memory_layout(case):
     op, inputs = case
     assert_exact(by_kernel(op), op, inputs(3, 11), spread=True, texts=texts_on_device("packed", (3, 11)))
 

@@ -1,4 +1,4 @@
-"""Random numbers by counter."""
+"""Stateless random numbers."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def grid(
     return bits(seed, stream, step, np.arange(rows)[:, None], np.arange(columns))
 
 
-def test_the_numbers_are_these_for_ever() -> None:
+def test_the_numbers_never_change() -> None:
     assert [mix(word) for word in (0, 1, 2**32 - 1)] == [0, 1753845952, 1734902346]
     assert grid(seed=1, step=2, rows=2, columns=2).tolist() == [[1999914902, 1454468886], [1712409843, 106214433]]
 
@@ -31,14 +31,14 @@ def test_python_numpy_and_torch_give_the_same_bits(seed: int, stream: Stream, st
 
 
 @given(WORD)
-def test_the_mixer_is_the_one_its_unsigned_definition_says(word: int) -> None:
+def test_mix_equals_its_unsigned_definition(word: int) -> None:
     expected = word
     expected = (expected ^ expected >> 16) * 0x7FEB352D % 2**32
     expected = (expected ^ expected >> 15) * 0x846CA68B % 2**32
     assert mix(word) == expected ^ expected >> 16
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 def test_a_gpu_gives_the_same_bits() -> None:
     rows, columns = torch.arange(512)[:, None], torch.arange(512)
     on_gpu = uniform(3, Stream.SAMPLE, torch.tensor(7).cuda(), rows.cuda(), columns.cuda())
@@ -56,7 +56,7 @@ def test_every_argument_matters() -> None:
         np.roll(reference, 1, axis=1),
     ]
     for other in others:
-        # Chance alone makes 65536 pairs of 32-bit words agree somewhere once in 65536 tries.
+        # By chance, two of 65536 pairs of 32-bit words agree once in 65536 tries.
         assert (reference == other).sum() <= 1
 
 
@@ -96,12 +96,12 @@ def test_uniform_numbers_are_uniform_and_never_0_or_1() -> None:
     assert 0 < numbers.min() < numbers.max() < 1
 
 
-def test_gumbel_noise_made_of_them_samples_a_distribution() -> None:
+def test_gumbel_noise_from_uniform_numbers_samples_a_distribution() -> None:
     probabilities = torch.tensor([0.5, 0.25, 0.125, 0.125])
     noise = -(-uniform(0, Stream.SAMPLE, 0, torch.arange(20000)[:, None], torch.arange(4)).log()).log()
     shares = torch.bincount((probabilities.log() + noise).argmax(dim=1)) / 20000
     assert torch.allclose(shares, probabilities, atol=0.015)
 
 
-def test_chances_count_in_words() -> None:
+def test_chances_are_fractions_of_32_bit_words() -> None:
     assert (chance(0), chance(0.5), chance(1)) == (0, 2**31, 2**32)

@@ -1,4 +1,4 @@
-"""Relative attention against loops over queries and keys that apply the printed equations."""
+"""Relative attention against loops over queries and keys that follow the paper's equations."""
 
 import math
 
@@ -73,22 +73,22 @@ def biases(batch: int, tokens: int) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("outside", ["clamp", "zero"])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
-def test_both_distance_biases_enter_the_scores(shape, outside):
+def test_both_distance_biases_are_added_to_the_scores(shape, outside):
     assert_same_with_gradients(relative_attention, loops, streams(*shape) | biases(*shape), outside=outside)
 
 
 @pytest.mark.parametrize("chosen", ["by_query", "by_key"])
-def test_each_distance_bias_works_alone(chosen):
+def test_each_distance_bias_works_without_the_other(chosen):
     inputs = streams(2, 7) | {chosen: biases(2, 7)[chosen]}
     assert_same_with_gradients(relative_attention, loops, inputs)
 
 
-def test_fixed_weights_are_shared_by_batch_and_queries():
+def test_fixed_weights_are_shared_across_batch_and_queries():
     inputs = streams(2, 7) | {"by_query": draw(1, HEADS, 1, 2 * RADIUS + 1)}
     assert_same_with_gradients(relative_attention, loops, inputs)
 
 
-def test_without_biases_it_is_ordinary_attention():
+def test_without_biases_it_is_standard_attention():
     assert_same_with_gradients(relative_attention, loops, streams(3, 5))
 
 
@@ -101,19 +101,19 @@ def test_keys_of_other_texts_get_no_weight(kind, biased):
 
 @pytest.mark.parametrize("kind", ["padded", "packed"])
 @pytest.mark.parametrize("outside", ["clamp", "zero"])
-def test_softmax_of_the_open_scores_is_what_the_fused_path_uses(outside, kind):
+def test_the_softmax_of_the_recorded_scores_equals_the_fused_path(outside, kind):
     given, extra, texts = streams(2, 7), biases(2, 7), some_texts(kind)
     scores = relative_scores(given["query"], given["key"], *extra.values(), texts, outside)
     fused = relative_attention(**given, **extra, texts=texts, outside=outside)
     torch.testing.assert_close(scores.softmax(-1) @ given["value"], fused, rtol=1e-6, atol=1e-6)
 
 
-def test_an_unknown_rule_for_distant_offsets_is_refused_by_name():
-    with pytest.raises(InputError, match="'clamp' or 'zero', not 'wrap'"):
+def test_an_unknown_value_of_outside_is_an_error():
+    with pytest.raises(InputError, match="'clamp' or 'zero', got 'wrap'"):
         relative_attention(**streams(1, 2), outside="wrap")
 
 
-def test_scores_keep_full_precision_where_a_model_runs_in_half():
+def test_recorded_scores_have_full_precision_under_autocast():
     query, key = torch.randn(2, 2, 5, 4), torch.randn(2, 2, 5, 4)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         scores = relative_scores(query, key, None, None, None)

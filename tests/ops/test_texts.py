@@ -1,4 +1,4 @@
-"""How text numbers are read, against loops over tokens."""
+"""Text numbers, compared with loops over tokens."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def test_taps_end_where_the_text_ends(rows, kernel):
 
 
 @given(packed_rows)
-def test_tokens_of_a_packed_row_see_their_own_text(rows):
+def test_tokens_of_a_packed_row_attend_to_their_own_text_only(rows):
     visible = visible_keys(torch.tensor(rows))
     for b, row in enumerate(rows):
         for i, number in enumerate(row):
@@ -39,7 +39,7 @@ def test_one_text_per_row_needs_one_row_of_keys():
 
 
 @pytest.mark.parametrize("kind", TEXTS)
-def test_a_neighbour_beyond_the_text_reads_as_zero(kind):
+def test_a_neighbour_outside_the_text_reads_as_zero(kind):
     x, texts = torch.randn(3, 7, 2), draw_texts(kind, 3, 7)
     for tap, read in enumerate(neighbours(x, 5, texts)):
         for b in range(3):
@@ -49,7 +49,7 @@ def test_a_neighbour_beyond_the_text_reads_as_zero(kind):
                 assert read[b, i].tolist() == expected
 
 
-def test_without_texts_nothing_is_multiplied_or_filled():
+def test_without_texts_no_masking_is_computed():
     x = torch.randn(1, 3, 2)
     first, _, last = neighbours(x, 3, None)
     assert first.data_ptr() + 2 * x.element_size() * 2 == last.data_ptr(), "views of one padded copy"

@@ -1,11 +1,11 @@
-"""The kernels over a vocabulary, cross-entropy and sampling, against fp64: awkward sizes, every gradient."""
+"""The kernels over a vocabulary, cross-entropy and sampling, against fp64: unusual sizes, every gradient."""
 
 from collections.abc import Iterator
 
 import pytest
 import torch
 from gradients import draw
-from kernels import DEVICE, HALF, assert_exact, assert_no_coarser, results
+from kernels import DEVICE, HALF, MARKS, assert_exact, assert_no_coarser, results
 from torch import Tensor
 
 from lightbert.ops.backend import using
@@ -13,13 +13,14 @@ from lightbert.ops.cross_entropy import cross_entropy
 from lightbert.ops.sampling import sample
 
 pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
+pytestmark = MARKS
 
 SHAPES = {"one entry": (2, 3, 1), "few": (2, 3, 7), "several blocks": (1, 2, 9001), "empty": (0, 3, 7)}
 
 
 @pytest.fixture(autouse=True)
 def poisoned() -> Iterator[None]:
-    """Fill what a kernel allocates with NaN or the largest integer, so that an element it leaves out shows."""
+    """Fill what a kernel allocates with NaN or the largest integer, so that elements it doesn't write are detected."""
     torch.use_deterministic_algorithms(mode=True)
     yield
     torch.use_deterministic_algorithms(mode=False)
@@ -45,12 +46,12 @@ def test_the_loss_and_its_gradient_are_exact_in_single_precision(shape, spread):
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 7), (1, 2, 9001)], ids=str)
-def test_they_round_no_worse_than_twice_the_reference(shape):
+def test_their_rounding_error_is_at_most_twice_the_reference(shape):
     assert_no_coarser(loss_by_kernel, loss, {"logits": 5 * draw(*shape)}, targets=targets_of(shape))
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 1), (4, 5, 7), (1, 2, 9001)], ids=str)
-def test_the_most_likely_entry_is_found_and_of_equals_the_first(shape):
+def test_the_argmax_is_the_first_of_equal_logits(shape):
     logits = torch.randint(-3, 4, shape, device=DEVICE).float()
     with using("triton"):
         _, likely = cross_entropy(logits, targets_of(shape))

@@ -1,4 +1,4 @@
-"""The shared pieces of the plain pages, on numbers small enough to work out by hand."""
+"""The shared functions of `plain`, compared with numbers worked out by hand."""
 
 import math
 
@@ -44,7 +44,7 @@ def test_positions_count_real_tokens_only() -> None:
     assert positions(tensor([[True, True, True], [False, True, True]])).tolist() == [[0, 1, 2], [0, 0, 1]]
 
 
-def test_embeddings_add_word_segment_and_position_then_normalise_then_project() -> None:
+def test_embeddings_add_word_segment_and_position_then_normalize_then_project() -> None:
     weights = {
         "embeddings.word.weight": tensor([[0.0, 0.0], [1.0, 4.0]]),
         "embeddings.segment.weight": tensor([[0.0, 0.0], [2.0, 0.0]]),
@@ -54,14 +54,14 @@ def test_embeddings_add_word_segment_and_position_then_normalise_then_project() 
         "embeddings.project.weight": tensor([[1.0, 1.0]]),
         "embeddings.project.bias": tensor([0.5]),
     }
-    # The first token sums to (3, 6), which normalises to (-1, 1), and is scaled and shifted to (-1, 5).
+    # The first token sums to (3, 6), which normalizes to (-1, 1), and is scaled and shifted to (-1, 5).
     # The second token is (0, 10), with the same (-1, 5).
     ids, segments = tensor([[1, 0]]), tensor([[1, 0]])
     out = embed(weights, ids, segments, torch.ones_like(ids, dtype=torch.bool), eps=0.0)
     torch.testing.assert_close(out, tensor([[[4.5], [4.5]]]))
 
 
-def test_mlm_logits_read_the_word_table_beside_the_extra_columns() -> None:
+def test_mlm_logits_use_the_word_table_and_the_extra_columns() -> None:
     weights = {
         "embeddings.word.weight": tensor([[1.0], [2.0], [3.0]]),
         "heads.mlm.transform.weight": tensor([[1.0], [-1.0]]),
@@ -71,7 +71,7 @@ def test_mlm_logits_read_the_word_table_beside_the_extra_columns() -> None:
         "heads.mlm.bias": tensor([0.0, 0.5, 0.0]),
         "heads.mlm.extra": tensor([[10.0], [20.0], [40.0]]),
     }
-    # relu(6, -6) = (6, 0), which normalises to (1, -1).
+    # relu(6, -6) = (6, 0), which normalizes to (1, -1).
     logits = mlm_logits(weights, tensor([[[6.0]]]), activation="relu", eps=0.0)
     torch.testing.assert_close(logits, tensor([[[1.0 - 10.0, 2.5 - 20.0, 3.0 - 40.0]]]))
 

@@ -1,4 +1,4 @@
-"""The composite paper's page on numbers small enough to work out by hand."""
+"""`plain.composite`, compared with numbers worked out by hand."""
 
 import math
 
@@ -19,24 +19,24 @@ def scaled(name: str, factor: float) -> dict[str, Tensor]:
     return {f"{name}.weight": tensor([[factor]]), f"{name}.bias": tensor([0.0])}
 
 
-def test_offsets_beyond_the_radius_reuse_the_outermost_tap_when_clamped() -> None:
+def test_offsets_beyond_the_radius_get_the_outermost_tap_with_clamp() -> None:
     assert at_offsets(TAPS, "clamp").tolist() == [[2, 3, 3, 3], [4, 5, 6, 6], [7, 7, 8, 9], [10, 10, 10, 11]]
 
 
-def test_offsets_beyond_the_radius_add_nothing_when_zero() -> None:
+def test_offsets_beyond_the_radius_get_nothing_with_zero() -> None:
     assert at_offsets(TAPS, "zero").tolist() == [[2, 3, 0, 0], [4, 5, 6, 0], [0, 7, 8, 9], [0, 0, 10, 11]]
 
 
 HEADS = torch.zeros(1, 2, 2, 4)
 
 
-def test_fixed_weights_belong_to_a_head_and_are_not_scaled() -> None:
+def test_fixed_weights_are_per_head_and_not_scaled() -> None:
     weights = {"fixed": tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])}
     scores = composite_scores(weights, HEADS, HEADS, "clamp")
     assert scores[0].tolist() == [[[2, 3], [1, 2]], [[5, 6], [4, 5]]]
 
 
-def test_the_query_makes_the_taps_of_its_row() -> None:
+def test_query_dynamic_taps_fill_the_row_of_their_query() -> None:
     # With a head width of 4 the terms are halved. The queries are 2 and 20 in one channel, the keys are zero.
     query = HEADS + tensor([2.0, 20.0])[:, None] * tensor([1.0, 0.0, 0.0, 0.0])
     weights = {"query_dynamic": torch.cat([tensor([[1.0, 2.0, 3.0]]), torch.full((3, 3), 9.0)])}
@@ -44,7 +44,7 @@ def test_the_query_makes_the_taps_of_its_row() -> None:
     assert scores[0].tolist() == [[[2, 3], [10, 20]]] * 2
 
 
-def test_the_key_makes_the_taps_of_its_column() -> None:
+def test_key_dynamic_taps_fill_the_column_of_their_key() -> None:
     # score(i, j) takes tap i − j of the key at j.
     key = HEADS + tensor([2.0, 20.0])[:, None] * tensor([1.0, 0.0, 0.0, 0.0])
     weights = {"key_dynamic": torch.cat([tensor([[1.0, 2.0, 3.0]]), torch.full((3, 3), 9.0)])}
@@ -77,7 +77,7 @@ def test_the_depthwise_convolution_of_the_values_is_added_after_the_softmax() ->
     torch.testing.assert_close(padded.flatten()[:3] - 222 / 3, tensor([60.5, 602.5, 20.5]))
 
 
-def test_a_convolutional_projection_gives_its_first_half_to_the_convolution() -> None:
+def test_a_convolutional_projection_convolves_for_the_first_half_of_its_outputs() -> None:
     weights = {
         "value.convolution.weight": tensor([[1.0, 0.0, 3.0]]),
         "value.convolution.bias": tensor([0.5]),
@@ -126,10 +126,10 @@ def test_local_heads_come_second_and_attend_within_their_kernel(indexed_by: str,
 
 
 @pytest.mark.parametrize("indexed_by", ["query", "key"])
-def test_local_heads_renormalise_where_a_text_ends(indexed_by: str) -> None:
+def test_local_heads_renormalize_at_the_end_of_a_text(indexed_by: str) -> None:
     weights = {**local_weights(), "depthwise.weight": tensor([[0.0, 1.0, 1.0]])}
     alone = local_attention(weights, COUNT[:, :3], ALL[:, :3], 2, indexed_by)
     padded = local_attention(weights, COUNT, LAST_PADDED, 2, indexed_by)
     torch.testing.assert_close(padded[:, :3], alone)
-    # The third token sees itself and the one before: the kernel around it has two taps inside the text.
+    # The third token attends to itself and the token before: two taps of its kernel are inside the text.
     assert 4.0 < alone[0, 2, 1] < 6.0

@@ -1,4 +1,4 @@
-"""ConvBERT's page on numbers small enough to work out by hand."""
+"""`plain.convbert`, compared with numbers worked out by hand."""
 
 import math
 
@@ -31,13 +31,13 @@ def test_tap_zero_of_a_depthwise_convolution_reads_the_token_before() -> None:
     assert out.flatten().tolist() == [3 + 50, 2 + 30 + 500, 20 + 300]
 
 
-def test_a_depthwise_convolution_keeps_channels_apart_and_adds_its_bias() -> None:
+def test_a_depthwise_convolution_does_not_mix_channels_and_adds_its_bias() -> None:
     x = tensor([[[1.0, 1.0], [10.0, 20.0]]])
     out = depthwise_convolution(x, tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]), tensor([0.5, 0.25]))
     assert out.tolist() == [[[1.5, 0.25], [10.5, 1.25]]]
 
 
-def test_a_light_convolution_uses_the_taps_of_the_token_it_writes() -> None:
+def test_a_light_convolution_uses_the_taps_of_the_output_token() -> None:
     taps = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]]).reshape(1, 1, 3, 3)
     out = light_convolution(THREE[:, None], taps)
     assert out.flatten().tolist() == [2 + 30, 4 + 50 + 600, 70 + 800]
@@ -65,14 +65,14 @@ def one_head() -> dict[str, Tensor]:
 
 
 def test_a_dynamic_convolution_softmaxes_over_its_taps() -> None:
-    # The zeros beyond the ends keep their share of the softmax.
+    # Taps outside the row keep their weight in the softmax.
     source = tensor([[[1.0], [0.0], [1.0]]])
     out = dynamic_convolution(one_head(), THREE, source, ALL, n_heads=1)
     expected = tensor([(2 + 30) / 6, (1 + 10 + 100) / 3, (10 + 200) / 6])
     torch.testing.assert_close(out.flatten(), expected)
 
 
-def test_a_span_convolution_multiplies_the_query_by_what_the_span_says() -> None:
+def test_a_span_convolution_multiplies_the_query_by_the_span_aware_key() -> None:
     # The depthwise kernel reads the next token, so that the span keys are (10, 100, 0).
     query = tensor([[[0.1], [0.0], [5.0]]])
     out = span_convolution(one_head(), THREE, query, ALL, n_heads=1)
@@ -87,7 +87,7 @@ def test_a_span_convolution_reads_padding_neither_in_its_key_nor_in_its_values()
     torch.testing.assert_close(out.flatten()[:2], tensor([(2 + 30) / 6, (1 + 10 + 0) / 3]))
 
 
-def test_one_kernel_layer_serves_all_heads_head_by_head() -> None:
+def test_one_kernel_layer_generates_the_kernels_of_all_heads() -> None:
     # The kernel layer reads both channels: the six logits are head 0's taps, then head 1's.
     weights = {
         "kernel.weight": torch.zeros(6, 2),
@@ -132,12 +132,12 @@ def test_attention_heads_come_first_and_convolution_heads_second(convolution: st
     torch.testing.assert_close(out, tensor([expected]))
 
 
-def test_released_padding_hides_pads_from_attention_but_not_from_convolutions() -> None:
+def test_released_padding_masks_attention_but_not_convolutions() -> None:
     out = mixed_attention(one_head_of_each_kind(), THREE, LAST_PADDED, ALL, 1, "span")
     torch.testing.assert_close(out[:, :2], tensor([[[5.5, 21.0], [5.5, 201.0]]]))
 
 
-def test_an_unknown_convolution_is_refused() -> None:
+def test_an_unknown_convolution_is_an_error() -> None:
     with pytest.raises(ValueError, match="spam"):
         mixed_attention(one_head_of_each_kind(), THREE, ALL, ALL, 1, "spam")
 

@@ -1,4 +1,4 @@
-"""MobileBERT's page on numbers small enough to work out by hand."""
+"""`plain.mobilebert`, compared with numbers worked out by hand."""
 
 import pytest
 import torch
@@ -20,11 +20,11 @@ def test_a_trigram_is_the_next_token_then_this_one_then_the_previous_one() -> No
     assert out.tolist() == [[[2.0, 1.0, 0.0], [3.0, 2.0, 1.0], [0.0, 3.0, 2.0]]]
 
 
-def test_a_trigram_of_one_token_has_zeros_beside_it() -> None:
+def test_a_trigram_of_one_token_is_padded_with_zeros() -> None:
     assert trigrams(tensor([[[5.0, 6.0]]])).tolist() == [[[0.0, 0.0, 5.0, 6.0, 0.0, 0.0]]]
 
 
-def test_no_norm_scales_and_shifts_and_does_not_normalise() -> None:
+def test_no_norm_scales_and_shifts_without_normalizing() -> None:
     out = no_norm({"norm.weight": tensor([2.0, 3.0]), "norm.bias": tensor([1.0, 0.0])}, "norm", tensor([[10.0, 100.0]]))
     assert out.tolist() == [[21.0, 300.0]]
 
@@ -65,7 +65,7 @@ def test_the_value_reads_the_wide_stream_unless_the_input_is_narrow(mixer_input:
     assert out.flatten().tolist() == [expected, expected]
 
 
-def test_an_unknown_mixer_input_is_refused() -> None:
+def test_an_unknown_mixer_input_is_an_error() -> None:
     with pytest.raises(ValueError, match="thick"):
         attention({}, torch.ones(1, 1, 1), torch.ones(1, 1, 1), torch.ones(1, 1) > 0, 1, "thick", no_norm)
 
@@ -86,7 +86,7 @@ def test_query_and_key_of_a_shared_input_read_their_own_bottleneck() -> None:
     torch.testing.assert_close(out.flatten(), weight @ tensor([100.0, 101.0]))
 
 
-def test_one_token_follows_both_residual_streams_through_a_block() -> None:
+def test_one_token_through_a_block_matches_both_residual_streams_by_hand() -> None:
     weights = {
         "embeddings.word.weight": tensor([[3.0]]),
         "embeddings.project.weight": tensor([[0.0, 1.0, 0.0]]),

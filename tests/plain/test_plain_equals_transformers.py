@@ -1,4 +1,4 @@
-"""The plain pages compute what transformers computes, in float64, when all weights are random and padding is read."""
+"""The models of `plain` equal those of transformers in float64, with random weights and released padding."""
 
 import re
 
@@ -51,7 +51,7 @@ HEADS = [
 
 
 def bottleneck(last: int) -> list[tuple[str, str]]:
-    """MobileBERT's names; transformers keeps the last feed-forward of a block apart from the others."""
+    """MobileBERT's names; transformers names the last feed-forward of a block differently."""
     return [
         (r"encoder\.layer\.(\d+)\.bottleneck\.input\.dense", r"blocks.\1.enter"),
         (r"encoder\.layer\.(\d+)\.bottleneck\.input\.LayerNorm", r"blocks.\1.enter_norm"),
@@ -98,7 +98,7 @@ def renamed(model: nn.Module, table: list[tuple[str, str]]) -> dict[str, Tensor]
 
 @pytest.fixture
 def batch() -> Batch:
-    """Three texts of 13, 9 and 1 tokens: ids, what is kept, segments."""
+    """Three texts of 13, 9 and 1 tokens: ids, mask and segments."""
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(1, 50, (3, 13), generator=generator)
     keep = torch.arange(13) < torch.tensor([[13], [9], [1]])
@@ -150,7 +150,7 @@ def test_convbert_equals_its_port_with_released_padding(batch: Batch, groups: in
     assert (masked - states)[keep].abs().max() > 0.1
 
 
-# transformers cannot build the teacher's "wide" input unless the body is as wide as the stream.
+# transformers supports the teacher's "wide" input only if block_width == width.
 @pytest.mark.parametrize(("mixer_input", "width"), [("shared", 24), ("narrow", 24), ("wide", 16)])
 @pytest.mark.parametrize("feedforwards", [1, 3])
 @pytest.mark.parametrize(("norm", "activation"), [("none", "relu"), ("layer", "gelu_tanh")])
@@ -171,7 +171,7 @@ def test_mobilebert_equals_its_port_with_released_padding(
     model = randomise(transformers.MobileBertForMaskedLM(config))
     weights = renamed(model, HEADS + EMBEDDINGS + bottleneck(last=feedforwards - 1))
     inputs = {"attention_mask": keep.long(), "token_type_ids": segments}
-    # transformers gives two of the norms no eps, so that they have PyTorch's 1e-5; here all of them do.
+    # transformers doesn't pass eps to two of the norms, so they have PyTorch's 1e-5; here all of them do.
     settings = {"feedforwards": feedforwards, "mixer_input": mixer_input, "norm": norm, "activation": activation}
     states = mobilebert(
         weights, ids, keep=keep, segments=segments, depth=2, n_heads=4, released_padding=True, eps=1e-5, **settings

@@ -1,4 +1,4 @@
-"""A corpus of a few thousand words, and every recipe shrunk until it takes a moment."""
+"""Fixtures: a corpus of a few thousand words, and small files for every task."""
 
 import random
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The tables of keys in the documentation, made from the classes of the recipes.
+"""The tables of keys in the documentation, generated from the recipe classes.
 
 `python tests/recipes/key_tables.py` writes them into the pages after a change of a key.
 """

@@ -1,4 +1,4 @@
-"""Reading what the documentation says about recipes."""
+"""Sections of the documentation of recipes."""
 
 import re
 from pathlib import Path
@@ -12,6 +12,6 @@ def page(name: str) -> str:
 
 
 def section(text: str, title: str) -> str:
-    """What stands below a heading of a page."""
+    """The text below a heading of a page."""
     [found] = re.findall(rf"^## {title}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     return found

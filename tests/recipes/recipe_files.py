@@ -1,4 +1,4 @@
-"""Where the recipes are, what each is for, and how to read them."""
+"""The packaged recipes by command, and functions that read them."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ PARENTS = sorted(path.stem for path in FOLDER.glob("_*.toml"))
 
 
 def values(name: str) -> dict[str, Any]:
-    """What a recipe and its parents say."""
+    """The values of a recipe and its parents."""
     return read_values(name)
 
 
@@ -23,10 +23,10 @@ PRETRAINING = [name for name in NAMES if name not in {*FINETUNING, *DISTILLATION
 
 
 def read(name: str) -> Recipe:
-    """A pre-training recipe as it is, with somewhere to read from and to write to."""
+    """A pre-training recipe, with placeholders for data and out."""
     return from_mapping(Recipe, {"data": "data", "out": "out", **values(name)})
 
 
 def read_distillation(name: str) -> DistillRecipe:
-    """A distillation recipe, likewise, with somebody to learn from."""
+    """A distillation recipe, with placeholders for data, out and teacher."""
     return from_mapping(DistillRecipe, {"data": "data", "out": "out", "teacher": "teacher", **values(name)})

@@ -1,4 +1,4 @@
-"""Small copies of what fine-tuning recipes read, each in its own format, and tiny models to start from."""
+"""Small files in the formats that fine-tuning recipes read, and tiny models to start from."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ _HEADLESS = ("CoLA",)
 
 
 def write_model(where: Path, preset: str) -> Path:
-    """Save a model of a preset's family that is wide enough for a moment, and long enough for every recipe."""
+    """Save a tiny model of a preset's family with enough positions for every recipe."""
     torch.manual_seed(0)
     tokenizer = TOKENIZERS["wordpiece"]
     sizes = {**_SIZES, "vocab": tokenizer.get_vocab_size(), "positions": 512}
@@ -26,7 +26,7 @@ def write_model(where: Path, preset: str) -> Path:
 
 
 def write_tasks(where: Path) -> dict[str, Path]:
-    """Write GLUE's, SQuAD's and CoNLL's files and a table; where the files of each are."""
+    """Write files of GLUE, SQuAD and CoNLL and a table; returns their folders."""
     reviews = where / "own"
     reviews.mkdir()
     write_reviews(reviews / "train.csv", rows=12)
@@ -39,7 +39,7 @@ def write_tasks(where: Path) -> dict[str, Path]:
 
 
 def _write_whole_glue(where: Path) -> Path:
-    """Give every task all that is known of it to train on and to be judged by; correlations need several rows."""
+    """Use all rows of every task for training and for evaluation; correlations need several rows."""
     write_glue(where)
     for task in (entry for entry in where.iterdir() if entry.is_dir()):
         known = [path for path in sorted(task.glob("*.tsv")) if path.stem in ("train", "dev")]

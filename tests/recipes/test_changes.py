@@ -1,4 +1,4 @@
-"""`change.*`: a recipe's own differences from a preset."""
+"""`change.*`: changes of a preset in a recipe."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def config_of(**values):
     return starting_config(from_mapping(Recipe, {"data": "data", "out": "out", "steps": 1, **values}))
 
 
-def test_only_what_is_named_changes():
+def test_only_the_named_keys_change():
     changed = config_of(model="convbert-small", change={"kernel": 5, "activation": "relu"})
     fields = vars(preset("convbert-small"))
     assert vars(changed) == {**fields, "kernel": 5, "activation": "relu"}
@@ -29,12 +29,12 @@ def test_only_what_is_named_changes():
         ({"convolution": "sapn"}, "unknown convolution 'sapn'; did you mean 'span'?"),
     ],
 )
-def test_a_change_that_the_model_does_not_have_is_refused(change, sentence):
+def test_a_change_of_an_unknown_key_raises_an_error(change, sentence):
     with pytest.raises(InputError) as error:
         config_of(model="convbert-small", change=change)
     assert str(error.value) == sentence
 
 
-def test_longer_texts_need_more_positions_and_a_recipe_can_ask_for_even_more():
+def test_longer_texts_need_more_positions_and_a_recipe_can_set_even_more():
     assert config_of(model="convbert-tiny", length=256).positions == 256
     assert config_of(model="convbert-tiny", length=16, change={"positions": 64}).positions == 64

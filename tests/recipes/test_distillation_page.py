@@ -1,4 +1,4 @@
-"""docs/distillation.md says what the code says."""
+"""docs/distillation.md agrees with the code."""
 
 import re
 from fnmatch import fnmatch
@@ -8,7 +8,7 @@ from pages import page, section
 from recipe_files import DISTILLATION, NAMES
 
 import lightbert
-from lightbert.objectives.distill.pair import refuse_misfits
+from lightbert.objectives.distill.pair import check_pair
 from lightbert.objectives.distill.stages import Strategy
 from lightbert.objectives.distill.transfer_settings import Transfer
 
@@ -30,8 +30,8 @@ def test_every_recipe_that_is_named_exists():
     assert not {*named} - {*NAMES}
 
 
-def test_the_student_that_no_preset_is_fits_the_nano_teacher(tmp_path, monkeypatch):
+def test_the_student_of_the_example_fits_the_nano_teacher(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     [example] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     exec(example, {})
-    refuse_misfits(lightbert.build("ib-bert-nano"), lightbert.load("runs/mixed"), Transfer())
+    check_pair(lightbert.build("ib-bert-nano"), lightbert.load("runs/mixed"), Transfer())

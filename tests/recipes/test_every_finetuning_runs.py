@@ -1,4 +1,4 @@
-"""Two steps of every fine-tuning recipe, with its own lengths and heads, on files in the formats it is made for."""
+"""Two steps of every fine-tuning recipe, with unchanged lengths and heads, on files in the right formats."""
 
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ import lightbert
 from lightbert.config import assignments
 from lightbert.tasks.finetune.grid import run_all
 from lightbert.tasks.finetune.plan import Plan, plan
-from lightbert.train.distributed import world
+from lightbert.train.distributed import process_group
 from lightbert.train.signals import Interruption
 
 RUN = ("steps=2", "log_every=1", "workers=0", "device=cpu")
@@ -32,14 +32,14 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def data_of(name: str, tasks: Mapping[str, Path]) -> list[str]:
-    """What the command line has to add: a folder, or a table and its columns."""
+    """The overrides for data: a folder, or a table and its columns."""
     if name == "classify":
         return [f"data.train={tasks['own']}", "data.text=body", "data.label=topic", "data.hold_out=0.3"]
     return [f"data={tasks[name.partition('-')[0]]}"]
 
 
 def one_combination(recipe: Mapping[str, Any]) -> Iterator[str]:
-    """Overrides that leave one seed and the first value of each axis of a grid."""
+    """Overrides that keep one seed and the first value of each axis of a grid."""
     if "seeds" in recipe:
         yield f"seeds=[{recipe['seeds'][0]}]"
     for key, axis in flattened(recipe.get("grid", {})):
@@ -54,18 +54,18 @@ def flattened(grid: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield f"{prefix}{key}", value
 
 
-def planned(name: str, tasks: Mapping[str, Path], models: Mapping[str, Path], out: Path) -> Plan:
+def make_plan(name: str, tasks: Mapping[str, Path], models: Mapping[str, Path], out: Path) -> Plan:
     family = next((family for family in models if family in name), "convbert")
     given = [f"model={models[family]}", f"out={out}", *data_of(name, tasks), *RUN]
     return plan(values(name), assignments([*given, *one_combination(values(name))]))
 
 
 @pytest.mark.parametrize("name", FINETUNING)
-def test_two_steps_of_every_task_of_a_recipe_leave_models_that_predict(name, tasks, models, tmp_path):
-    runs = planned(name, tasks, models, tmp_path)
+def test_two_steps_of_every_task_of_a_recipe_write_models_that_predict(name, tasks, models, tmp_path):
+    runs = make_plan(name, tasks, models, tmp_path)
     assert [run.task for run in runs.runs] == values(name).get("tasks", [values(name).get("task", "")])
-    with world("cpu") as place:
-        done = run_all(runs, place, Interruption())
+    with process_group("cpu") as world:
+        done = run_all(runs, world, Interruption())
     for run, result in done:
         assert (result.finished, result.step) == (True, 2)
         assert result.metric in result.metrics
@@ -76,12 +76,12 @@ def test_two_steps_of_every_task_of_a_recipe_leave_models_that_predict(name, tas
         assert model.predict(given)
 
 
-def test_no_recipe_that_inherits_from_fine_tuning_is_overlooked():
+def test_every_recipe_that_extends_fine_tuning_is_tested():
     assert FINETUNING
     assert {path.stem for path in FOLDER.glob("[!_]*.toml") if "_finetune.toml" in parents(path)} == set(FINETUNING)
 
 
 def parents(path: Path) -> list[str]:
-    """The files that a recipe inherits from."""
+    """The parents of a recipe."""
     name = tomllib.loads(path.read_text(encoding="utf-8")).get("parent")
     return [name, *parents(FOLDER / name)] if name else []

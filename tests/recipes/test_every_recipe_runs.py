@@ -1,4 +1,4 @@
-"""A few steps of every recipe, with its own objective, examples, optimizer and phases, at sizes that take a moment."""
+"""A few steps of every recipe, with unchanged objective, examples, optimizer and phases, at small sizes."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from lightbert.config import assignments, from_mapping, override
 from lightbert.models import preset
 from lightbert.train.distill_recipe import DistillRecipe
 from lightbert.train.distillation import distill
-from lightbert.train.distributed import world
+from lightbert.train.distributed import process_group
 from lightbert.train.pretraining import pretrain
 from lightbert.train.recipe import Recipe
 from lightbert.train.signals import Interruption
@@ -23,7 +23,7 @@ RUN = {"batch": 2, "length": 16, "evaluate_batches": 1, "workers": 0, "device": 
 
 
 def changes(model, **sizes):
-    """The sizes that a model has, as overrides."""
+    """Overrides with the sizes of a small model."""
     return {f"change.{field}": size for field, size in (SIZES | sizes).items() if field in vars(preset(model))}
 
 
@@ -33,7 +33,7 @@ def resolved(kind, name, settings):
 
 
 def shrunk(name, corpus, out):
-    """The recipe with as little as possible overridden."""
+    """The recipe with as few overrides as possible."""
     recipe = read(name)
     settings = {"data": corpus, "out": out, "steps": 2, **RUN, **changes(recipe.model)}
     if recipe.phases:
@@ -42,9 +42,9 @@ def shrunk(name, corpus, out):
 
 
 def trained(run, recipe):
-    """Run a recipe; what it logged, and its model."""
-    with world("cpu") as place:
-        outcome = run(recipe, place, Interruption())
+    """Run a recipe, and return its log and its model."""
+    with process_group("cpu") as world:
+        outcome = run(recipe, world, Interruption())
     assert outcome.finished
     lines = [json.loads(line) for line in Path(recipe.out, "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if line["kind"] == "train"] == list(range(1, outcome.step + 1))
@@ -53,7 +53,7 @@ def trained(run, recipe):
 
 
 @pytest.mark.parametrize("name", PRETRAINING)
-def test_two_steps_of_a_recipe_leave_a_model_that_loads(name, corpus, tmp_path):
+def test_two_steps_of_a_recipe_write_a_model_that_loads(name, corpus, tmp_path):
     recipe = shrunk(name, corpus, tmp_path / "run")
     _, model = trained(pretrain, recipe)
     assert recipe.objective in model.heads
@@ -74,7 +74,7 @@ def teacher(corpus, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", DISTILLATION)
-def test_a_step_of_every_stage_of_a_recipe_leaves_a_model_that_loads(name, corpus, teacher, tmp_path):
+def test_a_step_of_every_stage_of_a_recipe_writes_a_model_that_loads(name, corpus, teacher, tmp_path):
     full = read_distillation(name)
     settings = {
         **{"data": corpus, "out": tmp_path / "run", "teacher": teacher},

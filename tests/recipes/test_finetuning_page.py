@@ -1,4 +1,4 @@
-"""docs/finetuning.md says what the code says."""
+"""docs/finetuning.md agrees with the code."""
 
 import re
 from fnmatch import fnmatch

@@ -1,4 +1,4 @@
-"""Recipes ship with the package: they are found by name from any folder, and can be parents of the user's own."""
+"""Packaged recipes are found by name from any folder, and can be extended."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def test_a_packaged_recipe_is_found_from_any_folder(name):
 
 
 @pytest.mark.parametrize("name", ["tiny-rtd", "recipes/tiny-rtd.toml"])
-def test_a_file_of_that_name_in_the_working_folder_comes_first(folder, name):
+def test_a_file_in_the_working_directory_takes_precedence(folder, name):
     path = folder / name
     path.parent.mkdir(exist_ok=True)
     path.write_text('model = "mine"')
@@ -39,20 +39,20 @@ def test_a_folder_of_that_name_does_not_hide_the_recipe(folder):
         ("tiny-rdt", "unknown recipe 'tiny-rdt'; did you mean 'tiny-rtd'?"),
         ("recipes/clasify.toml", "unknown recipe 'clasify'; did you mean 'classify'?"),
         ("qqq", "unknown recipe 'qqq'; 'lightbert recipes' lists them"),
-        ("mine/x.toml", "there is no file 'mine/x.toml'; 'lightbert recipes' lists the packaged ones"),
-        ("mine/tiny-rtd.toml", "there is no file 'mine/tiny-rtd.toml'; the packaged recipe is 'tiny-rtd'"),
-        ("tiny-rtd.toml", "there is no file 'tiny-rtd.toml'; the packaged recipe is 'tiny-rtd'"),
+        ("mine/x.toml", "'mine/x.toml' not found; 'lightbert recipes' lists the packaged ones"),
+        ("mine/tiny-rtd.toml", "'mine/tiny-rtd.toml' not found; the packaged recipe is 'tiny-rtd'"),
+        ("tiny-rtd.toml", "'tiny-rtd.toml' not found; the packaged recipe is 'tiny-rtd'"),
         (".", "'.' is a folder; give the path of a TOML file or the name of a recipe"),
-        ("_nano", "'_nano' is a parent of other recipes; 'lightbert recipes' lists those that can be run"),
+        ("_nano", "'_nano' is only a parent of other recipes; 'lightbert recipes' lists the recipes"),
     ],
 )
-def test_a_recipe_that_is_not_there_is_one_sentence_with_the_remedy(name, sentence):
+def test_a_missing_recipe_is_one_sentence_with_a_remedy(name, sentence):
     with pytest.raises(InputError) as raised:
         recipes.find(name)
     assert str(raised.value) == sentence
 
 
-def test_a_child_file_refines_its_parent_key_by_key(folder):
+def test_a_recipe_extends_its_parent_key_by_key(folder):
     (folder / "base").mkdir()
     (folder / "base" / "base.toml").write_text('model = "bert-tiny"\nsteps = 5\n[optimizer]\nlr = 0.1\nkind = "lamb"\n')
     (folder / "child.toml").write_text('parent = "base/base.toml"\nsteps = 7\n[optimizer]\nlr = 0.2\n')
@@ -61,23 +61,23 @@ def test_a_child_file_refines_its_parent_key_by_key(folder):
 
 
 @pytest.mark.parametrize("parent", ["convbert-small-rtd", "recipes/convbert-small-rtd.toml", "_rtd-small"])
-def test_a_file_of_the_users_can_have_a_packaged_parent(folder, parent):
+def test_a_file_can_extend_a_packaged_recipe(folder, parent):
     (folder / "mine.toml").write_text(f'parent = "{parent}"\nsteps = 7\noptimizer.beta2 = 0.98\n')
     values = recipes.read("mine.toml")
     assert values == {**recipes.read("convbert-small-rtd"), "steps": 7, "optimizer": {"beta2": 0.98}}
 
 
-def test_a_file_beside_it_comes_before_the_packaged_parent_of_that_name(folder):
+def test_a_file_in_the_same_folder_takes_precedence_over_a_packaged_parent(folder):
     (folder / "mine").mkdir()
     (folder / "mine" / "tiny-rtd").write_text("steps = 5")
     (folder / "mine" / "child.toml").write_text('parent = "tiny-rtd"')
     assert recipes.read(Path("mine") / "child.toml") == {"steps": 5}
 
 
-def test_files_that_name_each_other_as_parent_are_an_error(folder):
+def test_a_cycle_of_parents_raises_an_error(folder):
     (folder / "a.toml").write_text('parent = "b.toml"')
     (folder / "b.toml").write_text('parent = "a.toml"')
-    with pytest.raises(InputError, match="is its own parent"):
+    with pytest.raises(InputError, match="has a cycle of parents"):
         recipes.read("a.toml")
 
 
@@ -86,8 +86,8 @@ def test_files_that_name_each_other_as_parent_are_an_error(folder):
     [
         ("steps = = 3", "is not valid TOML: .*line 1"),
         ("parent = 3", "must be the name of a TOML file or of a recipe, got 3"),
-        ('parent = "tiny-rdt"', "neither a file beside it nor a recipe; did you mean 'tiny-rtd'"),
-        ('parent = "qqq.toml"', "neither a file beside it nor a recipe; 'lightbert recipes' lists"),
+        ('parent = "tiny-rdt"', "neither a file next to it nor a packaged recipe; did you mean 'tiny-rtd'"),
+        ('parent = "qqq.toml"', "neither a file next to it nor a packaged recipe; 'lightbert recipes' lists"),
     ],
 )
 def test_a_broken_file_and_a_wrong_parent_are_each_one_sentence(folder, content, sentence):
@@ -96,7 +96,7 @@ def test_a_broken_file_and_a_wrong_parent_are_each_one_sentence(folder, content,
         recipes.read("x.toml")
 
 
-def test_every_recipe_begins_with_a_line_that_sums_it_up():
+def test_every_recipe_begins_with_a_summary_line():
     for name in recipes.names():
         first, *_ = recipes.comment(name)
         assert first.endswith("."), name

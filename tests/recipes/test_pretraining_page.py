@@ -1,4 +1,4 @@
-"""docs/pretraining.md says what the code says."""
+"""docs/pretraining.md agrees with the code."""
 
 import re
 from fnmatch import fnmatch
@@ -36,7 +36,7 @@ def test_the_exit_code_of_an_interrupted_run_is_documented():
 
 
 @pytest.mark.parametrize("objective", [MaskedLanguageModelling, ReplacedTokenDetection])
-def test_the_numbers_in_the_log_are_those_of_the_objectives(objective):
+def test_the_documented_metrics_are_those_of_the_objectives(objective):
     name = objective.__module__.rpartition(".")[2]
     [listed] = re.findall(rf"^\| {name} \| (.*) \|$", section(PAGE, "A run folder"), re.MULTILINE)
     weights = SimpleNamespace(mlm_weight=1.0, rtd_weight=50.0)

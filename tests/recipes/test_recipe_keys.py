@@ -1,4 +1,4 @@
-"""Every key of every recipe has a range and a meaning, and the documentation says what the classes say."""
+"""Every key of every recipe has a range and a description, and the documentation agrees with the classes."""
 
 from dataclasses import fields, is_dataclass
 
@@ -22,8 +22,8 @@ LOOP |= {"tensorboard", "threads", "workers"}
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_number_has_a_range_and_every_key_a_meaning(verb):
-    # Columns of CoNLL files count from either end.
+def test_every_number_has_a_range_and_every_key_a_description(verb):
+    # Columns of CoNLL files may be negative.
     unlimited = {"data.word_column", "data.tag_column"}
     for key in keys(recipe_class(verb)):
         assert key.meaning, key.name
@@ -48,14 +48,14 @@ def test_the_help_lists_every_key_with_its_default(verb, capsys):
         assert f"default {key.default_text}" in printed
 
 
-def test_a_resumed_run_may_change_what_does_not_change_what_is_learned():
+def test_a_resumed_run_may_change_keys_that_do_not_affect_the_results():
     changeable = {verb: may_change(recipe_class(verb)) for verb in VERBS}
     assert changeable["finetune"] == LOOP
     assert changeable["pretrain"] == LOOP | {"compile", "checkpointing", "sharding"}
     assert changeable["distill"] == changeable["pretrain"] | {"teacher"}
 
 
-def test_no_field_is_declared_twice_but_for_another_default_or_meaning():
+def test_fields_are_redeclared_only_for_another_default_or_description():
     classes = {base for verb in VERBS for base in recipe_class(verb).__mro__ if is_dataclass(base)}
     assert {cls.__name__ for cls in classes} == {
         *("BaseRecipe", "CorpusRecipe", "Recipe", "DistillRecipe", "FinetuneRecipe")
@@ -93,7 +93,7 @@ def test_no_field_is_declared_twice_but_for_another_default_or_meaning():
         ("finetune", {"epochs": -1}, "epochs must be >= 0, got -1.0"),
     ],
 )
-def test_a_number_that_cannot_be_trained_with_is_an_error_when_the_recipe_is_read(verb, values, sentence):
+def test_an_invalid_number_raises_an_error_when_the_recipe_is_read(verb, values, sentence):
     with pytest.raises(InputError) as raised:
         from_mapping(recipe_class(verb), GIVEN[verb] | values)
     assert str(raised.value) == sentence
@@ -117,13 +117,13 @@ def test_a_number_that_cannot_be_trained_with_is_an_error_when_the_recipe_is_rea
         ("distill", "kind", "'schedule.kind' or 'optimizer.kind'"),
     ],
 )
-def test_the_usual_names_of_a_key_lead_to_ours(verb, key, meant):
+def test_common_names_of_a_key_are_aliases(verb, key, meant):
     with pytest.raises(InputError) as raised:
         from_mapping(recipe_class(verb), GIVEN[verb] | {key: 1})
     assert str(raised.value) == f"unknown key '{key}'; did you mean {meant}?"
 
 
-def test_every_alias_leads_to_a_key_and_none_is_a_key_itself():
+def test_every_alias_names_a_key_and_is_not_a_key_itself():
     names = {key.name for verb in VERBS for key in keys(recipe_class(verb))}
     assert {*ALIASES.values()} <= names
     assert not names & {*ALIASES}

@@ -1,4 +1,4 @@
-"""Every row of the papers' tables that is a pre-training has its recipe, and the recipe says what the paper says."""
+"""Every pre-training row of the papers' tables has a recipe, with the values of the paper."""
 
 import itertools
 import re
@@ -9,7 +9,7 @@ from recipe_files import DISTILLATION, FOLDER, NAMES, PARENTS, PRETRAINING, read
 
 from lightbert.models import PRESETS
 from lightbert.models.generator import generator
-from lightbert.models.papers import PRINTED
+from lightbert.models.papers import PAPER_FIGURES
 from lightbert.train.starting_model import starting_config
 
 ROWS = {
@@ -112,7 +112,7 @@ ROWS = {
 }
 TRAININGS = [*PRETRAINING, *DISTILLATION]
 ALSO = {"tiny-rtd", "tiny-mlm", "mobilebert-mlm", "ib-bert-nano-mlm", "tiny-distill"}
-"""Recipes that are no row of a table."""
+"""Recipes that don't reproduce a row of a table."""
 
 
 def places(name):
@@ -130,7 +130,7 @@ def test_every_row_has_a_recipe_that_names_its_table(table):
     assert set(ROWS[table]) == {name for name in set(TRAININGS) - ALSO if table in places(name)}
 
 
-def test_every_recipe_is_a_row_of_a_table_or_has_another_reason():
+def test_every_recipe_is_a_row_of_a_table_or_a_known_exception():
     assert {name for names in ROWS.values() for name in names} | ALSO == set(TRAININGS)
 
 
@@ -149,7 +149,7 @@ def test_a_kernel_is_a_change_of_the_model():
 @pytest.mark.parametrize("name", [name for name in PRETRAINING if name.endswith("-rtd")])
 def test_batch_steps_length_and_generator_are_those_that_flops_are_counted_with(name):
     recipe = read(name)
-    printed = PRINTED.get(recipe.model)
+    printed = PAPER_FIGURES.get(recipe.model)
     if printed is not None:
         stated = printed.pretraining
         assert (recipe.objective, recipe.batch, recipe.steps, recipe.length) == (
@@ -214,7 +214,7 @@ def test_bottleneck_models_are_trained_by_lamb_on_pairs_with_few_predictions(nam
 
 
 @pytest.mark.parametrize("name", [name for name in DISTILLATION if name.startswith("mobilebert")])
-def test_students_learn_as_the_release_has_it(name):
+def test_students_are_trained_as_in_the_released_code(name):
     recipe = read_distillation(name)
     assert (recipe.optimizer.kind, recipe.lr, recipe.batch, recipe.length) == ("lamb", 1.5e-3, 2048, 512)
     assert (recipe.examples, recipe.masking.positions(recipe.length)) == ("pairs", 20)
@@ -226,7 +226,7 @@ def test_students_learn_as_the_release_has_it(name):
     assert (recipe.alpha, recipe.layer_rate, recipe.lower, recipe.soft) == (0.5, 3.0, "soft", 0.1)
 
 
-def test_the_ablations_of_transfer_differ_in_one_thing():
+def test_the_ablations_of_transfer_differ_in_one_key():
     strategies = {name: read_distillation(name).strategy for name in ROWS["MobileBERT Table 8"]}
     assert strategies == {"mobilebert-akt": "akt", "mobilebert-jkt": "jkt", "mobilebert-pkt": "pkt"}
     pd, fmt, at = (read_distillation(name) for name in ROWS["MobileBERT Table 9"][2:])

@@ -18,7 +18,7 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(KEYS, VALUES, max_size=5))
-def test_values_survive_the_way_through_toml(values):
+def test_values_survive_a_round_trip_through_toml(values):
     assert tomllib.loads(to_toml(values)) == values
 
 

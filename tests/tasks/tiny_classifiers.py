@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from vocabularies import small_tokenizer
 
 from lightbert.models import PRESETS, Model, build, folder
@@ -13,10 +12,9 @@ from lightbert.tasks.kinds.kind import Kind
 
 def tiny_model(kind: Kind[Any] | None, head: str = "", *, length: int = 16, **settings: Any) -> Model:
     """A model fine-tuned for a kind; with None, a model that only has a head, like an imported one."""
-    torch.manual_seed(0)
     sizes = {"vocab": 13, "positions": 16, "narrow": 8, "width": 16, "depth": 1, "inner": 32}
     heads = {kind.head: {**kind.head_settings(), **settings}} if kind is not None else {head: settings}
-    model = build(replace(PRESETS["convbert-tiny"], **sizes), heads=heads if kind is not None or head else {})
+    model = build(replace(PRESETS["convbert-tiny"], **sizes), heads=heads if kind is not None or head else {}, seed=0)
     model.tokenizer = small_tokenizer()
     if kind is not None:
         model.task = {**kind.description(), "task": "own", "length": length}

@@ -1,6 +1,6 @@
-"""Runs in processes of their own, which can be interrupted, killed, or joined to several.
+"""Runs in child processes that can be interrupted, killed, or distributed over several processes.
 
-They are forked from a server that has imported everything already, so that starting one takes a moment.
+They are forked from a server that has already imported everything, so that they start quickly.
 """
 
 import json
@@ -25,8 +25,8 @@ from lightbert.data.batches.batch import Batch
 from lightbert.tasks.finetune import finetuning, grid
 from lightbert.train import checkpoint, corpus_run
 from lightbert.train.corpus_recipe import CorpusRecipe
-from lightbert.train.distributed import World, world
-from lightbert.train.signals import EXIT_CODE, Interruption, interruption
+from lightbert.train.distributed import World, process_group
+from lightbert.train.signals import EXIT_CODE, Interruption, catch_signals
 from lightbert.train.step import Step
 
 _server = multiprocessing.get_context("forkserver")
@@ -38,15 +38,15 @@ _server.set_forkserver_preload(
 )
 
 Work = Callable[[World, Interruption], bool]
-"""What a process does; whether it came to the end of it."""
+"""The work of a child process; returns whether it finished."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """When a process signals itself: at the ``number``-th time, from 0, that it comes to ``what``.
+    """The point at which a process sends itself signals: the ``number``-th time, from 0, that it reaches ``what``.
 
-    "saving" counts the files and folders of a run that are brought to the disk, "removing" the old checkpoints that go,
-    "run" the runs of a grid.
+    "saving" counts the files and folders that are synced to disk, "removing" the removals of old checkpoints, "run"
+    the runs of a grid.
     """
 
     what: Literal["step", "evaluating", "saving", "removing", "run"]
@@ -54,7 +54,7 @@ class Moment:
     signals: tuple[int, ...]
 
     def arrange(self) -> None:
-        """Patch this process, which nobody else uses."""
+        """Patch this process, which runs nothing else."""
         match self.what:
             case "step":
                 Step.__call__ = self._before(Step.__call__)
@@ -84,26 +84,26 @@ class Moment:
         return lambda step, loader, batches: evaluate(step, SimpleNamespace(at=partial(at, loader)), batches)
 
 
-def _do(work: Work, out: Path, moment: Moment | None, place: dict[str, str]) -> None:
-    """The body of a child: what the command does, without its report."""
-    os.environ.update(place)
+def _do(work: Work, out: Path, moment: Moment | None, environment: dict[str, str]) -> None:
+    """The body of a child process: the work of the command, without its report."""
+    os.environ.update(environment)
     with (out / "stderr").open("a") as file:
         os.dup2(file.fileno(), 2)
     torch.set_num_threads(1)
-    if place:
-        _write_down_batches(out / f"batches-{place['RANK']}.jsonl")
+    if environment:
+        _log_batches(out / f"batches-{environment['RANK']}.jsonl")
     if moment is not None:
         moment.arrange()
-    with interruption() as interrupted, world("cpu") as everyone:
-        finished = work(everyone, interrupted)
+    with catch_signals() as interrupted, process_group("cpu") as world:
+        finished = work(world, interrupted)
     sys.exit(0 if finished else EXIT_CODE)
 
 
-def _train(recipe: CorpusRecipe, everyone: World, interrupted: Interruption) -> bool:
-    return run_by(recipe, everyone, interrupted).finished
+def _train(recipe: CorpusRecipe, world: World, interrupted: Interruption) -> bool:
+    return run_by(recipe, world, interrupted).finished
 
 
-def _write_down_batches(path: Path) -> None:
+def _log_batches(path: Path) -> None:
     call = Step.__call__
 
     def writing(step: Step, batch: Batch) -> torch.Tensor:
@@ -114,15 +114,15 @@ def _write_down_batches(path: Path) -> None:
     Step.__call__ = writing
 
 
-def start(recipe: CorpusRecipe, moment: Moment | None = None, **place: str) -> ForkServerProcess:
-    """Start a run in a process of its own."""
-    return start_work(partial(_train, recipe), Path(recipe.out), moment, **place)
+def start(recipe: CorpusRecipe, moment: Moment | None = None, **environment: str) -> ForkServerProcess:
+    """Start a run in a child process."""
+    return start_work(partial(_train, recipe), Path(recipe.out), moment, **environment)
 
 
-def start_work(work: Work, out: Path, moment: Moment | None = None, **place: str) -> ForkServerProcess:
-    """Start anything that writes to a folder in a process of its own."""
+def start_work(work: Work, out: Path, moment: Moment | None = None, **environment: str) -> ForkServerProcess:
+    """Start work that writes to a folder in a child process."""
     out.mkdir(parents=True, exist_ok=True)
-    process = _server.Process(target=_do, args=(work, out, moment, place))
+    process = _server.Process(target=_do, args=(work, out, moment, environment))
     process.start()
     return process
 
@@ -135,7 +135,7 @@ def exit_code(process: ForkServerProcess) -> int:
 
 
 def start_several(size: int, recipe: CorpusRecipe, moment: Moment | None = None) -> list[ForkServerProcess]:
-    """Start a run in several processes that work together; the moment is the first one's."""
+    """Start a distributed run; ``moment`` applies to the main process."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])

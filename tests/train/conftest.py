@@ -1,4 +1,4 @@
-"""A prepared corpus and a tiny model to start from, made once."""
+"""A prepared corpus and a tiny model to start from, created once per session."""
 
 from pathlib import Path
 

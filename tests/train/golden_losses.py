@@ -1,10 +1,10 @@
-"""Losses of short runs, one per family and objective, recorded digit by digit in tests/golden/losses.json.
+"""Losses of short runs, one per family and objective, recorded in full precision in tests/golden/losses.json.
 
-Weights, order, masks and samples are the same on every machine. Dropout is off: PyTorch draws its masks by another
-generator on each platform.
+Weights, order, masks and samples are the same on every machine. Dropout is off: PyTorch's random generators
+differ between platforms.
 
-`OMP_NUM_THREADS=1 python tests/train/golden_losses.py` records them again: after a change that is meant to change what
-is learned, and on another machine type to have equality rather than closeness there. The diff shows how much moved.
+`OMP_NUM_THREADS=1 python tests/train/golden_losses.py` records them again: after an intended change of training, or
+on another machine type, to compare exactly there. The diff shows how much the losses changed.
 """
 
 import json
@@ -33,7 +33,7 @@ CASES = {
 
 
 def machine() -> str:
-    """What the last digits of a sum depend on."""
+    """Describe the machine: the last digits of a sum depend on it."""
     try:
         found = re.search(r"^(?:model name|CPU part)\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     except OSError:
@@ -52,7 +52,7 @@ def losses(case: str, corpus: Path, out: Path, steps: int = STEPS) -> list[float
 
 
 def record() -> None:
-    """Write the file again."""
+    """Record the losses of all cases in the file."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         corpus = write_corpus(Path(folder) / "corpus")

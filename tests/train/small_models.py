@@ -1,4 +1,4 @@
-"""A module with everything an optimizer treats differently, and gradients to give it."""
+"""A module with every kind of parameter that optimizers treat differently, and random gradients for it."""
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +8,7 @@ from lightbert.train.optimizer_settings import OptimizerSettings
 
 
 class Parts(nn.Module):
-    """A table, a block of one matrix and its norm, and a head; the names are a model's."""
+    """A table, a block of one matrix and its norm, and a head, named as in a model."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -18,7 +18,7 @@ class Parts(nn.Module):
 
 
 def optimizers_of(model: nn.Module, rate: float = 0.1, **settings: object) -> Optimizers:
-    """Make the optimizers of a model, at a rate, without clipping unless asked for."""
+    """Build the optimizers of a model with a learning rate, by default without clipping."""
     made = Optimizers(model, OptimizerSettings(**{"clip": 1e9} | settings))
     made.set_rate(rate)
     return made

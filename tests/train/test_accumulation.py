@@ -1,4 +1,4 @@
-"""A batch trained in parts is the same step."""
+"""Gradient accumulation gives the same step."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from lightbert.files import read_tensors
 
 
 @pytest.mark.parametrize(("objective", "examples"), [("rtd", "segments"), ("mlm", "pairs"), ("mlm", "packed")])
-def test_losses_and_weights_agree_however_the_batch_is_cut(
+def test_losses_and_weights_do_not_depend_on_accumulation(
     corpus: Path, tmp_path: Path, objective: str, examples: str
 ) -> None:
     steady = {"model": str(corpus / "steady"), "objective": objective, "examples": examples, "steps": 6}
@@ -26,6 +26,6 @@ def test_losses_and_weights_agree_however_the_batch_is_cut(
             torch.testing.assert_close(others[name], weight, rtol=1e-3, atol=1e-4)
 
 
-def test_a_batch_that_cannot_be_cut_is_refused(corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="4 rows can't be cut into 3 equal parts"):
+def test_a_batch_that_cannot_be_split_evenly_raises_an_error(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"rows per process \(4\) must be a multiple of accumulate \(3\)"):
         train(recipe_of(corpus, tmp_path, accumulate=3))

@@ -1,4 +1,4 @@
-"""Adam with decoupled decay, with and without the correction of its bias."""
+"""AdamW with and without bias correction."""
 
 import copy
 
@@ -8,7 +8,7 @@ from small_models import Parts, give_gradients, optimizers_of, values
 from lightbert.train.optim import is_decayed
 
 
-def test_without_bias_correction_it_is_electras_formula() -> None:
+def test_without_bias_correction_it_equals_electras_adam() -> None:
     model = Parts()
     optimizers = optimizers_of(model, 0.1, weight_decay=0.01)
     expected = {name: value.double() for name, value in values(model).items()}
@@ -28,7 +28,7 @@ def test_without_bias_correction_it_is_electras_formula() -> None:
         torch.testing.assert_close(value.double(), expected[name], rtol=1e-5, atol=1e-6)
 
 
-def test_with_bias_correction_it_is_pytorchs() -> None:
+def test_with_bias_correction_it_equals_pytorchs_adamw() -> None:
     model, other = Parts(), Parts()
     other.load_state_dict(copy.deepcopy(model.state_dict()))
     optimizers = optimizers_of(model, 0.1, bias_correction=True, weight_decay=0.0, eps=1e-8)
@@ -42,7 +42,7 @@ def test_with_bias_correction_it_is_pytorchs() -> None:
         torch.testing.assert_close(value, values(other)[name], rtol=1e-5, atol=1e-6)
 
 
-def test_biases_and_norms_are_not_decayed_and_everything_else_is() -> None:
+def test_weight_decay_applies_to_everything_except_biases_and_norms() -> None:
     decayed = [
         "embeddings.word.weight",
         "embeddings.project.weight",
@@ -62,7 +62,7 @@ def test_biases_and_norms_are_not_decayed_and_everything_else_is() -> None:
     assert [name for name in (*decayed, *spared) if is_decayed(name)] == decayed
 
 
-def test_the_rate_can_change_between_steps_and_zero_changes_nothing_but_the_moments() -> None:
+def test_the_rate_can_change_between_steps_and_a_rate_of_zero_changes_only_the_moments() -> None:
     model = Parts()
     optimizers = optimizers_of(model, 0.0)
     before = values(model)
@@ -75,7 +75,7 @@ def test_the_rate_can_change_between_steps_and_zero_changes_nothing_but_the_mome
     assert not any(torch.equal(value, before[name]) for name, value in values(model).items())
 
 
-def test_long_gradients_are_shortened_together_and_short_ones_are_left() -> None:
+def test_gradients_above_the_maximum_norm_are_clipped_together_and_others_are_unchanged() -> None:
     model = Parts()
     optimizers = optimizers_of(model, clip=1.0)
     gradients = give_gradients(model, seed=0, size=10.0)
@@ -91,7 +91,7 @@ def test_long_gradients_are_shortened_together_and_short_ones_are_left() -> None
         assert torch.equal(parameter.grad, gradients[name])
 
 
-def test_a_clip_of_zero_leaves_gradients_of_any_length() -> None:
+def test_a_clip_of_zero_disables_clipping() -> None:
     model = Parts()
     optimizers = optimizers_of(model, clip=0.0)
     before, gradients = values(model), give_gradients(model, seed=0, size=10.0)

@@ -1,4 +1,4 @@
-"""A gradient that is not finite changes nothing at all, and restored state goes on exactly."""
+"""A non-finite gradient changes nothing, and restored optimizer state continues exactly."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ def everything(model: Parts, optimizers: Optimizers) -> dict[str, Tensor]:
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("where", ["embeddings.word.weight", "blocks.0.output.weight", "heads.rtd.bias"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_weights_and_state_keep_every_bit(kind: str, where: str, bad: float) -> None:
+def test_a_non_finite_gradient_leaves_weights_and_state_bitwise_unchanged(kind: str, where: str, bad: float) -> None:
     model = Parts()
     optimizers = optimizers_of(model, kind=kind, bias_correction=True, clip=1.0)
     give_gradients(model, seed=0)
@@ -33,7 +33,7 @@ def test_weights_and_state_keep_every_bit(kind: str, where: str, bad: float) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_step_after_a_bad_one_is_as_if_there_had_been_none(kind: str) -> None:
+def test_the_step_after_a_skipped_one_is_not_affected_by_it(kind: str) -> None:
     model, other = Parts(), Parts()
     other.load_state_dict(model.state_dict())
     for each, seeds in ((model, [0, None, 1]), (other, [0, 1])):
@@ -47,7 +47,7 @@ def test_the_step_after_a_bad_one_is_as_if_there_had_been_none(kind: str) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_restored_state_goes_on_to_the_same_bit(kind: str) -> None:
+def test_restored_state_continues_bitwise_identically(kind: str) -> None:
     model, other = Parts(), Parts()
     first, second = (optimizers_of(each, kind=kind, bias_correction=True) for each in (model, other))
     give_gradients(model, seed=0)
@@ -62,7 +62,7 @@ def test_restored_state_goes_on_to_the_same_bit(kind: str) -> None:
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def test_forgotten_gradients_are_gone() -> None:
+def test_zero_grad_sets_gradients_to_none() -> None:
     model = Parts()
     optimizers = optimizers_of(model)
     give_gradients(model, seed=0)

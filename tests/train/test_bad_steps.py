@@ -1,4 +1,4 @@
-"""Losses that are not finite: the step is not applied, its examples are logged, and many in a row end the run."""
+"""Non-finite losses: the step is skipped, its examples are logged, and too many in a row end the run."""
 
 from pathlib import Path
 
@@ -13,12 +13,12 @@ from lightbert.errors import InputError
 from lightbert.files import read_tensors
 from lightbert.objectives.mlm import MaskedLanguageModelling
 from lightbert.objectives.objective import Losses
-from lightbert.train.checkpoint import newest
+from lightbert.train.checkpoint import load_newest
 
 
 @pytest.fixture
 def bad(monkeypatch: pytest.MonkeyPatch) -> set[int]:
-    """Steps, counted from 0, whose losses are made infinite or not a number, in turn."""
+    """Steps, counted from 0, whose losses are replaced by inf and NaN in turn."""
     steps: set[int] = set()
     forward = MaskedLanguageModelling.forward
 
@@ -36,7 +36,7 @@ def weights(out: Path, step: int) -> dict[str, torch.Tensor]:
     return read_tensors(out / "checkpoints" / f"step-{step}" / "weights.safetensors")
 
 
-def test_a_bad_step_is_not_applied_and_its_examples_are_logged(corpus: Path, tmp_path: Path, bad: set[int]) -> None:
+def test_a_non_finite_step_is_skipped_and_its_examples_are_logged(corpus: Path, tmp_path: Path, bad: set[int]) -> None:
     bad.update((3, 4))
     recipe = recipe_of(corpus, tmp_path, objective="mlm", steps=7, checkpoint_every=1, keep=9)
     assert train(recipe).finished
@@ -54,18 +54,20 @@ def test_a_bad_step_is_not_applied_and_its_examples_are_logged(corpus: Path, tmp
 
 
 @pytest.mark.parametrize("log_every", [1, 4, 50])
-def test_more_than_five_in_a_row_end_the_run_in_one_sentence(
+def test_more_than_five_skipped_steps_in_a_row_end_the_run_with_an_error(
     corpus: Path, tmp_path: Path, bad: set[int], log_every: int
 ) -> None:
     bad.update(range(4, 10))
     recipe = recipe_of(corpus, tmp_path, objective="mlm", steps=14, log_every=log_every, checkpoint_every=0)
-    with pytest.raises(InputError, match=r"6 steps in a row before step \d+ had no finite gradient.*metrics\.jsonl"):
+    with pytest.raises(
+        InputError, match=r"skipped 6 steps in a row before step \d+: the gradients were not finite.*metrics\.jsonl"
+    ):
         train(recipe)
     assert [record["step"] for record in records(tmp_path, "skipped")][:6] == [5, 6, 7, 8, 9, 10]
     assert not (tmp_path / "final").exists()
 
 
-def test_the_checkpoint_before_the_trouble_stays_and_the_same_command_meets_it_again(
+def test_the_checkpoint_before_the_failure_is_kept_and_the_same_command_fails_again(
     corpus: Path, tmp_path: Path, bad: set[int]
 ) -> None:
     bad.update(range(4, 12))
@@ -76,10 +78,10 @@ def test_the_checkpoint_before_the_trouble_stays_and_the_same_command_meets_it_a
             train(recipe)
         logs.append((tmp_path / "metrics.jsonl").read_bytes())
     assert logs[0] == logs[1]
-    assert newest(tmp_path / "checkpoints").facts["bad_in_a_row"] == 5
+    assert load_newest(tmp_path / "checkpoints").facts["bad_in_a_row"] == 5
 
 
-def test_five_in_a_row_are_survived_and_good_steps_start_the_count_again(
+def test_five_skipped_steps_are_tolerated_and_a_finite_step_resets_the_count(
     corpus: Path, tmp_path: Path, bad: set[int]
 ) -> None:
     bad.update((1, 2, 3, 4, 5, 7, 8, 9, 10, 11))

@@ -1,4 +1,4 @@
-"""A run can end with the weights that did best on held-out text, however often it was interrupted."""
+"""A run can keep the weights with the best held-out metric, also if it is interrupted."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,27 +11,27 @@ from tiny_runs import assert_same_results, recipe_of, records, train
 from lightbert.errors import InputError
 from lightbert.models import folder
 from lightbert.train import corpus_run
-from lightbert.train.checkpoint import newest
+from lightbert.train.checkpoint import load_newest
 from lightbert.train.loop import Loop
 from lightbert.train.recipe import Recipe
 from lightbert.train.run import Outcome
 
-_settings, _evaluate = corpus_run.settings_of, Loop._evaluate
-# The held-out numbers by step, chosen so that the best ones are neither the first nor the last.
+_settings, _evaluate = corpus_run.make_settings, Loop._evaluate
+# The held-out metrics by step, chosen so that the best ones are neither the first nor the last.
 LOSSES = {2: 5.0, 4: 3.0, 6: 4.0, 8: 3.5, 9: 3.25}
 ACCURACIES = {2: 0.5, 4: 0.6, 6: 0.8, 8: 0.7, 9: 0.75}
 STEPS = {"steps": 9, "evaluate_every": 2, "checkpoint_every": 3}
 
 
 def evaluate_as_planned(loop: Loop) -> None:
-    """Evaluate with the numbers above instead of those of the weights, which are other ones on every machine."""
+    """Evaluate with the metrics above instead of real ones, which differ between machines."""
     loop.measure = lambda _: {"mlm_loss": LOSSES[loop.at.step], "rtd_accuracy": ACCURACIES[loop.at.step]}
     _evaluate(loop)
 
 
 def train_for(best: str, recipe: Recipe, stop_after: int = 0) -> Outcome:
-    """Train with a number to be best at, which no pre-training recipe asks for."""
-    chosen = mock.patch.object(corpus_run, "settings_of", lambda *args: replace(_settings(*args), best=best))
+    """Train with a metric that selects the best weights, which pre-training recipes don't have."""
+    chosen = mock.patch.object(corpus_run, "make_settings", lambda *args: replace(_settings(*args), best=best))
     with chosen, mock.patch.object(Loop, "_evaluate", evaluate_as_planned):
         return train(recipe, stop_after)
 
@@ -47,34 +47,34 @@ def undisturbed(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_the_weights_are_those_of_the_lowest_loss(corpus: Path, undisturbed: Path, tmp_path: Path) -> None:
+def test_the_final_weights_are_those_of_the_lowest_loss(corpus: Path, undisturbed: Path, tmp_path: Path) -> None:
     assert {record["step"]: record["mlm_loss"] for record in records(undisturbed, "held-out")} == LOSSES
     train(recipe_of(corpus, tmp_path, **STEPS), stop_after=4)
-    stopped = newest(tmp_path / "checkpoints")
+    stopped = load_newest(tmp_path / "checkpoints")
     assert stopped is not None
     blocks = {name: value for name, value in weights(undisturbed).items() if name.startswith("blocks.")}
     assert blocks
     assert all(torch.equal(blocks[name], stopped.groups["weights"][f"discriminator.{name}"]) for name in blocks)
 
 
-def test_the_outcome_has_the_numbers_of_the_best_step(corpus: Path, undisturbed: Path) -> None:
+def test_the_outcome_has_the_metrics_of_the_best_step(corpus: Path, undisturbed: Path) -> None:
     outcome = train_for("mlm_loss", recipe_of(corpus, undisturbed, **STEPS))
     assert (outcome.best_step, outcome.held_out["mlm_loss"]) == (4, 3.0)
 
 
 @pytest.mark.parametrize("stop", [2, 5, 8])
-def test_an_interrupted_run_remembers_its_best(corpus: Path, undisturbed: Path, tmp_path: Path, stop: int) -> None:
+def test_a_resumed_run_restores_its_best_weights(corpus: Path, undisturbed: Path, tmp_path: Path, stop: int) -> None:
     recipe = recipe_of(corpus, tmp_path, **STEPS)
     assert not train_for("mlm_loss", recipe, stop_after=stop).finished
     assert train_for("mlm_loss", recipe).finished
     assert_same_results(tmp_path, undisturbed)
 
 
-def test_other_numbers_are_best_when_they_are_highest(corpus: Path, tmp_path: Path) -> None:
+def test_higher_is_better_for_metrics_other_than_losses(corpus: Path, tmp_path: Path) -> None:
     outcome = train_for("rtd_accuracy", recipe_of(corpus, tmp_path, **STEPS))
     assert (outcome.best_step, outcome.held_out["rtd_accuracy"]) == (6, 0.8)
 
 
-def test_a_number_that_is_not_measured_is_refused(corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="unknown held-out number 'mlm_lost'; did you mean 'mlm_loss'"):
+def test_an_unknown_metric_raises_an_error(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="unknown held-out metric 'mlm_lost'; did you mean 'mlm_loss'"):
         train_for("mlm_lost", recipe_of(corpus, tmp_path, **STEPS))

@@ -10,15 +10,12 @@ from torch import nn
 
 from lightbert.data.corpus.shards import Shards
 
-# The compiler looks at every input's gradient, also of one that will never have any.
-pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
-
 compile_module = nn.Module.compile
 
 
 @pytest.fixture(autouse=True)
 def traced_only():
-    """Code generation takes long, and the number of graphs does not depend on it."""
+    """Skip code generation, which is slow; the number of graphs doesn't depend on it."""
     torch.compiler.reset()
     plain = mock.patch.object(nn.Module, "compile", lambda part, **how: compile_module(part, backend="eager", **how))
     with plain:
@@ -27,7 +24,7 @@ def traced_only():
 
 
 def graphs_of(corpus: Path, out: Path, depth: int) -> int:
-    """How many graphs a run by layers has compiled."""
+    """Return the number of graphs that a progressive run compiles."""
     torch.compiler.reset()
     torch._dynamo.utils.counters.clear()
     teacher = out.parent / f"teacher-{depth}"
@@ -39,11 +36,11 @@ def graphs_of(corpus: Path, out: Path, depth: int) -> int:
     return torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
 
-def test_more_layers_and_stages_are_not_more_graphs(corpus: Path, tmp_path: Path) -> None:
+def test_the_number_of_graphs_does_not_grow_with_layers_and_stages(corpus: Path, tmp_path: Path) -> None:
     assert graphs_of(corpus, tmp_path / "six", 6) == graphs_of(corpus, tmp_path / "three", 3)
 
 
-def test_compiled_blocks_learn_what_plain_ones_do(corpus: Path, tmp_path: Path) -> None:
+def test_compiled_and_eager_blocks_train_alike(corpus: Path, tmp_path: Path) -> None:
     losses = []
     for how in ("none", "blocks"):
         train(distillation_of(corpus, tmp_path / how, compile=how))

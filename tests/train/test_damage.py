@@ -1,4 +1,4 @@
-"""Files cut short or with a flipped bit: always an error or the checkpoint before, never something else in silence."""
+"""Truncated files and flipped bits always cause an error or a fallback to the previous checkpoint."""
 
 import random
 import shutil
@@ -11,11 +11,11 @@ from tiny_runs import recipe_of, train
 
 from lightbert.data.corpus.shards import Shards
 from lightbert.errors import InputError
-from lightbert.train.checkpoint import Checkpoint, newest
+from lightbert.train.checkpoint import Checkpoint, load_newest
 
 
 def damaged(path: Path, truncations: int, flips: int) -> Iterator[str]:
-    """Damage a file in one place after the other, and mend it in between."""
+    """Damage a file at one position after another, and restore it in between."""
     whole, choose = path.read_bytes(), random.Random(path.name)
     for length in sorted(choose.sample(range(len(whole)), min(len(whole), truncations))):
         path.write_bytes(whole[:length])
@@ -37,23 +37,23 @@ def equal(one: Checkpoint, other: Checkpoint) -> bool:
 
 
 def damage_checkpoints(folder: Path, truncations: int, flips: int) -> int:
-    """Damage every file of the newest of two checkpoints, and return in how many places."""
+    """Damage every file of the newest of two checkpoints; return the number of positions."""
     places = 0
-    last = newest(folder)
+    last = load_newest(folder)
     shutil.move(folder / "step-6", folder.parent / "step-6")
-    before = newest(folder)
+    before = load_newest(folder)
     shutil.move(folder.parent / "step-6", folder / "step-6")
     assert not equal(before, last)
     for path in sorted((folder / "step-6").iterdir()):
         for damage in damaged(path, truncations, flips):
-            assert equal(newest(folder), before), damage
+            assert equal(load_newest(folder), before), damage
             places += 1
-    assert equal(newest(folder), last)
+    assert equal(load_newest(folder), last)
     return places
 
 
 def damage_shards(folder: Path, truncations: int, flips: int) -> int:
-    """Damage every file of a prepared folder, and return in how many places."""
+    """Damage every file of a prepared folder; return the number of positions."""
     places = 0
     for path in sorted(folder.iterdir()):
         for _ in damaged(path, truncations, flips):
@@ -80,13 +80,13 @@ def test_a_damaged_checkpoint_is_never_loaded(checkpoints: Path, copy: Callable[
     assert damage_checkpoints(copy(checkpoints), truncations=5, flips=20) == 100
 
 
-def test_a_damaged_checkpoint_alone_is_an_error(checkpoints: Path, copy: Callable[[Path], Path]) -> None:
+def test_a_single_damaged_checkpoint_raises_an_error(checkpoints: Path, copy: Callable[[Path], Path]) -> None:
     folder = copy(checkpoints)
     shutil.rmtree(folder / "step-3")
     for path in sorted((folder / "step-6").iterdir()):
         for _ in damaged(path, truncations=1, flips=2):
-            with pytest.raises(InputError, match="is whole"):
-                newest(folder)
+            with pytest.raises(InputError, match="are damaged"):
+                load_newest(folder)
 
 
 def test_a_damaged_prepared_folder_is_never_opened(corpus: Path, copy: Callable[[Path], Path]) -> None:
@@ -95,7 +95,7 @@ def test_a_damaged_prepared_folder_is_never_opened(corpus: Path, copy: Callable[
 
 @pytest.mark.prove
 @pytest.mark.timeout(3000)
-def test_damage_in_thousands_of_places_is_always_noticed(
+def test_damage_at_thousands_of_positions_is_always_detected(
     corpus: Path, checkpoints: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = damage_checkpoints(shutil.copytree(checkpoints, tmp_path / "run" / "checkpoints"), 64, 1000)

@@ -1,4 +1,4 @@
-"""A student learns from a teacher by every strategy; what is copied rests until its time."""
+"""A student trains with every strategy; copied parameters are frozen until the prediction stage."""
 
 from pathlib import Path
 
@@ -28,9 +28,7 @@ def weights(out: Path) -> dict[str, torch.Tensor]:
         ("pkt", [{"fmt_1"}] * 2 + [{"fmt_2"}] * 2 + [{"fmt_3"}] * 2 + [WORDS | {"kd_loss"}] * 3),
     ],
 )
-def test_every_strategy_learns_in_its_own_stages(
-    corpus: Path, tmp_path: Path, strategy: str, logged: list[set[str]]
-) -> None:
+def test_every_strategy_trains_its_stages(corpus: Path, tmp_path: Path, strategy: str, logged: list[set[str]]) -> None:
     outcome = train(distillation_of(corpus, tmp_path, strategy=strategy))
     assert outcome.finished
     interesting = LAYERS | WORDS | {"kd_loss"}
@@ -43,14 +41,12 @@ def test_every_strategy_learns_in_its_own_stages(
     assert student.tokenizer.get_vocab() == Shards(corpus / "data").tokenizer().get_vocab()
 
 
-def test_without_a_teacher_no_teacher_is_read(corpus: Path, tmp_path: Path) -> None:
+def test_strategy_bare_loads_no_teacher(corpus: Path, tmp_path: Path) -> None:
     assert train(distillation_of(corpus, tmp_path, strategy="bare", teacher="nowhere")).finished
 
 
 @pytest.mark.parametrize("strategy", ["jkt", "pkt"])
-def test_what_was_copied_rests_until_the_predictions_and_learns_then(
-    corpus: Path, tmp_path: Path, strategy: str
-) -> None:
+def test_copied_parameters_are_frozen_until_the_prediction_stage(corpus: Path, tmp_path: Path, strategy: str) -> None:
     teacher = folder.load(corpus / "teacher").state_dict()
     train(distillation_of(corpus, tmp_path / "layers", strategy=strategy, steps=0))
     student = weights(tmp_path / "layers")
@@ -64,7 +60,7 @@ def test_what_was_copied_rests_until_the_predictions_and_learns_then(
     assert not any(torch.equal(weights(tmp_path / "whole")[name], teacher[name]) for name in copied)
 
 
-def test_nothing_is_copied_where_the_paper_does_not_or_where_that_is_not_wanted(corpus: Path, tmp_path: Path) -> None:
+def test_nothing_is_copied_by_other_strategies_or_with_copy_off(corpus: Path, tmp_path: Path) -> None:
     teacher = folder.load(corpus / "teacher").state_dict()
     for changes, is_copied in [
         ({"strategy": "akt"}, False),
@@ -84,9 +80,9 @@ def test_tables_that_were_not_copied_are_trained_with_the_first_layer(corpus: Pa
     assert torch.equal(weights(tmp_path)["heads.mlm.transform.weight"], start["heads.mlm.transform.weight"])
 
 
-@pytest.mark.parametrize(("norm", "rests"), [("identity", True), ("copy", True), ("train", False)])
-def test_the_embedding_norm_does_what_the_recipe_says(corpus: Path, tmp_path: Path, norm: str, rests: bool) -> None:
+@pytest.mark.parametrize(("norm", "frozen"), [("identity", True), ("copy", True), ("train", False)])
+def test_the_embedding_norm_follows_the_recipe(corpus: Path, tmp_path: Path, norm: str, frozen: bool) -> None:
     recipe = distillation_of(corpus, tmp_path, norm=norm, steps=0)
     start = student_before(recipe)
     train(recipe)
-    assert torch.equal(weights(tmp_path)["embeddings.norm.bias"], start["embeddings.norm.bias"]) == rests
+    assert torch.equal(weights(tmp_path)["embeddings.norm.bias"], start["embeddings.norm.bias"]) == frozen

@@ -1,4 +1,4 @@
-"""Several processes teach like one, in every stage, whether the student is copied to all or shared out."""
+"""Several processes distil like one in every stage, with a replicated or sharded student."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ LOSSES = {"log_every": 1, "lr": 1e-4}
 
 @pytest.mark.parametrize("strategy", ["akt", "pkt"])
 @pytest.mark.parametrize("sharding", ["replicate", "shard"])
-def test_two_processes_teach_like_one(corpus: Path, tmp_path: Path, strategy: str, sharding: str) -> None:
+def test_two_processes_distil_like_one(corpus: Path, tmp_path: Path, strategy: str, sharding: str) -> None:
     changes = {"strategy": strategy, "sharding": sharding, **LOSSES}
     assert exit_code(start(distillation_of(corpus, tmp_path / "one", **changes))) == 0
     processes = start_several(2, distillation_of(corpus, tmp_path / "two", **changes))

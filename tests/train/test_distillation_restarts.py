@@ -1,4 +1,4 @@
-"""A distillation that is interrupted anywhere, also exactly between stages, goes on to the same bytes."""
+"""A distillation interrupted at any step, also between stages, resumes to the same bytes."""
 
 import random
 import shutil
@@ -24,7 +24,7 @@ def undisturbed(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 # Stages end after steps 2, 4 and 6; the run after 9.
 @pytest.mark.parametrize("stop", range(1, 10))
-def test_a_run_that_stops_at_any_step_goes_on_exactly(
+def test_a_run_interrupted_at_any_step_resumes_exactly(
     corpus: Path, undisturbed: Path, tmp_path: Path, stop: int
 ) -> None:
     stopped = train(distillation_of(corpus, tmp_path), stop_after=stop)
@@ -35,7 +35,7 @@ def test_a_run_that_stops_at_any_step_goes_on_exactly(
 
 @pytest.mark.parametrize("kind", ["adamw", "lamb", "muon"])
 @pytest.mark.parametrize("strategy", ["akt", "jkt", "pkt"])
-def test_every_optimizer_and_strategy_goes_on_exactly(corpus: Path, tmp_path: Path, kind: str, strategy: str) -> None:
+def test_every_optimizer_and_strategy_resumes_exactly(corpus: Path, tmp_path: Path, kind: str, strategy: str) -> None:
     changes = {"optimizer": {"kind": kind, "bias_correction": True}, "strategy": strategy, "transfer_steps": 3}
     train(distillation_of(corpus, tmp_path / "whole", **changes))
     for stop in (1, 2, 3, 5):
@@ -44,7 +44,7 @@ def test_every_optimizer_and_strategy_goes_on_exactly(corpus: Path, tmp_path: Pa
     assert_same_results(tmp_path / "parts", tmp_path / "whole")
 
 
-def test_learned_maps_and_dropout_go_on_exactly(corpus: Path, tmp_path: Path) -> None:
+def test_learned_maps_and_dropout_resume_exactly(corpus: Path, tmp_path: Path) -> None:
     changes = {"transfer": {"maps": "linear"}, "dropout": 0.1}
     train(distillation_of(corpus, tmp_path / "whole", **changes))
     for stop in (2, 3):
@@ -64,7 +64,7 @@ def test_a_run_survives_kills_within_and_between_stages(corpus: Path, undisturbe
 
 @pytest.mark.prove
 @pytest.mark.timeout(3000)
-def test_fifty_kills_of_a_run_by_layers_change_nothing(
+def test_fifty_kills_of_a_progressive_run_change_nothing(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     changes = {"transfer_steps": 15, "steps": 9}
@@ -89,20 +89,20 @@ def test_fifty_kills_of_a_run_by_layers_change_nothing(
         print(f"\npkt: {sum(kills.values())} kills ({where}) in {runs} runs: final bytes the same")
 
 
-def test_another_strategy_or_another_teacher_is_refused_once_there_is_a_checkpoint(
-    corpus: Path, tmp_path: Path
-) -> None:
+def test_a_run_with_a_checkpoint_rejects_another_strategy_or_teacher(corpus: Path, tmp_path: Path) -> None:
     train(distillation_of(corpus, tmp_path / "out"), stop_after=3)
-    with pytest.raises(InputError, match="strategy = pkt, this recipe says jkt"):
+    with pytest.raises(InputError, match="strategy = pkt, this recipe has jkt"):
         train(distillation_of(corpus, tmp_path / "out", strategy="jkt"))
     other = folder.load(corpus / "teacher")
     other.blocks[0].enter.bias.data += 1
     folder.save(other, tmp_path / "teacher")
-    with pytest.raises(InputError, match=r"learns from '.+/teacher', and '.+' has other weights .* teacher= back"):
+    with pytest.raises(
+        InputError, match=r"has teacher '.+/teacher', and '.+' has different weights; .* restore teacher="
+    ):
         train(distillation_of(corpus, tmp_path / "out", teacher=str(tmp_path / "teacher")))
 
 
-def test_a_teacher_that_moved_goes_on_teaching(corpus: Path, undisturbed: Path, tmp_path: Path) -> None:
+def test_a_run_resumes_after_the_teacher_has_moved(corpus: Path, undisturbed: Path, tmp_path: Path) -> None:
     train(distillation_of(corpus, tmp_path / "out"), stop_after=3)
     shutil.copytree(corpus / "teacher", tmp_path / "moved")
     assert train(distillation_of(corpus, tmp_path / "out", teacher=str(tmp_path / "moved"))).finished

@@ -1,4 +1,4 @@
-"""Within a run by layers: each layer's weights and optimizer state start with its stage, with every optimizer."""
+"""In progressive transfer the weights and optimizer state of a layer change only from its stage on."""
 
 from pathlib import Path
 
@@ -6,22 +6,22 @@ import pytest
 import torch
 from tiny_runs import distillation_of, records, student_before, train
 
-from lightbert.train.checkpoint import Checkpoint, newest
+from lightbert.train.checkpoint import Checkpoint, load_newest
 
 OPTIMIZERS = ["adamw", "lamb", "muon"]
 
 
 def stopped(corpus: Path, out: Path, step: int, **changes: object) -> Checkpoint:
-    """The checkpoint of a run that is stopped at a step."""
+    """Return the checkpoint of a run that is interrupted at a step."""
     train(distillation_of(corpus, out, **changes), stop_after=step)
-    found = newest(out / "checkpoints")
+    found = load_newest(out / "checkpoints")
     assert found is not None
     assert found.facts["step"] == step
     return found
 
 
 def touched(state: dict[str, torch.Tensor]) -> set[str]:
-    """Which blocks, tables or heads have an optimizer state that is not zero; counts of steps are none."""
+    """Return the blocks, tables and heads with non-zero optimizer state, ignoring step counters."""
     found = {name for name, value in state.items() if not name.endswith("/step") and value.any()}
     return {".".join(name.split(".")[1:3]) for name in found}
 
@@ -37,7 +37,7 @@ def test_the_optimizer_state_of_a_layer_is_zero_before_its_stage(corpus: Path, t
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 @pytest.mark.parametrize("lower", ["soft", "frozen"])
-def test_layers_below_move_softly_or_not_and_layers_above_never(
+def test_layers_below_train_slowly_or_are_frozen_and_layers_above_are_frozen(
     corpus: Path, tmp_path: Path, kind: str, lower: str
 ) -> None:
     changes = {"optimizer": {"kind": kind, "weight_decay": 0.1}, "lower": lower, "checkpoint_every": 1}
@@ -49,7 +49,7 @@ def test_layers_below_move_softly_or_not_and_layers_above_never(
     assert all(name.startswith("student.blocks.") for name in moved)
 
 
-def test_the_layer_whose_turn_it_is_moves_by_its_multiple_of_the_rate(corpus: Path, tmp_path: Path) -> None:
+def test_the_current_layer_trains_at_its_multiple_of_the_rate(corpus: Path, tmp_path: Path) -> None:
     # The first step of Adam without decay is the rate times a function of the gradient, which is the same for both.
     name = "blocks.0.output.weight"
     moved = {}
@@ -62,7 +62,7 @@ def test_the_layer_whose_turn_it_is_moves_by_its_multiple_of_the_rate(corpus: Pa
     torch.testing.assert_close(moved[3.0], 3 * moved[1.0], rtol=1e-4, atol=1e-7)
 
 
-def test_the_rate_rises_for_a_tenth_of_each_stage_and_then_sinks_to_nine_tenths(corpus: Path, tmp_path: Path) -> None:
+def test_each_stage_warms_up_for_a_tenth_and_then_decays_to_nine_tenths(corpus: Path, tmp_path: Path) -> None:
     train(distillation_of(corpus, tmp_path, transfer_steps=60, evaluate_every=0, checkpoint_every=0))
     rates = [record["lr"] / 1e-3 for record in records(tmp_path)]
     at = [(step + 1) / 21 for step in range(20)]

@@ -1,4 +1,4 @@
-"""Unusual pairs of teacher and student, and what can be done with a student afterwards."""
+"""Unusual pairs of teacher and student, and further use of a distilled student."""
 
 from pathlib import Path
 
@@ -15,7 +15,9 @@ from lightbert.models.hybrid import Hybrid
 from lightbert.nn.encoder import Encoder
 
 
-def test_a_student_with_mixed_attention_learns_from_a_teacher_without(corpus: Path, tmp_path: Path) -> None:
+def test_a_student_with_mixed_attention_learns_from_a_teacher_with_plain_attention(
+    corpus: Path, tmp_path: Path
+) -> None:
     model = {"mixer": "mixed", "shell": "bottleneck", "norm": "none", "embeddings": "trigram", "feedforwards": 2}
     sizes = {"positions": 32, "narrow": 8, "width": 16, "block_width": 8, "depth": 3, "n_heads": 2, "inner": 16}
     student = lightbert.build(Hybrid(**model, **sizes, vocab=Shards(corpus / "data").vocab))
@@ -31,7 +33,7 @@ def test_a_student_with_mixed_attention_learns_from_a_teacher_without(corpus: Pa
 
 @pytest.fixture
 def hugging_face_teacher(corpus: Path, tmp_path: Path) -> Path:
-    """A random BERT, wider and with other tables than the student, as transformers keeps it."""
+    """A random BERT in transformers' format, wider and with other tables than the student."""
     torch.manual_seed(1)
     shards = Shards(corpus / "data")
     config = Bert(vocab=shards.vocab, positions=32, narrow=24, width=24, depth=3, n_heads=2, inner=32)
@@ -41,7 +43,7 @@ def hugging_face_teacher(corpus: Path, tmp_path: Path) -> Path:
     return tmp_path / "bert"
 
 
-def test_a_wider_teacher_of_hugging_face_teaches_through_learned_maps(
+def test_a_wider_hugging_face_teacher_works_with_learned_maps(
     corpus: Path, tmp_path: Path, hugging_face_teacher: Path
 ) -> None:
     changes = {"teacher": str(hugging_face_teacher), "transfer": {"maps": "linear"}}
@@ -58,7 +60,7 @@ def same_states(one: Encoder, other: Encoder) -> bool:
         return torch.equal(one(ids), other(ids))
 
 
-def test_the_student_goes_to_hugging_face_and_back(corpus: Path, tmp_path: Path) -> None:
+def test_the_student_converts_to_hugging_face_and_back(corpus: Path, tmp_path: Path) -> None:
     train(distillation_of(corpus, tmp_path, strategy="pd"))
     student = lightbert.load(tmp_path / "final")
     huggingface.write(student, tmp_path / "theirs")
@@ -67,7 +69,7 @@ def test_the_student_goes_to_hugging_face_and_back(corpus: Path, tmp_path: Path)
     assert {*back.heads} == {"mlm", "nsp"}
 
 
-def test_the_student_takes_a_head_for_a_task(corpus: Path, tmp_path: Path) -> None:
+def test_a_task_head_can_be_added_to_the_student(corpus: Path, tmp_path: Path) -> None:
     train(distillation_of(corpus, tmp_path, strategy="pd"))
     student = lightbert.load(tmp_path / "final")
     add_head(student, "classify", {"labels": 3})

@@ -1,4 +1,4 @@
-"""Held-out numbers: the same every time, and training does not notice."""
+"""Evaluation is deterministic and doesn't affect training."""
 
 import json
 from pathlib import Path
@@ -14,17 +14,17 @@ from lightbert.train.corpus_run import evaluate
 from lightbert.train.distributed import World
 from lightbert.train.optim import Optimizers
 from lightbert.train.optimizer_settings import OptimizerSettings
-from lightbert.train.pretraining import objective_of
+from lightbert.train.pretraining import make_objective
 from lightbert.train.step import Step
 
 
 @pytest.mark.parametrize("objective", ["rtd", "mlm"])
-def test_evaluating_twice_gives_the_same_numbers_and_leaves_everything_as_it_was(
+def test_evaluating_twice_gives_the_same_metrics_and_changes_no_state(
     corpus: Path, tmp_path: Path, objective: str
 ) -> None:
     recipe = recipe_of(corpus, tmp_path, objective=objective)
     shards = Shards(corpus / "data")
-    trained = objective_of(recipe, shards).train()
+    trained = make_objective(recipe, shards).train()
     step = Step(trained, Optimizers(trained, OptimizerSettings()), World(0, 1, torch.device("cpu")))
     specials = Specials.of(shards.tokenizer())
     held_out = Loader(Shards(corpus / "data", "held-out"), recipe.builder(), batch=4, length=16, specials=specials)
@@ -49,7 +49,7 @@ def test_training_does_not_depend_on_how_often_it_is_evaluated(corpus: Path, tmp
     assert lines[0] == lines[2]
 
 
-def test_a_corpus_with_nothing_held_out_is_trained_on_without_evaluation(corpus: Path, tmp_path: Path) -> None:
+def test_a_corpus_without_a_held_out_split_is_trained_without_evaluation(corpus: Path, tmp_path: Path) -> None:
     from lightbert.data.corpus.preparation import prepare
     from lightbert.data.corpus.settings import Settings
 

@@ -1,4 +1,4 @@
-"""A disk that is full or read-only: the checkpoint before stays whole, and the error is one sentence."""
+"""On a full or read-only disk the previous checkpoint stays intact, and the error is one sentence."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ from tiny_runs import assert_same_results, recipe_of, train
 from lightbert import cli, files
 from lightbert.errors import InputError
 from lightbert.train import checkpoint
-from lightbert.train.checkpoint import newest
+from lightbert.train.checkpoint import load_newest
 from lightbert.train.log import MetricsFile
 
 
@@ -27,7 +27,7 @@ def undisturbed(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def files_up_to(size: int) -> Iterator[None]:
-    """Let every write beyond a file size fail, as the operating system does it."""
+    """Make writes beyond a file size fail, by a limit of the operating system."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -37,11 +37,11 @@ def files_up_to(size: int) -> Iterator[None]:
 
 
 def assert_step_3_is_whole_and_alone(out: Path) -> None:
-    assert newest(out / "checkpoints").facts["step"] == 3
+    assert load_newest(out / "checkpoints").facts["step"] == 3
     assert [path.name for path in (out / "checkpoints").iterdir()] == ["step-3"]
 
 
-def test_tensors_that_cannot_be_written_leave_the_checkpoint_before(
+def test_a_failed_write_of_tensors_keeps_the_previous_checkpoint(
     corpus: Path, undisturbed: Path, tmp_path: Path
 ) -> None:
     recipe, save = recipe_of(corpus, tmp_path, objective="mlm"), checkpoint.save
@@ -52,7 +52,7 @@ def test_tensors_that_cannot_be_written_leave_the_checkpoint_before(
 
     with (
         mock.patch.object(checkpoint, "save", without_room),
-        pytest.raises(InputError, match=r"checkpoint step-6 cannot be written.*File too large.*make room or set out="),
+        pytest.raises(InputError, match=r"can't write checkpoint step-6.*File too large.*free disk space or set out="),
     ):
         train(recipe)
     assert_step_3_is_whole_and_alone(tmp_path)
@@ -62,7 +62,7 @@ def test_tensors_that_cannot_be_written_leave_the_checkpoint_before(
 
 # The second checkpoint's files, their folder and its rename are synchronised one after the other.
 @pytest.mark.parametrize("moment", [0, 3, 7, 9])
-def test_no_space_left_at_any_moment_of_saving_leaves_the_checkpoint_before(
+def test_a_full_disk_at_any_point_of_saving_keeps_the_previous_checkpoint(
     corpus: Path, undisturbed: Path, tmp_path: Path, moment: int
 ) -> None:
     recipe, save, fsync = recipe_of(corpus, tmp_path, objective="mlm"), checkpoint.save, os.fsync
@@ -81,7 +81,9 @@ def test_no_space_left_at_any_moment_of_saving_leaves_the_checkpoint_before(
     with (
         mock.patch.object(checkpoint, "save", without_room),
         mock.patch.object(files.os, "fsync", full),
-        pytest.raises(InputError, match=r"step-6 cannot be written to .*No space left on device.*the one before it"),
+        pytest.raises(
+            InputError, match=r"can't write checkpoint step-6 to .*No space left on device.*the previous one is intact"
+        ),
     ):
         train(recipe)
     assert_step_3_is_whole_and_alone(tmp_path)
@@ -89,20 +91,20 @@ def test_no_space_left_at_any_moment_of_saving_leaves_the_checkpoint_before(
     assert_same_results(tmp_path, undisturbed)
 
 
-def test_a_log_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_written_is_reported_in_one_sentence(tmp_path: Path) -> None:
     log = MetricsFile(tmp_path / "metrics.jsonl", 0)
     log.write("train", 1, {"note": 1000 * "long "})
-    with files_up_to(500), pytest.raises(InputError, match=r"metrics\.jsonl' cannot be written \(File too large\)"):
+    with files_up_to(500), pytest.raises(InputError, match=r"can't write .*metrics\.jsonl' \(File too large\)"):
         log.flush()
     log.close()
 
 
-def test_a_folder_that_cannot_be_made_is_one_sentence(
+def test_a_folder_that_cannot_be_created_is_reported_in_one_sentence(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "recipe.toml").write_text('steps = 3\ndevice = "cpu"\n')
     out = tmp_path / "recipe.toml" / "out"
     assert cli.main(["pretrain", str(tmp_path / "recipe.toml"), f"data={corpus / 'data'}", f"out={out}"]) == 1
-    told = capsys.readouterr().err
-    assert f"'{tmp_path / 'recipe.toml'}' is a file where a folder should go; choose another name" in told
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert f"'{tmp_path / 'recipe.toml'}' must be a folder, but is a file; choose another name" in printed
+    assert printed.count("\n") == 1

@@ -1,4 +1,4 @@
-"""Short runs give the recorded losses: to the last digit on the machine type that recorded them, closely elsewhere."""
+"""Short runs give the recorded losses: exactly on the machine type that recorded them, closely elsewhere."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ def test_the_first_losses_are_as_recorded(case: str, corpus: Path, tmp_path: Pat
 
 @pytest.mark.prove
 @pytest.mark.parametrize("case", CASES)
-def test_fifty_losses_are_as_recorded_and_fall(case: str, corpus: Path, tmp_path: Path) -> None:
+def test_fifty_losses_are_as_recorded_and_decrease(case: str, corpus: Path, tmp_path: Path) -> None:
     found = losses(case, corpus, tmp_path)
     assert len(found) == STEPS
     assert sum(found[-10:]) < sum(found[:10])

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT, wherever they arrive: saved, exit code 75, and the same command goes on to the same bytes."""
+"""SIGTERM and SIGINT at any point: the run saves, exits with 75, and resumes to the same bytes."""
 
 import signal
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 from children import Moment, exit_code, start
 from tiny_runs import assert_same_results, recipe_of
 
-from lightbert.train.checkpoint import newest
+from lightbert.train.checkpoint import load_newest
 
 TERM, INT = (signal.SIGTERM,), (signal.SIGINT,)
 
@@ -34,33 +34,33 @@ def undisturbed(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
     ids=str,
 )
-def test_an_interrupted_run_has_saved_and_goes_on_exactly(
+def test_an_interrupted_run_saves_and_resumes_exactly(
     corpus: Path, undisturbed: Path, tmp_path: Path, moment: Moment, saved_at: int
 ) -> None:
     recipe = recipe_of(corpus, tmp_path)
     assert exit_code(start(recipe, moment)) == 75
-    assert newest(tmp_path / "checkpoints").facts["step"] == saved_at
+    assert load_newest(tmp_path / "checkpoints").facts["step"] == saved_at
     assert "interrupted: saving" in (tmp_path / "stderr").read_text()
     assert exit_code(start(recipe)) == 0
     assert_same_results(tmp_path, undisturbed)
 
 
 @pytest.mark.parametrize("what", ["step", "evaluating", "saving"])
-def test_a_second_signal_ends_at_once_and_costs_no_more_than_the_steps_since_the_checkpoint(
+def test_a_second_signal_exits_at_once_and_loses_only_the_steps_since_the_checkpoint(
     corpus: Path, undisturbed: Path, tmp_path: Path, what: str
 ) -> None:
     recipe = recipe_of(corpus, tmp_path)
     number = {"step": 4, "evaluating": 1, "saving": 25}[what]
     both = Moment(what, number, (signal.SIGINT, signal.SIGTERM))
     assert exit_code(start(recipe, both)) == 128 + signal.SIGTERM
-    assert newest(tmp_path / "checkpoints").facts["step"] == 3
+    assert load_newest(tmp_path / "checkpoints").facts["step"] == 3
     assert exit_code(start(recipe)) == 0
     assert_same_results(tmp_path, undisturbed)
 
 
-def test_a_signal_after_the_last_step_does_not_stop_a_run_that_is_over(
+def test_a_signal_after_the_last_step_does_not_stop_a_finished_run(
     corpus: Path, undisturbed: Path, tmp_path: Path
 ) -> None:
-    # The third evaluation is the last thing that is measured.
+    # The third evaluation is the last one.
     assert exit_code(start(recipe_of(corpus, tmp_path), Moment("evaluating", 4, TERM))) == 0
     assert_same_results(tmp_path, undisturbed)

@@ -1,4 +1,4 @@
-"""kill -9 at any moment, and the same command again: the same bytes in the end as without."""
+"""A run killed at any point and started again gives the same bytes as an uninterrupted run."""
 
 import random
 import signal
@@ -15,7 +15,7 @@ KILL = (signal.SIGKILL,)
 
 
 def undisturbed(recipe: Recipe) -> float:
-    """Run to the end and return the seconds that it took."""
+    """Run to the end and return the elapsed seconds."""
     began = time.monotonic()
     assert exit_code(start(recipe)) == 0
     return time.monotonic() - began
@@ -48,7 +48,7 @@ def test_fifty_kills_change_nothing(
 ) -> None:
     changes = {"objective": objective, "steps": 30}
     undisturbed(recipe_of(corpus, tmp_path / "undisturbed", **changes))
-    # Once more, because the first one had to wait for the server.
+    # Repeated, because the first run had to wait for the fork server.
     seconds = undisturbed(recipe_of(corpus, tmp_path / "again", **changes))
     assert_same_results(tmp_path / "again", tmp_path / "undisturbed")
     choose = random.Random(0)

@@ -1,4 +1,4 @@
-"""LAMB as MobileBERT's code has it."""
+"""LAMB as in MobileBERT's code."""
 
 import torch
 from small_models import Parts, give_gradients, optimizers_of, values
@@ -7,7 +7,7 @@ from torch import nn
 from lightbert.train.optim.lamb import Lamb
 
 
-def test_it_is_the_released_formula_with_its_exclusions() -> None:
+def test_lamb_equals_the_released_formula_with_its_exclusions() -> None:
     model = Parts()
     optimizers = optimizers_of(model, 0.1, kind="lamb", weight_decay=0.01)
     expected = {name: value.double() for name, value in values(model).items()}
@@ -36,26 +36,26 @@ def one_step(weight: list[float], gradient: list[float], **group: object) -> lis
     return parameter.tolist()
 
 
-def test_a_step_worked_by_hand() -> None:
+def test_a_step_equals_a_computation_by_hand() -> None:
     # The first moment is g/10, the root of the second |g|/√1000: the update is √10·sign(g), its length √20. The weight
     # is 5 long, so that the step of 0.5 is 0.5 · 5/√20 · √10 = 2.5/√2 in each direction.
     step = 2.5 / 2**0.5
     torch.testing.assert_close(one_step([3.0, 4.0], [0.2, -7.0]), [3 - step, 4 + step], rtol=1e-5, atol=0)
 
 
-def test_the_trust_ratio_is_one_for_a_weight_or_an_update_of_zero() -> None:
+def test_the_trust_ratio_is_one_if_the_weight_or_the_update_is_zero() -> None:
     root = 10**0.5
     torch.testing.assert_close(one_step([0.0, 0.0], [2.0, -2.0]), [-0.5 * root, 0.5 * root], rtol=1e-5, atol=0)
     assert one_step([3.0, 4.0], [0.0, 0.0], eps=1e-6) == [3.0, 4.0]
 
 
-def test_a_group_that_is_not_scaled_takes_the_plain_step() -> None:
+def test_a_group_that_is_not_scaled_takes_a_plain_adam_step() -> None:
     root = 10**0.5
     after = one_step([3.0, 4.0], [2.0, -2.0], scaled=False)
     torch.testing.assert_close(after, [3 - 0.5 * root, 4 + 0.5 * root], rtol=1e-5, atol=0)
 
 
-def test_matrices_are_scaled_without_decay_too() -> None:
+def test_matrices_without_weight_decay_are_scaled_too() -> None:
     model = Parts()
     optimizers = optimizers_of(model, 0.1, kind="lamb", weight_decay=0.0)
     before = values(model)
@@ -66,7 +66,7 @@ def test_matrices_are_scaled_without_decay_too() -> None:
     torch.testing.assert_close(change.norm(), 0.1 * before[name].norm())
 
 
-def test_a_parameter_without_gradient_is_left_alone() -> None:
+def test_a_parameter_without_gradient_is_unchanged() -> None:
     model = Parts()
     optimizers = optimizers_of(model, kind="lamb")
     before = values(model)

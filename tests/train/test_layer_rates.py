@@ -1,4 +1,4 @@
-"""Lower layers learn more slowly."""
+"""Layer-wise learning rate decay."""
 
 import pytest
 
@@ -20,6 +20,6 @@ def test_twelve_layers_have_the_released_powers_and_the_corrected_ones(name, rel
     assert layer_rate(name, 12, 0.8, "corrected") == pytest.approx(0.8**corrected)
 
 
-def test_without_decay_everything_learns_alike():
+def test_without_decay_all_layers_have_the_same_rate():
     names = ("model.heads.span.output.weight", "model.blocks.3.norm.bias", "model.embeddings.norm.weight")
     assert [layer_rate(name, 4, 1.0) for name in names] == [1.0, 1.0, 1.0]

@@ -1,4 +1,4 @@
-"""Tokens per second, by a clock that the test holds."""
+"""Throughput, measured with a fake clock."""
 
 from types import SimpleNamespace
 
@@ -27,7 +27,7 @@ def test_the_first_lap_counts_towards_the_budget_but_not_towards_the_average(clo
     assert measured.average == 10
 
 
-def test_pauses_are_left_out(clock: list[float]) -> None:
+def test_pauses_are_excluded(clock: list[float]) -> None:
     measured = Meter()
     clock[0] += 1
     measured.lap(1)
@@ -46,6 +46,6 @@ def test_a_single_lap_is_its_own_average(clock: list[float]) -> None:
     assert measured.average == 5
 
 
-def test_a_clock_that_stands_still_does_no_harm(clock: list[float]) -> None:
+def test_zero_elapsed_time_does_not_divide_by_zero(clock: list[float]) -> None:
     measured = Meter()
     assert measured.lap(1) > 0

@@ -1,4 +1,4 @@
-"""metrics.jsonl has the same bytes however often a run was interrupted."""
+"""The bytes of metrics.jsonl don't depend on how often a run was interrupted."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ def steps(path: Path) -> list[tuple[str, int]]:
     return [(record["kind"], record["step"]) for record in map(json.loads, path.read_text().splitlines())]
 
 
-def test_resuming_drops_what_came_after_the_checkpoint(path: Path) -> None:
+def test_resuming_drops_the_lines_after_the_checkpoint(path: Path) -> None:
     MetricsFile(path, 2).close()
     assert steps(path) == [("train", 1), ("train", 2), ("held-out", 2)]
 
@@ -36,13 +36,13 @@ def test_resuming_at_the_last_step_keeps_every_byte(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_starting_again_drops_everything(path: Path) -> None:
+def test_starting_over_drops_everything(path: Path) -> None:
     MetricsFile(path, 0).close()
     assert path.read_bytes() == b""
 
 
 @pytest.mark.parametrize("cut", range(1, 20))
-def test_a_line_that_a_crash_cut_off_is_dropped(path: Path, cut: int) -> None:
+def test_a_line_truncated_by_a_crash_is_dropped(path: Path, cut: int) -> None:
     path.write_bytes(path.read_bytes()[:-cut])
     log = MetricsFile(path, 4)
     log.write("train", 4, {"loss": 0.25})
@@ -50,21 +50,21 @@ def test_a_line_that_a_crash_cut_off_is_dropped(path: Path, cut: int) -> None:
     assert steps(path) == [("train", 1), ("train", 2), ("held-out", 2), ("train", 3), ("train", 4)]
 
 
-def test_evaluations_of_kept_steps_are_remembered_and_others_forgotten(path: Path) -> None:
+def test_evaluations_of_kept_steps_are_loaded_and_later_ones_are_not(path: Path) -> None:
     for step, known in ((4, {2: {"loss": 0.7}}), (1, {})):
         log = MetricsFile(path, step)
         assert log.held_out == known
         log.close()
 
 
-def test_an_evaluation_that_is_written_is_known(path: Path) -> None:
+def test_a_written_evaluation_can_be_looked_up(path: Path) -> None:
     log = MetricsFile(path, 4)
     log.write("held-out", 4, {"loss": 0.5})
     log.close()
     assert log.held_out[4] == {"loss": 0.5}
 
 
-def test_numbers_that_json_cannot_hold_become_null(path: Path) -> None:
+def test_non_finite_numbers_become_null(path: Path) -> None:
     log = MetricsFile(path, 4)
     log.write("skipped", 5, {"loss": float("nan"), "norm": float("inf"), "lr": 0.1, "examples": [1, 2]})
     log.close()
@@ -73,7 +73,7 @@ def test_numbers_that_json_cannot_hold_become_null(path: Path) -> None:
     ]
 
 
-def test_reading_gives_the_lines_of_a_kind(path: Path) -> None:
+def test_read_returns_the_lines_of_a_kind(path: Path) -> None:
     with path.open("a") as file:
         file.write('{"kind": "train", "st')
     assert [record["step"] for record in read(path, "train")] == [1, 2, 3, 4]
@@ -81,7 +81,7 @@ def test_reading_gives_the_lines_of_a_kind(path: Path) -> None:
     assert read(path.with_name("nothing.jsonl"), "train") == []
 
 
-def test_flushed_lines_are_on_the_disk(path: Path) -> None:
+def test_flushed_lines_are_on_disk(path: Path) -> None:
     log = MetricsFile(path, 4)
     log.write("train", 5, {})
     log.flush()

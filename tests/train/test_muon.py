@@ -7,7 +7,7 @@ from small_models import Parts, give_gradients, optimizers_of, values
 from lightbert.train.optim.muon import Muon
 
 
-def test_it_moves_the_matrices_of_the_blocks_and_nothing_else() -> None:
+def test_muon_trains_only_the_matrices_of_blocks() -> None:
     model = Parts()
     optimizers = optimizers_of(model, kind="muon")
     moved_by_muon = {name.split("/")[0] for name in optimizers.tensors() if name.endswith("momentum_buffer")}
@@ -17,7 +17,7 @@ def test_it_moves_the_matrices_of_the_blocks_and_nothing_else() -> None:
     assert not moved_by_muon & moved_by_adam
 
 
-def test_a_step_turns_a_matrix_by_a_nearly_orthogonal_one() -> None:
+def test_the_update_of_a_matrix_is_nearly_orthogonal() -> None:
     model = Parts()
     optimizers = optimizers_of(model, 0.1, kind="muon", weight_decay=0.0)
     before = values(model)["blocks.0.output.weight"]
@@ -25,12 +25,12 @@ def test_a_step_turns_a_matrix_by_a_nearly_orthogonal_one() -> None:
     optimizers.step()
     change = (values(model)["blocks.0.output.weight"] - before) / 0.1
     lengths = torch.linalg.svdvals(change)
-    # Newton and Schulz's iteration leaves the singular values around 1, times the 0.2·√4 that matches Adam's step.
+    # The Newton-Schulz iteration gives singular values around 1, times 0.2·√4 to match the size of Adam's update.
     assert lengths.min() > 0.6 * 0.4
     assert lengths.max() < 1.4 * 0.4
 
 
-def test_the_others_move_exactly_as_with_adamw() -> None:
+def test_the_other_parameters_train_exactly_as_with_adamw() -> None:
     model, other = Parts(), Parts()
     other.load_state_dict(model.state_dict())
     pair = ((model, optimizers_of(model, kind="muon")), (other, optimizers_of(other, kind="adamw")))
@@ -41,16 +41,16 @@ def test_the_others_move_exactly_as_with_adamw() -> None:
     assert [name for name in ours if not torch.equal(ours[name], theirs[name])] == ["blocks.0.output.weight"]
 
 
-def test_a_processor_without_bf16_is_no_news() -> None:
+def test_a_cpu_without_bf16_gives_no_warning() -> None:
     model = torch.nn.ModuleDict({"blocks": torch.nn.ModuleList([torch.nn.Linear(128, 128)])})
     optimizers = optimizers_of(model, kind="muon")
     give_gradients(model, seed=0)
-    # A warning would be an error here.
+    # Warnings are errors in tests.
     optimizers.step()
 
 
 @pytest.mark.parametrize("shapes", [[(8, 8), (8, 8)], [(4, 12), (12, 4), (4, 12)], [(1, 5)]])
-def test_updates_are_those_of_pytorchs_muon(shapes: list[tuple[int, int]]) -> None:
+def test_updates_equal_those_of_pytorchs_muon(shapes: list[tuple[int, int]]) -> None:
     ours, theirs = ([torch.nn.Parameter(torch.randn(s, generator=torch.Generator().manual_seed(i)))
                      for i, s in enumerate(shapes)] for _ in range(2))  # fmt: skip
     mine = Muon(ours, torch.tensor(0.1), weight_decay=0.01)

@@ -1,4 +1,4 @@
-"""Phases follow each other by themselves, and a run that stops in either goes on exactly."""
+"""Phases run one after another, and a run interrupted in any of them resumes exactly."""
 
 from pathlib import Path
 from unittest import mock
@@ -26,7 +26,7 @@ def undisturbed(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_length_batch_rate_and_positions_switch_by_themselves(corpus: Path, tmp_path: Path) -> None:
+def test_a_new_phase_switches_length_batch_and_rate(corpus: Path, tmp_path: Path) -> None:
     shapes, call = [], Step.__call__
 
     def watched(step: Step, batch: Batch) -> torch.Tensor:
@@ -44,7 +44,7 @@ def test_length_batch_rate_and_positions_switch_by_themselves(corpus: Path, tmp_
         assert rates[start:end] == pytest.approx([peak * factor for factor in shape])
 
 
-def test_phases_of_the_same_length_read_other_batches(corpus: Path, tmp_path: Path) -> None:
+def test_phases_of_the_same_length_have_different_batches(corpus: Path, tmp_path: Path) -> None:
     seen, call = [], Step.__call__
 
     def watched(step: Step, batch: Batch) -> torch.Tensor:
@@ -58,7 +58,7 @@ def test_phases_of_the_same_length_read_other_batches(corpus: Path, tmp_path: Pa
 
 # In the first phase, on its last step, within the second, on its last step, within the last, on the very last step.
 @pytest.mark.parametrize("stop", [2, 6, 8, 10, 11, 13])
-def test_a_run_that_stops_in_any_phase_goes_on_exactly(
+def test_a_run_interrupted_in_any_phase_resumes_exactly(
     corpus: Path, undisturbed: Path, tmp_path: Path, stop: int
 ) -> None:
     stopped = train(two_lengths(corpus, tmp_path), stop_after=stop)
@@ -68,15 +68,15 @@ def test_a_run_that_stops_in_any_phase_goes_on_exactly(
     assert_same_results(tmp_path, undisturbed)
 
 
-def test_a_run_that_stops_again_and_again_goes_on_exactly(corpus: Path, undisturbed: Path, tmp_path: Path) -> None:
+def test_a_run_interrupted_repeatedly_resumes_exactly(corpus: Path, undisturbed: Path, tmp_path: Path) -> None:
     for stop in (1, 2, 5, 6, 7, 10, 12):
         train(two_lengths(corpus, tmp_path), stop_after=stop)
     train(two_lengths(corpus, tmp_path, workers=2))
     assert_same_results(tmp_path, undisturbed)
 
 
-def test_a_second_phase_longer_than_a_folders_positions_is_refused(corpus: Path, tmp_path: Path) -> None:
+def test_a_phase_longer_than_the_models_positions_raises_an_error(corpus: Path, tmp_path: Path) -> None:
     from lightbert.errors import InputError
 
-    with pytest.raises(InputError, match="has positions = 32, the recipe and its data need 64"):
+    with pytest.raises(InputError, match="has positions = 32, but the recipe and its data require 64"):
         train(recipe_of(corpus, tmp_path, phases=[{"length": 64, "steps": 4}]))

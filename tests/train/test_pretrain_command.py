@@ -1,4 +1,4 @@
-"""`lightbert pretrain` as people start it: to the end, and interrupted by a signal from outside."""
+"""`lightbert pretrain` as a subprocess: run to the end, and interrupted by a signal."""
 
 import json
 import os
@@ -49,16 +49,16 @@ def wait_for_a_checkpoint(process: subprocess.Popen[str], out: Path) -> None:
         time.sleep(0.01)
 
 
-def test_a_signal_saves_and_exits_with_75_and_the_same_command_goes_on(corpus: Path, tmp_path: Path) -> None:
+def test_a_signal_saves_and_exits_with_75_and_the_same_command_resumes(corpus: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(RECIPE.format(model=corpus / "model", data=corpus / "data"))
     out = tmp_path / "disturbed"
     first = started(recipe, out)
     wait_for_a_checkpoint(first, out)
     first.send_signal(signal.SIGTERM)
-    printed, told = first.communicate()
+    printed, errors = first.communicate()
     assert first.returncode == 75
-    assert "interrupted: saving; a second signal stops at once" in told
+    assert "interrupted: saving a checkpoint; a second signal exits at once" in errors
     report = json.loads(printed)
     assert not report["finished"]
     assert report["model"] is None
@@ -66,15 +66,15 @@ def test_a_signal_saves_and_exits_with_75_and_the_same_command_goes_on(corpus: P
 
     second, undisturbed = started(recipe, out), started(recipe, tmp_path / "undisturbed")
     for process in (second, undisturbed):
-        printed, told = process.communicate()
-        assert process.returncode == 0, told
+        printed, errors = process.communicate()
+        assert process.returncode == 0, errors
         assert json.loads(printed)["step"] == 80
         assert json.loads(printed)["metrics"]["rtd_accuracy"] > 0
     assert_same_results(out, tmp_path / "undisturbed")
 
 
 @pytest.mark.prove
-def test_torchruns_processes_save_when_it_is_told_to_stop_and_print_one_report(corpus: Path, tmp_path: Path) -> None:
+def test_processes_under_torchrun_save_on_a_signal_and_print_one_report(corpus: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(RECIPE.format(model=corpus / "model", data=corpus / "data"))
     first = started(recipe, tmp_path / "out", *TORCHRUN)
@@ -85,17 +85,17 @@ def test_torchruns_processes_save_when_it_is_told_to_stop_and_print_one_report(c
     step = json.loads(printed)["step"]
     assert (tmp_path / "out" / "checkpoints" / f"step-{step}" / "manifest.json").exists()
     second = started(recipe, tmp_path / "out", *TORCHRUN)
-    printed, told = second.communicate()
-    assert second.returncode == 0, told
+    printed, errors = second.communicate()
+    assert second.returncode == 0, errors
     assert json.loads(printed)["step"] == 80
-    assert f"training: {step}/80" not in told
+    assert f"training: {step}/80" not in errors
 
 
-def test_a_mistyped_preset_is_answered_with_the_nearest_one(corpus: Path, tmp_path: Path) -> None:
+def test_the_error_for_a_mistyped_preset_suggests_the_nearest_one(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="did you mean 'convbert-small'"):
         train(recipe_of(corpus, tmp_path, model="convbert-smal"))
 
 
-def test_a_model_folder_that_is_not_there_is_named(corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no model folder 'some/where'"):
+def test_the_error_for_a_missing_model_folder_names_it(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="model 'some/where' not found"):
         train(recipe_of(corpus, tmp_path, model="some/where"))

@@ -22,14 +22,14 @@ def steady(corpus: Path, out: Path, **changes: Any) -> Recipe:
 
 
 def run(size: int, recipe: Recipe, moment: Moment | None = None) -> set[int]:
-    """Run in so many processes and return their exit codes."""
+    """Run in ``size`` processes and return their exit codes."""
     if size == 1:
         return {exit_code(start(recipe, moment, RANK="0", WORLD_SIZE="1"))}
     return {exit_code(process) for process in start_several(size, recipe, moment)}
 
 
 def batches(out: Path) -> dict[int, dict[int, list[int]]]:
-    """Step -> row -> the ids trained on, by whichever process."""
+    """Step -> row -> ids trained on, over all processes."""
     seen: dict[int, dict[int, list[int]]] = defaultdict(dict)
     for path in out.glob("batches-*.jsonl"):
         for step, rows, ids in map(json.loads, path.read_text().splitlines()):
@@ -44,7 +44,7 @@ def losses(out: Path, kind: str) -> list[float]:
 
 @pytest.fixture(scope="module", params=["rtd", "mlm"])
 def alone(request: pytest.FixtureRequest, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run in one process; its last folder is the name of its objective."""
+    """A run in one process; the folder is named after the objective."""
     out = tmp_path_factory.mktemp("alone") / request.param
     assert run(1, steady(corpus, out, objective=request.param)) == {0}
     return out
@@ -65,17 +65,17 @@ def test_two_processes_train_like_one(corpus: Path, alone: Path, tmp_path: Path,
     assert_like(alone, tmp_path)
 
 
-def test_one_two_and_one_process_after_each_other_train_like_one(corpus: Path, alone: Path, tmp_path: Path) -> None:
+def test_resuming_with_another_number_of_processes_trains_like_one(corpus: Path, alone: Path, tmp_path: Path) -> None:
     recipe = steady(corpus, tmp_path, objective=alone.name)
     assert run(1, recipe, Moment("step", 3, TERM)) == {75}
-    # Only the first process gets the signal; the others stop with it.
+    # Only the main process gets the signal; the others stop with it.
     assert run(2, recipe, Moment("step", 3, TERM)) == {75}
     assert len(records(tmp_path)) == 8
     assert run(1, recipe) == {0}
     assert_like(alone, tmp_path)
 
 
-def test_a_finished_run_of_two_processes_can_be_asked_again(corpus: Path, tmp_path: Path) -> None:
+def test_a_finished_run_of_two_processes_can_be_started_again(corpus: Path, tmp_path: Path) -> None:
     recipe = steady(corpus, tmp_path, objective="mlm", steps=6, evaluate_every=3)
     assert run(2, recipe) == {0}
     before = (tmp_path / "metrics.jsonl").read_bytes()
@@ -83,6 +83,6 @@ def test_a_finished_run_of_two_processes_can_be_asked_again(corpus: Path, tmp_pa
     assert (tmp_path / "metrics.jsonl").read_bytes() == before
 
 
-def test_a_batch_that_processes_cannot_share_is_refused(corpus: Path, tmp_path: Path) -> None:
+def test_a_batch_that_is_not_a_multiple_of_the_processes_raises_an_error(corpus: Path, tmp_path: Path) -> None:
     assert 0 not in run(2, steady(corpus, tmp_path, batch=3))
-    assert "batch must be a multiple of the number of processes, 2, got 3" in (tmp_path / "stderr").read_text()
+    assert "batch (3) must be a positive multiple of the number of processes (2)" in (tmp_path / "stderr").read_text()

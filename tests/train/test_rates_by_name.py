@@ -1,4 +1,4 @@
-"""Every parameter can have its own multiple of the rate, and with 0 it rests."""
+"""Each parameter can have its own learning rate multiplier; 0 freezes it."""
 
 import pytest
 import torch
@@ -8,12 +8,12 @@ KINDS = ["adamw", "lamb", "muon"]
 
 
 def by_part(name: str) -> float:
-    """The table rests, the block goes at half the rate."""
+    """Freeze the table, train the block at half the rate."""
     return {"embeddings": 0.0, "blocks": 0.5, "heads": 1.0}[name.split(".")[0]]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_multiple_of_the_rate_is_a_multiple_of_the_change(kind: str) -> None:
+def test_a_rate_multiplier_multiplies_the_update(kind: str) -> None:
     changes = []
     for scales in (lambda name: 1.0, by_part):
         torch.manual_seed(0)
@@ -31,7 +31,7 @@ def test_a_multiple_of_the_rate_is_a_multiple_of_the_change(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_rests_keeps_its_weights_and_its_state_and_goes_on_when_it_wakes(kind: str) -> None:
+def test_frozen_parameters_keep_weights_and_state_and_continue_when_unfrozen(kind: str) -> None:
     model = Parts()
     optimizers = optimizers_of(model, kind=kind)
     optimizers.scale(by_part)
@@ -57,7 +57,7 @@ def test_what_rests_keeps_its_weights_and_its_state_and_goes_on_when_it_wakes(ki
     assert not torch.equal(table, before)
 
 
-def test_a_phase_in_which_everything_rests_leaves_everything_as_it_is() -> None:
+def test_a_phase_with_everything_frozen_changes_nothing() -> None:
     model = Parts()
     optimizers = optimizers_of(model)
     optimizers.scale(lambda name: 0.0)

@@ -1,4 +1,4 @@
-"""What a recipe may say, and what a resumed one may say otherwise."""
+"""Validation of recipes, and which keys may change when a run is resumed."""
 
 import json
 from dataclasses import replace
@@ -10,24 +10,24 @@ from lightbert.config import from_mapping, to_mapping
 from lightbert.data.examples.packing import Packing
 from lightbert.data.examples.segments import Segments
 from lightbert.errors import InputError
-from lightbert.train.memory import refuse_other
 from lightbert.train.recipe import Continuation, Recipe
+from lightbert.train.recipe_file import check_recipe
 from lightbert.train.schedule import Schedule
 
 GOOD = Recipe(data="corpus", out="runs/x", steps=100)
 
 
-def go_on(before: Recipe, now: Recipe) -> None:
-    """Ask whether a run may go on with another recipe."""
-    refuse_other(to_mapping(now), json.loads(json.dumps(to_mapping(before))), Path("runs/x"), now.may_change)
+def resume(before: Recipe, now: Recipe) -> None:
+    """Check whether a run may be resumed with another recipe."""
+    check_recipe(to_mapping(now), json.loads(json.dumps(to_mapping(before))), Path("runs/x"), now.may_change)
 
 
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"data": ""}, "has no data: add data=FOLDER"),
-        ({"out": ""}, "has no out: add out=FOLDER"),
-        ({"steps": 0}, "does not say how long to train: add steps=, epochs= or max_minutes="),
+        ({"data": ""}, "data is required; add data=FOLDER"),
+        ({"out": ""}, "out is required; add out=FOLDER"),
+        ({"steps": 0}, "the length of training is required; add steps=, epochs= or max_minutes="),
         ({"epochs": 3}, "only one of steps and epochs can be set, got 100 and 3"),
         ({"batch": 0}, "batch must be >= 1, got 0"),
         ({"length": -1}, "length must be >= 1, got -1"),
@@ -36,7 +36,10 @@ def go_on(before: Recipe, now: Recipe) -> None:
         ({"seed": -1}, r"seed must be in \[0, 9223372036854775808\), got -1"),
         ({"checkpoint_every": -5}, "checkpoint_every must be >= 0, got -5"),
         ({"lr": 0.0}, r"lr must be > 0, got 0\.0"),
-        ({"steps": 0, "max_minutes": 5.0}, "give it as a share, such as schedule.warmup=0.1"),
+        (
+            {"steps": 0, "max_minutes": 5.0},
+            r"must be a share of the run \(< 1\) if only max_minutes is set, got 10000.*; use .* schedule.warmup=0.1",
+        ),
         (
             {
                 "steps": 0,
@@ -44,39 +47,39 @@ def go_on(before: Recipe, now: Recipe) -> None:
                 "schedule": Schedule(warmup=0.1),
                 "phases": (Continuation(length=512, steps=10),),
             },
-            "does not say when the first phase ends",
+            "phases require steps= or epochs=",
         ),
     ],
 )
-def test_a_recipe_that_cannot_be_trained_is_refused_with_its_remedy(changes: dict[str, object], problem: str) -> None:
+def test_an_invalid_recipe_raises_an_error_with_a_remedy(changes: dict[str, object], problem: str) -> None:
     with pytest.raises(InputError, match=problem):
         replace(GOOD, **changes)
 
 
 @pytest.mark.parametrize("changes", [{"steps": 0}, {"length": 0}, {"batch": -1}, {"lr": -1.0}])
-def test_a_phase_that_cannot_be_trained_is_refused(changes: dict[str, object]) -> None:
+def test_an_invalid_phase_raises_an_error(changes: dict[str, object]) -> None:
     with pytest.raises(InputError, match="must be >= "):
         replace(GOOD, phases=(replace(Continuation(length=512, steps=10), **changes),))
 
 
-def test_stretches_are_all_phases_with_their_values_filled_in() -> None:
+def test_resolved_phases_are_all_phases_with_default_values_filled_in() -> None:
     recipe = replace(GOOD, lr=1e-3, batch=8, phases=(Continuation(512, 10), Continuation(256, 20, batch=2, lr=1e-4)))
-    assert recipe.stretches(7) == [
+    assert recipe.resolved_phases(7) == [
         (128, 100, 8, 1e-3),
         (512, 10, 8, 1e-3),
         (256, 20, 2, 1e-4),
     ]
 
 
-def test_epochs_are_turned_into_steps() -> None:
+def test_epochs_are_converted_to_steps() -> None:
     recipe = replace(GOOD, steps=0, epochs=3)
-    assert recipe.stretches(7)[0].steps == 21
+    assert recipe.resolved_phases(7)[0].steps == 21
 
 
-def test_a_run_by_time_has_no_steps() -> None:
+def test_a_run_with_a_time_limit_only_has_zero_steps() -> None:
     recipe = replace(GOOD, steps=0, max_minutes=1.0, schedule=Schedule())
-    assert recipe.stretches(7) == [recipe.stretches(9)[0]]
-    assert recipe.stretches(7)[0].steps == 0
+    assert recipe.resolved_phases(7) == [recipe.resolved_phases(9)[0]]
+    assert recipe.resolved_phases(7)[0].steps == 0
 
 
 def test_every_kind_of_examples_has_its_builder() -> None:
@@ -86,38 +89,40 @@ def test_every_kind_of_examples_has_its_builder() -> None:
     assert len({repr(replace(GOOD, examples=kind).builder()) for kind in kinds}) == 5
 
 
-def test_the_same_recipe_read_back_from_its_file_may_go_on() -> None:
+def test_a_run_can_be_resumed_with_the_same_recipe_read_from_its_file() -> None:
     recipe = replace(GOOD, phases=(Continuation(512, 10),), dropout=0.0)
-    go_on(recipe, recipe)
+    resume(recipe, recipe)
     assert from_mapping(Recipe, to_mapping(recipe)) == recipe
 
 
 @pytest.mark.parametrize(
     "changes", [{"out": "elsewhere"}, {"workers": 7}, {"keep": 9}, {"device": "cpu"}, {"accumulate": 4}]
 )
-def test_what_does_not_change_what_is_learned_may_change(changes: dict[str, object]) -> None:
-    go_on(GOOD, replace(GOOD, **changes))
+def test_keys_that_do_not_affect_training_may_change(changes: dict[str, object]) -> None:
+    resume(GOOD, replace(GOOD, **changes))
 
 
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"lr": 1e-5}, r"'runs/x' holds a run with lr = 0\.0003, this recipe says 1e-05: set out= to another"),
-        ({"steps": 50}, "steps = 100, this recipe says 50"),
+        ({"lr": 1e-5}, r"the run in 'runs/x' has lr = 0\.0003, this recipe has 1e-05; set out= to another"),
+        ({"steps": 50}, "steps = 100, this recipe has 50"),
         (
             {"schedule": Schedule(warmup=0.5)},
-            r"schedule\.warmup = .+, this recipe says 0\.5: .*schedule\.warmup back",
+            r"schedule\.warmup = .+, this recipe has 0\.5; .*restore schedule\.warmup",
         ),
-        ({"change": {"depth": 3}}, r"change\.depth = None, this recipe says 3"),
-        ({"phases": (Continuation(512, 10),)}, r"phases = \[\], this recipe says \[\{"),
-        ({"model": "bert-tiny"}, "model = convbert-tiny, this recipe says bert-tiny"),
+        ({"change": {"depth": 3}}, r"change\.depth = None, this recipe has 3"),
+        ({"phases": (Continuation(512, 10),)}, r"phases = \[\], this recipe has \[\{"),
+        ({"model": "bert-tiny"}, "model = convbert-tiny, this recipe has bert-tiny"),
     ],
 )
-def test_what_does_is_refused_with_both_values(changes: dict[str, object], problem: str) -> None:
+def test_a_changed_key_that_affects_training_raises_an_error_with_both_values(
+    changes: dict[str, object], problem: str
+) -> None:
     with pytest.raises(InputError, match=problem):
-        go_on(GOOD, replace(GOOD, **changes))
+        resume(GOOD, replace(GOOD, **changes))
 
 
-def test_what_is_no_longer_said_is_refused_too() -> None:
-    with pytest.raises(InputError, match=r"change\.depth = 3, this recipe says None"):
-        go_on(replace(GOOD, change={"depth": 3}), GOOD)
+def test_a_key_that_was_removed_raises_an_error_too() -> None:
+    with pytest.raises(InputError, match=r"change\.depth = 3, this recipe has None"):
+        resume(replace(GOOD, change={"depth": 3}), GOOD)

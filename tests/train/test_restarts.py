@@ -1,4 +1,4 @@
-"""The same command again: after the end, with another recipe, from a folder with heads of its own."""
+"""Starting a run again: after its end, with another recipe, and from a folder that has other heads."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,9 @@ from lightbert.files import read_tensors
 from lightbert.models import add_head, folder
 
 
-def test_the_same_command_after_the_end_changes_nothing_and_says_the_same(corpus: Path, tmp_path: Path) -> None:
+def test_repeating_the_command_of_a_finished_run_changes_nothing_and_reports_the_same(
+    corpus: Path, tmp_path: Path
+) -> None:
     first = train(recipe_of(corpus, tmp_path, steps=5))
     before = results(tmp_path)
     written = {path: path.stat().st_mtime_ns for path in (tmp_path / "checkpoints").rglob("*")}
@@ -23,39 +25,39 @@ def test_the_same_command_after_the_end_changes_nothing_and_says_the_same(corpus
     assert (second.step, second.finished, second.held_out) == (first.step, True, first.held_out)
 
 
-def test_a_last_step_that_is_due_for_everything_is_saved_and_evaluated_once(corpus: Path, tmp_path: Path) -> None:
+def test_the_last_step_is_saved_and_evaluated_only_once(corpus: Path, tmp_path: Path) -> None:
     train(recipe_of(corpus, tmp_path, steps=6, checkpoint_every=3, evaluate_every=3))
     assert [record["step"] for record in records(tmp_path, "held-out")] == [3, 6]
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-3", "step-6"]
 
 
-def test_a_finished_run_leaves_nothing_half_written(corpus: Path, tmp_path: Path) -> None:
+def test_a_finished_run_leaves_no_partial_files(corpus: Path, tmp_path: Path) -> None:
     train(recipe_of(corpus, tmp_path, steps=3))
     assert [path for path in tmp_path.rglob(".*") if path.name not in (".", "..")] == []
 
 
-def test_another_recipe_is_refused_once_there_is_a_checkpoint(corpus: Path, tmp_path: Path) -> None:
+def test_a_run_with_a_checkpoint_rejects_another_recipe(corpus: Path, tmp_path: Path) -> None:
     train(recipe_of(corpus, tmp_path, steps=3))
-    with pytest.raises(InputError, match="seed = 0, this recipe says 1"):
+    with pytest.raises(InputError, match="seed = 0, this recipe has 1"):
         train(recipe_of(corpus, tmp_path, steps=3, seed=1))
 
 
-def test_a_recipe_that_never_reached_a_checkpoint_may_be_changed(corpus: Path, tmp_path: Path) -> None:
+def test_the_recipe_of_a_run_without_checkpoints_may_change(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="can't be cut"):
         train(recipe_of(corpus, tmp_path, steps=3, accumulate=3))
     train(recipe_of(corpus, tmp_path, steps=3, seed=1))
     assert json.loads((tmp_path / "recipe.json").read_text())["seed"] == 1
 
 
-def test_a_damaged_recipe_is_one_sentence(corpus: Path, tmp_path: Path) -> None:
+def test_a_damaged_recipe_is_reported_in_one_sentence(corpus: Path, tmp_path: Path) -> None:
     train(recipe_of(corpus, tmp_path, steps=3))
     (tmp_path / "recipe.json").write_text("{")
-    with pytest.raises(InputError, match=r"recipe\.json' is damaged; remove it to go on with this recipe"):
+    with pytest.raises(InputError, match=r"recipe\.json' is damaged; remove it to resume with this recipe"):
         train(recipe_of(corpus, tmp_path, steps=3))
 
 
 @pytest.mark.parametrize("kind", ["adamw", "lamb", "muon"])
-def test_every_optimizer_goes_on_exactly(corpus: Path, tmp_path: Path, kind: str) -> None:
+def test_every_optimizer_resumes_exactly(corpus: Path, tmp_path: Path, kind: str) -> None:
     settings = {"steps": 4, "optimizer": {"kind": kind}, "objective": "mlm"}
     train(recipe_of(corpus, tmp_path / "whole", **settings))
     train(recipe_of(corpus, tmp_path / "parts", **settings), stop_after=2)
@@ -64,7 +66,7 @@ def test_every_optimizer_goes_on_exactly(corpus: Path, tmp_path: Path, kind: str
 
 
 @pytest.mark.parametrize("kind", ["adamw", "lamb"])
-def test_heads_that_the_objective_does_not_use_stay_as_they_are(corpus: Path, tmp_path: Path, kind: str) -> None:
+def test_heads_that_the_objective_does_not_use_are_unchanged(corpus: Path, tmp_path: Path, kind: str) -> None:
     model = folder.load(corpus / "model")
     for name in ("pooler", "mlm"):
         add_head(model, name)

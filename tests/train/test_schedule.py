@@ -1,4 +1,4 @@
-"""Learning rates by how far a run has come."""
+"""Learning rate schedules."""
 
 import pytest
 
@@ -18,7 +18,7 @@ from lightbert.train.schedule import Schedule, progress_of
         ("progressive", [0.0, 0.5, 0.9 + 0.1 * 0.8**0.5, 0.9 + 0.1 * 0.5**0.5, 0.9 + 0.1 * 0.1**0.5, 0.9]),
     ],
 )
-def test_each_kind_has_the_shape_of_its_formula(kind: str, expected: list[float]) -> None:
+def test_each_kind_follows_its_formula(kind: str, expected: list[float]) -> None:
     schedule = Schedule(kind, warmup=0.2, decay=0.2)
     factors = [schedule.factor(progress, 1000) for progress in (0.0, 0.1, 0.2, 0.5, 0.9, 1.0)]
     assert factors == pytest.approx(expected, abs=1e-12)
@@ -32,7 +32,7 @@ def test_a_warm_up_in_steps_equals_its_share_of_the_steps(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["product", "linear", "wsd", "constant", "progressive"])
-def test_without_warm_up_the_first_step_has_the_full_rate(kind: str) -> None:
+def test_without_warm_up_the_first_step_has_the_peak_rate(kind: str) -> None:
     assert Schedule(kind, warmup=0.0).factor(0.0, 10) == 1.0
 
 
@@ -41,13 +41,13 @@ def test_a_warm_up_longer_than_the_run_never_reaches_the_peak() -> None:
 
 
 @pytest.mark.parametrize("kind", ["product", "linear", "wsd"])
-def test_the_floor_is_what_is_left_at_the_end(kind: str) -> None:
+def test_the_rate_ends_at_the_floor(kind: str) -> None:
     schedule = Schedule(kind, warmup=0.1, floor=0.2)
     assert schedule.factor(1.0, 100) == pytest.approx(0.2)
     assert schedule.factor(0.0, 100) == 0.0
 
 
-def test_wsd_without_decay_stays_up_to_the_end() -> None:
+def test_wsd_without_decay_stays_at_the_peak() -> None:
     assert Schedule("wsd", warmup=0.1, decay=0.0).factor(1.0, 100) == 1.0
 
 
@@ -64,7 +64,7 @@ def test_the_first_and_the_last_step_have_a_rate_above_zero() -> None:
             assert schedule.factor(progress_of(step, 10, 0.0, 0.0), 10) > 0
 
 
-def test_progress_goes_by_steps_or_by_time_whichever_is_further() -> None:
+def test_progress_is_by_steps_or_by_time_whichever_is_larger() -> None:
     assert progress_of(49, 99, 0.0, 0.0) == 0.5
     assert progress_of(49, 99, 90.0, 100.0) == 0.9
     assert progress_of(49, 99, 10.0, 100.0) == 0.5
@@ -81,6 +81,6 @@ def test_progress_goes_by_steps_or_by_time_whichever_is_further() -> None:
         ({"floor": -0.1}, r"floor must be in \[0, 1\], got -0\.1"),
     ],
 )
-def test_impossible_values_are_refused(changes: dict[str, float], problem: str) -> None:
+def test_invalid_values_raise_an_error(changes: dict[str, float], problem: str) -> None:
     with pytest.raises(InputError, match=problem):
         Schedule(**changes)

@@ -1,4 +1,4 @@
-"""FSDP2: two processes that share a model out train like one, and their files are whole."""
+"""FSDP2: two processes with a sharded model train like one and write full tensors."""
 
 import signal
 from pathlib import Path
@@ -19,7 +19,7 @@ IB_BERT = {"block_width": 32, "dropout": 0.0, "attention_dropout": 0.0, "depth":
 
 @pytest.fixture(scope="module")
 def teacher(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """IB-BERT in miniature."""
+    """A tiny IB-BERT."""
     folder = tmp_path_factory.mktemp("teacher") / "model"
     return str(write_model(folder, Shards(corpus / "data").vocab, "ib-bert-nano", **IB_BERT))
 
@@ -33,7 +33,7 @@ def codes(processes: list[Any]) -> set[int]:
 
 
 def assert_like(alone: Path, out: Path) -> None:
-    """Losses, models and the last checkpoint's tensors agree, by name and shape."""
+    """Check that losses, models and the last checkpoint's tensors match in name, shape and value."""
     for kind in ("train", "held-out"):
         ours, theirs = ([record["loss"] for record in records(path, kind)] for path in (out, alone))
         assert ours == pytest.approx(theirs, rel=1e-4)
@@ -46,7 +46,7 @@ def assert_like(alone: Path, out: Path) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"optimizer": {"kind": "lamb"}}, {"accumulate": 2}], ids=str)
-def test_two_processes_that_share_a_model_train_like_one(
+def test_two_processes_with_a_sharded_model_train_like_one(
     corpus: Path, tmp_path: Path, teacher: str, changes: dict[str, Any]
 ) -> None:
     settings = {"model": teacher, "objective": "mlm", "examples": "pairs"} | changes
@@ -55,14 +55,14 @@ def test_two_processes_that_share_a_model_train_like_one(
     assert_like(tmp_path / "one", tmp_path / "two")
 
 
-def test_a_generator_and_its_model_are_shared_out_together(corpus: Path, tmp_path: Path) -> None:
+def test_generator_and_discriminator_are_sharded_together(corpus: Path, tmp_path: Path) -> None:
     settings = {"model": str(corpus / "steady")}
     assert exit_code(start(sharded(corpus, tmp_path / "one", **settings))) == 0
     assert codes(start_several(2, sharded(corpus, tmp_path / "two", **settings))) == {0}
     assert_like(tmp_path / "one", tmp_path / "two")
 
 
-def test_checkpoints_do_not_depend_on_who_shared_what(corpus: Path, tmp_path: Path, teacher: str) -> None:
+def test_checkpoints_do_not_depend_on_sharding(corpus: Path, tmp_path: Path, teacher: str) -> None:
     settings = {"model": teacher, "objective": "mlm", "steps": 8}
     assert exit_code(start(sharded(corpus, tmp_path / "one", **settings))) == 0
     out, stop = tmp_path / "mixed", Moment("step", 1, (signal.SIGTERM,))
@@ -80,7 +80,7 @@ def test_checkpoints_do_not_depend_on_who_shared_what(corpus: Path, tmp_path: Pa
         ({"cuda_graph": True}, "cuda_graph needs whole"),
     ],
 )
-def test_what_needs_whole_tensors_is_refused(
+def test_options_that_require_unsharded_tensors_raise_an_error(
     corpus: Path, tmp_path: Path, changes: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(InputError, match=problem):

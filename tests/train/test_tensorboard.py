@@ -1,4 +1,4 @@
-"""TensorBoard sees what metrics.jsonl says."""
+"""TensorBoard has the numbers of metrics.jsonl."""
 
 from lightbert.train.log import MetricsFile, TensorBoard
 

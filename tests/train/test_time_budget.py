@@ -1,4 +1,4 @@
-"""How long a run goes: minutes by a clock that the test holds, or epochs."""
+"""The length of a run: a time limit, measured with a fake clock, or epochs."""
 
 import itertools
 from pathlib import Path
@@ -19,16 +19,16 @@ def _three_seconds_between_looks_at_the_clock(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(log, "time", SimpleNamespace(monotonic=lambda: next(clock)))
 
 
-def test_minutes_alone_end_a_run(corpus: Path, tmp_path: Path) -> None:
+def test_a_time_limit_alone_ends_a_run(corpus: Path, tmp_path: Path) -> None:
     recipe = recipe_of(corpus, tmp_path, steps=0, max_minutes=0.5, log_every=1, evaluate_every=0)
     outcome = train(recipe)
     assert (outcome.step, outcome.finished) == (10, True)
     rates = [record["lr"] / 1e-3 for record in records(tmp_path)]
-    # The first of the ten stretches of three seconds says nothing of the pace.
+    # The first of the ten intervals of three seconds doesn't count for the speed.
     assert rates[2:] == pytest.approx([1 - step / 9 for step in range(1, 9)])
 
 
-def test_a_long_first_stretch_does_not_jump_over_the_warm_up(
+def test_slow_first_steps_do_not_skip_the_warm_up(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiling = itertools.chain([0.0], itertools.count(60.0, step=3.0))
@@ -40,7 +40,7 @@ def test_a_long_first_stretch_does_not_jump_over_the_warm_up(
     assert rates[1:6] == pytest.approx([0.0, 0.2, 0.4, 0.6, 0.8], abs=1e-5)
 
 
-def test_evaluations_take_from_the_minutes(corpus: Path, tmp_path: Path) -> None:
+def test_evaluations_count_towards_the_time_limit(corpus: Path, tmp_path: Path) -> None:
     recipe = recipe_of(corpus, tmp_path, steps=0, max_minutes=0.5, log_every=1, evaluate_every=2)
     assert train(recipe).step < 10
 
@@ -51,22 +51,22 @@ def test_time_before_an_interruption_counts(corpus: Path, tmp_path: Path) -> Non
     assert train(recipe).step == 10
 
 
-def test_minutes_end_a_run_before_its_steps(corpus: Path, tmp_path: Path) -> None:
+def test_the_time_limit_can_end_a_run_before_its_steps(corpus: Path, tmp_path: Path) -> None:
     recipe = recipe_of(corpus, tmp_path, steps=1000, max_minutes=0.2, log_every=1, evaluate_every=0)
     assert train(recipe).step == 4
 
 
-def test_steps_end_a_run_before_its_minutes(corpus: Path, tmp_path: Path) -> None:
+def test_the_steps_can_end_a_run_before_its_time_limit(corpus: Path, tmp_path: Path) -> None:
     recipe = recipe_of(corpus, tmp_path, steps=3, max_minutes=10.0, log_every=1)
     assert train(recipe).step == 3
 
 
-def test_phases_share_the_minutes_by_their_steps(corpus: Path, tmp_path: Path) -> None:
+def test_phases_share_the_time_limit_in_proportion_to_their_steps(corpus: Path, tmp_path: Path) -> None:
     phases = [{"length": 32, "steps": 100}]
     recipe = recipe_of(corpus, tmp_path, steps=300, phases=phases, max_minutes=0.6, log_every=1, evaluate_every=0)
     assert train(recipe).step == 12
     lengths = [record["lr"] for record in records(tmp_path)]
-    # The rate is raised again when the second phase starts, after three quarters of the time.
+    # The schedule starts over with the second phase, after three quarters of the time.
     assert [step for step in range(1, 12) if lengths[step] > lengths[step - 1]][-1] in (9, 10)
 
 

@@ -1,4 +1,4 @@
-"""Recipes that take a moment, on a corpus that takes a second."""
+"""Tiny recipes and a tiny corpus for fast runs."""
 
 import random
 import signal
@@ -17,8 +17,8 @@ from lightbert.data.corpus.shards import Shards
 from lightbert.models import PRESETS, build, folder
 from lightbert.train.corpus_recipe import CorpusRecipe
 from lightbert.train.distill_recipe import DistillRecipe
-from lightbert.train.distillation import distill, prepared
-from lightbert.train.distributed import World, world
+from lightbert.train.distillation import distill, make_distillation
+from lightbert.train.distributed import World, process_group
 from lightbert.train.log import read
 from lightbert.train.loop import Loop
 from lightbert.train.pretraining import pretrain
@@ -30,7 +30,7 @@ _SYLLABLES = ("ba", "ke", "li", "mo", "nu", "ra", "se", "ti")
 
 
 def write_corpus(where: Path) -> Path:
-    """Prepare text of 64 made-up words in which each has a usual successor, so that there is something to learn."""
+    """Prepare text of 64 synthetic words, each with a likely successor, so that there is something to learn."""
     choose = random.Random(0)
     words = [first + second for first in _SYLLABLES for second in _SYLLABLES]
 
@@ -108,18 +108,18 @@ def distillation_of(corpus: Path, out: Path, **changes: Any) -> DistillRecipe:
 
 
 def student_before(recipe: DistillRecipe) -> dict[str, Tensor]:
-    """The student's weights before its first step."""
-    with world(recipe.device) as place:
-        objective, _ = prepared(recipe, Shards(recipe.data), folder.load(recipe.teacher), place)
+    """Return the student's weights before its first step."""
+    with process_group(recipe.device) as world:
+        objective, _ = make_distillation(recipe, Shards(recipe.data), folder.load(recipe.teacher), world)
     return {name: tensor.clone() for name, tensor in objective.student.state_dict().items()}
 
 
-def run_by(recipe: CorpusRecipe, place: World, interrupted: Interruption) -> Outcome:
-    """What the recipe's own command does, without its report."""
+def run_by(recipe: CorpusRecipe, world: World, interrupted: Interruption) -> Outcome:
+    """Run a recipe as its command does, without the report."""
     if isinstance(recipe, DistillRecipe):
-        return distill(recipe, place, interrupted)
+        return distill(recipe, world, interrupted)
     assert isinstance(recipe, Recipe)
-    return pretrain(recipe, place, interrupted)
+    return pretrain(recipe, world, interrupted)
 
 
 def train(recipe: CorpusRecipe, stop_after: int = 0) -> Outcome:
@@ -131,17 +131,17 @@ def train(recipe: CorpusRecipe, stop_after: int = 0) -> Outcome:
         if loop.at.step == stop_after:
             interrupted.signal = signal.SIGTERM
 
-    with mock.patch.object(Loop, "_train_on", interrupting), world(recipe.device) as place:
-        return run_by(recipe, place, interrupted)
+    with mock.patch.object(Loop, "_train_on", interrupting), process_group(recipe.device) as world:
+        return run_by(recipe, world, interrupted)
 
 
 def records(out: Path, kind: str = "train") -> list[dict[str, Any]]:
-    """The lines of a kind in a run's log."""
+    """Return the lines of a kind in a run's log."""
     return read(out / "metrics.jsonl", kind)
 
 
 def results(out: Path) -> dict[str, bytes]:
-    """What must not depend on how a finished run came about: the models, the last checkpoint, the log."""
+    """Return the files that must not depend on interruptions: the models, the last checkpoint, the log."""
     last = max((out / "checkpoints").iterdir(), key=lambda path: int(path.name.removeprefix("step-")))
     files = [*last.iterdir(), *out.glob("*/*.safetensors"), out / "metrics.jsonl"]
     return {str(path.relative_to(out)): path.read_bytes() for path in sorted(files)}

@@ -1,1 +1,1 @@
-"""Looking at what was learned: curves, suspicion, knowledge transfer and attention, and later kernels."""
+"""Plots and metrics of trained models: loss curves, replaced words, knowledge transfer, attention maps."""

@@ -15,7 +15,7 @@ _MOST_LABELS = 64
 
 
 def plot_attention(comparison: AttentionComparison) -> "Figure":
-    """A row for each layer: the teacher's heads, then the student's, on one scale of colours."""
+    """Plot one row per layer: the heads of the teacher, then those of the student, on one colour scale."""
     size = min(6.0, max(1.8, 0.16 * len(comparison.tokens)))
     heads = len(comparison.layers[0].divergences)
     figure = new_figure(2 * heads * size + 2, len(comparison.layers) * (size + 1.2))
@@ -28,7 +28,7 @@ def plot_attention(comparison: AttentionComparison) -> "Figure":
 def _draw_layer(row: Any, layer: LayerAttention, tokens: Sequence[str], *, mean: bool) -> None:
     row.suptitle(f"layer {layer.layer}: KL(teacher ‖ student) = {layer.divergence:.4g}")
     heads = len(layer.divergences)
-    # An empty column keeps the two models apart.
+    # An empty column separates the two models.
     widths = [1.0] * heads + [0.15] + [1.0] * heads
     axes = row.subplots(1, len(widths), width_ratios=widths)
     axes[heads].set_axis_off()
@@ -41,7 +41,7 @@ def _draw_layer(row: Any, layer: LayerAttention, tokens: Sequence[str], *, mean:
             image = _draw_map(panel, weights, brightest)
             panel.set_title(f"{side}, {'mean of heads' if mean else f'head {number}'}", fontsize="small")
             _label(panel, tokens, rows=number == 1)
-    row.colorbar(image, ax=axes, fraction=0.02).set_label("attention of the row to the column", fontsize="small")
+    row.colorbar(image, ax=axes, fraction=0.02).set_label("attention from row to column", fontsize="small")
 
 
 def _draw_map(panel: Any, weights: Tensor, brightest: float) -> Any:
@@ -49,9 +49,9 @@ def _draw_map(panel: Any, weights: Tensor, brightest: float) -> Any:
 
 
 def _label(panel: Any, tokens: Sequence[str], *, rows: bool) -> None:
-    """Write the tokens that are looked at below a map and, for the first of a model, those that look beside it."""
+    """Label the columns of a map with tokens, and the rows of the first map of each model."""
     places = range(0, len(tokens), 1 + (len(tokens) - 1) // _MOST_LABELS)
-    # Dollars in a text are no formulas.
+    # Dollar signs in a text don't start a formula.
     style = {"fontsize": 6, "parse_math": False}
     panel.set_xticks(places, [tokens[at] for at in places], rotation=90, **style)
     panel.set_yticks(places if rows else [], [tokens[at] for at in places] if rows else [], **style)

@@ -7,9 +7,9 @@ from lightbert.analysis.picture import new_figure, write
 
 
 def draw_losses(metrics: Path, picture: Path) -> None:
-    """Draw every loss in metrics.jsonl over the steps: training as a line, held-out as dots."""
+    """Plot every loss in metrics.jsonl over the steps: training as a line, held-out as dots."""
     records = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
-    # Not every stage of a run has every loss.
+    # Stages of a run can have different losses.
     names = list(dict.fromkeys(name for record in records for name in record if name.endswith("_loss")))
     columns = max(1, len(names))
     figure = new_figure(6 * columns, 4)

@@ -1,4 +1,4 @@
-"""Figures, made without a screen and written where they are wanted."""
+"""Creating and saving matplotlib figures, without a display."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,19 +11,23 @@ if TYPE_CHECKING:
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """An empty figure of so many inches, which makes room for whatever is written beside its axes."""
+    """Create an empty figure of a size in inches, whose layout leaves room for labels and legends."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise InputError("pictures need matplotlib: pip install 'lightbert[plots]'") from error
+        raise InputError("plots require matplotlib; run pip install 'lightbert[plots]'") from error
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def write(figure: "Figure", picture: Path) -> None:
-    """Write a figure in the format that the name of the file ends with; a folder that is missing is made."""
+    """Save a figure in the format of the file's extension; creates the folder if needed."""
+    from matplotlib import rc_context
+
     formats = figure.canvas.get_supported_filetypes()
     ending = picture.suffix.removeprefix(".").lower()
     if ending not in formats:
         raise unknown("picture format", ending, formats)
     make_folder(picture.parent)
-    figure.savefig(picture, dpi=120)
+    # SVG files keep text as text, which makes them small and searchable.
+    with rc_context({"svg.fonttype": "none"}):
+        figure.savefig(picture, dpi=120)

@@ -1,4 +1,4 @@
-"""How much a model suspects each word of having been replaced, and whether it finds words planted on purpose."""
+"""Replaced-token detection word by word, and a test of it: find the one word that was replaced in each sentence."""
 
 import random
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ from lightbert.models import Model
 
 @dataclass(frozen=True)
 class Word:
-    """A word of a text: its tokens, and the highest probability among them of not being the text's."""
+    """A word of a sentence: its tokens, and the highest probability among them of having been replaced."""
 
     tokens: tuple[int, ...]
     text: str
@@ -22,8 +22,8 @@ class Word:
 
 
 @dataclass(frozen=True)
-class Planted:
-    """A sentence in which the word at ``place`` stands for the ``original``."""
+class CorruptedSentence:
+    """A sentence whose word at ``place`` replaces ``original``."""
 
     words: tuple[Word, ...]
     place: int
@@ -31,19 +31,18 @@ class Planted:
 
     @property
     def rank(self) -> int:
-        """1 when no other word is more suspicious than the planted one."""
-        planted = self.words[self.place].suspicion
-        return 1 + sum(word.suspicion > planted for word in self.words)
+        """The rank of the replaced word by suspicion; 1 is the most suspicious."""
+        replaced = self.words[self.place].suspicion
+        return 1 + sum(word.suspicion > replaced for word in self.words)
 
 
-class Reader:
-    """A model with a replaced-token head and its tokenizer, reading sentences."""
+class Detector:
+    """Scores words with a model that has a replaced-token head and a tokenizer."""
 
     def __init__(self, model: Model) -> None:
         if "rtd" not in model.heads or model.tokenizer is None:
             raise InputError(
-                "the model cannot tell replaced words: it needs an rtd head and a tokenizer, as `lightbert pretrain` "
-                'with objective = "rtd" leaves them'
+                "the model needs an rtd head and a tokenizer; train one by `lightbert pretrain` with objective=rtd"
             )
         self.model = model.eval()
         self.tokenizer = model.tokenizer
@@ -51,7 +50,7 @@ class Reader:
         self._continues = word_parts(self.tokenizer).tolist()
 
     def words(self, tokens: Iterable[int]) -> tuple[Word, ...]:
-        """Join a sentence's tokens to words."""
+        """Join the tokens of a sentence into words."""
         groups: list[list[int]] = []
         for token in map(int, tokens):
             if groups and self._continues[token]:
@@ -60,8 +59,8 @@ class Reader:
                 groups.append([token])
         return tuple(Word(tuple(group), self._text(group)) for group in groups)
 
-    def suspect(self, sentences: Sequence[tuple[Word, ...]]) -> list[tuple[Word, ...]]:
-        """Read each sentence by itself, between [CLS] and [SEP], and say how suspicious its words are."""
+    def score(self, sentences: Sequence[tuple[Word, ...]]) -> list[tuple[Word, ...]]:
+        """Return the sentences with the suspicion of each word; each is encoded separately as [CLS] words [SEP]."""
         rows = [[token for word in sentence for token in word.tokens] for sentence in sentences]
         longest = max(map(len, rows)) + 2
         ids = torch.full((len(rows), longest), self.specials.pad)
@@ -69,39 +68,42 @@ class Reader:
             row[: len(tokens) + 2] = torch.tensor([self.specials.cls, *tokens, self.specials.sep])
         mask = torch.arange(longest) < torch.tensor([len(tokens) + 2 for tokens in rows])[:, None]
         with torch.inference_mode():
-            chances = torch.sigmoid(self.model.heads["rtd"](self.model(ids, mask)))  # [B, T]
-        return [_judged(sentence, row) for sentence, row in zip(sentences, chances[:, 1:].tolist(), strict=True)]
+            probabilities = torch.sigmoid(self.model.heads["rtd"](self.model(ids, mask)))  # [B, T]
+        return [
+            _with_suspicion(sentence, row)
+            for sentence, row in zip(sentences, probabilities[:, 1:].tolist(), strict=True)
+        ]
 
     def _text(self, tokens: list[int]) -> str:
         pieces = (self.tokenizer.id_to_token(token) or "" for token in tokens)
         return "".join(piece.removeprefix("##").removeprefix("▁") for piece in pieces)
 
 
-def plant(sentences: Sequence[tuple[Word, ...]], seed: int = 0) -> list[Planted]:
-    """Replace one word of each sentence by a word from the other sentences; only words made of letters take part."""
+def corrupt(sentences: Sequence[tuple[Word, ...]], seed: int = 0) -> list[CorruptedSentence]:
+    """Replace one word of each sentence with a word from another sentence; both consist of letters only."""
     choose = random.Random(seed)
-    strangers = [word for sentence in sentences for word in sentence if word.text.isalpha()]
-    planted = []
+    candidates = [word for sentence in sentences for word in sentence if word.text.isalpha()]
+    corrupted = []
     for sentence in sentences:
         places = [place for place, word in enumerate(sentence) if word.text.isalpha()]
         place = choose.choice(places)
-        there = {word.text for word in sentence}
-        stranger = choose.choice([word for word in strangers if word.text not in there])
-        words = (*sentence[:place], stranger, *sentence[place + 1 :])
-        planted.append(Planted(words, place, sentence[place].text))
-    return planted
+        present = {word.text for word in sentence}
+        replacement = choose.choice([word for word in candidates if word.text not in present])
+        words = (*sentence[:place], replacement, *sentence[place + 1 :])
+        corrupted.append(CorruptedSentence(words, place, sentence[place].text))
+    return corrupted
 
 
-def find(reader: Reader, planted: Sequence[Planted]) -> list[Planted]:
-    """Let a model read the sentences."""
-    read = reader.suspect([each.words for each in planted])
-    return [replace(each, words=words) for each, words in zip(planted, read, strict=True)]
+def score_corrupted(detector: Detector, corrupted: Sequence[CorruptedSentence]) -> list[CorruptedSentence]:
+    """Return the sentences with the suspicion of each word."""
+    scored = detector.score([each.words for each in corrupted])
+    return [replace(each, words=words) for each, words in zip(corrupted, scored, strict=True)]
 
 
-def _judged(words: tuple[Word, ...], chances: list[float]) -> tuple[Word, ...]:
-    judged, start = [], 0
+def _with_suspicion(words: tuple[Word, ...], probabilities: list[float]) -> tuple[Word, ...]:
+    scored, start = [], 0
     for word in words:
         end = start + len(word.tokens)
-        judged.append(replace(word, suspicion=max(chances[start:end])))
+        scored.append(replace(word, suspicion=max(probabilities[start:end])))
         start = end
-    return tuple(judged)
+    return tuple(scored)

@@ -1,4 +1,4 @@
-"""How far each layer of a student was from its teacher's, step by step, as the log of its distillation tells it."""
+"""The transfer losses of each layer over the steps of a distillation, read from its log."""
 
 import json
 import re
@@ -10,16 +10,16 @@ from typing import Any
 from lightbert.errors import InputError
 
 Curves = dict[str, dict[int, list[tuple[int, float]]]]
-"""What was compared ("fmt" or "at"), by layer: pairs of step and value."""
+"""Loss ("fmt" or "at") -> layer -> (step, value) pairs."""
 
-_OF_A_LAYER = re.compile(r"(fmt|at)_(\d+)")
-# More steps than that cannot be told apart in a picture, and all of a long run's would not fit in memory.
+_LAYER_LOSS = re.compile(r"(fmt|at)_(\d+)")
+# A plot can't show more steps, and all steps of a long run wouldn't fit in memory.
 _TRAINING_POINTS = 4000
 
 
 @dataclass
 class Stage:
-    """Steps, the last one included, in which the same was learned: the layers by number, the predictions or both."""
+    """Consecutive steps with the same losses: of layers, of predictions, or both. ``last`` is inclusive."""
 
     name: str
     first: int
@@ -28,7 +28,7 @@ class Stage:
 
 @dataclass
 class TransferHistory:
-    """What a run logged about its layers, on the batches it trained on and on held-out text."""
+    """The layer losses of a run on training batches and on held-out text, and its stages."""
 
     train: Curves = field(default_factory=dict)
     held_out: Curves = field(default_factory=dict)
@@ -36,21 +36,21 @@ class TransferHistory:
 
     @property
     def layers(self) -> list[int]:
-        """The layers that were compared, counted from 1."""
+        """The layers with losses, counted from 1."""
         both = [*self.train.values(), *self.held_out.values()]
         return sorted({layer for curves in both for layer in curves})
 
     @property
     def latest(self) -> dict[str, float]:
-        """The newest numbers by their names in the log: on held-out text, or of training if none was held out."""
+        """The latest losses by name: on held-out text if there is any, else of training."""
         curves = self.held_out or self.train
         return {f"{kind}_{layer}": points[-1][1] for kind, each in curves.items() for layer, points in each.items()}
 
 
 def read_history(metrics: Path) -> TransferHistory:
-    """Read a metrics.jsonl, also of a run that is not done; of a long one only every n-th step of training."""
+    """Read a metrics.jsonl, also of a run in progress; keeps every n-th training step of a long run."""
     if not metrics.is_file():
-        raise InputError(f"there is no '{metrics}'; give the folder of a run, the out= of `lightbert distill`")
+        raise InputError(f"'{metrics}' not found; give the folder of a run, the out= of `lightbert distill`")
     with metrics.open(encoding="utf-8") as file:
         every = 1 + sum(1 for _ in file) // _TRAINING_POINTS
     history = TransferHistory()
@@ -58,13 +58,13 @@ def read_history(metrics: Path) -> TransferHistory:
         if record["kind"] == "held-out":
             _collect(history.held_out, record)
             continue
-        _continue(history.stages, record)
-        # A step that was skipped belongs to its stage, but its numbers are those that made it be skipped.
+        _extend_stages(history.stages, record)
+        # Skipped steps belong to a stage, but their losses aren't finite.
         if record["kind"] == "train" and number % every == 0:
             _collect(history.train, record)
     if not history.layers:
         raise InputError(
-            f"'{metrics}' compares no layers; the strategies akt, jkt and pkt of `lightbert distill` transfer them"
+            f"'{metrics}' has no layer losses; give a run of `lightbert distill` with strategy=akt, jkt or pkt"
         )
     return history
 
@@ -72,27 +72,27 @@ def read_history(metrics: Path) -> TransferHistory:
 def _records(metrics: Path) -> Iterator[dict[str, Any]]:
     with metrics.open(encoding="utf-8") as file:
         for number, line in enumerate(file, start=1):
-            # The last one may still be being written.
+            # The last line may be incomplete while the run is in progress.
             if not line.endswith("\n"):
                 return
             try:
                 record = json.loads(line)
             except ValueError:
-                raise InputError(f"line {number} of '{metrics}' is damaged; remove it") from None
+                raise InputError(f"line {number} of '{metrics}' is not valid JSON; remove it") from None
             yield record
 
 
 def _collect(curves: Curves, record: dict[str, Any]) -> None:
     for name, value in record.items():
-        found = _OF_A_LAYER.fullmatch(name)
-        # What was not finite is logged as None.
+        found = _LAYER_LOSS.fullmatch(name)
+        # Values that aren't finite are logged as None.
         if found and value is not None:
             curves.setdefault(found[1], {}).setdefault(int(found[2]), []).append((record["step"], value))
 
 
-def _continue(stages: list[Stage], record: dict[str, Any]) -> None:
-    """Count a step of training to the stage that learns what it learns: the last one, or a new one."""
-    layers = sorted({int(found[2]) for name in record if (found := _OF_A_LAYER.fullmatch(name))})
+def _extend_stages(stages: list[Stage], record: dict[str, Any]) -> None:
+    """Add a training step to the last stage if it has the same losses, else start a new stage."""
+    layers = sorted({int(found[2]) for name in record if (found := _LAYER_LOSS.fullmatch(name))})
     parts = ["–".join(map(str, dict.fromkeys((layers[0], layers[-1]))))] if layers else []
     parts += ["predictions"] if "mlm_loss" in record else []
     name = " + ".join(parts)

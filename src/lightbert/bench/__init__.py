@@ -1,1 +1,1 @@
-"""Measuring: operations counted and, later, time taken."""
+"""Benchmarks: parameters, FLOPs and speed."""

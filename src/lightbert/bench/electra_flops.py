@@ -1,7 +1,7 @@
-"""Training FLOPs by the rules of ELECTRA's counting script, which the tables of ELECTRA and ConvBERT print.
+"""Training FLOPs by the rules of ELECTRA's counting script, as reported in the tables of ELECTRA and ConvBERT.
 
-Every operation counts: 2·m·n per token for a matmul, and a few per element for biases, dropout, LayerNorm, GELU and
-softmax. Embedding look-ups count as dense products with one-hot rows, and a backward pass as much as a forward pass.
+The script counts every operation: 2·m·n per token for a matmul, and a few per element for biases, dropout, LayerNorm,
+GELU and softmax. An embedding lookup counts as a product with one-hot rows, a backward pass as much as a forward pass.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from lightbert.nn.mixed import reduced_heads
 DROPOUT, LAYER_NORM, ACTIVATION, SOFTMAX = 4, 5, 8, 5
 
 PREDICTED = 0.15625
-"""The share of tokens that the script sends through the vocabulary's softmax: 20 of 128."""
+"""The fraction of tokens for which the script counts the softmax over the vocabulary: 20 of 128."""
 
 Encoder = Bert | ConvBert
 
@@ -28,12 +28,12 @@ class Run:
 
 
 def mlm_training(config: Encoder, run: Run) -> float:
-    """FLOPs of training an encoder to predict masked words."""
+    """FLOPs of masked language modelling."""
     return 2 * run.batch * run.steps * run.length * (_body(config, run.length) + PREDICTED * _words(config))
 
 
 def rtd_training(discriminator: Encoder, generator: Encoder, run: Run) -> float:
-    """FLOPs of training a discriminator and its generator, each with its head."""
+    """FLOPs of replaced-token detection: discriminator and generator, each with its head."""
     forward = _body(discriminator, run.length) + _replaced(discriminator)
     return 2 * run.batch * run.steps * run.length * forward + mlm_training(generator, run)
 
@@ -63,7 +63,7 @@ def _feedforward(config: Encoder) -> int:
 
 def _mixer(config: Encoder, length: int) -> int:
     if isinstance(config, Bert):
-        # The script's slip, kept so that its totals come out: this LayerNorm counts once, not once per channel.
+        # As in the script, which counts this LayerNorm once instead of once per channel.
         whole = _attention(config.width, config.width, config.n_heads, length)
         return whole + _output(config.width, config.width) + LAYER_NORM
     heads = reduced_heads(config.n_heads, config.head_ratio)
@@ -74,7 +74,7 @@ def _mixer(config: Encoder, length: int) -> int:
 
 
 def _attention(width: int, inner: int, heads: int, length: int) -> int:
-    # Scores and weighted sum 2·inner each per key; the scale, the softmax and its dropout once per head and key.
+    # Scores and weighted sum are 2·inner each per key; scale, softmax and dropout are per head and key.
     return 3 * _dense(width, inner) + length * (4 * inner + (1 + SOFTMAX + DROPOUT) * heads)
 
 
@@ -84,7 +84,7 @@ def _output(inputs: int, width: int) -> int:
 
 
 def _convolution(config: ConvBert, inner: int, heads: int) -> int:
-    """The convolution heads, which the script does not know: its rules applied to their operations."""
+    """The convolution heads, which the script doesn't cover, counted by its rules."""
     width, taps = config.width, config.kernel
     separable = 2 * width * taps + _dense(width, inner)
     dynamic = _dense(inner, heads * taps) + SOFTMAX * heads * taps + _dense(width, inner) + 2 * inner * taps
@@ -100,7 +100,7 @@ def _convolution(config: ConvBert, inner: int, heads: int) -> int:
 
 
 def _words(config: Encoder) -> int:
-    """The masked-language head, per predicted token."""
+    """The masked language modelling head, per predicted token."""
     narrow, vocab = config.narrow, config.vocab
     transform = _dense(config.width, narrow) + (ACTIVATION + LAYER_NORM) * narrow
     return transform + (2 * narrow + SOFTMAX + 2) * vocab

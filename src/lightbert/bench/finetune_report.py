@@ -1,4 +1,4 @@
-"""What the comparison with the Trainer found: rates side by side, and ratios."""
+"""The report of the comparison with transformers' Trainer: rates and ratios."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -13,7 +13,7 @@ OURS = "lightbert"
 
 @dataclass(frozen=True)
 class Comparison:
-    """Medians: examples per second of each side, and tokens per second of our prediction."""
+    """Medians of examples per second of each library, and of tokens per second of lightbert's prediction."""
 
     model: str
     device: str
@@ -27,7 +27,7 @@ class Comparison:
     ragged: dict[str, float]
 
     def metrics(self) -> dict[str, float]:
-        """Our rates as multiples: of the Trainer's as it is, of its fastest setting, and of fixed-length prediction."""
+        """The rates relative to the default Trainer, to its fastest setting, and to texts of equal length."""
         return {
             "finetune_ratio": self.finetune[OURS] / self.finetune["Trainer"],
             "finetune_ratio_fastest": self.finetune[OURS] / _fastest(self.finetune),
@@ -47,7 +47,7 @@ class Comparison:
         return Group(
             _table(f"Fine-tuning on {self.trained:,} examples: {where}", "examples/s", self.finetune, OURS),
             _table(f"Prediction of {self.predicted:,} examples", "examples/s", self.predict, OURS),
-            _table(f"Our prediction: median of {self.ragged_rounds}", "tokens/s", self.ragged, "ragged"),
+            _table(f"lightbert's prediction: median of {self.ragged_rounds}", "tokens/s", self.ragged, "ragged"),
         )
 
 
@@ -59,9 +59,9 @@ def _table(title: str, unit: str, rates: Mapping[str, float], mine: str) -> "Tab
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
-    table.add_column("side")
+    table.add_column("")
     table.add_column(unit, justify="right")
-    table.add_column(f"{mine} is", justify="right")
+    table.add_column(f"{mine} relative to it", justify="right")
     for name, rate in rates.items():
         table.add_row(name, f"{rate:,.1f}", "" if name == mine else f"{rates[mine] / rate:.2f} ×")
     return table

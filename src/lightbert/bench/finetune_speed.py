@@ -1,11 +1,11 @@
-"""Fine-tuning and prediction beside transformers' Trainer: the same weights and rows, in the same run.
+"""Fine-tuning and prediction compared with transformers' Trainer, with the same weights and inputs.
 
-Both sides train one epoch on the same examples of SST-2 in batches of the same size, then predict them; rounds
-alternate, and medians are compared. Ours is a whole fine-tuning run by recipe, theirs `Trainer.train`; steps are timed,
-on a GPU from the eleventh on. The Trainer pads each batch to its longest row; it is also measured with its
-length-grouped sampling, and on a GPU in bfloat16, as ours is there. Prediction is timed from rows of tokens to
-predictions. At last, prediction of the real rows is compared with that of as many rows that all have their mean length,
-on a GPU in five times as many rounds.
+Both libraries train one epoch on the same examples of SST-2 with the same batch size, then predict them. Rounds
+alternate, and medians are compared. lightbert runs a complete fine-tuning recipe, transformers `Trainer.train`; steps
+are timed, on a GPU from the eleventh. The Trainer pads each batch to its longest row; it is also measured with
+length-grouped sampling, and on a GPU in bfloat16 like lightbert. Prediction is timed from token ids to predictions.
+Finally, prediction of the real rows is compared with prediction of the same number of rows of their mean length, on a
+GPU in five times as many rounds.
 """
 
 import statistics
@@ -31,28 +31,28 @@ from lightbert.progress import progress
 from lightbert.tasks.finetune.finetuning import finetune
 from lightbert.tasks.finetune.recipe import FinetuneRecipe, HeadSettings
 from lightbert.tasks.predict.forward import run
-from lightbert.train.distributed import device_named, world
+from lightbert.train.distributed import process_group, resolve_device
 from lightbert.train.signals import Interruption
 
 _CPU_EXAMPLES, _CPU_PREDICTED = 300, 1000
-# Nothing is kept for a backward pass, so the Trainer is given larger batches to predict.
+# Inference stores no activations, so the Trainer can predict larger batches.
 _PREDICTED_AT_ONCE = 128
-# A GPU predicts all rows in a second, and one second of it differs from the next by a third.
+# A GPU predicts all rows in about a second, which varies by a third between rounds.
 _RAGGED_ROUNDS_ON_GPU = 5
 
-Sides = Mapping[str, Callable[[int], float]]
-"""Name -> what is measured, by the number of the round."""
+Candidates = Mapping[str, Callable[[int], float]]
+"""Name -> function that measures a rate, given the number of the round."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is compared, and on what."""
+    """The options of the benchmark."""
 
     data: str
     tokenizer: str = ""
     model: str = "convbert-small"
     examples: int = -1
-    """To train on; 0 = all, -1 = 300 on a CPU and all on a GPU. At least 1,000 are predicted."""
+    """Training examples; 0: all, -1: 300 on a CPU and all on a GPU. At least 1,000 examples are predicted."""
     batch: int = 32
     length: int = 128
     rounds: int = 3
@@ -60,12 +60,12 @@ class Settings:
 
 
 def compare(settings: Settings) -> Comparison:
-    """Measure both sides, and our prediction with and without ragged rows."""
+    """Measure both libraries, and lightbert's prediction of rows of different and of equal length."""
     if settings.rounds < 1:
-        raise InputError(f"rounds = {settings.rounds} measures nothing; give at least 1")
-    device = device_named(settings.device)
+        raise InputError(f"rounds must be >= 1, got {settings.rounds}")
+    device = resolve_device(settings.device)
     examples = settings.examples if settings.examples >= 0 else _CPU_EXAMPLES if device.type == "cpu" else 0
-    # A GPU's first steps may record graphs. On a CPU all count: the Trainer's sampler begins with the longest rows.
+    # The first steps on a GPU may capture graphs. All steps on a CPU count: the Trainer starts with the longest rows.
     warm = 0 if device.type == "cpu" else 10
     with tempfile.TemporaryDirectory() as place:
         material = prepare(
@@ -78,9 +78,11 @@ def compare(settings: Settings) -> Comparison:
             length=settings.length,
         )
         if len(material.trained.examples) < max(2 * warm, 2) * settings.batch:
-            raise InputError(f"{examples:,} examples make too few batches of {settings.batch} to be timed; take more")
+            raise InputError(
+                f"{examples:,} examples are too few for batches of {settings.batch}; increase examples or reduce batch"
+            )
         model = folder.load(material.ours).to(device)
-        _refuse_other_weights(model, material)
+        _check_weights(model, material)
         rows = material.predicted
         ragged_rounds = settings.rounds * (1 if device.type == "cpu" else _RAGGED_ROUNDS_ON_GPU)
         return Comparison(
@@ -91,13 +93,15 @@ def compare(settings: Settings) -> Comparison:
             batch=settings.batch,
             rounds=settings.rounds,
             ragged_rounds=ragged_rounds,
-            finetune=_medians("fine-tuning", _trained(material, settings, Path(place), warm), settings.rounds),
-            predict=_medians("prediction", _predicted(model, material), settings.rounds),
-            ragged=_medians("ragged rows", _ragged(model, material), ragged_rounds),
+            finetune=_medians(
+                "fine-tuning", _finetune_candidates(material, settings, Path(place), warm), settings.rounds
+            ),
+            predict=_medians("prediction", _predict_candidates(model, material), settings.rounds),
+            ragged=_medians("ragged rows", _ragged_candidates(model, material), ragged_rounds),
         )
 
 
-def _trained(material: Material, settings: Settings, where: Path, warm: int) -> Sides:
+def _finetune_candidates(material: Material, settings: Settings, where: Path, warm: int) -> Candidates:
     """Examples per second of fine-tuning."""
 
     def ours(number: int) -> float:
@@ -115,19 +119,19 @@ def _trained(material: Material, settings: Settings, where: Path, warm: int) -> 
             log_every=warm,
             device=settings.device,
         )
-        with world(settings.device) as place:
-            return finetune(recipe, place, Interruption()).rows_per_second
+        with process_group(settings.device) as world:
+            return finetune(recipe, world, Interruption()).rows_per_second
 
-    peers = _peers(material, settings.batch, device_named(settings.device))
+    peers = _peers(material, settings.batch, resolve_device(settings.device))
     rows, labels = material.trained.tokens(), material.trained.labels()
     return {OURS: ours, **{name: partial(peer.finetune, rows, labels, warm) for name, peer in peers.items()}}
 
 
-def _predicted(model: Model, material: Material) -> Sides:
+def _predict_candidates(model: Model, material: Material) -> Candidates:
     """Examples per second of prediction."""
     peers = _peers(material, _PREDICTED_AT_ONCE, model.table.device)
     rows, features = material.predicted.tokens(), material.predicted.features
-    # Whatever is done once is done before the first round.
+    # Warm up before the first round.
     _predict(model, material, features)
     next(iter(peers.values())).predict(rows[:_PREDICTED_AT_ONCE])
     return {
@@ -136,8 +140,8 @@ def _predicted(model: Model, material: Material) -> Sides:
     }
 
 
-def _ragged(model: Model, material: Material) -> Sides:
-    """Tokens per second of our prediction: the rows as they are, and the same tokens in rows of the mean length."""
+def _ragged_candidates(model: Model, material: Material) -> Candidates:
+    """Tokens per second of lightbert's prediction: real rows, and the same tokens in rows of the mean length."""
     features = material.predicted.features
     length = round(float(features.lengths.mean()))
     rows = np.resize(features.tokens, (len(features), length)).tolist()
@@ -152,34 +156,34 @@ def _ragged(model: Model, material: Material) -> Sides:
 def _peers(material: Material, batch: int, device: torch.device) -> dict[str, Peer]:
     plain = Peer(material.theirs, batch, device.type)
     if device.type == "cpu":
-        return {"Trainer": plain, "Trainer, by length": replace(plain, grouped=True)}
-    return {"Trainer": plain, "Trainer, by length, bfloat16": replace(plain, grouped=True, half=True)}
+        return {"Trainer": plain, "Trainer, by length": replace(plain, group_by_length=True)}
+    return {"Trainer": plain, "Trainer, by length, bfloat16": replace(plain, group_by_length=True, bf16=True)}
 
 
 def _predict(model: Model, material: Material, features: Features) -> float:
-    """Seconds from rows of tokens to predictions."""
+    """Predict, and return the seconds from token ids to predictions."""
     start = time.perf_counter()
     outputs = run(Inference(model, "classify"), features, Specials.of(model.require_tokenizer()))
     material.kind.predictions(material.predicted.examples, features, outputs)
     return time.perf_counter() - start
 
 
-def _medians(label: str, sides: Sides, rounds: int) -> dict[str, float]:
-    """Measure all sides in turn."""
-    found: dict[str, list[float]] = {name: [] for name in sides}
-    with progress(label, total=rounds * len(sides), unit="runs") as bar:
+def _medians(label: str, candidates: Candidates, rounds: int) -> dict[str, float]:
+    """Measure all candidates in alternation."""
+    found: dict[str, list[float]] = {name: [] for name in candidates}
+    with progress(label, total=rounds * len(candidates), unit="runs") as bar:
         for number in range(rounds):
-            for name, measure in sides.items():
+            for name, measure in candidates.items():
                 found[name].append(measure(number))
                 bar.advance()
     return {name: statistics.median(rates) for name, rates in found.items()}
 
 
-def _refuse_other_weights(model: Model, material: Material) -> None:
-    """Make sure that it is the same model on both sides."""
+def _check_weights(model: Model, material: Material) -> None:
+    """Check that both libraries compute the same logits."""
     row = material.trained.tokens()[0]
     with torch.no_grad():
         ours = model.heads["classify"](model(torch.tensor([row], device=model.table.device)))[0].cpu().numpy()
     theirs = Peer(material.theirs, 1, "cpu").logits(row)
     if not np.allclose(ours, theirs, atol=1e-3):
-        raise AssertionError(f"the two sides disagree about a row: {ours} and {theirs}")
+        raise AssertionError(f"lightbert and transformers compute different logits: {ours} and {theirs}")

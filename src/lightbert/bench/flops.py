@@ -1,8 +1,7 @@
-"""Plain FLOPs: the multiplications and additions of a forward pass's matrix products and convolutions.
+"""FLOPs of a forward pass: multiplications and additions of matrix products and convolutions.
 
-A matmul of [m, n] and [n, p] is 2·m·n·p, a convolution tap a multiplication and an addition per channel. Norms,
-activations, softmaxes, biases and look-ups count nothing. ConvBERT's Table 9 and MobileBERT's Table 4 count this way;
-`electra_flops` has the other convention.
+A matmul of [m, n] and [n, p] has 2·m·n·p, a convolution tap 2 per channel. Norms, activations, softmaxes, biases and
+lookups aren't counted. ConvBERT Table 9 and MobileBERT Table 4 use this convention; `electra_flops` has the other one.
 """
 
 from functools import singledispatch
@@ -23,12 +22,12 @@ from lightbert.nn.projections import Depthwise, GroupedLinear
 
 @singledispatch
 def flops(part: nn.Module, tokens: int) -> int:
-    """Forward FLOPs of a part for one text of that many tokens; of a model, its body, as heads differ by task.
+    """Forward FLOPs of a module for a text of ``tokens`` tokens; an encoder is counted without heads.
 
-    A part without a rule of its own is the sum of its children, and may not own parameters.
+    A module without a registered rule is the sum of its children and must not have parameters itself.
     """
     if next(part.parameters(recurse=False), None) is not None:
-        raise TypeError(f"no FLOP rule for {type(part).__name__}, which has parameters of its own")
+        raise TypeError(f"no FLOP rule for {type(part).__name__}, which has parameters; register one")
     return _children(part, tokens)
 
 
@@ -37,7 +36,7 @@ def _children(part: nn.Module, tokens: int) -> int:
 
 
 def _attention(tokens: int, channels: int) -> int:
-    """Scores and weighted sum of heads that have this many channels together."""
+    """Scores and weighted sum of heads with this total number of channels."""
     return 4 * tokens * tokens * channels
 
 
@@ -115,7 +114,7 @@ def _first_state(part: nn.Module, tokens: int) -> int:
 @flops.register
 def _beam_span(part: BeamSpan, tokens: int) -> int:
     starts = min(part.beam, tokens)
-    # The joint layer is applied to the starts, to the tokens and to zeros. Their sums meet in the output.
+    # The joint layer is applied to starts, tokens and zeros; the output layer to the sums of all pairs.
     end = flops(part.end_dense, starts + tokens + 1) + flops(part.end_output, starts * tokens)
     answer = 2 * tokens * part.width + flops(part.answer_dense, 1) + flops(part.answer_output, 1)
     return flops(part.start, tokens) + end + answer

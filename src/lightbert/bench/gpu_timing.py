@@ -1,4 +1,4 @@
-"""How long a piece of work takes on a GPU: recorded as a graph, so that the host's part is left out."""
+"""Timing of GPU work, captured as a CUDA graph to exclude host overhead."""
 
 from collections.abc import Callable, Sequence
 from statistics import median
@@ -9,7 +9,7 @@ _CALLS, _REPEATS = 6, 15
 
 
 def microseconds(work: Sequence[Callable[[], object]]) -> float:
-    """The median time of one call; the calls take turns, so give more input sets than fit into the cache."""
+    """The median time of one call; calls rotate, so pass more inputs than fit into the cache."""
     with torch.cuda.stream(torch.cuda.Stream()):
         for call in work:
             call()
@@ -31,7 +31,7 @@ def microseconds(work: Sequence[Callable[[], object]]) -> float:
 
 
 def copy_bandwidth(gibibytes: float = 1.0) -> float:
-    """Bytes per second of a large copy within the GPU's memory, read and written bytes together."""
+    """Bytes read and written per second by a large copy in GPU memory."""
     source = torch.rand(int(gibibytes * 2**28), device="cuda")
     target = torch.empty_like(source)
     taken = microseconds([lambda: target.copy_(source)])

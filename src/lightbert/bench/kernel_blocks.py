@@ -1,4 +1,4 @@
-"""The kernels with other block sizes: what `bench.kernels --blocks` tries, to choose the defaults by."""
+"""Search over block sizes of the kernels, for `bench.kernels --blocks`."""
 
 from functools import partial
 
@@ -8,7 +8,7 @@ from lightbert.bench.gpu_timing import microseconds
 from lightbert.bench.kernel_cases import Size, depthwise_inputs, dynamic_inputs
 
 DYNAMIC = ((32, 2), (32, 4), (64, 4), (64, 8), (128, 8))
-"""Tokens, and warps."""
+"""(tokens, warps)."""
 DEPTHWISE_FORWARD = (
     (8, 128, 32, 4),
     (4, 128, 32, 4),
@@ -29,13 +29,13 @@ DEPTHWISE_BACKWARD = (
     (2, 256, 64, 8),
     (2, 128, 64, 2),
 )
-"""Streams, channels, length, and warps."""
+"""(streams, channels, length, warps)."""
 
 Times = dict[str, tuple[float, float]]
 
 
 def try_blocks(size: Size) -> Times:
-    """Microseconds of the forward and of the backward pass, by block sizes."""
+    """Measure the microseconds of forward and backward pass for each block size."""
     found = _dynamic(size) | _depthwise(size)
     for name, (forward, backward) in found.items():
         print(f"{name:40} {forward:9.1f} {backward:9.1f} µs")

@@ -1,4 +1,4 @@
-"""The ops that have kernels, with inputs as the papers' models give them."""
+"""The ops that have kernels, and inputs in the shapes of the papers' models."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Tensors = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Size:
-    """A batch of one of the papers' models: its width, and the channels and heads of its convolution."""
+    """The shapes of a batch of one of the papers' models."""
 
     name: str
     batch: int
@@ -31,7 +31,7 @@ class Size:
 
     @property
     def predictions(self) -> int:
-        """The masked positions of all rows."""
+        """The number of masked positions."""
         return self.batch * int(0.15 * self.tokens)
 
 
@@ -44,40 +44,40 @@ SIZES = (
 
 
 def dynamic_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> Tensors:
-    """Values and logits as a model's linear layers give them."""
+    """Values and kernel logits."""
     values = torch.randn(size.batch, size.tokens, size.inner, device=device, dtype=dtype)
     logits = torch.randn(size.batch, size.tokens, size.heads, size.taps, device=device, dtype=dtype)
     return {"values": values.requires_grad_(), "logits": logits.requires_grad_()}
 
 
 def depthwise_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> Tensors:
-    """A stream in half precision, and a weight that is not."""
+    """Activations in half precision, and a float32 weight."""
     x = torch.randn(size.batch, size.tokens, size.width, device=device, dtype=dtype)
     weight = torch.randn(size.width, size.taps, device=device)
     return {"x": x.requires_grad_(), "weight": weight.requires_grad_()}
 
 
 def entropy_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> Tensors:
-    """Logits of the masked positions, and what stood there."""
+    """Logits of the masked positions, and their targets."""
     logits = torch.randn(size.predictions, size.vocab, device=device, dtype=dtype)
     targets = torch.randint(0, size.vocab, (size.predictions,), device=device)
     return {"logits": logits.requires_grad_(), "targets": targets}
 
 
 def sampling_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> Tensors:
-    """Logits of the masked positions, and a random number for each."""
+    """Logits of the masked positions, and a uniform random number for each."""
     logits = torch.randn(size.predictions, size.vocab, device=device, dtype=dtype)
     return {"logits": logits, "chances": torch.rand(size.predictions, device=device)}
 
 
 def entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """The loss and, so that it is computed as well, the most likely entry."""
+    """The loss; the most likely entry is added with weight 0, so that it is computed as well."""
     loss, likely = cross_entropy(logits, targets)
     return loss + 0 * likely
 
 
 def unfolded(values: Tensor, logits: Tensor) -> Tensor:
-    """The dynamic convolution as transformers computes it: a K-fold copy of the values, then one matmul per token."""
+    """Dynamic convolution as in transformers: K copies of the values, then a matmul per token."""
     batch, tokens, heads, taps = logits.shape
     columns = F.unfold(values.transpose(1, 2).unsqueeze(-1), (taps, 1), padding=(taps // 2, 0))  # [B, C·K, T]
     windows = columns.transpose(1, 2).reshape(batch * tokens * heads, -1, taps)

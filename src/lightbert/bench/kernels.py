@@ -1,7 +1,7 @@
-"""The Triton kernels beside the reference, eager and compiled, and beside transformers' way: `python -m` this on a GPU.
+"""Triton kernels compared with the references, eager and compiled, and with transformers, on a GPU.
 
-Every op is checked before it is timed. Times are medians of recorded calls on rotating inputs; bandwidth counts the
-bytes that must move, each input read once and each output written once.
+Every op is checked before it is timed. Times are medians of captured calls on rotating inputs; bandwidth counts the
+necessary bytes: each input is read once and each output is written once.
 """
 
 import argparse
@@ -22,12 +22,12 @@ from lightbert.errors import InputError
 from lightbert.ops import backend
 
 _SETS = 3
-"""Input sets that take turns; together they are larger than the cache."""
+"""Number of rotating inputs; together they are larger than the cache."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """One implementation of one op at one size."""
+    """The times of one implementation of an op at one size."""
 
     op: str
     size: str
@@ -35,7 +35,7 @@ class Timing:
     forward_us: float
     both_us: float
     forward_share: float
-    """Of the copy bandwidth, by the bytes that must move."""
+    """Fraction of the copy bandwidth, by the necessary bytes."""
     both_share: float
 
 
@@ -45,7 +45,7 @@ def _by(name: backend.Backend, op: Op, **inputs: Tensor | None) -> Tensor:
 
 
 def variants(name: str, op: Op) -> Iterator[tuple[str, Op]]:
-    """The implementations to compare, quickest to build first."""
+    """The implementations to compare."""
     yield "triton", partial(_by, "triton", op)
     yield "torch eager", partial(_by, "torch", op)
     yield "torch compiled", partial(_by, "torch", torch.compile(op, dynamic=False))
@@ -55,13 +55,13 @@ def variants(name: str, op: Op) -> Iterator[tuple[str, Op]]:
 
 
 def check(op: Op, given: Tensors, **texts: Tensor | None) -> float:
-    """The kernel's largest error over the output and all gradients, in units of the reference's error in bf16."""
+    """The largest error of output and gradients of the kernel, relative to the error of the reference in bf16."""
     exact = _with_gradients(partial(_by, "torch", op), given, torch.float64, texts)
     coarse = _with_gradients(partial(_by, "torch", op), given, None, texts)
     found = _with_gradients(partial(_by, "triton", op), given, None, texts)
     again = _with_gradients(partial(_by, "triton", op), given, None, texts)
     if not all(torch.equal(one, other) for one, other in zip(found, again, strict=True)):
-        raise AssertionError("two runs of the kernel give different bits")
+        raise AssertionError("the kernel is not deterministic: two runs give different results")
     if not exact[0].is_floating_point():
         differing = float((found[0] != exact[0]).double().mean())
         if differing > 1e-3:
@@ -93,7 +93,7 @@ def _with_gradients(
 
 
 def time_variant(variant: Op, sets: list[Tensors]) -> tuple[float, float]:
-    """Microseconds of the forward pass alone, and with the gradients of all inputs that have one."""
+    """Microseconds of the forward pass, and of forward and backward pass."""
 
     def forward(inputs: Tensors) -> Tensor:
         with torch.no_grad():
@@ -111,7 +111,7 @@ def time_variant(variant: Op, sets: list[Tensors]) -> tuple[float, float]:
 
 
 def necessary_bytes(inputs: Tensors, out: Tensor) -> tuple[int, int]:
-    """What the forward pass must move, and what both passes must: inputs twice, the gradients of all of them."""
+    """The necessary bytes of the forward pass, and of forward and backward pass."""
     read = sum(tensor.nbytes for tensor in inputs.values())
     again = sum(tensor.nbytes for tensor in inputs.values() if tensor.requires_grad)
     forward = read + out.nbytes
@@ -119,7 +119,7 @@ def necessary_bytes(inputs: Tensors, out: Tensor) -> tuple[int, int]:
 
 
 def measure(sizes: list[Size], seconds: float) -> tuple[dict[str, float], list[Timing]]:
-    """Check and time every variant at every size, as far as the time reaches."""
+    """Check and time every variant at every size until the time limit."""
     started = time.monotonic()
     copied = copy_bandwidth()
     ratios: dict[str, float] = {}
@@ -137,7 +137,7 @@ def measure(sizes: list[Size], seconds: float) -> tuple[dict[str, float], list[T
                 forward_bytes, both_bytes = necessary_bytes(sets[0], _by("triton", op, **sets[0]))
             for variant, implementation in variants(name, op):
                 if time.monotonic() - started > seconds:
-                    print(f"{name}, {size.name}: {variant} and what follows is left out, {seconds:.0f} s are over")
+                    print(f"{name}, {size.name}: skipped from {variant} on, the limit of {seconds:.0f} s is reached")
                     break
                 torch._dynamo.reset()
                 forward, both = time_variant(implementation, sets)
@@ -155,15 +155,15 @@ def _line(timing: Timing) -> str:
 
 
 def main() -> None:
-    """Print a table; optionally write all figures."""
+    """Print a table, and write all figures with --out."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sizes", default="", help="part of the sizes' names, such as 'small'; all by default")
-    parser.add_argument("--seconds", type=float, default=240, help="start no further measurement after this time")
-    parser.add_argument("--blocks", action="store_true", help="try other block sizes of the kernels as well")
-    parser.add_argument("--out", type=Path, help="a JSON file for all figures")
+    parser.add_argument("--sizes", default="", help="substring of the sizes to run, such as 'small'; default: all")
+    parser.add_argument("--seconds", type=float, default=240, help="time limit")
+    parser.add_argument("--blocks", action="store_true", help="also search over block sizes")
+    parser.add_argument("--out", type=Path, help="write all figures to this JSON file")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
-        raise InputError("the benchmark of kernels needs a GPU")
+        raise InputError("the benchmark of kernels requires a GPU")
     sizes = [size for size in SIZES if arguments.sizes in size.name]
     facts, timings = measure(sizes, arguments.seconds)
     blocks = {}

@@ -1,10 +1,10 @@
-"""How fast `prepare` is beside a bare loop over the tokenizers library, on the same text and the same cores.
+"""`prepare` compared with a minimal loop over the tokenizers library, on the same text and cores.
 
     python -m lightbert.bench.prepare_speed [SOURCE …] [--tokenizer PATH] [--workers N] [--megabytes 32] [--rounds 3]
 
-The bare loop has the text in memory, encodes it in batches with the library's own threads and counts the ids. `prepare`
-does the whole job each time: it starts its processes, reads the file, cuts it, hashes, encodes, and writes the shards
-to the disk. Rounds alternate, and the medians are compared.
+The loop has the text in memory, encodes it in batches with the library's threads and counts the ids. `prepare` does all
+its work in each round: it starts processes, reads, splits, hashes and encodes the file, and writes shards to disk.
+Rounds alternate, and medians are compared.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from lightbert.data.corpus import tokenizer, vocabulary
 from lightbert.data.corpus.preparation import prepare
 from lightbert.data.corpus.settings import Settings
 from lightbert.data.text import sources
-from lightbert.data.text.sources import Reading
+from lightbert.data.text.sources import ReadOptions
 from lightbert.errors import InputError
 
 _BATCH = 1000
@@ -31,7 +31,7 @@ _BATCH = 1000
 
 @dataclass(frozen=True)
 class Comparison:
-    """Tokens per second of both, the medians of the rounds, and their ratio."""
+    """Median tokens per second of both, and their ratio."""
 
     tokens: int
     workers: int
@@ -48,9 +48,9 @@ class Comparison:
 
 
 def compare(texts: Sequence[str], tokenizer_path: str | Path, workers: int, rounds: int) -> Comparison:
-    """Encode the documents both ways, `rounds` times in turn, and check that both find the same number of tokens.
+    """Encode the documents both ways, alternating for `rounds` rounds, and check that the token counts are equal.
 
-    The number of the library's threads is fixed when it first encodes in a process, so a process compares once.
+    The library fixes its number of threads at the first use in a process, so call this once per process.
     """
     os.environ["RAYON_NUM_THREADS"] = str(workers)
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
@@ -97,18 +97,20 @@ def _first(documents: Iterable[tuple[str, int]], characters: int) -> Iterator[st
 
 
 def main() -> None:
-    """Compare on the command line's sources and print the figures."""
+    """Run the comparison with the options of the command line, and print it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sources", nargs="*", default=["docstrings"])
-    parser.add_argument("--tokenizer", help="a tokenizer.json or vocab.txt; without one, WordPiece is trained first")
+    parser.add_argument("--tokenizer", help="a tokenizer.json or vocab.txt; default: train WordPiece")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
-    parser.add_argument("--megabytes", type=float, default=32.0, help="how much of the text to take")
+    parser.add_argument("--megabytes", type=float, default=32.0, help="amount of text")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     try:
         found = sources.find(arguments.sources)
-        everything = chain.from_iterable(sources.documents(source, Reading(), arguments.workers) for source in found)
+        everything = chain.from_iterable(
+            sources.documents(source, ReadOptions(), arguments.workers) for source in found
+        )
         texts = list(_first(everything, int(arguments.megabytes * 1e6)))
         with tempfile.TemporaryDirectory() as folder:
             path = arguments.tokenizer or folder

@@ -1,4 +1,4 @@
-"""The size of a model: its exact parameters, and its FLOPs in both conventions."""
+"""The size of a model: parameters, and FLOPs in both conventions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,49 +15,49 @@ from lightbert.models.generator import generator
 from lightbert.models.papers import Pretraining
 
 TOKENS = 128
-"""The length of the text whose forward pass is counted, as in MobileBERT Table 4."""
+"""The text length for FLOPs of a forward pass, as in MobileBERT Table 4."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """Counts of one model. Parameters are exact; FLOPs are those of `bench.flops`, the plain convention."""
+    """Parameters of a model, and FLOPs as counted by `bench.flops`."""
 
     parameters: int
     """Embeddings and blocks, without any head."""
     rtd_parameters: int
     """With the replaced-token head."""
     mlm_parameters: int
-    """With the masked-language head; the tied word table counts once."""
+    """With the masked language modelling head; tied embeddings count once."""
     heads: dict[str, int]
-    """The parameters of each head that the model carries."""
+    """The parameters of each head of the model."""
     forward: int
-    """The body's FLOPs for one text of 128 tokens."""
+    """FLOPs without heads for a text of 128 tokens."""
     mixer_at_512: int
-    """The first block's mixer, without the dense layer after it, for 512 tokens (ConvBERT Table 9)."""
+    """FLOPs of the mixer of the first block, without the output layer, for 512 tokens (ConvBERT Table 9)."""
 
     @property
     def flops_per_token(self) -> int:
-        """The body's FLOPs for a text of 128 tokens, divided by 128."""
+        """FLOPs without heads for a text of 128 tokens, divided by 128."""
         return self.forward // TOKENS
 
 
 def measure(config: Config, heads: Mapping[str, dict[str, Any]] | None = None) -> Size:
-    """Count a model that is built without weights. `heads` are those it carries, with their settings."""
-    carried = dict(heads or {})
-    model = build(config, heads={"mlm": {}, "rtd": {}, **carried}, device="meta")
+    """Measure a model on the meta device. `heads`: the settings of its heads."""
+    given = dict(heads or {})
+    model = build(config, heads={"mlm": {}, "rtd": {}, **given}, device="meta")
     body = _count(model.embeddings) + _count(model.blocks)
     return Size(
         parameters=body,
         rtd_parameters=body + _count(model.heads["rtd"]),
         mlm_parameters=body + _count(model.heads["mlm"]),
-        heads={kind: _count(model.heads[kind]) for kind in carried},
+        heads={kind: _count(model.heads[kind]) for kind in given},
         forward=flops(model, TOKENS),
         mixer_at_512=flops(model.blocks[0].get_submodule("mixer"), 512),
     )
 
 
 def training(config: Config, plan: Pretraining) -> float | None:
-    """FLOPs of a pre-training by ELECTRA's rules; None for families and objectives that those rules don't know."""
+    """FLOPs of a pre-training by ELECTRA's rules; None for families and objectives that they don't cover."""
     run = Run(plan.batch, plan.steps, plan.length)
     if not isinstance(config, Bert | ConvBert) or plan.objective == "distill":
         return None

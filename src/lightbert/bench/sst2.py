@@ -1,4 +1,4 @@
-"""What a comparison with transformers needs: SST-2 in GLUE's files, and one model in two layouts."""
+"""The inputs of the comparison with transformers: SST-2, and one model in two layouts."""
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -26,24 +26,24 @@ _DEV = 8
 
 @dataclass(frozen=True)
 class Rows:
-    """Examples and their tokens."""
+    """Examples and their token ids."""
 
     examples: list[Example]
     features: Features
 
     def tokens(self) -> list[list[int]]:
-        """The rows as lists."""
+        """The token ids of each example."""
         tokens, starts = self.features.tokens.tolist(), self.features.starts.tolist()
         return [tokens[start:end] for start, end in pairwise(starts)]
 
     def labels(self) -> list[int]:
-        """1 where the sentence is positive."""
+        """1 for positive, 0 for negative sentences."""
         return [int(example.label == "positive") for example in self.examples]
 
 
 @dataclass(frozen=True)
 class Material:
-    """The same examples as files and as rows of tokens, and the same weights for both sides."""
+    """The same examples as files and as token ids, and the same weights for both libraries."""
 
     data: Path
     ours: Path
@@ -56,17 +56,19 @@ class Material:
 def prepare(
     where: Path, data: str, *, tokenizer: str, model: str, trained: int, predicted: int, length: int
 ) -> Material:
-    """Take the first examples of SST-2's training set to train on and to predict (0 = all), and draw a model's weights.
+    """Write the first examples of SST-2's training set (0: all) and a model with random weights, in both layouts.
 
-    Weights are random: speed does not depend on them. Without a tokenizer one is trained on the sentences.
+    Speed doesn't depend on the weights. Without a tokenizer, one is trained on the sentences.
     """
     task = open_glue("sst2", data)
     examples = task.examples("train")
     to_train, to_predict = examples[: trained or None], examples[: predicted or None]
     if len(to_train) < trained:
-        raise InputError(f"'{data}' has {len(examples):,} examples, not {trained:,}; take fewer, or 0 for all")
+        raise InputError(
+            f"examples must be <= {len(examples):,}, the size of '{data}', got {trained:,}; give 0 for all"
+        )
     _write(where / "glue" / "SST-2" / "train.tsv", to_train)
-    # Ours is judged after training like any run; by few examples, because the Trainer is not.
+    # A fine-tuning run evaluates on the dev set; it is small because the Trainer doesn't evaluate.
     _write(where / "glue" / "SST-2" / "dev.tsv", to_train[:_DEV])
     encoder = _tokenizer(tokenizer, examples)
     head = {"classify": {"labels": 2, "hidden": "gelu"}}

@@ -1,10 +1,10 @@
-"""What a stage of progressive transfer costs beside a step that transfers all layers.
+"""The cost of a stage of progressive transfer compared with a step that transfers all layers.
 
     python -m lightbert.bench.stage_cost [--teacher ib-bert-nano] [--student mobilebert-nano] [--depth 24] [--batch 4] …
 
-A step is the one that training takes: masking, the teacher without gradient, the student forward and backward, LAMB.
-Stage ℓ runs ℓ layers of each, and trains those of the student. The steps are measured in turn, and medians compared. On
-a GPU: --teacher ib-bert-large --student mobilebert --vocab 30522 --batch 256 --length 128 --compile blocks.
+A step is a training step: masking, the teacher without gradient, the student's forward and backward pass, LAMB. Stage ℓ
+runs ℓ layers of both models and trains those of the student. Stages alternate, and medians are compared. On a GPU:
+--teacher ib-bert-large --student mobilebert --vocab 30522 --batch 256 --length 128 --compile blocks.
 """
 
 import argparse
@@ -23,11 +23,11 @@ from lightbert.data.batches.masking_settings import Masking
 from lightbert.errors import InputError
 from lightbert.models import build, preset
 from lightbert.objectives.distill.objective import Distillation
-from lightbert.objectives.distill.stages import Stage, auxiliary, joint, progressive
+from lightbert.objectives.distill.stages import Stage, auxiliary_stages, joint_stages, progressive_stages
 from lightbert.objectives.distill.transfer_settings import Transfer
 from lightbert.objectives.masker import Masker
 from lightbert.train.compilation import compile_objective
-from lightbert.train.distributed import World, device_named
+from lightbert.train.distributed import World, resolve_device
 from lightbert.train.optim import Optimizers
 from lightbert.train.optimizer_settings import OptimizerSettings
 from lightbert.train.step import Step
@@ -37,7 +37,7 @@ _SPECIALS = Specials(pad=0, cls=1, sep=2, mask=3)
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is measured: a pair by its presets, both cut or stretched to the same depth."""
+    """The presets of teacher and student, both changed to the same depth, and the shapes of a batch."""
 
     teacher: str = "ib-bert-nano"
     student: str = "mobilebert-nano"
@@ -51,7 +51,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Costs:
-    """Milliseconds per step, the medians of the rounds."""
+    """Median milliseconds per step."""
 
     depth: int
     first: float
@@ -65,7 +65,7 @@ class Costs:
 
     @property
     def first_of_full(self) -> float:
-        """The first stage as a share of a step that transfers all layers."""
+        """The first stage as a fraction of a step that transfers all layers."""
         return self.first / self.joint
 
     def __str__(self) -> str:
@@ -76,16 +76,16 @@ class Costs:
             ("AKT, all layers and predictions", self.auxiliary),
         ]
         lines = [f"{name:32} {cost:10.2f} {cost / self.joint:8.2f}" for name, cost in rows]
-        return "\n".join([f"{'a step of':32} {'ms':>10} {'of JKT':>8}", *lines])
+        return "\n".join([f"{'step':32} {'ms':>10} {'of JKT':>8}", *lines])
 
 
 def measure(sizes: Sizes, rounds: int, steps: int) -> Costs:
-    """Time ``steps`` steps of each stage, ``rounds`` times in turn, after as many that are not counted."""
-    world = World(0, 1, device_named(sizes.device))
+    """Time ``steps`` steps of each stage after as many warm-up steps, alternating for ``rounds`` rounds."""
+    world = World(0, 1, resolve_device(sizes.device))
     objective, batch = _pair(sizes, world), _batch(sizes).to(world.device)
     optimizers = Optimizers(objective, OptimizerSettings(kind="lamb"))
-    every = progressive(sizes.depth, sizes.depth)
-    stages = [every[0], every[-1], *joint(sizes.depth, 1), *auxiliary(sizes.depth, 1)]
+    every = progressive_stages(sizes.depth, sizes.depth)
+    stages = [every[0], every[-1], *joint_stages(sizes.depth, 1), *auxiliary_stages(sizes.depth, 1)]
     found: list[list[float]] = [[] for _ in stages]
     for _ in range(rounds):
         for stage, times in zip(stages, found, strict=True):
@@ -96,8 +96,8 @@ def measure(sizes: Sizes, rounds: int, steps: int) -> Costs:
 def _pair(sizes: Sizes, world: World) -> Distillation:
     same = {"depth": sizes.depth, "vocab": sizes.vocab, "positions": sizes.length}
     configs = [preset(name) for name in (sizes.teacher, sizes.student)]
-    stretched = [from_mapping(type(config), to_mapping(config) | same) for config in configs]
-    teacher, student = (build(config, heads={"mlm": {}, "nsp": {}}, seed=seed) for seed, config in enumerate(stretched))
+    resized = [from_mapping(type(config), to_mapping(config) | same) for config in configs]
+    teacher, student = (build(config, heads={"mlm": {}, "nsp": {}}, seed=seed) for seed, config in enumerate(resized))
     masker = Masker(Masking(), _SPECIALS, vocab=sizes.vocab, seed=0)
     objective = Distillation(student, masker, teacher, transfer=Transfer()).to(world.device)
     compile_objective(objective, sizes.compile, teacher)
@@ -127,26 +127,26 @@ def _seconds(
     start = 0.0
     for number in range(2 * steps):
         if number == steps:
-            _wait(world)
+            _synchronize(world)
             start = time.perf_counter()
         step(batch)
-    _wait(world)
+    _synchronize(world)
     return (time.perf_counter() - start) / steps
 
 
-def _wait(world: World) -> None:
+def _synchronize(world: World) -> None:
     if world.device.type == "cuda":
         torch.cuda.synchronize(world.device)
 
 
 def main() -> None:
-    """Measure what the command line asks for and print a table."""
+    """Run the benchmark with the options of the command line, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in asdict(Sizes()).items():
         choices = ["none", "blocks"] if name == "compile" else None
         parser.add_argument(f"--{name}", type=type(default), default=default, choices=choices)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=2, help="steps per round that are timed, and as many before them")
+    parser.add_argument("--steps", type=int, default=2, help="timed steps per round, after as many warm-up steps")
     parser.add_argument("--json", action="store_true")
     arguments = vars(parser.parse_args())
     as_json, rounds, steps = (arguments.pop(name) for name in ("json", "rounds", "steps"))

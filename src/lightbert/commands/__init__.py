@@ -1,8 +1,8 @@
-"""The verbs of the command line, one file each.
+"""The commands of `lightbert`, one module each.
 
-`lightbert.cli` imports a verb's module when the verb is invoked, even for its `--help`. So a module's top level imports
-only the standard library, typer, `lightbert.errors`, `lightbert.config`, `lightbert.recipes` and this package; what
-needs torch or rich is imported inside `run` and inside the report's methods. Each module has three things:
+`lightbert.cli` imports a command's module when the command is invoked, even for its `--help`. A module's top level
+therefore imports only the standard library, typer, `lightbert.errors`, `lightbert.config`, `lightbert.recipes` and this
+package; torch and rich are imported inside `run` and the methods of the report. Each module has three parts:
 
 ```python
 @dataclass(frozen=True)
@@ -21,32 +21,32 @@ def command(
     length: Annotated[int, typer.Option(help="Tokens per text.")] = 128,
     json: AsJson = False,
 ) -> None:
-    \"\"\"Say what the verb does; this is the text of its --help.\"\"\"
+    \"\"\"Describe the command; this is the text of its --help.\"\"\"
     show(run(Config(name, length)), json=json)
 ```
 
 A module whose command takes key=value pairs also has `epilog() -> str`, which lists the keys at the end of its --help.
 
-`run` is what tests and other programs call: it neither prints nor exits, and returns a `Report` (see `report.py`). Bad
-input raises `InputError`; `cli.main` turns it into one sentence and an exit code. Progress and everything else that is
-not the report goes to stderr, through `lightbert.progress` where it takes long.
+Tests and other programs call `run`, which neither prints nor exits and returns a `Report` (see `report.py`). Bad input
+raises `InputError`; `cli.main` prints its message and returns an exit code. All other output, such as progress, goes to
+stderr; long jobs use `lightbert.progress`.
 """
 
 COMMANDS = {
     "demo": (
         "lightbert.commands.demo",
-        "train a small encoder on the documentation found here, and show what it learnt",
+        "train a small encoder on the documentation of installed packages in minutes",
     ),
-    "info": ("lightbert.commands.info", "print the exact parameters and FLOPs of a preset or a model"),
-    "recipes": ("lightbert.commands.recipes", "list the recipes for training, or print one"),
+    "info": ("lightbert.commands.info", "print the parameters and FLOPs of a preset or a model"),
+    "recipes": ("lightbert.commands.recipes", "list the training recipes, or print one"),
     "prepare": ("lightbert.commands.prepare", "turn text files into a tokenizer and token shards"),
-    "pretrain": ("lightbert.commands.pretrain", "train an encoder on prepared text, by a recipe"),
-    "distill": ("lightbert.commands.distill", "train a small encoder to imitate a large one, by a recipe"),
-    "finetune": ("lightbert.commands.finetune", "train an encoder for a task: GLUE, SQuAD, tags, or your own files"),
-    "evaluate": ("lightbert.commands.evaluate", "judge a model, or a file of predictions, on a task"),
-    "predict": ("lightbert.commands.predict", "say what a fine-tuned model makes of texts, files or standard input"),
-    "analyse": ("lightbert.commands.analyse", "draw what was learned: layers during a distillation, attention maps"),
-    "bench": ("lightbert.commands.bench", "measure speed beside other libraries, on the same data in the same run"),
-    "convert": ("lightbert.commands.convert", "rewrite a model folder from or to the Hugging Face layout"),
+    "pretrain": ("lightbert.commands.pretrain", "pre-train an encoder on prepared text"),
+    "distill": ("lightbert.commands.distill", "distil a large encoder into a small one"),
+    "finetune": ("lightbert.commands.finetune", "fine-tune an encoder on GLUE, SQuAD, tagged words or your own files"),
+    "evaluate": ("lightbert.commands.evaluate", "evaluate a model, or a file of predictions, on a task"),
+    "predict": ("lightbert.commands.predict", "predict texts, files or standard input with a fine-tuned model"),
+    "analyse": ("lightbert.commands.analyse", "plot the layer losses of a distillation, or attention maps"),
+    "bench": ("lightbert.commands.bench", "compare speed with other libraries on the same data"),
+    "convert": ("lightbert.commands.convert", "convert a model from or to the Hugging Face layout"),
 }
-"""Verb -> (module, summary for `lightbert --help`), in the order of the help."""
+"""Command -> (module, summary), in the order of `lightbert --help`."""

@@ -1,4 +1,4 @@
-"""`lightbert analyse`: pictures and numbers of what was learned."""
+"""`lightbert analyse`: plots and metrics of trained models."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Config:
-    """Which analysis, of which run or model, and what else it takes."""
+    """The analysis, the run or model to analyse, and the options."""
 
     name: str = ""
     subject: str = ""
@@ -29,7 +29,7 @@ class Config:
 
 @dataclass(frozen=True)
 class AnalysisList:
-    """The analyses by name, with the command for each."""
+    """The available analyses and their commands."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values that `json` can write."""
@@ -38,7 +38,7 @@ class AnalysisList:
     def __rich__(self) -> "RenderableType":
         from rich.table import Table
 
-        table = Table("analysis", "command", "what is shown")
+        table = Table("analysis", "command", "shows")
         for name, (line, what, _) in ANALYSES.items():
             table.add_row(name, line, what)
         return table
@@ -46,7 +46,7 @@ class AnalysisList:
 
 @dataclass(frozen=True)
 class AnalysisReport:
-    """The picture and numbers of an analysis; `details` appear in the JSON only."""
+    """The plot and metrics of an analysis; `details` appear in the JSON only."""
 
     picture: Path
     columns: tuple[str, ...]
@@ -64,24 +64,24 @@ class AnalysisReport:
 
         table = Table(*self.columns)
         for row in self.rows:
-            table.add_row(*map(_shown, row))
+            table.add_row(*map(_format, row))
         return Group(table, f"picture: {self.picture}")
 
 
 def run(config: Config) -> Report:
-    """List the analyses, or do one."""
+    """Run an analysis, or list them."""
     if not config.name:
         return AnalysisList()
     if config.name not in ANALYSES:
         raise unknown("analysis", config.name, ANALYSES)
     line, _, analyse = ANALYSES[config.name]
     if not config.subject:
-        raise InputError(f"the analysis {config.name!r} needs something to look at: {line}")
+        raise InputError(f"the analysis {config.name!r} requires a run or a model: {line}")
     return analyse(config)
 
 
 def transfer(config: Config) -> AnalysisReport:
-    """Draw how the layers of a distillation came nearer to the teacher's."""
+    """Plot the transfer losses of each layer over the steps of a distillation."""
     from lightbert.analysis.transfer_plot import draw_transfer
 
     folder = Path(config.subject)
@@ -102,7 +102,7 @@ def transfer(config: Config) -> AnalysisReport:
 
 
 def attention(config: Config) -> AnalysisReport:
-    """Draw the attention of teacher and student side by side; the numbers are of all layers, whichever are drawn."""
+    """Plot the attention maps of teacher and student side by side; the metrics cover all layers."""
     from lightbert.analysis.attention_comparison import compare_attention
     from lightbert.analysis.attention_plot import plot_attention
     from lightbert.analysis.picture import write
@@ -110,7 +110,7 @@ def attention(config: Config) -> AnalysisReport:
 
     for option, value in (("--teacher FOLDER", config.teacher), ("--text TEXT", config.text)):
         if not value.strip():
-            raise InputError(f"attention is compared with a teacher's, in a text: add {option}")
+            raise InputError(f"the analysis 'attention' requires a teacher and a text; add {option}")
     drawn = _numbers(config.layers)
     compared = compare_attention(load(config.teacher), load(config.subject), config.text, mean=config.mean)
     picture = Path(config.out or "attention.png")
@@ -131,32 +131,32 @@ def attention(config: Config) -> AnalysisReport:
 ANALYSES: dict[str, tuple[str, str, Callable[[Config], Report]]] = {
     "transfer": (
         "lightbert analyse transfer RUN",
-        "how far each layer of a student was from its teacher's, over the steps of a distillation",
+        "the feature map and attention losses of each layer over the steps of a distillation",
         transfer,
     ),
     "attention": (
         "lightbert analyse attention STUDENT --teacher TEACHER --text TEXT",
-        "what the heads of a teacher and a student look at in a text, side by side",
+        "the attention maps of a teacher and a student for a text, side by side",
         attention,
     ),
 }
-"""Name -> the command, what it shows, and what does it."""
+"""Name -> (command, description, function)."""
 
 
 def command(
-    name: Annotated[str, typer.Argument(help="transfer or attention; without a name, the list of analyses.")] = "",
-    subject: Annotated[str, typer.Argument(help="The folder of a run, or of a model.")] = "",
-    teacher: Annotated[str, typer.Option(help="attention: the folder of the model to compare with.")] = "",
-    text: Annotated[str, typer.Option(help="attention: what both models read.")] = "",
-    layers: Annotated[str, typer.Option(help="attention: layers to draw, such as 1,4; else the first and last.")] = "",
+    name: Annotated[str, typer.Argument(help="transfer or attention; lists the analyses if omitted.")] = "",
+    subject: Annotated[str, typer.Argument(help="The folder of a run (transfer) or of a model (attention).")] = "",
+    teacher: Annotated[str, typer.Option(help="attention: the folder of the teacher.")] = "",
+    text: Annotated[str, typer.Option(help="attention: the input of both models.")] = "",
+    layers: Annotated[str, typer.Option(help="attention: layers to plot, such as 1,4; default: first and last.")] = "",
     mean: Annotated[bool, typer.Option("--mean", help="attention: average the heads of each model.")] = False,
-    out: Annotated[str, typer.Option(help="The picture; else RUN/transfer.png, or attention.png here.")] = "",
+    out: Annotated[str, typer.Option(help="The file to write; default: RUN/transfer.png or ./attention.png.")] = "",
     json: AsJson = False,
 ) -> None:
-    """Draw what a model learned, and print the numbers.
+    """Plot what a model learned, and print the metrics.
 
-    `transfer` draws the distance of feature maps and attention layer by layer, over the steps of a distillation.
-    `attention` draws the attention maps of a student beside its teacher's, with their divergence.
+    `transfer` plots the feature map and attention losses of each layer over the steps of a distillation. `attention`
+    plots the attention maps of a teacher and a student for a text, with their KL divergence.
     """
     show(run(Config(name, subject, teacher, text, layers, mean, out)), json=json)
 
@@ -165,10 +165,10 @@ def _numbers(listed: str) -> tuple[int, ...]:
     try:
         return tuple(int(number) for number in listed.split(",")) if listed else ()
     except ValueError:
-        raise InputError(f"layers = {listed!r} are no numbers: list them like 1,4") from None
+        raise InputError(f"layers must be numbers separated by commas, such as 1,4, got {listed!r}") from None
 
 
-def _shown(cell: str | float | None) -> str:
+def _format(cell: str | float | None) -> str:
     if cell is None:
         return ""
     return cell if isinstance(cell, str) else f"{cell:.4g}"

@@ -1,4 +1,4 @@
-"""`lightbert bench`: the project's speed claims, measured here and now."""
+"""`lightbert bench`: speed compared with other libraries."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
 BENCHMARKS = {
     "finetune": (
         "lightbert bench finetune --data GLUE",
-        "fine-tuning and prediction beside transformers' Trainer, same weights and rows",
+        "fine-tuning and prediction against transformers' Trainer, with the same weights and inputs",
     ),
     "preparation": (
         "python -m lightbert.bench.prepare_speed",
-        "text to token shards beside a bare loop over the tokenizers library",
+        "`lightbert prepare` against a minimal loop over the tokenizers library",
     ),
     "kernels": (
         "python -m lightbert.bench.kernels",
-        "the Triton kernels beside the reference, eager and compiled, and transformers' way, on a GPU",
+        "Triton kernels against the references, eager and compiled, and transformers, on a GPU",
     ),
     "transfer": (
         "python -m lightbert.bench.stage_cost",
-        "a stage of progressive knowledge transfer beside a step that transfers all layers",
+        "a stage of progressive knowledge transfer against a step that transfers all layers",
     ),
 }
-"""Name -> the command, and what it compares."""
+"""Name -> (command, description)."""
 
 
 @dataclass(frozen=True)
 class Config:
-    """Which benchmark, and what it is measured on."""
+    """The benchmark and its options."""
 
     name: str = ""
     data: str = ""
@@ -48,8 +48,8 @@ class Config:
 
 
 @dataclass(frozen=True)
-class Benchmarks:
-    """The list."""
+class BenchmarkList:
+    """The available benchmarks and their commands."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values that `json` can write."""
@@ -58,22 +58,22 @@ class Benchmarks:
     def __rich__(self) -> "RenderableType":
         from rich.table import Table
 
-        table = Table("benchmark", "command", "what is compared")
+        table = Table("benchmark", "command", "compares")
         for name, (line, what) in BENCHMARKS.items():
             table.add_row(name, line, what)
         return table
 
 
 def run(config: Config) -> Report:
-    """List the benchmarks, or run the one that has no command of its own."""
+    """Run the benchmark `finetune`, or list all benchmarks."""
     if not config.name:
-        return Benchmarks()
+        return BenchmarkList()
     if config.name not in BENCHMARKS:
         raise unknown("benchmark", config.name, BENCHMARKS)
     if config.name != "finetune":
-        raise InputError(f"the benchmark {config.name!r} has a command of its own: {BENCHMARKS[config.name][0]}")
+        raise InputError(f"the benchmark {config.name!r} is a separate program; run {BENCHMARKS[config.name][0]}")
     if not config.data:
-        raise InputError("the benchmark needs SST-2 in GLUE's files: add --data FOLDER, or --data hub")
+        raise InputError("the benchmark 'finetune' requires SST-2; add --data FOLDER with GLUE's files, or --data hub")
     from lightbert.bench.finetune_speed import Settings, compare
 
     return compare(
@@ -91,24 +91,24 @@ def run(config: Config) -> Report:
 
 
 def command(
-    name: Annotated[str, typer.Argument(help="finetune; without a name, the list of benchmarks.")] = "",
+    name: Annotated[str, typer.Argument(help="finetune; lists the benchmarks if omitted.")] = "",
     data: Annotated[str, typer.Option(help="The folder of GLUE, or of SST-2.")] = "",
     tokenizer: Annotated[
-        str, typer.Option(help="A tokenizer.json or vocab.txt; without one it is trained on the sentences.")
+        str, typer.Option(help="A tokenizer.json or vocab.txt; trained on the sentences if omitted.")
     ] = "",
     model: Annotated[
-        str, typer.Option(help="A model that transformers has too; only its config is used.")
+        str, typer.Option(help="A model that transformers implements, too; only its config is used.")
     ] = "convbert-small",
-    examples: Annotated[int, typer.Option(help="How many; 0 = all, -1 = 300 on a CPU, all on a GPU.")] = -1,
-    batch: Annotated[int, typer.Option(help="Examples per step of both sides.")] = 32,
-    length: Annotated[int, typer.Option(help="Tokens to which longer texts are cut.")] = 128,
-    rounds: Annotated[int, typer.Option(help="How often each side is measured, in turn.")] = 3,
+    examples: Annotated[int, typer.Option(help="Number of examples; 0: all, -1: 300 on a CPU, all on a GPU.")] = -1,
+    batch: Annotated[int, typer.Option(help="Examples per step.")] = 32,
+    length: Annotated[int, typer.Option(help="Maximum number of tokens; longer texts are truncated.")] = 128,
+    rounds: Annotated[int, typer.Option(help="Number of alternating measurements of each library.")] = 3,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     json: AsJson = False,
 ) -> None:
-    """Measure the project's speed beside the neighbour's, on the same data in the same run.
+    """Compare speed with other libraries, on the same data in the same run.
 
-    `finetune` trains and predicts SST-2 with our fine-tuning and with transformers' Trainer, as it is and with its
-    length-grouped sampling, and compares our prediction of ragged rows with that of fixed-length ones.
+    `finetune` trains and predicts SST-2 with lightbert and with transformers' Trainer, with default and with
+    length-grouped sampling, and compares prediction of texts of different lengths with texts of equal length.
     """
     show(run(Config(name, data, tokenizer, model, examples, batch, length, rounds, device)), json=json)

@@ -1,4 +1,4 @@
-"""`lightbert convert`: rewrite a model from or to the Hugging Face layout, or from a TensorFlow 1 checkpoint."""
+"""`lightbert convert`: convert a model from or to the Hugging Face layout, or from a TensorFlow 1 checkpoint."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 _LAYOUTS = ("hf", "lightbert")
 _PADDING_NOTE = (
-    "transformers' class lets a text read the padding beside it, which this model does not: there, the states of a "
-    "text depend on how it is padded"
+    "transformers' convolutions read padding, which lightbert masks: in transformers, the states of a text "
+    "depend on its padding"
 )
 
 
 @dataclass(frozen=True)
 class Config:
-    """What to read, where to write it, in which layout, with which heads (None: all).
+    """Source, target, layout, and the heads to keep (None: all).
 
-    `part` and `json` say which half of a TensorFlow 1 checkpoint to read, and what its shapes don't tell.
+    `part` and `json` are for TensorFlow 1 checkpoints: discriminator or generator, and the JSON config.
     """
 
     source: str
@@ -39,7 +39,7 @@ class Config:
 
 @dataclass(frozen=True)
 class Conversion:
-    """What was written."""
+    """The written model."""
 
     source: str
     target: str
@@ -60,14 +60,14 @@ class Conversion:
 
 
 def run(config: Config) -> Conversion:
-    """Read the source, keep the heads that are wanted, and write the target whole or not at all."""
+    """Read the source, drop the other heads, and write the target atomically."""
     from lightbert.interop import huggingface
     from lightbert.models import folder
 
     if config.to not in _LAYOUTS:
         raise unknown("layout", config.to, _LAYOUTS)
     if not config.force and config.target.is_dir() and any(config.target.iterdir()):
-        raise InputError(f"'{config.target}' is not empty; choose another folder, or replace it with --force")
+        raise InputError(f"'{config.target}' is not empty; choose another folder, or add --force to replace it")
     model = _read(config)
     if config.heads is not None:
         _keep(model, config.heads)
@@ -91,18 +91,16 @@ def command(
     ],
     target: Annotated[Path, typer.Argument(help="The folder to write.")],
     to: Annotated[str, typer.Option(help="The layout to write: hf or lightbert.")],
-    heads: Annotated[str | None, typer.Option(help="Heads to keep, such as mlm or mlm,nsp; none for the body.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the target if it is there.")] = False,
-    part: Annotated[
-        str | None, typer.Option(help="Of a TensorFlow 1 checkpoint: discriminator (the default) or generator.")
-    ] = None,
-    config: Annotated[Path | None, typer.Option(help="Of a TensorFlow 1 checkpoint: its JSON config.")] = None,
+    heads: Annotated[str | None, typer.Option(help="Heads to keep, such as mlm or mlm,nsp; none drops all.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing target.")] = False,
+    part: Annotated[str | None, typer.Option(help="TensorFlow 1 only: discriminator (default) or generator.")] = None,
+    config: Annotated[Path | None, typer.Option(help="TensorFlow 1 only: the JSON config.")] = None,
     json: AsJson = False,
 ) -> None:
-    """Rewrite a model from or to the Hugging Face layout.
+    """Convert a model from or to the Hugging Face layout.
 
-    What the other library cannot represent exactly is an error with the reason. Pickled weights (.bin, .pt) are read by
-    torch's restricted loader: tensors only.
+    Models that the other library can't represent exactly raise an error. Pickled weights (.bin, .pt) are read with
+    torch's restricted loader, which accepts tensors only.
     """
     kept = None if heads is None else () if heads == "none" else tuple(heads.split(","))
     show(run(Config(source, target, to, kept, force, part, config)), json=json)
@@ -117,9 +115,7 @@ def _read(config: Config) -> "Model":
         return load(config.source, pickled=True)
     found = find(config.source)
     if not isinstance(found, Tf1Checkpoint):
-        raise InputError(
-            f"there is no '{config.source}.index'; --part and --config are for checkpoints of TensorFlow 1"
-        )
+        raise InputError(f"'{config.source}.index' not found; --part and --config require a TensorFlow 1 checkpoint")
     return read_tf1(found.prefix, part=config.part or "discriminator", config=config.json)
 
 

@@ -1,29 +1,31 @@
-"""`lightbert demo`: the main job in a few minutes on a CPU, from text to a trained encoder."""
+"""`lightbert demo`: from text to a trained encoder in a few minutes on a CPU."""
 
 import random
 import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lightbert.commands.demonstration import Demonstration
+from lightbert.commands.demo_report import SHOWN, DemoReport
 from lightbert.commands.report import AsJson, show
+from lightbert.errors import InputError
 
 if TYPE_CHECKING:
-    from lightbert.analysis.suspicion import Reader, Word
-    from lightbert.commands.trained import Trained
+    from lightbert.analysis.suspicion import Detector, Word
+    from lightbert.commands.training_report import TrainingReport
     from lightbert.data.corpus.shards import Shards
 
 SOURCE = "docstrings:stdlib,numpy"
-"""Real prose that is on every machine, and read within seconds."""
+"""English text that is available on every machine and quick to read."""
 VOCAB_SIZE = 2048
 RECIPE: dict[str, Any] = {
     "model": "convbert-tiny",
     "change": {"depth": 2, "inner": 256, "activation": "relu"},
     "generator": 0.125,
-    # Likely samples take tens of millions of tokens to tell from the text; unlikely ones take one.
+    # Samples at temperature 1 take tens of millions of tokens to detect, these about one million.
     "temperature": 8.0,
     "batch": 16,
     "length": 64,
@@ -34,31 +36,34 @@ RECIPE: dict[str, Any] = {
     "checkpoint_every": 100,
     "evaluate_every": 100,
     "evaluate_batches": 12,
-    # A model this small gets slower with more.
+    # More threads slow down a model this small.
     "threads": 1,
 }
-"""Chosen for what it learns within minutes on two cores."""
+"""Tuned for a few minutes on two CPU cores."""
 
 _SENTENCES = 200
 _WORDS = range(6, 13)
 _FOLDERS = ("checkpoints", "data", "data.partial", "final", "generator")
-_FILES = ("metrics.jsonl", "recipe.json", "loss.png")
+_FILES = ("metrics.jsonl", "recipe.json", "loss.png", "words.svg")
 
 
 @dataclass(frozen=True)
 class Config:
-    """Where to, how long, and on which text."""
+    """The options of the command, and the text to train on."""
 
     out: Path = Path("runs/demo")
     minutes: float = 3.0
     again: bool = False
     source: str = ""
-    """Anything that `lightbert prepare` reads; the built-in text if empty."""
+    """A source of `lightbert prepare`; empty means the documentation of installed packages."""
     device: str = "auto"
 
 
-def run(config: Config) -> "Demonstration | Trained":
-    """Prepare, pre-train and measure, or measure what is there; an interrupted training is returned as such."""
+def run(config: Config) -> "DemoReport | TrainingReport":
+    """Prepare text, pre-train and evaluate; an existing model is only evaluated.
+
+    Returns a `TrainingReport` report when the training was interrupted.
+    """
     from lightbert.commands import pretrain
     from lightbert.config import from_mapping
     from lightbert.data.corpus.preparation import prepare
@@ -75,48 +80,62 @@ def run(config: Config) -> "Demonstration | Trained":
         trained = pretrain.run(from_mapping(Recipe, {**RECIPE, **own}))
         if not trained.outcome.finished:
             return trained
-    return examine(out, trained_before=trained_before)
+    report = examine(out, trained_before=trained_before)
+    draw_words(report)
+    return report
 
 
-def examine(out: Path, *, trained_before: bool = False) -> Demonstration:
-    """Measure a finished run: its last evaluation, and words planted into held-out sentences."""
-    from lightbert.analysis.suspicion import Reader, find, plant
+def examine(out: Path, *, trained_before: bool = False) -> DemoReport:
+    """Evaluate a finished run: its last held-out metrics, and the detection of replaced words in held-out sentences."""
+    from lightbert.analysis.suspicion import Detector, corrupt, score_corrupted
     from lightbert.data.corpus.shards import Shards
     from lightbert.models import folder
     from lightbert.train import log
 
     held_out = Shards(out / "data", "held-out")
-    reader = Reader(folder.load(out / "final"))
+    detector = Detector(folder.load(out / "final"))
     last = log.read(out / "metrics.jsonl", "held-out")[-1]
     training = Shards(out / "data")
-    return Demonstration(
+    return DemoReport(
         out=out,
-        parameters=sum(parameter.numel() for parameter in reader.model.parameters()),
+        parameters=sum(parameter.numel() for parameter in detector.model.parameters()),
         documents=training.n_documents,
         tokens=training.n_tokens,
         vocab=training.vocab,
         step=last["step"],
         held_out={name: value for name, value in last.items() if name not in ("kind", "step")},
-        sentences=tuple(find(reader, plant(_choose(reader, held_out)))),
+        sentences=tuple(score_corrupted(detector, corrupt(_choose(detector, held_out)))),
         trained_before=trained_before,
     )
 
 
-def _choose(reader: "Reader", shards: "Shards") -> "list[tuple[Word, ...]]":
-    """Sentences of a length that fits on a line, without unknown words, in random order."""
+def draw_words(report: DemoReport) -> None:
+    """Write ``words.svg``, the sentences that the report prints, or print why it can't be written."""
+    from lightbert.analysis.picture import write
+    from lightbert.analysis.suspicion_plot import plot_suspicion
+
+    title = f"probability in % that a word was replaced, after {report.step:,} steps; the replaced word is framed"
+    try:
+        write(plot_suspicion(report.sentences[:SHOWN], title), report.out / "words.svg")
+    except InputError as error:
+        print(f"words.svg was not written: {error}", file=sys.stderr)
+
+
+def _choose(detector: "Detector", shards: "Shards") -> "list[tuple[Word, ...]]":
+    """Choose sentences at random that fit on a line and consist mostly of words."""
     documents = map(shards.document, range(shards.n_documents))
-    sentences = [reader.words(sentence.tolist()) for document in documents for sentence in document.sentences]
-    legible = [
+    sentences = [detector.words(sentence.tolist()) for document in documents for sentence in document.sentences]
+    readable = [
         words
         for words in sentences
         if len(words) in _WORDS and sum(word.text.isalpha() for word in words) > len(words) // 2
     ]
-    random.Random(0).shuffle(legible)
-    return legible[:_SENTENCES]
+    random.Random(0).shuffle(readable)
+    return readable[:_SENTENCES]
 
 
 def clear(out: Path) -> None:
-    """Remove what a demo wrote, and nothing else."""
+    """Remove the files that a demo wrote, and no others."""
     for name in _FOLDERS:
         shutil.rmtree(out / name, ignore_errors=True)
     for name in _FILES:
@@ -126,17 +145,17 @@ def clear(out: Path) -> None:
 def command(
     out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("runs/demo"),
     minutes: Annotated[float, typer.Option(help="How long to train.")] = 3.0,
-    again: Annotated[
-        bool, typer.Option("--again", help="Begin anew instead of going on or showing what is there.")
+    again: Annotated[bool, typer.Option("--again", help="Remove the previous demo and start again.")] = False,
+    zoo: Annotated[
+        bool, typer.Option("--zoo", help="Instead, count the parameters of every model and run one of each family.")
     ] = False,
-    zoo: Annotated[bool, typer.Option("--zoo", help="Count and run every model of the papers instead.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Do the main job in a few minutes on a CPU, without any download: from text to a trained encoder.
+    """Train a small encoder from text in a few minutes on a CPU, without any download.
 
-    Reads the documentation inside this machine's Python packages, trains a tokenizer and then a small ConvBERT on it by
-    replaced-token detection, and shows which words the model suspects of not belonging where they stand. The same
-    command goes on after an interruption.
+    Reads the documentation of the Python packages on this machine, trains a tokenizer and a small ConvBERT on it by
+    replaced-token detection, and shows which words of a sentence the model detects as replaced. After an interruption,
+    the same command resumes the training.
     """
     if zoo:
         from lightbert.commands.zoo import run as tour
@@ -147,5 +166,5 @@ def command(
 
     report = run(Config(out, minutes, again))
     show(report, json=json)
-    if not isinstance(report, Demonstration):
+    if not isinstance(report, DemoReport):
         raise typer.Exit(EXIT_CODE)

@@ -1,4 +1,4 @@
-"""`lightbert distill`: a small encoder learns from a large one, by a recipe."""
+"""`lightbert distill`: knowledge distillation from a recipe."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -6,29 +6,29 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lightbert.commands.report import AsJson, show
-from lightbert.commands.trained import Trained, draw_curves
 from lightbert.commands.training import key_list, resolve
+from lightbert.commands.training_report import TrainingReport, draw_curves
 
 if TYPE_CHECKING:
     from lightbert.train.distill_recipe import DistillRecipe
 
 
-def run(recipe: "DistillRecipe") -> Trained:
-    """Train the student, or go on training it, and write it once the last step is done."""
+def run(recipe: "DistillRecipe") -> TrainingReport:
+    """Train the student, or resume its training, and save it after the last step."""
     from lightbert.train.distillation import distill
-    from lightbert.train.distributed import world
-    from lightbert.train.signals import interruption
+    from lightbert.train.distributed import process_group
+    from lightbert.train.signals import catch_signals
 
     out = Path(recipe.out)
-    with interruption() as interrupted, world(recipe.device) as place:
-        outcome = distill(recipe, place, interrupted)
-        if outcome.finished and place.leads:
+    with catch_signals() as interrupted, process_group(recipe.device) as world:
+        outcome = distill(recipe, world, interrupted)
+        if outcome.finished and world.is_main:
             draw_curves(out, transfer=recipe.transfers_layers)
-    return Trained(out, outcome, leads=place.leads)
+    return TrainingReport(out, outcome, is_main=world.is_main)
 
 
 def epilog() -> str:
-    """Return the list of keys that ends the text of --help."""
+    """Return the list of keys at the end of --help."""
     return key_list("distill")
 
 
@@ -39,20 +39,20 @@ def command(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Train a small encoder to imitate a large one, layer by layer and prediction by prediction.
+    """Distil a large encoder into a small one, with losses on layers and predictions.
 
-    strategy=pkt learns one layer after the other, jkt all at once before the predictions, akt together with them; pd
-    learns predictions only, bare has no teacher.
+    strategy=pkt transfers one layer after the other, jkt all layers at once before the predictions, akt both together;
+    pd transfers predictions only, bare uses no teacher.
 
-    The trained model is the folder OUT/final. Run the same command again to go on after an interruption: SIGTERM and
-    SIGINT save a checkpoint and exit with code 75, a second signal stops at once.
+    The trained model is written to OUT/final. After an interruption, run the same command again to resume: SIGTERM and
+    SIGINT save a checkpoint and exit with code 75; a second signal stops immediately.
     """
     from lightbert.config import assignments
     from lightbert.train.distill_recipe import DistillRecipe
     from lightbert.train.signals import EXIT_CODE
 
     report = run(resolve(DistillRecipe, "distill", recipe, assignments(overrides or [])))
-    if report.leads:
+    if report.is_main:
         show(report, json=json)
     if not report.outcome.finished:
         raise typer.Exit(EXIT_CODE)

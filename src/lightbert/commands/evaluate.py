@@ -1,4 +1,4 @@
-"""`lightbert evaluate`: how good a model, or a file of predictions, is at a task."""
+"""`lightbert evaluate`: metrics of a model, or of a file of predictions, on a task."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ _NAMED = ("classify", "tokens")
 
 @dataclass(frozen=True)
 class Config:
-    """A model and a task, or predictions and a task, or predictions to collect in a zip file."""
+    """The options of the command: a model or predictions, a task, and the files to write."""
 
     model: str | None = None
     task: str = ""
@@ -47,8 +47,8 @@ class Config:
 
 
 @dataclass(frozen=True)
-class Evaluated:
-    """What was found out about a model, and the files it was written to."""
+class EvaluationReport:
+    """The evaluation of a model, and the files it was written to."""
 
     evaluation: "Evaluation"
     files: tuple[Path, ...]
@@ -73,7 +73,7 @@ def run(config: Config) -> Report:
     if config.submission is not None:
         return scoring.collect(config.predictions, config.submission)
     if config.predictions is None and config.model is None:
-        raise InputError("there is nothing to evaluate: give a model folder, or --predictions FILE")
+        raise InputError("evaluate requires a model or predictions; give a model folder, or --predictions FILE")
     with remedy_for_bad_rows("--bad-rows skip"):
         if config.predictions is None:
             return _evaluate(config, str(config.model))
@@ -81,7 +81,7 @@ def run(config: Config) -> Report:
         return scoring.score(config.predictions, *open_data, bad_rows=config.bad_rows, na_probs=config.na_probs)
 
 
-def _evaluate(config: Config, path: str) -> Evaluated:
+def _evaluate(config: Config, path: str) -> EvaluationReport:
     from lightbert.files import make_folder
     from lightbert.interop.load import load
     from lightbert.tasks.evaluate.evaluation import evaluate
@@ -90,7 +90,7 @@ def _evaluate(config: Config, path: str) -> Evaluated:
     model = load(path)
     task = _task(config, model)
     if config.out is not None:
-        # Not after an evaluation that may take hours.
+        # An error is raised before an evaluation that may take hours.
         make_folder(config.out)
     evaluation = evaluate(
         model,
@@ -103,11 +103,11 @@ def _evaluate(config: Config, path: str) -> Evaluated:
         name=path,
         data=config.data,
     )
-    return Evaluated(evaluation, tuple(write(evaluation, config.out)) if config.out is not None else ())
+    return EvaluationReport(evaluation, tuple(write(evaluation, config.out)) if config.out is not None else ())
 
 
 def _task(config: Config, model: "Model") -> "Task":
-    """The task that is named, or the one the model was fine-tuned for; a single table is a file of the user's own."""
+    """The task given, or the one the model was fine-tuned for; a single file is a table of the user."""
     from lightbert.tasks.datasets.catalogue import open_task
     from lightbert.tasks.datasets.own import own_task
     from lightbert.tasks.datasets.own_files import Files
@@ -118,7 +118,7 @@ def _task(config: Config, model: "Model") -> "Task":
     if name not in _OWN:
         return open_task(name, config.data, bad_rows=config.bad_rows)
     if not config.data:
-        raise InputError("there is no file to evaluate on: add --data FILE, or --task NAME --data FOLDER")
+        raise InputError("evaluate requires data; add --data FILE, or --task NAME --data FOLDER")
     found = Files.at(config.data) if Path(config.data).is_dir() else Files(dev=config.data, test=config.data)
     files = replace(
         found,
@@ -131,43 +131,47 @@ def _task(config: Config, model: "Model") -> "Task":
     kind = kind_of_model(model, config.labels)
     if kind.head in _NAMED and not ("task" in model.task or model.labels or config.labels):
         names = ", ".join(kind.description()["labels"])
-        raise InputError(f"the model's outputs have no names ({names}): add --labels and name them in this order")
+        raise InputError(
+            f"the outputs of the model have no label names ({names}); add --labels with a name for each, in this order"
+        )
     return own_task(files, kind=kind, name=name)
 
 
 def command(
     model: Annotated[str | None, typer.Argument(help="A fine-tuned model: a folder, or org/name on the Hub.")] = None,
     task: Annotated[
-        str, typer.Option(help="cola, sst2, mrpc, …, squad, squad2, own; without it the task the model was tuned for.")
+        str, typer.Option(help="cola, sst2, mrpc, …, squad, squad2, own; default: the task of the model.")
     ] = "",
-    data: Annotated[str, typer.Option(help="The task's folder or file, or a table of your own.")] = "",
+    data: Annotated[str, typer.Option(help="The folder or file of the task, or your own table.")] = "",
     split: Annotated[str, typer.Option(help="dev, dev_mismatched, test, …")] = "dev",
     text: Annotated[str, typer.Option(help="Own tables: the column of the text.")] = "text",
     text_b: Annotated[str, typer.Option(help="Own tables: the column of the second text.")] = "",
     label: Annotated[str, typer.Option(help="Own tables: the column of the label.")] = "label",
-    separator: Annotated[str, typer.Option(help="What stands between the fields of .csv files.")] = ",",
-    bad_rows: Annotated[BadRows, typer.Option(help="A bad row is an error, or is left out and counted.")] = "error",
+    separator: Annotated[str, typer.Option(help="The field separator of .csv files.")] = ",",
+    bad_rows: Annotated[BadRows, typer.Option(help="Raise an error for a bad row, or skip and count it.")] = "error",
     labels: Annotated[
-        str, typer.Option(help="Names for the outputs of a model that has none, in their order: negative,positive.")
+        str, typer.Option(help="Label names of a model that has none, in order: negative,positive.")
     ] = "",
-    batch: Annotated[int, typer.Option(help="Rows of 128 tokens at once; 0 = as many as suit the device.")] = 0,
+    batch: Annotated[int, typer.Option(help="Rows of 128 tokens per batch; 0: chosen for the device.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    worst: Annotated[int, typer.Option(help="How many of the most wrong examples to show.")] = 20,
+    worst: Annotated[int, typer.Option(help="Number of worst errors to show.")] = 20,
     out: Annotated[Path | None, typer.Option(help="Write report.json, report.md and predictions here.")] = None,
     predictions: Annotated[
-        Path | None, typer.Option(help="Instead of a model: a prediction file, SQuAD's JSON or a GLUE table.")
+        Path | None, typer.Option(help="A prediction file instead of a model: SQuAD's JSON or a GLUE table.")
     ] = None,
-    na_probs: Annotated[Path | None, typer.Option(help="SQuAD 2.0: {id: how sure there is no answer}.")] = None,
+    na_probs: Annotated[
+        Path | None, typer.Option(help="SQuAD 2.0: a JSON file {id: probability of no answer}.")
+    ] = None,
     submission: Annotated[
         Path | None, typer.Option(help="Collect the GLUE tables in the folder --predictions in this zip file.")
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Judge a model on a task, or a file of predictions.
+    """Evaluate a model, or a file of predictions, on a task.
 
-    With a model: metrics, confusion matrix, calibration and the examples most wrong. With --predictions and no model:
-    SQuAD's official scores, or a task's metrics. With --split test and --out, a GLUE task's predictions are written as
-    the leaderboard takes them; --submission puts several of those files into one zip file.
+    For a model: metrics, confusion matrix, calibration and the worst errors. For --predictions without a model: the
+    official SQuAD scores, or the metrics of the task. With --split test and --out, the predictions of a GLUE task are
+    written in the format of the leaderboard; --submission collects several of these files in one zip file.
     """
     config = Config(
         model=model,

@@ -1,4 +1,4 @@
-"""`lightbert finetune`: an encoder becomes a classifier, a tagger, a reader; one run or a grid of them."""
+"""`lightbert finetune`: fine-tuning from a recipe, as a single run or a grid."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Finetuned:
-    """How the runs ended, and where their results are."""
+class FinetuningReport:
+    """The results of the runs, and where they are saved."""
 
     plan: "Plan"
     runs: "RunResults"
-    leads: bool = True
-    """Whether this process, of several, is the one that prints."""
+    is_main: bool = True
+    """Whether this process prints the report; true for one of several."""
 
     @property
     def finished(self) -> bool:
-        """Whether every run is done."""
+        """Whether all runs are finished."""
         return len(self.runs) == len(self.plan.runs) and self.runs[-1][1].finished
 
     @property
     def model(self) -> Path | None:
-        """The trained model: of several runs the best one's; of several tasks each has its own."""
-        tasks = {planned.task for planned in self.plan.runs}
+        """The model of the best run; None for several tasks, which have one each."""
+        tasks = {run.task for run in self.plan.runs}
         return self.plan.out / "final" if self.finished and len(tasks) == 1 else None
 
     def _settings(self) -> "list[Setting]":
         from lightbert.tasks.finetune.summary import settings_of
 
-        return settings_of([(planned, result) for planned, result in self.runs if result.finished])
+        return settings_of([(run, result) for run, result in self.runs if result.finished])
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values that `json` can write."""
@@ -67,7 +67,7 @@ class Finetuned:
         if not self.finished:
             step = self.runs[-1][1].step
             done = f"{len(self.runs) - 1} of {len(self.plan.runs)} runs finished; " if not self.plan.single else ""
-            return f"{done}interrupted and saved at step {step:,}; the same command goes on from there"
+            return f"{done}interrupted and saved at step {step:,}; run the same command again to resume"
         parts: list[RenderableType] = [_table(settings, single=self.plan.single)]
         if len({setting.task for setting in settings}) > 1:
             parts += [score.sentence() for score in glue_scores(settings)]
@@ -77,7 +77,7 @@ class Finetuned:
 
 
 def _headline(settings: "list[Setting]") -> dict[str, float]:
-    """The numbers of the run whose model is kept."""
+    """The metrics of the best run."""
     from lightbert.tasks.finetune.summary import best_settings
 
     [best] = best_settings(settings)
@@ -85,7 +85,7 @@ def _headline(settings: "list[Setting]") -> dict[str, float]:
 
 
 def _table(settings: "list[Setting]", *, single: bool) -> "Table":
-    """One line per setting: its main number over the seeds; for a single run every number."""
+    """One row per setting with its main metric over the seeds; for a single run all metrics."""
     from rich.table import Table
 
     table = Table(box=None)
@@ -111,18 +111,18 @@ def _table(settings: "list[Setting]", *, single: bool) -> "Table":
     return table
 
 
-def run(plan: "Plan") -> Finetuned:
-    """Train all runs, or go on where they stopped."""
+def run(plan: "Plan") -> FinetuningReport:
+    """Train all runs, or resume them."""
     from lightbert.tasks.finetune.grid import run_all
-    from lightbert.train.distributed import world
-    from lightbert.train.signals import interruption
+    from lightbert.train.distributed import process_group
+    from lightbert.train.signals import catch_signals
 
-    with interruption() as interrupted, world(plan.runs[0].recipe.device) as place:
-        return Finetuned(plan, run_all(plan, place, interrupted), leads=place.leads)
+    with catch_signals() as interrupted, process_group(plan.runs[0].recipe.device) as world:
+        return FinetuningReport(plan, run_all(plan, world, interrupted), is_main=world.is_main)
 
 
 def epilog() -> str:
-    """Return the list of keys that ends the text of --help."""
+    """Return the list of keys at the end of --help."""
     return key_list("finetune")
 
 
@@ -137,17 +137,17 @@ def command(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Fine-tune an encoder on a task of GLUE, on SQuAD, on tagged words, or on your own files.
+    """Fine-tune an encoder on GLUE, SQuAD, tagged words or your own files.
 
-    The trained model is the folder OUT/final. With seeds=[…], grid.KEY=[…] or tasks=[…] every combination is run, each
-    in a folder of its own, and summed up in one table. Run the same command again to go on after an interruption.
+    The trained model is written to OUT/final. seeds=[…], grid.KEY=[…] and tasks=[…] run every combination, each in a
+    separate folder, and summarize them in one table. After an interruption, run the same command again to resume.
     """
     from lightbert.config import assignments
     from lightbert.tasks.finetune.plan import expand_data_key, plan
     from lightbert.train.signals import EXIT_CODE
 
     report = run(plan(read_recipe("finetune", recipe), assignments(expand_data_key(overrides or []))))
-    if report.leads:
+    if report.is_main:
         show(report, json=json)
     if not report.finished:
         raise typer.Exit(EXIT_CODE)

@@ -1,4 +1,4 @@
-"""`lightbert info`: exact parameters and FLOPs of a preset, a model, or all presets."""
+"""`lightbert info`: parameters and FLOPs of a model, or of all presets."""
 
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,25 +13,25 @@ if TYPE_CHECKING:
 
     from lightbert.bench.size import Size
     from lightbert.models import Config as ModelConfig
-    from lightbert.models.papers import Printed
+    from lightbert.models.papers import PaperFigures
 
 
 @dataclass(frozen=True)
 class Config:
-    """What to describe: a model's name, or with None all presets."""
+    """The name of a model; None means all presets."""
 
     name: str | None = None
 
 
 @dataclass(frozen=True)
 class Description:
-    """One model, counted."""
+    """The size of a model, and the figures of its paper."""
 
     name: str
     preset: str | None
     config: "ModelConfig"
     size: "Size"
-    printed: "Printed | None"
+    printed: "PaperFigures | None"
     training: float | None
 
     def to_json(self) -> dict[str, Any]:
@@ -73,14 +73,14 @@ class Description:
         if self.training is not None:
             rows.append(("FLOPs of pre-training (ELECTRA's rules)", f"{self.training:.3e}"))
         if printed is not None:
-            rows.append(("the paper prints", f"{printed_figures(printed)} ({printed.source})"))
+            rows.append(("paper", f"{printed_figures(printed)} ({printed.source})"))
         rows += [(f"config.{key}", str(value)) for key, value in to_mapping(self.config).items()]
         return rows
 
 
 @dataclass(frozen=True)
-class Presets:
-    """All presets."""
+class PresetList:
+    """The sizes of all presets."""
 
     presets: tuple[Description, ...]
 
@@ -91,11 +91,13 @@ class Presets:
     def __rich__(self) -> "RenderableType":
         from rich.table import Table
 
-        table = Table(caption="FLOPs: one text of 128 tokens, matrix products and convolutions", caption_justify="left")
+        table = Table(
+            caption="FLOPs: matrix products and convolutions for a text of 128 tokens", caption_justify="left"
+        )
         table.add_column("preset", no_wrap=True)
         for column in ("parameters", "with RTD head", "with MLM head", "GFLOPs"):
             table.add_column(column, justify="right")
-        table.add_column("the paper prints")
+        table.add_column("paper")
         for each in self.presets:
             size = each.size
             counts = (size.parameters, size.rtd_parameters, size.mlm_parameters)
@@ -104,22 +106,22 @@ class Presets:
         return table
 
 
-def run(config: Config) -> Description | Presets:
+def run(config: Config) -> Description | PresetList:
     """Describe one model, or all presets."""
     from lightbert.models import PRESETS
 
     if config.name is None:
-        return Presets(tuple(describe(name) for name in PRESETS))
+        return PresetList(tuple(describe(name) for name in PRESETS))
     return _named(config.name)
 
 
 def describe(name: str) -> Description:
-    """Count a preset."""
+    """Describe a preset."""
     from lightbert.bench.size import measure, training
     from lightbert.models import preset
-    from lightbert.models.papers import PRINTED
+    from lightbert.models.papers import PAPER_FIGURES
 
-    config, printed = preset(name), PRINTED.get(name)
+    config, printed = preset(name), PAPER_FIGURES.get(name)
     plan = None if printed is None else printed.pretraining
     return Description(
         name=name,
@@ -131,8 +133,8 @@ def describe(name: str) -> Description:
     )
 
 
-def printed_figures(printed: "Printed") -> str:
-    """What a paper prints, in one line."""
+def printed_figures(printed: "PaperFigures") -> str:
+    """The figures that a paper reports, in one line."""
     figures = [f"{printed.millions:g}M"]
     if printed.flops is not None:
         figures.append(f"{printed.flops / 1e9:g} GFLOPs")
@@ -154,7 +156,7 @@ def _named(name: str) -> Description:
     return Description(name=name, preset=None, config=model.config, size=size, printed=None, training=None)
 
 
-def _plain(printed: "Printed") -> dict[str, Any]:
+def _plain(printed: "PaperFigures") -> dict[str, Any]:
     values = asdict(printed)
     if printed.pretraining is not None and printed.pretraining.generator is not None:
         values["pretraining"]["generator"] = str(printed.pretraining.generator)
@@ -162,13 +164,13 @@ def _plain(printed: "Printed") -> dict[str, Any]:
 
 
 def command(
-    name: Annotated[str | None, typer.Argument(help="The name of a model. Without one: all presets.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A preset or a model; all presets if omitted.")] = None,
     json: AsJson = False,
 ) -> None:
     """Print the exact parameters and FLOPs of a model.
 
-    `parameters` counts embeddings and encoder; `rtd_parameters` and `mlm_parameters` add the head of that pre-training,
-    with the tied word table counted once. `flops_per_token` is the plain matrix-product FLOPs of a forward pass of one
-    text of 128 tokens, divided by 128; `training_electra` counts a whole pre-training by the rules of ELECTRA's script.
+    `parameters` counts embeddings and encoder; `rtd_parameters` and `mlm_parameters` include the pre-training head,
+    with tied embeddings counted once. `flops_per_token` is the number of FLOPs of a forward pass of a text of 128
+    tokens, divided by 128; `training_electra` counts a whole pre-training by the rules of ELECTRA's script.
     """
     show(run(Config(name)), json=json)

@@ -1,4 +1,4 @@
-"""Every job as a Python function: keyword arguments are the keys of its command, the result is the command's report."""
+"""The commands as Python functions: keyword arguments are the command's keys, the result is its report."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -9,14 +9,14 @@ from lightbert.config import from_mapping
 from lightbert.errors import InputError
 
 if TYPE_CHECKING:
-    from lightbert.commands.finetune import Finetuned
-    from lightbert.commands.prepare import Prepared
+    from lightbert.commands.finetune import FinetuningReport
+    from lightbert.commands.prepare import PreparationReport
     from lightbert.commands.report import Report
-    from lightbert.commands.trained import Trained
+    from lightbert.commands.training_report import TrainingReport
 
 
-def prepare(sources: str | Path | Iterable[str | Path], out: str | Path, **keys: Any) -> "Prepared":
-    """Turn text into a tokenizer and token shards, as `lightbert prepare` does.
+def prepare(sources: str | Path | Iterable[str | Path], out: str | Path, **keys: Any) -> "PreparationReport":
+    """Turn text into a tokenizer and token shards, like `lightbert prepare`.
 
     sources: a file, a folder, a pattern such as ``"my/*.txt"``, or several. keys: the options of the command, such as
     ``vocab_size=8192``.
@@ -27,10 +27,10 @@ def prepare(sources: str | Path | Iterable[str | Path], out: str | Path, **keys:
     return run(from_mapping(Config, {"sources": [str(source) for source in several], "out": out, **_plain(keys)}))
 
 
-def pretrain(recipe: str | Path, **keys: Any) -> "Trained":
-    """Train an encoder on prepared text, as `lightbert pretrain` does, or go on with a run that was interrupted.
+def pretrain(recipe: str | Path, **keys: Any) -> "TrainingReport":
+    """Pre-train an encoder on prepared text, like `lightbert pretrain`, or resume an interrupted run.
 
-    recipe: the name of a recipe or a TOML file. keys: what differs from it; tables are dicts, such as
+    recipe: the name of a recipe or a TOML file. keys: values that override it; tables are dicts, such as
     ``optimizer={"beta2": 0.98}``.
     """
     from lightbert.commands.pretrain import run
@@ -39,16 +39,16 @@ def pretrain(recipe: str | Path, **keys: Any) -> "Trained":
     return run(resolve(Recipe, "pretrain", str(recipe), _plain(keys)))
 
 
-def distill(recipe: str | Path, **keys: Any) -> "Trained":
-    """Train a small encoder to imitate a large one, as `lightbert distill` does; see `pretrain` for the arguments."""
+def distill(recipe: str | Path, **keys: Any) -> "TrainingReport":
+    """Distil a large encoder into a small one, like `lightbert distill`; see `pretrain` for the arguments."""
     from lightbert.commands.distill import run
     from lightbert.train.distill_recipe import DistillRecipe
 
     return run(resolve(DistillRecipe, "distill", str(recipe), _plain(keys)))
 
 
-def finetune(recipe: str | Path, **keys: Any) -> "Finetuned":
-    """Train an encoder for a task, as `lightbert finetune` does; see `pretrain` for the arguments.
+def finetune(recipe: str | Path, **keys: Any) -> "FinetuningReport":
+    """Fine-tune an encoder on a task, like `lightbert finetune`; see `pretrain` for the arguments.
 
     ``data`` is a folder or a dict such as ``{"train": "my.csv", "text": "body", "label": "topic"}``; ``seeds``,
     ``tasks`` and ``grid`` run every combination.
@@ -60,7 +60,7 @@ def finetune(recipe: str | Path, **keys: Any) -> "Finetuned":
 
 
 def evaluate(model: str | Path | None = None, **keys: Any) -> "Report":
-    """Evaluate a model on a task, or score a file of predictions, as `lightbert evaluate` does.
+    """Evaluate a model, or a file of predictions, on a task, like `lightbert evaluate`.
 
     keys: the options of the command, such as ``data="test.csv"``, ``text="body"``, ``label="topic"``.
     """
@@ -70,11 +70,11 @@ def evaluate(model: str | Path | None = None, **keys: Any) -> "Report":
 
 
 def _plain(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Return keyword arguments as the plain values that a TOML file would hold."""
+    """Convert keyword arguments to the types of a TOML file."""
     for key in keys:
         table, dot, name = key.partition(".")
         if dot:
-            raise InputError(f"'{key}' must be given as a dict: write {table}={{{name!r}: …}}")
+            raise InputError(f"'{key}' must be given as a dict; write {table}={{{name!r}: …}}")
     return {key: _plain_value(value) for key, value in keys.items()}
 
 

@@ -1,4 +1,4 @@
-"""`lightbert predict`: what a fine-tuned model says about texts, files of them, and pipes."""
+"""`lightbert predict`: predictions of a fine-tuned model for texts, files and standard input."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 BadRows = Literal["error", "skip"]
 
-_PIPE = "-"
+_STDIN = "-"
 
 
 @dataclass(frozen=True)
 class Config:
-    """A model, and one of: texts, pairs of them, a question with its context, a file ("-" = standard input)."""
+    """A model, and one of: texts, text pairs, a question with its context, a file ("-" is standard input)."""
 
     model: str
     texts: tuple[str, ...] = ()
@@ -44,8 +44,8 @@ class Config:
 
 
 @dataclass(frozen=True)
-class Predicted:
-    """How many texts were predicted, and what was remarkable about them."""
+class PredictionReport:
+    """The number of predictions, truncated texts and skipped rows."""
 
     count: int
     cut: int
@@ -66,8 +66,8 @@ class Predicted:
         return f"{self.count:,} predictions: {self.out}"
 
 
-def run(config: Config, out: TextIO) -> Predicted:
-    """Write a line of JSON for each text to `out` as soon as it is there, or to the file that `config` names."""
+def run(config: Config, out: TextIO) -> PredictionReport:
+    """Write one line of JSON per text to `out` as soon as it is predicted, or to the file `config.out`."""
     from lightbert.data.text.row_file import remedy_for_bad_rows
     from lightbert.interop.load import load
     from lightbert.tasks.predict.predictor import Predictor
@@ -76,8 +76,8 @@ def run(config: Config, out: TextIO) -> Predicted:
     predictor = Predictor(
         load(config.model), batch=config.batch, device=config.device, length=config.length, chunk=config.chunk
     )
-    # Texts of the command line have no names of the user's.
-    fields, count = Fields() if config.texts and _PIPE not in config.texts else Fields(config.text, config.text_b), 0
+    # Texts given as arguments have the default field names.
+    fields, count = Fields() if config.texts and _STDIN not in config.texts else Fields(config.text, config.text_b), 0
     with (
         remedy_for_bad_rows("--bad-rows skip"),
         _source(config, predictor.kind.name, fields) as source,
@@ -86,41 +86,44 @@ def run(config: Config, out: TextIO) -> Predicted:
         for line in prediction_lines(predictor, source, fields):
             write(line)
             count += 1
-    return Predicted(count, predictor.cut, predictor.encoder.length, source.skipped, config.out)
+    return PredictionReport(count, predictor.cut, predictor.encoder.length, source.skipped, config.out)
 
 
 def command(
     model: Annotated[str, typer.Argument(help="A fine-tuned model: a folder, or org/name on the Hugging Face Hub.")],
     texts: Annotated[list[str] | None, typer.Argument(help="Texts, or - for standard input.")] = None,
-    pair: Annotated[list[str] | None, typer.Option(help="The second text of a pair, once for each text.")] = None,
+    pair: Annotated[list[str] | None, typer.Option(help="The second text of a pair; repeat it for each text.")] = None,
     question: Annotated[str | None, typer.Option(help="A question about the --context.")] = None,
-    context: Annotated[str | None, typer.Option(help="The text that holds the answer.")] = None,
+    context: Annotated[str | None, typer.Option(help="The text that contains the answer.")] = None,
     file: Annotated[
         str, typer.Option(help="A .jsonl, .csv, .tsv, .parquet or .txt file, compressed or not; - for standard input.")
     ] = "",
-    text: Annotated[str, typer.Option(help="What the records call the text.")] = "text",
-    text_b: Annotated[
-        str, typer.Option(help="What the records call the second text; without it text_b, where there is one.")
-    ] = "",
-    separator: Annotated[str, typer.Option(help="What stands between the fields of .csv files.")] = ",",
-    bad_rows: Annotated[BadRows, typer.Option(help="A bad row is an error, or is left out and counted.")] = "error",
-    out: Annotated[Path | None, typer.Option(help="Write the predictions to this file, which appears whole.")] = None,
-    batch: Annotated[int, typer.Option(help="Rows of 128 tokens at once; 0 = as many as suit the device.")] = 0,
-    length: Annotated[int, typer.Option(help="The longest row of tokens; 0 = as in fine-tuning.")] = 0,
+    text: Annotated[str, typer.Option(help="The field of the text.")] = "text",
+    text_b: Annotated[str, typer.Option(help="The field of the second text; default: text_b, if it exists.")] = "",
+    separator: Annotated[str, typer.Option(help="The field separator of .csv files.")] = ",",
+    bad_rows: Annotated[BadRows, typer.Option(help="Raise an error for a bad row, or skip and count it.")] = "error",
+    out: Annotated[Path | None, typer.Option(help="Write the predictions to this file, atomically.")] = None,
+    batch: Annotated[int, typer.Option(help="Rows of 128 tokens per batch; 0: chosen for the device.")] = 0,
+    length: Annotated[int, typer.Option(help="Maximum number of tokens; 0: as in fine-tuning.")] = 0,
     chunk: Annotated[
-        int, typer.Option(help="Texts read ahead at most; 1 answers each line at once, 0 = as suits the device.")
+        int,
+        typer.Option(
+            help="Maximum number of texts to prefetch; 1 answers each line at once; 0: chosen for the device."
+        ),
     ] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    json: Annotated[bool, typer.Option("--json", help="With --out: print one JSON object about the run.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="With --out: print a JSON object that describes the run.")
+    ] = False,
 ) -> None:
-    """Predict texts with a fine-tuned model: one line of JSON for each, in their order.
+    """Predict texts with a fine-tuned model; prints one line of JSON per text, in order.
 
-    Labels come with probabilities, answers and tags with the characters they stand at. A line of standard input or of a
-    .txt file is a text, or a JSON object with "text" and "text_b", "question" and "context", or "words". The fields of
-    a record are kept beside the prediction; one that has the same name is called input_NAME.
+    Labels have probabilities; answers and tags have character offsets. A line of standard input or of a .txt file is a
+    text, or a JSON object with "text" and "text_b", "question" and "context", or "words". The fields of a record are
+    copied to the output; a field whose name is that of an output field is renamed to input_NAME.
 
-    A text that is too long is cut at its end, a pair at the end of the longer text, and counted. For answers and tags
-    long texts are read in overlapping windows. Any amount of text takes the same memory.
+    Texts that are too long are truncated at the end, pairs at the end of the longer text, and counted. For answers and
+    tags, long texts are split into overlapping windows. Memory use doesn't depend on the amount of text.
     """
     report = run(
         Config(
@@ -144,7 +147,7 @@ def command(
     )
     if report.cut:
         which = "1 text was" if report.cut == 1 else f"{report.cut:,} texts were"
-        print(f"{which} cut to {report.length} tokens", file=sys.stderr)
+        print(f"{which} truncated to {report.length} tokens", file=sys.stderr)
     if report.out is not None:
         show(report, json=json)
 
@@ -153,11 +156,11 @@ def _source(config: Config, kind: str, fields: "Fields") -> "Source":
     from lightbert.tasks.predict.records import Lines, RecordList, Source, check_columns, open_records
 
     given = _given(config)
-    _refuse_other_kind(config, kind)
+    _check_kind(config, kind)
     source: Source
     if given:
         source = RecordList(given)
-    elif _PIPE in (config.file, *config.texts):
+    elif _STDIN in (config.file, *config.texts):
         source = Lines(sys.stdin.buffer, "standard input", config.bad_rows)
     else:
         source = open_records(config.file, config.bad_rows, separator=config.separator)
@@ -165,30 +168,32 @@ def _source(config: Config, kind: str, fields: "Fields") -> "Source":
     return source
 
 
-def _refuse_other_kind(config: Config, kind: str) -> None:
-    """Refuse what a command line asks of a model that was made for something else."""
+def _check_kind(config: Config, kind: str) -> None:
+    """Check that the arguments fit the task of the model."""
     if config.question is not None and kind != "spans":
-        raise InputError(f"the model answers no questions, its task is of the kind {kind!r}: give it texts")
-    if config.texts and _PIPE not in config.texts and kind == "spans":
-        raise InputError("the model answers questions: give it --question and --context instead of texts")
+        raise InputError(
+            f"--question requires a question answering model, but the model's task is {kind!r}; give texts instead"
+        )
+    if config.texts and _STDIN not in config.texts and kind == "spans":
+        raise InputError("a question answering model requires --question and --context instead of texts")
     if config.pairs and kind == "tokens":
-        raise InputError("the model tags the words of single texts: leave --pair out")
+        raise InputError("--pair can't be used with a model that tags words; remove it")
 
 
 def _given(config: Config) -> list[dict[str, str]]:
-    """The records of the command line itself; none when a file or standard input is to be read."""
+    """The records given as arguments; empty for a file or standard input."""
     asked = config.question is not None or config.context is not None
     if (len(config.texts) > 0) + bool(config.file) + asked != 1:
         raise InputError("give one of: texts, --question with --context, --file PATH, or - for standard input")
     if asked:
         if config.question is None or config.context is None:
-            raise InputError("--question and --context belong together; give both")
+            raise InputError("--question and --context must be given together; add the other one")
         return [{"question": config.question, "context": config.context}]
     if config.pairs and len(config.pairs) != len(config.texts):
-        raise InputError(f"--pair is given {len(config.pairs)} times for {len(config.texts)} texts; give one for each")
-    if _PIPE in config.texts:
+        raise InputError(f"--pair must be given once per text, got {len(config.pairs)} for {len(config.texts)} texts")
+    if _STDIN in config.texts:
         if len(config.texts) > 1:
-            raise InputError("- stands for standard input, alone; give it without other texts")
+            raise InputError("'-' can't be combined with other texts; give it alone to read standard input")
         return []
     if config.pairs:
         return [{"text": text, "text_b": second} for text, second in zip(config.texts, config.pairs, strict=True)]
@@ -197,7 +202,7 @@ def _given(config: Config) -> list[dict[str, str]]:
 
 @contextmanager
 def _destination(path: Path | None, out: TextIO) -> Iterator[Callable[[str], None]]:
-    """What takes the lines. A pipe gets each at once, a file appears when all are there."""
+    """The function that writes a line: to `out` at once, or to a file that appears when all lines are written."""
     from lightbert.files import file_atomic, make_folder
     from lightbert.progress import progress
 

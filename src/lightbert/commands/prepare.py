@@ -1,4 +1,4 @@
-"""`lightbert prepare`: text to token shards."""
+"""`lightbert prepare`: turn text into token shards."""
 
 import time
 from dataclasses import asdict, dataclass
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     from lightbert.data.corpus.manifest import Manifest
 
-# BERT's vocabulary, and 30,000 pieces with four special tokens as in the composite paper.
+# BERT's vocabulary size; 30,000 pieces and four special tokens as in the composite attention paper.
 _VOCAB_SIZES = {"wordpiece": 30522, "unigram": 30004}
 
 
 @dataclass(frozen=True)
 class Config:
-    """What to read and how to cut it; see `lightbert.data.corpus.settings.Settings` for what decides the output."""
+    """The options of the command; `lightbert.data.corpus.settings.Settings` has those that determine the output."""
 
     sources: tuple[str, ...]
     out: Path
@@ -51,8 +51,8 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """A prepared folder, and what this call had to do for it."""
+class PreparationReport:
+    """The size of a prepared folder, and the work of this call."""
 
     out: str
     vocab: int
@@ -89,18 +89,18 @@ class Prepared:
     def _summary(self) -> str:
         size = f"vocabulary {self.vocab:,}, {self.shards} shards, {self.bytes_on_disk / 1e6:,.1f} MB"
         if not self.tokens_encoded:
-            return f"{size}; it was there already"
-        kept = f", {self.parts_kept} parts kept from before" if self.parts_kept else ""
+            return f"{size}; already prepared"
+        kept = f", {self.parts_kept} parts reused" if self.parts_kept else ""
         return f"{size}; {self.seconds:,.1f} s, {self.tokens_per_second:,.0f} tokens/s{kept}"
 
 
-def run(config: Config) -> Prepared:
-    """Prepare a folder, or go on with one that was begun."""
+def run(config: Config) -> PreparationReport:
+    """Prepare a folder, or resume an interrupted preparation."""
     from lightbert.data.corpus.preparation import prepare
     from lightbert.data.corpus.settings import Settings
 
     if config.tokenizer is not None and config.vocab_size is not None:
-        raise InputError("--vocab-size is for training a tokenizer and --tokenizer gives one; pass only one of them")
+        raise InputError("--vocab-size can't be combined with --tokenizer; give one of them")
     settings = Settings(
         sources=config.sources,
         tokenizer=config.tokenizer,
@@ -117,7 +117,7 @@ def run(config: Config) -> Prepared:
     )
     start = time.perf_counter()
     result = prepare(settings, config.out, config.workers, again=config.again)
-    return Prepared(
+    return PreparationReport(
         out=str(config.out),
         vocab=result.manifest.vocab,
         shards=len(result.manifest.shards),
@@ -145,40 +145,38 @@ def command(
         list[str],
         typer.Argument(
             help="Files, folders or quoted globs of .txt, .jsonl and .parquet, plain or .gz, .xz, .bz2, .zst; "
-            "hf:NAME[:CONFIG][:SPLIT], a Hugging Face dataset; docstrings, the documentation of the installed Python "
-            "packages, or docstrings:stdlib,numpy of some."
+            "hf:NAME[:CONFIG][:SPLIT], a Hugging Face dataset; docstrings, the documentation of all installed "
+            "Python packages, or docstrings:stdlib,numpy, of some."
         ),
     ],
     out: Annotated[Path, typer.Option(help="The folder to write.")],
     tokenizer: Annotated[
-        str | None, typer.Option(help="A tokenizer.json, a vocab.txt, or a folder with one, instead of training.")
+        str | None, typer.Option(help="A tokenizer.json, a vocab.txt, or a folder with one; trained if omitted.")
     ] = None,
     vocab_size: Annotated[
-        int | None, typer.Option(help="Entries of the trained vocabulary, special tokens included.")
+        int | None, typer.Option(help="Size of the trained vocabulary, including special tokens.")
     ] = None,
-    model: Annotated[str, typer.Option(help="What to train: wordpiece or unigram.")] = "wordpiece",
-    cased: Annotated[bool, typer.Option("--cased", help="Train without lowering case.")] = False,
-    text: Annotated[str, typer.Option(help="The field of .jsonl, the column of .parquet and datasets.")] = "text",
+    model: Annotated[str, typer.Option(help="The tokenizer to train: wordpiece or unigram.")] = "wordpiece",
+    cased: Annotated[bool, typer.Option("--cased", help="Don't lowercase text.")] = False,
+    text: Annotated[str, typer.Option(help="The field of .jsonl, or column of .parquet and datasets.")] = "text",
     documents: Annotated[
-        str, typer.Option(help="A document of a .txt is what stands between blank lines (blank), a file, or a line.")
+        str, typer.Option(help="Documents of a .txt file are separated by blank lines (blank), or are files or lines.")
     ] = "blank",
     sentences: Annotated[
-        str, typer.Option(help="A sentence is a line, or what a splitter for English prose finds in it (split).")
+        str, typer.Option(help="A sentence is a line, or found by a splitter for English (split).")
     ] = "line",
-    held_out: Annotated[float, typer.Option(help="Share of documents kept apart, chosen by their hash.")] = 0.01,
+    held_out: Annotated[float, typer.Option(help="Fraction of documents to hold out, chosen by their hash.")] = 0.01,
     undecodable: Annotated[str, typer.Option(help="Bytes that are not UTF-8: error or replace.")] = "error",
     shard_characters: Annotated[int, typer.Option(help="Characters of text per shard.")] = 64_000_000,
-    streams: Annotated[int, typer.Option(help="Series of shards, as tasks of datatrove would write them.")] = 1,
-    workers: Annotated[int | None, typer.Option(help="Processes; all cores unless given.")] = None,
-    again: Annotated[
-        bool, typer.Option("--again", help="Begin anew even if work with other settings is there.")
-    ] = False,
+    streams: Annotated[int, typer.Option(help="Number of shard series, like tasks of datatrove.")] = 1,
+    workers: Annotated[int | None, typer.Option(help="Number of processes; default: all cores.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Discard previous work with other settings.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Turn text into token shards, with a tokenizer that is trained on it or given.
+    """Turn text into token shards, with a given tokenizer or one that is trained on the text.
 
-    The same command goes on where it was stopped; finished shards are kept. The bytes of the output depend on the text
-    and the settings only, not on the number of workers.
+    After an interruption, the same command resumes and keeps finished shards. The output depends only on the text and
+    the settings, not on the number of workers.
     """
     arguments = {name: value for name, value in locals().items() if name != "json"}
     show(run(from_mapping(Config, arguments)), json=json)

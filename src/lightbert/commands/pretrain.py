@@ -1,4 +1,4 @@
-"""`lightbert pretrain`: from token shards to a trained encoder, by a recipe."""
+"""`lightbert pretrain`: pre-training from a recipe."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -6,28 +6,28 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lightbert.commands.report import AsJson, show
-from lightbert.commands.trained import Trained, draw_curves
 from lightbert.commands.training import key_list, resolve
+from lightbert.commands.training_report import TrainingReport, draw_curves
 
 if TYPE_CHECKING:
     from lightbert.train.recipe import Recipe
 
 
-def run(recipe: "Recipe") -> Trained:
-    """Train, or go on training, and write the models once the last step is done."""
-    from lightbert.train.distributed import world
+def run(recipe: "Recipe") -> TrainingReport:
+    """Train, or resume training, and save the models after the last step."""
+    from lightbert.train.distributed import process_group
     from lightbert.train.pretraining import pretrain
-    from lightbert.train.signals import interruption
+    from lightbert.train.signals import catch_signals
 
-    with interruption() as interrupted, world(recipe.device) as place:
-        outcome = pretrain(recipe, place, interrupted, flops_per_token=_flops(recipe))
-        if outcome.finished and place.leads:
+    with catch_signals() as interrupted, process_group(recipe.device) as world:
+        outcome = pretrain(recipe, world, interrupted, flops_per_token=_flops(recipe))
+        if outcome.finished and world.is_main:
             draw_curves(Path(recipe.out))
-    return Trained(Path(recipe.out), outcome, leads=place.leads)
+    return TrainingReport(Path(recipe.out), outcome, is_main=world.is_main)
 
 
 def epilog() -> str:
-    """Return the list of keys that ends the text of --help."""
+    """Return the list of keys at the end of --help."""
     return key_list("pretrain")
 
 
@@ -38,24 +38,24 @@ def command(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Pre-train an encoder by replaced-token detection or masked-language modelling.
+    """Pre-train an encoder by replaced-token detection or masked language modelling.
 
-    The trained model is the folder OUT/final. Run the same command again to go on after an interruption: SIGTERM and
-    SIGINT save a checkpoint and exit with code 75, a second signal stops at once.
+    The trained model is written to OUT/final. After an interruption, run the same command again to resume: SIGTERM and
+    SIGINT save a checkpoint and exit with code 75; a second signal stops immediately.
     """
     from lightbert.config import assignments
     from lightbert.train.recipe import Recipe
     from lightbert.train.signals import EXIT_CODE
 
     report = run(resolve(Recipe, "pretrain", recipe, assignments(overrides or [])))
-    if report.leads:
+    if report.is_main:
         show(report, json=json)
     if not report.outcome.finished:
         raise typer.Exit(EXIT_CODE)
 
 
 def _flops(recipe: "Recipe") -> float:
-    """Training FLOPs per token: forward and twice that backward, of all models that run."""
+    """Training FLOPs per token: three times the forward pass, summed over the models that run."""
     from lightbert.bench.flops import flops
     from lightbert.models import build
     from lightbert.models.generator import generator

@@ -1,4 +1,4 @@
-"""`lightbert recipes`: the recipes that ship with the package, and what each one says."""
+"""`lightbert recipes`: list the packaged recipes, or print one."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Described:
-    """One recipe: its values with those of its parents."""
+class RecipeReport:
+    """A recipe with the values of its parents."""
 
     name: str
     verb: str
@@ -25,7 +25,7 @@ class Described:
 
     @property
     def summary(self) -> str:
-        """The first line of the comment at its top."""
+        """The first line of the comment at the top."""
         return self.comment[0] if self.comment else ""
 
     def to_json(self) -> dict[str, Any]:
@@ -35,16 +35,16 @@ class Described:
     def __rich__(self) -> "RenderableType":
         from rich.text import Text
 
-        # Not markup: a table such as [optimizer] would be taken for a style.
+        # Text isn't parsed as markup, in which [optimizer] is a style.
         lines = [f"# {line}".rstrip() for line in self.comment]
         return Text("\n".join([*lines, to_toml(self.values).rstrip()]), no_wrap=True, overflow="ignore")
 
 
 @dataclass(frozen=True)
-class Listed:
-    """All recipes that can be run."""
+class RecipeList:
+    """The packaged recipes."""
 
-    recipes: list[Described]
+    recipes: list[RecipeReport]
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values that `json` can write."""
@@ -63,30 +63,30 @@ class Listed:
                 if recipe.verb == verb:
                     table.add_row(f"  {recipe.name}", recipe.summary)
             parts += [f"lightbert {verb} RECIPE key=value …", table, ""]
-        return Group(*parts, "'lightbert recipes NAME' prints one, to be copied and changed.")
+        return Group(*parts, "'lightbert recipes NAME' prints one.")
 
 
-def describe(recipe: str) -> Described:
-    """Read one recipe, packaged or a file."""
+def describe(recipe: str) -> RecipeReport:
+    """Read a recipe, packaged or a file."""
     values = recipes.read(recipe)
-    return Described(recipe, next(iter(verbs_for(values)), ""), recipes.comment(recipe), values)
+    return RecipeReport(recipe, next(iter(verbs_for(values)), ""), recipes.comment(recipe), values)
 
 
-def run(name: str = "") -> Described | Listed:
-    """Describe one recipe, or list all that ship with the package, in the order of the verbs."""
+def run(name: str = "") -> RecipeReport | RecipeList:
+    """Describe one recipe, or list the packaged recipes by command."""
     if name:
         return describe(name)
     listed = [describe(each) for each in recipes.names()]
     order = ["pretrain", "distill", "finetune"]
-    return Listed(sorted(listed, key=lambda recipe: order.index(recipe.verb)))
+    return RecipeList(sorted(listed, key=lambda recipe: order.index(recipe.verb)))
 
 
 def command(
-    name: Annotated[str, typer.Argument(help="A recipe to print; all are listed without one.")] = "",
+    name: Annotated[str, typer.Argument(help="A recipe to print; lists all recipes if omitted.")] = "",
     json: AsJson = False,
 ) -> None:
-    """List the recipes that ship with the package, or print one of them as TOML with the values of its parents.
+    """List the packaged recipes, or print one as TOML, including the values of its parents.
 
-    A recipe of your own can begin with one of these: parent = "convbert-small-rtd".
+    Your own recipe can extend one of them: parent = "convbert-small-rtd".
     """
     show(run(name), json=json)

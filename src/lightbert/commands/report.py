@@ -1,4 +1,4 @@
-"""How a command's result reaches a person or a machine."""
+"""Reports of commands, printed as text or JSON."""
 
 import json as json_format
 import sys
@@ -9,21 +9,21 @@ import typer
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, all else on stderr.")]
-"""The type of every command's parameter `json`."""
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object to stdout.")]
+"""The type of the parameter `json` of every command."""
 
-# Tables that go into a file or a pipe should not be folded to the 80 columns that rich assumes there.
+# For files and pipes, where rich assumes 80 columns and would wrap tables.
 _PIPE_WIDTH = 160
 
 
 class Report(Protocol):
-    """What a command found out. Commands return dataclasses with these two methods."""
+    """The result of a command: a dataclass with these two methods."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values that `json` can write."""
 
     def __rich__(self) -> "RenderableType":
-        """Return what a person reads: a text, a `rich.table.Table`, a `rich.console.Group` of them."""
+        """Return the text to print: a string, a `rich.table.Table`, or a `rich.console.Group`."""
 
 
 def show(report: Report, *, json: bool) -> None:

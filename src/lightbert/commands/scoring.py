@@ -1,4 +1,4 @@
-"""`evaluate` without a model: prediction files are scored, or collected for a leaderboard."""
+"""`evaluate` without a model: score prediction files, or collect them for the GLUE leaderboard."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoreReport:
     """The metrics of a file of predictions."""
 
     task: str
@@ -31,7 +31,7 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class Collected:
+class SubmissionReport:
     """A zip file for the leaderboard."""
 
     submission: "Submission"
@@ -48,34 +48,34 @@ class Collected:
 
     def __rich__(self) -> str:
         found = self.submission
-        lacks = f"; the leaderboard also wants {', '.join(found.missing)}" if found.missing else ""
-        return f"'{found.path}' holds {', '.join(found.written)}{lacks}"
+        missing = f"; the leaderboard also requires {', '.join(found.missing)}" if found.missing else ""
+        return f"'{found.path}' contains {', '.join(found.written)}{missing}"
 
 
 def score(
     predictions: Path, task: str, data: str, split: str, *, bad_rows: "BadRows" = "error", na_probs: Path | None = None
-) -> Scored:
-    """Score a file: SQuAD's by the official rules, a table of GLUE's leaderboard by the task's metrics."""
+) -> ScoreReport:
+    """Score a file of predictions: SQuAD by the official rules, a GLUE table by the metrics of the task."""
     from lightbert.tasks.datasets.catalogue import open_task
     from lightbert.tasks.datasets.glue.prediction_files import read_predictions
     from lightbert.tasks.datasets.glue.table import find
     from lightbert.tasks.datasets.squad import answer_files
 
     if not (task and data):
-        raise InputError(f"'{predictions}' needs a task and its data to be judged by: add --task and --data")
+        raise InputError(f"scoring '{predictions}' requires a task and its data; add --task and --data")
     if task in ("squad", "squad2"):
-        return Scored(task, answer_files.score(data, predictions, na_probs))
+        return ScoreReport(task, answer_files.score(data, predictions, na_probs))
     if find(task) is None:
-        raise InputError(f"predictions can be scored for squad, squad2 and the tasks of GLUE, not for {task!r}")
+        raise InputError(f"--predictions requires the task squad, squad2 or one of GLUE, got {task!r}")
     opened = open_task(task, data, bad_rows=bad_rows)
     examples = opened.examples(split)
-    return Scored(opened.name, opened.kind.metrics(examples, read_predictions(predictions, opened, examples)))
+    return ScoreReport(opened.name, opened.kind.metrics(examples, read_predictions(predictions, opened, examples)))
 
 
-def collect(folder: Path | None, path: Path) -> Collected:
-    """Put the tables of a folder into one zip file."""
+def collect(folder: Path | None, path: Path) -> SubmissionReport:
+    """Collect the tables of a folder in one zip file."""
     from lightbert.tasks.datasets.glue import prediction_files
 
     if folder is None:
-        raise InputError("--submission collects tables that are there: add --predictions FOLDER, where they are")
-    return Collected(prediction_files.collect(folder, path))
+        raise InputError("--submission requires a folder of GLUE tables; add --predictions FOLDER")
+    return SubmissionReport(prediction_files.collect(folder, path))

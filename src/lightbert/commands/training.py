@@ -1,4 +1,4 @@
-"""What the verbs that train share: recipes told apart by their keys, overrides, and the list of keys in `--help`."""
+"""Recipes of the training commands: read by name, overridden by `key=value`, and documented in `--help`."""
 
 import importlib
 import textwrap
@@ -20,7 +20,7 @@ VERBS = {
     "distill": ("lightbert.train.distill_recipe", "DistillRecipe"),
     "finetune": ("lightbert.tasks.finetune.recipe", "FinetuneRecipe"),
 }
-"""Verb -> where the class of its recipes is; importing it does not import torch."""
+"""Command -> (module, class) of its recipes; the modules don't import torch."""
 
 T = TypeVar("T", bound="BaseRecipe")
 
@@ -28,33 +28,33 @@ _MEANING_WIDTH = 70
 
 
 def recipe_class(verb: str) -> "type[BaseRecipe]":
-    """Return the class of the recipes of a verb."""
+    """Return the recipe class of a command."""
     module, name = VERBS[verb]
     found: type[BaseRecipe] = getattr(importlib.import_module(module), name)
     return found
 
 
 def verbs_for(values: Mapping[str, Any]) -> list[str]:
-    """Return the verbs that know all keys of a recipe."""
+    """Return the commands that accept all keys of a recipe."""
     return [verb for verb in VERBS if values.keys() <= _known(verb)]
 
 
 def read_recipe(verb: str, recipe: str) -> dict[str, Any]:
-    """Read a recipe for a verb; a recipe for another verb is an error that names that one."""
+    """Read a recipe, and check that it is for this command."""
     values = recipes.read(recipe)
     verbs = verbs_for(values)
     if verbs and verb not in verbs:
-        raise InputError(f"'{recipe}' is a recipe for {verbs[0]}; write 'lightbert {verbs[0]} {recipe} …'")
+        raise InputError(f"'{recipe}' is a recipe for {verbs[0]}; run 'lightbert {verbs[0]} {recipe} …'")
     return values
 
 
 def resolve(cls: type[T], verb: str, recipe: str, given: Mapping[str, Any]) -> T:
-    """Build the recipe of one run from a packaged recipe or a file, and from what is given with the command."""
+    """Build the recipe of a run from a packaged recipe or a file, and overrides."""
     return from_mapping(cls, override(read_recipe(verb, recipe), given))
 
 
 def as_assignment(verb: str, option: str, arguments: list[str]) -> str | None:
-    """Return what a command line with `--batch-size 8` should say instead: `batch=8`; None if there is no such key."""
+    """Return the key=value pair meant by an option, such as `batch=8` for `--batch-size 8`; None if there is none."""
     meant = meant_keys(recipe_class(verb), option.lstrip("-").replace("-", "_"))
     if not meant:
         return None
@@ -64,11 +64,11 @@ def as_assignment(verb: str, option: str, arguments: list[str]) -> str | None:
 
 
 def key_list(verb: str) -> str:
-    """Return the keys of a verb with their defaults and meanings, for its `--help`."""
+    """Return the keys of a command with descriptions and defaults, for `--help`."""
     found = keys(recipe_class(verb))
     width = max(len(key.name) for key in found)
     groups = [[f"{group}:", *_lines(members, width)] for group, members in groupby(found, lambda key: key.group)]
-    # click leaves a paragraph that begins with this character as it is.
+    # click doesn't rewrap a paragraph that starts with this character.
     return "\n\n".join("\b\n" + "\n".join(lines) for lines in groups)
 
 

@@ -1,9 +1,9 @@
-"""`lightbert demo --zoo`: a tour of the models."""
+"""`lightbert demo --zoo`: the sizes of all presets, and a padding test of each family."""
 
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from lightbert.commands.info import Presets, describe
+from lightbert.commands.info import PresetList, describe
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -12,31 +12,31 @@ if TYPE_CHECKING:
     from lightbert.nn.encoder import Encoder
 
 FAMILIES = ("bert-small", "convbert-small", "composite-small", "mobilebert")
-"""The baseline and one preset of each paper, at its real size."""
+"""The baseline and one preset of each paper."""
 
-# Different lengths, so that padding is needed, on both sides of a kernel's 9 and 17 taps.
+# Lengths that need padding, shorter and longer than kernels of 9 and 17.
 _LENGTHS = (23, 7, 12)
 _EXTRA = 9
 
 
 @dataclass(frozen=True)
 class Padding:
-    """The largest change of any state of a text, against the text alone."""
+    """The largest absolute difference of the states of a text from those of the text alone."""
 
     preset: str
     padded: float
     """In a batch, padded beyond the longest text."""
     packed: float
-    """In one row with other texts."""
+    """Packed into one row with other texts."""
     released: float | None
-    """In the padded batch, when convolutions read the padding as in the released code; None if nothing could."""
+    """In the padded batch, with convolutions that read padding as in the released code; None without convolutions."""
 
 
 @dataclass(frozen=True)
 class Tour:
-    """Every preset counted, and each family run."""
+    """The sizes of all presets, and the padding test of each family."""
 
-    presets: Presets
+    presets: PresetList
     padding: tuple[Padding, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -52,7 +52,9 @@ class Tour:
         from rich.console import Group
         from rich.table import Table
 
-        table = Table(title="How much a text's states change beside others, random weights", title_justify="left")
+        table = Table(
+            title="Largest difference of states from those of the text alone, random weights", title_justify="left"
+        )
         for column in ("preset", "padded in a batch", "packed in a row", "padded, as released"):
             table.add_column(column)
         for each in self.padding:
@@ -62,7 +64,7 @@ class Tour:
 
 
 def run() -> Tour:
-    """Count every preset, run one model of each family, and compare texts alone, padded and packed."""
+    """Describe every preset; run one model of each family on texts alone, padded and packed."""
     from lightbert.models import PRESETS
     from lightbert.progress import progress
 
@@ -75,11 +77,11 @@ def run() -> Tour:
         for name in FAMILIES:
             compared.append(compare(name))
             bar.advance()
-    return Tour(Presets(tuple(counted)), tuple(compared))
+    return Tour(PresetList(tuple(counted)), tuple(compared))
 
 
 def compare(name: str) -> Padding:
-    """Run random texts through a random model: alone, padded and packed."""
+    """Run a model with random weights on random texts: alone, padded and packed."""
     import torch
 
     from lightbert.models import build
@@ -118,5 +120,5 @@ def _packed(model: "Encoder", texts: "list[Tensor]") -> "list[Tensor]":
     return states
 
 
-def _largest_change(alone: "list[Tensor]", beside: "list[Tensor]") -> float:
-    return max(float((a - b).abs().max()) for a, b in zip(alone, beside, strict=True))
+def _largest_change(alone: "list[Tensor]", batched: "list[Tensor]") -> float:
+    return max(float((a - b).abs().max()) for a, b in zip(alone, batched, strict=True))

@@ -1,1 +1,1 @@
-"""From text to batches: sources, tokenizer, token shards, examples, masking, loading. Knows nothing of models."""
+"""From text to batches: sources, tokenizer, token shards, examples, masking, loading. Independent of the models."""

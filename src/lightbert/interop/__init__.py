@@ -1,1 +1,1 @@
-"""Checkpoints of other libraries, both ways. Only `auto/` imports transformers, and only `hook` decides when."""
+"""Read and write checkpoints of other libraries. Only `auto/` and `peers` import transformers, when they are used."""

@@ -1,7 +1,7 @@
-"""Makes transformers' auto classes find our model folders, without importing transformers.
+"""Register our models with transformers' auto classes, without importing transformers.
 
-`install` runs when lightbert is imported. If transformers' table of configs is there already, ours is entered at once;
-otherwise as soon as somebody imports it. The models follow when the first of our configs is opened.
+`install` runs when lightbert is imported. If transformers is already imported, our config is registered immediately,
+otherwise when transformers is imported. The models are registered when the first of our configs is opened.
 """
 
 import importlib
@@ -16,15 +16,15 @@ _TABLE = "transformers.models.auto.configuration_auto"
 
 
 def install() -> None:
-    """Enter our config into transformers' table, now or when the table is imported. Doing it twice changes nothing."""
+    """Register our config with transformers, now or when transformers is imported. Idempotent."""
     if _TABLE in sys.modules:
         _register()
-    elif not any(isinstance(finder, _Watch) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Watch())
+    elif not any(isinstance(finder, _ImportWatcher) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _ImportWatcher())
 
 
-class _Watch(MetaPathFinder):
-    """Finds nothing but the one module it waits for, which it finds as Python would, to act once it has run."""
+class _ImportWatcher(MetaPathFinder):
+    """An import finder that registers our config after `transformers.models.auto.configuration_auto` is imported."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -48,6 +48,6 @@ class _Watch(MetaPathFinder):
 def _register() -> None:
     try:
         importlib.import_module("lightbert.interop.auto.registration")
-    # Somebody is importing transformers, perhaps one that is too old or too new for us: that must go on working.
+    # An incompatible version of transformers must remain importable.
     except Exception as error:
-        warnings.warn(f"transformers' auto classes will not find lightbert's models: {error}", stacklevel=2)
+        warnings.warn(f"lightbert's models are not registered with transformers' auto classes: {error}", stacklevel=2)

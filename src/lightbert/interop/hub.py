@@ -1,4 +1,4 @@
-"""Model folders from the Hugging Face Hub, through huggingface_hub: its cache, its tokens, its offline mode."""
+"""Download model folders from the Hugging Face Hub with huggingface_hub (its cache, tokens and offline mode)."""
 
 from pathlib import Path
 
@@ -16,34 +16,34 @@ _PICKLES = ("pytorch_model*.bin", "pytorch_model.bin.index.json")
 
 
 def download(repository: str, revision: str | None = None, *, pickled: bool = False) -> Path:
-    """The folder of a model in the local cache, downloaded unless it is there.
+    """Return the folder of a model in the local cache; download it if necessary.
 
-    revision: a branch, tag or commit; None = the newest.
-    pickled: download pickled weights too, if there are no safetensors.
+    revision: a branch, tag or commit; None = the default branch.
+    pickled: also download pickled weights if there are no safetensors.
     """
     try:
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
     except ImportError:
-        raise _absent(repository, "huggingface_hub is not installed: pip install 'lightbert[hf]'") from None
+        raise _download_error(repository, "huggingface_hub is not installed: pip install 'lightbert[hf]'") from None
     try:
         folder = Path(snapshot_download(repository, revision=revision, allow_patterns=list(_FILES)))
         if pickled and not any(folder.glob("*.safetensors")):
             folder = Path(snapshot_download(repository, revision=revision, allow_patterns=[*_FILES, *_PICKLES]))
     except GatedRepoError:
-        raise _absent(repository, "its authors ask for a login: run `hf auth login`") from None
+        raise _download_error(repository, "access requires a login: run `hf auth login`") from None
     except RepositoryNotFoundError:
-        raise _absent(repository, "there is no public model of that name") from None
+        raise _download_error(repository, "no public model has that name") from None
     except RevisionNotFoundError:
-        raise _absent(repository, f"it has no revision '{revision}'") from None
-    # Beyond its own errors it raises those of the HTTP library that it happens to use.
+        raise _download_error(repository, f"it has no revision '{revision}'") from None
+    # huggingface_hub also raises the errors of its HTTP library.
     except Exception as error:
         reason = str(error).strip().split("\n")[0] or type(error).__name__
-        raise _absent(repository, reason) from error
+        raise _download_error(repository, reason) from error
     return folder
 
 
-def _absent(repository: str, reason: str) -> InputError:
+def _download_error(repository: str, reason: str) -> InputError:
     return InputError(
-        f"there is no model folder '{repository}', and it cannot be downloaded from the Hugging Face Hub: {reason}"
+        f"model folder '{repository}' not found, and downloading it from the Hugging Face Hub failed: {reason}"
     )

@@ -1,4 +1,4 @@
-"""Hugging Face folders of BERT, ELECTRA, ConvBERT and MobileBERT, read and written without transformers."""
+"""Read and write Hugging Face folders of BERT, ELECTRA, ConvBERT and MobileBERT, without transformers."""
 
 import json
 from pathlib import Path
@@ -21,9 +21,10 @@ from lightbert.models.tokenizer import write_tokenizer
 def read(path: str | Path, *, pickled: bool = False, name: str = "") -> Model:
     """Read a folder that transformers wrote.
 
-    ConvBERT and MobileBERT come with released padding: their weights have learnt to read the padding.
+    ConvBERT and MobileBERT get ``padding = "released"``, because their weights were trained to read the padding.
 
-    pickled: read pickled weights where there are no others; name: what the user calls the model, if not by its path.
+    pickled: read pickled weights if there are no safetensors.
+    name: the name of the model in messages; by default its path.
     """
     folder = Path(path)
     theirs = read_config(folder)
@@ -43,7 +44,7 @@ def read(path: str | Path, *, pickled: bool = False, name: str = "") -> Model:
 
 
 def write(model: Model, path: str | Path) -> None:
-    """Write a folder that transformers reads with its own classes; it replaces one that is there."""
+    """Write a folder that transformers reads with its own classes; an existing one is replaced."""
     family, theirs = _describe(model)
     tensors = family.keymap.to_theirs(model.state_dict(), **_constants(to_mapping(model.config)))
     if theirs["architectures"] != [f"{family.stem}Model"]:
@@ -56,11 +57,11 @@ def write(model: Model, path: str | Path) -> None:
 
 
 def _describe(model: Model) -> tuple[Family, Settings]:
-    """The family to write a model as, its own origin before others, and the config.json."""
+    """Return the family to write a model as, preferring its origin, and the config.json."""
     name, ours = description(model)["family"], to_mapping(model.config)
     candidates = [family for family in FAMILIES.values() if family.ours == name and family.fits(ours)]
     if not candidates:
-        raise InputError(f"transformers has no models like the {name} family; {NATIVE_WORKS}")
+        raise InputError(f"transformers doesn't support the {name} family; {NATIVE_WORKS}")
     candidates.sort(key=lambda family: family.model_type != model.origin)
     errors = []
     for family in candidates:
@@ -94,5 +95,5 @@ def _inside(name: str, body: str) -> str:
 
 
 def _constants(ours: dict[str, Any]) -> dict[str, int]:
-    # Only MobileBERT's table asks for it: the number of a block's last feed-forward.
+    # The index of a block's last feed-forward, which only MobileBERT's keymap uses.
     return {"last": ours.get("feedforwards", 1) - 1}

@@ -1,7 +1,7 @@
-"""Rename tables: data that says what a tensor of ours is called, and how it lies, in another library's checkpoint.
+"""Keymaps: tables of the names and layouts of our tensors in another library's checkpoint.
 
-A table is read from our side in both directions: the model knows which of its tensors exist, a row gives each one its
-name on the other side, and every row's reshaping has an inverse. Whatever is left over on either side is an error.
+One table serves both directions: each row maps one of our names to the other library's name, and its reshaping has an
+inverse. A tensor without a row, on either side, is an error.
 """
 
 import re
@@ -16,7 +16,7 @@ from lightbert.errors import InputError
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table. `{names}` stand for one dotted part of our name and are copied into theirs."""
+    """One row of a keymap. A `{placeholder}` matches one dotted component of our name and is copied into theirs."""
 
     ours: str
     theirs: str
@@ -24,29 +24,29 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Copy:
-    """A tensor of theirs that repeats another one (tied weights): checked and dropped, never written."""
+class TiedCopy:
+    """A tensor of theirs that is a copy of another one (tied weights): checked, then dropped, never written."""
 
     theirs: str
     original: str
 
 
 @dataclass(frozen=True)
-class Counting:
-    """A buffer of theirs that counts 0, 1, 2, … (position ids of old checkpoints): checked and dropped."""
+class PositionIds:
+    """A buffer 0, 1, 2, … (position ids of old checkpoints): checked, then dropped, never written."""
 
     theirs: str
 
 
 @dataclass(frozen=True)
 class Keymap:
-    """A whole table. The first row that matches a name of ours is the one that holds."""
+    """A table of rows; the first row that matches one of our names applies."""
 
     rows: tuple[Row, ...]
-    spares: tuple[Copy | Counting, ...] = ()
+    redundant: tuple[TiedCopy | PositionIds, ...] = ()
 
     def pairs(self, ours: Iterable[str], **constants: int) -> dict[str, tuple[str, str]]:
-        """Their name and the reshaping for each name of ours; `constants` fill placeholders such as `{last}` first."""
+        """Return their name and the reshaping for each of our names; `constants` replace placeholders like `{last}`."""
         ours = list(ours)
         patterns = [(_pattern(row.ours, constants), row) for row in self.rows]
         found: dict[str, tuple[str, str]] = {}
@@ -56,54 +56,55 @@ class Keymap:
                     found[name] = (row.theirs.format(**match.groupdict(), **constants), row.reshaping)
                     break
         if missing := sorted(set(ours) - set(found)):
-            raise InputError(f"the other library has no place for {listed(missing)}")
+            raise InputError(f"the other library has no tensor for {quote_names(missing)}")
         theirs = [name for name, _ in found.values()]
         if twice := sorted({name for name in theirs if theirs.count(name) > 1}):
-            raise InputError(f"the other library has one place for two of our tensors: {listed(twice)}")
+            raise InputError(f"two of our tensors map to the same tensor of the other library: {quote_names(twice)}")
         return found
 
     def to_ours(self, theirs: Mapping[str, Tensor], like: Mapping[str, Tensor], **constants: int) -> dict[str, Tensor]:
-        """Their tensors under our names, the spare ones left out; `like` has the names and shapes to fill."""
-        rest = self._without_spares(theirs)
+        """Return their tensors under our names, without redundant ones; `like` has the expected names and shapes."""
+        rest = self._without_redundant(theirs)
         pairs = self.pairs(like, **constants)
         if missing := sorted({name for name, _ in pairs.values()} - set(rest)):
-            raise InputError(f"the checkpoint lacks {listed(missing)}; it is incomplete or its config is another's")
+            raise InputError(f"the weights don't match the config: {quote_names(missing)} missing")
         result = {}
         for name, (their, how) in pairs.items():
             tensor, expected = rest.pop(their), RESHAPINGS[how].to_theirs(like[name]).shape
             if tensor.shape != expected:
                 raise InputError(
-                    f"'{their}' has the shape {list(tensor.shape)} where the config asks for {list(expected)}"
+                    f"the weights don't match the config: '{their}' must have the shape {list(expected)}, "
+                    f"got {list(tensor.shape)}"
                 )
             result[name] = RESHAPINGS[how].to_ours(tensor).contiguous()
         if rest:
-            raise InputError(f"the checkpoint has tensors that this model has no place for: {listed(sorted(rest))}")
+            raise InputError(f"the weights don't match the config: {quote_names(sorted(rest))} unexpected")
         return result
 
     def to_theirs(self, ours: Mapping[str, Tensor], **constants: int) -> dict[str, Tensor]:
-        """Our tensors under their names. Spare ones are not written: the other library makes them again."""
+        """Return our tensors under their names, without redundant ones, which the other library recreates."""
         pairs = self.pairs(ours, **constants)
         return {their: RESHAPINGS[how].to_theirs(ours[name]) for name, (their, how) in pairs.items()}
 
-    def _without_spares(self, theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _without_redundant(self, theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         rest = dict(theirs)
-        for spare in self.spares:
-            if spare.theirs not in rest:
+        for extra in self.redundant:
+            if extra.theirs not in rest:
                 continue
-            tensor = rest.pop(spare.theirs)
-            if isinstance(spare, Counting):
-                _check_counting(spare.theirs, tensor)
-            elif not torch.equal(tensor, rest.setdefault(spare.original, tensor)):
+            tensor = rest.pop(extra.theirs)
+            if isinstance(extra, PositionIds):
+                _check_position_ids(extra.theirs, tensor)
+            elif not torch.equal(tensor, rest.setdefault(extra.original, tensor)):
                 raise InputError(
-                    f"'{spare.theirs}' differs from '{spare.original}', to which it should be tied; "
-                    "lightbert has one tensor for both"
+                    f"'{extra.theirs}' must equal '{extra.original}', because lightbert ties them; "
+                    "untied weights are not supported"
                 )
         return rest
 
 
 @dataclass(frozen=True)
 class Reshaping:
-    """A way to lay the same numbers out, and its inverse."""
+    """A change of layout and its inverse."""
 
     to_ours: Callable[[Tensor], Tensor]
     to_theirs: Callable[[Tensor], Tensor]
@@ -123,8 +124,8 @@ RESHAPINGS = {
 }
 
 
-def listed(names: list[str], most: int = 4) -> str:
-    """Names for a sentence, cut short when there are many."""
+def quote_names(names: list[str], most: int = 4) -> str:
+    """Quote and join names for a message; list at most `most` of them."""
     shown = ", ".join(f"'{name}'" for name in names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
@@ -135,6 +136,6 @@ def _pattern(ours: str, constants: Mapping[str, int]) -> re.Pattern[str]:
     return re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^.]+)", re.escape(ours)))
 
 
-def _check_counting(name: str, tensor: Tensor) -> None:
+def _check_position_ids(name: str, tensor: Tensor) -> None:
     if not torch.equal(tensor.flatten(), torch.arange(tensor.numel(), dtype=tensor.dtype)):
-        raise InputError(f"'{name}' does not count 0, 1, 2, …; lightbert numbers positions in order")
+        raise InputError(f"'{name}' must be 0, 1, 2, …; lightbert supports no other position ids")

@@ -1,28 +1,28 @@
-"""One door for every model: by its name, with or without its weights."""
+"""Load any model by name, with or without its weights."""
 
 from pathlib import Path
 
 from lightbert.errors import InputError
 from lightbert.interop import huggingface
-from lightbert.interop.names import ModelFolder, Named, Preset, find
+from lightbert.interop.names import FoundModel, ModelFolder, Preset, find
 from lightbert.interop.tf1 import read_tf1
 from lightbert.models import Model, build, folder
 
 
 def load(name: str | Path, *, pickled: bool = False) -> Model:
-    """Read a model, ready to use: what a name can be, `lightbert.interop.names` says.
+    """Load a model by name; see `lightbert.interop.names` for what a name can be.
 
-    pickled: read pickled weights where a Hugging Face folder has no others. Only `lightbert convert` does.
+    pickled: read pickled weights if a Hugging Face folder has no safetensors. Only `lightbert convert` sets it.
     """
     return read(find(name, pickled=pickled), pickled=pickled)
 
 
-def read(found: Named, *, pickled: bool = False) -> Model:
-    """Read what `find` found."""
+def read(found: FoundModel, *, pickled: bool = False) -> Model:
+    """Load a model that `find` returned."""
     match found:
         case Preset():
             raise InputError(
-                f"'{found.name}' is a preset without weights: build it, or give the folder of a trained model"
+                f"'{found.name}' is a preset without weights; use build, or give the folder of a trained model"
             )
         case ModelFolder() if _is_ours(found):
             return folder.load(found.path)
@@ -31,8 +31,8 @@ def read(found: Named, *, pickled: bool = False) -> Model:
     return read_tf1(found.prefix)
 
 
-def describe(found: Named) -> Model:
-    """A model's config and heads. It has weights only where nothing less than reading them tells its heads."""
+def describe(found: FoundModel) -> Model:
+    """Return a model with its config and heads; the weights are read only if the heads can't be known otherwise."""
     match found:
         case Preset():
             return build(found.name, device="meta")

@@ -1,4 +1,4 @@
-"""Models of transformers at work under its own Trainer: what a benchmark or a result of ours is compared with."""
+"""Train models of transformers with its own Trainer, as the baseline of benchmarks and results."""
 
 import tempfile
 import time
@@ -17,9 +17,9 @@ from lightbert.errors import InputError
 
 @dataclass(frozen=True)
 class PeerRecipe:
-    """How the Trainer's AdamW learns: the rate rises during a share of the steps, then falls linearly.
+    """Hyperparameters of the Trainer's AdamW with linear warm-up and decay; `warmup` is a share of the steps.
 
-    But for the epochs, the defaults are the Trainer's.
+    Except for the epochs, the defaults are the Trainer's.
     """
 
     epochs: float = 1.0
@@ -29,23 +29,23 @@ class PeerRecipe:
     eps: float = 1e-8
 
 
-_ITS_OWN = PeerRecipe()
+_DEFAULT_RECIPE = PeerRecipe()
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A classifier of transformers with rows of tokens to learn or to judge, and how its Trainer is set up.
+    """A classifier of transformers to train and evaluate on rows of tokens, and the settings of its Trainer.
 
-    Batches are padded to their longest row (DataCollatorWithPadding), everything else is the Trainer's default, except
-    what is named: `grouped` puts rows of like length together, `half` computes in bfloat16.
+    Batches are padded to their longest row (DataCollatorWithPadding). `group_by_length` batches rows of similar length,
+    `bf16` computes in bfloat16. Everything else is the Trainer's default.
     """
 
     folder: Path
     """A model folder in the Hugging Face layout, with its tokenizer."""
     batch: int
     device: str
-    grouped: bool = False
-    half: bool = False
+    group_by_length: bool = False
+    bf16: bool = False
 
     def finetune(self, rows: Sequence[Sequence[int]], labels: Sequence[int], warm: int, seed: int) -> float:
         """Train one epoch and return the examples per second after the first `warm` steps."""
@@ -61,21 +61,21 @@ class Peer:
         trainer.predict(trainer.train_dataset)
         return len(rows) / (time.perf_counter() - start)
 
-    def learn(
-        self, train: Features, judged: Features, *, outputs: int, recipe: PeerRecipe, seed: int
+    def finetune_and_predict(
+        self, train: Features, evaluation: Features, *, outputs: int, recipe: PeerRecipe, seed: int
     ) -> NDArray[np.float32]:
-        """Train a head of so many outputs, one being a regression, on rows with targets; what it says about others.
+        """Fine-tune with a head of `outputs` outputs (1 = regression), then return the predictions for `evaluation`.
 
-        What the folder lacks of the head is drawn from the seed. The answer has a line of outputs for each row.
+        Head weights that the folder lacks are initialized from the seed. The result is [rows, outputs].
         """
         trainer = self._trainer(_pairs(train), seed=seed, recipe=recipe, num_labels=outputs)
         trainer.train()
-        # Grouped by length, it would also return its answers in that order.
+        # Grouping by length would also reorder the predictions.
         trainer.args.train_sampling_strategy = "random"
-        return trainer.predict(_pairs(judged)).predictions  # type: ignore[no-any-return]
+        return trainer.predict(_pairs(evaluation)).predictions  # type: ignore[no-any-return]
 
     def logits(self, row: Sequence[int]) -> np.ndarray[Any, Any]:
-        """What the model says about one row, to see that both sides have the same weights."""
+        """Return the logits of one row, to check that both sides have the same weights."""
         with torch.no_grad():
             return self._model().eval()(torch.tensor([row])).logits[0].numpy()  # type: ignore[no-any-return]
 
@@ -87,7 +87,7 @@ class Peer:
         examples: list[dict[str, Any]],
         *,
         seed: int,
-        recipe: PeerRecipe = _ITS_OWN,
+        recipe: PeerRecipe = _DEFAULT_RECIPE,
         callbacks: Any = (),
         **head: int,
     ) -> Any:
@@ -103,8 +103,8 @@ class Peer:
             adam_epsilon=recipe.eps,
             per_device_train_batch_size=self.batch,
             per_device_eval_batch_size=self.batch,
-            train_sampling_strategy="group_by_length" if self.grouped else "random",
-            bf16=self.half,
+            train_sampling_strategy="group_by_length" if self.group_by_length else "random",
+            bf16=self.bf16,
             seed=seed,
             use_cpu=self.device == "cpu",
             dataloader_pin_memory=self.device != "cpu",
@@ -121,7 +121,7 @@ class Peer:
             processing_class=tokenizer,
             callbacks=list(callbacks),
         )
-        # It prints its own account of every run.
+        # It prints the metrics of every run.
         trainer.remove_callback(library.PrinterCallback)
         return trainer
 
@@ -134,7 +134,7 @@ def _examples(rows: Sequence[Sequence[int]], labels: Sequence[int]) -> list[dict
 
 
 def _pairs(features: Features) -> list[dict[str, Any]]:
-    """The rows with their segments and targets, in the Trainer's names."""
+    """Return the rows with their segments and targets under the Trainer's names."""
     assert features.targets is not None
     rows = np.split(features.tokens, features.starts[1:-1])
     examples = _examples([row.tolist() for row in rows], features.targets.tolist())
@@ -144,7 +144,7 @@ def _pairs(features: Features) -> list[dict[str, Any]]:
 
 
 def _clock(warm: int) -> Any:
-    """A callback that times training from the end of step `warm` on, from the beginning if it is 0."""
+    """Build a callback that measures the training time after step `warm`."""
 
     class Clock(_transformers().TrainerCallback):  # type: ignore[misc]
         seconds = 0.0
@@ -173,8 +173,8 @@ def _transformers() -> Any:
         import accelerate  # noqa: F401
         import transformers
     except ImportError as error:
-        raise InputError(f"the benchmark needs {error.name}; install it with: pip install 'lightbert[hf]'") from None
-    # Its remarks and bars would stand between the lines of a benchmark.
+        raise InputError(f"the benchmark requires {error.name}; install it with: pip install 'lightbert[hf]'") from None
+    # Its messages and progress bars would disturb the output of a benchmark.
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     return transformers

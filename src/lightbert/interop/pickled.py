@@ -1,7 +1,7 @@
-"""Pickled weights (.bin, .pt), read by torch's restricted loader: tensors only, no code, bounded size.
+"""Read pickled weights (.bin, .pt) with torch's restricted loader: tensors only, no code, bounded size.
 
-Unpickling runs whatever a file says, so only `lightbert convert` calls this, and everything else reads safetensors.
-`torch.load(weights_only=True)` calls nothing but the constructors of tensors; what it returns is checked here.
+Unpickling can execute arbitrary code, so only `lightbert convert` reads pickles; everything else reads safetensors.
+`torch.load(weights_only=True)` only calls the constructors of tensors; its result is checked here.
 """
 
 import warnings
@@ -14,67 +14,69 @@ from torch import Tensor
 
 from lightbert.errors import InputError
 
-MOST_BYTES = 32 * 2**30
-"""The largest file that is opened."""
-MOST_TENSORS = 100_000
-# Tied weights are two tensors with one storage: a file may hold more than its size, but not much more.
-_MOST_EXPANSION = 2
+MAX_BYTES = 32 * 2**30
+"""The maximum size of a file."""
+MAX_TENSORS = 100_000
+# Tied weights share one storage, so the tensors of a file may be larger than the file, but not much.
+_MAX_EXPANSION = 2
 
 
 def read_pickle(path: Path) -> dict[str, Tensor]:
-    """The tensors of a pickled state dict, by name; anything else in the file is an error."""
+    """Read a pickled state dict; anything other than tensors by name is an error."""
     if not path.is_file():
-        raise InputError(f"there is no file '{path}'; copy the folder again")
+        raise InputError(f"'{path}' not found; copy the folder again")
     size = path.stat().st_size
-    if size > MOST_BYTES:
-        raise InputError(f"'{path}' must have at most {MOST_BYTES:,} bytes, got {size:,}")
+    if size > MAX_BYTES:
+        raise InputError(f"'{path}' must have at most {MAX_BYTES:,} bytes, got {size:,}")
     zipped = zipfile.is_zipfile(path)
     if zipped:
         _check_archive(path, size)
     try:
         with warnings.catch_warnings():
-            # About ways of saving a file that are long gone: what matters is checked below.
+            # torch warns about old file formats; the content is checked below.
             warnings.simplefilter("ignore")
             content = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
-    # A damaged file can raise almost anything, and what is forbidden raises an UnpicklingError.
+    # A damaged file can raise almost any exception; a forbidden object raises an UnpicklingError.
     except Exception as error:
         reason = str(error).strip().split("\n")[0]
         raise InputError(
-            f"'{path}' is damaged or holds more than tensors, so it is not opened ({type(error).__name__}: {reason})"
+            f"'{path}' is damaged or contains more than tensors, so it is not loaded ({type(error).__name__}: {reason})"
         ) from None
-    return _checked(content, path, size)
+    return _checked_tensors(content, path, size)
 
 
 def _check_archive(path: Path, size: int) -> None:
-    """Make sure that a zip file does not unpack to more than itself."""
+    """Check that the entries of a zip file are not larger than the file."""
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
     except (zipfile.BadZipFile, OSError) as error:
         raise InputError(f"'{path}' is a damaged zip file ({error}); copy it again") from None
-    if len(entries) > MOST_TENSORS:
-        raise InputError(f"'{path}' must hold at most {MOST_TENSORS:,} tensors, got {len(entries):,} entries")
+    if len(entries) > MAX_TENSORS:
+        raise InputError(f"'{path}' must contain at most {MAX_TENSORS:,} tensors, got {len(entries):,} entries")
     if sum(entry.file_size for entry in entries) > size:
-        raise InputError(f"'{path}' unpacks to more than its size, which no file that torch.save wrote does")
+        raise InputError(f"'{path}' must not unpack to more than its size; torch.save never compresses")
 
 
-def _checked(content: Any, path: Path, size: int) -> dict[str, Tensor]:
-    """The content, if it is a flat dictionary of plain tensors that are not larger than their file."""
+def _checked_tensors(content: Any, path: Path, size: int) -> dict[str, Tensor]:
+    """Check that the content is a flat dictionary of dense tensors no larger than the file, and return it."""
     if not isinstance(content, dict):
-        raise InputError(f"'{path}' must hold a dictionary of tensors, got {type(content).__name__}")
-    if len(content) > MOST_TENSORS:
-        raise InputError(f"'{path}' must hold at most {MOST_TENSORS:,} tensors, got {len(content):,}")
+        raise InputError(f"'{path}' must contain a dictionary of tensors, got {type(content).__name__}")
+    if len(content) > MAX_TENSORS:
+        raise InputError(f"'{path}' must contain at most {MAX_TENSORS:,} tensors, got {len(content):,}")
     tensors: dict[str, Tensor] = {}
     for name, value in content.items():
         if not isinstance(name, str) or not isinstance(value, Tensor):
             raise InputError(
-                f"'{path}' must hold tensors by name and nothing else, got {type(value).__name__} as {name!r}; save "
+                f"'{path}' must contain only tensors by name, got {type(value).__name__} as {name!r}; save "
                 "model.state_dict() alone"
             )
         if value.layout is not torch.strided or value.is_quantized:
             raise InputError(f"'{name}' in '{path}' must be a dense tensor, got {value.layout}, {value.dtype}")
         tensors[name] = value.detach()
     total = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-    if total > _MOST_EXPANSION * size:
-        raise InputError(f"'{path}' has {size:,} bytes, but its tensors would take {total:,}")
+    if total > _MAX_EXPANSION * size:
+        raise InputError(
+            f"'{path}' must not contain tensors much larger than the file ({size:,} bytes), got {total:,} bytes"
+        )
     return tensors

@@ -1,4 +1,4 @@
-"""The tokenizer of a Hugging Face folder, also of one that has only a word list."""
+"""Read the tokenizer of a Hugging Face folder, from tokenizer.json or vocab.txt."""
 
 from pathlib import Path
 
@@ -10,9 +10,9 @@ from lightbert.interop.weights import read_json
 
 
 def read_tokenizer(folder: Path) -> Tokenizer | None:
-    """From tokenizer.json, else from the vocab.txt of the first releases; None if there is neither.
+    """Read tokenizer.json, else the vocab.txt of the first releases; None if there is neither.
 
-    It neither cuts nor pads: some published files fix a length, which is the caller's business.
+    Truncation and padding are turned off: some published files set a fixed length.
     """
     tokenizer = _open(folder)
     if tokenizer is not None:
@@ -27,7 +27,9 @@ def _open(folder: Path) -> Tokenizer | None:
             return Tokenizer.from_file(str(folder / "tokenizer.json"))
         # tokenizers raises nothing more specific.
         except Exception as error:
-            raise InputError(f"'{folder / 'tokenizer.json'}' cannot be read: {error}; copy it again") from error
+            raise InputError(
+                f"'{folder / 'tokenizer.json'}' is not a valid tokenizer: {error}; copy it again"
+            ) from error
     if (folder / "vocab.txt").exists():
         config = folder / "tokenizer_config.json"
         lower = read_json(config).get("do_lower_case", True) if config.exists() else True

@@ -1,4 +1,4 @@
-"""The tensors of a Hugging Face folder: one file of weights, or several with an index."""
+"""Read the tensors of a Hugging Face folder: one file of weights, or several with an index."""
 
 import json
 import shlex
@@ -13,16 +13,17 @@ from lightbert.files import read_tensors
 from lightbert.interop.pickled import read_pickle
 
 _SAFE, _PICKLED = "model.safetensors", "pytorch_model.bin"
-# What a training leaves beside the weights.
-_NO_WEIGHTS = ("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.bin", "scheduler.pt", "scaler.pt")
-# The first TensorFlow checkpoints named the parameters of a norm by their Greek letters.
+# Other files that a training writes next to the weights.
+_TRAINING_STATE = ("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.bin", "scheduler.pt", "scaler.pt")
+# Checkpoints converted from TensorFlow call the parameters of a norm gamma and beta.
 _GREEK = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 
 
 def read_weights(folder: Path, body: str, *, pickled: bool = False, name: str = "") -> dict[str, Tensor]:
-    """All tensors in fp32, without the name that head classes put before the body's ("bert.", "convbert.", …).
+    """Return all tensors in fp32, without the prefix of the body ("bert.", "convbert.", …).
 
-    pickled: read pickled weights where there are no safetensors; name: what the user calls the model.
+    pickled: read pickled weights if there are no safetensors.
+    name: the name of the model in messages.
     """
     tensors: dict[str, Tensor] = {}
     if files := _files(folder, _SAFE):
@@ -35,20 +36,20 @@ def read_weights(folder: Path, body: str, *, pickled: bool = False, name: str = 
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object, or the sentence that says why not."""
+    """Read a JSON object."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise InputError(f"there is no '{path.name}' in '{path.parent}'; give the folder of a model") from None
+        raise InputError(f"'{path.name}' not found in '{path.parent}'; give the folder of a model") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"'{path}' is not valid JSON: {error}") from error
     if not isinstance(content, dict):
-        raise InputError(f"'{path}' must hold a JSON object, not {content!r}")
+        raise InputError(f"'{path}' must contain a JSON object, got {content!r}")
     return content
 
 
 def _files(folder: Path, single: str) -> list[Path]:
-    """The one file of that name, or those that its index lists; none if there is neither."""
+    """Return the file of that name, or the files that its index lists; empty if there is neither."""
     if (folder / single).exists():
         return [folder / single]
     index = folder / f"{single}.index.json"
@@ -56,7 +57,7 @@ def _files(folder: Path, single: str) -> list[Path]:
         return []
     files = read_json(index).get("weight_map")
     if not isinstance(files, dict):
-        raise InputError(f"'{index}' has no 'weight_map', so it names no files; copy it again")
+        raise InputError(f"'{index}' must contain a 'weight_map' object; copy it again")
     names = sorted({str(name) for name in files.values()})
     for name in names:
         if Path(name).name != name:
@@ -66,20 +67,20 @@ def _files(folder: Path, single: str) -> list[Path]:
 
 def _pickles(folder: Path, name: str, *, pickled: bool) -> list[Path]:
     others = sorted(path for ending in ("bin", "pt") for path in folder.glob(f"*.{ending}"))
-    files = _files(folder, _PICKLED) or [path for path in others if path.name not in _NO_WEIGHTS]
+    files = _files(folder, _PICKLED) or [path for path in others if path.name not in _TRAINING_STATE]
     convert = f"lightbert convert {shlex.quote(name)} NEW_FOLDER --to lightbert"
     if not files:
-        # Of a model on the Hub only safetensors were downloaded.
+        # Only safetensors were downloaded from the Hub.
         hint = "" if Path(name).exists() or pickled else f"; if its weights are pickled, run `{convert}`"
-        raise InputError(f"there is no '{_SAFE}' in '{name}'{hint}")
+        raise InputError(f"'{_SAFE}' not found in '{name}'{hint}")
     if not pickled:
         raise InputError(
-            f"'{files[0]}' is a pickle, which can run code when it is opened; convert it with `{convert}`, which "
+            f"'{files[0]}' is a pickle, which can execute code when loaded; convert it with `{convert}`, which "
             "reads tensors only"
         )
     if len(files) > 1 and not (folder / f"{_PICKLED}.index.json").exists():
-        listed = ", ".join(path.name for path in files)
-        raise InputError(f"'{folder}' must hold one file of weights, got {listed}; name it '{_PICKLED}'")
+        given = ", ".join(path.name for path in files)
+        raise InputError(f"'{folder}' must contain one file of weights, got {given}; name it '{_PICKLED}'")
     return files
 
 

@@ -1,4 +1,4 @@
-"""The models: a flat config per paper, and every preset by name."""
+"""Models: a flat config per paper, and the presets by name."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,14 +29,14 @@ __all__ = ["FAMILIES", "PRESETS", "Config", "Metadata", "Model", "add_head", "bu
 
 
 def preset(name: str) -> Config:
-    """The config of a preset; an unknown name is answered with the nearest one."""
+    """Return the config of a preset; for an unknown name, the error suggests the nearest one."""
     if name not in PRESETS:
         raise unknown("preset", name, PRESETS)
     return PRESETS[name]
 
 
 def _check(config: Config) -> None:
-    """Check types, choices and ranges, also of a config that was made in Python."""
+    """Check the types, choices and ranges of a config that was created in Python."""
     from_mapping(type(config), to_mapping(config))
 
 
@@ -48,14 +48,14 @@ def build(
 ) -> Model:
     """Build a model with random weights from a preset's name or a config.
 
-    heads: kind -> settings, such as ``{"mlm": {}, "classify": {"labels": 3}}``. On the device "meta" the model has
-    shapes but no weights, which is how parameters are counted.
-    seed: the same seed gives the same weights on every machine, to the last bit. Without one, a seed is drawn from
-    PyTorch's generator, so that ``torch.manual_seed`` decides.
+    heads: kind -> settings, such as ``{"mlm": {}, "classify": {"labels": 3}}``.
+    device: on "meta" the model has shapes but no weights, which is enough to count parameters.
+    seed: the same seed gives the same weights on every machine, to the last bit. By default a seed is drawn from
+    PyTorch's generator, which ``torch.manual_seed`` controls.
     """
     config = preset(model) if isinstance(model, str) else model
     _check(config)
-    # Building without memory first draws every weight once instead of twice.
+    # Building on the meta device avoids initializing every weight twice.
     with torch.device("meta"):
         built = Model(config.build(), Metadata(config))
     device = torch.device(device) if device is not None else torch.get_default_device()

@@ -1,4 +1,4 @@
-"""BERT, and ELECTRA's shape of it: the baseline that the papers compare with."""
+"""BERT and ELECTRA: the baseline of the papers."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from lightbert.ranges import Count, NonNegative, PartialShare, Size
 
 @dataclass(frozen=True)
 class Bert:
-    """Self-attention in post-norm blocks; embeddings narrower than the stream are projected (ELECTRA)."""
+    """Self-attention in post-norm blocks; embeddings are projected if ``narrow`` differs from ``width`` (ELECTRA)."""
 
     vocab: Size = 30522
     positions: Count = 512

@@ -1,4 +1,4 @@
-"""The composite paper's models: convolutions inside and beside self-attention (Chang et al. 2021)."""
+"""The models of the composite paper: self-attention with convolutions (Chang et al. 2021)."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -16,9 +16,9 @@ from lightbert.ranges import Count, NonNegative, PartialShare, Size
 
 @dataclass(frozen=True)
 class Composite:
-    """Every row of the paper's tables is a choice of terms; without positions the convolutions are what tells order.
+    """Each row of the paper's tables is a choice of terms. Without positions, the convolutions encode the order.
 
-    ``local`` other than "none" makes the mixer the paper's own ConvBERT, indexed by query or, as released, by key.
+    ``local`` = "query" or "key" (as released) selects the paper's version of ConvBERT as the mixer.
     """
 
     vocab: Size = 30004

@@ -1,4 +1,4 @@
-"""ConvBERT: half of the attention heads give way to span-based dynamic convolutions."""
+"""ConvBERT: span-based dynamic convolutions replace half of the attention heads."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -31,10 +31,10 @@ def mixed_attention(
     value_width: int | None = None,
     dropout: PartialShare = 0.0,
 ) -> Mixer:
-    """The mixer of one block. ``n_heads`` is the unreduced count; "none" leaves the bottleneck attention alone."""
+    """Build the mixer of one block. ``n_heads`` is the unreduced number; "none" gives bottleneck attention alone."""
     if head_width is None:
         if width % n_heads:
-            raise InputError(f"{n_heads} heads cannot share a width of {width}: use a multiple of {n_heads}")
+            raise InputError(f"n_heads ({n_heads}) must divide the width, {width}")
         head_width = width // n_heads
     heads = reduced_heads(n_heads, head_ratio)
     inner = heads * head_width
@@ -55,7 +55,7 @@ def mixed_attention(
 
 @dataclass(frozen=True)
 class ConvBert:
-    """ConvBERT and its ablations. ``n_heads`` is the count before γ = ``head_ratio`` reduces it, as in the release."""
+    """ConvBERT and its ablations. ``n_heads`` is the number before reduction by γ = ``head_ratio``, as released."""
 
     vocab: Size = 30522
     positions: Count = 512

@@ -1,4 +1,4 @@
-"""A model folder: model.safetensors, config.json and, if there is one, the tokenizer."""
+"""Save and load model folders: model.safetensors, config.json and optionally a tokenizer."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ FORMAT = 1
 
 
 def description(model: Model) -> dict[str, Any]:
-    """What config.json says of a model; ``model_type`` is how transformers finds it."""
+    """Return the content of a model's config.json; transformers identifies the model by ``model_type``."""
     family = next(name for name, config in FAMILIES.items() if isinstance(model.config, config))
     content = {
         "format": FORMAT,
@@ -39,7 +39,7 @@ def description(model: Model) -> dict[str, Any]:
 
 
 def save(model: Model, path: str | Path, tokenizer: "Tokenizer | None" = None) -> None:
-    """Write a model folder; it appears whole or not at all, and replaces one that is there."""
+    """Write a model folder atomically; an existing one is replaced."""
     tokenizer = tokenizer or model.tokenizer
     with folder_atomic(path) as folder:
         write_tensors(folder / "model.safetensors", model.state_dict(), metadata={"format": "pt"})
@@ -58,14 +58,14 @@ def load(path: str | Path) -> Model:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The config.json of a folder."""
+    """Read the config.json of a folder."""
     path = folder / "config.json"
     if folder.is_file():
-        raise InputError(f"'{folder}' is a file; give the folder that holds config.json and the weights")
+        raise InputError(f"'{folder}' is a file; give the folder with config.json and the weights")
     if not folder.is_dir():
-        raise InputError(f"there is no model folder '{folder}'; give a folder with config.json, or a preset's name")
+        raise InputError(f"model folder '{folder}' not found; give a folder with config.json, or the name of a preset")
     if not path.is_file():
-        raise _not_a_model(folder)
+        raise _not_a_model_error(folder)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -75,26 +75,24 @@ def read_config(folder: Path) -> dict[str, Any]:
     return content
 
 
-def _not_a_model(folder: Path) -> InputError:
-    """Say where the model of a run is, or that there is none."""
+def _not_a_model_error(folder: Path) -> InputError:
+    """Return an error that points to the models of a run, if the folder is one."""
     if (folder / "final" / "config.json").is_file():
-        return InputError(f"'{folder}' is the folder of a run; the model it trained is '{folder / 'final'}'")
+        return InputError(f"'{folder}' is a run folder; its model is '{folder / 'final'}'")
     if models := sorted(folder.glob("runs/*/final/config.json")):
-        return InputError(f"'{folder}' is the folder of several runs; the model of the first is '{models[0].parent}'")
+        return InputError(f"'{folder}' is a folder of several runs; the model of the first run is '{models[0].parent}'")
     if (folder / "recipe.json").is_file():
-        return InputError(f"'{folder}' is the folder of a run that is not finished; its model will be in 'final'")
-    return InputError(f"'{folder}' has no config.json, so it is not a model folder; give one that save wrote")
+        return InputError(f"'{folder}' is the folder of an unfinished run; its model will be in 'final'")
+    return InputError(f"'{folder}' is not a model folder: config.json not found; give a folder that save wrote")
 
 
 def from_description(content: dict[str, Any], where: Path) -> Model:
-    """Build the model that a config.json describes, still without weights (on the meta device)."""
+    """Build the model that a config.json describes, without weights (on the meta device)."""
     if content.get("format") != FORMAT:
-        raise InputError(
-            f"'{where}' has format {content.get('format')!r}, this version reads {FORMAT}: update lightbert"
-        )
+        raise InputError(f"the format of '{where}' must be {FORMAT}, got {content.get('format')!r}; update lightbert")
     family, heads = str(content.get("family", "")), content.get("heads", {})
     if not isinstance(heads, dict) or not all(isinstance(settings, dict) for settings in heads.values()):
-        raise InputError(f"'heads' in the config of '{where}' must be a table of settings for each head, not {heads!r}")
+        raise InputError(f"'heads' in the config of '{where}' must be an object of objects, got {heads!r}")
     try:
         if family not in FAMILIES:
             raise unknown("model family", family, FAMILIES)
@@ -107,17 +105,17 @@ def from_description(content: dict[str, Any], where: Path) -> Model:
 
 
 def fill(model: Model, tensors: dict[str, Tensor], where: Path) -> None:
-    """Put weights into a model from the meta device; names and shapes must be exactly the model's."""
+    """Load weights into a model on the meta device; names and shapes must match exactly."""
     expected = model.state_dict()
     missing, extra = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
     if missing or extra:
-        problem = f"lacks '{missing[0]}'" if missing else f"has an unknown '{extra[0]}'"
+        problem = f"'{missing[0]}' is missing" if missing else f"'{extra[0]}' is unexpected"
         count = len(missing) + len(extra)
-        raise InputError(f"'{where}' {problem} ({count} names differ): it does not belong to this config.json")
+        raise InputError(f"the weights '{where}' don't match config.json: {problem} ({count} names differ)")
     for name, tensor in tensors.items():
         if tensor.shape != expected[name].shape:
             have, want = list(tensor.shape), list(expected[name].shape)
             raise InputError(
-                f"'{name}' in '{where}' is {have} but config.json wants {want}: they don't belong together"
+                f"the weights '{where}' don't match config.json: '{name}' must have the shape {want}, got {have}"
             )
     model.load_state_dict({name: torch.nn.Parameter(tensor) for name, tensor in tensors.items()}, assign=True)

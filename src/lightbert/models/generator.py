@@ -1,4 +1,4 @@
-"""The small model that replaced-token detection trains beside the real one."""
+"""The config of the generator that replaced-token detection trains together with the discriminator."""
 
 from dataclasses import replace
 from typing import TypeVar
@@ -14,14 +14,16 @@ AnyConfig = TypeVar("AnyConfig", bound=Bert | ConvBert | Composite | MobileBert 
 
 
 def generator(config: AnyConfig, multiplier: float) -> AnyConfig:
-    """The same mixers and depth at ``multiplier`` times the width, feed-forward and heads (ConvBERT §6.2, Table 5).
+    """Scale width, feed-forward and heads by ``multiplier``; mixer and depth stay the same (ConvBERT §6.2, Table 5).
 
-    Deviation: ELECTRA itself gives its generators one head per 64 channels; ConvBERT's rule is used for all.
+    Deviation: ELECTRA's own generators have one head per 64 channels; we use ConvBERT's rule for all families.
     """
     if isinstance(config, MobileBert) or (isinstance(config, Hybrid) and config.shell != "post-norm"):
-        raise InputError("a bottleneck model has no generator of its own size: pre-train it by mlm, or distil it")
+        raise InputError("replaced-token detection doesn't support bottleneck models; pre-train with mlm, or distil")
     width = round(config.width * multiplier)
     heads = max(1, int(config.n_heads * multiplier))
     if width < 1 or width % heads:
-        raise InputError(f"a generator of {multiplier} × {config.width} channels cannot be shared by {heads} heads")
+        raise InputError(
+            f"the generator's heads ({heads}) must divide its width, {multiplier} × {config.width} = {width}"
+        )
     return replace(config, width=width, inner=4 * width, n_heads=heads)

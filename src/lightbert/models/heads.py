@@ -1,4 +1,4 @@
-"""Give an encoder heads by kind, with the numbers that its family implies."""
+"""Add heads to a model by kind, with the default settings of its family."""
 
 import inspect
 from typing import Any
@@ -27,22 +27,22 @@ _KINDS: dict[str, type[nn.Module]] = {
 
 
 def add_head(model: Model, kind: str, settings: dict[str, Any] | None = None, *, seed: int | None = None) -> nn.Module:
-    """Build a head with fresh weights as ``model.heads[kind]``; the settings are saved with the model.
+    """Add a new head as ``model.heads[kind]``; its settings are saved with the model.
 
-    seed: as for ``build``; with the same seed a head gets the weights that it would have got there.
+    seed: as in ``build``; the same seed gives the head the same weights as building the model with it.
 
-    What a family implies is filled in: activation and epsilon of the MLM and RTD heads, and for MobileBERT's an MLM
-    transform as wide as the stream and a next-sentence head on the raw [CLS] state when there is no LayerNorm.
+    The defaults depend on the family: activation and epsilon of the MLM and RTD heads, and for MobileBERT an MLM
+    transform of the full width and, without LayerNorm, a next-sentence head on the raw [CLS] state.
     """
     if kind not in _KINDS:
         raise unknown("head", kind, _KINDS)
-    complete = {**_implied(model, kind), **(settings or {})}
+    complete = {**_family_settings(model, kind), **(settings or {})}
     sizes = (model.width, *model.table.shape) if kind == "mlm" else (model.width,)
     with torch.device("meta"):
         try:
             inspect.signature(_KINDS[kind]).bind(*sizes, **complete)
         except TypeError as error:
-            raise InputError(f"the {kind} head with settings {complete} cannot be built: {error}") from None
+            raise InputError(f"invalid settings {complete} for the {kind} head: {error}") from None
         head = _KINDS[kind](*sizes, **complete)
     if model.table.device.type != "meta":
         head = head.to_empty(device=model.table.device).to(model.table.dtype)
@@ -52,7 +52,7 @@ def add_head(model: Model, kind: str, settings: dict[str, Any] | None = None, *,
     return head
 
 
-def _implied(model: Model, kind: str) -> dict[str, Any]:
+def _family_settings(model: Model, kind: str) -> dict[str, Any]:
     config = model.config
     match kind:
         case "mlm":

@@ -1,4 +1,4 @@
-"""Any mixer in any shell: the one config that names its parts, so that ablation grids can be written as recipes."""
+"""Any mixer in any block: the one config that selects its parts by name, for ablation grids in recipes."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -21,9 +21,9 @@ from lightbert.ranges import Count, NonNegative, PartialShare, Size
 
 @dataclass(frozen=True)
 class Hybrid:
-    """``shell`` "bottleneck" wants a ``block_width`` below ``width``, "inverted" one above, "post-norm" has none (0).
+    """A model from parts. ``block_width`` must be < ``width`` for "bottleneck", > ``width`` for "inverted", else 0.
 
-    ``groups`` above 1 makes the feed-forwards grouped, ``feedforwards`` above 1 a stack of them.
+    ``groups`` > 1 selects grouped feed-forwards; ``feedforwards`` is their number per block.
     """
 
     mixer: Literal["attention", "mixed", "composite", "local"] = "mixed"
@@ -60,7 +60,7 @@ class Hybrid:
     padding: Literal["masked", "released"] = "masked"
 
     def build(self) -> Encoder:
-        """Construct the modules; parts that don't fit say which two numbers disagree."""
+        """Construct the modules; incompatible parts raise an InputError with both numbers."""
         norm = NoNorm if self.norm == "none" else layer_norm(self.eps)
         return Encoder(
             self._embeddings(norm),
@@ -74,8 +74,8 @@ class Hybrid:
     def _embeddings(self, norm: Norm) -> nn.Module:
         if (self.embeddings == "plain") != (self.narrow == self.width) and self.embeddings != "trigram":
             raise InputError(
-                f"{self.embeddings} embeddings do not go with narrow = {self.narrow} and width = {self.width}: "
-                "plain ones have the two equal, factorized ones narrow below width"
+                f"{self.embeddings} embeddings require narrow {'==' if self.embeddings == 'plain' else '!='} width, "
+                f"got narrow = {self.narrow} and width = {self.width}"
             )
         part = TrigramEmbeddings if self.embeddings == "trigram" else Embeddings
         return part(
@@ -90,13 +90,13 @@ class Hybrid:
 
     def _block(self, norm: Norm) -> nn.Module:
         inside = self.width if self.shell == "post-norm" else self.block_width
-        fits = {
-            "post-norm": self.block_width == 0,
-            "bottleneck": 0 < inside < self.width,
-            "inverted": inside > self.width,
-        }
-        if not fits[self.shell]:
-            raise InputError(f"a {self.shell} shell of width {self.width} cannot have block_width = {self.block_width}")
+        fits, rule = {
+            "post-norm": (self.block_width == 0, "0"),
+            "bottleneck": (0 < inside < self.width, f"> 0 and < {self.width}"),
+            "inverted": (inside > self.width, f"> {self.width}"),
+        }[self.shell]
+        if not fits:
+            raise InputError(f"block_width must be {rule} with shell = {self.shell!r}, got {self.block_width}")
         stack = [
             FeedForward(
                 inside,
@@ -132,9 +132,9 @@ class Hybrid:
         )
 
     def _mixer(self, reads: int, inside: int, value_width: int | None) -> Mixer:
-        """The mixer of one block: it reads ``reads`` channels, its heads share ``inside``."""
+        """Build the mixer of one block: its input has ``reads`` channels, its heads have ``inside`` in total."""
         if inside % self.n_heads:
-            raise InputError(f"{self.n_heads} heads cannot share a width of {inside}: use a multiple of {self.n_heads}")
+            raise InputError(f"n_heads ({self.n_heads}) must divide the width, {inside}")
         head_width, dropout = inside // self.n_heads, self.attention_dropout
         match self.mixer:
             case "attention":

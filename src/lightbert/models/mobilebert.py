@@ -1,4 +1,4 @@
-"""MobileBERT and its inverted-bottleneck teacher IB-BERT: one shell, narrower or wider inside than outside."""
+"""MobileBERT and its inverted-bottleneck teacher IB-BERT: bottleneck blocks, narrower or wider inside than outside."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -17,9 +17,9 @@ from lightbert.ranges import Count, NonNegative, PartialShare, Size
 
 @dataclass(frozen=True)
 class MobileBert:
-    """``width`` is the stream between blocks, ``block_width`` the stream inside them, ``narrow`` the word table's.
+    """``width`` is the width between blocks, ``block_width`` inside them, ``narrow`` that of the word embeddings.
 
-    Dropout acts on the embeddings and on leaving a block only, as in the released code.
+    Dropout applies to the embeddings and to the output projection of each block only, as in the released code.
     """
 
     vocab: Size = 30522
@@ -43,7 +43,7 @@ class MobileBert:
     def build(self) -> Encoder:
         """Construct the modules."""
         if self.block_width % self.n_heads:
-            raise InputError(f"{self.n_heads} heads cannot share a block width of {self.block_width}")
+            raise InputError(f"n_heads ({self.n_heads}) must divide block_width ({self.block_width})")
         norm = NoNorm if self.norm == "none" else layer_norm(self.eps)
         embeddings = TrigramEmbeddings(
             self.vocab,

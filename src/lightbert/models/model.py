@@ -1,4 +1,4 @@
-"""A model: an encoder together with everything that is saved beside its weights."""
+"""A model: an encoder with the metadata that is saved with its weights."""
 
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
@@ -16,13 +16,13 @@ HeadSettings = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Metadata:
-    """What a model folder holds beside the weights. `dataclasses.replace` changes one field and keeps the others."""
+    """What a model folder contains besides the weights. Use `dataclasses.replace` to change a field."""
 
     config: Config
     head_settings: HeadSettings = field(default_factory=dict)
     tokenizer: "Tokenizer | None" = None
     labels: tuple[str, ...] = ()
-    """The names of a classifier's outputs, in their order."""
+    """The names of a classifier's outputs, in order."""
     task: dict[str, Any] = field(default_factory=dict)
     """What the model was fine-tuned for, as plain values."""
     origin: str = ""
@@ -32,10 +32,10 @@ class Metadata:
 class Model(Encoder):
     """An encoder with its metadata, each field an attribute: ``model.config``, ``model.tokenizer``, ``model.labels``.
 
-    A model is an encoder, so its parameters have the encoder's public names and every function that takes an encoder
-    takes a model (docs/adr/0003).
+    A model is an encoder: its parameters have the same names, and every function that takes an encoder takes a model
+    (docs/adr/0003).
 
-    encoder: its embeddings, blocks and heads become the model's; they are shared, not copied.
+    encoder: its embeddings, blocks and heads are shared with the model, not copied.
     """
 
     config: Config
@@ -59,7 +59,7 @@ class Model(Encoder):
 
     @property
     def metadata(self) -> Metadata:
-        """All of it at once. Assign ``replace(other.metadata, config=config)`` to carry it over to another model."""
+        """All fields. Assign ``replace(other.metadata, config=config)`` to copy them from another model."""
         return Metadata(**{each.name: getattr(self, each.name) for each in fields(Metadata)})
 
     @metadata.setter
@@ -67,8 +67,22 @@ class Model(Encoder):
         for each in fields(Metadata):
             setattr(self, each.name, getattr(metadata, each.name))
 
+    @property
+    def encoder(self) -> Encoder:
+        """The network alone: a plain encoder that shares the model's modules."""
+        encoder = Encoder(
+            self.embeddings,
+            self.blocks,
+            width=self.width,
+            positions=self.positions,
+            released_padding=self.released_padding,
+            fp16=self.fp16,
+        )
+        encoder.heads, encoder.checkpointing, encoder.training = self.heads, self.checkpointing, self.training
+        return encoder
+
     def require_tokenizer(self) -> "Tokenizer":
-        """The tokenizer, or an error that says how to give the model one."""
+        """Return the tokenizer; raise an InputError if there is none."""
         if self.tokenizer is None:
             raise InputError(
                 "the model has no tokenizer: put its tokenizer.json or vocab.txt into the folder, or set "

@@ -1,4 +1,4 @@
-"""What the papers print about each preset, and how they pre-trained it. Approximate: the exact counts are computed."""
+"""The papers' figures for each preset and its pre-training. They are rounded; exact counts are computed elsewhere."""
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -7,7 +7,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Pretraining:
-    """Texts per step, steps, tokens per text; for replaced-token detection the generator's size too."""
+    """Texts per step, steps and tokens per text; for replaced-token detection also the generator's size."""
 
     objective: Literal["rtd", "mlm", "distill"]
     batch: int
@@ -17,14 +17,14 @@ class Pretraining:
 
 
 @dataclass(frozen=True)
-class Printed:
-    """A row of a paper's table."""
+class PaperFigures:
+    """A row of a table in a paper."""
 
     source: str
     millions: float
     """Parameters in millions."""
     counts: Literal["parameters", "mlm_parameters"] = "parameters"
-    """Which of our counts that is nearest to: the composite paper includes the MLM head."""
+    """Which of our counts the figure corresponds to; the composite paper includes the MLM head."""
     flops: float | None = None
     """Forward, 128 tokens."""
     training_flops: float | None = None
@@ -36,28 +36,28 @@ _RTD_BASE = Pretraining("rtd", batch=256, steps=1_000_000, length=128, generator
 _RTD_ELECTRA_BASE = Pretraining("rtd", batch=256, steps=766_000, length=512, generator=Fraction(1, 3))
 _MLM_SMALL = Pretraining("mlm", batch=128, steps=125_000, length=128)
 _MLM_BASE = Pretraining("mlm", batch=256, steps=1_000_000, length=128)
-# 24 progressive stages of 10,000 steps, then 500,000 of pre-training distillation. The paper prints the batch, the
-# released script's notes the length.
+# 24 progressive stages of 10,000 steps, then 500,000 steps of pre-training distillation. The batch size is from the
+# paper, the length from the notes of the released script.
 _PROGRESSIVE = Pretraining("distill", batch=4096, steps=740_000, length=512)
 _TEACHER = Pretraining("mlm", batch=4096, steps=500_000, length=512)
 
-_TABLE_1 = Printed("ConvBERT Table 1", 14, pretraining=_RTD_SMALL)
+_TABLE_1 = PaperFigures("ConvBERT Table 1", 14, pretraining=_RTD_SMALL)
 _TABLES_1_3 = replace(_TABLE_1, source="ConvBERT Tables 1 and 3")
-_MOBILE = Printed("MobileBERT Tables 1 and 4", 25.3, flops=5.7e9, pretraining=_PROGRESSIVE)
+_MOBILE = PaperFigures("MobileBERT Tables 1 and 4", 25.3, flops=5.7e9, pretraining=_PROGRESSIVE)
 
 
-def _composite(table: int, millions: float) -> Printed:
-    return Printed(f"Chang et al. Table {table}", millions, "mlm_parameters", pretraining=_MLM_SMALL)
+def _composite(table: int, millions: float) -> PaperFigures:
+    return PaperFigures(f"Chang et al. Table {table}", millions, "mlm_parameters", pretraining=_MLM_SMALL)
 
 
-def _composite_base(millions: float) -> Printed:
+def _composite_base(millions: float) -> PaperFigures:
     return replace(_composite(1, millions), pretraining=_MLM_BASE)
 
 
-PRINTED: dict[str, Printed] = {
+PAPER_FIGURES: dict[str, PaperFigures] = {
     "bert-small": replace(_TABLES_1_3, training_flops=1.4e18),
     "bert-medium-small": replace(_TABLE_1, millions=26),
-    "bert-base": Printed(
+    "bert-base": PaperFigures(
         "ConvBERT Tables 1 and 3, MobileBERT Table 4",
         110,
         flops=22.5e9,
@@ -95,6 +95,6 @@ PRINTED: dict[str, Printed] = {
     "mobilebert-paper": _MOBILE,
     "mobilebert-no-opt": replace(_MOBILE, source="MobileBERT Table 4"),
     "mobilebert-tiny": replace(_MOBILE, millions=15.1, flops=3.1e9),
-    "ib-bert-large": Printed("MobileBERT Table 1", 293, pretraining=_TEACHER),
+    "ib-bert-large": PaperFigures("MobileBERT Table 1", 293, pretraining=_TEACHER),
 }
-"""Preset -> what its paper prints. The two convolutions of ConvBERT Table 2 and our tiny presets have no figures."""
+"""Preset -> the figures of its paper. The two convolutions of ConvBERT Table 2 and our tiny presets have no figures."""

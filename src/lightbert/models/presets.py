@@ -1,4 +1,4 @@
-"""Every preset by name. The names are fixed: users and checks rely on them."""
+"""The presets by name. The names are public API."""
 
 from dataclasses import replace
 

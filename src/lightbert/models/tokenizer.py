@@ -1,4 +1,4 @@
-"""The files by which a tokenizer travels with a model: its own, and the one that tells transformers how to open it."""
+"""Read and write the tokenizer of a model folder: tokenizer.json, and tokenizer_config.json for transformers."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ _SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mas
 
 
 def write_tokenizer(tokenizer: "Tokenizer", folder: Path, positions: int) -> None:
-    """Write tokenizer.json and tokenizer_config.json; `positions` is the longest text of the model, 0 for any."""
+    """Write tokenizer.json and tokenizer_config.json; `positions` is the maximum number of tokens, 0 if unlimited."""
     known = {f"{role}_token": token for role, token in _SPECIAL.items() if tokenizer.token_to_id(token) is not None}
     config: dict[str, str | int] = {"tokenizer_class": "PreTrainedTokenizerFast", **known}
     if positions:
@@ -24,7 +24,7 @@ def write_tokenizer(tokenizer: "Tokenizer", folder: Path, positions: int) -> Non
 
 
 def read_tokenizer(folder: Path) -> "Tokenizer | None":
-    """The tokenizer.json of a folder, or None when it has none."""
+    """Read the tokenizer.json of a folder; None if there is none."""
     path = folder / "tokenizer.json"
     if not path.exists():
         return None
@@ -34,4 +34,4 @@ def read_tokenizer(folder: Path) -> "Tokenizer | None":
         return Tokenizer.from_file(str(path))
     # The library raises nothing more specific.
     except Exception as error:
-        raise InputError(f"'{path}' is not a tokenizer that can be read ({error}); copy it again") from error
+        raise InputError(f"'{path}' is not a valid tokenizer: {error}; copy it again") from error

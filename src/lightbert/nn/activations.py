@@ -6,7 +6,7 @@ from lightbert.errors import unknown
 
 
 def activation(name: str) -> nn.Module:
-    """One of gelu (erf form: BERT, ELECTRA, ConvBERT), gelu_tanh (IB-BERT), relu (MobileBERT), relu6 (its QAT)."""
+    """Build gelu (the erf form: BERT, ELECTRA, ConvBERT), gelu_tanh (IB-BERT), relu (MobileBERT) or relu6 (its QAT)."""
     match name:
         case "gelu":
             return nn.GELU()

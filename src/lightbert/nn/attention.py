@@ -1,4 +1,4 @@
-"""Self-attention, and the one function through which every mixer attends."""
+"""Self-attention, and the attention function that all mixers share."""
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +34,7 @@ def attend(
     outside: str = "clamp",
     dropout: float = 0.0,
 ) -> Tensor:
-    """Attend with optional distance biases, all heads [B, H, T, E]; fused, or openly for a record."""
+    """Attend with optional distance biases, all heads [B, H, T, E]: fused, or step by step when a record needs maps."""
     if record is None or (record.attention is None and record.scores is None):
         return relative_attention(
             query,
@@ -57,17 +57,17 @@ def attend(
 
 
 def head_width_of(width: int, n_heads: int, head_width: int | None) -> int:
-    """The given head width, or the equal share of the width; refuses a width that the heads cannot share."""
+    """Return the given head width, or width / n_heads, which must be an integer."""
     if head_width is None and width % n_heads:
-        raise InputError(f"{n_heads} heads cannot share a width of {width}: use a multiple of {n_heads}")
+        raise InputError(f"n_heads ({n_heads}) must divide the width, {width}")
     return head_width or width // n_heads
 
 
 class SelfAttention(Mixer):
-    """Multi-head self-attention without its output projection, which the block owns.
+    """Multi-head self-attention without the output projection, which belongs to the block.
 
-    Fewer heads of the same width make it bottleneck attention (ConvBERT §3.3), wider heads the inverted bottleneck
-    of IB-BERT. With ``value_width`` the values are read from a second stream, as in MobileBERT.
+    With fewer heads of the same width it is bottleneck attention (ConvBERT §3.3), with wider heads the inverted
+    bottleneck of IB-BERT. With ``value_width`` the values come from a second stream, as in MobileBERT.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The shells that hold a mixer and a feed-forward: post-norm, and bottleneck (which inverted serves IB-BERT)."""
+"""Blocks of a mixer and a feed-forward: post-norm (BERT) and bottleneck (MobileBERT; inverted for IB-BERT)."""
 
 from typing import Literal
 
@@ -12,29 +12,28 @@ from lightbert.nn.norms import Norm
 from lightbert.nn.record import Record
 
 
-def _fit(part: str, needs: int, where: str, has: int) -> None:
-    """Refuse two widths that must agree and don't."""
+def _check_width(part: str, needs: int, where: str, has: int) -> None:
     if needs != has:
-        raise InputError(f"{part} is {needs} wide but {where} is {has} wide: make the two equal")
+        raise InputError(f"the width of {part} ({needs}) must equal the width of {where} ({has})")
 
 
-def _fit_feedforward(feedforward: nn.Module, width: int) -> None:
+def _check_feedforward_width(feedforward: nn.Module, width: int) -> None:
     for part in feedforward.modules():
         if isinstance(part, FeedForward):
-            _fit("the feed-forward", part.width, "the block", width)
+            _check_width("the feed-forward", part.width, "the block", width)
 
 
 class PostNormBlock(nn.Module):
-    """BERT's block: the mixer's result is projected, added and normalised, then the feed-forward."""
+    """BERT's block: mixer, output projection, residual and norm, then the feed-forward."""
 
     def __init__(self, width: int, *, mixer: Mixer, feedforward: nn.Module, norm: Norm, dropout: float = 0.0) -> None:
         super().__init__()
-        _fit("the mixer's input", mixer.width, "the block", width)
+        _check_width("the mixer's input", mixer.width, "the block", width)
         if mixer.value_width is not None:
             raise InputError(
-                f"a post-norm block has no second stream, but the mixer's values are {mixer.value_width} wide"
+                f"a post-norm block requires a mixer without value_width, got value_width = {mixer.value_width}"
             )
-        _fit_feedforward(feedforward, width)
+        _check_feedforward_width(feedforward, width)
         self.mixer = mixer
         self.output = nn.Linear(mixer.out_width, width)
         self.dropout = nn.Dropout(dropout)
@@ -49,11 +48,12 @@ class PostNormBlock(nn.Module):
 
 
 class BottleneckBlock(nn.Module):
-    """MobileBERT's block: enter a stream of another width, mix and feed forward there, leave (§3.1, Fig. 1).
+    """MobileBERT's block: project to ``block_width``, apply mixer and feed-forward, project back (§3.1, Fig. 1).
 
-    Narrower than the stream it is MobileBERT's bottleneck, wider it is IB-BERT's inverted one. The mixer reads the
-    block's own stream ("narrow": TINY), the stream outside ("wide": IB-BERT and the paper's Table 1), or for queries
-    and keys a projection of their own with values from outside ("shared": the released MobileBERT).
+    With ``block_width`` below ``width`` it is MobileBERT's bottleneck, above it IB-BERT's inverted bottleneck.
+    ``mixer_input`` selects what the mixer reads: the stream inside the block ("narrow": MobileBERT-TINY), the stream
+    outside ("wide": IB-BERT and the paper's Table 1), or a separate projection for queries and keys with values from
+    outside ("shared": the released MobileBERT).
     """
 
     def __init__(
@@ -68,14 +68,15 @@ class BottleneckBlock(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        _fit("the mixer's input", mixer.width, "what it reads", width if mixer_input == "wide" else block_width)
+        _check_width("the mixer's input", mixer.width, "its stream", width if mixer_input == "wide" else block_width)
         if mixer_input == "shared":
-            _fit("the mixer's value stream", mixer.value_width or 0, "the stream outside the block", width)
+            _check_width("the mixer's value stream", mixer.value_width or 0, "the stream outside the block", width)
         elif mixer.value_width is not None:
             raise InputError(
-                f"with {mixer_input!r} input there is no second stream {mixer.value_width} wide for values"
+                f"mixer_input = {mixer_input!r} requires a mixer without value_width, "
+                f"got value_width = {mixer.value_width}"
             )
-        _fit_feedforward(feedforward, block_width)
+        _check_feedforward_width(feedforward, block_width)
         self.enter, self.enter_norm = nn.Linear(width, block_width), norm(block_width)
         self.wide = mixer_input == "wide"
         self.shared = nn.Linear(width, block_width) if mixer_input == "shared" else None

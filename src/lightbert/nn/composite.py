@@ -10,7 +10,7 @@ from lightbert.nn.attention import attend, head_width_of, merge_heads, split_hea
 from lightbert.nn.distributions import Constant, Initial, Uniform
 from lightbert.nn.mask import Mask
 from lightbert.nn.mixer import Mixer
-from lightbert.nn.projections import Depthwise, HalfConvolved
+from lightbert.nn.projections import ConvolutionalProjection, Depthwise
 from lightbert.nn.record import Record
 
 
@@ -18,9 +18,9 @@ class CompositeAttention(Mixer):
     """Self-attention whose scores add, for each offset in ±radius, any of three convolution weights.
 
     ``fixed``: one learned weight per head and offset. ``query_dynamic`` and ``key_dynamic``: generated from the query
-    or the key by one map per layer that all heads share. ``outside`` says what offsets beyond the radius get: the
-    outermost weight ("clamp", as released) or none ("zero", as the paper prints). ``depthwise`` adds a depthwise
-    convolution of the values to the result (Eq. 7); ``convolved`` names the projections, of "qkv", that read a
+    or the key by one map per layer that all heads share. ``outside`` sets the weight of offsets beyond the radius: the
+    outermost weight ("clamp", as released) or zero ("zero", as in the paper). ``depthwise`` adds a depthwise
+    convolution of the values to the result (Eq. 7); ``convolved`` lists the projections, out of "qkv", that apply a
     depthwise convolution in half of their heads.
     """
 
@@ -42,11 +42,11 @@ class CompositeAttention(Mixer):
     ) -> None:
         super().__init__()
         if set(convolved) - set("qkv"):
-            raise InputError(f"convolved projections are any of 'q', 'k' and 'v', not {convolved!r}")
+            raise InputError(f"convolved must be a combination of 'q', 'k' and 'v', got {convolved!r}")
         if convolved and n_heads % 2:
-            raise InputError(f"half of {n_heads} heads cannot read a convolution: use {n_heads + 1}")
+            raise InputError(f"n_heads must be even with convolved = {convolved!r}, got {n_heads}")
         if outside not in ("clamp", "zero"):
-            raise InputError(f"offsets outside the window are 'clamp' or 'zero', not {outside!r}")
+            raise InputError(f"outside must be 'clamp' or 'zero', got {outside!r}")
         each = head_width_of(width, n_heads, head_width)
         offsets = 2 * radius + 1
         self.width, self.value_width, self.n_heads = width, value_width, n_heads
@@ -54,8 +54,9 @@ class CompositeAttention(Mixer):
         self.offsets, self.outside, self.dropout = offsets, outside, dropout
 
         def projection(name: str, inputs: int) -> nn.Module:
-            halved = name in convolved
-            return HalfConvolved(inputs, self.out_width, offsets) if halved else nn.Linear(inputs, self.out_width)
+            if name in convolved:
+                return ConvolutionalProjection(inputs, self.out_width, offsets)
+            return nn.Linear(inputs, self.out_width)
 
         self.query = projection("q", width)
         self.key = projection("k", width)
@@ -66,19 +67,19 @@ class CompositeAttention(Mixer):
         self.depthwise = Depthwise(self.out_width, offsets, bias=True) if depthwise else None
 
     def initial_weights(self) -> Initial:
-        """Fixed weights start at zero, the maps of dynamic ones uniform in ±1/√(number of offsets), as released."""
+        """Zeros for the fixed weights, uniform in ±1/√(number of offsets) for the dynamic maps, as released."""
         dynamic = Uniform(1 / math.sqrt(self.offsets))
         return {"fixed": Constant(0.0), "query_dynamic": dynamic, "key_dynamic": dynamic}
 
     def _weights(self, heads: Tensor, dynamic: Tensor | None) -> Tensor | None:
-        """Generate one weight per offset from queries or keys [B, H, T, E] -> [B, H, T, 2R+1]."""
+        """Generate one weight per offset from queries or keys: [B, H, T, E] -> [B, H, T, 2R+1]."""
         return None if dynamic is None else heads @ dynamic.to(heads.dtype) * heads.shape[-1] ** -0.5
 
     def forward(self, x: Tensor, mask: Mask, *, value: Tensor | None = None, record: Record | None = None) -> Tensor:
         """[B, T, D] -> [B, T, out_width]."""
 
         def projected(layer: nn.Module, stream: Tensor) -> Tensor:
-            result: Tensor = layer(stream, mask) if isinstance(layer, HalfConvolved) else layer(stream)
+            result: Tensor = layer(stream, mask) if isinstance(layer, ConvolutionalProjection) else layer(stream)
             return result
 
         values = projected(self.value, x if value is None else value)

@@ -1,7 +1,7 @@
 """The convolution heads of mixed attention: span-based dynamic, dynamic and conventional (ConvBERT Table 2).
 
-Each is called with the token stream, the queries it may share with the attention heads, and the stream that the values
-are read from, and gives ``out_width`` channels, as many as the attention heads beside it.
+Each takes the token stream, the queries of the attention heads and the stream for the values, and returns ``out_width``
+channels, as many as the attention heads.
 """
 
 import torch
@@ -9,26 +9,26 @@ from torch import Tensor, nn
 
 from lightbert.nn.distributions import Initial, TruncatedNormal
 from lightbert.nn.mask import Mask
-from lightbert.nn.projections import Depthwise, odd
+from lightbert.nn.projections import Depthwise, check_odd
 from lightbert.nn.record import Record
 from lightbert.ops.dynamic_conv import dynamic_conv
 
 
 class DynamicConvolution(nn.Module):
-    """Every token's query alone generates its kernels (the "dynamic" row of ConvBERT Table 2).
+    """Dynamic convolution: each token's kernels are generated from its query (the "dynamic" row of ConvBERT Table 2).
 
-    Deviation: the paper's Eq. 5 shares the values with attention; the released code and the printed parameter counts
-    have a projection of their own, so that is what we build.
+    Deviation: the paper's Eq. 5 shares the values with attention; we use a separate value projection, as the released
+    code and the paper's parameter counts do.
     """
 
     def __init__(self, width: int, inner: int, n_heads: int, kernel: int, value_width: int | None = None) -> None:
         super().__init__()
-        self.n_heads, self.taps, self.out_width = n_heads, odd(kernel), inner
+        self.n_heads, self.taps, self.out_width = n_heads, check_odd(kernel), inner
         self.kernel = nn.Linear(inner, n_heads * kernel)
         self.value = nn.Linear(value_width or width, inner)
 
     def span(self, x: Tensor, query: Tensor, mask: Mask) -> Tensor:
-        """What the kernels are generated from: [B, T, a]."""
+        """Return the input of the kernel layer: [B, T, a]."""
         return query
 
     def forward(self, x: Tensor, query: Tensor, value: Tensor, mask: Mask, record: Record | None = None) -> Tensor:
@@ -40,9 +40,9 @@ class DynamicConvolution(nn.Module):
 
 
 class SpanConvolution(DynamicConvolution):
-    """Kernels from the product of the query and a key that has seen the token's span (ConvBERT Eq. 4 and 5).
+    """Span-based dynamic convolution: kernels from the query times a span-aware key (ConvBERT Eq. 4 and 5).
 
-    Deviation: the kernel layer reads all heads jointly, as released, where Eq. 4 prints one map per head.
+    Deviation: the kernel layer reads all heads jointly, as released; Eq. 4 has one map per head.
     """
 
     def __init__(self, width: int, inner: int, n_heads: int, kernel: int, value_width: int | None = None) -> None:
@@ -51,17 +51,17 @@ class SpanConvolution(DynamicConvolution):
         self.pointwise = nn.Linear(width, inner)
 
     def initial_weights(self) -> Initial:
-        """The released separable convolution starts its depthwise part at a standard deviation of 1/K."""
+        """A standard deviation of 1/K for the depthwise weights, as released."""
         return {"depthwise.weight": TruncatedNormal(1 / self.taps)}
 
     def span(self, x: Tensor, query: Tensor, mask: Mask) -> Tensor:
-        """The query times the span-aware key: [B, T, a]."""
+        """Return the query times the span-aware key: [B, T, a]."""
         key: Tensor = self.pointwise(self.depthwise(x, mask))
         return query * key
 
 
 class SeparableConvolution(nn.Module):
-    """A conventional depthwise-separable convolution beside attention (the "conventional" row of ConvBERT Table 2)."""
+    """A depthwise-separable convolution (the "conventional" row of ConvBERT Table 2)."""
 
     def __init__(self, width: int, inner: int, kernel: int) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class SeparableConvolution(nn.Module):
         self.pointwise = nn.Linear(width, inner)
 
     def initial_weights(self) -> Initial:
-        """As the span-aware key: a standard deviation of 1/K."""
+        """A standard deviation of 1/K for the depthwise weights, as in `SpanConvolution`."""
         return {"depthwise.weight": TruncatedNormal(1 / self.depthwise.weight.shape[1])}
 
     def forward(self, x: Tensor, query: Tensor, value: Tensor, mask: Mask, record: Record | None = None) -> Tensor:

@@ -1,8 +1,8 @@
-"""What fresh weights are drawn from: the same numbers on every machine, and with every version of PyTorch and numpy.
+"""Distributions of initial weights: reproducible to the bit on every machine and every version of PyTorch and numpy.
 
-A weight is a pure function of a seed and of its position in the flattened parameter. Random bits become numbers by
-additions, multiplications and divisions of float64 alone, which IEEE 754 rounds in one way only; logarithms and error
-functions differ between libraries in their last bits.
+A weight is a pure function of a seed and of its position in the flattened parameter. Only additions, multiplications
+and divisions of float64 turn random bits into numbers, because IEEE 754 defines their rounding exactly; logarithms and
+error functions differ between libraries in their last bits.
 """
 
 import math
@@ -15,9 +15,9 @@ from torch import Tensor
 
 from lightbert.ops.randomness import Stream, bits
 
-# The quantile function of a normal distribution that is cut at two standard deviations, as a function of u in [-1, 1],
-# is u P(w) / Q(w) with w = 1 - u². Fitted for the smallest relative error, which is 1.5e-9: a fortieth of what rounding
-# to float32 costs. No coefficient is negative, so nothing cancels.
+# The quantile function of a normal distribution truncated at two standard deviations, as a function of u in [-1, 1], is
+# u P(w) / Q(w) with w = 1 - u². Fitted for the smallest relative error, 1.5e-9, which is 1/40 of the rounding error of
+# float32. No coefficient is negative, so nothing cancels.
 _NUMERATOR = (
     0.12846935832905060,
     2.0344811669715304,
@@ -37,19 +37,19 @@ _DENOMINATOR = (
 
 
 class Distribution(Protocol):
-    """What one parameter is drawn from."""
+    """The distribution of one parameter."""
 
     def draw(self, seed: int, indices: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the weights at these positions of a flattened parameter."""
 
 
 Initial = dict[str, Distribution]
-"""What a part draws its parameters from, by their names inside the part."""
+"""The distributions of a module's parameters, by parameter name."""
 
 
 @dataclass(frozen=True)
 class Constant:
-    """The same value everywhere."""
+    """A constant value."""
 
     value: float
 
@@ -71,7 +71,7 @@ class Uniform:
 
 @dataclass(frozen=True)
 class TruncatedNormal:
-    """A normal distribution around 0, cut at two standard deviations; `std` is that of the uncut one."""
+    """A normal distribution with mean 0, truncated at two standard deviations; `std` is that before truncation."""
 
     std: float = 0.02
 
@@ -81,12 +81,12 @@ class TruncatedNormal:
 
 
 def glorot(weight: Tensor) -> Uniform:
-    """Glorot-uniform for a dense layer's weight [outputs, inputs]: TensorFlow's default."""
+    """Return the Glorot-uniform distribution of a dense layer's weight [outputs, inputs]: TensorFlow's default."""
     return Uniform(math.sqrt(6 / sum(weight.shape)))
 
 
 def truncated_normal_quantile(u: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Map u, uniform in [-1, 1], to the standard normal distribution cut at -2 and 2."""
+    """Map u, uniform in [-1, 1], to the standard normal distribution truncated at -2 and 2."""
     w = (1 - u) * (1 + u)
     return u * _polynomial(_NUMERATOR, w) / _polynomial(_DENOMINATOR, w)
 
@@ -97,7 +97,7 @@ def _symmetric(seed: int, indices: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def _polynomial(coefficients: tuple[float, ...], x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Evaluate by Horner's rule; the constant comes first."""
+    """Evaluate a polynomial by Horner's rule, constant coefficient first."""
     *rest, highest = coefficients
     total = np.full_like(x, highest)
     for coefficient in reversed(rest):

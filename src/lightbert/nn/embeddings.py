@@ -1,4 +1,4 @@
-"""Token embeddings: plain, factorized (narrow tables and a projection), trigram (three neighbours and a projection)."""
+"""Token embeddings: plain, factorized (narrow tables, projected), trigram (three adjacent tokens, projected)."""
 
 import torch
 from torch import Tensor, nn
@@ -10,30 +10,30 @@ from lightbert.ops.texts import neighbours
 
 
 def table(rows: int, width: int) -> nn.Embedding:
-    """A table whose rows ``initialize`` draws: on the meta device torch's own drawing imports its whole compiler."""
+    """Build an uninitialized embedding: on the meta device, torch's own initialization would import its compiler."""
     return nn.Embedding(rows, width, _weight=torch.empty(rows, width))
 
 
-class PlaceTables(nn.Module):
-    """The tables every embedding adds to its words: position (none if ``positions`` is 0) and segment."""
+class PositionSegmentEmbeddings(nn.Module):
+    """Position embeddings (none if ``positions`` is 0) and segment embeddings: the base of the classes below."""
 
     def __init__(self, width: int, positions: int, segments: int) -> None:
         super().__init__()
         self.position = table(positions, width) if positions else None
         self.segment = table(segments, width)
 
-    def add_places(self, x: Tensor, segments: Tensor | None, mask: Mask) -> Tensor:
-        """Add the rows for each token's place: [B, T, D] -> [B, T, D]."""
+    def add_positions_and_segments(self, x: Tensor, segments: Tensor | None, mask: Mask) -> Tensor:
+        """Add the position and segment embeddings: [B, T, D] -> [B, T, D]."""
         x = x + (self.segment.weight[0] if segments is None else self.segment(segments))
         if self.position is None:
             return x
-        places = mask.positions
-        rows: Tensor = self.position.weight[: x.shape[1]] if places is None else self.position(places)
+        positions = mask.positions
+        rows: Tensor = self.position.weight[: x.shape[1]] if positions is None else self.position(positions)
         return x + rows
 
 
-class Embeddings(PlaceTables):
-    """Word + segment + position, normalised; projected when the tables are narrower than the stream (ELECTRA)."""
+class Embeddings(PositionSegmentEmbeddings):
+    """Word + segment + position, normalized; projected if ``narrow`` differs from ``width`` (ELECTRA)."""
 
     def __init__(
         self,
@@ -53,20 +53,20 @@ class Embeddings(PlaceTables):
         self.project = nn.Linear(narrow, width) if narrow != width else None
 
     def initial_weights(self) -> Initial:
-        """The released projection keeps TensorFlow's default, Glorot-uniform."""
+        """Glorot-uniform for the projection: TensorFlow's default, as released."""
         return {} if self.project is None else {"project.weight": glorot(self.project.weight)}
 
     def forward(self, ids: Tensor, segments: Tensor | None, mask: Mask) -> Tensor:
         """Ids [B, T] -> [B, T, D]."""
-        x: Tensor = self.dropout(self.norm(self.add_places(self.word(ids), segments, mask)))
+        x: Tensor = self.dropout(self.norm(self.add_positions_and_segments(self.word(ids), segments, mask)))
         return x if self.project is None else self.project(x)
 
 
-class TrigramEmbeddings(PlaceTables):
-    """The next, this and the previous word's narrow embeddings, projected to the stream (MobileBERT §3.4).
+class TrigramEmbeddings(PositionSegmentEmbeddings):
+    """The narrow embeddings of the next, this and the previous token, concatenated and projected (MobileBERT §3.4).
 
-    The order is the released one. A neighbour beyond the text reads as zero; with released padding the padding's own
-    embedding is read.
+    The order is that of the released code. A neighbour outside the text reads as zero; with released padding, the
+    embedding of the padding is read.
     """
 
     def __init__(
@@ -90,5 +90,5 @@ class TrigramEmbeddings(PlaceTables):
         """Ids [B, T] -> [B, T, D]."""
         previous, this, following = neighbours(self.word(ids), 3, mask.convolution_texts)
         trigrams = torch.cat([following, this, previous], dim=-1)  # [B, T, 3e]
-        x: Tensor = self.dropout(self.norm(self.add_places(self.project(trigrams), segments, mask)))
+        x: Tensor = self.dropout(self.norm(self.add_positions_and_segments(self.project(trigrams), segments, mask)))
         return x

@@ -1,4 +1,4 @@
-"""The spine of every model: embed, pass through the blocks, give the states. Read this first."""
+"""The encoder that every model shares: embeddings, then blocks. Read this first."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -13,12 +13,12 @@ from lightbert.nn.record import Record
 
 
 class Encoder(nn.Module):
-    """Embeddings, blocks, and the heads that read the states, if any.
+    """Embeddings, blocks and optional heads.
 
-    A body's parameters are called ``embeddings.*`` and ``blocks.*`` whatever heads it carries; those are
-    ``heads.<kind>.*``. The masked-language head is tied to the word table by being given ``table`` when it is called.
+    Parameter names don't depend on the heads: ``embeddings.*``, ``blocks.*`` and ``heads.<kind>.*``. The MLM head is
+    tied to the word embeddings: its ``forward`` takes ``table``.
 
-    positions: the longest row the embeddings have positions for (0 = any length).
+    positions: the maximum number of tokens per row (0 = unlimited).
     released_padding: let convolutions read the padding, as the released models do.
     fp16: False for models whose activations overflow in half precision.
     """
@@ -43,13 +43,13 @@ class Encoder(nn.Module):
 
     @property
     def table(self) -> Tensor:
-        """The word table [V, e]."""
+        """The weight of the word embeddings [V, e]."""
         table: Tensor = self.embeddings.get_submodule("word").weight  # type: ignore[assignment]
         return table
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return self.table.device
 
     def forward(
@@ -62,22 +62,22 @@ class Encoder(nn.Module):
     ) -> Tensor:
         """Ids [B, T] -> states [B, T, D].
 
-        mask: boolean [B, T], True for real tokens; or integers that number the texts packed into a row, each in one
-        piece, 0 for padding; or None when nothing is padded. A text's states don't depend on its neighbours in the
-        batch, on the padding, or on the texts packed beside it.
-        record: collects states, attention maps and kernels of the layers that it asks for.
-        depth: how many blocks to run; None = all, 0 = the embeddings only.
+        mask: boolean [B, T], True for real tokens; or integers that number the texts packed into a row (each text
+        contiguous, 0 for padding); or None if nothing is padded. A text's states don't depend on the other rows of the
+        batch, on the padding, or on other texts packed into its row.
+        record: collects states, attention maps and kernels of the layers it selects.
+        depth: the number of blocks to run; None = all, 0 = the embeddings only.
 
-        With ``checkpointing`` set, activations inside the blocks are computed again in the backward pass instead of
-        being kept.
+        With ``checkpointing`` set, the activations inside the blocks are recomputed in the backward pass instead of
+        being stored.
         """
-        self._refuse(ids, mask, segments)
+        self._check_inputs(ids, mask, segments)
         prepared = Mask(mask, released=self.released_padding)
         x: Tensor = self.embeddings(ids, segments, prepared)
         if record is not None:
             record.keep_state(0, x)
         for layer, block in enumerate(islice(self.blocks, depth), start=1):
-            wanted = record if record is not None and record.wants_maps(layer) else None
+            wanted = record if record is not None and record.records_maps(layer) else None
             if self.checkpointing and torch.is_grad_enabled():
                 x, seen = checkpoint(_run, block, x, prepared, wanted, use_reentrant=False)
             else:
@@ -88,33 +88,33 @@ class Encoder(nn.Module):
                     record.keep_maps(seen)
         return x
 
-    def _refuse(self, ids: Tensor, mask: Tensor | None, segments: Tensor | None) -> None:
-        """Say clearly what would otherwise end in an index error, in nothing, or in infinities."""
+    def _check_inputs(self, ids: Tensor, mask: Tensor | None, segments: Tensor | None) -> None:
+        """Check what would otherwise raise an index error, return nothing, or overflow."""
         if ids.dim() != 2:
-            raise InputError(f"the ids are {list(ids.shape)}: give one row per text, [batch, tokens]")
+            raise InputError(f"ids must have the shape [batch, tokens], got {list(ids.shape)}")
         tokens = ids.shape[1]
         if tokens == 0:
-            raise InputError("a batch of texts without a single token: give each row at least one")
+            raise InputError(f"ids must have at least one token per row, got the shape {list(ids.shape)}")
         if self.positions and tokens > self.positions:
-            raise InputError(f"{tokens} tokens, but the model has {self.positions} positions: cut the texts")
-        for name, given in (("mask is", mask), ("segments are", segments)):
+            raise InputError(f"a row must have at most {self.positions} tokens, got {tokens}; truncate the texts")
+        for name, given in (("mask", mask), ("segments", segments)):
             if given is not None and given.shape != ids.shape:
-                raise InputError(f"the {name} {list(given.shape)} but the ids are {list(ids.shape)}: make them equal")
+                raise InputError(f"{name} must have the shape of ids, {list(ids.shape)}, got {list(given.shape)}")
         if not self.fp16:
             autocast = torch.is_autocast_enabled(ids.device.type)
             halved = autocast and torch.get_autocast_dtype(ids.device.type) is torch.float16
             if halved or self.table.dtype is torch.float16:
                 raise InputError(
-                    "this model's activations reach 1e7, beyond fp16's 65504, because it has no normalisation: "
+                    "this model has no normalization, so its activations (up to 1e7) overflow float16 (max 65504); "
                     "use bfloat16 or float32"
                 )
 
 
 def _run(block: nn.Module, x: Tensor, mask: Mask, wanted: Record | None) -> tuple[Tensor, Record | None]:
-    """One block, and what it recorded.
+    """Run one block; return its output and its record.
 
-    Each block has a record of its own, always empty at first: compiled code is specialised on the length of its lists,
-    and a block that is computed again would append to a shared one twice.
+    Each block gets a new, empty record: compiled code is specialized on the length of its lists, and a block that is
+    recomputed would append to a shared record twice.
     """
     if wanted is None:
         return block(x, mask), None

@@ -1,4 +1,4 @@
-"""The feed-forward part of a block, with its residual and norm: dense or grouped; several make a stack."""
+"""The feed-forward network of a block, with its residual and norm: dense or grouped."""
 
 from torch import Tensor, nn
 

@@ -1,7 +1,7 @@
-"""What a trained encoder computes from a batch: one function of tensors per head, and pooled text vectors.
+"""Inference modules: an encoder with one of its heads, and pooled text vectors.
 
-Prediction, evaluation and the transformers wrappers all call these modules. Their contract,
-``(ids, mask, segments) -> tuple of tensors``, is also that of an exported file or of another runtime.
+Prediction, evaluation and the transformers wrappers all use these modules. Exported files have the same signature,
+``(ids, mask, segments) -> tuple of tensors``.
 """
 
 from typing import Literal, NamedTuple
@@ -20,7 +20,7 @@ POOLS: tuple[Pool, ...] = ("mean", "cls", "max")
 
 
 class Logits(NamedTuple):
-    """The output of every head that gives one tensor."""
+    """The output of every head that returns one tensor."""
 
     logits: Tensor
     """[B, C] classify and nsp, [B] regress, [B, D] pooler, [B, T, C] tokens, [B, T] rtd, [B, T, V] mlm."""
@@ -36,7 +36,7 @@ class BeamAnswers(NamedTuple):
     score: Tensor
     """[B, S] log p(start) + log p(end | start)"""
     impossible: Tensor
-    """[B] logit, high when the text holds no answer"""
+    """[B] logit, high if the text contains no answer"""
 
 
 class Vectors(NamedTuple):
@@ -54,7 +54,7 @@ def infer(
     segments: Tensor | None = None,
     record: Record | None = None,
 ) -> Logits | SpanLogits | BeamAnswers:
-    """What `Inference` computes, for callers that hold the encoder as a module of their own."""
+    """Run an encoder and one of its heads: the function behind `Inference`."""
     states, head = encoder(ids, mask, segments, record), encoder.heads[kind]
     if isinstance(head, BeamSpan):
         logits = head(states, answer_positions(ids, mask, segments))
@@ -65,8 +65,8 @@ def infer(
     return Logits(head(states, encoder.table) if isinstance(head, MaskedLanguage) else head(states))
 
 
-class _OfEncoder(nn.Module):
-    """What both modules say about the encoder that they run."""
+class _EncoderModule(nn.Module):
+    """A module that runs an encoder."""
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
@@ -74,20 +74,20 @@ class _OfEncoder(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where it computes, and where its inputs must be."""
+        """The device of the encoder and of the inputs."""
         return self.encoder.device
 
     @property
     def reads_padding(self) -> bool:
-        """Whether the states of a text depend on the padding beside it."""
+        """Whether the states of a text depend on its padding."""
         return self.encoder.released_padding
 
 
-class Inference(_OfEncoder):
+class Inference(_EncoderModule):
     """An encoder and one of its heads: ids, mask and segments [B, T] to the head's outputs.
 
     The outputs are `BeamAnswers` for the beam head, `SpanLogits` (start and end, each [B, T]) for the span head, and
-    `Logits` for all others. The mask and the segments mean what they mean to the encoder.
+    `Logits` for all others. `mask` and `segments` are those of `Encoder.forward`.
     """
 
     def __init__(self, encoder: Encoder, head: str) -> None:
@@ -95,7 +95,9 @@ class Inference(_OfEncoder):
         if head not in encoder.heads:
             raise unknown("head", head, encoder.heads)
         if isinstance(encoder.heads[head], MultipleChoice):
-            raise InputError("the choice head has no inference module: call it with the number of choices")
+            raise InputError(
+                "head 'choice' is not supported by Inference; call model.heads['choice'] with the number of choices"
+            )
         self.head = head
 
     def forward(
@@ -105,11 +107,11 @@ class Inference(_OfEncoder):
         segments: Tensor | None = None,
         record: Record | None = None,
     ) -> Logits | SpanLogits | BeamAnswers:
-        """Run the encoder and the head; a record collects what happens inside the encoder."""
+        """Run the encoder and the head; `record` collects states and maps of the encoder."""
         return infer(self.encoder, self.head, ids, mask, segments, record)
 
 
-class TextVector(_OfEncoder):
+class TextVector(_EncoderModule):
     """An encoder and a pool: ids, mask and segments [B, T] to one vector [B, D] per text.
 
     "mean" and "max" are taken over the real tokens of a row, [CLS] and [SEP] included; "cls" is the state of [CLS].

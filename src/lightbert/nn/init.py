@@ -1,4 +1,4 @@
-"""How fresh weights are drawn: by a seed and the parameters' names, alike on every machine."""
+"""Weight initialization: reproducible on every machine from a seed and the parameter names."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from lightbert.nn.distributions import Constant, Distribution, Initial, TruncatedNormal
 from lightbert.ops.randomness import named
 
-# Few enough for a core's cache.
+# Small enough for a core's cache.
 _CHUNK = 1 << 14
 
 
@@ -17,40 +17,40 @@ _CHUNK = 1 << 14
 def initialize(
     model: nn.Module, seed: int, *, prefix: str = "", keep: Callable[[nn.Parameter], bool] | None = None
 ) -> None:
-    """Draw all weights of a model, in place.
+    """Initialize all weights of a model, in place.
 
-    | what | how | where it says so |
+    | parameter | distribution | source |
     | --- | --- | --- |
-    | linear and grouped weights, tables | normal 0.02, cut at two standard deviations | all three papers' code |
+    | linear and grouped weights, tables | normal 0.02, truncated at two standard deviations | all three papers' code |
     | every bias | 0 | |
     | LayerNorm, NoNorm | scale 1, shift 0 | |
-    | depthwise of span-based convolution | the same, standard deviation 1/K | ConvBERT's code |
+    | depthwise of span-based convolution | truncated normal 1/K | ConvBERT's code |
     | depthwise of composite attention | uniform in ±1/√K, bias too | Chang et al.'s code |
     | fixed weights of composite attention | 0 | Chang et al.'s code |
     | dynamic weights of composite attention | uniform in ±1/√(2R+1) | Chang et al.'s code |
     | embedding projection, last layer of the RTD head | Glorot-uniform | ELECTRA's code |
 
-    The first three rows are the defaults; a part that differs has a method ``initial_weights() -> Initial``. What an
-    owner says of its parts' parameters goes before what they say themselves.
+    The first three rows are the defaults; a module overrides them with a method ``initial_weights() -> Initial``. The
+    distributions of an outer module take precedence over those of the modules inside it.
 
-    A weight depends on the seed, on the parameter's name, which starts with ``prefix``, and on its position in the
-    parameter, and on nothing else. ``keep`` tells which parameters stay as they are.
+    A weight depends only on the seed, on the parameter's name (with ``prefix``) and on its position in the parameter.
+    Parameters for which ``keep`` returns True are left unchanged.
     """
-    declared = _declared(model)
+    declared = _declared_weights(model)
     for name, parameter in model.named_parameters():
         if keep is None or not keep(parameter):
             _fill(parameter, declared.get(name) or _default(model, name), named(seed, prefix + name))
 
 
 def seed_from_torch() -> int:
-    """Draw a seed from PyTorch's generator: after the same ``torch.manual_seed`` the same one on every machine."""
-    # A power of two above 2³² takes 64 random bits as they are, in every version of PyTorch.
+    """Draw a seed from PyTorch's generator; ``torch.manual_seed`` makes it reproducible on every machine."""
+    # For a power of two above 2³², every version of PyTorch returns the low bits of 64 random bits unchanged.
     return int(torch.randint(2**62, (), device="cpu"))
 
 
-def _declared(model: nn.Module) -> Initial:
+def _declared_weights(model: nn.Module) -> Initial:
     found: Initial = {}
-    # Owners come before the parts they own.
+    # Outer modules come before the modules inside them.
     for path, module in model.named_modules():
         own = getattr(module, "initial_weights", None)
         for name, distribution in (own() if own is not None else {}).items():

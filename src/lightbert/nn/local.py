@@ -1,4 +1,4 @@
-"""The composite paper's own ConvBERT: half of the heads attend only to a window, with generated scores."""
+"""Local attention, the composite paper's version of ConvBERT: half of the heads attend within a window."""
 
 import torch
 import torch.nn.functional as F
@@ -14,12 +14,12 @@ from lightbert.ops.dynamic_conv import softmax_within_text, window_sum
 
 
 class LocalAttention(Mixer):
-    """Attention heads first, then local heads whose scores within ±kernel//2 come from a kernel layer (Table 7).
+    """Attention heads, then local heads whose scores within ±kernel//2 come from a kernel layer (Table 7).
 
-    Unlike mixed attention the local heads take the second half of one full-width value projection, renormalise over
-    the taps that read a real token, and drop out their weights.
-    Deviation: ``indexed_by`` "query" lets a token's own kernel weight its neighbours, as ConvBERT does; the released
-    comparison model used the kernel generated at the neighbour ("key"), which is a different model.
+    Unlike in mixed attention, the local heads use the second half of one full-width value projection, take the softmax
+    over the taps that read a real token only, and apply dropout to their weights.
+    Deviation: with ``indexed_by`` "query" a token's own kernel weights its neighbours, as in ConvBERT; the released
+    comparison model uses the kernel generated at the neighbour ("key"), which is a different model.
     """
 
     def __init__(
@@ -34,9 +34,9 @@ class LocalAttention(Mixer):
     ) -> None:
         super().__init__()
         if n_heads % 2 or width % n_heads:
-            raise InputError(f"half of {n_heads} heads cannot share half of a width of {width}")
+            raise InputError(f"n_heads ({n_heads}) must be even and divide the width, {width}")
         if indexed_by not in ("query", "key"):
-            raise InputError(f"local kernels are indexed by 'query' or 'key', not {indexed_by!r}")
+            raise InputError(f"indexed_by must be 'query' or 'key', got {indexed_by!r}")
         half = width // 2
         self.width, self.value_width, self.n_heads = width, value_width, n_heads // 2
         self.out_width = width
@@ -48,7 +48,7 @@ class LocalAttention(Mixer):
         self.pointwise = nn.Linear(width, half)
         self.kernel = nn.Linear(half, self.n_heads * kernel)
 
-    def _at_the_neighbour(self, logits: Tensor) -> Tensor:
+    def _kernel_of_neighbour(self, logits: Tensor) -> Tensor:
         """Take tap j from the kernel of the token that tap j reads: [B, T, H, K] -> [B, T, H, K]."""
         radius, tokens = self.taps // 2, logits.shape[1]
         padded = F.pad(logits, (0, 0, 0, 0, radius, radius))
@@ -64,7 +64,7 @@ class LocalAttention(Mixer):
 
         span = query * self.pointwise(self.depthwise(x, mask))
         logits = self.kernel(span).unflatten(-1, (self.n_heads, self.taps))  # [B, T, H, K]
-        logits = logits if self.indexed_by == "query" else self._at_the_neighbour(logits)
+        logits = logits if self.indexed_by == "query" else self._kernel_of_neighbour(logits)
         weights = softmax_within_text(logits, mask.convolution_texts)
         if record is not None and record.kernels is not None:
             record.kernels.append(weights)

@@ -1,4 +1,4 @@
-"""Mixed attention: self-attention heads and convolution heads side by side (ConvBERT §3.3, Eq. 6)."""
+"""Mixed attention: self-attention heads and convolution heads in parallel (ConvBERT §3.3, Eq. 6)."""
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +12,11 @@ from lightbert.nn.record import Record
 
 
 class MixedAttention(Mixer):
-    """Attention heads first, then as many channels from ``convolution``, which shares the queries.
+    """Attention heads, concatenated with as many channels from ``convolution``, which shares the queries.
 
-    ``head_width`` is the unreduced one, so the bottleneck of ``n_heads`` heads is narrower than the stream. The
-    concatenation has twice its width whatever the head ratio was, as in the released TensorFlow code.
+    ``n_heads`` is the reduced number of heads and ``head_width`` the width of an unreduced head, so that
+    n_heads · head_width is below ``width``. The output has twice that width for every head ratio, as in the released
+    TensorFlow code.
     """
 
     def __init__(
@@ -31,7 +32,9 @@ class MixedAttention(Mixer):
         super().__init__()
         inner = n_heads * head_width
         if convolution.out_width != inner:
-            raise InputError(f"the convolution gives {convolution.out_width} channels but the heads beside it {inner}")
+            raise InputError(
+                f"the convolution's out_width ({convolution.out_width}) must equal n_heads · head_width ({inner})"
+            )
         self.width, self.value_width, self.n_heads = width, value_width, n_heads
         self.out_width = 2 * inner
         self.query = nn.Linear(width, inner)
@@ -55,5 +58,5 @@ class MixedAttention(Mixer):
 
 
 def reduced_heads(n_heads: int, head_ratio: int) -> int:
-    """How many attention heads (and convolution heads) remain: at least one (ConvBERT §3.3, γ)."""
+    """Return the number of attention heads (and of convolution heads) after reduction by γ (ConvBERT §3.3)."""
     return max(1, n_heads // head_ratio)

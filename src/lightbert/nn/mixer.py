@@ -1,4 +1,4 @@
-"""What a block asks of a mixer: the part in which tokens see each other."""
+"""The interface of mixers: the part of a block that combines tokens."""
 
 from torch import Tensor, nn
 
@@ -7,9 +7,9 @@ from lightbert.nn.record import Record
 
 
 class Mixer(nn.Module):
-    """Reads a stream of ``width`` channels, gives ``out_width``; the block owns the projection back and the residual.
+    """Maps ``width`` channels to ``out_width``; the output projection and the residual belong to the block.
 
-    A mixer built with a ``value_width`` must be called with a second stream ``value`` of that many channels.
+    A mixer built with a ``value_width`` must be called with a second stream ``value`` of that width.
     """
 
     width: int
@@ -17,5 +17,5 @@ class Mixer(nn.Module):
     out_width: int
 
     def forward(self, x: Tensor, mask: Mask, *, value: Tensor | None = None, record: Record | None = None) -> Tensor:
-        """Mix x [B, T, D] -> [B, T, out_width]."""
+        """X [B, T, D] -> [B, T, out_width]."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Normalisation layers, and the type by which blocks are told which one to build."""
+"""Normalization layers, and the type of a function that builds one."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,12 +13,12 @@ Norm = Callable[[int], nn.Module]
 
 
 def layer_norm(eps: float) -> Norm:
-    """LayerNorm with the given epsilon, still to be told its width."""
+    """Return a function that builds a LayerNorm with this epsilon for a width."""
     return partial(nn.LayerNorm, eps=eps)
 
 
 class NoNorm(nn.Module):
-    """A scale and a shift per channel, and no statistics: cheap on a phone (MobileBERT §3.3, Eq. 1)."""
+    """A scale and a shift per channel without statistics, for low latency (MobileBERT §3.3, Eq. 1)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

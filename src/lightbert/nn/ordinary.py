@@ -1,4 +1,4 @@
-"""A model made of ordinary layers, which is what quantizers look for."""
+"""Convert a model to plain ``nn.Linear`` layers, which is what quantizers support."""
 
 import torch
 from torch import Tensor, nn
@@ -7,7 +7,7 @@ from lightbert.nn.projections import GroupedLinear
 
 
 class LinearPerGroup(nn.Module):
-    """What a GroupedLinear computes, as one ``nn.Linear`` per group."""
+    """A GroupedLinear as one ``nn.Linear`` per group."""
 
     def __init__(self, grouped: GroupedLinear) -> None:
         super().__init__()
@@ -27,10 +27,10 @@ class LinearPerGroup(nn.Module):
 
 
 def ordinary_layers(model: nn.Module) -> nn.Module:
-    """Replace, in place, what is not an ``nn.Linear`` but works like one; the model computes the same.
+    """Replace every GroupedLinear by ``nn.Linear`` layers, in place; the model computes the same.
 
-    For inference: quantize the result by swapping its linear layers. Parameters of the replaced layers get other names,
-    so save the model before, not after.
+    For inference: quantizers can then swap all linear layers. The parameters of the replaced layers get new names, so
+    save the model before converting it.
     """
     for name, part in list(model.named_modules()):
         if name and isinstance(part, GroupedLinear):

@@ -1,4 +1,4 @@
-"""Linear maps and depthwise convolutions that the mixers and feed-forwards are made of."""
+"""The linear layers and depthwise convolutions of mixers and feed-forwards."""
 
 import math
 
@@ -14,44 +14,44 @@ from lightbert.ops.grouped_linear import grouped_linear
 
 
 def project(x: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
-    """Apply several linear layers to one input; on a GPU as one matmul if nothing but their weights matters.
+    """Apply several linear layers to one input; on a GPU as one matmul if `can_fuse` allows it.
 
-    Checkpoints keep the layers' names apart either way.
+    The layers keep their own parameters and names either way.
     """
-    return project_as_one(x, *layers) if x.is_cuda and can_be_one(*layers) else tuple(layer(x) for layer in layers)
+    return project_fused(x, *layers) if x.is_cuda and can_fuse(*layers) else tuple(layer(x) for layer in layers)
 
 
-def project_as_one(x: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
-    """Apply several linear layers to one input as one matmul with their weights side by side."""
+def project_fused(x: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
+    """Apply several linear layers to one input as one matmul with their concatenated weights."""
     weight = torch.cat([layer.weight for layer in layers])
     bias = torch.cat([layer.bias for layer in layers])
     return torch.split(F.linear(x, weight, bias), [layer.out_features for layer in layers], dim=-1)
 
 
-def can_be_one(*layers: nn.Module) -> bool:
-    """Whether calling the layers does nothing but multiply by their weights and add their biases.
+def can_fuse(*layers: nn.Module) -> bool:
+    """Whether all layers are plain ``nn.Linear`` layers, so that one matmul computes the same.
 
-    Not so if a layer is of another class (an adapter, a quantized or parametrized layer), has hooks or a replaced
-    ``forward``, or holds something else than ordinary numbers.
+    False if a layer is of another class (an adapter, a quantized or parametrized layer), has hooks or a replaced
+    ``forward``, or its parameters aren't plain floating-point tensors.
     """
-    return all(_is_unchanged(layer) for layer in layers)
+    return all(_is_plain_linear(layer) for layer in layers)
 
 
-def _is_unchanged(layer: nn.Module) -> bool:
+def _is_plain_linear(layer: nn.Module) -> bool:
     if type(layer) is not nn.Linear or "forward" in vars(layer):
         return False
     hooked = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks
-    return not hooked and _is_ordinary(layer.weight) and _is_ordinary(layer.bias)
+    return not hooked and _is_plain_tensor(layer.weight) and _is_plain_tensor(layer.bias)
 
 
-def _is_ordinary(parameter: Tensor | None) -> bool:
+def _is_plain_tensor(parameter: Tensor | None) -> bool:
     return parameter is not None and type(parameter) in (nn.Parameter, Tensor) and parameter.is_floating_point()
 
 
 class GroupedLinear(nn.Module):
-    """A linear map made of independent blocks of channels (ConvBERT Eq. 7).
+    """A linear layer of independent blocks of channels (ConvBERT Eq. 7).
 
-    One weight and one batched matmul for all groups, for training; quantizers want
+    One weight and one batched matmul for all groups, which is fast in training. For quantizers, convert it with
     :func:`lightbert.nn.ordinary.ordinary_layers`.
     """
 
@@ -68,14 +68,14 @@ class GroupedLinear(nn.Module):
 
 
 def linear(inputs: int, outputs: int, groups: int = 1) -> nn.Module:
-    """A dense linear layer, or a grouped one when there is more than one group."""
+    """Build a dense linear layer, or a grouped one if ``groups`` > 1."""
     return nn.Linear(inputs, outputs) if groups == 1 else GroupedLinear(inputs, outputs, groups)
 
 
-def odd(kernel: int) -> int:
-    """The kernel itself, unless it is even: then no tap stands in its middle."""
+def check_odd(kernel: int) -> int:
+    """Check that a kernel size is odd, so that the kernel has a middle tap, and return it."""
     if kernel % 2 == 0:
-        raise InputError(f"a convolution needs an odd kernel, got {kernel}: use {kernel + 1}")
+        raise InputError(f"the kernel size must be odd, got {kernel}; use {kernel + 1}")
     return kernel
 
 
@@ -84,12 +84,12 @@ class Depthwise(nn.Module):
 
     def __init__(self, width: int, kernel: int, *, bias: bool) -> None:
         super().__init__()
-        kernel = odd(kernel)
+        kernel = check_odd(kernel)
         self.weight = nn.Parameter(torch.empty(width, kernel))
         self.bias = nn.Parameter(torch.empty(width)) if bias else None
 
     def initial_weights(self) -> Initial:
-        """PyTorch's default for a convolution of this size, as in the composite paper's code."""
+        """PyTorch's default for a convolution of this size, as in the code of Chang et al."""
         bound = 1 / math.sqrt(self.weight.shape[1])
         return {name: Uniform(bound) for name, _ in self.named_parameters()}
 
@@ -98,16 +98,16 @@ class Depthwise(nn.Module):
         return depthwise(x, self.weight, self.bias, mask.convolution_texts)
 
 
-class HalfConvolved(nn.Module):
-    """A projection whose first half of the heads reads a depthwise convolution, the second half the token itself.
+class ConvolutionalProjection(nn.Module):
+    """A linear projection that applies a depthwise convolution first in half of its heads.
 
-    The convolutional queries, keys and values of the composite paper (§5, Table 3).
+    The convolutional queries, keys and values of the composite paper (§5, Table 3); the convolved half comes first.
     """
 
     def __init__(self, width: int, outputs: int, kernel: int) -> None:
         super().__init__()
         if outputs % 2:
-            raise InputError(f"half of {outputs} channels cannot be convolved: use an even number")
+            raise InputError(f"the number of outputs must be even, got {outputs}")
         self.convolution = Depthwise(width, kernel, bias=True)
         self.convolved = nn.Linear(width, outputs // 2)
         self.direct = nn.Linear(width, outputs // 2)

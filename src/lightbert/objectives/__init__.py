@@ -1,1 +1,1 @@
-"""What is minimised: modules that turn a batch into losses. The loop never learns what it trains."""
+"""Training objectives: modules that compute losses from a batch."""

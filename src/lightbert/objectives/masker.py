@@ -1,4 +1,4 @@
-"""Masking as a module, so that its vocabulary table travels to the device with the rest."""
+"""Masking as a module, so that ``.to(device)`` also moves its vocabulary table."""
 
 from torch import Tensor, nn
 
@@ -8,9 +8,9 @@ from lightbert.data.batches.masking_settings import Masking
 
 
 class Masker(nn.Module):
-    """Hides tokens of a batch: a pure function of (seed, step, row), on the batch's device.
+    """Mask tokens of a batch, as a pure function of (seed, step, row), on the batch's device.
 
-    continues [V] says which entries of the vocabulary go on with a word, and asks for whole words.
+    continues: [V], True for word pieces that continue a word; enables whole-word masking.
     """
 
     def __init__(
@@ -22,7 +22,7 @@ class Masker(nn.Module):
         self.register_buffer("continues", continues, persistent=False)
 
     def forward(self, batch: Batch) -> Batch:
-        """Give the batch masked ids, positions, targets and weights."""
+        """Return the batch with masked ids, positions, targets and weights."""
         return mask_batch(
             batch, self.masking, self.specials, vocab=self.vocab, seed=self.seed, continues=self.continues
         )

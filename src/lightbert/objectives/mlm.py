@@ -1,4 +1,4 @@
-"""Masked-language modelling, with next-sentence prediction where the examples are pairs."""
+"""Masked-language modelling, with next-sentence prediction if the examples are pairs."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ from lightbert.objectives.prediction import MaskedPrediction, predict_pairs
 
 
 class MaskedLanguageModelling(Objective):
-    """Predict the masked tokens; a model with an "nsp" head also says whether the second text follows the first."""
+    """Predict the masked tokens; a model with an "nsp" head also predicts whether the second text follows the first."""
 
     tallies = ("mlm_loss", "predictions", "mlm_correct", "nsp_loss", "pairs", "nsp_correct")
 
@@ -26,12 +26,12 @@ class MaskedLanguageModelling(Objective):
         return masked
 
     def counts(self, batch: Batch) -> Tensor:
-        """The predictions, and the pairs."""
+        """Count the predictions and the pairs."""
         assert batch.weights is not None
         return stack(batch.weights.sum(), batch.rows.new_full((), batch.rows.shape[0])).float()
 
     def forward(self, batch: Batch, counts: Tensor) -> Losses:
-        """The mean loss per prediction, plus that per pair."""
+        """Compute the mean MLM loss per prediction plus the mean NSP loss per pair."""
         assert batch.weights is not None
         states = self.model(batch.ids, batch.mask, batch.segments)
         masked = self.predict(self.model, batch, states)
@@ -40,7 +40,7 @@ class MaskedLanguageModelling(Objective):
         return Losses(total, stack(masked.loss, batch.weights.sum(), masked.correct, *paired))
 
     def summary(self, tally: Mapping[str, float]) -> dict[str, float]:
-        """Losses and accuracies."""
+        """Return losses and accuracies."""
         result = {
             "loss": ratio(tally, "mlm_loss", "predictions") + ratio(tally, "nsp_loss", "pairs"),
             "mlm_loss": ratio(tally, "mlm_loss", "predictions"),
@@ -52,5 +52,5 @@ class MaskedLanguageModelling(Objective):
         return result
 
     def models(self) -> dict[str, Model]:
-        """The one model."""
+        """Return the trained model."""
         return {"final": self.model}

@@ -1,4 +1,4 @@
-"""What the loop asks of everything that can be trained."""
+"""The interface between the training loop and what it trains."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -11,49 +11,49 @@ from lightbert.models import Model
 
 
 class Losses(NamedTuple):
-    """The result of one part of a step's batch."""
+    """The losses of a batch, or of one part of an accumulated batch."""
 
     total: Tensor
-    """What is minimised: [], already divided by the counts of the whole batch."""
+    """The loss to minimise: [], already divided by the counts of the whole batch."""
     tally: Tensor
-    """Sums for the log, [M], detached; ``Objective.tallies`` names them."""
+    """Sums for the log: [M], detached, named by ``Objective.tallies``."""
 
 
 class Objective(nn.Module):
-    """A module that says what is trained (its parameters), what is minimised and what is saved.
+    """Base class of objectives: it owns the trained parameters, computes the loss, and returns the models to save.
 
-    Losses are sums over tokens or texts divided by counts over the *whole* batch, so that a step is the same however
-    the batch is shared out between processes and accumulation: the loop adds the counts up before any backward pass.
+    Losses are sums over tokens or texts divided by counts over the *whole* batch, so that a step doesn't depend on how
+    the batch is split across processes and accumulation: the loop sums the counts before any backward pass.
     """
 
     tallies: tuple[str, ...]
 
     def prepare(self, batch: Batch) -> Batch:
-        """Mask the batch, or whatever comes before the counts are known; runs on the device, without gradient."""
+        """Transform the batch before counting, for example mask it; runs on the device without gradients."""
         return batch
 
     def counts(self, batch: Batch) -> Tensor:
-        """What the losses are divided by: one number per term."""
+        """Return the denominators of the loss, one per term."""
         raise NotImplementedError
 
     def forward(self, batch: Batch, counts: Tensor) -> Losses:
-        """Compute the losses of a prepared batch, divided by the counts of the whole."""
+        """Compute the losses of a prepared batch, divided by the counts of the whole batch."""
         raise NotImplementedError
 
     def summary(self, tally: Mapping[str, float]) -> dict[str, float]:
-        """Turn the sums of a step, or of many, into the numbers that people read; "loss" is among them."""
+        """Turn the summed tallies of one or more steps into metrics; must include "loss"."""
         raise NotImplementedError
 
     def models(self) -> dict[str, Model]:
-        """The models to save, by the name of their folder; "final" is the trained one."""
+        """Return the models to save by folder name; "final" is the trained model."""
         raise NotImplementedError
 
 
 def ratio(tally: Mapping[str, float], part: str, whole: str) -> float:
-    """One sum over another; 0 when there was nothing to count."""
+    """Return the ratio of two tallies; 0 if the denominator is 0."""
     return tally[part] / tally[whole] if tally[whole] else 0.0
 
 
 def stack(*sums: Tensor) -> Tensor:
-    """Put the sums of a tally into one tensor, in double so that counts stay exact."""
+    """Stack sums into one tensor, in double precision so that counts stay exact."""
     return torch.stack([value.detach().double() for value in sums])

@@ -1,4 +1,4 @@
-"""Predicting masked tokens and next sentences: what the objectives of pre-training share."""
+"""Masked-token and next-sentence prediction, shared by the pre-training objectives."""
 
 from typing import NamedTuple
 
@@ -12,15 +12,15 @@ from lightbert.ops.cross_entropy import cross_entropy
 
 
 class Prediction(NamedTuple):
-    """What a model says about the masked positions of a batch."""
+    """A model's predictions at the masked positions of a batch."""
 
     logits: Tensor  # [B, P, V]
-    loss: Tensor  # [], summed over the real predictions
-    correct: Tensor  # [], how many are right
+    loss: Tensor  # [], summed over the masked tokens, without filler
+    correct: Tensor  # [], number of correct predictions
 
 
 class MaskedPrediction(nn.Module):
-    """Logits and loss at the masked positions only, the expensive part. A module so that it can be compiled."""
+    """Logits and loss at the masked positions only, the expensive part. A module, so that it can be compiled."""
 
     def forward(self, model: Encoder, batch: Batch, states: Tensor) -> Prediction:
         """Predict from states [B, T, D] with the model's masked-language head."""
@@ -35,7 +35,7 @@ class MaskedPrediction(nn.Module):
 
 
 class PairPrediction(NamedTuple):
-    """What a model says about pairs of texts; all 0 when there are none, or no head for them."""
+    """A model's next-sentence predictions; all 0 without pairs or without an "nsp" head."""
 
     loss: Tensor  # [], summed over the pairs
     pairs: Tensor  # []
@@ -43,7 +43,7 @@ class PairPrediction(NamedTuple):
 
 
 def predict_pairs(model: Encoder, batch: Batch, states: Tensor) -> PairPrediction:
-    """Say from states [B, T, D] whether the second text of each row follows the first."""
+    """Predict from states [B, T, D] whether the second text of each row follows the first."""
     zero = torch.zeros((), device=states.device)
     if "nsp" not in model.heads or batch.nsp is None:
         return PairPrediction(zero, zero, zero)

@@ -1,4 +1,4 @@
-"""Replaced-token detection: a small generator fills the gaps, the discriminator says which tokens are not the text's.
+"""Replaced-token detection: a small generator fills in masked tokens, the discriminator detects the replaced ones.
 
 ELECTRA §2, ConvBERT §4.1.
 """
@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lightbert.data.batches.batch import Batch
-from lightbert.data.batches.masking import put_back
+from lightbert.data.batches.masking import fill_positions
 from lightbert.errors import InputError
 from lightbert.models import Model
 from lightbert.nn.encoder import Encoder
@@ -24,18 +24,20 @@ _SHARED = ("word", "position", "segment", "norm")
 
 
 def share_embeddings(generator: Encoder, discriminator: Encoder) -> None:
-    """Make the generator read the discriminator's tables and their norm; each keeps its own projection."""
+    """Share the discriminator's embedding tables and norm with the generator; each keeps its own projection."""
     if generator.table.shape != discriminator.table.shape:
         mine, theirs = list(generator.table.shape), list(discriminator.table.shape)
-        raise InputError(f"the generator's table is {mine}, the discriminator's {theirs}: they cannot be shared")
+        raise InputError(
+            f"generator and discriminator must have word tables of the same shape, got {mine} and {theirs}"
+        )
     for name in _SHARED:
         setattr(generator.embeddings, name, getattr(discriminator.embeddings, name))
 
 
 class Corruption(nn.Module):
-    """Fills the gaps of a masked batch with samples, a pure function of (seed, step, row).
+    """Fill in the masked tokens with samples, as a pure function of (seed, step, row).
 
-    A ``temperature`` above 1 draws less likely tokens, which are easier to tell from the text (ELECTRA's option).
+    A ``temperature`` above 1 samples less likely tokens, which are easier to detect (an option of ELECTRA's code).
     """
 
     def __init__(self, seed: int, temperature: float = 1.0) -> None:
@@ -44,19 +46,22 @@ class Corruption(nn.Module):
 
     @torch.no_grad()
     def forward(self, batch: Batch, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits [B, P, V] -> the ids to judge [B, T], and which of them are not the text's."""
+        """Logits [B, P, V] -> the corrupted ids [B, T], and which of them are replaced [B, T]."""
         assert batch.positions is not None
         assert batch.targets is not None
         assert batch.weights is not None
         chances = uniform(self.seed, Stream.SAMPLE, batch.step, batch.rows.unsqueeze(1), batch.positions)
         scaled = logits if self.temperature == 1 else logits / self.temperature
-        filled = put_back(batch.ids, batch.positions, batch.weights, sample(scaled, chances))
-        original = put_back(batch.ids, batch.positions, batch.weights, batch.targets)
+        filled = fill_positions(batch.ids, batch.positions, batch.weights, sample(scaled, chances))
+        original = fill_positions(batch.ids, batch.positions, batch.weights, batch.targets)
         return filled, filled != original
 
 
 class ReplacedTokenDetection(Objective):
-    """Generator by masked-language modelling, discriminator by a yes or no for every token; no gradient in between."""
+    """Train the generator by MLM and the discriminator by binary classification of every token (ELECTRA §2).
+
+    No gradient flows from the discriminator to the generator's predictions.
+    """
 
     tallies = (
         "mlm_loss",
@@ -66,8 +71,8 @@ class ReplacedTokenDetection(Objective):
         "tokens",
         "rtd_correct",
         "replaced",
-        "suspected",
-        "caught",
+        "flagged",
+        "detected",
     )
 
     def __init__(
@@ -92,12 +97,12 @@ class ReplacedTokenDetection(Objective):
         return masked
 
     def counts(self, batch: Batch) -> Tensor:
-        """The generator's predictions, and the discriminator's tokens."""
+        """Count the generator's predictions and the discriminator's tokens."""
         assert batch.weights is not None
         return stack(batch.weights.sum(), (batch.mask != 0).sum()).float()
 
     def forward(self, batch: Batch, counts: Tensor) -> Losses:
-        """Weighted sum of the generator's mean loss per prediction and the discriminator's per token."""
+        """Compute the weighted sum of the generator's mean loss per prediction and the discriminator's per token."""
         assert batch.weights is not None
         masked = self.predict(self.generator, batch, self.generator(batch.ids, batch.mask, batch.segments))
         ids, replaced = self.corrupt(batch, masked.logits)
@@ -105,26 +110,26 @@ class ReplacedTokenDetection(Objective):
         logits = self.discriminator.heads["rtd"](states).float()  # [B, T]
         real = batch.mask != 0
         each = F.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="none")
-        judged = each.masked_fill(~real, 0.0).sum()
-        total = self.mlm_weight * masked.loss / counts[0].clamp(min=1) + self.rtd_weight * judged / counts[1].clamp(
+        rtd_loss = each.masked_fill(~real, 0.0).sum()
+        total = self.mlm_weight * masked.loss / counts[0].clamp(min=1) + self.rtd_weight * rtd_loss / counts[1].clamp(
             min=1
         )
-        suspected = (logits > 0) & real
+        flagged = (logits > 0) & real
         tally = stack(
             masked.loss,
             batch.weights.sum(),
             masked.correct,
-            judged,
+            rtd_loss,
             real.sum(),
-            ((suspected == replaced) & real).sum(),
+            ((flagged == replaced) & real).sum(),
             replaced.sum(),
-            suspected.sum(),
-            (suspected & replaced).sum(),
+            flagged.sum(),
+            (flagged & replaced).sum(),
         )
         return Losses(total, tally)
 
     def summary(self, tally: Mapping[str, float]) -> dict[str, float]:
-        """Losses, the generator's accuracy, the discriminator's accuracy, precision and recall."""
+        """Return losses, the generator's accuracy, and the discriminator's accuracy, precision and recall."""
         mlm, rtd = ratio(tally, "mlm_loss", "predictions"), ratio(tally, "rtd_loss", "tokens")
         return {
             "loss": self.mlm_weight * mlm + self.rtd_weight * rtd,
@@ -132,11 +137,11 @@ class ReplacedTokenDetection(Objective):
             "mlm_accuracy": ratio(tally, "mlm_correct", "predictions"),
             "rtd_loss": rtd,
             "rtd_accuracy": ratio(tally, "rtd_correct", "tokens"),
-            "rtd_precision": ratio(tally, "caught", "suspected"),
-            "rtd_recall": ratio(tally, "caught", "replaced"),
+            "rtd_precision": ratio(tally, "detected", "flagged"),
+            "rtd_recall": ratio(tally, "detected", "replaced"),
             "replaced": ratio(tally, "replaced", "tokens"),
         }
 
     def models(self) -> dict[str, Model]:
-        """The discriminator is the product; the generator is kept beside it."""
+        """Return the discriminator as "final", and the generator."""
         return {"final": self.discriminator, "generator": self.generator}

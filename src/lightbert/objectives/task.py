@@ -1,4 +1,4 @@
-"""Fine-tuning: the loss of a head's outputs for texts, tokens or answers against a task's targets."""
+"""The fine-tuning objective: the loss between a head's outputs and a task's targets."""
 
 from collections.abc import Mapping
 
@@ -20,11 +20,11 @@ from lightbert.objectives.task_losses import (
 
 
 class TaskObjective(Objective):
-    """One head's loss per example: a text, or where each token has a target of its own, a token.
+    """The mean loss of one head per example, which is a text, or a token for the "tokens" head.
 
-    The head and the targets decide: classify with classes [B] is cross-entropy, with a yes or no for each label [B, C]
-    binary cross-entropy; regress is the squared error; tokens is cross-entropy where the target is not -100; span and
-    beam read answers [B, 3].
+    The head and the targets select the loss: "classify" with classes [B] uses cross-entropy, with multi-hot labels
+    [B, C] binary cross-entropy; "regress" uses the squared error; "tokens" uses cross-entropy and ignores targets of
+    -100; "span" and "beam" take answers [B, 3].
     """
 
     tallies = ("loss", "examples", "correct")
@@ -32,19 +32,19 @@ class TaskObjective(Objective):
     def __init__(self, model: Model, head: str) -> None:
         super().__init__()
         if head not in _HEADS:
-            raise InputError(f"the {head} head is not fine-tuned on tasks; use one of {', '.join(_HEADS)}")
+            raise InputError(f"head must be one of {', '.join(_HEADS)}, got '{head}'")
         if head not in model.heads:
-            raise InputError(f"the model has no {head} head to train; add it with add_head")
+            raise InputError(f"the model has no '{head}' head; add it with add_head(model, '{head}')")
         self.model, self.head = model, head
 
     def counts(self, batch: Batch) -> Tensor:
-        """The tokens that have a target, or the rows."""
+        """Count the tokens that have a target, or the rows."""
         assert batch.targets is not None
         examples = (batch.targets >= 0).sum() if self.head == "tokens" else batch.rows.new_full((), len(batch.rows))
         return stack(examples).float()
 
     def forward(self, batch: Batch, counts: Tensor) -> Losses:
-        """The mean loss per example."""
+        """Compute the mean loss per example."""
         states = self.model(batch.ids, batch.mask, batch.segments)
         sums = self._loss(states, batch)
         tally = stack(sums.loss, self.counts(batch)[0], sums.correct)
@@ -65,12 +65,12 @@ class TaskObjective(Objective):
         return loss(head(states), targets)
 
     def summary(self, tally: Mapping[str, float]) -> dict[str, float]:
-        """The loss, and the share of examples whose labels are all correct; a regression has no such share."""
+        """Return the loss and, except for regression, the share of examples whose labels are all correct."""
         result = {"loss": ratio(tally, "loss", "examples")}
         return result if self.head == "regress" else result | {"accuracy": ratio(tally, "correct", "examples")}
 
     def models(self) -> dict[str, Model]:
-        """The one model."""
+        """Return the trained model."""
         return {"final": self.model}
 
 

@@ -1,4 +1,4 @@
-"""The losses of fine-tuning as functions: sums over the examples, and how many predictions are correct."""
+"""The fine-tuning losses as functions: sums over the examples, and the number of correct predictions."""
 
 from typing import NamedTuple
 

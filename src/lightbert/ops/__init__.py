@@ -1,1 +1,1 @@
-"""Functions on tensors. Each op has a plain PyTorch reference, which is also the CPU and the export path."""
+"""Functions on tensors. Each op has a plain PyTorch reference, which is also used on CPUs and in exported graphs."""

@@ -1,6 +1,6 @@
-"""Each paper's whole forward as pure functions on one page: the oracle that the composed models are tested against.
+"""Each paper's forward pass as pure functions in one file: the reference that the models in ``nn`` are tested against.
 
-The pages are written straight from the equations in the most obvious PyTorch. They know nothing of ``ops`` and ``nn``,
-drop nothing out, and read their weights from a lightbert state dict, whose shapes also tell them the widths, the kernel
-sizes and the groups. Read ``bert`` first; the other pages borrow its common pieces.
+The functions follow the equations in the simplest PyTorch. They don't use ``ops`` or ``nn``, have no dropout, and take
+the weights from a lightbert state dict, whose shapes determine widths, kernel sizes and groups. Read ``bert`` first;
+the other files import its functions.
 """

@@ -1,6 +1,6 @@
-"""BERT in ELECTRA's shape on one page: the baseline of the papers, and the pieces that their pages share.
+"""BERT (with ELECTRA's factorized embeddings) in one file: the baseline, and functions that the other files share.
 
-``weights`` is a state dict, or the part of one below a name (``under``). ``keep`` is boolean [B, T], False at padding.
+``weights`` is a state dict, or the part of one under a prefix (``under``). ``keep`` [B, T] is False in the padding.
 """
 
 import math
@@ -32,7 +32,7 @@ def bert(
     activation: str = "gelu",
     eps: float = 1e-12,
 ) -> Tensor:
-    """States [B, T, D] of a post-norm Transformer encoder with factorized embeddings."""
+    """Return the states [B, T, D] of a post-norm Transformer encoder with factorized embeddings."""
     keep = torch.ones_like(ids, dtype=torch.bool) if keep is None else keep
     x = embed(weights, ids, segments, keep, eps)
     for block in (under(weights, f"blocks.{i}") for i in range(depth)):
@@ -52,7 +52,7 @@ def embed(weights: Weights, ids: Tensor, segments: Tensor | None, counted: Tenso
 
 
 def positions(counted: Tensor) -> Tensor:
-    """0, 1, 2, … over the counted tokens of each row; what is not counted repeats the position before it."""
+    """Number the counted tokens of each row 0, 1, 2, …; other tokens repeat the previous position."""
     return (counted.cumsum(1) - 1).clamp(min=0)
 
 
@@ -62,7 +62,7 @@ def content_scores(query: Tensor, key: Tensor) -> Tensor:
 
 
 def attend(scores: Tensor, value: Tensor, allowed: Tensor) -> Tensor:
-    """Softmax over the allowed keys times the values, heads merged [B, T, H·E]. A query without keys stays finite."""
+    """Softmax over the allowed keys times the values, heads merged [B, T, H·E]. A row without keys stays finite."""
     weight = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min).softmax(-1)
     return (weight @ value).transpose(1, 2).flatten(2)
 
@@ -75,7 +75,7 @@ def close(block: Weights, x: Tensor, context: Tensor, activation: str, eps: floa
 
 
 def mlm_logits(weights: Weights, states: Tensor, *, activation: str = "gelu", eps: float = 1e-12) -> Tensor:
-    """Masked-language-model logits [B, T, V]: the decoder is the word table, widened by ``extra`` in MobileBERT."""
+    """Return MLM logits [B, T, V]: the decoder is the word embeddings, plus ``extra`` in MobileBERT."""
     head = under(weights, "heads.mlm")
     x = layer_norm(head, "norm", ACTIVATIONS[activation](linear(head, "transform", states)), eps)
     table = weights["embeddings.word.weight"]
@@ -85,23 +85,23 @@ def mlm_logits(weights: Weights, states: Tensor, *, activation: str = "gelu", ep
 
 
 def rtd_logits(weights: Weights, states: Tensor, *, activation: str = "gelu") -> Tensor:
-    """ELECTRA's logit that a token was replaced [B, T]."""
+    """Return ELECTRA's replaced-token logits [B, T]."""
     head = under(weights, "heads.rtd")
     return linear(head, "output", ACTIVATIONS[activation](linear(head, "dense", states))).squeeze(-1)
 
 
 def under(weights: Weights, name: str) -> Weights:
-    """The weights below a name, by the rest of their names."""
+    """Return the weights whose names start with a prefix, without the prefix."""
     return {key.removeprefix(f"{name}."): weight for key, weight in weights.items() if key.startswith(f"{name}.")}
 
 
 def linear(weights: Weights, name: str, x: Tensor) -> Tensor:
-    """The dense layer of that name."""
+    """Apply the dense layer of that name."""
     return F.linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"])
 
 
 def layer_norm(weights: Weights, name: str, x: Tensor, eps: float) -> Tensor:
-    """The LayerNorm of that name."""
+    """Apply the LayerNorm of that name."""
     return F.layer_norm(x, x.shape[-1:], weights[f"{name}.weight"], weights[f"{name}.bias"], eps)
 
 

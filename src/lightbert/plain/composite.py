@@ -1,7 +1,7 @@
-"""Composite attention (Chang et al., 2021) on one page. A term is part of the model when its weights are there.
+"""Composite attention (Chang et al., 2021) in one file. The state dict determines which terms the model has.
 
-Deviation: offsets beyond the radius reuse the outermost weight by default (Shaw's clamp, as released). The paper's
-equations 2 and 3 stop at the radius, which is ``outside="zero"``.
+Deviation: by default, offsets beyond the radius get the outermost weight (Shaw's clamp, as released). In the paper's
+equations 2 and 3 they get zero, which is ``outside="zero"``.
 """
 
 import math
@@ -26,7 +26,7 @@ def composite(
     activation: str = "gelu",
     eps: float = 1e-12,
 ) -> Tensor:
-    """States [B, T, D]. ``local`` "query" or "key" is the paper's comparison with ConvBERT (Table 7)."""
+    """Return the states [B, T, D]. ``local`` "query" or "key" is the paper's version of ConvBERT (Table 7)."""
     keep = torch.ones_like(ids, dtype=torch.bool) if keep is None else keep
     x = embed(weights, ids, segments, keep, eps)
     for block in (under(weights, f"blocks.{i}") for i in range(depth)):
@@ -40,7 +40,7 @@ def composite(
 
 
 def composite_attention(weights: Weights, x: Tensor, keep: Tensor, n_heads: int, outside: str) -> Tensor:
-    """Self-attention with convolutional terms in its scores, and a depthwise convolution of its values beside it."""
+    """Self-attention with convolutional terms in its scores, plus a depthwise convolution of its values."""
     query, key, value = (project(weights, name, x, keep) for name in ("query", "key", "value"))
     scores = composite_scores(weights, split(query, n_heads), split(key, n_heads), outside)
     context = attend(scores, split(value, n_heads), keep[:, None, None])
@@ -51,7 +51,7 @@ def composite_attention(weights: Weights, x: Tensor, keep: Tensor, n_heads: int,
 
 
 def composite_scores(weights: Weights, query: Tensor, key: Tensor, outside: str) -> Tensor:
-    """Eq. 6: content + dynamic convolutions, whose weights the heads share, + a fixed convolution of each head."""
+    """Eq. 6: content + dynamic convolutions (maps shared by all heads) + a fixed convolution per head."""
     scale = math.sqrt(query.shape[-1])
     scores = content_scores(query, key)
     if "fixed" in weights:
@@ -60,13 +60,13 @@ def composite_scores(weights: Weights, query: Tensor, key: Tensor, outside: str)
     if "query_dynamic" in weights:
         scores = scores + at_offsets(query @ weights["query_dynamic"] / scale, outside)
     if "key_dynamic" in weights:
-        # A key scores the queries around it, so that rows and columns change places.
+        # A key scores the queries around it, hence the transpose.
         scores = scores + at_offsets(key @ weights["key_dynamic"] / scale, outside).transpose(-1, -2)
     return scores
 
 
 def at_offsets(taps: Tensor, outside: str) -> Tensor:
-    """Lay each token's taps [..., T, 2R+1] on its row i of a map [..., T, T]: tap r goes to column i + r − R."""
+    """Place each token's taps [..., T, 2R+1] in its row i of a map [..., T, T]: tap r goes to column i + r − R."""
     tokens, radius = taps.shape[-2], taps.shape[-1] // 2
     place = torch.arange(tokens, device=taps.device)
     offset = place - place[:, None]  # column minus row [T, T]
@@ -76,7 +76,7 @@ def at_offsets(taps: Tensor, outside: str) -> Tensor:
 
 
 def project(weights: Weights, name: str, x: Tensor, keep: Tensor) -> Tensor:
-    """A query, key or value. A convolutional one (§5) convolves for the first half of the heads, not for the rest."""
+    """Project to queries, keys or values. A convolutional projection (§5) convolves for the first half of the heads."""
     if f"{name}.weight" in weights:
         return linear(weights, name, x)
     part = under(weights, name)
@@ -87,12 +87,12 @@ def project(weights: Weights, name: str, x: Tensor, keep: Tensor) -> Tensor:
 def local_attention(weights: Weights, x: Tensor, keep: Tensor, n_heads: int, indexed_by: str) -> Tensor:
     """The paper's ConvBERT (§A.3): content heads, then heads that attend within a kernel, with softmax over positions.
 
-    The score of query q and key k is the tap k − q of the kernel made at q. The released code takes the one made at k.
+    The score of query q and key k is tap k − q of the kernel generated at q; in the released code, at k.
     """
     query, key, value = (linear(weights, name, x) for name in ("query", "key", "value"))
     near = depthwise_convolution(x * keep[..., None], weights["depthwise.weight"], weights["depthwise.bias"])
     taps = split(linear(weights, "kernel", query * linear(weights, "pointwise", near)), n_heads // 2)  # [B, H/2, T, K]
-    # A key's taps are laid on its row in reverse and turned into its column, so that tap k − q still meets query q.
+    # Place a key's taps in its row in reverse, then transpose, so that tap k − q meets query q.
     local = at_offsets(taps, "zero") if indexed_by == "query" else at_offsets(taps.flip(-1), "zero").transpose(-1, -2)
     content = content_scores(split(query, n_heads // 2), split(key, n_heads // 2))
     window = at_offsets(torch.ones_like(taps), "zero").bool()

@@ -1,8 +1,8 @@
-"""ConvBERT (Jiang et al., 2020) on one page: mixed attention, grouped feed-forward.
+"""ConvBERT (Jiang et al., 2020) in one file: mixed attention, grouped feed-forward.
 
-Deviation: the convolution heads have a value projection of their own, and one layer makes the kernels of all heads from
-the full query, as in the released code. Equations 4 to 6 share V and work head by head, which contradicts the paper's
-parameter counts.
+Deviation: the convolution heads have a separate value projection, and one layer generates the kernels of all heads from
+the full query, as in the released code. Equations 4 to 6 share V and use one map per head, which contradicts the
+paper's parameter counts.
 """
 
 import torch
@@ -26,7 +26,7 @@ def convbert(
     activation: str = "gelu",
     eps: float = 1e-12,
 ) -> Tensor:
-    """States [B, T, D]. ``n_heads`` is the unreduced count; ``released_padding`` lets the convolutions read padding."""
+    """Return the states [B, T, D]. ``n_heads`` is the unreduced number of heads."""
     keep = torch.ones_like(ids, dtype=torch.bool) if keep is None else keep
     read = torch.ones_like(keep) if released_padding else keep
     reduced = max(1, n_heads // head_ratio)
@@ -57,20 +57,20 @@ def mixed_attention(weights: Weights, x: Tensor, keep: Tensor, read: Tensor, n_h
 
 
 def span_convolution(weights: Weights, x: Tensor, query: Tensor, read: Tensor, n_heads: int) -> Tensor:
-    """Eqs. 4 and 5: the kernels come from the query times a key that has seen a span of tokens."""
+    """Eqs. 4 and 5: kernels from the query times the span-aware key."""
     span_key = separable_convolution(weights, x, read)
     return dynamic_convolution(weights, x, query * span_key, read, n_heads)
 
 
 def dynamic_convolution(weights: Weights, x: Tensor, source: Tensor, read: Tensor, n_heads: int) -> Tensor:
-    """Eq. 3: each token's kernels, softmax over the taps of W·source, weigh the values around that token."""
+    """Eq. 3: each token's kernels, a softmax over the taps of W·source, weight the values around it."""
     taps = split(linear(weights, "kernel", source), n_heads).softmax(-1)  # [B, H, T, K]
     value = split(linear(weights, "value", x) * read[..., None], n_heads)  # [B, H, T, E]
     return light_convolution(value, taps).transpose(1, 2).flatten(2)
 
 
 def light_convolution(value: Tensor, taps: Tensor) -> Tensor:
-    """Eq. 2: out[t] = Σ_j taps[t, j] · value[t + j − R], zeros beyond the ends; the channels of a head share a tap."""
+    """Eq. 2: out[t] = Σ_j taps[t, j] · value[t + j − R], zeros outside the row; the channels of a head share a tap."""
     tokens, kernel = taps.shape[-2:]
     padded = F.pad(value, (0, 0, kernel // 2, kernel // 2))
     out = torch.zeros_like(value)
@@ -80,12 +80,12 @@ def light_convolution(value: Tensor, taps: Tensor) -> Tensor:
 
 
 def separable_convolution(weights: Weights, x: Tensor, read: Tensor) -> Tensor:
-    """A depthwise, then a pointwise convolution with one bias at the end; tokens that are not read count as zero."""
+    """A depthwise, then a pointwise convolution with one bias at the end; masked tokens read as zero."""
     return linear(weights, "pointwise", depthwise_convolution(x * read[..., None], weights["depthwise.weight"]))
 
 
 def depthwise_convolution(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """out[t, c] = Σ_j weight[c, j] · x[t + j − R, c] (+ bias[c]), zeros beyond the ends."""
+    """out[t, c] = Σ_j weight[c, j] · x[t + j − R, c] (+ bias[c]), zeros outside the row."""
     tokens, kernel = x.shape[1], weight.shape[-1]
     padded = F.pad(x, (0, 0, kernel // 2, kernel // 2))
     out = torch.zeros_like(x)
@@ -102,6 +102,6 @@ def feedforward(weights: Weights, x: Tensor, activation: str) -> Tensor:
 
 
 def grouped_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Block g of the output reads only block g of the input. ``weight`` is [groups, in/groups, out/groups]."""
+    """Block g of the output depends only on block g of the input. ``weight`` is [groups, in/groups, out/groups]."""
     blocks = x.chunk(len(weight), dim=-1)
     return torch.cat([block @ matrix for block, matrix in zip(blocks, weight, strict=True)], dim=-1) + bias

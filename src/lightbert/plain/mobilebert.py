@@ -1,7 +1,7 @@
-"""MobileBERT and its teacher IB-BERT (Sun et al., 2020) on one page: a narrow or a wide body between 512-wide blocks.
+"""MobileBERT and its teacher IB-BERT (Sun et al., 2020) in one file: (inverted) bottleneck blocks.
 
-Deviation: ``mixer_input="shared"`` is the released model, in which query and key share a bottleneck of their own. The
-paper's Table 1 feeds the wide stream to all three ("wide"), and its tiny model the narrow one ("narrow").
+Deviation: ``mixer_input="shared"`` is the released model, in which query and key share a separate bottleneck. In the
+paper's Table 1 query, key and value read the wide stream ("wide"), in its tiny model the narrow one ("narrow").
 """
 
 from collections.abc import Callable
@@ -41,7 +41,7 @@ def mobilebert(
     activation: str = "relu",
     eps: float = 1e-12,
 ) -> Tensor:
-    """States [B, T, D]. ``norm`` is "none" or "layer"; ``released_padding`` lets the trigram read padding."""
+    """Return the states [B, T, D]. ``norm`` is "none" or "layer"; ``released_padding`` lets trigrams read padding."""
     keep = torch.ones_like(ids, dtype=torch.bool) if keep is None else keep
     read = torch.ones_like(keep) if released_padding else keep
     normalise: Norm = no_norm if norm == "none" else partial(layer_norm, eps=eps)
@@ -58,7 +58,7 @@ def mobilebert(
 
 
 def embed(weights: Weights, ids: Tensor, segments: Tensor | None, read: Tensor, normalise: Norm) -> Tensor:
-    """§3.4: trigrams of narrow word vectors → the width; + position + segment → norm."""
+    """§3.4: trigrams of narrow word embeddings, projected, + position + segment, normalized."""
     x = linear(weights, "project", trigrams(weights["word.weight"][ids] * read[..., None]))
     x = x + weights["position.weight"][positions(read)]
     x = x + weights["segment.weight"][torch.zeros_like(ids) if segments is None else segments]
@@ -66,7 +66,7 @@ def embed(weights: Weights, ids: Tensor, segments: Tensor | None, read: Tensor, 
 
 
 def trigrams(x: Tensor) -> Tensor:
-    """[B, T, e] → [B, T, 3e]: the NEXT token, this one, the PREVIOUS one, zeros beyond the ends."""
+    """[B, T, e] → [B, T, 3e]: the NEXT token, this one, the PREVIOUS one, zeros outside the row."""
     following = F.pad(x[:, 1:], (0, 0, 0, 1))
     previous = F.pad(x[:, :-1], (0, 0, 1, 0))
     return torch.cat([following, x, previous], dim=-1)
@@ -75,7 +75,7 @@ def trigrams(x: Tensor) -> Tensor:
 def attention(
     block: Weights, x: Tensor, narrow: Tensor, keep: Tensor, n_heads: int, mixer_input: str, normalise: Norm
 ) -> Tensor:
-    """Self-attention inside the body; what query, key and value read is ``mixer_input``."""
+    """Self-attention inside the block; ``mixer_input`` selects what query, key and value read."""
     match mixer_input:
         case "shared":
             asking, told = normalise(block, "shared_norm", linear(block, "shared", x)), x
@@ -91,5 +91,5 @@ def attention(
 
 
 def no_norm(weights: Weights, name: str, x: Tensor) -> Tensor:
-    """Eq. 1: an element-wise scale and shift in the place of a LayerNorm."""
+    """Eq. 1: an element-wise scale and shift instead of LayerNorm."""
     return weights[f"{name}.weight"] * x + weights[f"{name}.bias"]

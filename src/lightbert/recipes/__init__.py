@@ -1,4 +1,4 @@
-"""The recipes that ship with the package, and how a recipe is found and read."""
+"""The packaged recipes, and how recipes are found and read."""
 
 import itertools
 import re
@@ -14,22 +14,22 @@ _PACKAGED = re.compile(r"([\w-]+)|recipes/([\w-]+)\.toml")
 
 
 def names() -> list[str]:
-    """Return the names of the packaged recipes; files that begin with `_` are parents of others and not listed."""
+    """Return the names of the packaged recipes; files that start with `_` are parents only and not listed."""
     return sorted(path.stem for path in FOLDER.glob("[!_]*.toml"))
 
 
 def find(recipe: str | Path) -> Path:
     """Return the file of a recipe.
 
-    ``x`` and ``recipes/x.toml`` name the packaged recipe x where the working folder has no such file; any other path is
-    a file of the user's.
+    ``x`` and ``recipes/x.toml`` name the packaged recipe x unless such a file exists in the working directory; other
+    paths are files.
     """
     path = Path(recipe)
     if path.is_file():
         return path
     name = _packaged_name(recipe)
     if name.startswith("_"):
-        raise InputError(f"'{name}' is a parent of other recipes; 'lightbert recipes' lists those that can be run")
+        raise InputError(f"'{name}' is only a parent of other recipes; 'lightbert recipes' lists the recipes")
     if name in names():
         return FOLDER / f"{name}.toml"
     if path.is_dir():
@@ -38,16 +38,16 @@ def find(recipe: str | Path) -> Path:
         raise unknown("recipe", name, names(), remedy="'lightbert recipes' lists them")
     is_packaged = path.stem in names()
     remedy = f"the packaged recipe is '{path.stem}'" if is_packaged else "'lightbert recipes' lists the packaged ones"
-    raise InputError(f"there is no file '{path}'; {remedy}")
+    raise InputError(f"'{path}' not found; {remedy}")
 
 
 def read(recipe: str | Path) -> dict[str, Any]:
-    """Read a recipe; its key ``parent`` names another one that it refines: a file relative to it, or a packaged one."""
+    """Read a recipe; its key ``parent`` names the recipe that it extends: a relative file, or a packaged recipe."""
     return _read(find(recipe), children=())
 
 
 def comment(recipe: str | Path) -> list[str]:
-    """Return the lines of the comment at the top of a recipe; the first one sums it up."""
+    """Return the lines of the comment at the top of a recipe; the first line is the summary."""
     lines = find(recipe).read_text(encoding="utf-8").splitlines()
     return [
         line.removeprefix("#").removeprefix(" ").rstrip()
@@ -56,14 +56,14 @@ def comment(recipe: str | Path) -> list[str]:
 
 
 def _packaged_name(recipe: str | Path) -> str:
-    """The name by which a packaged recipe would be meant; "" for a path of another form."""
+    """The name of a packaged recipe that the argument can mean; "" for other paths."""
     found = _PACKAGED.fullmatch(str(recipe))
     return (found[1] or found[2]) if found else ""
 
 
 def _read(path: Path, children: tuple[Path, ...]) -> dict[str, Any]:
     if path.resolve() in children:
-        raise InputError(f"'{path}' is its own parent; remove the key 'parent' from one of the files of the circle")
+        raise InputError(f"'{path}' has a cycle of parents; remove the key 'parent' from one of the files")
     try:
         mapping = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -77,7 +77,7 @@ def _read(path: Path, children: tuple[Path, ...]) -> dict[str, Any]:
 
 
 def _parent(path: Path, parent: str) -> Path:
-    """The file that a recipe names as its parent; packaged files that begin with `_` are allowed here."""
+    """The file of the parent of a recipe; packaged files that start with `_` are allowed."""
     if (path.parent / parent).is_file():
         return path.parent / parent
     packaged = FOLDER / f"{_packaged_name(parent)}.toml"
@@ -85,4 +85,4 @@ def _parent(path: Path, parent: str) -> Path:
         return packaged
     similar = nearest(Path(parent).stem, names())
     remedy = f"did you mean '{similar}'?" if similar else "'lightbert recipes' lists the packaged recipes"
-    raise InputError(f"'{path}' names the parent '{parent}', which is neither a file beside it nor a recipe; {remedy}")
+    raise InputError(f"the parent '{parent}' of '{path}' is neither a file next to it nor a packaged recipe; {remedy}")

@@ -1,4 +1,4 @@
-"""Plain values as TOML; the standard library only reads it."""
+"""A TOML writer; the standard library has a reader only."""
 
 import json
 import re
@@ -17,7 +17,7 @@ def _lines(values: Mapping[str, Any], path: str = "") -> list[str]:
     for key, value in values.items():
         if isinstance(value, Mapping):
             name = f"{path}{_key(key)}"
-            # A table that holds nothing but tables needs no line of its own.
+            # A table that contains only tables needs no header.
             own = [] if value and all(isinstance(each, Mapping) for each in value.values()) else ["", f"[{name}]"]
             lines += [*own, *_lines(value, f"{name}.")]
     return lines
@@ -38,5 +38,5 @@ def _value(value: Any) -> str:
 
 
 def _text(text: str) -> str:
-    # JSON's escapes are TOML's too, but JSON leaves the delete character as it is.
+    # TOML accepts JSON's escapes, but also requires one for the delete character.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,4 +1,4 @@
-"""What other libraries call our keys: an unknown key of such a name is answered with ours."""
+"""Names that other libraries use for our keys; the error for such an unknown key suggests ours."""
 
 ALIASES = {
     **dict.fromkeys(("learning_rate", "rate", "peak_lr", "max_lr"), "lr"),
@@ -41,4 +41,4 @@ ALIASES = {
     **dict.fromkeys(("doc_stride",), "answers.stride"),
     **dict.fromkeys(("n_best_size",), "answers.n_best"),
 }
-"""Alias -> key; one that a recipe does not have is not suggested for it."""
+"""Alias -> key; a key is only suggested for recipes that have it."""

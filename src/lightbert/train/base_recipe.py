@@ -1,4 +1,4 @@
-"""The keys of every recipe, whatever it trains: their ranges, their meanings, and which may change on resume."""
+"""The keys that all recipes share: ranges, meanings, and which of them may change when a run is resumed."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
@@ -14,56 +14,60 @@ from lightbert.train.schedule import Schedule
 
 @dataclass(frozen=True)
 class BaseRecipe:
-    """Keys of every training."""
+    """Keys of every recipe."""
 
     aliases: ClassVar[dict[str, str]] = ALIASES
     ends: ClassVar[tuple[str, ...]] = ("steps", "epochs", "max_minutes")
-    """The keys that say how long to train; one of them is needed."""
-    needed: ClassVar[tuple[str, ...]] = ("out",)
-    """The keys that every command has to give unless the recipe does."""
+    """The keys that set how long to train; at least one is required."""
+    required: ClassVar[tuple[str, ...]] = ("out",)
+    """The keys that must be given, in the recipe or on the command line."""
 
     model: Annotated[str, "a preset, or a trained model to start from"] = ""
     change: Annotated[
-        dict[str, Any], "where the model's config should differ: change.kernel=5, change.dropout=0.2, any field of it"
+        dict[str, Any], "overrides of the model's config: change.kernel=5, change.dropout=0.2, any field of it"
     ] = field(default_factory=dict)
     out: Annotated[str, MAY_CHANGE, "the folder of the run; required"] = ""
-    seed: Annotated[Seed, "decides weights, order, masks, samples and dropout"] = 0
+    seed: Annotated[Seed, "random seed of weights, data order, masks, samples and dropout"] = 0
     steps: Annotated[Count, "optimizer steps; 0: until epochs or max_minutes is reached"] = 0
     max_minutes: Annotated[
-        NonNegative, MAY_CHANGE, "minutes of training and evaluation; with steps, whichever ends first; 0: no limit"
+        NonNegative,
+        MAY_CHANGE,
+        "time limit in minutes, evaluation included; with steps, whichever ends first; 0: no limit",
     ] = 0.0
-    batch: Annotated[Size, "rows per step, of all processes together"] = 128
+    batch: Annotated[Size, "rows per step, over all processes"] = 128
     length: Annotated[Size, "tokens per row"] = 128
     lr: Annotated[Positive, "the peak learning rate"] = 3e-4
     schedule: Schedule = field(default_factory=Schedule)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     accumulate: Annotated[
-        Size, MAY_CHANGE, "parts in which a process works through its share of a batch: less memory, the same result"
+        Size,
+        MAY_CHANGE,
+        "gradient accumulation: parts into which each process splits its batch; less memory, same result",
     ] = 1
     checkpoint_every: Annotated[Count, MAY_CHANGE, "steps between checkpoints; 0: only at the end"] = 1000
-    keep: Annotated[Size, MAY_CHANGE, "checkpoints to keep"] = 2
+    keep: Annotated[Size, MAY_CHANGE, "number of checkpoints to keep"] = 2
     evaluate_every: Annotated[Count, "steps between evaluations; 0: only at the end"] = 1000
-    log_every: Annotated[
-        Count, MAY_CHANGE, "steps between fetching losses for the log; 0: only at evaluations and checkpoints"
-    ] = 10
+    log_every: Annotated[Count, MAY_CHANGE, "steps between log writes; 0: only at evaluations and checkpoints"] = 10
     device: Annotated[str, MAY_CHANGE, "auto: the GPU if there is one; or cpu, cuda, cuda:1"] = "auto"
-    workers: Annotated[Count, MAY_CHANGE, "threads that prefetch batches; changes nothing but speed"] = 2
+    workers: Annotated[Count, MAY_CHANGE, "threads that prefetch batches; affects speed only"] = 2
     threads: Annotated[
-        Count, MAY_CHANGE, "CPU threads of PyTorch; 0: its own choice; models of a million parameters are fastest on 1"
+        Count,
+        MAY_CHANGE,
+        "CPU threads of PyTorch; 0: PyTorch's default; models of about a million parameters are fastest with 1",
     ] = 0
-    cuda_graph: Annotated[bool, MAY_CHANGE, "on a GPU, record the whole step once and replay it"] = False
+    cuda_graph: Annotated[bool, MAY_CHANGE, "on a GPU, capture the whole step as a CUDA graph and replay it"] = False
     tensorboard: Annotated[bool, MAY_CHANGE, "also write out/tensorboard"] = False
 
     def __post_init__(self) -> None:
         check(self)
-        for key in self.needed:
+        for key in self.required:
             if not getattr(self, key):
-                raise InputError(f"the recipe has no {key}: add {key}=FOLDER")
+                raise InputError(f"{key} is required; add {key}=FOLDER")
         if not any(getattr(self, key) for key in self.ends):
             *most, last = [f"{key}=" for key in self.ends]
-            raise InputError(f"the recipe does not say how long to train: add {', '.join(most)} or {last}")
+            raise InputError(f"the length of training is required; add {', '.join(most)} or {last}")
 
     @property
     def may_change(self) -> frozenset[str]:
-        """The keys that a resumed run may set to other values."""
+        """The keys whose values may change when a run is resumed."""
         return may_change(type(self))

@@ -1,4 +1,4 @@
-"""The weights that did best on held-out text, put aside until the end of a run."""
+"""The weights with the best held-out metric, kept until the end of a run."""
 
 from collections.abc import Mapping
 
@@ -10,39 +10,39 @@ from lightbert.train.distributed import World
 from lightbert.train.run import Position
 
 
-def goodness(name: str, value: float) -> float:
-    """What is higher for the better of two held-out numbers of this name: of losses and errors the lower is better."""
+def rank_key(name: str, value: float) -> float:
+    """Return a sort key for a metric's value, larger for the better; losses and errors are negated."""
     return -value if name.endswith(("loss", "mse")) else value
 
 
-class Best:
-    """Follows one held-out number, ``name``; "" = nothing is put aside. ``goodness`` says what is best.
+class BestWeights:
+    """Keep a copy of the weights that are best by the held-out metric ``name``; "" = keep none.
 
-    How good they were, and when, is part of the position; the weights are part of every checkpoint.
+    The best value and its step are stored in the position; the weights are stored in every checkpoint.
     """
 
     def __init__(self, name: str, model: nn.Module, world: World) -> None:
         self.name, self.model, self.world = name, model, world
         self.weights: dict[str, Tensor] = {}
 
-    def consider(self, numbers: Mapping[str, float], at: Position) -> None:
-        """Put the weights aside if the number was never better; the first of equals stays."""
+    def update(self, numbers: Mapping[str, float], at: Position) -> None:
+        """Copy the weights if the metric improved; a tie keeps the earlier copy."""
         if not self.name or at.best_step == at.step:
             return
-        if self.world.leads and self.name not in numbers:
-            raise unknown("held-out number", self.name, numbers)
-        value = self.world.first(numbers.get(self.name, 0.0))
-        if at.best_step < 0 or goodness(self.name, value) > goodness(self.name, at.best):
+        if self.world.is_main and self.name not in numbers:
+            raise unknown("held-out metric", self.name, numbers)
+        value = self.world.broadcast(numbers.get(self.name, 0.0))
+        if at.best_step < 0 or rank_key(self.name, value) > rank_key(self.name, at.best):
             at.best, at.best_step = value, at.step
             self.weights = {name: p.detach().clone() for name, p in self.model.named_parameters()}
 
-    def resume(self, tensors: dict[str, Tensor]) -> None:
-        """Take the weights that a checkpoint held."""
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        """Load the best weights from a checkpoint."""
         self.weights = {name: p.detach().clone() for name, p in self.model.named_parameters()}
         checkpoint.restore(self.weights, tensors, "best weights")
 
-    def put_back(self) -> bool:
-        """Give the model its best weights, if there are any: whether there were."""
+    def restore(self) -> bool:
+        """Copy the best weights into the model; return whether there were any."""
         if self.weights:
             targets = {name: p.data for name, p in self.model.named_parameters()}
             checkpoint.restore(targets, self.weights, "best weights")

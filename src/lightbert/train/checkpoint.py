@@ -1,4 +1,4 @@
-"""Checkpoints: folders of hashed files that appear by rename, newest whole one first."""
+"""Checkpoints: folders of hashed files, written atomically; resuming reads the newest intact one."""
 
 import json
 import shutil
@@ -18,17 +18,17 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What is needed to go on: named groups of tensors, and plain facts such as step and elapsed seconds."""
+    """The state to resume from: named groups of tensors, and plain values such as step and elapsed seconds."""
 
     groups: dict[str, dict[str, Tensor]]
     facts: dict[str, Any]
 
 
 def save(folder: Path, step: int, checkpoint: Checkpoint, keep: int) -> None:
-    """Write ``folder/step-N`` whole or not at all, then remove all but the newest ``keep``.
+    """Write ``folder/step-N`` atomically, then remove all but the newest ``keep``.
 
-    Later ones go too: a run that saves an earlier step has passed over them as damaged, and they must not crowd out
-    those that are whole.
+    Later steps are removed too: a run that saves an earlier step has skipped them as damaged, and they must not
+    displace intact checkpoints.
     """
     try:
         with folder_atomic(folder / f"step-{step}") as temporary:
@@ -40,52 +40,52 @@ def save(folder: Path, step: int, checkpoint: Checkpoint, keep: int) -> None:
             write_atomic(temporary / "manifest.json", json.dumps(manifest, indent=2))
     except OSError as error:
         raise InputError(
-            f"checkpoint step-{step} cannot be written to '{folder}' ({error.strerror}); the one before it is whole: "
-            "make room or set out= to another folder, and run the same command again"
+            f"can't write checkpoint step-{step} to '{folder}' ({error.strerror}); the previous one is intact: "
+            "free disk space or set out= to another folder, and run the same command again"
         ) from error
-    earlier = [path for path in _found(folder) if _number(path) <= step]
-    for useless in {*_found(folder)} - {*earlier[:keep]}:
-        shutil.rmtree(useless)
+    earlier = [path for path in _list(folder) if _step(path) <= step]
+    for obsolete in {*_list(folder)} - {*earlier[:keep]}:
+        shutil.rmtree(obsolete)
 
 
-def sweep(folder: Path) -> None:
-    """Remove what a killed process left half-written."""
-    for remains in (*folder.glob(".*.tmp-*"), *folder.glob(".*.old-*")):
-        if remains.is_dir():
-            shutil.rmtree(remains, ignore_errors=True)
+def remove_partial(folder: Path) -> None:
+    """Remove the partial files and folders that a killed process left behind."""
+    for path in (*folder.glob(".*.tmp-*"), *folder.glob(".*.old-*")):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
         else:
-            remains.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
 
 
-def newest(folder: Path) -> Checkpoint | None:
-    """Read the newest whole checkpoint; None when there is none at all. Damaged ones are passed over aloud."""
-    found = _found(folder)
+def load_newest(folder: Path) -> Checkpoint | None:
+    """Read the newest intact checkpoint, or return None if the folder has none; skip damaged ones with a warning."""
+    found = _list(folder)
     problems = []
     for path in found:
         try:
             return _read(path)
         except InputError as error:
             problems.append(str(error))
-            print(f"passing over a damaged checkpoint: {error}", file=sys.stderr)
+            print(f"warning: skipped a damaged checkpoint: {error}", file=sys.stderr)
     if found:
-        raise InputError(f"no checkpoint in '{folder}' is whole ({problems[0]}); remove the folder to start again")
+        raise InputError(f"all checkpoints in '{folder}' are damaged ({problems[0]}); remove the folder to start over")
     return None
 
 
-def _found(folder: Path) -> list[Path]:
-    """The checkpoints of a run, newest first."""
+def _list(folder: Path) -> list[Path]:
+    """List the checkpoints of a run, newest first."""
     found = [path for path in folder.glob("step-*") if path.name.removeprefix("step-").isdecimal()]
-    return sorted(found, key=_number, reverse=True)
+    return sorted(found, key=_step, reverse=True)
 
 
-def _number(path: Path) -> int:
+def _step(path: Path) -> int:
     return int(path.name.removeprefix("step-"))
 
 
 def _read(path: Path) -> Checkpoint:
     manifest = _json(path / "manifest.json")
     files = manifest.get("files")
-    if manifest.get("format") != FORMAT or not isinstance(files, dict) or manifest.get("step") != _number(path):
+    if manifest.get("format") != FORMAT or not isinstance(files, dict) or manifest.get("step") != _step(path):
         raise InputError(f"'{path / 'manifest.json'}' is damaged")
     for name, digest in files.items():
         if not (path / name).is_file() or sha256(path / name) != digest:
@@ -107,12 +107,14 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def restore(targets: dict[str, Tensor], tensors: dict[str, Tensor], what: str) -> None:
-    """Copy tensors into those that a run holds; names and shapes must agree exactly."""
+    """Copy checkpoint tensors into a run's tensors; names and shapes must match exactly."""
     differing = sorted(targets.keys() ^ tensors.keys())
     if differing:
-        raise InputError(f"the checkpoint's {what} does not fit this recipe: '{differing[0]}' is only on one side")
+        raise InputError(f"the checkpoint's {what} must match this recipe; '{differing[0]}' is in only one of them")
     for name, target in targets.items():
         if target.shape != tensors[name].shape:
             want, have = list(target.shape), list(tensors[name].shape)
-            raise InputError(f"the checkpoint's {what} '{name}' is {have}, this recipe makes it {want}")
+            raise InputError(
+                f"the checkpoint's {what} must match this recipe; '{name}' has shape {have}, expected {want}"
+            )
         fill(target, tensors[name])

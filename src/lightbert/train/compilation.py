@@ -1,4 +1,4 @@
-"""torch.compile for an objective: part by part, which compiles once per kind of block, or as a whole."""
+"""torch.compile for an objective: block by block, which compiles each kind of block once, or as a whole."""
 
 from typing import Literal
 
@@ -8,10 +8,10 @@ from lightbert.nn.encoder import Encoder
 from lightbert.objectives.objective import Objective
 
 
-def compile_objective(objective: Objective, how: Literal["none", "blocks", "whole"], *beside: nn.Module) -> None:
-    """Compile in place. "blocks" reuses one compiled block for all blocks of a model; "whole" fuses a little more.
+def compile_objective(objective: Objective, how: Literal["none", "blocks", "whole"], *extra: nn.Module) -> None:
+    """Compile in place. "blocks" reuses one compiled block for all blocks of a model; "whole" fuses slightly more.
 
-    beside: what the objective runs though it is none of its modules, such as a teacher; "whole" takes it in anyway.
+    extra: modules that the objective calls but doesn't own, such as a teacher; "whole" covers them anyway.
     """
     match how:
         case "none":
@@ -19,13 +19,13 @@ def compile_objective(objective: Objective, how: Literal["none", "blocks", "whol
         case "whole":
             objective.compile(dynamic=False)
         case "blocks":
-            for child in (*objective.children(), *beside):
+            for child in (*objective.children(), *extra):
                 for part in _parts(child):
                     part.compile(dynamic=False)
 
 
 def _parts(module: nn.Module) -> list[nn.Module]:
-    """A model's embeddings, blocks and heads, each module of a list; anything else is one part."""
+    """List what to compile: a model's embeddings, blocks and heads, the items of a list, or the module itself."""
     if isinstance(module, Encoder):
         return [module.embeddings, *module.blocks, *module.heads.values()]
     return [*module] if isinstance(module, nn.ModuleList) else [module]

@@ -1,4 +1,4 @@
-"""What every recipe says that trains on prepared text."""
+"""The keys shared by recipes that train on prepared text."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
@@ -16,28 +16,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CorpusRecipe(BaseRecipe):
-    """Keys of every training on prepared text."""
+    """Keys of every recipe that trains on prepared text."""
 
-    needed: ClassVar[tuple[str, ...]] = ("data", "out")
+    required: ClassVar[tuple[str, ...]] = ("data", "out")
 
-    data: Annotated[str, "a folder that lightbert prepare made; it decides the vocabulary; required"] = ""
-    epochs: Annotated[Count, "passes over the data, instead of steps"] = 0
+    data: Annotated[str, "a folder written by lightbert prepare; it sets the vocabulary; required"] = ""
+    epochs: Annotated[Count, "passes over the data; use instead of steps"] = 0
     examples: Annotated[
         Literal["segments", "segments-released", "lines", "pairs", "packed"],
         "how documents become rows: segments (ELECTRA), lines (Chang et al.), pairs (BERT, with next-sentence "
         "prediction), packed (full windows)",
     ] = "segments"
-    dropout: Annotated[PartialShare | None, "replaces both dropouts of the model's config; 0 is fastest on a CPU"] = (
-        None
-    )
+    dropout: Annotated[
+        PartialShare | None, "overrides both dropout rates of the model's config; 0 is fastest on a CPU"
+    ] = None
     masking: Masking = field(default_factory=Masking)
-    whole_words: Annotated[bool, "mask whole words"] = False
+    whole_words: Annotated[bool, "mask whole words instead of single tokens"] = False
     schedule: Schedule = field(default_factory=lambda: Schedule(warmup=10_000))
-    evaluate_batches: Annotated[Size, "held-out batches of an evaluation"] = 20
+    evaluate_batches: Annotated[Size, "held-out batches per evaluation"] = 20
     compile: Annotated[
         Literal["none", "blocks", "whole"],
         MAY_CHANGE,
-        "blocks starts within seconds, whole is faster after a minute or more",
+        "torch.compile: blocks compiles within seconds; whole takes a minute or more and runs faster",
     ] = "none"
     checkpointing: Annotated[
         bool, MAY_CHANGE, "recompute activations in the backward pass: less memory, about a third slower"
@@ -45,7 +45,7 @@ class CorpusRecipe(BaseRecipe):
     sharding: Annotated[
         Literal["replicate", "shard"],
         MAY_CHANGE,
-        "shard: processes share weights, gradients and optimizer state out (FSDP2) instead of each holding all",
+        "shard: split weights, gradients and optimizer state across processes (FSDP2) instead of replicating them",
     ] = "replicate"
 
     def __post_init__(self) -> None:
@@ -54,15 +54,15 @@ class CorpusRecipe(BaseRecipe):
             raise InputError(f"only one of steps and epochs can be set, got {self.steps} and {self.epochs}")
         if self.sharding == "shard" and (self.cuda_graph or self.optimizer.kind == "muon"):
             what = "cuda_graph" if self.cuda_graph else 'optimizer.kind = "muon"'
-            raise InputError(f"{what} needs whole tensors on every process: choose sharding=replicate or leave it out")
+            raise InputError(f"{what} requires unsharded tensors; use sharding=replicate or remove {what}")
 
     @property
     def longest(self) -> int:
-        """The tokens of the longest row: what the model needs positions for."""
+        """The tokens of the longest row, for which the model needs positions."""
         return self.length
 
     def builder(self) -> "Builder":
-        """What makes examples of documents."""
+        """Return the builder that turns documents into examples."""
         from lightbert.data.examples.line_pairs import LinePairs
         from lightbert.data.examples.packing import Packing
         from lightbert.data.examples.segments import Segments

@@ -1,4 +1,4 @@
-"""What every run on prepared text does: read batches, measure on held-out ones, train, write the models."""
+"""A training run on prepared text: load batches, evaluate on held-out ones, train, save the models."""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,16 +17,16 @@ from lightbert.train.corpus_recipe import CorpusRecipe
 from lightbert.train.distributed import World
 from lightbert.train.loop import Loop
 from lightbert.train.run import Outcome, Phase, Settings
-from lightbert.train.sharding import gathered, is_sharded
+from lightbert.train.sharding import gather, is_sharded
 from lightbert.train.signals import Interruption
 from lightbert.train.step import Step
 
 _PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40": 181e12, "L4": 121e12, "4090": 165e12}
-"""Dense bf16, by the makers' data sheets."""
+"""Dense bf16 FLOP/s from the vendors' data sheets."""
 
 
-def masker_of(recipe: CorpusRecipe, shards: Shards) -> Masker:
-    """What hides tokens of a batch."""
+def make_masker(recipe: CorpusRecipe, shards: Shards) -> Masker:
+    """Build the masker of a recipe."""
     tokenizer = shards.tokenizer()
     return Masker(
         recipe.masking,
@@ -37,8 +37,8 @@ def masker_of(recipe: CorpusRecipe, shards: Shards) -> Masker:
     )
 
 
-def loader_of(recipe: CorpusRecipe, world: World, shards: Shards, number: int, batch: int, length: int) -> Loader:
-    """The batches of a phase; phases are shuffled differently."""
+def make_loader(recipe: CorpusRecipe, world: World, shards: Shards, number: int, batch: int, length: int) -> Loader:
+    """Build the loader of a phase; each phase has its own shuffle."""
     return Loader(
         shards,
         recipe.builder(),
@@ -60,36 +60,36 @@ def train(
     *,
     flops_per_token: float = 0.0,
 ) -> Outcome:
-    """Go through the phases from wherever the newest checkpoint is, and write the models at the end."""
-    settings = settings_of(recipe, world, flops_per_token)
+    """Run the phases, starting from the newest checkpoint, and save the models at the end."""
+    settings = make_settings(recipe, world, flops_per_token)
     outcome = Loop(objective, phases, settings, world, _measure(recipe, world)).run(interrupted)
     if outcome.finished:
         for name, model in objective.models().items():
-            complete = _gathered(model, world) if is_sharded(objective) else model
-            if world.leads:
+            complete = _gather_model(model, world) if is_sharded(objective) else model
+            if world.is_main:
                 folder.save(complete, settings.out / name, tokenizer=shards.tokenizer())
-    world.wait()
+    world.barrier()
     return outcome
 
 
 def _measure(recipe: CorpusRecipe, world: World) -> Callable[[Step], dict[str, float]] | None:
-    """What gives the numbers on held-out text; None when none was held out."""
+    """Return the function that evaluates on held-out text; None if the data has no held-out split."""
     if not any(record.split == "held-out" for record in Shards(recipe.data).manifest.shards):
         return None
-    loader = loader_of(recipe, world, Shards(recipe.data, "held-out"), 0, recipe.batch, recipe.length)
+    loader = make_loader(recipe, world, Shards(recipe.data, "held-out"), 0, recipe.batch, recipe.length)
     return partial(evaluate, loader=loader, batches=recipe.evaluate_batches)
 
 
 @torch.no_grad()
 def evaluate(step: Step, loader: Loader, batches: int) -> dict[str, float]:
-    """Summarise the objective over the first batches of a held-out loader, without dropout.
+    """Evaluate the objective on the first batches of a held-out loader, without dropout.
 
-    The batches, masks and samples are the same every time.
+    Every evaluation uses the same batches, masks and samples.
     """
     objective: Objective = step.objective
     objective.eval()
     tally = torch.zeros(len(objective.tallies), dtype=torch.double, device=step.world.device)
-    # Compiling once more for a few batches without gradient would take longer than the batches.
+    # Recompiling for a few batches without gradients would take longer than running them eagerly.
     with torch.compiler.set_stance("force_eager"), step.autocast():
         for number in range(batches):
             batch = objective.prepare(loader.at(number).to(step.world.device))
@@ -99,17 +99,17 @@ def evaluate(step: Step, loader: Loader, batches: int) -> dict[str, float]:
     return objective.summary(dict(zip(objective.tallies, sums, strict=True)))
 
 
-def settings_of(recipe: CorpusRecipe, world: World, flops_per_token: float) -> Settings:
-    """How the run goes, by its recipe."""
+def make_settings(recipe: CorpusRecipe, world: World, flops_per_token: float) -> Settings:
+    """Build the settings of a run from its recipe."""
     name = torch.cuda.get_device_name(world.device) if world.device.type == "cuda" else ""
     peak = next((peak for part, peak in _PEAK_FLOPS.items() if part in name), 0.0)
     return Settings(recipe, flops_per_token=flops_per_token, peak_flops=peak, sharding=recipe.sharding)
 
 
-def _gathered(model: Model, world: World) -> Model:
-    """A whole copy of a model that is shared out, on the first process; all must ask."""
-    tensors = gathered(model.state_dict(), world)
+def _gather_model(model: Model, world: World) -> Model:
+    """Gather a sharded model on the main process; every process must call this."""
+    tensors = gather(model.state_dict(), world)
     copy = folder.from_description(folder.description(model), Path())
-    if world.leads:
+    if world.is_main:
         folder.fill(copy, tensors, Path())
     return copy

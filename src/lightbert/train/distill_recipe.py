@@ -1,4 +1,4 @@
-"""A distillation recipe: what a TOML file and the command line can say."""
+"""The keys of a distillation recipe, in a TOML file or on the command line."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
@@ -18,53 +18,53 @@ class DistillRecipe(CorpusRecipe):
     ends: ClassVar[tuple[str, ...]] = ("steps", "epochs", "transfer_steps")
 
     model: Annotated[str, "the student: a preset, or a trained model to start from"] = "mobilebert-nano"
-    # A teacher may have moved; its weights are remembered beside the recipe.
-    teacher: Annotated[str, MAY_CHANGE, "a trained model; required except by strategy=bare"] = ""
+    # The teacher's folder may move: its weights are identified by a hash saved with the recipe.
+    teacher: Annotated[str, MAY_CHANGE, "a trained model; required unless strategy=bare"] = ""
     strategy: Annotated[
         Strategy,
-        "bare: the text only; pd: and the teacher's predictions; akt: and all layers in one loss; jkt: all layers, "
-        "then as pd; pkt: layer after layer, then as pd",
+        "bare: no teacher; pd: the teacher's predictions; akt: predictions and all layers in one loss; jkt: all "
+        "layers, then pd; pkt: layer by layer, then pd",
     ] = "pkt"
-    transfer_steps: Annotated[Count, "steps of the stages that transfer layers, all together"] = 0
-    steps: Annotated[Count, "steps of the predictions after them"] = 0
+    transfer_steps: Annotated[Count, "total steps of the layer transfer stages"] = 0
+    steps: Annotated[Count, "steps of the prediction stage that follows"] = 0
     examples: Literal["segments", "segments-released", "lines", "pairs", "packed"] = "pairs"
     transfer: Transfer = field(default_factory=Transfer)
-    alpha: Annotated[Share, "the share of the text's own words in what is predicted; the teacher has the rest"] = 0.5
-    copy: Annotated[
-        bool | None, "whether the student starts with the teacher's embeddings and heads; none: in jkt and pkt"
-    ] = None
-    norm: Annotated[Literal["identity", "copy", "train"], "what becomes of an embedding norm that can't be copied"] = (
+    alpha: Annotated[Share, "weight of the MLM loss; the teacher's predictions get 1 - alpha (Eq. 4)"] = 0.5
+    copy: Annotated[bool | None, "start from the teacher's embeddings and heads; none: only in jkt and pkt"] = None
+    norm: Annotated[Literal["identity", "copy", "train"], "how to handle an embedding norm that can't be copied"] = (
         "identity"
     )
-    layer_rate: Annotated[Positive, "pkt: what the rate of the current layer is multiplied by"] = 3.0
-    lower: Annotated[Literal["soft", "frozen"], "pkt: the layers below it learn slowly, or are frozen"] = "soft"
-    soft: Annotated[PositiveShare, "pkt: the rate of the layers below, as a share of the current layer's"] = 0.1
+    layer_rate: Annotated[Positive, "pkt: learning rate multiplier of the current layer"] = 3.0
+    lower: Annotated[Literal["soft", "frozen"], "pkt: train the layers below it at a reduced rate, or freeze them"] = (
+        "soft"
+    )
+    soft: Annotated[PositiveShare, "pkt: learning rate of the layers below, as a fraction of the current layer's"] = 0.1
     dropout: Annotated[
-        PartialShare | None, "the student's dropouts; none: no dropout while it has a teacher, as released"
+        PartialShare | None, "dropout of the student; none: no dropout with a teacher, as in the released code"
     ] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.needs_teacher and not self.teacher:
-            raise InputError(f"strategy '{self.strategy}' requires a teacher: add teacher=FOLDER")
+            raise InputError(f"strategy '{self.strategy}' requires a teacher; add teacher=PATH")
         if self.starts_with_layers and not self.transfer_steps:
             raise InputError(
                 f"strategy '{self.strategy}' requires transfer_steps >= 1, got 0; give at least one step per layer"
             )
         if self.compile == "whole" and self.strategy == "pkt":
-            raise InputError("compile=whole would compile every layer's stage anew: use compile=blocks")
+            raise InputError("compile=whole recompiles at every stage of strategy 'pkt'; use compile=blocks")
 
     @property
     def needs_teacher(self) -> bool:
-        """Whether the student learns from anything but the text."""
+        """Whether the strategy uses a teacher."""
         return self.strategy != "bare"
 
     @property
     def transfers_layers(self) -> bool:
-        """Whether feature maps or attention are learned at all."""
+        """Whether feature maps or attention are transferred."""
         return self.strategy in ("akt", "jkt", "pkt")
 
     @property
     def starts_with_layers(self) -> bool:
-        """Whether there is a stage of its own for the layers, with the embeddings and heads frozen."""
+        """Whether layers have their own stages, with the embeddings and heads frozen."""
         return self.strategy in ("jkt", "pkt")

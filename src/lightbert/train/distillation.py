@@ -1,4 +1,4 @@
-"""From a distillation recipe to a run: a teacher, a student, and the stages of a strategy as phases."""
+"""Run a distillation recipe: load the teacher, build the student, train the strategy's stages as phases."""
 
 import hashlib
 from functools import partial
@@ -17,10 +17,10 @@ from lightbert.objectives.distill.pair import copy_embeddings
 from lightbert.objectives.distill.stages import Stage, stages
 from lightbert.ops.randomness import named
 from lightbert.train.compilation import compile_objective
-from lightbert.train.corpus_run import loader_of, masker_of, train
+from lightbert.train.corpus_run import make_loader, make_masker, train
 from lightbert.train.distill_recipe import DistillRecipe
 from lightbert.train.distributed import World
-from lightbert.train.memory import recalled, remember
+from lightbert.train.recipe_file import load_recipe, save_recipe
 from lightbert.train.run import Outcome, Phase
 from lightbert.train.schedule import Schedule
 from lightbert.train.signals import Interruption
@@ -30,19 +30,19 @@ _WITHIN_A_STAGE = Schedule("progressive", warmup=0.1)
 
 
 def distill(recipe: DistillRecipe, world: World, interrupted: Interruption) -> Outcome:
-    """Train by a recipe, or go on where its folder's newest checkpoint is; write ``out/final`` at the end."""
+    """Train a recipe, resuming from the newest checkpoint if there is one; save ``out/final`` at the end."""
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     shards = Shards.open(recipe.data)
-    teacher = teacher_of(recipe)
+    teacher = load_teacher(recipe)
     weights = {"teacher_weights": fingerprint(teacher)} if teacher is not None else {}
-    _refuse_other_teacher(recipe, weights)
-    remember(to_mapping(recipe) | weights, Path(recipe.out), world, may_change=recipe.may_change)
-    objective, plan = prepared(recipe, shards, teacher, world)
+    _check_teacher(recipe, weights)
+    save_recipe(to_mapping(recipe) | weights, Path(recipe.out), world, may_change=recipe.may_change)
+    objective, plan = make_distillation(recipe, shards, teacher, world)
     compile_objective(objective, recipe.compile, *([] if teacher is None else [teacher]))
     phases = [
         Phase(
-            partial(loader_of, recipe, world, shards, number, recipe.batch, recipe.length),
+            partial(make_loader, recipe, world, shards, number, recipe.batch, recipe.length),
             stage.steps,
             recipe.lr,
             recipe.batch * recipe.length,
@@ -55,17 +55,17 @@ def distill(recipe: DistillRecipe, world: World, interrupted: Interruption) -> O
     return train(recipe, objective, phases, shards, world, interrupted)
 
 
-def prepared(
+def make_distillation(
     recipe: DistillRecipe, shards: Shards, teacher: Model | None, world: World
 ) -> tuple[Distillation, list[Stage]]:
-    """Build the student, give it what it starts with of its teacher, and plan how it learns the rest."""
+    """Build the student, copy the teacher's embeddings and heads if asked for, and plan the stages."""
     heads = ("mlm", "nsp") if recipe.examples == "pairs" else ("mlm",)
-    # The teacher may have been drawn with this seed, and its parameters have the same names.
+    # The teacher may have been initialised with this seed under the same parameter names.
     student = starting_model(recipe, shards.vocab, heads, named(recipe.seed, "student"))
     student.tokenizer = shards.tokenizer()
     objective = Distillation(
         student,
-        masker_of(recipe, shards),
+        make_masker(recipe, shards),
         teacher,
         transfer=recipe.transfer if recipe.transfers_layers else None,
         alpha=recipe.alpha,
@@ -78,7 +78,7 @@ def prepared(
         free = copy_embeddings(teacher, student, norm=recipe.norm)
     steps = recipe.steps
     if recipe.epochs:
-        loader = loader_of(recipe, world, shards, 0, recipe.batch, recipe.length)
+        loader = make_loader(recipe, world, shards, 0, recipe.batch, recipe.length)
         steps = recipe.epochs * loader.steps_per_epoch
     plan = stages(
         recipe.strategy,
@@ -92,30 +92,30 @@ def prepared(
     return objective, plan
 
 
-def teacher_of(recipe: DistillRecipe) -> Model | None:
-    """Read the teacher; a recipe that learns from the text alone has none."""
+def load_teacher(recipe: DistillRecipe) -> Model | None:
+    """Load the teacher; None if the strategy has none."""
     if not recipe.needs_teacher:
         return None
     teacher = load(recipe.teacher)
     if 0 < teacher.positions < recipe.length:
         raise InputError(
-            f"the teacher '{recipe.teacher}' has {teacher.positions} positions: set length= to that or less"
+            f"length must be <= {teacher.positions}, the positions of teacher '{recipe.teacher}', got {recipe.length}"
         )
     return teacher
 
 
-def _refuse_other_teacher(recipe: DistillRecipe, weights: dict[str, str]) -> None:
-    """Say clearly that a run has another teacher: hashes are nothing to read."""
-    before = recalled(Path(recipe.out)) or {}
+def _check_teacher(recipe: DistillRecipe, weights: dict[str, str]) -> None:
+    """Check that a resumed run has the same teacher; compared first because a message about hashes is unreadable."""
+    before = load_recipe(Path(recipe.out)) or {}
     if weights and before.get("teacher_weights", weights["teacher_weights"]) != weights["teacher_weights"]:
         raise InputError(
-            f"'{recipe.out}' holds a run that learns from '{before['teacher']}', and '{recipe.teacher}' has other "
-            "weights than that had: set out= to another folder, or teacher= back"
+            f"the run in '{recipe.out}' has teacher '{before['teacher']}', and '{recipe.teacher}' has different "
+            "weights; set out= to another folder, or restore teacher="
         )
 
 
 def fingerprint(model: nn.Module) -> str:
-    """What tells a model's weights from any others, however they are kept on disk."""
+    """Return a hash of a model's weights, independent of the file format."""
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(name.encode())

@@ -1,4 +1,4 @@
-"""One process or many: what torchrun tells us, and the few sums that processes share."""
+"""Distributed training under torchrun: the process group and its collectives."""
 
 import os
 from collections.abc import Iterator
@@ -15,48 +15,48 @@ from lightbert.errors import InputError
 
 @dataclass(frozen=True)
 class World:
-    """The place of this process among all, and its device."""
+    """The rank of this process, the number of processes, and the device."""
 
     rank: int
     size: int
     device: torch.device
 
     @property
-    def leads(self) -> bool:
-        """Whether this process writes the files."""
+    def is_main(self) -> bool:
+        """Whether this is the main process, which writes the files."""
         return self.rank == 0
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """Add a tensor up over all processes, in place."""
+        """Sum a tensor over all processes, in place."""
         if self.size > 1:
             dist.all_reduce(tensor)
         return tensor
 
     def any(self, flag: bool) -> bool:
-        """Whether any process says yes; all processes must ask."""
+        """Whether the flag is set on any process; every process must call this."""
         if self.size == 1:
             return flag
         return bool(self.sum(torch.tensor(float(flag), device=self.device)).item() > 0)
 
-    def first(self, number: float) -> float:
-        """The first process's number, for all."""
+    def broadcast(self, number: float) -> float:
+        """Return the main process's number on every process."""
         if self.size == 1:
             return number
-        shared = torch.tensor(number if self.leads else 0.0, dtype=torch.double, device=self.device)
-        return float(self.sum(shared).item())
+        value = torch.tensor(number if self.is_main else 0.0, dtype=torch.double, device=self.device)
+        return float(self.sum(value).item())
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """Wait for all processes."""
         if self.size > 1:
             dist.barrier()
 
     def loading(self, workers: int) -> LoaderSettings:
-        """How this process gets its share of every batch, with so many threads that prefetch."""
+        """Return the loader settings of this process: its share of each batch, prefetched by ``workers`` threads."""
         return LoaderSettings(self.rank, self.size, workers, pin=self.device.type == "cuda")
 
 
-def device_named(name: str) -> torch.device:
-    """The device of a recipe: "auto" is the GPU if there is one."""
+def resolve_device(name: str) -> torch.device:
+    """Return a device by name; "auto" is the GPU if available, otherwise the CPU."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -64,23 +64,23 @@ def device_named(name: str) -> torch.device:
     except RuntimeError:
         raise InputError(f"unknown device {name!r}; use auto, cpu or cuda") from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"device {name!r} is not there: this PyTorch sees no GPU; use device=cpu")
+        raise InputError(f"device {name!r} is not available: PyTorch finds no GPU; use device=cpu")
     return device
 
 
 @contextmanager
-def world(device: str) -> Iterator[World]:
-    """Join the processes that torchrun started, or be alone."""
+def process_group(device: str) -> Iterator[World]:
+    """Join torchrun's process group; without torchrun, yield a world of one process."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
-        yield World(0, 1, device_named(device))
+        yield World(0, 1, resolve_device(device))
         return
-    place = device_named(device)
-    if place.type == "cuda":
-        place = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-        torch.cuda.set_device(place)
-    dist.init_process_group("nccl" if place.type == "cuda" else "gloo")
+    local = resolve_device(device)
+    if local.type == "cuda":
+        local = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(local)
+    dist.init_process_group("nccl" if local.type == "cuda" else "gloo")
     try:
-        yield World(dist.get_rank(), size, place)
+        yield World(dist.get_rank(), size, local)
     finally:
         dist.destroy_process_group()

@@ -1,6 +1,6 @@
-"""What a run reports as it goes: metrics.jsonl, the same numbers for TensorBoard, and the throughput.
+"""Logs of a run: metrics.jsonl, TensorBoard, and throughput.
 
-metrics.jsonl has one line per step and per evaluation, the same bytes however often the run was interrupted.
+metrics.jsonl has one line per step and per evaluation. Its bytes don't depend on how often a run was interrupted.
 """
 
 import json
@@ -17,7 +17,7 @@ from lightbert.files import write_atomic
 
 
 class TensorBoard:
-    """Writes scalars to ``folder``; when a run resumes, what came after the checkpoint is purged."""
+    """Write scalars to ``folder``; a resumed run purges the events after its checkpoint."""
 
     def __init__(self, folder: Path, step: int) -> None:
         try:
@@ -29,7 +29,7 @@ class TensorBoard:
         self._writer: Any = SummaryWriter(str(folder), purge_step=step + 1)
 
     def write(self, kind: str, step: int, values: dict[str, Any]) -> None:
-        """Add the numbers of one line of the log."""
+        """Write the numbers of one log line."""
         for name, value in values.items():
             if isinstance(value, int | float):
                 self._writer.add_scalar(f"{kind}/{name}", value, step)
@@ -40,9 +40,9 @@ class TensorBoard:
 
 
 class MetricsFile:
-    """Appends lines; when a run resumes, drops those after the checkpoint. It has no times: those never repeat.
+    """Append lines to metrics.jsonl; a resumed run drops the lines after its checkpoint.
 
-    The same numbers go to ``board``.
+    Lines hold no times, so that a repeated run writes the same bytes. The same numbers go to ``board``.
     """
 
     def __init__(self, path: Path, step: int, board: TensorBoard | None = None) -> None:
@@ -51,7 +51,7 @@ class MetricsFile:
         kept = []
         if path.exists():
             for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-                record = _parsed(line)
+                record = _parse(line)
                 if record is None or record["step"] > step:
                     break
                 kept.append(line)
@@ -63,7 +63,7 @@ class MetricsFile:
     def write(self, kind: str, step: int, values: dict[str, Any]) -> None:
         """Append one line."""
         finite = {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in values.items()}
-        with self._explained():
+        with self._write_errors():
             self._file.write(json.dumps({"kind": kind, "step": step, **finite}) + "\n")
         if kind == "held-out":
             self.held_out[step] = values
@@ -71,36 +71,37 @@ class MetricsFile:
             self.board.write(kind, step, finite)
 
     def flush(self) -> None:
-        """Bring everything to the disk."""
-        with self._explained():
+        """Flush the file to disk."""
+        with self._write_errors():
             self._file.flush()
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Write the rest and close."""
-        with self._explained():
+        """Flush and close."""
+        with self._write_errors():
             self._file.close()
         if self.board is not None:
             self.board.close()
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _write_errors(self) -> Iterator[None]:
+        """Turn an OSError into an InputError that names the file."""
         try:
             yield
         except OSError as error:
             raise InputError(
-                f"'{self.path}' cannot be written ({error.strerror}); make room and run the same command again"
+                f"can't write '{self.path}' ({error.strerror}); free disk space and run the same command again"
             ) from error
 
 
 def read(path: Path, kind: str) -> list[dict[str, Any]]:
-    """All lines of a kind ("train" or "held-out")."""
+    """Read all lines of a kind ("train", "held-out" or "skipped")."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [record for line in lines if (record := _parsed(line + "\n")) and record["kind"] == kind]
+    return [record for line in lines if (record := _parse(line + "\n")) and record["kind"] == kind]
 
 
-def _parsed(line: str) -> dict[str, Any] | None:
-    """A whole line, or None for one that a crash cut off."""
+def _parse(line: str) -> dict[str, Any] | None:
+    """Parse a line; None if it was truncated by a crash."""
     try:
         record = json.loads(line) if line.endswith("\n") else None
     except ValueError:
@@ -109,9 +110,9 @@ def _parsed(line: str) -> dict[str, Any] | None:
 
 
 class Meter:
-    """Tokens per second, measured only where the host has waited for the device anyway.
+    """Measure tokens per second at points where the host has already synchronised with the device.
 
-    The first lap is left out of the average: it may contain compilation.
+    The average excludes the first lap, which may include compilation.
     """
 
     def __init__(self) -> None:
@@ -121,7 +122,7 @@ class Meter:
         self.latest = 0.0
 
     def lap(self, tokens: int) -> float:
-        """Count ``tokens`` trained on since the last lap, and return the seconds that it took."""
+        """Count ``tokens`` processed since the last lap; return the seconds that passed."""
         now = time.monotonic()
         seconds, self._mark = max(now - self._mark, 1e-9), now
         self.latest = tokens / seconds
@@ -132,7 +133,7 @@ class Meter:
         return seconds
 
     def pause(self) -> float:
-        """Exclude the time since the last lap, such as an evaluation or a checkpoint, and return its seconds."""
+        """Exclude the time since the last lap, such as an evaluation or a checkpoint; return the seconds excluded."""
         now = time.monotonic()
         seconds, self._mark = now - self._mark, now
         return seconds
@@ -144,5 +145,5 @@ class Meter:
 
     @property
     def average(self) -> float:
-        """Tokens per second."""
+        """Average tokens per second."""
         return self._tokens / self._seconds if self._seconds else self.latest

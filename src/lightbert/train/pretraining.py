@@ -1,4 +1,4 @@
-"""From a pre-training recipe to a run: data, models, objective and phases put together."""
+"""Run a pre-training recipe: data, models, objective and phases."""
 
 from functools import cache, partial
 from pathlib import Path
@@ -14,24 +14,24 @@ from lightbert.objectives.objective import Objective
 from lightbert.objectives.rtd import ReplacedTokenDetection
 from lightbert.ops.randomness import named
 from lightbert.train.compilation import compile_objective
-from lightbert.train.corpus_run import loader_of, masker_of, train
+from lightbert.train.corpus_run import make_loader, make_masker, train
 from lightbert.train.distributed import World
-from lightbert.train.memory import remember
 from lightbert.train.recipe import Recipe
+from lightbert.train.recipe_file import save_recipe
 from lightbert.train.run import Outcome, Phase
 from lightbert.train.signals import Interruption
 from lightbert.train.starting_model import starting_model
 
 
 def pretrain(recipe: Recipe, world: World, interrupted: Interruption, *, flops_per_token: float = 0.0) -> Outcome:
-    """Train by a recipe, or go on where its folder's newest checkpoint is; write ``out/final`` at the end."""
+    """Train a recipe, resuming from the newest checkpoint if there is one; save ``out/final`` at the end."""
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     shards = Shards.open(recipe.data)
-    remember(to_mapping(recipe), Path(recipe.out), world, may_change=recipe.may_change)
-    objective = objective_of(recipe, shards)
+    save_recipe(to_mapping(recipe), Path(recipe.out), world, may_change=recipe.may_change)
+    objective = make_objective(recipe, shards)
     compile_objective(objective, recipe.compile)
-    loader = cache(partial(loader_of, recipe, world, shards))
+    loader = cache(partial(make_loader, recipe, world, shards))
     phases = [
         Phase(
             partial(loader, number, part.batch, part.length),
@@ -40,19 +40,19 @@ def pretrain(recipe: Recipe, world: World, interrupted: Interruption, *, flops_p
             part.batch * part.length,
             recipe.schedule,
         )
-        for number, part in enumerate(recipe.stretches(loader(0, recipe.batch, recipe.length).steps_per_epoch))
+        for number, part in enumerate(recipe.resolved_phases(loader(0, recipe.batch, recipe.length).steps_per_epoch))
     ]
     return train(recipe, objective, phases, shards, world, interrupted, flops_per_token=flops_per_token)
 
 
-def objective_of(recipe: Recipe, shards: Shards) -> Objective:
-    """Build the models with weights drawn from the seed, or read from a folder, and what trains them."""
-    masker = masker_of(recipe, shards)
+def make_objective(recipe: Recipe, shards: Shards) -> Objective:
+    """Build the objective and its models, with weights drawn from the seed or read from a folder."""
+    masker = make_masker(recipe, shards)
     if recipe.objective == "mlm":
         heads = ("mlm", "nsp") if recipe.examples == "pairs" else ("mlm",)
         return MaskedLanguageModelling(starting_model(recipe, shards.vocab, heads, recipe.seed), masker)
     model = starting_model(recipe, shards.vocab, ("rtd",), recipe.seed)
-    # Its parameters have the discriminator's names: with the same seed the two would share numbers.
+    # Generator and discriminator have the same parameter names: with one seed they would get the same weights.
     seed = named(recipe.seed, "generator")
     small = build(generator(model.config, recipe.generator), heads={"mlm": {}}, seed=seed)
     small.checkpointing = recipe.checkpointing

@@ -1,4 +1,4 @@
-"""A pre-training recipe: what a TOML file and the command line can say."""
+"""The keys of a pre-training recipe, in a TOML file or on the command line."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
@@ -11,7 +11,7 @@ from lightbert.train.corpus_recipe import CorpusRecipe
 
 @dataclass(frozen=True)
 class Continuation:
-    """A later phase: another length, with the rate raised again; 0 takes the recipe's own value."""
+    """A later phase with another length and its own warm-up; 0 = use the recipe's value."""
 
     length: Size
     steps: Size
@@ -22,8 +22,8 @@ class Continuation:
         check(self)
 
 
-class Stretch(NamedTuple):
-    """The values of a phase; 0 steps are as many as the time budget allows."""
+class PhaseValues(NamedTuple):
+    """The resolved values of a phase; steps = 0 means until the time budget is used up."""
 
     length: int
     steps: int
@@ -37,24 +37,25 @@ class Recipe(CorpusRecipe):
 
     model: str = "convbert-tiny"
     objective: Annotated[
-        Literal["rtd", "mlm"], "replaced-token detection, or masked-language modelling, with pairs and next sentences"
+        Literal["rtd", "mlm"],
+        "rtd: replaced-token detection; mlm: masked-language modelling, with next-sentence prediction for pairs",
     ] = "rtd"
     generator: Annotated[
-        PositiveShare, "the width, feed-forward and heads of the RTD generator, as a share of the model's"
+        PositiveShare, "size of the RTD generator: width, feed-forward and heads as a fraction of the model's"
     ] = 0.25
-    temperature: Annotated[Positive, "of the generator's samples; above 1 they are easier to tell from the text"] = 1.0
-    phases: Annotated[
-        tuple[Continuation, ...], "what comes after the first steps: a list of tables with length, steps, batch and lr"
-    ] = ()
+    temperature: Annotated[
+        Positive, "sampling temperature of the generator; above 1 replacements are easier to detect"
+    ] = 1.0
+    phases: Annotated[tuple[Continuation, ...], "later phases: a list of tables with length, steps, batch and lr"] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not (self.steps or self.epochs) and self.phases:
-            raise InputError("max_minutes alone does not say when the first phase ends: add steps= or epochs=")
+            raise InputError("phases require steps= or epochs=; max_minutes doesn't set when the first phase ends")
         if not (self.steps or self.epochs) and self.schedule.warmup >= 1:
             raise InputError(
-                f"schedule.warmup = {self.schedule.warmup} counts steps and max_minutes alone does not say how many "
-                "there are: give it as a share, such as schedule.warmup=0.1"
+                f"schedule.warmup must be a share of the run (< 1) if only max_minutes is set, got "
+                f"{self.schedule.warmup}; use for example schedule.warmup=0.1"
             )
 
     @property
@@ -62,8 +63,8 @@ class Recipe(CorpusRecipe):
         """The tokens of the longest row of any phase."""
         return max([self.length, *(phase.length for phase in self.phases)])
 
-    def stretches(self, steps_per_epoch: int) -> list[Stretch]:
-        """All phases, the first one included, with their values filled in."""
+    def resolved_phases(self, steps_per_epoch: int) -> list[PhaseValues]:
+        """Return all phases, the first one included, with default values filled in."""
         steps = self.steps or self.epochs * steps_per_epoch
-        later = [Stretch(p.length, p.steps, p.batch or self.batch, p.lr or self.lr) for p in self.phases]
-        return [Stretch(self.length, steps, self.batch, self.lr), *later]
+        later = [PhaseValues(p.length, p.steps, p.batch or self.batch, p.lr or self.lr) for p in self.phases]
+        return [PhaseValues(self.length, steps, self.batch, self.lr), *later]

@@ -1,4 +1,4 @@
-"""What a run is made of, whatever it trains."""
+"""The parts of a run: phases, settings, position and outcome."""
 
 from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass, field
@@ -14,43 +14,43 @@ from lightbert.train.schedule import Schedule
 
 
 class Batches(Protocol):
-    """What the loop asks of data: batches by step number, and whose examples they are."""
+    """The interface of a data loader: batches by step number, and the examples in them."""
 
     def stream(self, start: int = 0) -> Generator[Batch]:
-        """Yield the batches from step `start` on, without end."""
+        """Yield the batches from step ``start`` on, indefinitely."""
 
     def examples(self, step: int) -> NDArray[np.int64]:
-        """Return the numbers of this process's examples at a step."""
+        """Return the indices of this process's examples at a step."""
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of a run with its own data, length, rates and trained parameters."""
+    """A part of a run with its own data, sequence length, learning rate and trained parameters."""
 
     loader: Callable[[], Batches]
     steps: int
-    """0 = as many as the time budget allows."""
+    """0 = until the time budget is used up."""
     lr: float
     tokens: int
-    """Tokens per step, padding included, all processes together."""
+    """Tokens per step, padding included, over all processes."""
     schedule: Schedule = field(default_factory=Schedule)
     scales: Callable[[str], float] = lambda name: 1.0
-    """What a parameter's rate is multiplied by, by its name; 0 = it rests, and so does its part of the optimizer."""
+    """Learning rate multiplier by parameter name; 0 = frozen, optimizer state included."""
     begin: Callable[[], None] = lambda: None
-    """Called before the first step of the phase, also of a run that goes on within it."""
+    """Called before the first step of the phase, and when a run resumes within it."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a run goes: by its recipe, and by what follows from its data and its device."""
+    """The recipe of a run, and the values derived from its data and device."""
 
     recipe: BaseRecipe
     best: str = ""
-    """The held-out number by which a run goes back to its best weights; "" = it ends with its last. Losses are low."""
+    """The held-out metric that selects the best weights at the end; "" = keep the last weights."""
     flops_per_token: float = 0.0
-    """Of training: forward and backward of everything the objective runs."""
+    """Training FLOPs per token: forward and backward of every model of the objective."""
     peak_flops: float = 0.0
-    """What the device could do per second; 0 = unknown."""
+    """Peak FLOP/s of the device; 0 = unknown."""
     sharding: Literal["replicate", "shard"] = "replicate"
 
     @property
@@ -61,37 +61,37 @@ class Settings:
 
 @dataclass
 class Position:
-    """How far a run has come: all that a checkpoint holds beside weights and optimizer."""
+    """The progress of a run: everything in a checkpoint except weights and optimizer state."""
 
     step: int = 0
-    """Steps done."""
+    """Completed steps."""
     phase: int = 0
     phase_step: int = 0
     phase_seconds: float = 0.0
     phase_idle: float = 0.0
-    """Of these, the seconds that say nothing of the pace: first steps, which may compile, evaluations, checkpoints."""
+    """Seconds of the phase that don't count for the speed: first steps, evaluations, checkpoints."""
     bad_in_a_row: int = 0
     best: float = 0.0
     best_step: int = -1
-    """When the chosen held-out number was best; -1 = there is none yet."""
+    """The step of the best held-out metric; -1 = none yet."""
 
     def begin_next_phase(self) -> None:
-        """Leave a phase that is over."""
+        """Advance to the next phase."""
         self.phase, self.phase_step, self.phase_seconds, self.phase_idle = self.phase + 1, 0, 0.0, 0.0
 
     def facts(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return the position as plain values."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended."""
+    """The result of a run."""
 
     step: int
     finished: bool
     tokens_per_second: float
-    """After the first logged steps, which may contain compilation."""
+    """Average throughput, without the first logged steps, which may include compilation."""
     held_out: dict[str, float]
     best_step: int = -1
-    """Of the weights that the run ended with, where those are not the last."""
+    """The step of the weights that were kept; -1 = the last step."""

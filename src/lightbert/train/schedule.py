@@ -1,4 +1,4 @@
-"""Learning rates as pure functions: of how far a run has come, and of a parameter's layer."""
+"""Learning rate schedules and layer-wise decay as pure functions."""
 
 import re
 from dataclasses import dataclass
@@ -12,51 +12,53 @@ _BLOCK = re.compile(r"(?:^|\.)blocks\.(\d+)\.")
 
 @dataclass(frozen=True)
 class Schedule:
-    """``kind``: product (ELECTRA: warm-up times linear decay), linear (BERT: up, then down), wsd or constant.
+    """A learning rate schedule with warm-up.
 
-    Deviation: linear falls from the peak, where the warm-up ends. BERT's release falls from step 0 on, so that its rate
-    drops at the end of the warm-up.
-    progressive is MobileBERT's within the phase of a layer: after the warm-up it sinks to nine tenths along a root.
+    kind: "product" is warm-up times linear decay (ELECTRA); "linear" is warm-up, then linear decay (BERT); "wsd" is
+    warm-up, constant, then linear decay; "constant" is warm-up, then constant; "progressive" is MobileBERT's schedule
+    within the stage of a layer: after the warm-up, a square-root decay to 0.9.
+    warmup: steps, or a share of the run if below 1. decay: the share of the run, at its end, in which wsd decays.
+    floor: the final learning rate as a share of the peak.
 
-    warmup: steps, or a share of the run when below 1. decay: the share at the end in which wsd falls. floor: what is
-    left of the rate at the end.
+    Deviation: linear decays from the peak at the end of the warm-up. BERT's released code decays from step 0, so that
+    its rate drops when the warm-up ends.
     """
 
     kind: Annotated[
         Literal["product", "linear", "wsd", "constant", "progressive"],
-        "product: warm-up times linear decay (ELECTRA); linear: up, then down (BERT); wsd: up, level, down; "
-        "progressive: MobileBERT's within the stage of a layer",
+        "product: warm-up times linear decay (ELECTRA); linear: warm-up, then linear decay (BERT); wsd: warm-up, "
+        "constant, linear decay; progressive: MobileBERT's schedule for the stage of a layer",
     ] = "product"
     warmup: Annotated[NonNegative, "steps, or a share of the run if below 1"] = 0.1
-    decay: Annotated[Share, "the share of the run at its end in which wsd falls"] = 0.2
-    floor: Annotated[Share, "the share of the rate that is left at the end"] = 0.0
+    decay: Annotated[Share, "wsd: the share of the run, at its end, in which the rate decays"] = 0.2
+    floor: Annotated[Share, "final learning rate as a share of the peak"] = 0.0
 
     def __post_init__(self) -> None:
         check(self)
 
     def factor(self, progress: float, steps: int) -> float:
-        """What the peak rate is multiplied by at ``progress`` (0 to 1) of a phase that is ``steps`` long."""
+        """Return the multiplier of the peak rate at ``progress`` (0 to 1) of a phase of ``steps`` steps."""
         warmup = self.warmup if self.warmup < 1 else self.warmup / max(1, steps)
-        rising = min(1.0, progress / warmup) if warmup else 1.0
+        warm = min(1.0, progress / warmup) if warmup else 1.0
         left = 1.0 - progress
         match self.kind:
             case "product":
-                shape = rising * left
+                shape = warm * left
             case "linear":
-                shape = rising if rising < 1 else left / max(1e-9, 1 - warmup)
+                shape = warm if warm < 1 else left / max(1e-9, 1 - warmup)
             case "wsd":
-                shape = min(rising, left / self.decay) if self.decay else rising
+                shape = min(warm, left / self.decay) if self.decay else warm
             case "constant":
-                shape = rising
+                shape = warm
             case "progressive":
-                shape = min(rising, 0.9 + 0.1 * left**0.5)
-        return self.floor * rising + (1 - self.floor) * max(0.0, shape)
+                shape = min(warm, 0.9 + 0.1 * left**0.5)
+        return self.floor * warm + (1 - self.floor) * max(0.0, shape)
 
 
 def progress_of(step: int, steps: int, elapsed: float, budget: float) -> float:
-    """How far a phase has come at a step: by steps, by seconds of a time budget (0 = none), whichever is further.
+    """Return the progress (0 to 1) of a phase: by steps or by a time budget in seconds (0 = none), whichever is larger.
 
-    The first and the last step both have a rate above zero; the released code wastes its first step on a rate of 0.
+    The first and the last step both have a rate above 0; in the released code the rate of the first step is 0.
     """
     by_steps = (step + 1) / (steps + 1) if steps else 0.0
     by_time = elapsed / budget if budget > 0 else 0.0
@@ -64,12 +66,12 @@ def progress_of(step: int, steps: int, elapsed: float, budget: float) -> float:
 
 
 def layer_rate(name: str, depth: int, decay: float, depths: Literal["released", "corrected"] = "released") -> float:
-    """What the rate of a parameter is multiplied by: 1 for heads, decayed once more with each layer below (ELECTRA).
+    """Return a parameter's learning rate multiplier: 1 for heads, decayed once per layer below them (ELECTRA).
 
-    depth: how many blocks the model has.
+    depth: the number of blocks of the model.
 
-    Deviation: "released" keeps an empty place above the top block, left by a pooler that was removed (electra#51):
-    the top block has decay² instead of decay, and so on down to the embeddings. "corrected" closes the gap.
+    Deviation: "released" counts an extra layer above the top block, where the code once had a pooler (electra#51): the
+    top block has decay² instead of decay, and so on down to the embeddings. "corrected" doesn't count it.
     """
     top = depth + (2 if depths == "released" else 1)
     block = _BLOCK.search(name)

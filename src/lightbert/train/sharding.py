@@ -1,8 +1,8 @@
-"""FSDP2: weights, gradients and optimizer state shared out between processes, for models that are too large for one.
+"""FSDP2: weights, gradients and optimizer state sharded across processes, for models too large for one device.
 
-A sharded tensor is a DTensor: it has the shape of the whole and holds a part. Files hold whole tensors, so that a
-checkpoint does not depend on the number of processes. PyTorch's modules for this take a second to import, which only
-those wait for who shard.
+A sharded tensor is a DTensor: it has the full shape and stores one shard. Files store full tensors, so that a
+checkpoint doesn't depend on the number of processes. PyTorch's modules for sharding take a second to import, so they
+are imported inside the functions that need them.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def shard(objective: Objective, world: World) -> None:
-    """Share the parameters out, in place: a block's are gathered when it runs, all others for the whole step."""
+    """Shard the parameters in place: a block is gathered when it runs, everything else for the whole step."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -34,34 +34,34 @@ def shard(objective: Objective, world: World) -> None:
 
 
 def is_sharded(module: nn.Module) -> "TypeGuard[FSDPModule]":
-    """Whether the parameters of a module are shared out."""
+    """Whether the parameters of a module are sharded."""
     return hasattr(module, "unshard")
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """Gather a tensor; all processes must ask."""
-    return tensor.full_tensor() if _is_part(tensor) else tensor
+def full_tensor(tensor: Tensor) -> Tensor:
+    """Gather a tensor that may be sharded; every process must call this."""
+    return tensor.full_tensor() if _is_sharded(tensor) else tensor
 
 
-def gathered(tensors: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
-    """Whole tensors in the host's memory for the first process, nothing for the others."""
+def gather(tensors: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
+    """Gather tensors in host memory on the main process; other processes get an empty dict."""
     found = {}
     for name, tensor in tensors.items():
-        complete = whole(tensor)
-        if world.leads:
-            found[name] = complete.cpu()
+        full = full_tensor(tensor)
+        if world.is_main:
+            found[name] = full.cpu()
     return found
 
 
 @torch.no_grad()
 def fill(target: Tensor, value: Tensor) -> None:
-    """Copy a whole tensor that every process has into one that may be shared out."""
-    if _is_part(target):
+    """Copy a full tensor, present on every process, into one that may be sharded."""
+    if _is_sharded(target):
         from torch.distributed.tensor import distribute_tensor
 
         value = distribute_tensor(value.to(target.device), target.device_mesh, target.placements, src_data_rank=None)
     target.copy_(value)
 
 
-def _is_part(tensor: Tensor) -> "TypeGuard[DTensor]":
+def _is_sharded(tensor: Tensor) -> "TypeGuard[DTensor]":
     return hasattr(tensor, "full_tensor")

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: the first asks the loop to save and stop, the second ends the process at once."""
+"""SIGTERM and SIGINT: the first signal makes the loop save and stop, the second exits at once."""
 
 import os
 import signal
@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from types import FrameType
 
 EXIT_CODE = 75
-"""What a run that was interrupted and saved exits with (EX_TEMPFAIL): the same command goes on where it stopped."""
+"""Exit code of a run that was interrupted and saved (EX_TEMPFAIL); the same command resumes it."""
 
 
 class Interruption:
-    """Set by the first signal; the loop looks at it between steps, evaluations and savings."""
+    """A flag set by the first signal; the loop checks it between steps, evaluations and checkpoints."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -21,16 +21,16 @@ class Interruption:
         return self.signal is not None
 
     def handle(self, number: int, _frame: FrameType | None) -> None:
-        """Remember the first signal, obey the second."""
+        """Store the first signal; exit on the second."""
         if self.signal is not None:
             os._exit(128 + number)
         self.signal = number
-        os.write(2, b"interrupted: saving; a second signal stops at once\n")
+        os.write(2, b"interrupted: saving a checkpoint; a second signal exits at once\n")
 
 
 @contextmanager
-def interruption() -> Iterator[Interruption]:
-    """Catch both signals within the body; outside of the main thread, where Python allows no handlers, none."""
+def catch_signals() -> Iterator[Interruption]:
+    """Handle both signals within the body; only in the main thread, since Python allows no handlers elsewhere."""
     caught = Interruption()
     if threading.current_thread() is not threading.main_thread():
         yield caught

@@ -1,4 +1,4 @@
-"""The model that a recipe starts from: a preset with drawn weights, or a trained model."""
+"""The model that a recipe starts from: a preset with random weights, or a trained model."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -6,13 +6,13 @@ from dataclasses import replace
 from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError
 from lightbert.interop.load import describe, read
-from lightbert.interop.names import Named, Preset, find
+from lightbert.interop.names import FoundModel, Preset, find
 from lightbert.models import Config, Model, add_head, build
 from lightbert.train.corpus_recipe import CorpusRecipe
 
 
 def starting_config(recipe: CorpusRecipe) -> Config:
-    """The model's config with the recipe's changes, and with the positions that the longest row needs."""
+    """Return the model's config with the recipe's overrides, and with enough positions for the longest row."""
     config = describe(find(recipe.model)).config
     config = from_mapping(type(config), {**to_mapping(config), **recipe.change})
     if 0 < config.positions < recipe.longest:
@@ -23,27 +23,27 @@ def starting_config(recipe: CorpusRecipe) -> Config:
 
 
 def starting_model(recipe: CorpusRecipe, vocab: int, heads: Collection[str], seed: int) -> Model:
-    """Build the model with weights drawn from the seed, or read it, and give it the heads that are to be trained."""
+    """Build the model with weights drawn from the seed, or load it, and add the heads to train."""
     config = replace(starting_config(recipe), vocab=vocab)
     found = find(recipe.model)
     model = build(config, seed=seed) if isinstance(found, Preset) else _read(found, recipe.model, config)
     model.checkpointing = recipe.checkpointing
-    _give_heads(model, {*heads}, seed)
+    _add_heads(model, {*heads}, seed)
     return model
 
 
-def _give_heads(model: Model, kinds: set[str], seed: int) -> None:
-    """Add the heads that are not there yet; others, of a folder, stay as they are: nothing would train them."""
+def _add_heads(model: Model, kinds: set[str], seed: int) -> None:
+    """Add the missing heads and freeze the heads that this run doesn't train."""
     for kind in sorted(kinds - {*model.heads}):
         add_head(model, kind, seed=seed)
     for kind, head in model.heads.items():
         head.requires_grad_(kind in kinds)
 
 
-def _read(found: Named, name: str, config: Config) -> Model:
+def _read(found: FoundModel, name: str, config: Config) -> Model:
     model = read(found)
     if model.config != config:
         differs = next(k for k, v in to_mapping(config).items() if getattr(model.config, k) != v)
         was, now = getattr(model.config, differs), getattr(config, differs)
-        raise InputError(f"'{name}' has {differs} = {was}, the recipe and its data need {now}")
+        raise InputError(f"'{name}' has {differs} = {was}, but the recipe and its data require {now}")
     return model

@@ -1,4 +1,4 @@
-"""One optimisation step, from a batch to changed weights, without waiting for the device."""
+"""One optimisation step, from a batch to updated weights, without host synchronisation."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -15,7 +15,7 @@ from lightbert.train.sharding import is_sharded
 
 
 class Step:
-    """Masking, forward, backward, update; static shapes, no host synchronisation: it can be one CUDA graph."""
+    """Mask, forward, backward, update; static shapes and no host synchronisation, as CUDA graphs require."""
 
     def __init__(self, objective: Objective, optimizers: Optimizers, world: World, *, accumulate: int = 1) -> None:
         self.objective, self.optimizers, self.world = objective, optimizers, world
@@ -25,12 +25,12 @@ class Step:
             self.call = DistributedDataParallel(objective, gradient_as_bucket_view=True)
 
     def autocast(self) -> Any:
-        """The bf16 region on a GPU; on a CPU everything stays fp32."""
+        """Return the bf16 autocast context on a GPU; on a CPU everything stays in fp32."""
         device = self.world.device.type
         return torch.autocast(device, dtype=torch.bfloat16) if device == "cuda" else nullcontext()
 
-    def _exchange(self, *, last: bool) -> AbstractContextManager[None]:
-        """Let processes exchange gradients once per step: in the backward pass of the last part."""
+    def _gradient_sync(self, *, last: bool) -> AbstractContextManager[None]:
+        """Synchronise gradients once per step: in the backward pass of the last part."""
         if is_sharded(self.call):
             self.call.set_requires_gradient_sync(last)
         elif self.world.size > 1 and not last:
@@ -39,16 +39,16 @@ class Step:
         return nullcontext()
 
     def __call__(self, batch: Batch) -> Tensor:
-        """Apply one step: the tallies of this process, then gradient norm and whether the step was applied."""
+        """Apply one step; return the tallies of this process, the gradient norm, and whether the step was applied."""
         with torch.no_grad():
             parts = [self.objective.prepare(part) for part in batch.split(self.accumulate)]
             counts = self.world.sum(torch.stack([self.objective.counts(part) for part in parts]).sum(0))
         tally: Tensor | float = 0.0
         for index, part in enumerate(parts):
-            with self._exchange(last=index == len(parts) - 1):
+            with self._gradient_sync(last=index == len(parts) - 1):
                 with self.autocast():
                     losses: Losses = self.call(part, counts)
-                # PyTorch takes the mean over processes, and the loss is already divided by the whole.
+                # DDP and FSDP average gradients over processes, but the loss is already divided by the global counts.
                 (losses.total * self.world.size).backward()
             tally = tally + losses.tally
         norm, finite = self.optimizers.step()

@@ -1,10 +1,10 @@
-"""Batches of rows of like length."""
+"""Batches of rows of similar length."""
 
 import numpy as np
 import pytest
 import torch
 from corpora import SPECIALS
-from test_loader import KEYS, equal, joined
+from test_loader import KEYS, equal, join_batches
 
 from lightbert.data.batches.buckets import Buckets
 from lightbert.data.batches.prefetch import LoaderSettings
@@ -13,7 +13,7 @@ from lightbert.errors import InputError
 
 
 def ragged(size: int, *, per_token: bool = False, seed: int = 0) -> Features:
-    """Rows whose tokens tell where they come from: row r has the ids 1000·r, 1000·r + 1, …."""
+    """Rows whose ids encode their position: row r has the ids 1000·r, 1000·r + 1, …."""
     lengths = np.random.default_rng(seed).gamma(3.0, 8.0, size).astype(int).clip(3, 128).tolist()
     rows = [range(1000 * row, 1000 * row + length) for row, length in enumerate(lengths)]
     targets = np.arange(sum(lengths)) if per_token else np.arange(size)
@@ -31,7 +31,7 @@ def epoch_of(source: Buckets, epoch: int = 0) -> list[int]:
 
 
 @pytest.mark.parametrize("size", [3000, 2049])
-def test_hardly_anything_of_an_epoch_is_padding(size: int) -> None:
+def test_less_than_5_percent_of_an_epoch_is_padding(size: int) -> None:
     source = buckets(ragged(size))
     for epoch in (0, 1):
         steps = range(epoch * source.steps_per_epoch, (epoch + 1) * source.steps_per_epoch)
@@ -42,7 +42,7 @@ def test_hardly_anything_of_an_epoch_is_padding(size: int) -> None:
 
 
 @pytest.mark.parametrize(("size", "batch"), [(1000, 32), (64, 8), (5, 8), (3, 10), (2100, 32)])
-def test_an_epoch_has_every_row_and_fills_its_last_batch_up(size: int, batch: int) -> None:
+def test_an_epoch_has_every_row_and_fills_its_last_batch(size: int, batch: int) -> None:
     source = buckets(ragged(size), batch=batch)
     assert source.steps_per_epoch == -(-size // batch)
     for epoch in (0, 1, 5):
@@ -53,7 +53,7 @@ def test_an_epoch_has_every_row_and_fills_its_last_batch_up(size: int, batch: in
             assert max(np.bincount(seen)) <= 2
 
 
-def test_sorted_over_one_batch_rows_of_any_length_meet() -> None:
+def test_sorting_over_one_batch_mixes_rows_of_any_length() -> None:
     features = ragged(2048)
     mixed = buckets(features, sort_over=1)
     spans = [np.ptp(features.lengths[mixed.examples(step)]) for step in range(mixed.steps_per_epoch)]
@@ -62,13 +62,13 @@ def test_sorted_over_one_batch_rows_of_any_length_meet() -> None:
     assert buckets(features, sort_over=4).padding() < buckets(features, sort_over=2).padding() < mixed.padding()
 
 
-def test_epochs_and_seeds_come_in_different_orders() -> None:
+def test_epochs_and_seeds_have_different_orders() -> None:
     source = buckets(ragged(300))
     orders = [epoch_of(source), epoch_of(source, 1), epoch_of(buckets(ragged(300), seed=4))]
     assert all(one != other for at, one in enumerate(orders) for other in orders[:at])
 
 
-def test_batches_do_not_come_in_the_order_of_their_lengths() -> None:
+def test_batches_are_not_ordered_by_length() -> None:
     source = buckets(ragged(2048))
     widths = [source.at(step).ids.shape[1] for step in range(source.steps_per_epoch)]
     assert widths != sorted(widths)
@@ -85,16 +85,16 @@ def test_a_restart_at_any_step_gives_the_same_task_batches(workers: int) -> None
 
 
 @pytest.mark.parametrize("per_token", [False, True])
-def test_ranks_share_a_batch_out_and_pad_to_the_same_width(per_token: bool) -> None:
+def test_ranks_split_a_batch_and_pad_to_the_same_width(per_token: bool) -> None:
     features = ragged(300, per_token=per_token)
     whole = buckets(features)
     for world in (2, 4):
         ranks = [buckets(features, rank=rank, world=world) for rank in range(world)]
         for step in range(12):
-            assert equal(joined([rank.at(step) for rank in ranks]), whole.at(step))
+            assert equal(join_batches([rank.at(step) for rank in ranks]), whole.at(step))
 
 
-def test_without_shuffling_each_row_comes_once_the_short_ones_first() -> None:
+def test_without_shuffling_each_row_appears_once_in_order_of_length() -> None:
     features = ragged(75)
     source = buckets(features, shuffle=False)
     seen = epoch_of(source)
@@ -106,7 +106,7 @@ def test_without_shuffling_each_row_comes_once_the_short_ones_first() -> None:
     assert sorted(shares[0] + shares[1]) == list(range(75))
 
 
-def test_a_batch_holds_its_rows_with_their_segments_and_targets() -> None:
+def test_a_batch_has_the_segments_and_targets_of_its_rows() -> None:
     features = ragged(40)
     source = buckets(features, multiple=8)
     batch = source.at(1)
@@ -122,7 +122,7 @@ def test_a_batch_holds_its_rows_with_their_segments_and_targets() -> None:
         assert batch.targets[row] == example
 
 
-def test_targets_of_tokens_are_padded_with_what_nobody_judges() -> None:
+def test_token_targets_are_padded_with_the_ignore_index() -> None:
     features = ragged(40, per_token=True)
     batch = buckets(features).at(0)
     assert batch.targets is not None
@@ -131,12 +131,12 @@ def test_targets_of_tokens_are_padded_with_what_nobody_judges() -> None:
     assert batch.targets[0, 0] == features.starts[first]
 
 
-def test_rows_without_targets_make_batches_without_targets() -> None:
+def test_rows_without_targets_give_batches_without_targets() -> None:
     assert buckets(Features.of([[2, 5, 3]], [3])).at(0).targets is None
 
 
-def test_no_rows_and_batches_that_cannot_be_shared_are_refused() -> None:
-    with pytest.raises(InputError, match="must have at least one example, got none"):
+def test_an_empty_task_or_an_indivisible_batch_is_an_input_error() -> None:
+    with pytest.raises(InputError, match="must have at least one example, got 0"):
         buckets(Features.of([], []))
-    with pytest.raises(InputError, match="batch must be a multiple of the number of processes, 3, got 32"):
+    with pytest.raises(InputError, match=r"batch \(32\) must be a positive multiple of the number of processes \(3\)"):
         buckets(ragged(10), world=3)

@@ -38,7 +38,7 @@ def equal(one: Batch, other: Batch) -> bool:
     return all(a is b if a is None or b is None else a.dtype == b.dtype and torch.equal(a, b) for a, b in pairs)
 
 
-def joined(batches: list[Batch]) -> Batch:
+def join_batches(batches: list[Batch]) -> Batch:
     def field(name: str) -> torch.Tensor | None:
         values = [getattr(batch, name) for batch in batches]
         return values[0] if values[0] is None or not values[0].dim() else torch.cat(values)
@@ -47,17 +47,17 @@ def joined(batches: list[Batch]) -> Batch:
 
 
 @pytest.mark.parametrize("builder", BUILDERS, ids=repr)
-def test_any_number_of_processes_and_accumulation_steps_sees_the_same_batches(builder) -> None:
+def test_batches_do_not_depend_on_the_number_of_processes_and_accumulation_steps(builder) -> None:
     whole = [loader(builder).at(step) for step in range(12)]
     for world in (2, 4):
         ranks = [loader(builder, rank=rank, world=world) for rank in range(world)]
-        assert all(equal(joined([rank.at(step) for rank in ranks]), whole[step]) for step in range(12))
-    assert all(equal(joined(batch.split(parts)), batch) for batch in whole for parts in (1, 2, 8))
+        assert all(equal(join_batches([rank.at(step) for rank in ranks]), whole[step]) for step in range(12))
+    assert all(equal(join_batches(batch.split(parts)), batch) for batch in whole for parts in (1, 2, 8))
 
 
 @pytest.mark.parametrize("builder", BUILDERS, ids=repr)
-def test_any_number_of_workers_gives_the_same_batches(builder) -> None:
-    # Several epochs, so that workers meet at their boundaries.
+def test_batches_do_not_depend_on_the_number_of_workers(builder) -> None:
+    # Several epochs, to test their boundaries.
     expected = list(loader(builder).stream(0, 40))
     for workers in (1, 2, 4):
         made = list(loader(builder, workers=workers).stream(0, 40))
@@ -73,18 +73,18 @@ def test_a_restart_at_any_step_gives_the_same_batches(workers: int) -> None:
         assert all(map(equal, again, expected[start:]))
 
 
-def test_masked_batches_do_not_depend_on_the_share_either() -> None:
+def test_masked_batches_do_not_depend_on_how_a_batch_is_split() -> None:
     def masked(batch: Batch) -> Batch:
         return mask_batch(batch, BERT, SPECIALS, vocab=1000, seed=5)
 
     whole = masked(loader().at(9))
-    assert equal(joined([masked(part) for part in loader().at(9).split(4)]), whole)
-    assert equal(joined([masked(loader(rank=rank, world=2).at(9)) for rank in range(2)]), whole)
+    assert equal(join_batches([masked(part) for part in loader().at(9).split(4)]), whole)
+    assert equal(join_batches([masked(loader(rank=rank, world=2).at(9)) for rank in range(2)]), whole)
     assert whole.positions is not None
     assert not torch.equal(whole.ids, loader().at(9).ids)
 
 
-def test_an_epoch_has_every_example_at_most_once_and_leaves_out_less_than_a_batch() -> None:
+def test_an_epoch_has_every_example_at_most_once_and_drops_less_than_a_batch() -> None:
     source = loader(LinePairs())
     examples = len(LinePairs().build(CORPUS, 48, 3, 0))
     for epoch in range(3):
@@ -93,7 +93,7 @@ def test_an_epoch_has_every_example_at_most_once_and_leaves_out_less_than_a_batc
         assert len(set(seen.tolist())) == len(seen) > examples - 8
 
 
-def test_epochs_come_in_different_orders_with_different_examples() -> None:
+def test_epochs_have_different_orders_and_examples() -> None:
     source = loader()
     per_epoch = source.steps_per_epoch
     assert not torch.equal(source.at(0).ids, source.at(per_epoch).ids)
@@ -105,14 +105,14 @@ def test_a_corpus_smaller_than_a_batch_repeats_its_examples() -> None:
     assert batch.ids.tolist() == [batch.ids[0].tolist()] * 4
 
 
-def test_other_lengths_are_other_examples_of_the_same_text() -> None:
+def test_another_length_gives_other_examples_of_the_same_text() -> None:
     short, long = loader(length=32).at(0), loader(length=96).at(0)
     assert short.ids.shape == (8, 32)
     assert long.ids.shape == (8, 96)
     assert long.mask.sum() > 2 * short.mask.sum()
 
 
-def test_a_batch_knows_its_step_its_rows_and_its_labels() -> None:
+def test_a_batch_has_its_step_rows_and_labels() -> None:
     batch = loader(SentencePairs(), rank=1, world=2).at(5)
     assert batch.step.tolist() == 5
     assert batch.rows.tolist() == [4, 5, 6, 7]
@@ -127,7 +127,7 @@ def workers_alive() -> int:
     return sum(thread.name.startswith("lightbert-loader") for thread in threading.enumerate())
 
 
-def test_closing_or_forgetting_a_stream_ends_its_workers() -> None:
+def test_closing_or_deleting_a_stream_stops_its_workers() -> None:
     stream = loader(workers=3).stream()
     next(stream)
     assert workers_alive() > 0
@@ -140,7 +140,7 @@ def test_closing_or_forgetting_a_stream_ends_its_workers() -> None:
     assert workers_alive() == 0
 
 
-def test_an_error_in_a_worker_reaches_the_reader() -> None:
+def test_an_error_in_a_worker_is_raised_in_the_main_thread() -> None:
     broken = loader(workers=2)
     broken.specials = None
     with pytest.raises(AttributeError):
@@ -148,7 +148,7 @@ def test_an_error_in_a_worker_reaches_the_reader() -> None:
     assert workers_alive() == 0
 
 
-def test_prepared_folders_are_read_as_they_are(folder_of) -> None:
+def test_batches_are_read_from_a_prepared_folder(folder_of) -> None:
     shards = Shards.open(folder_of([[[[5, 6, 7], [8]], [[9, 10]]], [[[11]], [[12, 13], [14, 15, 16], [17]]]]))
     specials = Specials.of(shards.tokenizer())
     assert specials == Specials(pad=0, cls=2, sep=3, mask=4)
@@ -160,13 +160,13 @@ def test_prepared_folders_are_read_as_they_are(folder_of) -> None:
     ]
 
 
-def test_batches_that_cannot_be_shared_out_are_refused() -> None:
-    with pytest.raises(InputError, match="batch must be a multiple of the number of processes, 3, got 8"):
+def test_an_indivisible_batch_is_an_input_error() -> None:
+    with pytest.raises(InputError, match=r"batch \(8\) must be a positive multiple of the number of processes \(3\)"):
         loader(world=3)
-    with pytest.raises(InputError, match="8 rows can't be cut into 3 equal parts"):
+    with pytest.raises(InputError, match=r"rows per process \(8\) must be a multiple of accumulate \(3\)"):
         loader().at(0).split(3)
 
 
-def test_a_corpus_without_examples_is_refused() -> None:
-    with pytest.raises(InputError, match="has no example of length 16"):
+def test_a_corpus_without_examples_is_an_input_error() -> None:
+    with pytest.raises(InputError, match="has no examples of length 16"):
         Loader(corpus([[[5]]]), LinePairs(), batch=1, length=16, specials=SPECIALS)

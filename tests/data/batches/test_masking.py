@@ -1,4 +1,4 @@
-"""Choosing and hiding tokens."""
+"""Masking tokens."""
 
 from fractions import Fraction
 
@@ -9,13 +9,12 @@ from corpora import SPECIALS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightbert.data.batches.masking import Masked, mask_tokens, put_back
+from lightbert.data.batches.masking import MaskedTokens, fill_positions, mask_tokens
 from lightbert.data.batches.masking_settings import BERT, Masking
 from lightbert.errors import InputError
 
 VOCAB = 100
-NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-# Ids from 60 on go on with the word before them.
+# Ids from 60 on continue a word.
 CONTINUES = torch.arange(VOCAB) >= 60
 STYLES = st.sampled_from(
     [Masking(), BERT, Masking(rate=0.4), Masking(most=3), Masking(masked=0.0), Masking(masked=1.0)]
@@ -34,7 +33,7 @@ def batches(draw: st.DrawFn) -> tuple[torch.Tensor, torch.Tensor]:
     return ids, mask
 
 
-def apply(ids: torch.Tensor, mask: torch.Tensor, masking: Masking, **changes) -> Masked:
+def apply(ids: torch.Tensor, mask: torch.Tensor, masking: Masking, **changes) -> MaskedTokens:
     settings = {"vocab": VOCAB, "seed": 0, "step": 0, "rows": torch.arange(len(ids))} | changes
     return mask_tokens(ids, mask, masking, SPECIALS, **settings)
 
@@ -70,17 +69,17 @@ def test_every_row_predicts_exactly_its_budget(batch, masking: Masking, seed: in
 
 
 @given(batches(), STYLES, st.booleans())
-def test_only_chosen_tokens_change_and_targets_are_what_they_were(batch, masking: Masking, whole: bool) -> None:
+def test_only_chosen_tokens_change_and_targets_are_the_original_tokens(batch, masking: Masking, whole: bool) -> None:
     ids, mask = batch
     result = apply(ids, mask, masking, continues=CONTINUES if whole else None)
     chosen = torch.zeros_like(ids).scatter_add(1, result.positions, result.weights.long()) > 0
     assert torch.equal(result.ids[~chosen], ids[~chosen])
     assert torch.equal(result.targets, ids.gather(1, result.positions))
-    assert torch.equal(put_back(result.ids, result.positions, result.weights, result.targets), ids)
+    assert torch.equal(fill_positions(result.ids, result.positions, result.weights, result.targets), ids)
 
 
 @given(batches(), STYLES, st.booleans())
-def test_filler_comes_last_with_position_and_weight_zero(batch, masking: Masking, whole: bool) -> None:
+def test_padding_is_last_with_position_and_weight_zero(batch, masking: Masking, whole: bool) -> None:
     ids, mask = batch
     result = apply(ids, mask, masking, continues=CONTINUES if whole else None)
     assert result.positions.shape == result.weights.shape == (len(ids), masking.positions(ids.shape[1]))
@@ -90,7 +89,7 @@ def test_filler_comes_last_with_position_and_weight_zero(batch, masking: Masking
 
 
 @given(batches(), st.integers(0, 1 << 20))
-def test_whole_words_are_never_split_and_the_budget_is_kept(batch, seed: int) -> None:
+def test_whole_words_are_never_split_and_the_budget_is_not_exceeded(batch, seed: int) -> None:
     ids, mask = batch
     result = apply(ids, mask, Masking(rate=0.3), seed=seed, continues=CONTINUES)
     for row in range(len(ids)):
@@ -105,7 +104,7 @@ def test_whole_words_are_never_split_and_the_budget_is_kept(batch, seed: int) ->
         assert all(choice.isdisjoint(word) or choice.issuperset(word) for word in words)
         assert len(choice) <= limit
         if len(choice) < limit:
-            # Nothing small was left to fill the budget with.
+            # No single-token words were left to fill the budget.
             assert all(choice.issuperset(word) for word in words if len(word) == 1)
 
 
@@ -115,7 +114,7 @@ def test_whole_words_of_one_token_are_masked_like_tokens() -> None:
     assert (result.weights.sum(dim=1) == 19).all()
 
 
-def test_electra_hides_85_percent_and_keeps_the_rest() -> None:
+def test_electra_masks_85_percent_and_keeps_the_rest() -> None:
     ids, mask = text(2000, 128)
     result = apply(ids, mask, Masking())
     seen = result.ids.gather(1, result.positions)
@@ -124,7 +123,7 @@ def test_electra_hides_85_percent_and_keeps_the_rest() -> None:
     assert (seen == result.targets).float().mean() == pytest.approx(0.15, abs=0.006)
 
 
-def test_bert_hides_80_percent_keeps_10_and_draws_10_from_the_whole_vocabulary() -> None:
+def test_bert_masks_80_percent_keeps_10_and_draws_10_from_the_whole_vocabulary() -> None:
     ids, mask = text(2000, 128)
     result = apply(ids, mask, BERT)
     seen = result.ids.gather(1, result.positions)
@@ -133,7 +132,7 @@ def test_bert_hides_80_percent_keeps_10_and_draws_10_from_the_whole_vocabulary()
     assert (seen == result.targets).float().mean() == pytest.approx(0.101, abs=0.006)
     assert drawn.float().mean() == pytest.approx(0.098, abs=0.006)
     counts = torch.bincount(seen[drawn], minlength=VOCAB)
-    # [MASK] itself can't be told from a hidden token here.
+    # A random [MASK] can't be distinguished from a masked token here.
     assert counts[SPECIALS.mask] == 0
     assert (counts[torch.arange(VOCAB) != SPECIALS.mask] > 0).all()
 
@@ -146,12 +145,12 @@ def test_every_position_is_equally_likely() -> None:
     assert 25 < ((counts - counts.mean()) ** 2 / counts.mean()).sum() < 110
 
 
-def test_the_cap_is_electras() -> None:
+def test_the_maximum_number_of_predictions_is_electras() -> None:
     assert [Masking().positions(length) for length in (128, 512, 1)] == [19, 79, 1]
     assert Masking(most=20).positions(512) == 20
 
 
-def test_masking_does_not_depend_on_how_a_batch_is_shared_out() -> None:
+def test_masking_does_not_depend_on_how_a_batch_is_split() -> None:
     ids, mask = text(12, 40)
     whole = apply(ids, mask, BERT, step=torch.tensor(5), rows=torch.arange(12))
     for parts in (2, 3, 12):
@@ -170,22 +169,22 @@ def test_steps_and_seeds_mask_differently() -> None:
     assert len({tuple(result.ravel().tolist()) for result in results}) == 4
 
 
-def test_a_text_of_specials_predicts_nothing() -> None:
+def test_a_text_of_special_tokens_has_no_predictions() -> None:
     ids = torch.tensor([[SPECIALS.cls, SPECIALS.sep]])
     result = apply(ids, torch.ones(1, 2, dtype=torch.bool), Masking())
     assert torch.equal(result.ids, ids)
     assert not result.weights.any()
 
 
-def test_filler_never_overwrites_the_first_token() -> None:
+def test_padding_never_overwrites_the_first_token() -> None:
     ids = torch.tensor([[7, 8, 9]])
     positions, weights = torch.tensor([[0, 0]]), torch.tensor([[1.0, 0.0]])
-    assert put_back(ids, positions, weights, torch.tensor([[5, 6]])).tolist() == [[5, 8, 9]]
+    assert fill_positions(ids, positions, weights, torch.tensor([[5, 6]])).tolist() == [[5, 8, 9]]
 
 
-@NEEDS_GPU
+@pytest.mark.gpu
 @pytest.mark.parametrize("continues", [None, CONTINUES])
-def test_a_gpu_masks_the_same_tokens(continues: torch.Tensor | None) -> None:
+def test_masking_is_the_same_on_a_gpu(continues: torch.Tensor | None) -> None:
     ids, mask = text(256, 128)
     on_cpu = apply(ids, mask, BERT, continues=continues)
     settings = {"rows": torch.arange(256).cuda(), "continues": None if continues is None else continues.cuda()}
@@ -195,13 +194,12 @@ def test_a_gpu_masks_the_same_tokens(continues: torch.Tensor | None) -> None:
 
 
 @pytest.mark.prove
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=NEEDS_GPU)])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("continues", [None, CONTINUES], ids=["tokens", "words"])
-def test_compiled_code_masks_the_same_tokens(device: str, continues: torch.Tensor | None) -> None:
+def test_masking_is_the_same_when_compiled(device: str, continues: torch.Tensor | None) -> None:
     def masked_and_filled(ids, mask, step, rows, continues):
         result = apply(ids, mask, BERT, step=step, rows=rows, continues=continues)
-        return *result, put_back(ids, result.positions, result.weights, result.targets + 1)
+        return *result, fill_positions(ids, result.positions, result.weights, result.targets + 1)
 
     compiled = torch.compile(masked_and_filled, fullgraph=True)
     ids, mask = torch.randint(5, VOCAB, (64, 128)), torch.arange(128) < torch.randint(20, 129, (64, 1))
@@ -212,11 +210,11 @@ def test_compiled_code_masks_the_same_tokens(device: str, continues: torch.Tenso
 
 
 @pytest.mark.parametrize("rate", [0.0, 1.0, -0.1])
-def test_a_rate_that_is_no_rate_is_refused(rate: float) -> None:
+def test_a_rate_out_of_range_is_an_input_error(rate: float) -> None:
     with pytest.raises(InputError, match=r"rate must be in \(0, 1\), got"):
         Masking(rate=rate)
 
 
-def test_shares_above_a_whole_are_refused() -> None:
+def test_shares_that_sum_to_more_than_1_are_an_input_error() -> None:
     with pytest.raises(InputError, match=r"masked \+ random must be <= 1, got 0\.95 \+ 0\.1"):
         Masking(masked=0.95, random=0.1)

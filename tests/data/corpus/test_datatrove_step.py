@@ -1,18 +1,23 @@
-"""Preparation as a datatrove pipeline gives the shards of `lightbert prepare`."""
+"""A datatrove pipeline writes the same shards as `lightbert prepare`."""
 
 import random
 import runpy
 from pathlib import Path
 
 import pytest
-from datatrove.executor import LocalPipelineExecutor
-from datatrove.pipeline.filters import LambdaFilter
 
-from lightbert.data.corpus.datatrove_step import FinishShards, ReadText, WriteShards
 from lightbert.data.corpus.preparation import prepare
 from lightbert.data.corpus.settings import Settings
 from lightbert.data.corpus.shards import Shards
 from lightbert.errors import InputError
+
+pytest.importorskip("datatrove")
+
+# These imports require datatrove.
+from datatrove.executor import LocalPipelineExecutor
+from datatrove.pipeline.filters import LambdaFilter
+
+from lightbert.data.corpus.datatrove_step import FinishShards, ReadText, WriteShards
 
 SHARD = 2000
 
@@ -49,7 +54,7 @@ def all_but_manifest(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "manifest.json"}
 
 
-def test_the_local_executor_gives_the_same_bytes(corpus: Path, prepared: Path, tmp_path: Path) -> None:
+def test_the_local_executor_writes_the_same_bytes(corpus: Path, prepared: Path, tmp_path: Path) -> None:
     step = writer(tmp_path / "out", prepared)
     execute([ReadText(str(corpus)), step], tmp_path / "logs" / "encode", tasks=3)
     execute([FinishShards(step)], tmp_path / "logs" / "finish")
@@ -57,7 +62,7 @@ def test_the_local_executor_gives_the_same_bytes(corpus: Path, prepared: Path, t
     assert Shards.open(tmp_path / "out").n_tokens == Shards.open(prepared).n_tokens
 
 
-def test_a_task_that_runs_again_replaces_its_own_stream(corpus: Path, prepared: Path, tmp_path: Path) -> None:
+def test_a_task_that_runs_again_rewrites_its_stream(corpus: Path, prepared: Path, tmp_path: Path) -> None:
     step = writer(tmp_path / "out", prepared)
     execute([ReadText(str(corpus)), step], tmp_path / "logs" / "first", tasks=3)
     execute([ReadText(str(corpus)), step], tmp_path / "logs" / "second", tasks=3)
@@ -65,7 +70,7 @@ def test_a_task_that_runs_again_replaces_its_own_stream(corpus: Path, prepared: 
     assert all_but_manifest(tmp_path / "out") == all_but_manifest(prepared)
 
 
-def test_filters_stand_between_reading_and_writing(corpus: Path, prepared: Path, tmp_path: Path) -> None:
+def test_filters_can_be_placed_between_reading_and_writing(corpus: Path, prepared: Path, tmp_path: Path) -> None:
     step = writer(tmp_path / "out", prepared)
     steps = [ReadText(str(corpus)), LambdaFilter(lambda document: document.text.startswith("The")), step]
     execute(steps, tmp_path / "logs" / "encode")
@@ -83,16 +88,16 @@ def test_the_example_runs(corpus: Path, prepared: Path, tmp_path: Path, monkeypa
     assert Shards.open(tmp_path / "out").n_tokens > 1000
 
 
-def test_a_folder_with_a_missing_task_is_not_finished(corpus: Path, prepared: Path, tmp_path: Path) -> None:
+def test_finishing_a_folder_with_a_missing_task_is_an_input_error(corpus: Path, prepared: Path, tmp_path: Path) -> None:
     step = writer(tmp_path / "out", prepared)
     list(step.run(ReadText(str(corpus)).run(None, 0, 3), 0, 3))
     with pytest.raises(InputError, match=r"stream 1 in .* is not finished"):
         list(FinishShards(step).run())
 
 
-def test_streams_of_different_pipelines_are_not_mixed(corpus: Path, prepared: Path, tmp_path: Path) -> None:
+def test_streams_of_different_pipelines_cannot_be_combined(corpus: Path, prepared: Path, tmp_path: Path) -> None:
     step = writer(tmp_path / "out", prepared)
     for rank, tasks in ((0, 2), (1, 3)):
         list(step.run(ReadText(str(corpus)).run(None, rank, tasks), rank, tasks))
-    with pytest.raises(InputError, match=r"stream 1 in .* is not one of 2"):
+    with pytest.raises(InputError, match=r"stream 1 in .* is not one of 2 streams"):
         list(FinishShards(step).run())

@@ -1,4 +1,4 @@
-"""From sources to a folder of shards."""
+"""Preparing a folder of shards from text sources."""
 
 import random
 from pathlib import Path
@@ -74,7 +74,7 @@ def originals(corpus: Path) -> list[list[str]]:
     return [[line.lower().replace(".", " .").replace(" .", ".") for line in text.splitlines()] for text in texts]
 
 
-def test_every_document_arrives_once_with_its_sentences(corpus: Path, tmp_path: Path) -> None:
+def test_every_document_is_written_once_with_its_sentences(corpus: Path, tmp_path: Path) -> None:
     result = prepare(settings(corpus), tmp_path / "out", workers=1)
     train, held_out = decoded(tmp_path / "out", "train"), decoded(tmp_path / "out", "held-out")
     expected = originals(corpus)
@@ -93,7 +93,7 @@ def test_the_bytes_do_not_depend_on_the_number_of_workers(corpus: Path, tmp_path
     assert one == two == three
 
 
-def test_an_even_share_of_documents_is_held_out_by_content(corpus: Path, tmp_path: Path) -> None:
+def test_copies_of_a_document_are_in_the_same_split(corpus: Path, tmp_path: Path) -> None:
     prepare(settings(corpus), tmp_path / "out", workers=1)
     again = corpus / "5.txt"
     again.write_text("\n\n".join((corpus / f"{file}.txt").read_text() for file in range(5)))
@@ -107,7 +107,7 @@ class _CrashError(Exception):
 
 
 @pytest.mark.parametrize("streams", [1, 3])
-def test_a_crash_at_any_moment_costs_nothing_but_time(
+def test_crashes_do_not_change_the_output(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, streams: int
 ) -> None:
     wanted = settings(corpus, streams=streams)
@@ -138,7 +138,7 @@ def test_a_crash_at_any_moment_costs_nothing_but_time(
     assert content(tmp_path / "disturbed") == content(tmp_path / "undisturbed")
 
 
-def test_a_crash_while_the_folder_gets_its_name_is_mended(
+def test_a_crash_during_the_final_rename_is_recovered(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def crash(*_: object) -> None:
@@ -155,14 +155,14 @@ def test_a_crash_while_the_folder_gets_its_name_is_mended(
     assert content(tmp_path / "out") == content(tmp_path / "other")
 
 
-def test_a_finished_folder_is_left_as_it_is(corpus: Path, tmp_path: Path) -> None:
+def test_a_finished_folder_is_left_unchanged(corpus: Path, tmp_path: Path) -> None:
     first = prepare(settings(corpus), tmp_path / "out", workers=1)
     second = prepare(settings(corpus), tmp_path / "out", workers=1)
     assert second.manifest == first.manifest
     assert second.parts_kept == len(first.manifest.shards)
 
 
-def test_other_settings_are_refused_and_named(corpus: Path, tmp_path: Path) -> None:
+def test_different_settings_are_an_input_error_that_names_them(corpus: Path, tmp_path: Path) -> None:
     prepare(settings(corpus), tmp_path / "out", workers=1)
     with pytest.raises(InputError, match=r"other settings: held_out \(0\.1 before, 0\.2 now\); use the same"):
         prepare(settings(corpus, held_out=0.2), tmp_path / "out", workers=1)
@@ -173,7 +173,7 @@ def test_other_settings_are_refused_and_named(corpus: Path, tmp_path: Path) -> N
     assert Shards.open(tmp_path / "out").manifest.settings["inputs"][0][1] == 8
 
 
-def test_unfinished_work_with_other_settings_is_refused(
+def test_unfinished_work_with_different_settings_is_an_input_error(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
@@ -185,7 +185,7 @@ def test_unfinished_work_with_other_settings_is_refused(
     prepare(settings(corpus, sentences="split"), tmp_path / "out", workers=1, again=True)
 
 
-def test_a_given_tokenizer_is_taken_as_it_is(corpus: Path, tmp_path: Path) -> None:
+def test_a_given_tokenizer_is_used_unchanged(corpus: Path, tmp_path: Path) -> None:
     prepare(settings(corpus), tmp_path / "first", workers=1)
     prepare(settings(corpus, tokenizer=str(tmp_path / "first")), tmp_path / "second", workers=1)
     first, second = content(tmp_path / "first"), content(tmp_path / "second")
@@ -193,32 +193,32 @@ def test_a_given_tokenizer_is_taken_as_it_is(corpus: Path, tmp_path: Path) -> No
     assert first == second
 
 
-def test_paragraphs_are_split_into_sentences_on_demand(tmp_path: Path) -> None:
+def test_paragraphs_can_be_split_into_sentences(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("The cat runs. The dog sleeps.\n")
     prepare(settings(tmp_path / "a.txt", sentences="split", held_out=0.0), tmp_path / "out", workers=1)
     assert decoded(tmp_path / "out", "train") == [["the cat runs.", "the dog sleeps."]]
 
 
-def test_documents_without_a_token_are_dropped_and_counted(tmp_path: Path) -> None:
+def test_documents_without_tokens_are_dropped(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("\u200b\u0301\n\nreal text\n\u0301\n")
     prepare(settings(tmp_path / "a.txt", held_out=0.0), tmp_path / "out", workers=1)
     shards = Shards(tmp_path / "out")
     assert (shards.n_documents, shards.n_sentences) == (1, 1)
 
 
-def test_a_lone_surrogate_is_replaced(tmp_path: Path) -> None:
+def test_an_unpaired_surrogate_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "fine \\ud800 text"}\n')
     prepare(settings(tmp_path / "a.jsonl", held_out=0.0), tmp_path / "out", workers=1)
     assert decoded(tmp_path / "out", "train") == [["fine? text"]]
 
 
-def test_docstrings_are_a_source(tmp_path: Path) -> None:
+def test_docstrings_can_be_a_source(tmp_path: Path) -> None:
     result = prepare(settings("docstrings:typer"), tmp_path / "out", workers=1)
     assert sum(shard.tokens for shard in result.manifest.shards) > 1000
     assert not list((tmp_path / "out").glob("*.txt"))
 
 
-def test_a_large_vocabulary_needs_four_bytes_per_token(tmp_path: Path) -> None:
+def test_a_large_vocabulary_uses_four_bytes_per_token(tmp_path: Path) -> None:
     names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(70_000))]
     (tmp_path / "vocab.txt").write_text("\n".join(names))
     (tmp_path / "a.txt").write_text("w69999 w3")
@@ -230,31 +230,31 @@ def test_a_large_vocabulary_needs_four_bytes_per_token(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "changes", "problem"),
     [
-        (b"", {}, "no text to train a tokenizer on"),
+        (b"", {}, "training a tokenizer requires text"),
         (b"good\n\nb\xffd", {}, "not UTF-8 at byte 7"),
-        (b"one document", {"held_out": 0.999999}, "no text to train a tokenizer on|all documents were held out"),
+        (b"one document", {"held_out": 0.999999}, "training a tokenizer requires text|all documents were held out"),
     ],
 )
-def test_bad_input_leaves_nothing_behind(tmp_path: Path, text: bytes, changes: dict[str, object], problem: str) -> None:
+def test_bad_input_leaves_no_files(tmp_path: Path, text: bytes, changes: dict[str, object], problem: str) -> None:
     (tmp_path / "a.txt").write_bytes(text)
     with pytest.raises(InputError, match=problem):
         prepare(settings(tmp_path / "a.txt", **changes), tmp_path / "out", workers=1)
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
 
-def test_sources_without_text_are_one_sentence(corpus: Path, tmp_path: Path) -> None:
+def test_sources_without_text_are_an_input_error(corpus: Path, tmp_path: Path) -> None:
     prepare(settings(corpus), tmp_path / "first", workers=1)
     (tmp_path / "a.txt").write_bytes(b"\n\n\n")
     wanted = settings(tmp_path / "a.txt", tokenizer=str(tmp_path / "first"))
-    with pytest.raises(InputError, match="nothing to train on: the sources have no text"):
+    with pytest.raises(InputError, match="the train split must not be empty: the sources have no text"):
         prepare(wanted, tmp_path / "out", workers=1)
 
 
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("name", ["", "0.txt"])
-def test_a_folder_of_other_things_is_never_touched(corpus: Path, name: str, again: bool) -> None:
+def test_a_folder_with_other_files_is_never_changed(corpus: Path, name: str, again: bool) -> None:
     before = content(corpus)
-    with pytest.raises(InputError, match="is there already and is no prepared folder"):
+    with pytest.raises(InputError, match="exists and is not a prepared folder"):
         prepare(settings(corpus), corpus / name, workers=1, again=again)
     assert content(corpus) == before
 
@@ -265,12 +265,12 @@ def test_an_empty_folder_is_filled(corpus: Path, tmp_path: Path) -> None:
     Shards.open(tmp_path / "out")
 
 
-def test_a_place_that_cannot_be_written_is_one_sentence(corpus: Path) -> None:
+def test_an_output_that_is_not_writable_is_an_input_error(corpus: Path) -> None:
     with pytest.raises(InputError, match="cannot write"):
         prepare(settings(corpus), corpus / "0.txt" / "out", workers=1)
 
 
-def test_a_full_disk_keeps_what_is_finished(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_keeps_finished_parts(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     append, calls = StreamWriter.append, 0
 
     def fill_the_disk(self: StreamWriter, *arguments: object) -> None:
@@ -286,19 +286,19 @@ def test_a_full_disk_keeps_what_is_finished(corpus: Path, tmp_path: Path, monkey
     assert prepare(settings(corpus), tmp_path / "out", workers=1).parts_kept > 0
 
 
-def test_two_preparations_of_one_folder_do_not_mix(corpus: Path, tmp_path: Path) -> None:
+def test_a_folder_is_locked_against_concurrent_preparation(corpus: Path, tmp_path: Path) -> None:
     from lightbert.data.corpus.resumption import locked
 
     with locked(tmp_path / "out.partial"), pytest.raises(InputError, match="another process is preparing"):
         prepare(settings(corpus), tmp_path / "out", workers=1)
 
 
-def test_no_worker_at_all_is_refused(corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="workers must be at least 1, not 0"):
+def test_zero_workers_is_an_input_error(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="workers must be >= 1, got 0"):
         prepare(settings(corpus), tmp_path / "out", workers=0)
 
 
 @pytest.mark.parametrize("changes", [{"held_out": 1.0}, {"held_out": -0.1}, {"streams": 0}, {"shard_characters": 0}])
-def test_settings_that_make_no_sense_are_refused(corpus: Path, changes: dict[str, object]) -> None:
+def test_settings_out_of_range_are_input_errors(corpus: Path, changes: dict[str, object]) -> None:
     with pytest.raises(InputError, match=next(iter(changes))):
         settings(corpus, **changes)

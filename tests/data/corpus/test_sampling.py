@@ -1,4 +1,4 @@
-"""The sample that a tokenizer is trained on, and the hashes that decide it."""
+"""The sample for tokenizer training, and the hashes that determine it."""
 
 import pytest
 
@@ -9,12 +9,12 @@ DOCUMENTS = [f"document number {number} " + "x" * (number % 50) for number in ra
 TOTAL = sum(map(len, DOCUMENTS))
 
 
-def test_a_small_corpus_is_taken_whole_but_for_what_is_held_out() -> None:
+def test_the_sample_of_a_small_corpus_is_everything_that_is_not_held_out() -> None:
     assert sample(DOCUMENTS, TOTAL, 0.0) == DOCUMENTS
     assert sample(DOCUMENTS, TOTAL, 0.1) == [text for text in DOCUMENTS if not is_held_out(text, 0.1)]
 
 
-def test_a_large_corpus_is_thinned_evenly() -> None:
+def test_a_large_corpus_is_sampled_uniformly() -> None:
     kept = sample(DOCUMENTS, TOTAL // 3, 0.0)
     assert TOTAL / 6 < sum(map(len, kept)) <= TOTAL // 3
     halves = [sum(text in kept for text in half) for half in (DOCUMENTS[:1000], DOCUMENTS[1000:])]
@@ -25,7 +25,7 @@ def test_the_order_of_the_documents_does_not_matter() -> None:
     assert sorted(sample(DOCUMENTS[::-1], TOTAL // 3, 0.0)) == sorted(sample(DOCUMENTS, TOTAL // 3, 0.0))
 
 
-def test_one_document_is_always_left() -> None:
+def test_the_sample_has_at_least_one_document() -> None:
     assert len(sample(DOCUMENTS, 10, 0.0)) == 1
 
 

@@ -1,4 +1,4 @@
-"""Looking words up gives exactly what the tokenizer gives."""
+"""The word cache returns exactly the ids of the tokenizer."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ TOKENIZERS = {
     "whole": Tokenizer(models.WordLevel({"[UNK]": 0, "the": 1}, unk_token="[UNK]")),
 }
 
-# Pieces that are more likely than random characters to show a trace of a space that was cut at.
+# Strings that are more likely than random characters to reveal a tokenizer that is sensitive to spaces.
 SENTENCES = st.lists(
     st.lists(
         st.sampled_from(
@@ -42,7 +42,7 @@ def encoded(table: WordTable, sentences: list[str]) -> list[list[int]]:
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @given(sentences=SENTENCES)
-def test_words_looked_up_are_the_ids_of_the_whole_sentence(name: str, sentences: list[str]) -> None:
+def test_cached_words_give_the_ids_of_the_whole_sentence(name: str, sentences: list[str]) -> None:
     tokenizer = TOKENIZERS[name]
     table = WordTable(tokenizer, "uint16")
     expected = encoded_whole(tokenizer, sentences)
@@ -50,24 +50,24 @@ def test_words_looked_up_are_the_ids_of_the_whole_sentence(name: str, sentences:
     assert encoded(table, sentences) == expected
 
 
-def test_a_written_special_token_is_text() -> None:
+def test_a_literal_special_token_is_encoded_as_text() -> None:
     ids, _ = WordTable(TOKENIZERS["wordpiece"], "uint16").encode(["the [SEP] cat"])
     assert not set(ids.tolist()) & {SPECIALS.index("[SEP]"), SPECIALS.index("[CLS]")}
 
 
-def test_forgetting_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(word_table, "_MOST_WORDS", 3)
+def test_clearing_the_cache_does_not_change_the_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(word_table, "_MAX_WORDS", 3)
     table = WordTable(TOKENIZERS["wordpiece"], "uint16")
     for _ in range(3):
         assert encoded(table, CORPUS) == encoded_whole(TOKENIZERS["wordpiece"], CORPUS)
 
 
-def test_nothing_encodes_to_nothing() -> None:
+def test_an_empty_list_encodes_to_empty_arrays() -> None:
     ids, lengths = WordTable(TOKENIZERS["wordpiece"], "uint16").encode([])
     assert len(ids) == len(lengths) == 0
 
 
-def test_only_tokenizers_without_a_trace_of_spaces_are_looked_up() -> None:
+def test_only_tokenizers_that_split_at_spaces_use_the_cache() -> None:
     byte_level = Tokenizer(models.BPE())
     byte_level.pre_tokenizer = pre_tokenizers.ByteLevel()
     with_phrase = wordpiece({name: index for index, name in enumerate(SPECIALS)}, lowercase=True)

@@ -18,7 +18,7 @@ def rows(shards: Lengths, length: int):
 
 
 @given(lengths, st.integers(2, 90))
-def test_lines_pair_up_across_documents_and_are_cut_on_the_right(shards: Lengths, length: int) -> None:
+def test_lines_are_paired_across_documents_and_truncated_on_the_right(shards: Lengths, length: int) -> None:
     expected = []
     for shard in sentences(shards):
         lines = [line for document in shard for line in document]
@@ -41,15 +41,15 @@ def test_lines_pair_up_across_documents_and_are_cut_on_the_right(shards: Lengths
         (3, [2, 10, 11]),
     ],
 )
-def test_the_cut_can_cost_the_last_separator(length: int, expected: list[int]) -> None:
+def test_truncation_can_remove_the_last_separator(length: int, expected: list[int]) -> None:
     # The two lines belong to different documents.
     assert rows([[[2], [3]]], length).ids.tolist() == [expected]
 
 
-def test_the_odd_last_line_of_a_shard_is_left_out() -> None:
+def test_the_odd_last_line_of_a_shard_is_dropped() -> None:
     assert len(rows([[[2, 3, 4]], [[5]]], 16).ids) == 1
 
 
-def test_a_length_without_room_for_text_is_refused() -> None:
-    with pytest.raises(InputError, match="length 1 hold no text"):
+def test_a_length_below_the_minimum_is_an_input_error() -> None:
+    with pytest.raises(InputError, match="length of line pairs must be >= 2, got 1"):
         LinePairs().build(corpus([[[5, 5]]]), 1, 0, 0)

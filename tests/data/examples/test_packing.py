@@ -1,4 +1,4 @@
-"""Full windows of packed texts."""
+"""Packed rows."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def rows(shards: Lengths, length: int, shortest: int = 8):
 
 
 def texts(made) -> list[list[int]]:
-    """Take the rows apart by their masks."""
+    """Split the rows into texts by their masks."""
     return [
         ids[mask == number].tolist()
         for ids, mask in zip(made.ids, made.mask, strict=True)
@@ -27,7 +27,7 @@ def texts(made) -> list[list[int]]:
 
 
 @given(lengths, st.integers(3, 90), st.integers(1, 10))
-def test_every_token_comes_once_and_in_order(shards: Lengths, length: int, shortest: int) -> None:
+def test_every_token_appears_once_and_in_order(shards: Lengths, length: int, shortest: int) -> None:
     ids = rows(shards, length, shortest).ids
     assert ids[ids >= FIRST].tolist() == list(range(FIRST, FIRST + len(documents_of(shards))))
 
@@ -55,7 +55,7 @@ def test_texts_are_numbered_from_one_and_padding_is_zero_on_the_right(shards: Le
 
 
 @given(lengths, st.integers(3, 90), st.integers(1, 10))
-def test_only_a_row_before_a_text_that_would_be_too_short_has_padding(
+def test_a_row_is_padded_only_before_a_text_that_would_be_too_short(
     shards: Lengths, length: int, shortest: int
 ) -> None:
     source = corpus(shards)
@@ -63,7 +63,7 @@ def test_only_a_row_before_a_text_that_would_be_too_short_has_padding(
     for shard in range(len(shards)):
         made = rows(shards[shard : shard + 1], length, shortest)
         empty = (made.mask == 0).sum(axis=1)
-        # The last row of a shard has what is left.
+        # The last row of a shard has the remaining tokens.
         assert (empty[:-1] < shortest + 2).all()
         first += len(empty)
     assert first == len(Packing(shortest).build(source, length, 0, 0))
@@ -74,6 +74,6 @@ def test_rows_of_prose_are_full() -> None:
     assert (made.mask > 0).mean() > 0.99
 
 
-def test_a_length_without_room_for_text_is_refused() -> None:
-    with pytest.raises(InputError, match="length 2 hold no text"):
+def test_a_length_below_the_minimum_is_an_input_error() -> None:
+    with pytest.raises(InputError, match="length of packed rows must be >= 3, got 2"):
         Packing().build(corpus([[[5]]]), 2, 0, 0)

@@ -1,4 +1,4 @@
-"""ELECTRA's segments, against the same thing written as a loop."""
+"""ELECTRA's segments, compared with a reference loop."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ Segment = list[int]
 def by_loop(
     shards: Lengths, builder: Segments, length: int, seed: int, epoch: int
 ) -> Iterator[tuple[Segment, Segment]]:
-    """Read sentence by sentence, as ELECTRA does, with the builder's random numbers."""
+    """Build examples sentence by sentence, as ELECTRA does, with the random numbers of the builder."""
     for number, documents in enumerate(sentences(shards)):
 
         def draw(stream: Stream, sentence: int, number: int = number) -> float:
@@ -61,10 +61,10 @@ def two_segments(shards: Lengths, builder: Segments) -> float:
 
 
 @given(lengths, st.booleans(), st.integers(5, 60), st.integers(0, 1 << 40), st.integers(0, 9))
-def test_the_examples_are_those_of_the_loop(
+def test_the_examples_equal_those_of_the_reference_loop(
     shards: Lengths, released: bool, length: int, seed: int, epoch: int
 ) -> None:
-    # Rare cases often: short targets and single segments.
+    # Short targets and single segments are made frequent.
     builder = Segments(released=released, single=0.3, short=0.3)
     made = rows(shards, builder, length, seed, epoch)
     expected = list(by_loop(shards, builder, length, seed, epoch))
@@ -86,27 +86,27 @@ def test_no_example_crosses_documents(shards: Lengths, released: bool, length: i
         assert len(set(document[ids[ids >= FIRST] - FIRST])) == 1
 
 
-def test_the_fixed_condition_makes_two_segments_of_89_percent_and_the_released_one_of_3() -> None:
+def test_89_percent_have_two_segments_and_3_percent_with_the_released_condition() -> None:
     shards = prose(40_000, per_document=40_000)
     assert two_segments(shards, Segments()) == pytest.approx(0.89, abs=0.01)
     assert two_segments(shards, Segments(released=True)) == pytest.approx(0.026, abs=0.005)
 
 
-def test_a_tenth_has_no_limit_and_a_twentieth_aims_short() -> None:
+def test_a_tenth_has_no_limit_and_a_twentieth_has_a_short_target() -> None:
     shards = prose(40_000, per_document=40_000)
     full = rows(shards, Segments(), 128).mask.mean(axis=1)
-    # Short targets are uniform on 5…128, and a sentence can fill a row all the same.
+    # Short targets are uniform on 5…128, but one sentence can still fill a row.
     assert np.mean(full < 0.8) == pytest.approx(0.05 * 0.64, abs=0.01)
     assert two_segments(shards, Segments(single=0.0)) - two_segments(shards, Segments()) == pytest.approx(0.1, abs=0.02)
 
 
-def test_another_epoch_or_seed_makes_other_examples() -> None:
+def test_another_epoch_or_seed_gives_other_examples() -> None:
     shards = prose(500, per_document=100)
     made = [rows(shards, Segments(), 64, seed, epoch).segments.tobytes() for seed in (0, 1) for epoch in (0, 1)]
     assert len(set(made)) == 4
     assert made[0] == rows(shards, Segments(), 64).segments.tobytes()
 
 
-def test_a_length_without_room_for_text_is_refused() -> None:
-    with pytest.raises(InputError, match="length 4 hold no text; choose a length of at least 5"):
+def test_a_length_below_the_minimum_is_an_input_error() -> None:
+    with pytest.raises(InputError, match="length of segments must be >= 5, got 4"):
         Segments().build(corpus([[[5]]]), 4, 0, 0)

@@ -1,5 +1,6 @@
 """The built-in corpus."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,7 @@ def test_a_module_is_a_document_and_each_class_another() -> None:
     ]
 
 
-def test_markup_code_and_tables_are_left_out() -> None:
+def test_markup_code_and_tables_are_removed() -> None:
     assert prose(NUMPY_STYLE) == [
         "Return the sum of two numbers.",
         "This is the second sentence of the first paragraph.",
@@ -81,7 +82,7 @@ def test_markup_code_and_tables_are_left_out() -> None:
     ]
 
 
-def test_source_that_does_not_parse_has_no_documents() -> None:
+def test_source_that_does_not_parse_yields_no_documents() -> None:
     assert docstrings.extract("print 'Python 2'") == []
 
 
@@ -101,7 +102,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_packages_are_read_in_order_and_no_sentence_twice(packages: Path) -> None:
+def test_packages_are_read_in_order_and_sentences_are_deduplicated(packages: Path) -> None:
     assert [text for text, _ in docstrings.documents("docstrings")] == [
         "This is the first module here.",
         "This is the second module here.",
@@ -109,12 +110,12 @@ def test_packages_are_read_in_order_and_no_sentence_twice(packages: Path) -> Non
     ]
 
 
-def test_the_position_ends_at_the_size(packages: Path) -> None:
+def test_the_last_position_equals_the_size(packages: Path) -> None:
     size = docstrings.size("docstrings:stdlib")
     assert [position for _, position in docstrings.documents("docstrings:stdlib")][-1] == size
 
 
-def test_more_workers_find_the_same(packages: Path) -> None:
+def test_several_workers_yield_the_same_documents(packages: Path) -> None:
     assert list(docstrings.documents("docstrings", workers=2)) == list(docstrings.documents("docstrings"))
 
 
@@ -123,7 +124,24 @@ def test_an_unknown_package_gets_a_suggestion(packages: Path) -> None:
         docstrings.size("docstrings:nunpy")
 
 
-def test_this_machine_has_a_corpus() -> None:
+def test_installed_packages_have_docstrings() -> None:
     files = docstrings._files("docstrings:stdlib,torch")
     assert {"argparse.py", "functional.py"} <= {path.name for path in files}
     assert docstrings.extract(Path(files[0]).read_text()) is not None
+
+
+def test_packages_are_found_in_all_folders_of_the_import_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, base = tmp_path / "own" / "site-packages", tmp_path / "base" / "dist-packages"
+    for place, text in ((own / "both", "Of this environment itself."), (base / "both", "Of the one below.")):
+        place.mkdir(parents=True)
+        (place / "__init__.py").write_text(f'"""{text}"""\n')
+    (base / "single.py").write_text('"""A module alone is a package too."""\n')
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "script.py").write_text('"""No installed package."""\n')
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "here"), str(own), str(tmp_path / "site-packages"), str(base)])
+    assert [text for text, _ in docstrings.documents("docstrings:both,single")] == [
+        "Of this environment itself.",
+        "A module alone is a package too.",
+    ]
+    with pytest.raises(InputError, match="unknown package 'script'"):
+        list(docstrings.documents("docstrings:script"))

@@ -1,4 +1,4 @@
-"""The splitter for prose."""
+"""Splitting paragraphs into sentences."""
 
 import pytest
 from hypothesis import given
@@ -24,15 +24,15 @@ from lightbert.data.text.sentences import split_sentences
         "No end mark",
     ],
 )
-def test_a_paragraph_is_cut_where_a_reader_would(paragraph: str) -> None:
+def test_a_paragraph_is_split_at_sentence_boundaries(paragraph: str) -> None:
     expected = paragraph.split(" | ")
     assert split_sentences(" ".join(expected)) == expected
 
 
-def test_white_space_alone_has_no_sentences() -> None:
+def test_whitespace_has_no_sentences() -> None:
     assert split_sentences("  ") == []
 
 
 @given(st.text(alphabet="ab AB.!?\"' ", max_size=60))
-def test_no_character_but_white_space_is_ever_lost(paragraph: str) -> None:
+def test_splitting_drops_nothing_but_whitespace(paragraph: str) -> None:
     assert "".join(split_sentences(paragraph)).replace(" ", "") == paragraph.replace(" ", "")

@@ -8,14 +8,19 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-import zstandard
 
 from lightbert.data.text import sources, text_files
-from lightbert.data.text.sources import Reading, find
+from lightbert.data.text.sources import ReadOptions, find
 from lightbert.errors import InputError
+from parquet import write_parquet
+
+
+def zstandard(data: bytes) -> bytes:
+    """Compress data, or skip the test if zstandard is not installed."""
+    compressed: bytes = pytest.importorskip("zstandard").compress(data)
+    return compressed
+
 
 TEXT = "First line.\nSecond line.\n\nAnother document.\n"
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
@@ -23,29 +28,29 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,
     ".xz": lzma.compress,
     ".bz2": bz2.compress,
-    # Two frames, as appending to a file leaves them.
-    ".zst": lambda data: zstandard.compress(data[:7]) + zstandard.compress(data[7:]),
+    # Two frames, as in a file that was appended to.
+    ".zst": lambda data: zstandard(data[:7]) + zstandard(data[7:]),
 }
 
 
 def read(path: Path | str, **reading: str) -> list[str]:
-    return [text for source in find([str(path)]) for text, _ in sources.documents(source, Reading(**reading))]
+    return [text for source in find([str(path)]) for text, _ in sources.documents(source, ReadOptions(**reading))]
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
-def test_text_is_the_same_plain_and_compressed(tmp_path: Path, suffix: str) -> None:
+def test_compressed_files_give_the_same_text_as_plain_files(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a.txt{suffix}"
     path.write_bytes(COMPRESS[suffix](TEXT.encode()))
     assert read(path) == ["First line.\nSecond line.", "Another document."]
 
 
 @pytest.mark.parametrize("suffix", [suffix for suffix in COMPRESS if suffix])
-def test_a_truncated_or_damaged_compressed_file_is_named(tmp_path: Path, suffix: str) -> None:
+def test_a_truncated_or_damaged_compressed_file_is_an_input_error(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a.txt{suffix}"
     whole = COMPRESS[suffix](TEXT.encode() * 500)
     for broken in (whole[: len(whole) // 2], whole[:-1], b"not compressed at all"):
         path.write_bytes(broken)
-        with pytest.raises(InputError, match=rf"a\.txt{suffix}' is truncated or not a whole {suffix} file"):
+        with pytest.raises(InputError, match=rf"a\.txt{suffix}' is truncated or not a valid {suffix} file"):
             read(path)
 
 
@@ -62,26 +67,26 @@ def test_the_unit_of_a_document_can_be_chosen(tmp_path: Path, unit: str, documen
     assert read(tmp_path / "a.txt", documents=unit) == documents
 
 
-def test_a_byte_order_mark_and_carriage_returns_are_no_text(tmp_path: Path) -> None:
+def test_a_byte_order_mark_and_carriage_returns_are_stripped(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfOne\r\n \r\nTwo")
     assert read(tmp_path / "a.txt") == ["One", "Two"]
 
 
-def test_a_document_without_end_goes_on_as_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "_LONGEST_DOCUMENT", 10)
+def test_a_document_above_the_size_limit_is_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "_MAX_DOCUMENT_CHARACTERS", 10)
     (tmp_path / "a.txt").write_text("123456\n123456\n123\n")
     assert read(tmp_path / "a.txt", documents="file") == ["123456\n123456", "123"]
 
 
-def test_bytes_that_are_not_utf8_are_located(tmp_path: Path) -> None:
+def test_an_encoding_error_names_the_byte_offset(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfgood\nb\xffd\n")
     with pytest.raises(InputError, match=r"a\.txt' is not UTF-8 at byte 9;"):
         read(tmp_path / "a.txt")
     assert read(tmp_path / "a.txt", undecodable="replace") == ["good\nb\ufffdd"]
 
 
-def test_an_endless_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_files, "_LONGEST_LINE", 1 << 20)
+def test_a_line_above_the_size_limit_is_an_input_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_files, "_MAX_LINE_BYTES", 1 << 20)
     (tmp_path / "a.txt").write_bytes(b"x" * (1 << 20))
     with pytest.raises(InputError, match="a line of more than 1 MiB"):
         read(tmp_path / "a.txt")
@@ -97,40 +102,40 @@ def test_a_field_of_json_lines_is_the_document(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ('{"body": "x"}', "line 2 of '.*' has no text 'text'; name the field with --text"),
-        ('{"text": 3}', "line 2 of '.*' has no text 'text'"),
-        ('["text"]', "line 2 of '.*' has no text 'text'"),
+        ('{"body": "x"}', "line 2 of '.*' has no text field 'text'; set the field with --text"),
+        ('{"text": 3}', "line 2 of '.*' has no text field 'text'"),
+        ('["text"]', "line 2 of '.*' has no text field 'text'"),
         ('{"text": ', "line 2 of '.*' is not JSON"),
     ],
 )
-def test_a_json_line_without_the_field_is_located(tmp_path: Path, line: str, problem: str) -> None:
+def test_a_bad_json_line_is_reported_with_its_number(tmp_path: Path, line: str, problem: str) -> None:
     (tmp_path / "a.jsonl").write_text(f'{{"text": "fine"}}\n{line}\n')
     with pytest.raises(InputError, match=problem):
         read(tmp_path / "a.jsonl")
 
 
 def test_a_column_of_a_parquet_file_is_the_document(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"text": ["a", "b"], "body": ["c", None]}), tmp_path / "a.parquet")
+    write_parquet(tmp_path / "a.parquet", {"text": ["a", "b"], "body": ["c", None]})
     assert read(tmp_path / "a.parquet") == ["a", "b"]
     with pytest.raises(InputError, match=r"row 2 of '.*' has no text in column 'body'"):
         read(tmp_path / "a.parquet", text="body")
-    with pytest.raises(InputError, match="no column 'title'; name the column with --text"):
+    with pytest.raises(InputError, match="no column 'title'; set the column with --text"):
         read(tmp_path / "a.parquet", text="title")
 
 
-def test_a_damaged_parquet_file_is_named(tmp_path: Path) -> None:
+def test_a_damaged_parquet_file_is_an_input_error(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"PAR1 and nothing else PAR1")
-    with pytest.raises(InputError, match=r"a\.parquet' is damaged or not a parquet file"):
+    with pytest.raises(InputError, match=r"a\.parquet' is damaged or not a Parquet file"):
         read(tmp_path / "a.parquet")
 
 
 @pytest.mark.parametrize(("library", "file"), [("pyarrow", "a.parquet"), ("zstandard", "a.txt.zst")])
-def test_a_missing_extra_says_what_to_install(
+def test_a_missing_optional_dependency_names_the_extra_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, file: str
 ) -> None:
     (tmp_path / file).write_bytes(b"x")
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(InputError, match=rf"needs {library}; install it with: pip install 'lightbert\[data\]'"):
+    with pytest.raises(InputError, match=rf"requires {library}; install it with: pip install 'lightbert\[data\]'"):
         read(tmp_path / file)
 
 
@@ -139,7 +144,7 @@ def test_a_hugging_face_dataset_is_streamed(tmp_path: Path) -> None:
         (tmp_path / f"{split}.jsonl").write_text(json.dumps({"text": f"of {split}", "id": 1}) + "\n")
     assert read(f"hf:{tmp_path}") == ["of train"]
     assert read(f"hf:{tmp_path}::test") == ["of test"]
-    with pytest.raises(InputError, match="no text column 'body'; name one of text, id with --text"):
+    with pytest.raises(InputError, match="no text column 'body'; choose one of text, id with --text"):
         read(f"hf:{tmp_path}", text="body")
     with pytest.raises(InputError, match=r"cannot open 'hf:.*nowhere'"):
         read(f"hf:{tmp_path}/nowhere")
@@ -158,19 +163,19 @@ def test_folders_and_globs_are_expanded_in_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("specification", "problem"),
     [
-        ("missing.txt", r"there is no file or folder '.*missing\.txt'"),
+        ("missing.txt", r"'.*missing\.txt' not found; give a file, a folder"),
         ("*.jsonl", "no file matches"),
-        ("empty", "the folder '.*empty' has no .txt, .jsonl, .parquet files"),
-        ("notes.md", r"the format of '.*notes\.md' is not known"),
+        ("empty", "the folder '.*empty' must contain .txt, .jsonl, .parquet files, but has none"),
+        ("notes.md", r"'.*notes\.md' must have one of the suffixes .txt, .jsonl, .parquet"),
     ],
 )
-def test_what_cannot_be_found_is_one_sentence(tmp_path: Path, specification: str, problem: str) -> None:
+def test_a_source_that_cannot_be_found_is_an_input_error(tmp_path: Path, specification: str, problem: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.md").write_text("x")
     with pytest.raises(InputError, match=problem):
         find([str(tmp_path / specification)])
 
 
-def test_no_source_at_all_is_one_sentence() -> None:
-    with pytest.raises(InputError, match="nothing to read"):
+def test_an_empty_list_of_sources_is_an_input_error() -> None:
+    with pytest.raises(InputError, match="sources must not be empty"):
         find([])

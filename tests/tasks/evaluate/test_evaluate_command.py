@@ -99,7 +99,7 @@ def test_unnamed_labels_can_be_named(evaluate, tmp_path, table):
     columns = ("--data", table, "--text", "body", "--label", "topic")
     code, _, error = evaluate(tmp_path / "theirs", *columns)
     assert code == 1
-    assert "the model's outputs have no names (LABEL_0, LABEL_1): add --labels" in error
+    assert "the outputs of the model have no label names (LABEL_0, LABEL_1); add --labels" in error
     code, report, _ = evaluate(tmp_path / "theirs", *columns, "--labels", "good, bad", "--json")
     assert code == 0
     assert report["confusion"]["labels"] == ["good", "bad"]
@@ -112,7 +112,7 @@ def test_an_imported_multilabel_classifier_is_evaluated_as_multilabel(evaluate, 
     huggingface.write(model, tmp_path / "theirs")
     code, _, error = evaluate(tmp_path / "theirs", "--data", data)
     assert code == 1
-    assert "the model's outputs have no names (LABEL_0, LABEL_1): add --labels" in error
+    assert "the outputs of the model have no label names (LABEL_0, LABEL_1); add --labels" in error
     code, report, _ = evaluate(tmp_path / "theirs", "--data", data, "--labels", "x,y", "--json")
     assert code == 0
     assert report["metrics"].keys() == {"micro_f1", "macro_f1", "accuracy"}
@@ -234,13 +234,13 @@ def test_an_invalid_prediction_table_is_a_one_line_error(evaluate, tmp_path, glu
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ((), "nothing to evaluate: give a model folder, or --predictions FILE"),
-        (("--predictions", "p.json"), "needs a task and its data to be judged by: add --task and --data"),
-        (("--predictions", "p.json", "--task", "own", "--data", "x"), "not for 'own'"),
+        ((), "evaluate requires a model or predictions; give a model folder, or --predictions FILE"),
+        (("--predictions", "p.json"), "requires a task and its data; add --task and --data"),
+        (("--predictions", "p.json", "--task", "own", "--data", "x"), "got 'own'"),
         (("--submission", "s.zip"), "add --predictions FOLDER"),
         (("--submission", "s.zip", "--predictions", "nowhere"), "must contain predictions such as CoLA.tsv"),
-        (("nowhere",), "there is no model folder 'nowhere'"),
-        (("MODEL",), "there is no file to evaluate on: add --data FILE"),
+        (("nowhere",), "model 'nowhere' not found"),
+        (("MODEL",), "evaluate requires data; add --data FILE"),
         (("MODEL", "--data", "TABLE"), "'text'"),
         (("MODEL", "--data", "TABLE", "--text", "body"), "'label'"),
         (("MODEL", "--data", "TABLE", "--text", "body", "--label", "body"), "'good film'"),

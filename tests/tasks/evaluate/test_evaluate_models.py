@@ -155,7 +155,7 @@ def test_a_glue_test_set_is_written_in_leaderboard_format(tmp_path):
 
 def test_a_file_in_place_of_the_report_folder_is_an_error(tmp_path):
     (tmp_path / "out").write_text("")
-    with pytest.raises(InputError, match="is a file where a folder should go"):
+    with pytest.raises(InputError, match="must be a folder, but is a file"):
         write(evaluate(tiny_model(REVIEWS), reviews(), device="cpu"), tmp_path / "out")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_tasks import finetune, only, write_model, write_reviews
+from tiny_tasks import NO_DROPOUT, finetune, only, write_model, write_reviews
 
 import lightbert
 from lightbert.errors import InputError
@@ -34,7 +34,7 @@ def weights(out: Path) -> dict[str, torch.Tensor]:
 
 
 def test_the_trained_model_predicts_the_labels_it_learned(start, tmp_path: Path):
-    result = only(finetune(RECIPE, *start, f"out={tmp_path}", "epochs=8"))
+    result = only(finetune(RECIPE, *start, *NO_DROPOUT, f"out={tmp_path}", "epochs=12", "lr=3e-3"))
     assert result.metrics["accuracy"] == 1.0
     model = lightbert.load(tmp_path / "final")
     assert model.labels == ("bad", "good")
@@ -50,7 +50,9 @@ def test_a_model_for_pairs_requires_pairs(start, tmp_path: Path):
     finetune(RECIPE, start[0], f"data.train={pairs}", f"data.dev={pairs}", *columns, f"out={tmp_path / 'run'}")
     model = lightbert.load(tmp_path / "run" / "final")
     assert model.predict(("good", "bad"))["label"] in ("yes", "no")
-    with pytest.raises(InputError, match=r"reads pairs of texts, and 'good' has no second one: give it with --pair"):
+    with pytest.raises(
+        InputError, match=r"requires pairs of texts, got a single one: 'good'; give the second with --pair"
+    ):
         model.predict("good")
     task = own_task(Files(dev=str(pairs), text="one", label="same"), kind=kind_of_model(model))
     with pytest.raises(InputError, match=r"reads pairs of texts, and 'good film' has no second one"):
@@ -62,13 +64,14 @@ def test_scaled_regression_predicts_on_the_original_scale(start, tmp_path: Path)
     rows = ["the film was good .,8.5", "a bad film,2.5", "good,8.5", "bad,2.5"] * 10
     scores.write_text("\n".join(["body,score", *rows]) + "\n")
     own = (f"data.train={scores}", f"data.dev={scores}", "data.text=body", "data.label=score", "data.kind=regress")
-    finetune(RECIPE, start[0], *own, f"out={tmp_path / 'run'}", "epochs=8", "head.hidden=tanh")
+    enough = ("epochs=20", "lr=1e-3", "checkpoint_every=0")
+    finetune(RECIPE, start[0], *own, *NO_DROPOUT, *enough, f"out={tmp_path / 'run'}", "head.hidden=tanh")
     model = lightbert.load(tmp_path / "run" / "final")
     assert not model.task["scaled"]
     found = [each["score"] for each in model.predict(["good", "bad"])]
     assert found == pytest.approx([8.5, 2.5], abs=1.0)
     # The raw output is on the original scale too.
-    ids = torch.tensor([[model.tokenizer.token_to_id(word) for word in ("[CLS]", "good", "[SEP]")]])
+    ids = torch.tensor([[model.tokenizer.token_to_id(token) for token in ("[CLS]", "good", "[SEP]")]])
     with torch.no_grad():
         said = model.eval().heads["regress"](model(ids))
     assert min(said.item(), 8.5) == pytest.approx(found[0], abs=1e-4)
@@ -96,7 +99,7 @@ def test_a_finished_run_is_read_and_not_trained_again(start, tmp_path: Path):
     first = only(finetune(RECIPE, *start, f"out={tmp_path}"))
     (tmp_path / "final" / "model.safetensors").unlink()
     assert only(finetune(RECIPE, *start, f"out={tmp_path}")) == first
-    with pytest.raises(InputError, match=r"holds a run with lr = 0.01, this recipe says 0.02"):
+    with pytest.raises(InputError, match=r"has lr = 0.01, this recipe has 0.02"):
         finetune(RECIPE, *start, f"out={tmp_path}", "lr=0.02")
 
 
@@ -114,7 +117,7 @@ def test_the_best_or_the_last_weights_are_saved(start, tmp_path: Path):
 
 
 def test_the_metric_can_be_chosen_by_name(start, tmp_path: Path):
-    with pytest.raises(InputError, match="unknown metric 'accurracy'; did you mean 'accuracy'"):
+    with pytest.raises(InputError, match="unknown held-out metric 'accurracy'; did you mean 'accuracy'"):
         finetune(RECIPE, *start, f"out={tmp_path}", "metric=accurracy")
 
 
@@ -166,7 +169,7 @@ def test_a_preset_starts_from_random_weights_with_a_tokenizer(start, tmp_path: P
     preset = ("model=bert-tiny", f"tokenizer={model}/tokenizer.json", "change.depth=1", "steps=1")
     finetune(RECIPE, *files, *preset, f"out={tmp_path / 'a'}")
     assert folder.load(tmp_path / "a" / "final").config.vocab == 13
-    with pytest.raises(InputError, match="the preset 'bert-tiny' has no tokenizer: add tokenizer=PATH"):
+    with pytest.raises(InputError, match="the preset 'bert-tiny' requires tokenizer=PATH"):
         finetune(RECIPE, *files, "model=bert-tiny", f"out={tmp_path / 'b'}")
 
 

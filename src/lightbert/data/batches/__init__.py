@@ -1,1 +1,1 @@
-"""Examples to tensors."""
+"""Batches of tensors from examples."""

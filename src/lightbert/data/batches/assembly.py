@@ -1,4 +1,4 @@
-"""Rows of ids out of memory-mapped tokens, a whole batch at once."""
+"""Assembles the rows of a batch from memory-mapped tokens."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from lightbert.data.examples.index import Array, Index, Mark
 
 
 class Rows(NamedTuple):
-    """Examples as arrays; the fields are those of a batch."""
+    """Examples as arrays, with the fields of a batch."""
 
     ids: Array  # [B, T]
     mask: NDArray[np.bool_] | NDArray[np.int32]  # [B, T]
@@ -19,10 +19,10 @@ class Rows(NamedTuple):
 
 
 def assemble(shards: Shards, index: Index, examples: Array, specials: Specials) -> Rows:
-    """Write the given examples into rows of the index's length, padded on the right."""
+    """Assemble examples into rows of the index's length, padded on the right."""
     length, count = index.length, len(examples)
     piece, row = _expand(index.first[examples], index.first[examples + 1] - index.first[examples])
-    # In the order of the tokens: pieces of one shard stand together and the disk is read forwards.
+    # In token order, so that each shard is read once and sequentially.
     order = np.argsort(index.start[piece])
     piece, row = piece[order], row[order]
     start, size, marks = index.start[piece], index.size[piece].astype(np.int64), index.marks[piece]
@@ -49,21 +49,21 @@ def assemble(shards: Shards, index: Index, examples: Array, specials: Specials) 
 
 
 def _expand(starts: Array, counts: Array) -> tuple[Array, Array]:
-    """Return `starts[i]`, `starts[i] + 1`, … `counts[i]` times for each i, and the i of each."""
+    """Concatenate `range(starts[i], starts[i] + counts[i])` for all i; also return the i of each entry."""
     owner = np.repeat(np.arange(len(starts)), counts)
     before = np.cumsum(counts) - counts
     return np.arange(len(owner)) + (starts - before)[owner], owner
 
 
 def _ends(index: Index, examples: Array) -> Array:
-    """Return how many columns each example fills."""
+    """Return the number of columns that each example fills."""
     last = index.first[examples + 1] - 1
     closes = index.marks[last] & Mark.CLOSES > 0
     return index.column[last].astype(np.int64) + index.size[last] + closes
 
 
 def _read(shards: Shards, positions: Array) -> Array:
-    """Read tokens at positions that count through all shards, those of an earlier shard first."""
+    """Read the tokens at positions over all shards; the positions must be sorted by shard."""
     tokens = np.empty(len(positions), np.int64)
     base = low = 0
     for shard in shards.shards:

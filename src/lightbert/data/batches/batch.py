@@ -1,4 +1,4 @@
-"""What a step trains on: tensors with static shapes, and where in the run they belong."""
+"""The batch of a training step: tensors with static shapes, with their step and row numbers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Specials:
-    """The ids of the tokens that are no text."""
+    """The ids of the special tokens."""
 
     pad: int
     cls: int
@@ -24,7 +24,7 @@ class Specials:
 
     @classmethod
     def of(cls, tokenizer: "Tokenizer") -> "Specials":
-        """Look the ids up under their usual names, BERT's or SentencePiece's."""
+        """Look up the ids under BERT's or SentencePiece's names."""
         return cls(
             pad=_id(tokenizer, "[PAD]", "<pad>"),
             cls=_id(tokenizer, "[CLS]"),
@@ -35,13 +35,13 @@ class Specials:
 
 @dataclass(frozen=True)
 class Batch:
-    """One rank's share of a step's batch, or a part of it.
+    """One rank's part of the batch of a step, or a part of it for gradient accumulation.
 
-    `rows` numbers the rows within the whole batch of the step: random numbers made from (step, row) don't depend on
-    how the batch is shared out between ranks and accumulation steps. Pre-training has `positions`, `targets` and
-    `weights` once tokens are masked; the batch of a task comes with `targets`: a class [B], a number [B] or a yes or no
-    for each label [B, C] per row, a class [B, T] per token with -100 where none is asked for, or an answer [B, 3]: its
-    first and last token, and 1 when there is none.
+    `rows` numbers the rows within the whole batch of the step, so that random numbers drawn from (step, row) don't
+    depend on how the batch is distributed over ranks and accumulation steps. In pre-training, masking sets `positions`,
+    `targets` and `weights`. In fine-tuning, `targets` contains a class [B], a number [B] or a binary value per label
+    [B, C] for each row, a class [B, T] for each token with -100 where it is ignored, or an answer [B, 3]: its first and
+    last token, and 1 if there is no answer.
     """
 
     ids: Tensor  # [B, T] int64
@@ -49,13 +49,13 @@ class Batch:
     segments: Tensor  # [B, T] int64
     rows: Tensor  # [B] int64
     step: Tensor  # [] int64
-    nsp: Tensor | None = None  # [B] int64, 1 = the second text is a stranger
+    nsp: Tensor | None = None  # [B] int64, 1 = the second text is from another document
     positions: Tensor | None = None  # [B, P] int64
     targets: Tensor | None = None  # [B, P] int64, the masked tokens; or a task's, [B, …] int64 or float32
-    weights: Tensor | None = None  # [B, P] float32, 1 = a prediction, 0 = filler
+    weights: Tensor | None = None  # [B, P] float32, 1 = a prediction, 0 = padding
 
     def to(self, device: torch.device | str) -> "Batch":
-        """Copy to a device; from pinned memory the copy does not wait."""
+        """Copy to a device; the copy from pinned memory is asynchronous."""
         return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pin(self) -> "Batch":
@@ -63,17 +63,17 @@ class Batch:
         return self._each(Tensor.pin_memory)
 
     def copy_from(self, other: "Batch") -> None:
-        """Overwrite the tensors with another batch's of the same shapes, as a recorded step needs it."""
+        """Copy the tensors of another batch of the same shapes into this one, for a recorded CUDA graph."""
         for field in fields(self):
-            mine, theirs = getattr(self, field.name), getattr(other, field.name)
-            if mine is not None and theirs is not None:
-                mine.copy_(theirs, non_blocking=True)
+            target, source = getattr(self, field.name), getattr(other, field.name)
+            if target is not None and source is not None:
+                target.copy_(source, non_blocking=True)
 
     def split(self, parts: int) -> list["Batch"]:
-        """Cut into equal parts for gradient accumulation, in the order of the rows."""
+        """Split into equal parts for gradient accumulation, in row order."""
         if len(self.rows) % parts:
             raise InputError(
-                f"{len(self.rows)} rows can't be cut into {parts} equal parts; change batch or accumulation"
+                f"rows per process ({len(self.rows)}) must be a multiple of accumulate ({parts}); change either"
             )
         size = len(self.rows) // parts
         return [self._rows(at, at + size) for at in range(0, len(self.rows), size)]

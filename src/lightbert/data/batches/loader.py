@@ -1,4 +1,4 @@
-"""Batches by step number: nothing else decides what is in them."""
+"""Pre-training batches as a function of the step number."""
 
 from collections.abc import Generator
 
@@ -10,15 +10,15 @@ from lightbert.data.batches.batch import Batch, Specials
 from lightbert.data.batches.prefetch import SINGLE_PROCESS, LoaderSettings, PerEpoch, prefetch
 from lightbert.data.corpus.shards import Shards
 from lightbert.data.examples.index import Array, Builder, Index
-from lightbert.data.examples.order import shuffled
+from lightbert.data.examples.order import shuffle_at
 from lightbert.errors import InputError
 
 
 class Loader:
-    """The batches of a run, or of one phase of it: a pure function of the arguments and the step.
+    """The batches of a run, or of one phase of it, as a pure function of the arguments and the step.
 
-    `batch` counts the rows of all ranks together; a rank gets its run of consecutive rows. An epoch has as many steps
-    as the first epoch's examples fill; the few examples that another epoch has more or less are left out or repeated.
+    `batch` is the number of rows over all ranks; each rank gets a run of consecutive rows. All epochs have as many
+    steps as the first one; if an epoch has slightly more or fewer examples, some are dropped or repeated.
     """
 
     def __init__(
@@ -41,17 +41,17 @@ class Loader:
         self._indexes = PerEpoch(self._build)
         examples = len(self._index(0))
         if not examples:
-            raise InputError(f"the corpus has no example of length {length}: prepare more text or set another length")
+            raise InputError(f"the corpus has no examples of length {length}; prepare more text or set another length")
         self.steps_per_epoch = max(1, examples // batch)
 
     def examples(self, step: int) -> Array:
-        """Return the numbers of this rank's examples at a step, within the index of the step's epoch."""
+        """Return the example numbers of this rank at a step, in the index of the step's epoch."""
         epoch, turn = divmod(step, self.steps_per_epoch)
         size = len(self._index(epoch))
-        return shuffled((turn * self.batch + self._rows) % size, size, self.seed, epoch)
+        return shuffle_at((turn * self.batch + self._rows) % size, size, self.seed, epoch)
 
     def at(self, step: int) -> Batch:
-        """Return this rank's share of the batch of a step."""
+        """Return this rank's part of the batch of a step."""
         index = self._index(step // self.steps_per_epoch)
         examples = self.examples(step)
         rows = assemble(self.shards, index, examples, self.specials)
@@ -63,20 +63,20 @@ class Loader:
             step=torch.tensor(step),
             nsp=None if index.labels is None else torch.from_numpy(index.labels[examples].astype(np.int64)),
         )
-        return self.settings.deliver(batch)
+        return self.settings.maybe_pin(batch)
 
     def stream(self, start: int = 0, stop: int | None = None) -> Generator[Batch]:
-        """Yield the batches from step `start` on, a few of them prefetched; close the iterator to stop the workers."""
+        """Yield the batches from step `start` on, with prefetching; close the iterator to stop the workers."""
         return prefetch(self.at, start, stop, self.settings.workers, self._prefetch_index)
 
     def _prefetch_index(self, step: int) -> None:
-        """Build the next epoch's index half an epoch early, so that no step waits for it."""
+        """Build the index of the next epoch half an epoch early, so that no step waits for it."""
         epoch, turn = divmod(step, self.steps_per_epoch)
         if turn == self.steps_per_epoch // 2:
             self._index(epoch + 1)
 
     def _index(self, epoch: int) -> Index:
-        return self._indexes[epoch if self.builder.changes else 0]
+        return self._indexes[epoch if self.builder.varies_by_epoch else 0]
 
     def _build(self, epoch: int) -> Index:
         return self.builder.build(self.shards, self.length, self.seed, epoch)

@@ -1,6 +1,6 @@
-"""Choosing the tokens to predict, on the device of the ids: static shapes, no wait for the host.
+"""Masking tokens for pre-training, on the device of the ids, with static shapes and no host synchronization.
 
-Every choice is a function of (seed, step, row, column), so that a batch is masked alike however it is shared out.
+Every choice is a function of (seed, step, row, column), so masking does not depend on how a batch is distributed.
 """
 
 from dataclasses import replace
@@ -15,8 +15,8 @@ from lightbert.data.batches.whole_words import choose_words
 from lightbert.ops.randomness import Stream, bits, chance
 
 
-class Masked(NamedTuple):
-    """The ids a model reads, and what it has to predict: positions ascend, then filler with position 0 and weight 0."""
+class MaskedTokens(NamedTuple):
+    """The masked ids and the tokens to predict; positions are ascending, padded with position 0 and weight 0."""
 
     ids: Tensor  # [B, T]
     positions: Tensor  # [B, P] int64
@@ -35,10 +35,11 @@ def mask_tokens(
     step: int | Tensor,
     rows: Tensor,
     continues: Tensor | None = None,
-) -> Masked:
-    """Mask ids [B, T] whose `mask` is not 0 and which are no specials; `rows` [B] are the rows of the whole batch.
+) -> MaskedTokens:
+    """Mask ids [B, T] where `mask` is not 0, except special tokens; `rows` [B] are row numbers in the whole batch.
 
-    `continues` [V] says which entries of the vocabulary go on with a word, and asks for whole words (`word_parts`).
+    `continues` [V], from `word_parts`, marks the vocabulary entries that continue a word; if given, whole words are
+    masked.
     """
     length = ids.shape[1]
     most = masking.positions(length)
@@ -49,7 +50,7 @@ def mask_tokens(
 
     real = mask != 0
     candidates = real & (ids != specials.cls) & (ids != specials.sep) & (ids != specials.mask)
-    # In float64 because a GPU and a CPU agree on it to the last bit.
+    # In float64, which gives the same bits on a GPU and a CPU.
     budget = (real.sum(dim=1, keepdim=True).double() * masking.rate).round().long().clamp(1, most)  # [B, 1]
     if continues is None:
         chosen = _tokens(candidates, draws(Stream.POSITION), budget, most)
@@ -65,13 +66,13 @@ def mask_tokens(
     positions = torch.where(chosen, columns, length).topk(most, largest=False).values
     filled = positions < length
     positions = positions.masked_fill(~filled, 0)
-    return Masked(hidden, positions, ids.gather(1, positions), filled.float())
+    return MaskedTokens(hidden, positions, ids.gather(1, positions), filled.float())
 
 
 def mask_batch(
     batch: Batch, masking: Masking, specials: Specials, *, vocab: int, seed: int, continues: Tensor | None = None
 ) -> Batch:
-    """Mask a batch by its own step and rows."""
+    """Mask a batch with its own step and row numbers."""
     masked = mask_tokens(
         batch.ids,
         batch.mask,
@@ -86,20 +87,20 @@ def mask_batch(
     return replace(batch, **masked._asdict())
 
 
-def put_back(ids: Tensor, positions: Tensor, weights: Tensor, values: Tensor) -> Tensor:
-    """Write `values` [B, P] into ids [B, T] at the positions whose weight is not 0, ordered as `Masked` has them."""
+def fill_positions(ids: Tensor, positions: Tensor, weights: Tensor, values: Tensor) -> Tensor:
+    """Write `values` [B, P] into ids [B, T] at the positions with a non-zero weight, in the order of `MaskedTokens`."""
     length = ids.shape[1]
     columns = torch.arange(length, device=ids.device).expand_as(ids).contiguous()
-    # Filler belongs to no column, and above all not to 0, where it could overwrite what belongs there.
+    # Padding must not match any column, in particular not column 0, where it would overwrite the real value.
     places = torch.where(weights != 0, positions, length)
     nearest = torch.searchsorted(places, columns).clamp(max=places.shape[1] - 1)
     return torch.where(places.gather(1, nearest) == columns, values.gather(1, nearest), ids)
 
 
 def _tokens(candidates: Tensor, draws: Tensor, budget: Tensor, most: int) -> Tensor:
-    """Choose `budget` candidates per row, those with the highest draws."""
+    """Choose the `budget` candidates with the highest draws in each row."""
     columns = torch.arange(candidates.shape[1], device=candidates.device)
-    # The column makes keys differ, so that every device agrees on the highest.
+    # The column makes the keys distinct, so that every device chooses the same ones.
     keys = torch.where(candidates, draws << 16 | columns, -1)
     lowest = keys.topk(most).values.gather(1, budget - 1)
     return candidates & (keys >= lowest)

@@ -1,4 +1,4 @@
-"""How many tokens are masked and what becomes of them: the `masking.*` keys of a recipe."""
+"""Masking settings: the `masking.*` keys of a recipe."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -10,19 +10,20 @@ from lightbert.ranges import Range, Share, Size
 
 @dataclass(frozen=True)
 class Masking:
-    """How many tokens are chosen and what becomes of them. The default is ELECTRA's: never a random token.
+    """How many tokens are masked, and how. The defaults are ELECTRA's, without random tokens.
 
-    Of a row with n real tokens, specials counted, `rate`·n are chosen, rounded half to even, at least 1; `masked` of
-    them turn into [MASK], `random` into any id of the vocabulary, and the rest stay. All are predicted.
-    `most` caps the choice; None stands for ELECTRA's cap, half a percent above the rate.
-    Deviation: ELECTRA draws positions with replacement (electra#41), the composite paper each token by itself; here
-    the number is exact and no position comes twice.
+    In a row with n tokens, including special tokens but not padding, `rate`·n tokens are chosen, rounded half to even
+    and at least 1. A share `masked` of them is replaced by [MASK], a share `random` by any id of the vocabulary; the
+    rest is unchanged. All chosen tokens are predicted. `most` is the maximum number per row; None means ELECTRA's
+    maximum, half a percentage point above the rate.
+    Deviation: ELECTRA samples positions with replacement (electra#41), and the composite paper samples each token
+    independently; here the number is exact and positions are distinct.
     """
 
     rate: Annotated[float, Range(0, 1, closed="neither"), "the share of tokens to predict"] = 0.15
-    masked: Annotated[Share, "of those, the share that turns into [MASK]"] = 0.85
-    random: Annotated[Share, "of those, the share that turns into a random token; the rest stays. BERT: 0.8, 0.1"] = 0.0
-    most: Annotated[Size | None, "the most predictions per row"] = None
+    masked: Annotated[Share, "of those, the share replaced by [MASK]"] = 0.85
+    random: Annotated[Share, "of those, the share replaced by a random token; the rest is kept. BERT: 0.8, 0.1"] = 0.0
+    most: Annotated[Size | None, "the maximum number of predictions per row"] = None
 
     def __post_init__(self) -> None:
         check(self)

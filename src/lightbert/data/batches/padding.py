@@ -1,4 +1,4 @@
-"""Rows of any length as rectangular batches: which rows go together, and their padding."""
+"""Grouping rows of any length into batches, and padding them."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from lightbert.data.examples.features import IGNORE_INDEX, Features
 Array = NDArray[np.int64]
 
 
-def padded(
+def pad_rows(
     features: Features,
     chosen: Array,
     length: int,
@@ -21,10 +21,10 @@ def padded(
     rows: Array | None = None,
     step: int = 0,
 ) -> Batch:
-    """Pad the chosen rows to `length`; `rows` are their numbers within the whole batch of the step."""
+    """Pad the chosen rows to `length`; `rows` are their row numbers in the whole batch of the step."""
     places = np.arange(length)
     mask = places < features.lengths[chosen, None]  # [B, T]
-    # Beyond the end of a row any valid index will do: the mask hides what is read there.
+    # After the end of a row any valid index can be used, because the values are masked.
     at = np.minimum(features.starts[chosen, None] + places, max(len(features.tokens) - 1, 0))
     targets = None
     if features.targets is not None:
@@ -40,39 +40,42 @@ def padded(
     )
 
 
-def grouped(lengths: Array, *, least: int, most: int, alike: bool = False) -> Iterator[Array]:
-    """Group rows into few batches with little padding: yield the row numbers of each, shortest rows first.
+def group_by_length(
+    lengths: Array, *, min_tokens: int, max_tokens: int, equal_lengths: bool = False
+) -> Iterator[Array]:
+    """Group rows into few batches with little padding, and yield the row numbers of each batch, shortest rows first.
 
-    Within a batch the last row is the longest. A batch costs its tokens, padding included, and never less than `least`:
-    smaller batches leave the device idle. Dynamic programming finds the cheapest way to cut the sorted rows where the
-    length changes. A batch of more than `most` tokens is cut again. With `alike`, batches have no padding at all.
+    The last row of a batch is its longest. The cost of a batch is its number of tokens, padding included, and at least
+    `min_tokens`, because smaller batches leave the device idle. Dynamic programming finds the cheapest way to split the
+    sorted rows where the length changes. A batch of more than `max_tokens` tokens is split further. With
+    `equal_lengths`, all rows of a batch have the same length, so there is no padding.
     """
     if not len(lengths):
         return
     order = np.argsort(lengths, kind="stable")
     widths, ends = _distinct(lengths[order])
-    cuts = range(len(widths)) if alike else _cheapest(widths, ends, least)
+    cuts = range(len(widths)) if equal_lengths else _cheapest_splits(widths, ends, min_tokens)
     start = 0
     for cut in cuts:
         rows = order[start : ends[cut]]
-        pieces = -(-len(rows) // max(1, most // int(widths[cut])))
+        pieces = -(-len(rows) // max(1, max_tokens // int(widths[cut])))
         yield from np.array_split(rows, pieces)
         start = int(ends[cut])
 
 
 def _distinct(ordered: Array) -> tuple[Array, Array]:
-    """The lengths that occur, and how many rows are not longer than each."""
+    """Return the distinct lengths, and for each the number of rows that are not longer."""
     widths, counts = np.unique(ordered, return_counts=True)
     return widths, np.cumsum(counts)
 
 
-def _cheapest(widths: Array, ends: Array, least: int) -> list[int]:
-    """Return which of the lengths are the longest of a batch."""
+def _cheapest_splits(widths: Array, ends: Array, min_tokens: int) -> list[int]:
+    """Return which of the lengths are the maximum length of a batch."""
     begins = np.concatenate([[0], ends])
     costs, origins = np.zeros(len(widths) + 1), np.zeros(len(widths), dtype=np.int64)
     for last, width in enumerate(widths):
         areas = (ends[last] - begins[: last + 1]) * width
-        choices = costs[: last + 1] + np.maximum(areas, least)
+        choices = costs[: last + 1] + np.maximum(areas, min_tokens)
         origins[last] = choices.argmin()
         costs[last + 1] = choices[origins[last]]
     cuts, at = [], len(widths)

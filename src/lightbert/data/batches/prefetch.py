@@ -1,4 +1,4 @@
-"""Batches prefetched by threads, in order, and values that are computed once per epoch."""
+"""Prefetching batches with threads, in order, and values that are computed once per epoch."""
 
 import itertools
 import threading
@@ -16,23 +16,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class LoaderSettings:
-    """How one process gets its batches: its share of each, how many threads prefetch, and into which memory."""
+    """How a process loads its batches: its rank, the number of prefetching threads, and pinned memory."""
 
     rank: int = 0
     world: int = 1
-    """How many processes share a batch."""
+    """The number of processes that share a batch."""
     workers: int = 2
-    """Threads that prefetch; 0 = none."""
+    """The number of prefetching threads; 0 = no prefetching."""
     pin: bool = False
-    """Copy batches to page-locked memory, from which a GPU copies without waiting."""
+    """Copy batches to page-locked memory, from which copies to a GPU are asynchronous."""
 
     def check_batch(self, batch: int) -> None:
         """Check that every process gets the same number of rows."""
         if batch < 1 or batch % self.world:
-            raise InputError(f"batch must be a multiple of the number of processes, {self.world}, got {batch}")
+            raise InputError(f"batch ({batch}) must be a positive multiple of the number of processes ({self.world})")
 
-    def deliver(self, batch: Batch) -> Batch:
-        """The batch, in the memory that was asked for."""
+    def maybe_pin(self, batch: Batch) -> Batch:
+        """Return the batch, in pinned memory if `pin` is set."""
         return batch.pin() if self.pin else batch
 
 
@@ -46,11 +46,10 @@ def prefetch(
     workers: int,
     prepare: Callable[[int], None] = lambda step: None,
 ) -> Generator[Batch]:
-    """Yield `at(start)`, `at(start + 1)` and so on, a few of them prefetched; close the iterator to stop the workers.
+    """Yield `at(start)`, `at(start + 1)` and so on, with prefetching; close the iterator to stop the workers.
 
-    `prepare` is called for each step by a worker, without waiting for it. Workers are threads: a batch takes a handful
-    of numpy calls that release the interpreter lock, so that processes, with their copies, start-up and orphans, would
-    only cost more.
+    A worker calls `prepare` for each step in the background. The workers are threads, because a batch takes a few NumPy
+    calls that release the interpreter lock; processes would add copies and start-up time.
     """
     steps = itertools.count(start) if stop is None else iter(range(start, stop))
     if not workers:
@@ -73,20 +72,20 @@ def prefetch(
 
 
 class PerEpoch(Generic[T]):
-    """The value of `make` for each epoch, computed by the first thread that asks; the last two are kept."""
+    """A thread-safe cache of `make(epoch)` for the last two epochs; each value is computed once."""
 
     def __init__(self, make: Callable[[int], T]) -> None:
         self._make = make
-        self._made: dict[int, Future[T]] = {}
+        self._futures: dict[int, Future[T]] = {}
         self._lock = threading.Lock()
 
     def __getitem__(self, epoch: int) -> T:
         with self._lock:
-            known = self._made.get(epoch)
+            known = self._futures.get(epoch)
             if known is None:
-                promise = self._made[epoch] = Future()
-                while len(self._made) > 2:
-                    del self._made[next(iter(self._made))]
+                promise = self._futures[epoch] = Future()
+                while len(self._futures) > 2:
+                    del self._futures[next(iter(self._futures))]
         if known is not None:
             return known.result()
         try:

@@ -1,4 +1,4 @@
-"""Masking whole words instead of parts of them."""
+"""Whole-word masking."""
 
 from typing import TYPE_CHECKING
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def word_parts(tokenizer: "Tokenizer") -> Tensor:
-    """Return which entries of a vocabulary go on with a word: [V] bool.
+    """Return which entries of a vocabulary continue a word: [V] bool.
 
-    WordPiece marks them with ## in front; SentencePiece's models mark with ▁ the entries that don't.
+    In WordPiece these entries start with ##; in SentencePiece the other entries start with ▁.
     """
     vocabulary = [tokenizer.id_to_token(index) or "" for index in range(tokenizer.get_vocab_size())]
     if any(entry.startswith("▁") for entry in vocabulary):
@@ -22,17 +22,18 @@ def word_parts(tokenizer: "Tokenizer") -> Tensor:
 
 
 def choose_words(candidates: Tensor, continues: Tensor, draws: Tensor, budget: Tensor) -> Tensor:
-    """Choose words in random order until the next one would exceed the budget, then single-token words to fill it.
+    """Choose words in random order until the next one would exceed the budget, then fill it with single-token words.
 
-    No word is ever split: a row that runs out of single-token words has fewer predictions than the budget.
+    Words are never split: a row without enough single-token words has fewer predictions than the budget.
     """
     columns = torch.arange(candidates.shape[1], device=candidates.device)
-    goes_on = continues & F.pad(candidates, (1, 0))[:, :-1]
-    origin = torch.where(candidates & ~goes_on, columns, 0).cummax(dim=1).values  # the column of the word's first token
-    beyond = torch.where(candidates & goes_on, len(columns), columns)[:, 1:]
+    is_continuation = continues & F.pad(candidates, (1, 0))[:, :-1]
+    # The column of the first token of each token's word.
+    origin = torch.where(candidates & ~is_continuation, columns, 0).cummax(dim=1).values
+    beyond = torch.where(candidates & is_continuation, len(columns), columns)[:, 1:]
     beyond = F.pad(beyond, (0, 1), value=len(columns)).flip(1).cummin(dim=1).values.flip(1)
     size = beyond - origin
-    # Descending keys: words in the order of the draws of their first tokens, tokens of a word from left to right.
+    # Descending keys: words are ordered by the draw of their first token, tokens of a word from left to right.
     keys = (draws.gather(1, origin) >> 1) << 32 | origin << 16 | columns.flip(0)
     keys, order = torch.where(candidates, keys, -1).sort(dim=1, descending=True)
 
@@ -41,5 +42,5 @@ def choose_words(candidates: Tensor, continues: Tensor, draws: Tensor, budget: T
     single = (keys >= 0) & ~whole & (size == 1)
     left = budget - whole.sum(dim=1, keepdim=True)
     chosen = whole | (single & (single.cumsum(dim=1) <= left))
-    # Not by scatter: compiled for a CPU (torch 2.13), what reads a scattered tensor can run before the scatter.
+    # No scatter: when compiled for a CPU (torch 2.13), a read of a scattered tensor can run before the scatter.
     return chosen.gather(1, order.argsort(dim=1))

@@ -1,8 +1,8 @@
-"""The shard writer as steps of datatrove pipelines: preparation on a cluster, with its filters and de-duplication.
+"""The shard writer as steps of datatrove pipelines, for preparation on a cluster with filters and de-duplication.
 
-Task r of N reads and writes stream r of N, so that a pipeline without filters gives the bytes of
-`lightbert prepare --streams N`. A task that runs again starts its stream anew. The output must be a folder that all
-tasks see.
+Task r of N reads and writes stream r of N, so a pipeline without filters writes the same bytes as
+`lightbert prepare --streams N`. A task that runs again rewrites its stream. The output folder must be on a file system
+that all tasks share.
 """
 
 import os
@@ -14,21 +14,21 @@ from datatrove.pipeline.base import PipelineStep
 
 from lightbert.data.corpus import tokenizer
 from lightbert.data.corpus.encoding import DocumentEncoder, Sentences, width
-from lightbert.data.corpus.parts import Place, cut
-from lightbert.data.corpus.stage import StreamWriter, finish, forget_stream, refuse_foreign, stage_of
+from lightbert.data.corpus.parts import Place, split_chunks
+from lightbert.data.corpus.stage import StreamWriter, check_replaceable, finish, partial_folder, remove_stream_records
 from lightbert.data.text import sources
-from lightbert.data.text.sources import Reading
+from lightbert.data.text.sources import ReadOptions
 
 
 class ReadText(PipelineStep):  # type: ignore[misc]
-    """Reads any source of `lightbert prepare`; datatrove's own readers serve as well."""
+    """Reads any source of `lightbert prepare`; datatrove's own readers can be used instead."""
 
     name = "lightbert sources"
     type = "📖 - READER"
 
-    def __init__(self, *specifications: str, reading: Reading | None = None) -> None:
+    def __init__(self, *specifications: str, reading: ReadOptions | None = None) -> None:
         super().__init__()
-        self.specifications, self.reading = specifications, reading or Reading()
+        self.specifications, self.reading = specifications, reading or ReadOptions()
 
     def run(self, data: object = None, rank: int = 0, world_size: int = 1) -> Iterator[Document]:
         """Yield the documents of sources rank, rank + world_size and so on."""
@@ -39,7 +39,7 @@ class ReadText(PipelineStep):  # type: ignore[misc]
 
 
 class WriteShards(PipelineStep):  # type: ignore[misc]
-    """Encodes documents and writes them as one stream of shards; the folder is whole after `FinishShards`."""
+    """Encodes documents and writes them as one stream of shards; `FinishShards` completes the folder."""
 
     name = "lightbert shards"
     type = "💽 - WRITER"
@@ -58,16 +58,16 @@ class WriteShards(PipelineStep):  # type: ignore[misc]
         self.sentences, self.held_out, self.shard_characters = sentences, held_out, shard_characters
 
     def run(self, data: Iterable[Document] = (), rank: int = 0, world_size: int = 1) -> Iterator[Document]:
-        """Write stream `rank` of `world_size`; nothing is passed on."""
-        # Each task has a core of its own.
+        """Write stream `rank` of `world_size`; yields no documents."""
+        # Each task runs on one core.
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
-        ids, folder = tokenizer.load(self.tokenizer), stage_of(self.out)
-        refuse_foreign(self.out)
+        ids, folder = tokenizer.load(self.tokenizer), partial_folder(self.out)
+        check_replaceable(self.out)
         folder.mkdir(parents=True, exist_ok=True)
-        forget_stream(folder, rank)
+        remove_stream_records(folder, rank)
         encode = DocumentEncoder(ids, self.sentences, self.held_out)
         place = Place()
-        chunks = cut(((document.text, place) for document in data), self.shard_characters)
+        chunks = split_chunks(((document.text, place) for document in data), self.shard_characters)
         with StreamWriter(folder, width(ids), rank, world_size) as writer:
             for chunk in chunks:
                 with self.track_time("chunk"):
@@ -82,7 +82,7 @@ class WriteShards(PipelineStep):  # type: ignore[misc]
 
 
 class FinishShards(PipelineStep):  # type: ignore[misc]
-    """Makes the folder whole when every task has written its stream: a pipeline of its own, with one task."""
+    """Completes the folder after every task has written its stream; runs as a separate pipeline with one task."""
 
     name = "lightbert manifest"
     type = "💽 - WRITER"
@@ -92,8 +92,8 @@ class FinishShards(PipelineStep):  # type: ignore[misc]
         self.writer = writer
 
     def run(self, data: object = None, rank: int = 0, world_size: int = 1) -> Iterator[Document]:
-        """Save the tokenizer, write the manifest and give the folder its name."""
-        writer, folder = self.writer, stage_of(self.writer.out)
+        """Save the tokenizer, write the manifest and rename the folder."""
+        writer, folder = self.writer, partial_folder(self.writer.out)
         tokenizer.save(tokenizer.load(writer.tokenizer), folder)
         settings = {
             "tokenizer": str(writer.tokenizer),

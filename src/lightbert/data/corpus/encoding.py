@@ -1,4 +1,4 @@
-"""Documents to ids: sentences cut, held-out documents set apart, empty ones dropped."""
+"""Encodes documents: splits sentences, separates held-out documents and drops empty ones."""
 
 import hashlib
 from typing import Literal, NamedTuple
@@ -13,8 +13,8 @@ from lightbert.data.text.sentences import split_sentences
 Sentences = Literal["line", "split"]
 
 
-class Encoded(NamedTuple):
-    """Some documents as ids, in their order; `empty` counts those that had no token."""
+class EncodedDocuments(NamedTuple):
+    """Encoded documents in their original order; `empty` counts the documents without tokens."""
 
     train: Block
     held_out: Block
@@ -22,19 +22,19 @@ class Encoded(NamedTuple):
 
 
 class DocumentEncoder:
-    """Encodes lists of documents. What it returns for a document depends on nothing but the document."""
+    """Encodes lists of documents. The result for a document depends on that document only."""
 
     def __init__(self, tokenizer: Tokenizer, sentences: Sentences, held_out: float) -> None:
         self._table = WordTable(tokenizer, width(tokenizer))
         self._split, self._held_out = sentences == "split", held_out
 
-    def __call__(self, documents: list[str]) -> Encoded:
+    def __call__(self, documents: list[str]) -> EncodedDocuments:
         """Encode documents whose lines are separated by line feeds."""
-        whole = [well_formed(document) for document in documents]
-        apart = [is_held_out(document, self._held_out) for document in whole]
-        train = self._encode([document for document, held in zip(whole, apart, strict=True) if not held])
-        held_out = self._encode([document for document, held in zip(whole, apart, strict=True) if held])
-        return Encoded(train, held_out, len(documents) - len(train.documents) - len(held_out.documents))
+        clean = [replace_surrogates(document) for document in documents]
+        held_out_flags = [is_held_out(document, self._held_out) for document in clean]
+        train = self._encode([document for document, held in zip(clean, held_out_flags, strict=True) if not held])
+        held_out = self._encode([document for document, held in zip(clean, held_out_flags, strict=True) if held])
+        return EncodedDocuments(train, held_out, len(documents) - len(train.documents) - len(held_out.documents))
 
     def _encode(self, documents: list[str]) -> Block:
         sentences = [self._sentences(document) for document in documents]
@@ -50,17 +50,17 @@ class DocumentEncoder:
 
 
 def width(tokenizer: Tokenizer) -> Width:
-    """Return the narrowest type that holds every id."""
+    """Return the narrowest dtype that can hold every id."""
     return "uint16" if vocab(tokenizer) <= 1 << 16 else "uint32"
 
 
 def vocab(tokenizer: Tokenizer) -> int:
-    """Return one more than the highest id: some vocabularies have gaps."""
+    """Return the highest id plus one; some vocabularies have gaps."""
     return max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
 
 
-def well_formed(document: str) -> str:
-    """Replace lone surrogates, which JSON can carry but UTF-8 cannot."""
+def replace_surrogates(document: str) -> str:
+    """Replace unpaired surrogates, which JSON can represent but UTF-8 cannot."""
     try:
         document.encode()
     except UnicodeEncodeError:
@@ -69,12 +69,12 @@ def well_formed(document: str) -> str:
 
 
 def is_held_out(document: str, share: float) -> bool:
-    """Decide by the document's hash: copies of a document are always on the same side."""
+    """Decide by the hash of the document, so that copies of a document are always in the same split."""
     return score(document, b"held-out") < share
 
 
 def score(document: str, purpose: bytes) -> float:
     """Return a number in [0, 1) that is uniform over documents and independent between purposes."""
     digest = hashlib.blake2b(document.encode(), digest_size=8, person=purpose).digest()
-    # 53 bits, so that the quotient is exact and below 1.
+    # 53 bits, so that the quotient is exact and less than 1.
     return (int.from_bytes(digest) >> 11) / (1 << 53)

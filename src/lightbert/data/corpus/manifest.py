@@ -1,4 +1,4 @@
-"""What a prepared folder says about itself: counts, settings, and the size and hash of every file."""
+"""The manifest of a prepared folder: counts, settings, and the size and hash of every file."""
 
 import hashlib
 import json
@@ -19,14 +19,14 @@ Split = Literal["train", "held-out"]
 
 @dataclass(frozen=True)
 class FileRecord:
-    """The size and the hash of one file."""
+    """The size and hash of one file."""
 
     size: int
     sha256: str
 
     @classmethod
     def of(cls, path: Path) -> "FileRecord":
-        """Measure a file that is already written."""
+        """Create the record of an existing file."""
         return cls(path.stat().st_size, sha256(path))
 
 
@@ -54,22 +54,22 @@ class Manifest:
     shards: tuple[ShardRecord, ...]
 
     def all_files(self) -> Iterator[tuple[str, FileRecord]]:
-        """Every file that the folder must hold beside the manifest itself."""
+        """Yield every file of the folder except the manifest itself."""
         yield from self.files.items()
         for shard in self.shards:
             yield from shard.files.items()
 
 
 def write(folder: Path, manifest: Manifest) -> None:
-    """Write `manifest.json`, which carries a hash of itself."""
-    write_atomic(folder / NAME, _sealed(to_mapping(manifest)))
+    """Write `manifest.json`, which includes a hash of its own content."""
+    write_atomic(folder / NAME, _serialize(to_mapping(manifest)))
 
 
 def read(folder: Path) -> Manifest:
-    """Read and check `manifest.json`: a changed byte anywhere in it is an error."""
+    """Read `manifest.json` and verify its hash."""
     path = folder / NAME
     if not path.is_file():
-        raise InputError(f"'{folder}' has no {NAME}; give a folder that `lightbert prepare` has finished")
+        raise InputError(f"'{folder}' has no {NAME}; give a folder written by `lightbert prepare`")
     text = path.read_bytes()
     try:
         mapping = json.loads(text)
@@ -77,18 +77,16 @@ def read(folder: Path) -> Manifest:
     except (ValueError, KeyError, TypeError, AttributeError):
         raise _damaged(path) from None
     if mapping.get("format") != FORMAT:
-        raise InputError(
-            f"'{path}' has format {mapping.get('format')!r} and this version reads {FORMAT}; prepare it again"
-        )
-    if _sealed(mapping).encode() != text:
+        raise InputError(f"'{path}' must have format {FORMAT}, got {mapping.get('format')!r}; prepare the folder again")
+    if _serialize(mapping).encode() != text:
         raise _damaged(path)
     return from_mapping(Manifest, mapping)
 
 
-def _sealed(mapping: Mapping[str, Any]) -> str:
-    seal = hashlib.sha256(json.dumps(mapping).encode()).hexdigest()
-    return json.dumps({**mapping, "sha256": seal}, indent=1) + "\n"
+def _serialize(mapping: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(mapping).encode()).hexdigest()
+    return json.dumps({**mapping, "sha256": digest}, indent=1) + "\n"
 
 
 def _damaged(path: Path) -> InputError:
-    return InputError(f"'{path}' is damaged or was edited; copy the folder again or run `lightbert prepare` again")
+    return InputError(f"'{path}' is damaged or was edited; copy the folder again or rerun `lightbert prepare`")

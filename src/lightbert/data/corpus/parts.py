@@ -1,10 +1,10 @@
-"""The order of the work: streams of documents, cut into parts that become shards, cut into chunks for the workers.
+"""Streams of documents, split into parts that become shards, split into chunks for the workers.
 
-The cuts depend on the text alone, never on who encodes it or when: hence the same bytes from any number of workers,
-after any crash, and from a datatrove task that reads the same files.
+The splits depend on the text only, so the output bytes are the same for any number of workers, after any crash, and
+for a datatrove task that reads the same files.
 
-- Stream r of N reads sources r, r + N, r + 2N, … one after the other, as task r of N does in datatrove.
-- A part ends with the document that brings it to `characters`; it becomes a train shard and a held-out shard.
+- Stream r of N reads sources r, r + N, r + 2N, … in sequence, as task r of N does in datatrove.
+- A part ends with the document that reaches `characters`; it becomes a train shard and a held-out shard.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ Reader = Callable[[Source], Iterator[tuple[str, int]]]
 
 @dataclass(frozen=True)
 class Place:
-    """How far a stream has been read: so many documents of its source number `source`, so many bytes in all."""
+    """A position in a stream: `documents` documents of source number `source`, and `position` bytes in total."""
 
     source: int = 0
     documents: int = 0
@@ -31,7 +31,7 @@ class Place:
 
 
 class Chunk(NamedTuple, Generic[Mark]):
-    """Documents to encode in one go, what belongs to the last of them, and whether their part ends here."""
+    """Documents to encode together, the mark of the last document, and whether the part ends with this chunk."""
 
     documents: list[str]
     mark: Mark
@@ -39,7 +39,7 @@ class Chunk(NamedTuple, Generic[Mark]):
 
 
 def read_stream(sources: Sequence[Source], read: Reader, start: Place) -> Iterator[tuple[str, Place]]:
-    """Yield the documents of a stream behind `start`, each with the place after it."""
+    """Yield the documents of a stream from `start` on, each with the position after it."""
     for number in range(start.source, len(sources)):
         before = sum(source.size for source in sources[:number])
         skipped = start.documents if number == start.source else 0
@@ -48,8 +48,8 @@ def read_stream(sources: Sequence[Source], read: Reader, start: Place) -> Iterat
             yield document, Place(number, count, before + position)
 
 
-def cut(documents: Iterable[tuple[str, Mark]], characters: int) -> Iterator[Chunk[Mark]]:
-    """Cut documents into chunks; the last part may end without a sign because the documents do."""
+def split_chunks(documents: Iterable[tuple[str, Mark]], characters: int) -> Iterator[Chunk[Mark]]:
+    """Split documents into chunks; the last part may be shorter, and then no chunk has `ends_part`."""
     pending: list[str] = []
     in_chunk = in_part = 0
     for document, mark in documents:

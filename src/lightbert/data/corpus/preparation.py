@@ -1,4 +1,4 @@
-"""From sources to a folder of token shards, on one machine: bounded memory, all cores, restartable."""
+"""Prepares a folder of token shards from text sources on one machine: bounded memory, all cores, resumable."""
 
 import os
 import time
@@ -7,22 +7,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lightbert.data.corpus import tokenizer, vocabulary
-from lightbert.data.corpus.encoding import is_held_out, score, well_formed, width
+from lightbert.data.corpus.encoding import is_held_out, replace_surrogates, score, width
 from lightbert.data.corpus.encoding_pool import encode_chunks
 from lightbert.data.corpus.manifest import Manifest
-from lightbert.data.corpus.parts import CHUNK, Place, cut, read_stream
-from lightbert.data.corpus.resumption import begin_or_go_on, finished, locked
-from lightbert.data.corpus.settings import Settings, resolved
-from lightbert.data.corpus.stage import StreamWriter, finish, publish, read_parts, refuse_foreign, stage_of
+from lightbert.data.corpus.parts import CHUNK, Place, read_stream, split_chunks
+from lightbert.data.corpus.resumption import locked, read_finished, start_or_resume
+from lightbert.data.corpus.settings import Settings, resolve
+from lightbert.data.corpus.stage import StreamWriter, check_replaceable, finish, partial_folder, publish, read_parts
 from lightbert.data.text import sources
-from lightbert.data.text.sources import Reading, Source
+from lightbert.data.text.sources import ReadOptions, Source
 from lightbert.errors import InputError
 from lightbert.files import write_atomic
 from lightbert.progress import Bar, progress
 
 
-class Prepared(NamedTuple):
-    """The manifest of a whole folder, how many of its parts were there before, and what this call encoded."""
+class PreparationResult(NamedTuple):
+    """The manifest of the prepared folder, the number of parts that existed before, and what this call encoded."""
 
     manifest: Manifest
     parts_kept: int
@@ -30,38 +30,39 @@ class Prepared(NamedTuple):
     seconds: float = 0.0
 
 
-def prepare(settings: Settings, out: Path, workers: int | None = None, *, again: bool = False) -> Prepared:
-    """Prepare `out`, or go on where an earlier call with the same settings was stopped.
+def prepare(settings: Settings, out: Path, workers: int | None = None, *, again: bool = False) -> PreparationResult:
+    """Prepare the folder `out`, or resume an interrupted call with the same settings.
 
-    A folder that is whole and has these settings is left as it is. With other settings nothing is touched and the error
-    says what differs, unless `again` asks to begin anew: then the old folder stays until the new one is whole.
+    A finished folder with the same settings is left unchanged. If the settings differ, the error names the differences
+    and nothing is changed. With `again`, preparation starts over, and an old folder is kept until the new one is
+    finished.
     """
     if workers is not None and workers < 1:
-        raise InputError(f"workers must be at least 1, not {workers}")
+        raise InputError(f"workers must be >= 1, got {workers}")
     found = sources.find(settings.sources)
-    wanted = resolved(settings, found)
-    folder = stage_of(out)
-    refuse_foreign(out)
-    if not again and (whole := finished(out, wanted)) is not None:
-        return Prepared(whole, len(whole.shards))
+    wanted = resolve(settings, found)
+    folder = partial_folder(out)
+    check_replaceable(out)
+    if not again and (existing := read_finished(out, wanted)) is not None:
+        return PreparationResult(existing, len(existing.shards))
     try:
         with locked(folder):
-            if not again and (whole := finished(folder, wanted)) is not None:
-                publish(folder, out, whole)
-                return Prepared(whole, len(whole.shards))
-            begin_or_go_on(folder, wanted, again=again)
-            work = _Work(settings, found, folder, workers or _cores())
-            work.settle_tokenizer()
+            if not again and (existing := read_finished(folder, wanted)) is not None:
+                publish(folder, out, existing)
+                return PreparationResult(existing, len(existing.shards))
+            start_or_resume(folder, wanted, again=again)
+            work = _Preparation(settings, found, folder, workers or _cores())
+            work.write_tokenizer()
             start = time.perf_counter()
             kept, tokens = work.encode()
             seconds = time.perf_counter() - start
-            return Prepared(finish(folder, out, wanted), kept, tokens, seconds)
+            return PreparationResult(finish(folder, out, wanted), kept, tokens, seconds)
     except OSError as error:
         raise InputError(f"cannot write '{folder}': {error.strerror or error}; finished shards are kept") from error
 
 
-class _Work:
-    """One call's share of the work on a folder."""
+class _Preparation:
+    """The work of one call of `prepare`."""
 
     def __init__(self, settings: Settings, found: list[Source], folder: Path, workers: int) -> None:
         self.settings, self.folder, self.workers = settings, folder, workers
@@ -69,13 +70,15 @@ class _Work:
         known = all(source.kind == "file" for source in self.sources)
         self.size = sum(source.size for source in self.sources) if known else None
 
-    def settle_tokenizer(self) -> None:
-        """Put the tokenizer into the folder: the given one, or one trained on a sample of the text."""
+    def write_tokenizer(self) -> None:
+        """Write the tokenizer to the folder: the given one, or one trained on a sample of the text."""
         path, settings = self.folder / tokenizer.FILE, self.settings
         if settings.tokenizer is not None:
             given = tokenizer.load(settings.tokenizer)
             if path.is_file() and tokenizer.load(path).to_str() != given.to_str():
-                raise InputError(f"'{settings.tokenizer}' has changed since '{self.folder}' was begun; pass --again")
+                raise InputError(
+                    f"'{settings.tokenizer}' has changed since '{self.folder}' was started; pass --again to start over"
+                )
             tokenizer.save(given, self.folder)
         elif not path.is_file():
             with progress("reading for the tokenizer", self.size, "bytes") as bar:
@@ -84,7 +87,7 @@ class _Work:
             tokenizer.save(trained, self.folder)
 
     def encode(self) -> tuple[int, int]:
-        """Write the parts that are not there yet; return the number of those that were, and the tokens encoded now."""
+        """Write the missing parts; return the number of existing parts and the number of tokens encoded now."""
         count = self.settings.streams
         parts = [read_parts(self.folder, stream) for stream in range(count)]
         tokens = 0
@@ -98,8 +101,8 @@ class _Work:
 
     def _write_stream(self, stream: int, found: list[Source], part: int, place: Place, bar: Bar) -> int:
         file, settings = self.folder / tokenizer.FILE, self.settings
-        chunks = cut(read_stream(found, self._read, place), settings.shard_characters)
-        # Processes take a moment to start: a small corpus is done before that.
+        chunks = split_chunks(read_stream(found, self._read, place), settings.shard_characters)
+        # A small corpus is encoded before worker processes have started.
         workers = self.workers if self.size is None else min(self.workers, 1 + self.size // CHUNK)
         tokens = 0
         with StreamWriter(self.folder, width(tokenizer.load(file)), stream, settings.streams, part) as writer:
@@ -116,7 +119,7 @@ class _Work:
 
     def _read(self, source: Source) -> Iterator[tuple[str, int]]:
         ours = Path(source.name).parent == self.folder
-        return sources.documents(source, Reading() if ours else self.settings)
+        return sources.documents(source, ReadOptions() if ours else self.settings)
 
     def _texts(self, bar: Bar) -> Iterator[str]:
         before = 0
@@ -126,7 +129,7 @@ class _Work:
             yield text
 
     def _extracted(self, number: int, source: Source) -> Source:
-        """Write docstrings into a text file once: parsing packages takes longer than everything that follows."""
+        """Write docstrings to a text file once, because parsing packages takes longer than all later steps."""
         if source.kind != "docstrings":
             return source
         path = self.folder / f"docstrings-{number}.txt"
@@ -136,20 +139,20 @@ class _Work:
         return Source(str(path), "file", path.stat().st_size)
 
     def _docstrings(self, source: Source, bar: Bar) -> Iterator[str]:
-        for text, position in sources.documents(source, Reading(), self.workers):
+        for text, position in sources.documents(source, ReadOptions(), self.workers):
             bar.advance(position - bar.done)
             yield text
 
 
 def sample(documents: Iterable[str], characters: int, held_out: float) -> list[str]:
-    """Keep at most `characters` of the text, spread evenly, to train a tokenizer on; held-out documents are left out.
+    """Return a uniform sample of at most `characters` of the text, without held-out documents, to train a tokenizer.
 
-    Which documents are kept depends on their own hashes alone: each time there are too many, those with the higher half
-    of the hashes are dropped, and later documents must be below that bound too.
+    The choice depends on the hashes of the documents only. When the sample gets too large, the upper half of the hash
+    range is dropped, for later documents too.
     """
     kept: list[tuple[float, str]] = []
     total, bound = 0, 1.0
-    for document in map(well_formed, documents):
+    for document in map(replace_surrogates, documents):
         rank = score(document, b"sample")
         if rank >= bound or is_held_out(document, held_out):
             continue

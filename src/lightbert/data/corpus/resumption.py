@@ -1,4 +1,4 @@
-"""What is already on the disk when a preparation starts: nothing, a part of the work, or all of it."""
+"""Resuming a preparation: finished and unfinished work on disk, and the lock that protects it."""
 
 import json
 import shutil
@@ -11,30 +11,30 @@ from typing import Any
 from lightbert.data.corpus import manifest
 from lightbert.data.corpus.manifest import Manifest
 from lightbert.data.corpus.settings import differences
-from lightbert.data.corpus.stage import holds_work
+from lightbert.data.corpus.stage import has_finished_parts
 from lightbert.errors import InputError
 from lightbert.files import write_atomic
 
 _SETTINGS, _LOCK = "settings.json", "lock"
-_REMEDY = "use the same settings, another --out, or --again to begin anew"
+_REMEDY = "use the same settings, another --out, or --again to start over"
 
 
-def finished(folder: Path, settings: dict[str, Any]) -> Manifest | None:
-    """Return the manifest of a folder that is whole, None if there is none; one with other settings is an error."""
+def read_finished(folder: Path, settings: dict[str, Any]) -> Manifest | None:
+    """Return the manifest of a finished folder, or None; raise an error if its settings differ."""
     if not (folder / manifest.NAME).is_file():
         return None
     found = manifest.read(folder)
     if changed := differences(found.settings, settings):
-        raise _others(folder, changed)
+        raise _settings_error(folder, changed)
     return found
 
 
-def begin_or_go_on(folder: Path, settings: dict[str, Any], *, again: bool) -> None:
-    """Note the settings in a new folder, or compare them with those of the parts that are there."""
+def start_or_resume(folder: Path, settings: dict[str, Any], *, again: bool) -> None:
+    """Write the settings to a new folder, or compare them with the settings of the existing parts."""
     path = folder / _SETTINGS
-    if holds_work(folder) and not again:
+    if has_finished_parts(folder) and not again:
         if changed := differences(json.loads(path.read_text()), settings):
-            raise _others(folder, changed)
+            raise _settings_error(folder, changed)
         return
     for other in folder.iterdir():
         if other.name != _LOCK:
@@ -44,7 +44,7 @@ def begin_or_go_on(folder: Path, settings: dict[str, Any], *, again: bool) -> No
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep a second preparation of the same folder out; the lock goes with the process, however it ends."""
+    """Lock the folder against concurrent preparations; the lock is released when the process ends."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / _LOCK).open("w") as file:
         if sys.platform != "win32":
@@ -59,11 +59,11 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             yield
         except InputError:
-            # Bad input that shows before anything is done leaves nothing behind.
-            if not holds_work(folder):
+            # Bad input that is found before the first finished part leaves no files.
+            if not has_finished_parts(folder):
                 shutil.rmtree(folder)
             raise
 
 
-def _others(folder: Path, changed: str) -> InputError:
+def _settings_error(folder: Path, changed: str) -> InputError:
     return InputError(f"'{folder}' was prepared with other settings: {changed}; {_REMEDY}")

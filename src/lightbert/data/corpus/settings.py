@@ -1,4 +1,4 @@
-"""What decides the bytes of a prepared folder, and whether work on disk was done with the same."""
+"""The settings that determine the content of a prepared folder, and their comparison."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,23 +7,23 @@ from typing import Any
 from lightbert.config import to_mapping
 from lightbert.data.corpus.encoding import Sentences
 from lightbert.data.corpus.vocabulary import Model
-from lightbert.data.text.sources import Reading, Source
+from lightbert.data.text.sources import ReadOptions, Source
 from lightbert.errors import InputError
 
-# Offsets within a shard have 32 bits.
-_LARGEST_SHARD = 1 << 31
+# Offsets within a shard are 32-bit.
+_MAX_SHARD_CHARACTERS = 1 << 31
 
 
 @dataclass(frozen=True)
-class Settings(Reading):
-    """Everything but the number of workers.
+class Settings(ReadOptions):
+    """All settings of a preparation except the number of workers.
 
-    tokenizer: a tokenizer to take; without one, `model` with `vocab_size` entries is trained on at most
-        `tokenizer_characters` of the text, spread evenly over the documents that are not held out.
-    sentences: what a sentence is: a line, or what the splitter for prose finds in it.
-    held_out: the share of documents, chosen by their hash, that is kept apart.
-    shard_characters: the text that goes into a shard.
-    streams: into how many independent series of shards the sources are dealt out.
+    tokenizer: an existing tokenizer; if None, a `model` tokenizer with `vocab_size` entries is trained on a uniform
+        sample of at most `tokenizer_characters` of the documents that are not held out.
+    sentences: whether a sentence is a line, or is found in it by the sentence splitter.
+    held_out: the share of held-out documents, chosen by their hash.
+    shard_characters: the number of characters of text per shard.
+    streams: the number of independent streams of shards, between which the sources are distributed.
     """
 
     sources: tuple[str, ...] = ()
@@ -39,20 +39,20 @@ class Settings(Reading):
 
     def __post_init__(self) -> None:
         if not 0 <= self.held_out < 1:
-            raise InputError(f"held_out must be a share from 0 to below 1, not {self.held_out}")
-        if not 0 < self.shard_characters <= _LARGEST_SHARD:
-            raise InputError(f"shard_characters must be from 1 to {_LARGEST_SHARD}, not {self.shard_characters}")
+            raise InputError(f"held_out must be in [0, 1), got {self.held_out}")
+        if not 0 < self.shard_characters <= _MAX_SHARD_CHARACTERS:
+            raise InputError(f"shard_characters must be in [1, {_MAX_SHARD_CHARACTERS}], got {self.shard_characters}")
         if self.streams < 1:
-            raise InputError(f"streams must be at least 1, not {self.streams}")
+            raise InputError(f"streams must be >= 1, got {self.streams}")
 
 
-def resolved(settings: Settings, sources: Sequence[Source]) -> dict[str, Any]:
-    """Return the settings as plain values, with the name and size of everything that will be read."""
+def resolve(settings: Settings, sources: Sequence[Source]) -> dict[str, Any]:
+    """Return the settings as plain values, with the name and size of every input."""
     return {**to_mapping(settings), "inputs": [[source.name, source.size] for source in sources]}
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> str:
-    """Say which settings differ, or nothing."""
+    """Describe the settings that differ, or return an empty string."""
     changed = [key for key in now if before.get(key) != now[key]]
     return ", ".join(
         "the input files" if key == "inputs" else f"{key} ({before.get(key)!r} before, {now[key]!r} now)"

@@ -1,4 +1,4 @@
-"""Writes one shard, piece by piece, hashing as it goes."""
+"""Writes one shard incrementally and computes the hashes of its files."""
 
 import hashlib
 import os
@@ -14,7 +14,7 @@ Width = Literal["uint16", "uint32"]
 
 
 class Block(NamedTuple):
-    """Some encoded documents: all their ids, the length of each sentence, the number of sentences of each document."""
+    """Encoded documents: all token ids, the length of each sentence, the number of sentences of each document."""
 
     tokens: NDArray[np.unsignedinteger[Any]]
     sentences: NDArray[np.uint32]
@@ -22,9 +22,9 @@ class Block(NamedTuple):
 
 
 class ShardWriter:
-    """Appends blocks to the three files of a shard; `close` makes them durable and returns the record.
+    """Appends blocks to the three files of a shard; `close` flushes them to disk and returns the record.
 
-    The files count only once the record is stored: until then a crash leaves nothing that a reader would take.
+    Readers open only shards with a stored record, so the files of a crashed writer are ignored.
     """
 
     def __init__(self, folder: Path, name: str, split: Split, width: Width) -> None:
@@ -36,14 +36,14 @@ class ShardWriter:
         self._documents.append(np.zeros(1, np.uint32))
 
     def append(self, block: Block) -> None:
-        """Add documents at the end."""
+        """Append documents."""
         n_tokens, n_sentences = self._tokens.length, self._sentences.length - 1
         self._tokens.append(block.tokens)
         self._sentences.append(n_tokens + np.cumsum(block.sentences, dtype=np.int64))
         self._documents.append(n_sentences + np.cumsum(block.documents, dtype=np.int64))
 
     def close(self) -> ShardRecord:
-        """Flush the files to the disk and describe them."""
+        """Flush the files to disk and return their record."""
         files = (self._tokens, self._sentences, self._documents)
         return ShardRecord(
             name=self.name,
@@ -54,10 +54,10 @@ class ShardWriter:
             files={file.path.name: file.close() for file in files},
         )
 
-    def abandon(self) -> None:
-        """Close the files as they are."""
+    def close_unfinished(self) -> None:
+        """Close the files without a record."""
         for file in (self._tokens, self._sentences, self._documents):
-            file.abandon()
+            file.close_unfinished()
 
 
 class _ArrayFile:
@@ -73,7 +73,7 @@ class _ArrayFile:
         self._hash.update(content)
         self.length += len(values)
 
-    def abandon(self) -> None:
+    def close_unfinished(self) -> None:
         self._file.close()
 
     def close(self) -> FileRecord:

@@ -1,4 +1,4 @@
-"""Prepared text, memory-mapped: documents made of sentences made of token ids."""
+"""Memory-mapped token shards: documents, which consist of sentences, which consist of token ids."""
 
 from bisect import bisect_right
 from itertools import accumulate, pairwise
@@ -20,20 +20,20 @@ Ids = NDArray[np.unsignedinteger[Any]]
 
 
 class Document(NamedTuple):
-    """A document's ids in one piece and where its sentences start: sentence s: `tokens[offsets[s]:offsets[s + 1]]`."""
+    """The token ids of a document and its sentence offsets: sentence s is `tokens[offsets[s]:offsets[s + 1]]`."""
 
     tokens: Ids  # [N], a view of the file
     offsets: NDArray[np.int64]  # [sentences + 1], from 0 to N
 
     @property
     def sentences(self) -> list[Ids]:
-        """The sentences one by one, as views."""
+        """The sentences as a list of views."""
         bounds = self.offsets.tolist()
         return [self.tokens[start:end] for start, end in pairwise(bounds)]
 
 
 class Shard(NamedTuple):
-    """The three arrays of a shard, each a file of its own."""
+    """The three arrays of a shard, one file each."""
 
     tokens: Ids
     sentences: NDArray[np.uint32]  # [sentences + 1], where each sentence starts in tokens
@@ -41,10 +41,10 @@ class Shard(NamedTuple):
 
 
 class Shards:
-    """One split of a folder that `lightbert prepare` has written.
+    """One split of a folder written by `lightbert prepare`.
 
-    Opening checks the manifest and the size of every file; `verify` reads every byte. Pickling carries the path only:
-    worker processes map the files themselves.
+    The constructor checks the manifest and the size of every file; `verify` checks the hashes. Only the path is
+    pickled: worker processes map the files again.
     """
 
     def __init__(self, folder: str | Path, split: Split = "train") -> None:
@@ -60,44 +60,44 @@ class Shards:
 
     @classmethod
     def open(cls, folder: str | Path, split: Split = "train", *, verify: bool = True) -> "Shards":
-        """Open a folder and, unless told otherwise, compare every file with its hash first."""
+        """Open a folder and, by default, verify the hash of every file."""
         shards = cls(folder, split)
         if verify:
             shards.verify()
         return shards
 
     def verify(self) -> None:
-        """Read every file of the folder, of all splits, and compare its hash with the manifest."""
+        """Verify the hash of every file in the folder, for all splits."""
         for name, record in self.manifest.all_files():
             if sha256(self.folder / name) != record.sha256:
                 raise InputError(
-                    f"'{self.folder / name}' is damaged: its hash differs from the manifest; copy it again"
+                    f"'{self.folder / name}' is damaged: its hash does not match the manifest; copy it again"
                 )
 
     @property
     def vocab(self) -> int:
-        """The number of entries of the vocabulary; every id is below it."""
+        """The size of the vocabulary; every id is smaller."""
         return self.manifest.vocab
 
     @property
     def n_documents(self) -> int:
-        """The number of documents of this split."""
+        """The number of documents in this split."""
         return self._starts[-1]
 
     @property
     def n_sentences(self) -> int:
-        """The number of sentences of this split."""
+        """The number of sentences in this split."""
         return sum(record.sentences for record in self._records)
 
     @property
     def n_tokens(self) -> int:
-        """The number of tokens of this split."""
+        """The number of tokens in this split."""
         return sum(record.tokens for record in self._records)
 
     def document(self, index: int) -> Document:
-        """Return document `index`, in the order of the sources; never empty, and no sentence of it is."""
+        """Return document `index`, in the order of the sources; documents and sentences are never empty."""
         if not 0 <= index < self.n_documents:
-            raise IndexError(f"document {index} of {self.n_documents}")
+            raise IndexError(f"document index must be in [0, {self.n_documents}), got {index}")
         number = bisect_right(self._starts, index) - 1
         shard = self.shards[number]
         first, last = shard.documents[index - self._starts[number] :][:2].tolist()
@@ -105,7 +105,7 @@ class Shards:
         return Document(shard.tokens[offsets[0] : offsets[-1]], offsets - offsets[0])
 
     def tokenizer(self) -> "Tokenizer":
-        """Read the tokenizer that made the ids."""
+        """Load the tokenizer that produced the ids."""
         from tokenizers import Tokenizer
 
         return Tokenizer.from_file(str(self.folder / "tokenizer.json"))
@@ -119,8 +119,8 @@ def _map(folder: Path, record: ShardRecord, dtype: str) -> Shard:
         path = folder / f"{record.name}.{part}.bin"
         exact = np.dtype(dtype).newbyteorder("<")
         if record.files[path.name].size != length * exact.itemsize:
-            raise InputError(f"'{path}' does not have the {length} entries of the manifest; prepare the folder again")
-        # A plain array over the map: slicing an np.memmap costs several times as much.
+            raise InputError(f"'{path}' must have {length} entries according to the manifest; prepare the folder again")
+        # A plain array view of the memory map, because slicing an np.memmap is several times slower.
         return np.asarray(np.memmap(path, exact, mode="r"))
 
     return Shard(
@@ -133,6 +133,6 @@ def _map(folder: Path, record: ShardRecord, dtype: str) -> Shard:
 def _check_size(path: Path, record: FileRecord) -> None:
     size = path.stat().st_size if path.is_file() else None
     if size is None:
-        raise InputError(f"'{path}' is missing although the manifest lists it; copy the folder again")
+        raise InputError(f"'{path}' is listed in the manifest but missing; copy the folder again")
     if size != record.size:
-        raise InputError(f"'{path}' has {size} bytes instead of {record.size}; copy it again")
+        raise InputError(f"'{path}' must have {record.size} bytes, got {size}; copy it again")

@@ -1,7 +1,7 @@
-"""A prepared folder in the making: parts are added one by one, and the folder gets its name when all are there.
+"""The staging folder of a preparation: parts are added one by one, and the finished folder is renamed.
 
-Until then it is called `NAME.partial`. A part counts once its record is stored, which happens after its shards are on
-the disk; whatever has no record is overwritten or removed.
+The staging folder is called `NAME.partial`. A part is finished when its record is stored, which happens after its
+shards are flushed to disk; files without a record are overwritten or removed.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any
 
 from lightbert.config import from_mapping, to_mapping
 from lightbert.data.corpus import manifest, tokenizer
-from lightbert.data.corpus.encoding import Encoded, vocab, width
+from lightbert.data.corpus.encoding import EncodedDocuments, vocab, width
 from lightbert.data.corpus.manifest import FileRecord, Manifest, ShardRecord, Split
 from lightbert.data.corpus.parts import Place
 from lightbert.data.corpus.shard_writer import Block, ShardWriter, Width
@@ -21,7 +21,7 @@ from lightbert.files import move_folder, write_atomic
 
 @dataclass(frozen=True)
 class PartRecord:
-    """A finished part of stream `stream` of `streams`: its shards, the empty documents, where the next part starts."""
+    """A finished part of stream `stream` of `streams`: its shards, its empty documents, the start of the next part."""
 
     stream: int
     streams: int
@@ -32,13 +32,13 @@ class PartRecord:
     ends_stream: bool
 
 
-def stage_of(out: Path) -> Path:
-    """Return the folder in which `out` is made."""
+def partial_folder(out: Path) -> Path:
+    """Return the staging folder of `out`."""
     return out.with_name(f"{out.name}.partial")
 
 
 class StreamWriter:
-    """Writes stream `stream` of `streams`, from part number `part` on; leaving it abandons a part without an end."""
+    """Writes stream `stream` of `streams` from part number `part` on; an unfinished part is discarded on exit."""
 
     def __init__(self, folder: Path, width: Width, stream: int, streams: int, part: int = 0) -> None:
         self._folder, self._width, self._stream, self._streams, self._part = folder, width, stream, streams, part
@@ -50,16 +50,16 @@ class StreamWriter:
 
     def __exit__(self, *_: object) -> None:
         for writer in self._open.values():
-            writer.abandon()
+            writer.close_unfinished()
 
-    def append(self, encoded: Encoded) -> None:
+    def append(self, encoded: EncodedDocuments) -> None:
         """Add documents to the current part."""
         self._empty += encoded.empty
         self._append("train", encoded.train)
         self._append("held-out", encoded.held_out)
 
     def end_part(self, place: Place, *, ends_stream: bool = False) -> None:
-        """Make the current part durable and begin the next."""
+        """Flush the current part to disk and start the next one."""
         shards = tuple(writer.close() for writer in self._open.values())
         record = PartRecord(self._stream, self._streams, self._part, shards, self._empty, place, ends_stream)
         path = self._folder / _record_name(self._stream, self._part)
@@ -76,15 +76,15 @@ class StreamWriter:
         self._open[split].append(block)
 
 
-def refuse_foreign(out: Path) -> None:
-    """Raise an error if something that is no prepared folder would be replaced."""
+def check_replaceable(out: Path) -> None:
+    """Check that `out` does not exist, is an empty folder, or is a prepared folder."""
     empty = not out.exists() or (out.is_dir() and not any(out.iterdir()))
     if not empty and not (out / manifest.NAME).is_file():
-        raise InputError(f"'{out}' is there already and is no prepared folder; choose another --out")
+        raise InputError(f"'{out}' exists and is not a prepared folder; choose another --out")
 
 
-def holds_work(folder: Path) -> bool:
-    """Tell whether any part is finished, or all of them."""
+def has_finished_parts(folder: Path) -> bool:
+    """Return whether the folder has at least one finished part."""
     return (folder / manifest.NAME).is_file() or any(folder.glob("part-*.json"))
 
 
@@ -98,23 +98,23 @@ def read_parts(folder: Path, stream: int) -> list[PartRecord]:
     return records
 
 
-def forget_stream(folder: Path, stream: int) -> None:
-    """Remove the records of a stream, so that it starts from nothing."""
+def remove_stream_records(folder: Path, stream: int) -> None:
+    """Remove the records of a stream, so that it is written from the start."""
     for record in reversed(read_parts(folder, stream)):
         (folder / _record_name(stream, record.part)).unlink()
 
 
 def finish(folder: Path, out: Path, settings: dict[str, Any]) -> Manifest:
-    """Write the manifest over the parts of all streams and give the folder its name."""
-    first = _whole_stream(folder, 0)
+    """Write the manifest for the parts of all streams and rename the folder to `out`."""
+    first = _finished_stream(folder, 0)
     streams = first[0].streams
-    records = [*first, *(record for stream in range(1, streams) for record in _whole_stream(folder, stream))]
+    records = [*first, *(record for stream in range(1, streams) for record in _finished_stream(folder, stream))]
     if mixed := [record.stream for record in records if record.streams != streams]:
-        raise InputError(f"stream {mixed[0]} in '{folder}' is not one of {streams}; run all of them again")
+        raise InputError(f"stream {mixed[0]} in '{folder}' is not one of {streams} streams; run all streams again")
     shards = [shard for record in records for shard in record.shards]
     if not any(shard.split == "train" for shard in shards):
-        held = "all documents were held out" if shards else "the sources have no text"
-        raise InputError(f"there is nothing to train on: {held}; check the sources and --held-out")
+        reason = "all documents were held out" if shards else "the sources have no text"
+        raise InputError(f"the train split must not be empty: {reason}; check the sources and --held-out")
     ids = tokenizer.load(folder / tokenizer.FILE)
     result = Manifest(
         format=manifest.FORMAT,
@@ -130,8 +130,8 @@ def finish(folder: Path, out: Path, settings: dict[str, Any]) -> Manifest:
 
 
 def publish(folder: Path, out: Path, content: Manifest) -> None:
-    """Give a folder that has its manifest the final name; after a crash in here, do it again."""
-    refuse_foreign(out)
+    """Rename a folder with a manifest to `out`; safe to repeat after a crash."""
+    check_replaceable(out)
     names = {manifest.NAME, *(name for name, _ in content.all_files())}
     for path in folder.iterdir():
         if path.name not in names:
@@ -139,10 +139,10 @@ def publish(folder: Path, out: Path, content: Manifest) -> None:
     move_folder(folder, out)
 
 
-def _whole_stream(folder: Path, stream: int) -> list[PartRecord]:
+def _finished_stream(folder: Path, stream: int) -> list[PartRecord]:
     records = read_parts(folder, stream)
     if not records or not records[-1].ends_stream:
-        raise InputError(f"stream {stream} in '{folder}' is not finished; run its preparation again first")
+        raise InputError(f"stream {stream} in '{folder}' is not finished; run it again")
     return records
 
 

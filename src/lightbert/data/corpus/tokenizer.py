@@ -1,4 +1,4 @@
-"""Tokenizers on disk: takes what people have, writes what transformers reads."""
+"""Loading and saving tokenizers, in the format that transformers reads."""
 
 import json
 from pathlib import Path
@@ -11,26 +11,26 @@ from lightbert.files import write_atomic
 
 FILE, CONFIG = "tokenizer.json", "tokenizer_config.json"
 
-_OTHER_NAMES = {"[PAD]": "<pad>", "[UNK]": "<unk>", "[CLS]": "<s>", "[SEP]": "</s>", "[MASK]": "<mask>"}
+_SENTENCEPIECE_NAMES = {"[PAD]": "<pad>", "[UNK]": "<unk>", "[CLS]": "<s>", "[SEP]": "</s>", "[MASK]": "<mask>"}
 
 
 def load(path: str | Path) -> Tokenizer:
-    """Read a tokenizer.json, a vocab.txt of BERT's kind, or a folder with one of them.
+    """Load a tokenizer.json, a vocab.txt in BERT's format, or a folder with one of them.
 
-    A vocab.txt does not say whether it is lower-case: it is taken to be if no entry but the special ones has a capital.
+    A vocab.txt is treated as lowercase if no entry except the special tokens has a capital letter.
     """
     given = Path(path)
-    path = _within(given) if given.is_dir() else given
+    path = _file_in(given) if given.is_dir() else given
     if not path.is_file():
-        raise InputError(f"there is no tokenizer '{given}'; give a tokenizer.json, a vocab.txt or a folder with one")
+        raise InputError(f"tokenizer '{given}' not found; give a tokenizer.json, a vocab.txt or a folder with one")
     try:
         tokenizer = _read_vocabulary(path) if path.suffix == ".txt" else Tokenizer.from_file(str(path))
     except InputError:
         raise
-    # The library raises plain Exceptions.
+    # The tokenizers library raises plain Exceptions.
     except Exception as error:
         raise InputError(f"'{path}' is not a tokenizer ({error}); give a tokenizer.json or a vocab.txt") from error
-    # Lengths are the business of whoever makes batches.
+    # Padding and truncation are done when batches are built.
     tokenizer.no_padding()
     tokenizer.no_truncation()
     special_names(tokenizer, path)
@@ -38,7 +38,7 @@ def load(path: str | Path) -> Tokenizer:
 
 
 def save(tokenizer: Tokenizer, folder: Path) -> None:
-    """Write tokenizer.json and the small file that makes `AutoTokenizer` read it."""
+    """Write tokenizer.json and the tokenizer_config.json that `AutoTokenizer` requires."""
     pad, unk, cls, sep, mask = special_names(tokenizer, folder)
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -55,30 +55,30 @@ def save(tokenizer: Tokenizer, folder: Path) -> None:
 
 
 def special_names(tokenizer: Tokenizer, path: Path) -> list[str]:
-    """Return what the tokenizer calls [PAD], [UNK], [CLS], [SEP] and [MASK]; pre-training needs all of them."""
+    """Return the tokenizer's names of [PAD], [UNK], [CLS], [SEP] and [MASK], which pre-training requires."""
     names = []
     for name in SPECIALS:
-        known = [each for each in (name, _OTHER_NAMES[name]) if tokenizer.token_to_id(each) is not None]
+        known = [each for each in (name, _SENTENCEPIECE_NAMES[name]) if tokenizer.token_to_id(each) is not None]
         if not known:
-            raise InputError(f"the tokenizer '{path}' has no {name} token; add one, or train a tokenizer here")
+            raise InputError(f"the tokenizer '{path}' has no {name} token; add it, or use another tokenizer")
         names.append(known[0])
     return names
 
 
-def _within(folder: Path) -> Path:
+def _file_in(folder: Path) -> Path:
     for name in (FILE, "vocab.txt"):
         if (folder / name).is_file():
             return folder / name
-    raise InputError(f"the folder '{folder}' has neither {FILE} nor vocab.txt")
+    raise InputError(f"the folder '{folder}' must contain {FILE} or vocab.txt, but has neither")
 
 
 def _read_vocabulary(path: Path) -> Tokenizer:
     entries = path.read_text(encoding="utf-8").splitlines()
     vocabulary = {entry: index for index, entry in enumerate(entries)}
     if len(vocabulary) != len(entries):
-        raise InputError(f"'{path}' has an entry twice; each line must be one entry of the vocabulary")
+        raise InputError(f"'{path}' has duplicate entries; each line must be a different entry of the vocabulary")
     for name in SPECIALS:
         if name not in vocabulary:
-            raise InputError(f"'{path}' has no line {name}; give the vocab.txt of a BERT model")
+            raise InputError(f"'{path}' must contain a line {name}; give the vocab.txt of a BERT model")
     words = (entry for entry in entries if not (entry.startswith("[") and entry.endswith("]")))
     return wordpiece(vocabulary, lowercase=not any(entry != entry.lower() for entry in words))

@@ -1,7 +1,8 @@
-"""Trains a tokenizer so that the same text gives the same bytes.
+"""Deterministic tokenizer training: the same text gives the same bytes.
 
-The library's trainers number things in the order of a randomly seeded hash map, and ties between equally frequent
-pieces follow those numbers. Here everything that hangs on that order is settled first or put in order afterwards.
+The trainers of the tokenizers library number entries in the order of a randomly seeded hash map and break ties between
+equally frequent pieces by these numbers. Here, everything that depends on that order is fixed before training or
+sorted afterwards.
 """
 
 import json
@@ -18,28 +19,28 @@ from lightbert.errors import InputError
 Model = Literal["wordpiece", "unigram"]
 
 PAD, UNK, CLS, SEP, MASK = SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-SMALLEST = 64
+MIN_VOCAB_SIZE = 64
 
 _CONTINUATION = "##"
-_MOST_CHARACTERS = 1000
-# The trainer spaces characters that no piece covers by this much, in the order of its hash map.
+_MAX_CHARACTERS = 1000
+# The trainer assigns uncovered characters scores that differ by this step, in the order of its hash map.
 _UNCOVERED_STEP = 1e-4
 
 
 def train(texts: Sequence[str], model: Model, vocab_size: int, *, lowercase: bool = True) -> Tokenizer:
-    """Train WordPiece as BERT's or Unigram as in the composite paper; `vocab_size` counts the five special tokens.
+    """Train a WordPiece tokenizer like BERT's, or a Unigram tokenizer as in the composite paper.
 
-    A small corpus can give fewer entries than asked for.
+    `vocab_size` includes the five special tokens. A small corpus can give fewer entries.
     """
-    if vocab_size < SMALLEST:
-        raise InputError(f"a vocabulary of {vocab_size} is too small; ask for at least {SMALLEST}")
+    if vocab_size < MIN_VOCAB_SIZE:
+        raise InputError(f"vocab_size must be >= {MIN_VOCAB_SIZE}, got {vocab_size}")
     if not any(text and not text.isspace() for text in texts):
-        raise InputError("there is no text to train a tokenizer on; check the sources")
+        raise InputError("training a tokenizer requires text, but the sources have none; check the sources")
     return (_train_wordpiece if model == "wordpiece" else _train_unigram)(texts, vocab_size, lowercase)
 
 
 def wordpiece(vocabulary: dict[str, int], *, lowercase: bool) -> Tokenizer:
-    """BERT's tokenizer over a given vocabulary; the special tokens must be in it."""
+    """Create BERT's tokenizer from a vocabulary, which must contain the special tokens."""
     tokenizer = Tokenizer(WordPiece(vocabulary, unk_token=UNK, max_input_chars_per_word=100))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -48,7 +49,7 @@ def wordpiece(vocabulary: dict[str, int], *, lowercase: bool) -> Tokenizer:
 
 
 def unigram(pieces: list[tuple[str, float]], *, lowercase: bool) -> Tokenizer:
-    """ALBERT's way with SentencePiece pieces: compatibility forms, no accents, one space between words, `▁` before."""
+    """Create ALBERT's tokenizer from SentencePiece pieces: NFKD, no accents, single spaces, `▁` before each word."""
     tokenizer = Tokenizer(Unigram(pieces, unk_id=SPECIALS.index(UNK), byte_fallback=False))
     steps = [
         normalizers.Replace("``", '"'),
@@ -56,7 +57,7 @@ def unigram(pieces: list[tuple[str, float]], *, lowercase: bool) -> Tokenizer:
         normalizers.NFKD(),
         normalizers.StripAccents(),
         *([normalizers.Lowercase()] if lowercase else []),
-        # A written ▁ would be taken for the mark of a new word.
+        # A literal ▁ would be read as the start of a word.
         normalizers.Replace(Regex(r"[\s▁]+"), " "),
         normalizers.Strip(),
     ]
@@ -80,21 +81,21 @@ def _train_wordpiece(texts: Sequence[str], vocab_size: int, lowercase: bool) -> 
     tokenizer = wordpiece({name: index for index, name in enumerate(SPECIALS)}, lowercase=lowercase)
     first, inner = _characters(texts, tokenizer)
     counts = first + inner
-    # Both forms of each may need an entry, and at least half of the vocabulary should be more than characters.
-    most = min(_MOST_CHARACTERS, vocab_size // 4)
+    # Each character may need two entries, and at least half of the vocabulary should be longer pieces.
+    most = min(_MAX_CHARACTERS, vocab_size // 4)
     alphabet = sorted(sorted(counts, key=lambda character: (-counts[character], character))[:most])
-    # Given as special tokens they are numbered in this order: what the trainer would number by chance is already there.
-    settled = [*SPECIALS, *alphabet, *(_CONTINUATION + character for character in alphabet if inner[character])]
+    # The trainer numbers special tokens in the given order, so no character is left for it to number randomly.
+    fixed = [*SPECIALS, *alphabet, *(_CONTINUATION + character for character in alphabet if inner[character])]
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
-        special_tokens=settled,
+        special_tokens=fixed,
         initial_alphabet=alphabet,
         limit_alphabet=len(alphabet),
         continuing_subword_prefix=_CONTINUATION,
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    return wordpiece(_in_order(tokenizer.get_vocab(with_added_tokens=True)), lowercase=lowercase)
+    return wordpiece(_sorted_by_id(tokenizer.get_vocab(with_added_tokens=True)), lowercase=lowercase)
 
 
 def _characters(texts: Iterable[str], tokenizer: Tokenizer) -> tuple[Counter[str], Counter[str]]:
@@ -112,7 +113,7 @@ def _characters(texts: Iterable[str], tokenizer: Tokenizer) -> tuple[Counter[str
     return first, inner
 
 
-def _in_order(vocabulary: dict[str, int]) -> dict[str, int]:
+def _sorted_by_id(vocabulary: dict[str, int]) -> dict[str, int]:
     return {piece: index for index, piece in enumerate(sorted(vocabulary, key=vocabulary.__getitem__))}
 
 
@@ -123,16 +124,18 @@ def _train_unigram(texts: Sequence[str], vocab_size: int, lowercase: bool) -> To
     )
     tokenizer.train_from_iterator(texts, trainer)
     scores = dict(json.loads(tokenizer.to_str())["model"]["vocab"])
-    pieces = _settle({piece: score for piece, score in scores.items() if piece not in SPECIALS})
+    pieces = _stable_scores({piece: score for piece, score in scores.items() if piece not in SPECIALS})
     return unigram([*((name, 0.0) for name in SPECIALS), *pieces], lowercase=lowercase)
 
 
-def _settle(scores: dict[str, float]) -> list[tuple[str, float]]:
-    """Round the scores, whose last digits follow the order of summation, and give uncovered characters one score."""
-    rising = sorted(scores, key=scores.__getitem__)
+def _stable_scores(scores: dict[str, float]) -> list[tuple[str, float]]:
+    """Round the scores, whose last digits depend on the summation order; give uncovered characters equal scores."""
+    ordered = sorted(scores, key=scores.__getitem__)
     uncovered = 1
-    while uncovered < len(rising) and scores[rising[uncovered]] - scores[rising[uncovered - 1]] < 1.5 * _UNCOVERED_STEP:
+    while (
+        uncovered < len(ordered) and scores[ordered[uncovered]] - scores[ordered[uncovered - 1]] < 1.5 * _UNCOVERED_STEP
+    ):
         uncovered += 1
-    same = {piece: scores[rising[uncovered - 1]] for piece in rising[:uncovered] if len(piece) == 1}
+    same = {piece: scores[ordered[uncovered - 1]] for piece in ordered[:uncovered] if len(piece) == 1}
     rounded = {piece: round(score, 6) for piece, score in (scores | same).items()}
     return sorted(rounded.items(), key=lambda item: (-item[1], item[0]))

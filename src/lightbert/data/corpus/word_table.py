@@ -1,4 +1,4 @@
-"""Encodes text by looking up words that were seen before."""
+"""A word cache in front of a tokenizer."""
 
 import json
 from typing import Any
@@ -9,22 +9,22 @@ from tokenizers import Tokenizer
 
 from lightbert.data.corpus.vocabulary import SPECIALS, unigram
 
-_MOST_WORDS = 1 << 20
-_MOST_CHARACTERS = 1 << 25
+_MAX_WORDS = 1 << 20
+_MAX_CHARACTERS = 1 << 25
 _SENTENCE_END = "\n"
 
 
 class WordTable:
-    """A tokenizer with a memory: each distinct word goes through it once, the rest is a gather in numpy.
+    """A tokenizer with a word cache: each distinct word is tokenized once, and encoding is a gather in NumPy.
 
-    Text is cut at spaces only, and the words are remembered as they stand, with capitals, accents and punctuation. That
-    gives the tokenizer's own ids exactly when encoding two words with a space between them is encoding one, then the
-    other: `splits_at_spaces` says for which tokenizers this holds. For all others every sentence is encoded whole.
+    Text is split at spaces only, and the words are cached as written, with capitals, accents and punctuation. This
+    gives the tokenizer's own ids if it encodes two words separated by a space as the first word followed by the second;
+    `splits_at_spaces` checks this property. For other tokenizers, whole sentences are encoded.
     """
 
     def __init__(self, tokenizer: Tokenizer, dtype: str) -> None:
         self._tokenizer, self._dtype = tokenizer, dtype
-        # A "[SEP]" that somebody wrote is text; only examples may hold real ones.
+        # A literal "[SEP]" in the text is encoded as text; only examples contain special tokens.
         tokenizer.encode_special_tokens = True
         self._by_word = splits_at_spaces(tokenizer)
         self._rows = _Rows()
@@ -33,22 +33,22 @@ class WordTable:
         self._ids: NDArray[Any] = np.zeros(0, dtype)
 
     def encode(self, sentences: list[str]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Return the ids of all sentences, which have no line feeds, in one piece, and the length of each."""
+        """Return the concatenated ids of sentences without line feeds, and the length of each sentence."""
         if not sentences:
             return np.zeros(0, self._dtype), np.zeros(0, np.int64)
         if not self._by_word:
             return self._encode_whole(sentences)
         words = f" {_SENTENCE_END} ".join(sentences).split(" ")
         rows = np.fromiter(map(self._rows.__getitem__, words), np.int64, len(words))
-        self._learn()
+        self._encode_new_words()
         lengths = self._lengths[rows]
         ends = lengths.cumsum()
-        # A token's place in the table: where its word starts there, plus how far into the word it is.
+        # A token's index in the table: the start of its word plus its offset within the word.
         places = np.arange(ends[-1]) + np.repeat(self._starts[rows] - (ends - lengths), lengths)
         ids = self._ids[places]
         sentence_ends = np.append(ends[rows == self._rows[_SENTENCE_END]], len(ids))
-        if len(self._rows) > _MOST_WORDS or self._rows.characters > _MOST_CHARACTERS:
-            self._forget()
+        if len(self._rows) > _MAX_WORDS or self._rows.characters > _MAX_CHARACTERS:
+            self._clear()
         return ids, np.diff(sentence_ends, prepend=0)
 
     def _encode_whole(self, texts: list[str]) -> tuple[NDArray[Any], NDArray[np.int64]]:
@@ -56,7 +56,7 @@ class WordTable:
         lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
         return np.fromiter((token for ids in encoded for token in ids), self._dtype, lengths.sum()), lengths
 
-    def _learn(self) -> None:
+    def _encode_new_words(self) -> None:
         if not self._rows.new:
             return
         ids, lengths = self._encode_whole(self._rows.new)
@@ -65,13 +65,13 @@ class WordTable:
         self._ids = np.append(self._ids, ids)
         self._rows.new.clear()
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self._rows = _Rows()
         self._starts, self._lengths, self._ids = self._starts[:0], self._lengths[:0], self._ids[:0]
 
 
 class _Rows(dict[str, int]):
-    """Word -> row of the table; a new word gets the next row and is noted for encoding."""
+    """Maps words to rows of the table; a new word gets the next row and is queued for encoding."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class _Rows(dict[str, int]):
 
 
 def splits_at_spaces(tokenizer: Tokenizer) -> bool:
-    """Tell whether a space separates words and leaves no other trace, as with BERT's tokenizers and our Unigram."""
+    """Return whether spaces only separate words, as in BERT's tokenizers and the Unigram tokenizers trained here."""
     parts = json.loads(tokenizer.to_str())
     if any(not token["special"] for token in parts["added_tokens"]):
         return False

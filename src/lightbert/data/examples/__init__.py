@@ -1,1 +1,1 @@
-"""Which tokens make an example."""
+"""Builders that turn documents into examples."""

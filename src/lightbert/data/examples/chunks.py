@@ -1,4 +1,4 @@
-"""Chunks of consecutive sentences of one document, cut as a sequential reader would cut them, but all at once."""
+"""Chunks of consecutive sentences of one document, computed with array operations instead of a sequential loop."""
 
 from array import array
 from collections.abc import Iterator
@@ -13,15 +13,15 @@ _WINDOW = 1 << 18
 
 
 class Table(NamedTuple):
-    """Where the sentences and documents of one shard start, without the tokens themselves."""
+    """The offsets of the sentences and documents of one shard, without the tokens."""
 
     number: int
-    sentences: Array  # [sentences + 1], token positions counted through all shards
+    sentences: Array  # [sentences + 1], token positions over all shards
     documents: Array  # [documents + 1], sentence numbers
 
 
-def tables(shards: Shards) -> Iterator[Table]:
-    """Go through the shards one by one, so that only one table is in memory."""
+def shard_tables(shards: Shards) -> Iterator[Table]:
+    """Yield the tables of the shards, with only one table in memory at a time."""
     base = 0
     for number, shard in enumerate(shards.shards):
         yield Table(number, shard.sentences.astype(np.int64) + base, shard.documents.astype(np.int64))
@@ -29,21 +29,21 @@ def tables(shards: Shards) -> Iterator[Table]:
 
 
 def document_ends(table: Table) -> Array:
-    """Return the sentence after the last one of each sentence's document: [sentences]."""
+    """Return the end of each sentence's document, as a sentence number: [sentences]."""
     return np.repeat(table.documents[1:], np.diff(table.documents))
 
 
 def chunk_ends(table: Table, targets: Array) -> Array:
-    """Return where a chunk would end that starts at each sentence: with `targets` tokens or with its document."""
+    """Return the end of a chunk that starts at each sentence: at `targets` tokens or at the end of the document."""
     reached = np.searchsorted(table.sentences, table.sentences[:-1] + targets)
     return np.minimum(reached, document_ends(table))
 
 
 def walk(following: Array) -> Array:
-    """Follow `following` from sentence 0 to the end and return the sentences stepped on.
+    """Follow the links `following` from sentence 0 to the end and return the visited sentences.
 
-    The one sequential part. Every random choice of a builder belongs to the sentence a chunk starts with, so that all
-    that could happen is computed beforehand, at every sentence, and only the path is left to find.
+    This is the only sequential step. Every random choice of a builder depends on the first sentence of a chunk, so the
+    choices are computed for all sentences in advance and only the path remains to be found.
     """
     path, here = array("q"), 0
     for low in range(0, len(following), _WINDOW):

@@ -1,4 +1,4 @@
-"""Encoded examples of a task: rows of tokens of any length, with their targets."""
+"""Encoded examples of a task: token rows of any length, with their targets."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,28 +8,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 IGNORE_INDEX = -100
-"""The target of a token that has none, such as padding: it adds nothing to the loss."""
+"""The target of tokens that are ignored in the loss, such as padding."""
 
 
 @dataclass(frozen=True)
 class Features:
-    """Rows one after another, without padding; several may come from one example (the windows of a long text)."""
+    """Concatenated rows without padding; one example can have several rows, such as the windows of a long text."""
 
     tokens: NDArray[np.int32]  # [Σt]
-    starts: NDArray[np.int64]  # [n + 1], where each row begins, and the end of the last
-    seconds: NDArray[np.int64]  # [n], where within its row the second segment begins; the row's length if there is none
-    sources: NDArray[np.int64]  # [n], the example that a row belongs to
-    targets: NDArray[Any] | None = None  # [n, …], or [Σt] when there is one for each token
+    starts: NDArray[np.int64]  # [n + 1], the start of each row, and the end of the last
+    seconds: NDArray[np.int64]  # [n], the start of the second segment within the row; the row length if there is none
+    sources: NDArray[np.int64]  # [n], the example of each row
+    targets: NDArray[Any] | None = None  # [n, …], or [Σt] for token targets
     per_token: bool = False
     cut: int = 0
-    """How many rows lost tokens because they were too long."""
+    """The number of truncated rows."""
 
     def __len__(self) -> int:
         return len(self.seconds)
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Tokens of each row."""
+        """The number of tokens of each row."""
         return np.diff(self.starts)
 
     @classmethod
@@ -43,7 +43,7 @@ class Features:
         per_token: bool = False,
         cut: int = 0,
     ) -> "Features":
-        """Put rows together; without ``sources`` each row is an example."""
+        """Concatenate rows; by default each row is its own example."""
         lengths = [len(row) for row in rows]
         return cls(
             tokens=np.fromiter((token for row in rows for token in row), dtype=np.int32, count=sum(lengths)),

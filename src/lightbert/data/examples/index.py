@@ -1,4 +1,4 @@
-"""The examples of an epoch as arrays: which runs of tokens stand where in which row."""
+"""The examples of an epoch as arrays: the source and position of each run of tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,32 +15,32 @@ Flags = NDArray[np.bool_]
 
 
 class Mark(IntFlag):
-    """What happens around a piece."""
+    """Special tokens and segment changes around a piece."""
 
-    OPENS = 1  # [CLS] stands before it: a text begins
-    CLOSES = 2  # [SEP] stands after it
-    SECOND = 4  # the second segment begins with it
+    OPENS = 1  # [CLS] before the piece: a text starts
+    CLOSES = 2  # [SEP] after the piece
+    SECOND = 4  # the second segment starts with the piece
 
 
 class Pieces(NamedTuple):
-    """Runs of consecutive tokens in the order in which they stand in their rows; one entry per piece."""
+    """Runs of consecutive tokens in row order; one entry per piece."""
 
-    example: Array  # numbered from 0, ascending, none left out
-    start: Array  # the first token, counted through all shards
+    example: Array  # example numbers from 0, ascending, without gaps
+    start: Array  # position of the first token over all shards
     length: Array  # may be 0
     marks: NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
 class Index:
-    """All examples, some 40 bytes each: example e is made of the pieces `first[e]` to `first[e + 1]`."""
+    """All examples of an epoch, about 40 bytes each; example e has the pieces `first[e]` to `first[e + 1]`."""
 
     length: int
     packed: bool
     first: Array  # [examples + 1]
     start: Array  # [pieces]
     size: NDArray[np.uint16]  # [pieces]
-    column: NDArray[np.uint16]  # [pieces], where the piece's first token stands
+    column: NDArray[np.uint16]  # [pieces], the column of the first token
     marks: NDArray[np.uint8]  # [pieces]
     labels: NDArray[np.uint8] | None = None  # [examples]
 
@@ -49,10 +49,10 @@ class Index:
 
 
 class Builder(Protocol):
-    """Turns sentences into examples of at most `length` tokens: a pure function of its arguments."""
+    """Builds examples of at most `length` tokens from sentences, as a pure function of its arguments."""
 
-    changes: ClassVar[bool]
-    """Whether another epoch gives other examples."""
+    varies_by_epoch: ClassVar[bool]
+    """Whether the examples change from epoch to epoch."""
 
     def build(self, shards: Shards, length: int, seed: int, epoch: int) -> Index:
         """Index the examples of one epoch."""
@@ -62,7 +62,7 @@ class Builder(Protocol):
 def join(
     parts: Sequence[Pieces], length: int, *, packed: bool = False, labels: NDArray[np.uint8] | None = None
 ) -> Index:
-    """Make one index of the pieces of every shard, in the order of the shards."""
+    """Join the pieces of all shards, in order, into one index."""
     counts = np.concatenate([np.bincount(part.example) for part in parts])
     return Index(
         length=length,
@@ -76,31 +76,31 @@ def join(
     )
 
 
-def within(groups: NDArray[Any], amounts: Array) -> Array:
-    """Sum the `amounts` that come before each entry in its own run of equal `groups`."""
+def cumsum_before(groups: NDArray[Any], amounts: Array) -> Array:
+    """Return the exclusive cumulative sum of `amounts` within each run of equal `groups`."""
     before = np.cumsum(amounts) - amounts
-    begins = np.flatnonzero(changes(groups))
+    begins = np.flatnonzero(run_starts(groups))
     return before - np.repeat(before[begins], np.diff(begins, append=len(groups)))
 
 
-def changes(groups: NDArray[Any]) -> Flags:
-    """Mark the first entry of each run of equal `groups`."""
+def run_starts(groups: NDArray[Any]) -> Flags:
+    """Return a mask of the first entry of each run of equal `groups`."""
     first = np.ones(len(groups), bool)
     first[1:] = groups[1:] != groups[:-1]
     return first
 
 
-def marked_pairs(segment: Array) -> NDArray[np.uint8]:
-    """Mark pieces of [CLS] A [SEP] B [SEP], given 2·example + segment of each, in ascending order."""
-    first = changes(segment)
+def pair_marks(segment: Array) -> NDArray[np.uint8]:
+    """Return the marks of [CLS] A [SEP] B [SEP] pieces, given 2·example + segment of each in ascending order."""
+    first = run_starts(segment)
     last = np.ones_like(first)
     last[:-1] = first[1:]
-    opens = changes(segment // 2)
-    return marked(opens=opens, closes=last, second=first & (segment % 2 == 1))
+    opens = run_starts(segment // 2)
+    return combine_marks(opens=opens, closes=last, second=first & (segment % 2 == 1))
 
 
-def marked(*, opens: Flags, closes: Flags, second: Flags | None = None) -> NDArray[np.uint8]:
-    """Put the marks of pieces together."""
+def combine_marks(*, opens: Flags, closes: Flags, second: Flags | None = None) -> NDArray[np.uint8]:
+    """Combine flags into the marks of pieces."""
     marks = opens * np.uint8(Mark.OPENS) | closes * np.uint8(Mark.CLOSES)
     return marks if second is None else marks | second * np.uint8(Mark.SECOND)
 
@@ -108,4 +108,4 @@ def marked(*, opens: Flags, closes: Flags, second: Flags | None = None) -> NDArr
 def _columns(pieces: Pieces) -> Array:
     opens = (pieces.marks & Mark.OPENS > 0).astype(np.int64)
     closes = (pieces.marks & Mark.CLOSES > 0).astype(np.int64)
-    return within(pieces.example, opens + pieces.length + closes) + opens
+    return cumsum_before(pieces.example, opens + pieces.length + closes) + opens

@@ -1,4 +1,4 @@
-"""The composite paper's examples: lines in pairs, whatever they have to do with each other (its Appendix A.1)."""
+"""The composite paper's examples: pairs of consecutive lines (its Appendix A.1)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -6,26 +6,26 @@ from typing import ClassVar
 import numpy as np
 
 from lightbert.data.corpus.shards import Shards
-from lightbert.data.examples.chunks import Table, tables
-from lightbert.data.examples.index import Index, Pieces, join, marked
+from lightbert.data.examples.chunks import Table, shard_tables
+from lightbert.data.examples.index import Index, Pieces, combine_marks, join
 from lightbert.errors import InputError
 
 
 @dataclass(frozen=True)
 class LinePairs:
-    """[CLS] A [SEP] B [SEP] from lines 0 and 1, 2 and 3 and so on, ignoring where documents end.
+    """[CLS] A [SEP] B [SEP] from lines 0 and 1, 2 and 3 and so on, regardless of document boundaries.
 
-    Cut on the right at `length`, be it within A or before the last [SEP]; all in segment 0; no next-sentence label.
-    Deviation: the odd last line of a shard is left out instead of being paired with the next shard's first.
+    Truncated on the right to `length`, possibly within A or without the last [SEP]; one segment; no next-sentence
+    label. Deviation: the odd last line of a shard is dropped instead of paired with the first line of the next shard.
     """
 
-    changes: ClassVar[bool] = False
+    varies_by_epoch: ClassVar[bool] = False
 
     def build(self, shards: Shards, length: int, seed: int, epoch: int) -> Index:
         """Index the pairs, which are the same in every epoch."""
         if length < 2:
-            raise InputError(f"line pairs of length {length} hold no text; choose a length of at least 2")
-        return join([_pieces(table, length) for table in tables(shards)], length)
+            raise InputError(f"the length of line pairs must be >= 2, got {length}")
+        return join([_pieces(table, length) for table in shard_tables(shards)], length)
 
 
 def _pieces(table: Table, length: int) -> Pieces:
@@ -36,5 +36,5 @@ def _pieces(table: Table, length: int) -> Pieces:
     closes = np.stack([first <= length - 2, first + second <= length - 3], axis=1).ravel()
     opens = np.tile([True, False], pairs)
     kept = size > 0
-    marks = marked(opens=opens, closes=closes)
+    marks = combine_marks(opens=opens, closes=closes)
     return Pieces(np.repeat(np.arange(pairs), 2)[kept], start[kept], size[kept], marks[kept])

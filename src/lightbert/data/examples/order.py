@@ -1,4 +1,4 @@
-"""Which examples make the batch of a step: a shuffle that is computed, not stored."""
+"""The order of examples: a pseudorandom permutation that is computed instead of stored."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,12 +8,12 @@ from lightbert.ops.randomness import Stream, bits
 _ROUNDS = 6
 
 
-def shuffled(places: NDArray[np.int64], size: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """Return what a shuffle of `range(size)` has at `places`, without making the shuffle.
+def shuffle_at(places: NDArray[np.int64], size: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    """Return the entries at `places` of a shuffled `range(size)`, without computing the whole shuffle.
 
-    A Feistel network permutes the next power of four; places that land beyond `size` walk on until they don't, which
-    leaves a permutation of `range(size)`. Any place is reached directly, so that a restart costs nothing and a corpus
-    of any size needs no memory.
+    A Feistel network permutes the next power of four; results outside of `range(size)` are permuted again until they
+    are inside (cycle walking), which gives a permutation of `range(size)`. Any entry can be computed directly, so a
+    restart is free and memory does not grow with the corpus.
     """
     half = max(1, (max(size - 1, 1).bit_length() + 1) // 2)
     outside = _permuted(places, half, seed, epoch)

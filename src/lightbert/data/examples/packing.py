@@ -1,4 +1,4 @@
-"""Full windows: documents one after the other, cut where a row is full and kept apart by the mask."""
+"""Packed rows: consecutive documents, split where a row is full and separated by the mask."""
 
 from array import array
 from dataclasses import dataclass
@@ -7,33 +7,33 @@ from typing import ClassVar
 import numpy as np
 
 from lightbert.data.corpus.shards import Shards
-from lightbert.data.examples.chunks import Table, tables
+from lightbert.data.examples.chunks import Table, shard_tables
 from lightbert.data.examples.index import Array, Index, Mark, Pieces, join
 from lightbert.errors import InputError
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Rows of texts [CLS] … [SEP] numbered from 1 by the mask, each a document or as much of it as fits.
+    """Rows of several texts [CLS] … [SEP], numbered from 1 by the mask; each text is a document or a part of one.
 
-    A document that is cut goes on in the next row. Only the last columns of a row can stay empty: where a document
-    would have to be cut after fewer than `shortest` tokens, it starts in the next row instead.
+    A document that does not fit continues in the next row. Only the end of a row is padded: a document that would be
+    split after fewer than `shortest` tokens starts in the next row instead.
     """
 
     shortest: int = 8
 
-    changes: ClassVar[bool] = False
+    varies_by_epoch: ClassVar[bool] = False
 
     def build(self, shards: Shards, length: int, seed: int, epoch: int) -> Index:
         """Index the rows, which are the same in every epoch."""
         if length < 3:
-            raise InputError(f"windows of length {length} hold no text; choose a length of at least 3")
-        return join([_pieces(table, length, self.shortest) for table in tables(shards)], length, packed=True)
+            raise InputError(f"the length of packed rows must be >= 3, got {length}")
+        return join([_pieces(table, length, self.shortest) for table in shard_tables(shards)], length, packed=True)
 
 
 def _pieces(table: Table, length: int, shortest: int) -> Pieces:
     tokens = table.sentences[table.documents]
-    # Slots: every document with its [CLS] and [SEP], all in one line. Document d has the slots frames[d]:frames[d + 1].
+    # Slots: all documents with their [CLS] and [SEP], concatenated. Document d has the slots frames[d]:frames[d + 1].
     frames = tokens - tokens[0] + 2 * np.arange(len(tokens))
     begins, ends = _rows(frames, length, shortest)
     first = np.searchsorted(frames, begins, side="right") - 1
@@ -48,10 +48,10 @@ def _pieces(table: Table, length: int, shortest: int) -> Pieces:
 
 
 def _rows(frames: Array, length: int, shortest: int) -> tuple[Array, Array]:
-    """Return the slots that each row begins with and ends before.
+    """Return the first slot of each row and the end of its slots.
 
-    A row that begins inside a document puts its [CLS] in the slot of the token before, and one that ends inside puts
-    its [SEP] in the slot of the token after: two rows that share a document overlap by these two slots.
+    A row that starts within a document has its [CLS] in the slot of the previous token, and a row that ends within a
+    document has its [SEP] in the slot of the next token, so two rows that share a document overlap by two slots.
     """
     bounds = frames.tolist()
     begins, ends = array("q"), array("q")
@@ -60,10 +60,10 @@ def _rows(frames: Array, length: int, shortest: int) -> tuple[Array, Array]:
         end = begin + length
         while document + 1 < len(bounds) and bounds[document + 1] <= end:
             document += 1
-        opened = bounds[document]
-        # Now `opened` is the last document boundary within the row, its end included.
-        if opened == end or document + 1 == len(bounds) or begin < opened > end - 2 - shortest:
-            end = following = opened
+        boundary = bounds[document]
+        # `boundary` is the last document boundary in the row, including its end.
+        if boundary == end or document + 1 == len(bounds) or begin < boundary > end - 2 - shortest:
+            end = following = boundary
         else:
             following = end - 2
         begins.append(begin)

@@ -1,1 +1,1 @@
-"""Text as people keep it: files, tables, datasets, documentation."""
+"""Text sources: files, tables, datasets, docstrings."""

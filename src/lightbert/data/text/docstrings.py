@@ -1,9 +1,10 @@
-"""The built-in corpus: the documentation inside the Python packages of this machine, read without importing them.
+"""The built-in corpus: the docstrings of the installed Python packages, read without importing them.
 
-`docstrings` stands for the standard library and everything in site-packages, `docstrings:stdlib,numpy` for a choice.
+`docstrings` means the standard library and everything in site-packages; `docstrings:stdlib,numpy` selects packages.
 """
 
 import ast
+import sys
 import sysconfig
 import warnings
 from collections.abc import Iterator
@@ -18,8 +19,8 @@ from lightbert.errors import unknown
 
 STANDARD_LIBRARY = "stdlib"
 
-# Tests and vendored copies repeat themselves or others.
-_NO_DOCUMENTATION = {
+# Tests and vendored copies mostly repeat text.
+_SKIPPED_FOLDERS = {
     "test",
     "tests",
     "testing",
@@ -32,45 +33,45 @@ _NO_DOCUMENTATION = {
 }
 _FILES_PER_TASK = 32
 
-_Documented: TypeAlias = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+_DocstringNode: TypeAlias = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def size(specification: str) -> int:
-    """Return the bytes of Python source behind `docstrings` or `docstrings:PACKAGE,…`."""
+    """Return the size in bytes of the Python source files of `docstrings` or `docstrings:PACKAGE,…`."""
     return sum(path.stat().st_size for path in _files(specification))
 
 
 def documents(specification: str, workers: int = 1) -> Iterator[tuple[str, int]]:
-    """Yield a document for each module and each class, one sentence per line, and the bytes of source read by then.
+    """Yield a document for each module and each class, one sentence per line, with the bytes of source read so far.
 
-    Sentences that occurred before are left out: packages repeat the same remarks hundreds of times.
+    Each sentence is kept once, because packages repeat the same remarks hundreds of times.
     """
     seen: set[str] = set()
     position = 0
     for path, texts in _extract_all(_files(specification), workers):
         position += path.stat().st_size
         for sentences in texts:
-            fresh = [sentence for sentence in dict.fromkeys(sentences) if sentence not in seen]
-            seen.update(fresh)
-            if fresh:
-                yield "\n".join(fresh), position
+            new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in seen]
+            seen.update(new)
+            if new:
+                yield "\n".join(new), position
 
 
 def extract(source: str) -> list[list[str]]:
-    """Return the sentences of a module's own documentation, functions included, then those of each of its classes."""
+    """Return the sentences of a module and its functions, then the sentences of each of its classes."""
     with warnings.catch_warnings():
-        # Old packages have invalid escapes in their strings, which is not the reader's problem.
+        # Old packages contain invalid escape sequences, which are irrelevant here.
         warnings.simplefilter("ignore")
         try:
             tree = ast.parse(source)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return []
-    nodes: list[_Documented] = [tree, *_classes(tree)]
+    nodes: list[_DocstringNode] = [tree, *_classes(tree)]
     found = (list(chain.from_iterable(map(prose, _docstrings(node)))) for node in nodes)
     return [sentences for sentences in found if sentences]
 
 
-def _docstrings(node: _Documented) -> Iterator[str]:
+def _docstrings(node: _DocstringNode) -> Iterator[str]:
     if text := ast.get_docstring(node):
         yield text
     for child in node.body:
@@ -79,7 +80,7 @@ def _docstrings(node: _Documented) -> Iterator[str]:
 
 
 def _classes(node: ast.AST) -> Iterator[ast.ClassDef]:
-    # Statements only, unlike ast.walk, which would visit every expression.
+    # Visits statements only; ast.walk would visit every expression.
     for child in getattr(node, "body", ()):
         if isinstance(child, ast.ClassDef):
             yield child
@@ -96,7 +97,7 @@ def _extract_all(paths: list[Path], workers: int) -> Iterator[tuple[Path, list[l
 
 def _extract_file(path: Path) -> list[list[str]]:
     content = path.read_bytes()
-    # Parsing is what takes time, and a file without triple quotes has next to no documentation.
+    # Parsing dominates the run time, and a file without triple quotes has almost no docstrings.
     if b'"""' not in content and b"'''" not in content:
         return []
     return extract(content.decode("utf-8", "replace"))
@@ -112,14 +113,17 @@ def _files(specification: str) -> list[Path]:
             raise unknown("package", name, packages)
         root = packages[name]
         found = [root] if root.is_file() else sorted(root.rglob("*.py"))
-        files += [path for path in found if not _NO_DOCUMENTATION.intersection(path.relative_to(root).parts)]
+        files += [path for path in found if not _SKIPPED_FOLDERS.intersection(path.relative_to(root).parts)]
     return files
 
 
 def _packages() -> dict[str, Path]:
+    """Return the installed packages by import name; of two with the same name, the one that an import finds."""
     packages = {STANDARD_LIBRARY: Path(sysconfig.get_path("stdlib"))}
-    for folder in sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}):
-        for path in sorted(Path(folder).iterdir()):
+    # A virtual environment can include the packages of its base environment.
+    installed = [path for path in map(Path, sys.path) if path.name in ("site-packages", "dist-packages")]
+    for folder in filter(Path.is_dir, installed):
+        for path in sorted(folder.iterdir()):
             if path.suffix == ".py" or (path / "__init__.py").is_file():
                 packages.setdefault(path.stem, path)
     return packages

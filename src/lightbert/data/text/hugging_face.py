@@ -1,4 +1,4 @@
-"""The rows of Hugging Face datasets, streamed."""
+"""Streams the rows of Hugging Face datasets."""
 
 from collections.abc import Iterator
 
@@ -6,14 +6,14 @@ from lightbert.errors import InputError
 
 
 def rows(specification: str, column: str) -> Iterator[tuple[str, int]]:
-    """Yield the text `column` of `hf:NAME[:CONFIG][:SPLIT]`, and 0 for the bytes read, which nobody knows.
+    """Yield the text `column` of `hf:NAME[:CONFIG][:SPLIT]`, with 0 for the unknown number of bytes read so far.
 
-    The split is "train" unless named; CONFIG may be empty.
+    The default split is "train"; CONFIG may be empty.
     """
     try:
         from datasets import load_dataset
     except ImportError:
-        raise InputError(f"'{specification}' needs datasets; install it with: pip install 'lightbert[hf]'") from None
+        raise InputError(f"'{specification}' requires datasets; install it with: pip install 'lightbert[hf]'") from None
     _, *parts = specification.split(":")
     if not parts[0] or len(parts) > 3:
         raise InputError(f"cannot read '{specification}'; write hf:NAME, hf:NAME:CONFIG or hf:NAME:CONFIG:SPLIT")
@@ -26,7 +26,7 @@ def rows(specification: str, column: str) -> Iterator[tuple[str, int]]:
         for row in found:
             if not isinstance(row.get(column), str):
                 names = ", ".join(row)
-                raise InputError(f"'{specification}' has no text column {column!r}; name one of {names} with --text")
+                raise InputError(f"'{specification}' has no text column {column!r}; choose one of {names} with --text")
             yield row[column], 0
     except OSError as error:
         raise InputError(f"reading '{specification}' failed: {_first_line(error)}; run the command again") from error

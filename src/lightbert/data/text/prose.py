@@ -1,4 +1,4 @@
-"""Turns a docstring into sentences: what is markup, code, a table or a signature goes, what a person wrote stays."""
+"""Extracts the prose sentences of a docstring and drops markup, code, tables and signatures."""
 
 import re
 from collections.abc import Iterator
@@ -15,9 +15,9 @@ _CODE = re.compile(r"^(?:>>>|\.\.\. |In \[\d+\]|\$ |\.\. |```|~~~|[|+#@%}{<=])")
 _WORD = re.compile(r"[A-Za-z][a-z]+(?:['’-][a-z]+)*")
 _SPACES = re.compile(r"\s+")
 
-_FEWEST_WORDS = 4
-# Of all characters but spaces, the share that belongs to plain words: code and formulas stay well below.
-_LEAST_SHARE = 0.7
+_MIN_WORDS = 4
+# The minimum share of non-space characters in plain words; code and formulas are well below it.
+_MIN_WORD_SHARE = 0.7
 
 
 def prose(docstring: str) -> list[str]:
@@ -27,7 +27,7 @@ def prose(docstring: str) -> list[str]:
 
 
 def _paragraphs(lines: list[str]) -> Iterator[list[str]]:
-    """Group lines: blank lines, bullets, a change of indentation and section underlines separate; code is left out."""
+    """Group lines into paragraphs, split at blank lines, bullets, indentation and section underlines; skip code."""
     paragraph: list[str] = []
     indentation, code_deeper_than = 0, -1
     in_example = False
@@ -44,7 +44,7 @@ def _paragraphs(lines: list[str]) -> Iterator[list[str]]:
                 yield paragraph
             paragraph = []
         if is_code:
-            # The output of an example follows it up to the next blank line; a directive's body is indented below it.
+            # The output of an example extends to the next blank line; the body of a directive is indented.
             in_example = in_example or text.startswith(">>>")
             if text.startswith(".. ") and code_deeper_than < 0:
                 code_deeper_than = depth
@@ -72,4 +72,4 @@ def _plain(text: str) -> str:
 def _is_prose(sentence: str) -> bool:
     words = _WORD.findall(sentence)
     characters = len(sentence) - sentence.count(" ")
-    return len(words) >= _FEWEST_WORDS and sum(map(len, words)) >= _LEAST_SHARE * characters
+    return len(words) >= _MIN_WORDS and sum(map(len, words)) >= _MIN_WORD_SHARE * characters

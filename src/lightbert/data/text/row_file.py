@@ -1,4 +1,4 @@
-"""A file that is read row by row, and what becomes of the rows that cannot be used."""
+"""Files that are read row by row, with an error or a skip for each bad row."""
 
 import re
 import sys
@@ -17,26 +17,26 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class BadRowError(InputError):
-    """A row that cannot be used, where such rows are not to be left out."""
+    """A bad row, raised unless bad rows are skipped."""
 
     def __init__(self, sentence: str, remedy: str = "data.bad_rows=skip") -> None:
-        super().__init__(f"{sentence}; correct it, or leave such rows out with {remedy}")
+        super().__init__(f"{sentence}; fix it, or skip such rows with {remedy}")
         self.sentence = sentence
 
 
 @contextmanager
 def remedy_for_bad_rows(remedy: str) -> Iterator[None]:
-    """Let errors about bad rows name a command's own option instead of a recipe's key."""
+    """Name a command-line option instead of a recipe key in errors about bad rows."""
     try:
         yield
     except BadRowError as error:
         raise BadRowError(error.sentence, remedy) from None
 
 
-class Rejections:
-    """The first bad row is an error that names its place; or all are skipped and counted.
+class BadRowHandler:
+    """Raises an error for the first bad row, or skips and counts bad rows.
 
-    Leaving the `with` statement around the reading tells the count on stderr, once.
+    As a context manager around the reading, it prints the number of skipped rows to stderr on exit.
     """
 
     def __init__(self, name: str, bad_rows: BadRows = "error", unit: str = "line") -> None:
@@ -47,7 +47,7 @@ class Rejections:
         self._first = ""
 
     def reject(self, number: int, reason: str) -> None:
-        """Leave a row out; `reason` goes on where "line 7 of 'my.csv'" ends."""
+        """Report a bad row; `reason` completes a sentence that starts with "line 7 of 'my.csv'"."""
         sentence = f"{self._unit} {number} of {self.name} {reason}"
         if self._bad_rows == "error":
             raise BadRowError(sentence)
@@ -55,11 +55,11 @@ class Rejections:
         self._first = self._first or sentence
 
     def require_some(self, used: int) -> None:
-        """Raise if no row of the file could be used."""
+        """Raise an error if the file has no usable row."""
         if not used and self.skipped:
             raise InputError(f"no row of {self.name} can be used ({self.skipped} are bad): {self._first}")
         if not used:
-            raise InputError(f"{self.name} is empty; it must hold at least one row")
+            raise InputError(f"{self.name} is empty; it must contain at least one row")
 
     def __enter__(self) -> Self:
         return self
@@ -70,8 +70,8 @@ class Rejections:
             print(f"skipped {rows} of {self.name}; the first: {self._first}", file=sys.stderr)
 
 
-class RowFile(Rejections):
-    """A file whose rows may be bad."""
+class RowFile(BadRowHandler):
+    """A file that may contain bad rows."""
 
     def __init__(self, path: str | Path, bad_rows: BadRows = "error", unit: str = "line") -> None:
         super().__init__(f"'{path}'", bad_rows, unit)
@@ -79,19 +79,21 @@ class RowFile(Rejections):
         if self.path.is_dir():
             raise InputError(f"'{path}' is a folder; give the path of a file in it")
         if not self.path.is_file():
-            raise InputError(f"there is no file '{path}'; check the path")
+            raise InputError(f"'{path}' not found; check the path")
 
 
 def text_lines(path: Path) -> Iterator[str]:
-    """Yield each line with its end; bytes that are not UTF-8 are left for `undecodable` to find."""
+    """Yield each line with its line ending; `decoding_problem` detects lines that are not UTF-8."""
     for number, (line, _) in enumerate(byte_lines(path)):
         yield (line if number else line.removeprefix(BOM)).decode("utf-8", "surrogateescape")
 
 
-def undecodable(text: str) -> str:
-    """Say what is wrong with a text of `text_lines`, as a reason for `reject`; nothing if it is sound."""
+def decoding_problem(text: str) -> str:
+    """Return what is wrong with the encoding of a line from `text_lines`, or an empty string."""
     found = _SURROGATE.search(text)
     if found is None:
         return ""
     code = ord(found[0])
-    return f"is not UTF-8 (byte 0x{code - 0xDC00:02x})" if 0xDC80 <= code <= 0xDCFF else "holds half a character"
+    return (
+        f"is not UTF-8 (byte 0x{code - 0xDC00:02x})" if 0xDC80 <= code <= 0xDCFF else "contains an unpaired surrogate"
+    )

@@ -1,8 +1,8 @@
-"""Cuts paragraphs of English prose into sentences."""
+"""Splits paragraphs of English prose into sentences."""
 
 import re
 
-# An end mark, closing quotes or brackets, white space; then an opening quote or bracket perhaps, a capital or a digit.
+# An end mark, closing quotes or brackets, whitespace; then an optional opening quote or bracket, a capital or a digit.
 _END = re.compile(r"[.!?][\"'”’)\]]*\s+(?=[\"'“‘(\[]?[A-Z0-9À-Þ])")
 _LAST_WORD = re.compile(r"[^\s(\[\"'“‘]+\Z")
 
@@ -15,9 +15,9 @@ _ABBREVIATIONS = frozenset(_ENGLISH.split())
 
 
 def split_sentences(paragraph: str) -> list[str]:
-    """Return the sentences of a paragraph; what is doubtful stays together.
+    """Return the sentences of a paragraph; doubtful boundaries are not split.
 
-    A full stop after an abbreviation or a single letter ends nothing, and neither does one before a small letter.
+    A full stop does not end a sentence after an abbreviation or a single letter, or before a lowercase letter.
     """
     sentences, start = [], 0
     for match in _END.finditer(paragraph):

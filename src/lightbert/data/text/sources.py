@@ -1,4 +1,4 @@
-"""Where text comes from: files, folders, globs, Hugging Face datasets, and the docstrings of installed packages."""
+"""Text sources: files, folders, globs, Hugging Face datasets, and the docstrings of installed packages."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from lightbert.errors import InputError
 
 FORMATS = (".txt", ".jsonl", ".parquet")
 
-# A longer document goes on as a new one, so that memory stays bounded whatever the input.
-_LONGEST_DOCUMENT = 1 << 24
+# Longer documents are split, so that memory stays bounded for any input.
+_MAX_DOCUMENT_CHARACTERS = 1 << 24
 
 
 @dataclass(frozen=True)
 class Source:
-    """One readable thing: a file, a Hugging Face dataset, the docstrings. `size` is in bytes on disk, 0 = unknown."""
+    """One source: a file, a Hugging Face dataset or the docstrings. `size` is in bytes on disk, 0 = unknown."""
 
     name: str
     kind: Literal["file", "hf", "docstrings"]
@@ -25,11 +25,12 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How sources are cut into documents.
+class ReadOptions:
+    """How sources are split into documents.
 
     text: the field of .jsonl records, the column of .parquet files and Hugging Face datasets.
-    documents: what a document of a .txt file is: what stands between blank lines, the whole file, or a line.
+    documents: what a document of a .txt file is: the text between blank lines, the whole file, or a line.
+    undecodable: whether bytes that are not UTF-8 are an error or are replaced by U+FFFD.
     """
 
     text: str = "text"
@@ -38,14 +39,14 @@ class Reading:
 
 
 def find(specifications: Sequence[str]) -> list[Source]:
-    """Expand folders and globs, in the order given and sorted within each; what matches nothing is an error."""
+    """Expand folders and globs, in the given order and sorted within each; raise an error if one has no files."""
     if not specifications:
-        raise InputError("there is nothing to read; name files, folders, globs, hf:NAME or docstrings")
+        raise InputError("sources must not be empty; give files, folders, globs, hf:NAME or docstrings")
     return [source for specification in specifications for source in _expand(specification)]
 
 
-def documents(source: Source, reading: Reading, workers: int = 1) -> Iterator[tuple[str, int]]:
-    """Yield each document, its lines joined by line feeds, and the bytes of the source read by then."""
+def documents(source: Source, reading: ReadOptions, workers: int = 1) -> Iterator[tuple[str, int]]:
+    """Yield each document, its lines joined by line feeds, with the bytes of the source read so far."""
     match source.kind:
         case "docstrings":
             return docstrings.documents(source.name, workers)
@@ -70,7 +71,7 @@ def _expand(specification: str) -> list[Source]:
     if path.is_dir():
         paths = [each for each in sorted(path.rglob("*")) if each.is_file() and _format(each) and _visible(each, path)]
         if not paths:
-            raise InputError(f"the folder '{specification}' has no {', '.join(FORMATS)} files")
+            raise InputError(f"the folder '{specification}' must contain {', '.join(FORMATS)} files, but has none")
     elif path.exists():
         paths = [path]
     elif any(character in specification for character in "*?["):
@@ -79,18 +80,18 @@ def _expand(specification: str) -> list[Source]:
         if not paths:
             raise InputError(f"no file matches '{specification}'; put the pattern in quotes and check the folder")
     else:
-        raise InputError(f"there is no file or folder '{specification}'")
+        raise InputError(f"'{specification}' not found; give a file, a folder, a quoted glob, hf:NAME or docstrings")
     for each in paths:
         if not _format(each):
-            known = f"{', '.join(FORMATS)}, plain or with {', '.join(COMPRESSIONS)}"
-            raise InputError(f"the format of '{each}' is not known; rename it to one of {known}")
+            known = f"{', '.join(FORMATS)}, optionally followed by {', '.join(COMPRESSIONS)}"
+            raise InputError(f"'{each}' must have one of the suffixes {known}")
     return [Source(str(each), "file", each.stat().st_size) for each in paths]
 
 
 def _format(path: Path) -> str | None:
     compressed = path.suffix.lower() in COMPRESSIONS
     suffix = (path.with_suffix("") if compressed else path).suffix.lower()
-    # Parquet compresses by itself.
+    # Parquet files are compressed internally.
     return suffix if suffix in FORMATS and not (compressed and suffix == ".parquet") else None
 
 
@@ -106,7 +107,7 @@ def _paragraphs(numbered: Iterable[tuple[str, int]], unit: str) -> Iterator[tupl
         if not blank:
             pending.append(line)
             length += len(line)
-        if pending and (unit == "line" or (unit == "blank" and blank) or length >= _LONGEST_DOCUMENT):
+        if pending and (unit == "line" or (unit == "blank" and blank) or length >= _MAX_DOCUMENT_CHARACTERS):
             yield "\n".join(pending), position
             pending, length = [], 0
     if pending:

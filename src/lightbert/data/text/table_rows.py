@@ -1,4 +1,4 @@
-"""The rows of CSV, TSV, JSONL and Parquet files as they stream by. What cannot be a row is rejected."""
+"""Streams the rows of CSV, TSV, JSONL and Parquet files and rejects malformed rows."""
 
 import csv
 import json
@@ -6,20 +6,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lightbert.data.text.row_file import RowFile, text_lines, undecodable
+from lightbert.data.text.row_file import RowFile, decoding_problem, text_lines
 from lightbert.errors import InputError
 
 Row = tuple[int, dict[str, Any]]
-"""The number of a row's first line (in Parquet, of the row), from 1, and its values by column."""
+"""The 1-based number of a row's first line (in Parquet, of the row), and its values by column."""
 
-# The csv module's own limit is 128 Ki characters, which long documents exceed.
-_LONGEST_FIELD = 1 << 24
+# The default limit of the csv module is 128 Ki characters, which long documents exceed.
+_MAX_FIELD_CHARACTERS = 1 << 24
 
 
 def delimited_rows(file: RowFile, separator: str, *, quotes: bool) -> Iterator[Row]:
-    """Yield the rows of a .csv file (quoted as in RFC 4180) or a .tsv file (a quote is a character like any other).
+    """Yield the rows of a .csv file (with quotes as in RFC 4180) or a .tsv file (quotes have no special meaning).
 
-    The first line names the columns. Empty lines are passed over.
+    The first line contains the column names. Empty lines are skipped.
     """
     header: list[str] = []
     for number, fields in _lines_of_fields(file.path, separator, quotes):
@@ -27,28 +27,28 @@ def delimited_rows(file: RowFile, separator: str, *, quotes: bool) -> Iterator[R
             header = _checked_header(file.path, fields)
         elif isinstance(fields, str):
             file.reject(number, fields)
-        elif problem := undecodable("".join(fields)):
+        elif problem := decoding_problem("".join(fields)):
             file.reject(number, problem)
         elif len(fields) != len(header):
             plural = "" if len(fields) == 1 else "s"
-            file.reject(number, f"has {len(fields)} field{plural} where the header has {len(header)}")
+            file.reject(number, f"has {len(fields)} field{plural}, but the header has {len(header)}")
         else:
             yield number, dict(zip(header, fields, strict=True))
 
 
 def delimited_columns(path: Path, separator: str, *, quotes: bool) -> list[str]:
-    """Read the names of the columns of a .csv or .tsv file."""
+    """Read the column names of a .csv or .tsv file."""
     for _, fields in _lines_of_fields(path, separator, quotes):
         return _checked_header(path, fields)
-    raise InputError(f"'{path}' is empty; its first line must name the columns")
+    raise InputError(f"'{path}' is empty; its first line must contain the column names")
 
 
 def json_rows(file: RowFile) -> Iterator[Row]:
-    """Yield the rows of a .jsonl file: one JSON object per line. Empty lines are passed over."""
+    """Yield the rows of a .jsonl file: one JSON object per line. Empty lines are skipped."""
     for number, line in enumerate(text_lines(file.path), start=1):
         if not line.strip():
             continue
-        if problem := undecodable(line):
+        if problem := decoding_problem(line):
             file.reject(number, problem)
             continue
         try:
@@ -56,10 +56,10 @@ def json_rows(file: RowFile) -> Iterator[Row]:
         except (ValueError, RecursionError):
             file.reject(number, "is not JSON")
             continue
-        # Only an escape such as \ud83d can still hide half a character.
-        hidden = undecodable(json.dumps(record, ensure_ascii=False)) if "\\ud" in line.lower() else ""
-        if hidden or not isinstance(record, dict):
-            file.reject(number, hidden or "is not a JSON object")
+        # Only an escape sequence such as \ud83d can still contain an unpaired surrogate.
+        unpaired = decoding_problem(json.dumps(record, ensure_ascii=False)) if "\\ud" in line.lower() else ""
+        if unpaired or not isinstance(record, dict):
+            file.reject(number, unpaired or "is not a JSON object")
         else:
             yield number, record
 
@@ -78,20 +78,20 @@ def parquet_rows(file: RowFile, columns: list[str]) -> Iterator[Row]:
                     else:
                         yield number, record
     except (arrow.ArrowException, OSError) as error:
-        raise InputError(f"'{file.path}' is damaged or not a parquet file ({error})") from error
+        raise InputError(f"'{file.path}' is damaged or not a Parquet file ({error}); copy it again") from error
 
 
 def parquet_columns(path: Path) -> list[str]:
-    """Read the names of the columns of a .parquet file."""
+    """Read the column names of a .parquet file."""
     arrow, parquet = _pyarrow(path)
     try:
         return list(parquet.read_schema(path).names)
     except (arrow.ArrowException, OSError) as error:
-        raise InputError(f"'{path}' is damaged or not a parquet file ({error})") from error
+        raise InputError(f"'{path}' is damaged or not a Parquet file ({error}); copy it again") from error
 
 
 def _lines_of_fields(path: Path, separator: str, quotes: bool) -> Iterator[tuple[int, list[str] | str]]:
-    """Yield the fields of each row, or what is wrong with it."""
+    """Yield the fields of each row, or a description of the problem."""
     if quotes:
         yield from _quoted(path, separator)
         return
@@ -101,8 +101,8 @@ def _lines_of_fields(path: Path, separator: str, quotes: bool) -> Iterator[tuple
 
 
 def _quoted(path: Path, separator: str) -> Iterator[tuple[int, list[str] | str]]:
-    # The limit belongs to the whole process: it is never lowered.
-    csv.field_size_limit(max(_LONGEST_FIELD, csv.field_size_limit()))
+    # The limit is global to the process, so it is only ever raised.
+    csv.field_size_limit(max(_MAX_FIELD_CHARACTERS, csv.field_size_limit()))
     reader = csv.reader(text_lines(path), delimiter=separator, strict=True)
     while True:
         number = reader.line_num + 1
@@ -111,9 +111,9 @@ def _quoted(path: Path, separator: str) -> Iterator[tuple[int, list[str] | str]]
         except StopIteration:
             return
         except csv.Error as error:
-            # To skip such a row would be to leave out all that follows the quote.
+            # Not skipped as a bad row, because everything after the quote would be lost.
             if "unexpected end of data" in str(error) or "field larger than" in str(error):
-                raise InputError(f"line {number} of '{path}' opens a quote that is never closed; close it") from None
+                raise InputError(f"line {number} of '{path}' has a quote that is never closed; close it") from None
             yield number, f"is not CSV ({str(error).split(' - ')[0]})"
             continue
         if fields:
@@ -121,17 +121,17 @@ def _quoted(path: Path, separator: str) -> Iterator[tuple[int, list[str] | str]]
 
 
 def _checked_header(path: Path, names: list[str] | str) -> list[str]:
-    problem = names if isinstance(names, str) else undecodable("".join(names))
+    problem = names if isinstance(names, str) else decoding_problem("".join(names))
     if isinstance(names, str) or problem:
         raise InputError(f"the header of '{path}' {problem}; save the file as CSV in UTF-8")
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise InputError(f"the header of '{path}' has the column {twice[0]!r} twice; rename one of them")
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    if duplicates:
+        raise InputError(f"the header of '{path}' has the column {duplicates[0]!r} twice; rename one of them")
     return names
 
 
 def _records(batch: Any) -> list[dict[str, Any] | None]:
-    """Turn an Arrow batch into rows, None for those whose text is not UTF-8."""
+    """Convert an Arrow batch to rows; a row that is not UTF-8 is None."""
     try:
         return list(batch.to_pylist())
     except UnicodeDecodeError:
@@ -145,5 +145,5 @@ def _pyarrow(path: Path) -> tuple[Any, Any]:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise InputError(f"'{path}' needs pyarrow; install it with: pip install 'lightbert[data]'") from None
+        raise InputError(f"'{path}' requires pyarrow; install it with: pip install 'lightbert[data]'") from None
     return pyarrow, pyarrow.parquet

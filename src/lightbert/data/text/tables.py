@@ -1,4 +1,4 @@
-"""Tables in CSV, TSV, JSONL and Parquet files, row by row: memory does not grow with the file."""
+"""Tables in CSV, TSV, JSONL and Parquet files, read row by row in constant memory."""
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,11 +20,11 @@ FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 
 
 class Table(RowFile):
-    """The rows of one file, each a line number and a dictionary. All but Parquet may also be compressed (.gz, .zst, …).
+    """The rows of one file, each a line number and a dictionary. All but Parquet may be compressed (.gz, .zst, …).
 
-    `needed` maps the setting that chose a column to the column, such as {"text": "body"}, so that errors can name
-    both; each row has a value in each of them. Of Parquet no other columns are read but `optional` ones, if there are
-    any needed. `separator` is for .csv files only.
+    `needed` maps settings to column names, such as {"text": "body"}; every row must have a value in each of these
+    columns, and errors name both. If it is given, only these and the `optional` columns of a Parquet file are read.
+    `separator` applies to .csv files only.
     """
 
     def __init__(
@@ -38,22 +38,22 @@ class Table(RowFile):
     ) -> None:
         self.format = table_format(path)
         if self.format not in FORMATS:
-            raise InputError(f"cannot tell what '{path}' is; name it {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
+            raise InputError(f"'{path}' must have one of the suffixes {', '.join(FORMATS)}")
         super().__init__(path, bad_rows, "row" if self.format == ".parquet" else "line")
         if len(separator) != 1 or separator in '"\r\n':
-            raise InputError(f"data.separator={separator!r} must be one character, not a quote or a line end")
+            raise InputError(f"data.separator must be one character and not a quote or line ending, got {separator!r}")
         self._needed = dict(needed or {})
         self._optional = set(optional)
         self._separator = separator if self.format == ".csv" else "\t"
 
     def columns(self) -> list[str]:
-        """Read the names of the columns; those of a JSONL file are what its first good line has."""
+        """Read the column names; those of a JSONL file are the keys of its first valid line."""
         match self.format:
             case ".csv" | ".tsv":
                 return delimited_columns(self.path, self._separator, quotes=self.format == ".csv")
             case ".parquet":
                 return parquet_columns(self.path)
-        # What is bad is judged when the rows are read.
+        # Bad rows are reported when the rows are read.
         first = next(json_rows(RowFile(self.path, "skip")), (0, {}))
         return list(first[1])
 
@@ -62,7 +62,7 @@ class Table(RowFile):
         for number, values in self._rows():
             missing = [column for column in self._needed.values() if values.get(column) is None]
             if missing:
-                self.reject(number, self._lack(missing[0], list(values)))
+                self.reject(number, self._describe_missing(missing[0], list(values)))
             else:
                 used += 1
                 yield number, values
@@ -74,23 +74,23 @@ class Table(RowFile):
         columns = self.columns()
         for column in self._needed.values():
             if column not in columns:
-                raise InputError(f"'{self.path}' {self._lack(column, columns)}")
+                raise InputError(f"'{self.path}' {self._describe_missing(column, columns)}")
         if self.format == ".parquet":
             wanted = self._optional.union(self._needed.values()) if self._needed else set(columns)
             return parquet_rows(self, [column for column in columns if column in wanted])
         return delimited_rows(self, self._separator, quotes=self.format == ".csv")
 
-    def _lack(self, column: str, columns: list[str]) -> str:
+    def _describe_missing(self, column: str, columns: list[str]) -> str:
         if column in columns:
-            return f"has nothing in column {column!r}"
+            return f"has no value in column {column!r}"
         setting = next(key for key, value in self._needed.items() if value == column)
         nearest = difflib.get_close_matches(column, columns, n=1)
-        remedy = f"did you mean {nearest[0]!r}?" if nearest else f"say which one is the {setting}"
+        remedy = f"did you mean {nearest[0]!r}?" if nearest else f"specify the {setting} column"
         return f"has no column {column!r}, only {', '.join(columns) or 'none'}; {remedy}"
 
 
 def table_format(path: str | Path) -> str:
-    """The suffix that says how a file is to be read, in small letters, whether it is compressed or not."""
+    """Return the suffix that determines the format of a file, in lowercase and without a compression suffix."""
     path = Path(path)
     name = Path(path.stem) if path.suffix.lower() in COMPRESSIONS else path
     return name.suffix.lower()

@@ -1,4 +1,4 @@
-"""Lines and records of text files, plain or compressed; a damaged file is one clear sentence, never a short read."""
+"""Lines and records of text files, plain or compressed; a damaged file raises an error instead of ending early."""
 
 import bz2
 import gzip
@@ -18,22 +18,24 @@ Undecodable = Literal["error", "replace"]
 COMPRESSIONS = (".gz", ".xz", ".bz2", ".zst")
 BOM = b"\xef\xbb\xbf"
 
-# Longer lines would break the promise of bounded memory, and no prose has them.
-_LONGEST_LINE = 1 << 26
+# Bounds the memory of a line; prose never has longer lines.
+_MAX_LINE_BYTES = 1 << 26
 _BLOCK = 1 << 18
 
 
 def byte_lines(path: Path) -> Iterator[tuple[bytes, int]]:
-    """Yield each line as it stands, with its end, and how many bytes of the file on disk had been read by then."""
+    """Yield each line with its line ending, and the number of bytes of the file on disk read so far."""
     with _open(path) as (file, position):
-        while line := file.readline(_LONGEST_LINE):
-            if len(line) == _LONGEST_LINE:
-                raise InputError(f"'{path}' has a line of more than {_LONGEST_LINE >> 20} MiB; is it text?")
+        while line := file.readline(_MAX_LINE_BYTES):
+            if len(line) == _MAX_LINE_BYTES:
+                raise InputError(
+                    f"'{path}' has a line of more than {_MAX_LINE_BYTES >> 20} MiB; check that it is a text file"
+                )
             yield line, position()
 
 
 def lines(path: Path, undecodable: Undecodable = "error") -> Iterator[tuple[str, int]]:
-    """Yield each line without its end, and how many bytes of the file on disk had been read by then."""
+    """Yield each line without its line ending, and the number of bytes of the file on disk read so far."""
     offset = 0
     for raw, position in byte_lines(path):
         content = raw.removeprefix(BOM) if offset == 0 else raw
@@ -48,68 +50,70 @@ def lines(path: Path, undecodable: Undecodable = "error") -> Iterator[tuple[str,
         offset += len(raw)
 
 
-def whole(path: Path) -> bytes:
-    """Read a whole file, uncompressed."""
+def read_decompressed(path: Path) -> bytes:
+    """Read a whole file and decompress it if necessary."""
     with _open(path) as (file, _):
         return file.read()
 
 
 def json_lines(path: Path, field: str, undecodable: Undecodable = "error") -> Iterator[tuple[str, int]]:
-    """Yield the text `field` of each line of a .jsonl file, and the bytes read by then."""
+    """Yield the text `field` of each line of a .jsonl file, with the bytes read so far."""
     for number, (line, position) in enumerate(lines(path, undecodable), start=1):
         if not line.strip():
             continue
         try:
             record = json.loads(line)
         except ValueError:
-            raise InputError(f"line {number} of '{path}' is not JSON; each line must be one object") from None
+            raise InputError(f"line {number} of '{path}' is not JSON; each line must be one JSON object") from None
         text = record.get(field) if isinstance(record, dict) else None
         if not isinstance(text, str):
-            raise InputError(f"line {number} of '{path}' has no text {field!r}; name the field with --text")
+            raise InputError(f"line {number} of '{path}' has no text field {field!r}; set the field with --text")
         yield text, position
 
 
 def parquet_rows(path: Path, column: str) -> Iterator[tuple[str, int]]:
-    """Yield the text `column` of each row of a .parquet file, and about how many bytes had been read by then."""
+    """Yield the text `column` of each row of a .parquet file, with the approximate number of bytes read so far."""
     try:
         from pyarrow import ArrowException
         from pyarrow.parquet import ParquetFile
     except ImportError:
-        raise InputError(f"'{path}' needs pyarrow; install it with: pip install 'lightbert[data]'") from None
+        raise InputError(f"'{path}' requires pyarrow; install it with: pip install 'lightbert[data]'") from None
     size, rows = path.stat().st_size, 0
     try:
         with ParquetFile(path) as file:
             if column not in file.schema_arrow.names:
-                raise InputError(f"'{path}' has no column {column!r}; name the column with --text")
+                raise InputError(f"'{path}' has no column {column!r}; set the column with --text")
             for batch in file.iter_batches(batch_size=1024, columns=[column]):
                 for text in batch.column(0).to_pylist():
                     rows += 1
                     if not isinstance(text, str):
-                        raise InputError(f"row {rows} of '{path}' has no text in column {column!r}")
+                        raise InputError(
+                            f"row {rows} of '{path}' has no text in column {column!r}; set another column with --text"
+                        )
                     yield text, size * rows // file.metadata.num_rows
     except (ArrowException, OSError) as error:
-        raise InputError(f"'{path}' is damaged or not a parquet file ({error})") from error
+        raise InputError(f"'{path}' is damaged or not a Parquet file ({error}); copy it again") from error
 
 
 @contextmanager
 def _open(path: Path) -> Iterator[tuple[IO[bytes], Callable[[], int]]]:
-    """Open for reading bytes, uncompressed, with a function that tells how far the file on disk has been read."""
+    """Open a file for reading decompressed bytes, with a function that returns the position in the file on disk."""
     try:
         with path.open("rb") as raw:
-            yield _uncompressed(raw, path), raw.tell
+            yield _decompressed(raw, path), raw.tell
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
         raise _damaged(path, error) from error
     except OSError as error:
-        # bz2 reports damage as an OSError without a number; all others come from the disk.
+        # bz2 raises an OSError without errno for damaged data; all others are errors of the file system.
         if error.errno is None:
             raise _damaged(path, error) from error
-        raise InputError(f"cannot read '{path}': {error.strerror}") from error
+        raise InputError(f"cannot read '{path}': {error.strerror}; check the file") from error
 
 
-def _uncompressed(raw: IO[bytes], path: Path) -> IO[bytes]:
+def _decompressed(raw: IO[bytes], path: Path) -> IO[bytes]:
     match path.suffix.lower():
         case ".gz":
-            # GzipFile itself reads a line at a time through Python; the buffer in front is several times as fast.
+            # GzipFile reads line by line in Python; a buffered reader is several times as fast.
             return cast("IO[bytes]", io.BufferedReader(cast("Any", gzip.GzipFile(fileobj=raw)), _BLOCK))
         case ".xz":
             return cast("IO[bytes]", io.BufferedReader(cast("Any", lzma.LZMAFile(raw)), _BLOCK))
@@ -121,13 +125,13 @@ def _uncompressed(raw: IO[bytes], path: Path) -> IO[bytes]:
 
 
 class _ZstdReader(io.RawIOBase):
-    """Zstandard frames one after the other; the library's own reader takes a truncated file for a whole one."""
+    """Reads consecutive Zstandard frames; unlike the library's own reader, it detects a truncated file."""
 
     def __init__(self, raw: IO[bytes], path: Path) -> None:
         try:
             import zstandard
         except ImportError:
-            raise InputError(f"'{path}' needs zstandard; install it with: pip install 'lightbert[data]'") from None
+            raise InputError(f"'{path}' requires zstandard; install it with: pip install 'lightbert[data]'") from None
         self._raw, self._library = raw, zstandard
         self._frame: Any = None
         self._pending = b""
@@ -143,12 +147,12 @@ class _ZstdReader(io.RawIOBase):
         return count
 
     def _fill(self) -> bool:
-        """Decompress one more block; False at the end of the file."""
+        """Decompress one more block; return False at the end of the file."""
         block = self._frame.unused_data if self._frame is not None and self._frame.eof else b""
         block = block or self._raw.read(_BLOCK)
         if not block:
             if self._frame is not None and not self._frame.eof:
-                raise EOFError("the last frame is not whole")
+                raise EOFError("the last frame is incomplete")
             return False
         if self._frame is None or self._frame.eof:
             self._frame = self._library.ZstdDecompressor().decompressobj()
@@ -160,4 +164,4 @@ class _ZstdReader(io.RawIOBase):
 
 
 def _damaged(path: Path, error: Exception) -> InputError:
-    return InputError(f"'{path}' is truncated or not a whole {path.suffix} file ({error}); copy it again")
+    return InputError(f"'{path}' is truncated or not a valid {path.suffix} file ({error}); copy it again")

@@ -1,1 +1,1 @@
-"""Our models as models of transformers. Nothing else in lightbert imports it."""
+"""Our models as transformers models. Only `interop.hook` imports this package."""

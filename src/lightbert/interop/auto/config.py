@@ -1,4 +1,4 @@
-"""Our config.json as a config of transformers."""
+"""Our config.json as a transformers config."""
 
 import copy
 from collections.abc import Callable
@@ -7,21 +7,21 @@ from typing import Any, ClassVar
 
 from transformers import PreTrainedConfig
 
-from lightbert.interop.heads import numbered
+from lightbert.interop.heads import default_label_names
 from lightbert.interop.problem_types import read_problem, write_problem
 
-_LABELLED = ("classify", "tokens")
+_WITH_LABELS = ("classify", "tokens")
 
 
 class LightbertConfig(PreTrainedConfig):  # type: ignore[misc]
-    """Reads a config.json of ours as it is and writes it back.
+    """Reads and writes our config.json unchanged.
 
-    The fields of transformers' vocabulary (`hidden_size`, …) can be read but are not stored twice.
+    transformers' names (`hidden_size`, …) are read-only properties.
     """
 
     model_type = "lightbert"
     on_open: ClassVar[Callable[[], None]] = lambda: None
-    """Called when a config is opened: whoever opens one is about to ask the auto classes for a model."""
+    """Called when a config is opened, to register the models before the auto classes look them up."""
 
     format: int = 1
     family: str = "bert"
@@ -35,17 +35,17 @@ class LightbertConfig(PreTrainedConfig):  # type: ignore[misc]
 
     def __post_init__(self, **kwargs: Any) -> None:
         if self.id2label is None and "num_labels" not in kwargs:
-            names = self.labels or numbered(self._outputs())
+            names = self.labels or default_label_names(self._outputs())
             self.id2label = dict(enumerate(names))
             self.label2id = {name: index for index, name in enumerate(names)}
         super().__post_init__(**kwargs)
         type(self).on_open()
 
     def with_heads(self, heads: dict[str, dict[str, Any]]) -> "LightbertConfig":
-        """A copy for a model that has exactly these heads, and with them the problem that was asked for."""
+        """Return a copy for a model with exactly these heads, with a matching `task` and `problem_type`."""
         other = copy.deepcopy(self)
         names = tuple(self.id2label.values())
-        unnamed = names == numbered(len(names)) or not heads.keys() & set(_LABELLED)
+        unnamed = names == default_label_names(len(names)) or not heads.keys() & set(_WITH_LABELS)
         other.heads, other.labels = heads, [] if unnamed else list(names)
         same = heads == self.heads and self.problem_type in (None, write_problem(heads, self.task))
         other.task = self.task if same else read_problem(self.problem_type, heads, tuple(other.labels))
@@ -53,7 +53,7 @@ class LightbertConfig(PreTrainedConfig):  # type: ignore[misc]
         return other
 
     def description(self) -> dict[str, Any]:
-        """The content of config.json."""
+        """Return the content of config.json."""
         content = {
             "format": self.format,
             "model_type": self.model_type,
@@ -64,35 +64,35 @@ class LightbertConfig(PreTrainedConfig):  # type: ignore[misc]
         return content | {key: value for key in ("labels", "task", "origin") if (value := getattr(self, key))}
 
     def to_diff_dict(self) -> dict[str, Any]:
-        """What transformers writes to config.json."""
+        """Return what transformers writes to config.json."""
         return self.description()
 
     @property
     def vocab_size(self) -> int:
-        """Words in the table."""
+        """The size of the vocabulary."""
         return int(self.config["vocab"])
 
     @property
     def hidden_size(self) -> int:
-        """Width of the states."""
+        """The width of the states."""
         return int(self.config["width"])
 
     @property
     def num_hidden_layers(self) -> int:
-        """Number of blocks."""
+        """The number of blocks."""
         return int(self.config["depth"])
 
     @property
     def num_attention_heads(self) -> int:
-        """Heads of one block."""
+        """The number of heads per block."""
         return int(self.config["n_heads"])
 
     @property
     def max_position_embeddings(self) -> int:
-        """The longest text, 0 for any."""
+        """The maximum number of tokens, 0 if unlimited."""
         return int(self.config["positions"])
 
     def _outputs(self) -> int:
-        """How many labels the heads have; 2, as everywhere in transformers, if none has any."""
-        counts = [self.heads[kind]["labels"] for kind in _LABELLED if kind in self.heads]
+        """Return the number of labels; without a head that has labels it is 2, transformers' default."""
+        counts = [self.heads[kind]["labels"] for kind in _WITH_LABELS if kind in self.heads]
         return counts[0] if counts else 1 if "regress" in self.heads else 2

@@ -1,4 +1,4 @@
-"""Thin wrappers that give our encoder transformers' inputs, outputs and losses. Importing it registers them."""
+"""Thin wrappers around our models with transformers' inputs, outputs and losses; registered on import."""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from lightbert.nn.record import Record
 
 
 class LightbertModel(PreTrainedModel):  # type: ignore[misc]
-    """The body alone; the other classes are this one with a head, which lives inside the encoder too."""
+    """The encoder without heads; the other classes add one head, which is part of the encoder."""
 
     config_class = LightbertConfig
     base_model_prefix = "model"
@@ -49,7 +49,7 @@ class LightbertModel(PreTrainedModel):  # type: ignore[misc]
         self.post_init()
 
     def heads(self, config: LightbertConfig) -> dict[str, dict[str, Any]]:
-        """The class's own head with its settings; what else the folder has is left out."""
+        """Return the head of this class with its settings; other heads of the folder are not loaded."""
         return {}
 
     @can_return_tuple  # type: ignore[untyped-decorator]
@@ -61,7 +61,7 @@ class LightbertModel(PreTrainedModel):  # type: ignore[misc]
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
     ) -> Any:
-        """Ids [B, T] -> `last_hidden_state` [B, T, D]; on the right of each row there may be padding."""
+        """Ids [B, T] -> `last_hidden_state` [B, T, D]; padding must be on the right."""
         options = {"output_hidden_states": output_hidden_states, "output_attentions": output_attentions}
         states, recorded = self._run(input_ids, attention_mask, token_type_ids, **options)
         return BaseModelOutput(states, **recorded)
@@ -74,20 +74,20 @@ class LightbertModel(PreTrainedModel):  # type: ignore[misc]
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
     ) -> tuple[Any, dict[str, tuple[Tensor, ...] | None]]:
-        """What the encoder, or the class's own head, returns, and what was recorded."""
+        """Return the output of the encoder or of the head, and the recorded states and attentions."""
         states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         attentions = self.config.output_attentions if output_attentions is None else output_attentions
         record = Record([] if states else None, [] if attentions else None, None) if states or attentions else None
         mask = None if attention_mask is None else attention_mask.bool()
         inputs, kind = (input_ids, mask, token_type_ids, record), next(iter(self.model.heads), None)
-        given = self.model(*inputs) if kind is None else infer(self.model, kind, *inputs)
-        return given, {
+        output = self.model(*inputs) if kind is None else infer(self.model, kind, *inputs)
+        return output, {
             "hidden_states": tuple(record.states) if record and record.states else None,
             "attentions": tuple(record.attention) if record and record.attention else None,
         }
 
     def get_input_embeddings(self) -> nn.Module:
-        """The word table."""
+        """Return the word embeddings."""
         return self.model.embeddings.get_submodule("word")
 
     def save_pretrained(
@@ -97,14 +97,14 @@ class LightbertModel(PreTrainedModel):  # type: ignore[misc]
         state_dict: dict[str, Tensor] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Write a folder of ours: our names, our config.json."""
+        """Write a lightbert folder, with our parameter names and our config.json."""
         wrapped = self.state_dict() if state_dict is None else state_dict
         ours = {name.removeprefix("model."): tensor for name, tensor in wrapped.items()}
         super().save_pretrained(save_directory, is_main_process, state_dict=ours, **kwargs)
 
     def _initialize_weights(self, module: nn.Module, *_: Any) -> None:
-        # Called for every module, children first. transformers marks the weights it has loaded; one call draws what is
-        # missing, by our own rules.
+        # Called for every module, children first. transformers marks the weights it has loaded; one call initializes
+        # the others by our own rules.
         if isinstance(module, Encoder):
             initialize(module, seed_from_torch(), keep=lambda weight: getattr(weight, "_is_hf_initialized", False))
 
@@ -116,7 +116,7 @@ class LightbertForMaskedLM(LightbertModel):
     """Logits over the vocabulary for every token."""
 
     def heads(self, config: LightbertConfig) -> dict[str, dict[str, Any]]:
-        """The MLM head."""
+        """Return the MLM head."""
         return {"mlm": config.heads.get("mlm", {})}
 
     @can_return_tuple  # type: ignore[untyped-decorator]
@@ -128,17 +128,17 @@ class LightbertForMaskedLM(LightbertModel):
         labels: Tensor | None = None,
         **options: Any,
     ) -> Any:
-        """Labels [B, T] hold the ids to predict, -100 elsewhere."""
+        """Labels [B, T] are the ids to predict, -100 at positions to ignore."""
         (logits,), recorded = self._run(input_ids, attention_mask, token_type_ids, **options)
         loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1), labels.flatten())
         return MaskedLMOutput(loss, logits, **recorded)
 
 
 class LightbertForSequenceClassification(LightbertModel):
-    """Logits for each label of a text, or one number when there is one label."""
+    """One logit per label for each text, or one number if there is one label."""
 
     def heads(self, config: LightbertConfig) -> dict[str, dict[str, Any]]:
-        """The classification or the regression head, by the number of labels."""
+        """Return the classification head, or the regression head if there is one label."""
         if config.num_labels == 1:
             return {"regress": config.heads.get("regress", {})}
         return {"classify": {**config.heads.get("classify", {}), "labels": config.num_labels}}
@@ -152,7 +152,7 @@ class LightbertForSequenceClassification(LightbertModel):
         labels: Tensor | None = None,
         **options: Any,
     ) -> Any:
-        """Labels [B] are classes or numbers; real numbers [B, labels] mean that several labels may hold."""
+        """Labels [B] are classes or numbers; floats [B, labels] are multi-label targets."""
         (logits,), recorded = self._run(input_ids, attention_mask, token_type_ids, **options)
         logits = logits[:, None] if logits.dim() == 1 else logits
         loss = None if labels is None else self._loss(logits, labels)
@@ -167,10 +167,10 @@ class LightbertForSequenceClassification(LightbertModel):
 
 
 class LightbertForTokenClassification(LightbertModel):
-    """Logits for each label of every token."""
+    """One logit per label for every token."""
 
     def heads(self, config: LightbertConfig) -> dict[str, dict[str, Any]]:
-        """The token head."""
+        """Return the token head."""
         return {"tokens": {**config.heads.get("tokens", {}), "labels": config.num_labels}}
 
     @can_return_tuple  # type: ignore[untyped-decorator]
@@ -182,7 +182,7 @@ class LightbertForTokenClassification(LightbertModel):
         labels: Tensor | None = None,
         **options: Any,
     ) -> Any:
-        """Labels [B, T] are classes, -100 where none is meant."""
+        """Labels [B, T] are classes, -100 at positions to ignore."""
         (logits,), recorded = self._run(input_ids, attention_mask, token_type_ids, **options)
         loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1), labels.flatten())
         return TokenClassifierOutput(loss, logits, **recorded)
@@ -192,7 +192,7 @@ class LightbertForQuestionAnswering(LightbertModel):
     """Start and end logits of an answer."""
 
     def heads(self, config: LightbertConfig) -> dict[str, dict[str, Any]]:
-        """The span head."""
+        """Return the span head."""
         return {"span": config.heads.get("span", {})}
 
     @can_return_tuple  # type: ignore[untyped-decorator]
@@ -205,14 +205,14 @@ class LightbertForQuestionAnswering(LightbertModel):
         end_positions: Tensor | None = None,
         **options: Any,
     ) -> Any:
-        """Positions [B] of the answer's first and last token; one outside the text is not learnt from."""
+        """Positions [B] of the answer's first and last token; positions outside the row are ignored in the loss."""
         (start, end), recorded = self._run(input_ids, attention_mask, token_type_ids, **options)
         loss = None
         if start_positions is not None and end_positions is not None:
             outside = input_ids.shape[1]
-            aims = [positions.flatten().clamp(0, outside) for positions in (start_positions, end_positions)]
-            both = zip((start, end), aims, strict=True)
-            loss = sum(F.cross_entropy(logits, aim, ignore_index=outside) for logits, aim in both) / 2
+            targets = [positions.flatten().clamp(0, outside) for positions in (start_positions, end_positions)]
+            both = zip((start, end), targets, strict=True)
+            loss = sum(F.cross_entropy(logits, target, ignore_index=outside) for logits, target in both) / 2
         return QuestionAnsweringModelOutput(loss, start, end, **recorded)
 
 

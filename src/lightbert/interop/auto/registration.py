@@ -1,4 +1,4 @@
-"""Registers our config with AutoConfig when imported; the models follow when the first of our configs is opened."""
+"""Register our config with AutoConfig on import, and our models when the first of our configs is opened."""
 
 import importlib
 

@@ -1,4 +1,4 @@
-"""The families of transformers that are read and written, by their `model_type`."""
+"""The supported families of transformers by `model_type`."""
 
 from lightbert.interop.families.bert import BERT
 from lightbert.interop.families.convbert import CONVBERT

@@ -1,4 +1,4 @@
-"""BERT: one width throughout, and a pooler that every head on [CLS] reads."""
+"""BERT: embeddings of the full width, and a pooler that all [CLS] heads share."""
 
 from lightbert.interop.families.family import Family, Heads, Settings
 from lightbert.interop.families.rows import (
@@ -10,7 +10,7 @@ from lightbert.interop.families.rows import (
     PREDICTIONS,
     TOKEN_HEADS,
 )
-from lightbert.interop.keymap import Copy, Keymap
+from lightbert.interop.keymap import Keymap, TiedCopy
 
 
 def _heads(ours: Settings, theirs: Settings) -> Heads:
@@ -32,10 +32,10 @@ BERT = Family(
     ours="bert",
     keymap=Keymap(
         rows=(*EMBEDDINGS, *ATTENTION, *FEEDFORWARD, *PREDICTIONS, *POOLED_HEADS, *TOKEN_HEADS),
-        spares=(
+        redundant=(
             POSITION_IDS,
-            Copy("cls.predictions.decoder.weight", "embeddings.word_embeddings.weight"),
-            Copy("cls.predictions.decoder.bias", "cls.predictions.bias"),
+            TiedCopy("cls.predictions.decoder.weight", "embeddings.word_embeddings.weight"),
+            TiedCopy("cls.predictions.decoder.bias", "cls.predictions.bias"),
         ),
     ),
     defaults={"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072},

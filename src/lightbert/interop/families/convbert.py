@@ -1,4 +1,4 @@
-"""ConvBERT as transformers has it: span-based convolution only, half of the heads, no head for replaced tokens."""
+"""ConvBERT in transformers: span-based convolution only, half of the heads, no head for replaced-token detection."""
 
 from lightbert.errors import InputError
 from lightbert.interop.families.family import NATIVE_WORKS, Family, Heads, Settings
@@ -12,7 +12,7 @@ from lightbert.interop.families.rows import (
     TOKEN_HEADS,
     UNPOOLED_HEADS,
 )
-from lightbert.interop.keymap import Copy, Keymap, Row
+from lightbert.interop.keymap import Keymap, Row, TiedCopy
 
 _SELF = "encoder.layer.{i}.attention.self"
 _CONVOLUTION = (
@@ -25,16 +25,17 @@ _CONVOLUTION = (
 
 
 def _read(theirs: Settings) -> Settings:
-    """Transformers always halves the width: N heads of each kind, each 1/2N of it, whatever head_ratio is.
+    """Translate the heads: transformers has N heads of each kind, each 1/2N of the width, for every head_ratio.
 
-    2N unreduced heads with a ratio of 2 are the same model in our terms (and theirs).
+    2N unreduced heads with head_ratio 2 are the same model, in our terms and in theirs.
     """
     if theirs["conv_kernel_size"] % 2 == 0:
-        raise InputError(f"'conv_kernel_size' is {theirs['conv_kernel_size']}: a window around a token has an odd size")
+        raise InputError(f"'conv_kernel_size' in config.json must be odd, got {theirs['conv_kernel_size']}")
     heads = max(1, theirs["num_attention_heads"] // theirs["head_ratio"])
     if theirs["hidden_size"] % (2 * heads):
         raise InputError(
-            f"'hidden_size' {theirs['hidden_size']} cannot be shared by {heads} attention and {heads} convolution heads"
+            f"'hidden_size' in config.json must be a multiple of {2 * heads} ({heads} attention and {heads} "
+            f"convolution heads), got {theirs['hidden_size']}"
         )
     return {"n_heads": 2 * heads, "head_ratio": 2, "convolution": "span", "padding": "released"}
 
@@ -42,17 +43,16 @@ def _read(theirs: Settings) -> Settings:
 def _write(ours: Settings, heads: Heads) -> Settings:
     if ours["convolution"] != "span":
         raise InputError(
-            f"the convolution is {ours['convolution']!r}, and transformers' ConvBERT always has the span-based one; "
-            f"{NATIVE_WORKS}"
+            f"convolution must be 'span' in transformers' ConvBERT, got {ours['convolution']!r}; {NATIVE_WORKS}"
         )
     reduced = max(1, ours["n_heads"] // ours["head_ratio"])
     mixed = 2 * reduced * (ours["width"] // ours["n_heads"])
     if mixed != ours["width"]:
         raise InputError(
-            f"transformers' ConvBERT joins its heads to the width {ours['width']}, but n_heads {ours['n_heads']} "
-            f"with head_ratio {ours['head_ratio']} gives {mixed}; {NATIVE_WORKS}"
+            f"the heads must have the width {ours['width']} in transformers' ConvBERT, but n_heads = {ours['n_heads']} "
+            f"and head_ratio = {ours['head_ratio']} give {mixed}; {NATIVE_WORKS}"
         )
-    # bos and eos mean nothing here, but transformers would assume ids 0 and 2.
+    # Unused, but transformers would set ids 0 and 2 by default.
     return {"num_attention_heads": 2 * reduced, "head_ratio": 2, "bos_token_id": None, "eos_token_id": None}
 
 
@@ -62,7 +62,7 @@ def _heads(ours: Settings, theirs: Settings) -> Heads:
         "tokens": {},
         "span": {},
     }
-    # Its classifier follows hidden_act, ours knows the published gelu.
+    # Its classifier uses hidden_act; ours supports gelu only, as published.
     if ours["activation"] == "gelu":
         heads |= {"classify": {"hidden": "gelu"}, "regress": {"hidden": "gelu"}}
     return heads
@@ -83,7 +83,7 @@ CONVBERT = Family(
             *UNPOOLED_HEADS,
             *TOKEN_HEADS,
         ),
-        spares=(POSITION_IDS, Copy("generator_lm_head.weight", "embeddings.word_embeddings.weight")),
+        redundant=(POSITION_IDS, TiedCopy("generator_lm_head.weight", "embeddings.word_embeddings.weight")),
     ),
     defaults={
         "hidden_size": 768,

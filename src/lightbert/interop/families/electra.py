@@ -1,4 +1,4 @@
-"""ELECTRA: our BERT with embeddings of their own width, heads for both of its models, and no pooler."""
+"""ELECTRA: our BERT with factorized embeddings, heads for generator and discriminator, and no pooler."""
 
 from lightbert.interop.families.family import Family, Heads, Settings
 from lightbert.interop.families.rows import (
@@ -11,7 +11,7 @@ from lightbert.interop.families.rows import (
     TOKEN_HEADS,
     UNPOOLED_HEADS,
 )
-from lightbert.interop.keymap import Copy, Keymap, Row
+from lightbert.interop.keymap import Keymap, Row, TiedCopy
 
 _DISCRIMINATOR_PREDICTIONS = (
     Row("heads.rtd.dense.{p}", "discriminator_predictions.dense.{p}"),
@@ -20,7 +20,7 @@ _DISCRIMINATOR_PREDICTIONS = (
 
 
 def _heads(ours: Settings, theirs: Settings) -> Heads:
-    # The generator's and the classifier's activation is gelu whatever hidden_act says.
+    # The generator head and the classifier always use gelu, independently of hidden_act.
     return {
         "mlm": {"hidden": ours["narrow"], "activation": "gelu", "eps": ours["eps"]},
         "rtd": {"activation": ours["activation"]},
@@ -46,7 +46,7 @@ ELECTRA = Family(
             *UNPOOLED_HEADS,
             *TOKEN_HEADS,
         ),
-        spares=(POSITION_IDS, Copy("generator_lm_head.weight", "embeddings.word_embeddings.weight")),
+        redundant=(POSITION_IDS, TiedCopy("generator_lm_head.weight", "embeddings.word_embeddings.weight")),
     ),
     defaults={
         "embedding_size": 128,

@@ -1,4 +1,4 @@
-"""What a family of transformers needs in order to be read and written: a few tables and the exceptions to them."""
+"""The description of a transformers family: tables of fields and tensors, and functions for exceptions."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -8,12 +8,12 @@ from lightbert.errors import InputError, unknown
 from lightbert.interop.keymap import Keymap
 
 Settings = dict[str, Any]
-"""A config as plain values: our fields, or those of a config.json of theirs."""
+"""A config as plain values: our fields, or the keys of their config.json."""
 Heads = dict[str, Settings]
-"""Settings of heads by kind."""
+"""The settings of heads, by kind."""
 
-NATIVE_WORKS = "the native folder works there as it is, once lightbert is imported"
-"""What to do about a model that transformers' own classes cannot represent."""
+NATIVE_WORKS = "transformers reads the native folder when lightbert is imported"
+"""The remedy for a model that transformers' own classes can't represent."""
 
 _FIELDS = {
     "vocab": "vocab_size",
@@ -36,14 +36,14 @@ _DEFAULTS = {
     "attention_probs_dropout_prob": 0.1,
     "layer_norm_eps": 1e-12,
 }
-# The first name of each activation is the one that is written.
+# The first name of each activation is the one to write.
 _ACTIVATIONS = {
     "gelu": ("gelu", "gelu_python"),
     "gelu_tanh": ("gelu_pytorch_tanh", "gelu_new"),
     "relu": ("relu",),
     "relu6": ("relu6",),
 }
-# What an encoder of ours can be: (their key, the only value that is read, what another value would mean).
+# Keys with only one supported value: (key, supported value, the unsupported feature).
 _ONLY: tuple[tuple[str, Any, str], ...] = (
     ("is_decoder", False, "decoders"),
     ("add_cross_attention", False, "cross-attention"),
@@ -55,33 +55,35 @@ _ONLY: tuple[tuple[str, Any, str], ...] = (
 
 @dataclass(frozen=True)
 class Family:
-    """One `model_type` of transformers, which is also the name its head classes give to the body."""
+    """A `model_type` of transformers, which is also the prefix of the body in its head classes."""
 
     model_type: str
     stem: str
-    """What its class names begin with."""
+    """The prefix of its class names."""
     ours: str
-    """The family of ours that holds the same models."""
+    """The name of our corresponding family."""
     keymap: Keymap
     defaults: Mapping[str, Any]
-    """What transformers assumes where config.json is silent, beyond what all families assume alike."""
+    """The defaults of config.json that differ from those all families share."""
     heads: Callable[[Settings, Settings], Heads]
-    """From our config and theirs: the heads that its classes have, each with the settings that the class fixes."""
+    """From our config and theirs: the supported heads, with the settings that each class fixes."""
     fields: Mapping[str, str] = field(default_factory=dict)
-    """Further fields, ours to theirs, that carry over as they are."""
+    """Further fields that only need renaming, ours to theirs."""
     read: Callable[[Settings], Settings] = lambda theirs: {}
-    """Our fields that need more than a new name; raises for what we cannot represent."""
+    """From their config: our fields that need more than renaming; raises if we can't represent it."""
     write: Callable[[Settings, Heads], Settings] = lambda ours, heads: {}
-    """The inverse of `read`, with our heads' settings; raises for what transformers cannot represent."""
+    """The inverse of `read`, from our config and heads; raises if transformers can't represent it."""
     fits: Callable[[Settings], bool] = lambda ours: True
-    """Whether a config of our family may be one of this `model_type`, where several share the family."""
+    """Whether one of our configs can have this `model_type`, if several types share our family."""
 
     def to_ours(self, theirs: Settings) -> Settings:
-        """Our config fields for their config.json."""
+        """Translate their config.json to our fields."""
         for key, value, meaning in _ONLY:
             if theirs.get(key, value) not in (value, None):
-                raise InputError(f"'{key}' is {theirs[key]!r} in config.json: lightbert has no {meaning}")
-        theirs = self.completed(theirs)
+                raise InputError(
+                    f"'{key}' in config.json must be {value!r}, got {theirs[key]!r}; lightbert has no {meaning}"
+                )
+        theirs = self.with_defaults(theirs)
         for key, default in {**_DEFAULTS, **self.defaults}.items():
             _check_type(key, theirs[key], type(default))
         names = {**_FIELDS, **self.fields}
@@ -89,28 +91,30 @@ class Family:
         return {**ours, "activation": _read_activation(theirs["hidden_act"]), **self.read(theirs)}
 
     def to_theirs(self, ours: Settings, heads: Heads) -> Settings:
-        """Their config.json for our config fields; of the heads only what concerns the body."""
+        """Translate our fields to their config.json; `heads` only matter for settings of the body."""
         if ours["positions"] == 0:
-            raise InputError(f"the model has no positions table, and transformers' {self.stem} cannot do without one")
+            raise InputError(
+                f"transformers' {self.stem} requires position embeddings, got positions = 0; {NATIVE_WORKS}"
+            )
         names = {**_FIELDS, **self.fields}
         theirs = {their: ours[name] for name, their in names.items()}
         return {**theirs, "hidden_act": _ACTIVATIONS[ours["activation"]][0], **self.write(ours, heads)}
 
-    def completed(self, theirs: Settings) -> Settings:
-        """Their config.json with the keys it leaves out."""
+    def with_defaults(self, theirs: Settings) -> Settings:
+        """Return their config.json completed with its defaults."""
         return {**_DEFAULTS, **self.defaults, **theirs}
 
 
 def _check_type(key: str, value: Any, kind: type) -> None:
     if kind is bool or kind is str:
-        accepted, expected = isinstance(value, kind), "true or false" if kind is bool else "a text"
+        accepted, expected = isinstance(value, kind), "true or false" if kind is bool else "a string"
     elif kind is int:
-        accepted, expected = type(value) is int and value > 0, "a whole number above 0"
+        accepted, expected = type(value) is int and value > 0, "an integer > 0"
     else:
-        # A whole number is a valid dropout for them too.
-        accepted, expected = type(value) in (int, float) and value >= 0, "a number, 0 or above"
+        # transformers accepts an integer as a dropout too.
+        accepted, expected = type(value) in (int, float) and value >= 0, "a number >= 0"
     if not accepted:
-        raise InputError(f"'{key}' in config.json must be {expected}, not {value!r}")
+        raise InputError(f"'{key}' in config.json must be {expected}, got {value!r}")
 
 
 def _read_activation(name: str) -> str:

@@ -1,4 +1,4 @@
-"""MobileBERT: bottleneck blocks; the last feed-forward of a block has other names than the ones before it."""
+"""MobileBERT: bottleneck blocks; the last feed-forward of a block is named differently from the others."""
 
 from lightbert.errors import InputError
 from lightbert.interop.families.family import Family, Heads, Settings
@@ -10,11 +10,11 @@ from lightbert.interop.families.rows import (
     PREDICTIONS,
     TOKEN_HEADS,
 )
-from lightbert.interop.keymap import Copy, Keymap, Row
+from lightbert.interop.keymap import Keymap, Row, TiedCopy
 
 _NORMS = {"no_norm": "none", "layer_norm": "layer"}
-# transformers builds two of its layer norms without passing layer_norm_eps on, so they have PyTorch's own.
-_UNPASSED_EPS = 1e-5
+# transformers doesn't pass layer_norm_eps to two of its layer norms, so they use PyTorch's default.
+_DEFAULT_EPS = 1e-5
 
 _LAYER = "encoder.layer.{i}"
 _BOTTLENECK = (
@@ -38,10 +38,10 @@ _FEEDFORWARDS = (
 def _read(theirs: Settings) -> Settings:
     for key in ("use_bottleneck", "trigram_input"):
         if not theirs[key]:
-            raise InputError(f"'{key}' is false in config.json: lightbert's MobileBERT always has it")
+            raise InputError(f"'{key}' in config.json must be true, got false; lightbert's MobileBERT always has it")
     norm = theirs["normalization_type"]
     if norm not in _NORMS:
-        raise InputError(f"'normalization_type' is {norm!r} in config.json; lightbert reads {' and '.join(_NORMS)}")
+        raise InputError(f"'normalization_type' in config.json must be {' or '.join(map(repr, _NORMS))}, got {norm!r}")
     if norm == "layer_norm":
         _check_eps(theirs["layer_norm_eps"])
     return {"mixer_input": _mixer_input(theirs), "norm": _NORMS[norm], "padding": "released"}
@@ -51,8 +51,8 @@ def _mixer_input(theirs: Settings) -> str:
     narrow, shared = theirs["use_bottleneck_attention"], theirs["key_query_shared_bottleneck"]
     if narrow and shared:
         raise InputError(
-            "'use_bottleneck_attention' and 'key_query_shared_bottleneck' are both true in config.json, which leaves "
-            "half of the bottleneck weights unused; lightbert reads one or the other"
+            "'use_bottleneck_attention' and 'key_query_shared_bottleneck' must not both be true in config.json, which "
+            "leaves half of the bottleneck weights unused"
         )
     if not narrow and not shared:
         _check_wide(theirs["hidden_size"], theirs["intra_bottleneck_size"])
@@ -81,16 +81,16 @@ def _reads_pooler(kind: str, settings: Settings) -> bool:
 def _check_wide(width: int, block_width: int) -> None:
     if width != block_width:
         raise InputError(
-            f"transformers' MobileBERT cannot run attention that reads the wide stream ({width}) in a block of width "
-            f"{block_width}: its query and key layers expect the block's width"
+            f"mixer_input = 'wide' requires block_width ({block_width}) == width ({width}) in transformers' "
+            "MobileBERT, whose query and key layers have the block's width"
         )
 
 
 def _check_eps(eps: float) -> None:
-    if eps != _UNPASSED_EPS:
+    if eps != _DEFAULT_EPS:
         raise InputError(
-            f"transformers' MobileBERT with layer norms uses an epsilon of {_UNPASSED_EPS} in two of them whatever its "
-            f"config says, and {eps} in the others; make it {_UNPASSED_EPS} in the config to have one for all"
+            f"eps must be {_DEFAULT_EPS} in transformers' MobileBERT with layer norms, got {eps}: two of its layer "
+            f"norms ignore the config and always use {_DEFAULT_EPS}"
         )
 
 
@@ -125,10 +125,10 @@ MOBILEBERT = Family(
             *POOLED_HEADS,
             *TOKEN_HEADS,
         ),
-        spares=(
+        redundant=(
             POSITION_IDS,
-            Copy("cls.predictions.decoder.weight", "embeddings.word_embeddings.weight"),
-            Copy("cls.predictions.decoder.bias", "cls.predictions.bias"),
+            TiedCopy("cls.predictions.decoder.weight", "embeddings.word_embeddings.weight"),
+            TiedCopy("cls.predictions.decoder.bias", "cls.predictions.bias"),
         ),
     ),
     defaults={

@@ -1,6 +1,6 @@
-"""Rows that several families of transformers share: the names BERT's port gave to the parts, kept by its successors."""
+"""Keymap rows that several families share: the names of transformers' BERT, which the other families kept."""
 
-from lightbert.interop.keymap import Counting, Row
+from lightbert.interop.keymap import PositionIds, Row
 
 EMBEDDINGS = (
     Row("embeddings.word.weight", "embeddings.word_embeddings.weight"),
@@ -9,7 +9,7 @@ EMBEDDINGS = (
     Row("embeddings.norm.{p}", "embeddings.LayerNorm.{p}"),
 )
 EMBEDDINGS_PROJECT = Row("embeddings.project.{p}", "embeddings_project.{p}")
-POSITION_IDS = Counting("embeddings.position_ids")
+POSITION_IDS = PositionIds("embeddings.position_ids")
 
 ATTENTION = (
     Row("blocks.{i}.mixer.query.{p}", "encoder.layer.{i}.attention.self.query.{p}"),
@@ -28,7 +28,7 @@ TOKEN_HEADS = (
     Row("heads.tokens.output.{p}", "classifier.{p}"),
     Row("heads.span.output.{p}", "qa_outputs.{p}"),
 )
-# BERT and MobileBERT: every head on [CLS] reads the one pooler of the body.
+# BERT and MobileBERT: all [CLS] heads share the pooler of the body.
 POOLED_HEADS = (
     Row("heads.pooler.dense.{p}", "pooler.dense.{p}"),
     Row("heads.nsp.dense.{p}", "pooler.dense.{p}"),
@@ -45,7 +45,7 @@ PREDICTIONS = (
     Row("heads.mlm.norm.{p}", "cls.predictions.transform.LayerNorm.{p}"),
     Row("heads.mlm.bias", "cls.predictions.bias"),
 )
-# ELECTRA and ConvBERT: no pooler, each head has a hidden layer of its own.
+# ELECTRA and ConvBERT: no pooler; each head has its own hidden layer.
 UNPOOLED_HEADS = (
     Row("heads.classify.dense.{p}", "classifier.dense.{p}"),
     Row("heads.classify.output.{p}", "classifier.out_proj.{p}"),

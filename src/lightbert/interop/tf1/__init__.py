@@ -1,4 +1,4 @@
-"""The original checkpoints of ELECTRA, ConvBERT and MobileBERT, as their TensorFlow 1 code wrote them."""
+"""Read the original TensorFlow 1 checkpoints of ELECTRA, ConvBERT and MobileBERT."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,14 +22,14 @@ __all__ = ["read_checkpoint", "read_tf1"]
 def read_tf1(
     prefix: str | Path, *, part: str = "discriminator", config: str | Path | Mapping[str, Any] | None = None
 ) -> Model:
-    """Read a checkpoint with the heads it was pre-trained with; it needs tensorflow.
+    """Read a checkpoint with the heads it was pre-trained with. Requires tensorflow.
 
-    prefix: the path of its files without `.index`; a `vocab.txt` beside them becomes the tokenizer.
-    part: which half of an ELECTRA or ConvBERT, "discriminator" or "generator". MobileBERT has one part only.
-    config: the JSON of the release, or its keys, for what shapes don't tell. The published models need none. Where the
-    two overlap they must agree, so a generator asks for a config of its own.
+    prefix: the path of the checkpoint's files without `.index`; a `vocab.txt` in the same folder becomes the tokenizer.
+    part: "discriminator" or "generator" of ELECTRA or ConvBERT; MobileBERT has no generator.
+    config: the release's JSON config, as a path or a mapping, for settings that the shapes don't determine. The
+    published models need none. It must agree with the shapes, so a generator needs a config of the generator.
 
-    ConvBERT and MobileBERT come with released padding: their weights have learnt to read the padding.
+    ConvBERT and MobileBERT get ``padding = "released"``, because their weights were trained to read the padding.
     """
     prefix = Path(prefix)
     given = dict(config) if isinstance(config, Mapping) else read_json(Path(config)) if config is not None else {}
@@ -41,22 +41,22 @@ def read_tf1(
 def read_checkpoint(
     checkpoint: Checkpoint, *, part: str = "discriminator", config: Settings | None = None, where: Path = Path()
 ) -> Model:
-    """Read a model from named arrays; any that is not the optimizer's and finds no place is an error."""
+    """Read a model from named arrays; an unknown name that isn't the optimizer's is an error."""
     if part not in electra.PARTS:
         raise unknown("part", part, electra.PARTS)
     names = model_variables(checkpoint)
     if "electra/embeddings/word_embeddings" in names:
-        names, identify = electra.of_part(names, part), electra.original
+        names, identify = electra.names_of_part(names, part), electra.identify
     elif any(name.startswith("bert/encoder/layer_0/bottleneck/") for name in names):
         if part == "generator":
-            raise InputError("a MobileBERT has no generator: read it without naming a part")
-        identify = mobilebert.original
+            raise InputError("MobileBERT has no generator; leave out part='generator'")
+        identify = mobilebert.identify
     else:
-        raise InputError("the checkpoint is no ELECTRA, ConvBERT or MobileBERT; lightbert reads no others")
+        raise InputError("the checkpoint must be of ELECTRA, ConvBERT or MobileBERT; lightbert can't read others")
     tensors = {name: torch.from_numpy(np.array(checkpoint.get(name), dtype=np.float32)) for name in names}
-    original = identify(tensors, config or {})
-    model = build(original.config, heads=original.heads, device="meta")
-    ours = original.keymap.to_ours(tensors, model.state_dict(), last=original.last)
+    released = identify(tensors, config or {})
+    model = build(released.config, heads=released.heads, device="meta")
+    ours = released.keymap.to_ours(tensors, model.state_dict(), last=released.last)
     fill(model, {name: tensor.contiguous() for name, tensor in ours.items()}, where)
-    model.origin = original.family
+    model.origin = released.family
     return model.eval()

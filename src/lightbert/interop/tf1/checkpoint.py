@@ -1,4 +1,4 @@
-"""A TensorFlow checkpoint as named arrays, without what only training needs."""
+"""Read a TensorFlow checkpoint as named arrays, without the variables that only training needs."""
 
 import os
 import re
@@ -10,40 +10,41 @@ from numpy.typing import NDArray
 
 from lightbert.errors import InputError
 
-# The slots of Adam and LAMB, TensorFlow's own and those of the released code, stand under the variable they belong to.
-_TRAINING = re.compile(r".+/(adam_m|adam_v|lamb_m|lamb_v|Adam|Adam_1)|(.+/)?(global_step|beta1_power|beta2_power)")
+# The slots of Adam and LAMB, both TensorFlow's and the released code's, are named after the variable they belong to.
+_TRAINING_VARIABLES = re.compile(
+    r".+/(adam_m|adam_v|lamb_m|lamb_v|Adam|Adam_1)|(.+/)?(global_step|beta1_power|beta2_power)"
+)
 
 
 class Checkpoint(Protocol):
-    """All that is asked of a checkpoint; a dictionary of arrays can give it as well as tensorflow."""
+    """The interface of a checkpoint; tests implement it with a dictionary of arrays."""
 
     def names(self) -> Iterable[str]:
-        """Every variable's name, optimizer slots included."""
+        """Return the names of all variables, including optimizer slots."""
 
     def get(self, name: str) -> NDArray[Any]:
-        """One variable."""
+        """Return one variable."""
 
 
 class TensorFlowCheckpoint:
-    """A checkpoint on disk. `prefix` is what its files (`.index`, `.data-00000-of-00001`) have in common."""
+    """A checkpoint on disk. `prefix` is the common prefix of its files (`.index`, `.data-00000-of-00001`)."""
 
     def __init__(self, prefix: Path) -> None:
         if not Path(f"{prefix}.index").is_file():
             raise InputError(
-                f"there is no '{prefix}.index'; give what the names of the checkpoint's files have in common, "
+                f"'{prefix}.index' not found; give the common prefix of the checkpoint's files, "
                 "such as 'model.ckpt-1000000'"
             )
-        # Else it greets with a page about the processor.
+        # Silences TensorFlow's messages about the processor.
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         try:
             import tensorflow
         except ImportError:
             raise InputError(
-                f"'{prefix}' is a TensorFlow checkpoint, and tensorflow is not installed: "
-                "pip install 'lightbert[tf1]' to read it"
+                f"reading the TensorFlow checkpoint '{prefix}' requires tensorflow: pip install 'lightbert[tf1]'"
             ) from None
         self._prefix = prefix
-        # Its reader passes some errors of the C++ side on as they are.
+        # The reader raises some errors of the C++ side unchanged.
         self._broken: tuple[type[Exception], ...] = (tensorflow.errors.OpError, LookupError, ValueError, RuntimeError)
         try:
             self._reader = tensorflow.train.load_checkpoint(str(prefix))
@@ -51,11 +52,11 @@ class TensorFlowCheckpoint:
             raise self._incomplete() from error
 
     def names(self) -> list[str]:
-        """Every variable's name."""
+        """Return the names of all variables."""
         return sorted(self._reader.get_variable_to_shape_map())
 
     def get(self, name: str) -> NDArray[Any]:
-        """One variable."""
+        """Return one variable."""
         try:
             array: NDArray[Any] = self._reader.get_tensor(name)
         except self._broken as error:
@@ -63,9 +64,9 @@ class TensorFlowCheckpoint:
         return array
 
     def _incomplete(self) -> InputError:
-        return InputError(f"the checkpoint '{self._prefix}' is truncated or lacks a file; copy it again")
+        return InputError(f"the checkpoint '{self._prefix}' is truncated or a file is missing; copy it again")
 
 
 def model_variables(checkpoint: Checkpoint) -> list[str]:
-    """The names of what belongs to the model: no optimizer slots, no step counter."""
-    return [name for name in checkpoint.names() if not _TRAINING.fullmatch(name)]
+    """Return the names of the model's variables, without optimizer slots and step counters."""
+    return [name for name in checkpoint.names() if not _TRAINING_VARIABLES.fullmatch(name)]

@@ -9,7 +9,7 @@ from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError
 from lightbert.interop.families import Settings
 from lightbert.interop.keymap import Keymap, Row
-from lightbert.interop.tf1.original import Choices, Original, agreed, count, shape
+from lightbert.interop.tf1.released_model import Choices, ReleasedModel, count, merge_config, shape
 from lightbert.interop.tf1.rows import attention, dense, grouped, norm, tables
 from lightbert.models.bert import Bert
 from lightbert.models.convbert import ConvBert
@@ -22,12 +22,12 @@ _CHOICES: Choices = {
     "hidden_act": {name: {"activation": name} for name in ("gelu", "relu")},
     "conv_type": {"sdconv": {"convolution": "span"}, "noconv": {"convolution": "none"}},
 }
-# Both releases give these widths one head per 64 channels. They disagree on 384, and others were never published.
+# Both releases use one head per 64 channels at these widths. They disagree at 384; other widths were never published.
 _PUBLISHED_WIDTHS, _PUBLISHED_HEAD_WIDTH = (64, 256, 768, 1024), 64
 
 
 def keymap(body: str, embeddings: str, *, groups: int) -> Keymap:
-    """The table for an encoder under the scope `body` that reads the tables under the scope `embeddings`."""
+    """Build the keymap of an encoder in the scope `body` with its embedding tables in the scope `embeddings`."""
     layer = f"{body}/encoder/layer_{{i}}"
     convolution, theirs = "blocks.{i}.mixer.convolution", f"{layer}/attention/self"
     up_or_down, name = (dense, "dense") if groups == 1 else (grouped, "g_dense")
@@ -55,16 +55,16 @@ def keymap(body: str, embeddings: str, *, groups: int) -> Keymap:
     )
 
 
-def of_part(names: list[str], part: str) -> list[str]:
-    """The names without those that only the other part has."""
+def names_of_part(names: list[str], part: str) -> list[str]:
+    """Drop the names that only the other part uses."""
     own_body = _any(names, "generator/")
     if part == "discriminator":
         if _any(names, "generator_predictions/") and not own_body and not _any(names, "discriminator_predictions/"):
-            raise InputError("the checkpoint is a masked-language model without a discriminator; read its generator")
+            raise InputError("the checkpoint has no discriminator; use part='generator'")
         others: tuple[str, ...] = ("generator/", "generator_predictions/")
     else:
         if not _any(names, "generator_predictions/"):
-            raise InputError("the checkpoint has no generator; read its discriminator")
+            raise InputError("the checkpoint has no generator; use part='discriminator'")
         others = ("discriminator_predictions/",)
         if own_body:
             others += ("electra/encoder/", "electra/embeddings_project/")
@@ -73,20 +73,20 @@ def of_part(names: list[str], part: str) -> list[str]:
     return [name for name in names if not name.startswith(others)]
 
 
-def original(tensors: Mapping[str, Tensor], given: Settings) -> Original:
-    """What the tensors of one part are. `given`: a JSON config of the release that describes this part."""
+def identify(tensors: Mapping[str, Tensor], given: Settings) -> ReleasedModel:
+    """Identify the model that the tensors of one part make up. `given`: the release's JSON config of this part."""
     body = "generator" if _any(tensors, "generator/") else "electra"
     embeddings = "generator" if _any(tensors, "generator/embeddings/") else "electra"
     attention_width = shape(tensors, f"{body}/encoder/layer_0/attention/self/query/bias")[0]
-    told = _told_by_shapes(tensors, body, embeddings, attention_width)
-    settings = agreed(told, given, _FIELDS, _CHOICES)
+    known = _settings_from_shapes(tensors, body, embeddings, attention_width)
+    settings = merge_config(known, given, _FIELDS, _CHOICES)
     config = from_mapping(ConvBert, {**settings, "padding": "released"})
     if "n_heads" not in settings:
         config = replace(config, n_heads=_published_heads(config.width))
     config = replace(config, head_ratio=_head_ratio(config, attention_width, settings.get("head_ratio")))
     plain = config.convolution == "none" and config.groups == 1 and attention_width == config.width
     kinds = {"rtd": "discriminator_predictions/", "mlm": "generator_predictions/"}
-    return Original(
+    return ReleasedModel(
         family="electra" if plain else "convbert",
         config=_without_convolution(config) if plain else config,
         heads={kind: {} for kind, scope in kinds.items() if _any(tensors, scope)},
@@ -94,10 +94,10 @@ def original(tensors: Mapping[str, Tensor], given: Settings) -> Original:
     )
 
 
-def _told_by_shapes(tensors: Mapping[str, Tensor], body: str, embeddings: str, attention_width: int) -> Settings:
+def _settings_from_shapes(tensors: Mapping[str, Tensor], body: str, embeddings: str, attention_width: int) -> Settings:
     layer = f"{body}/encoder/layer_0"
     vocab, narrow = shape(tensors, f"{embeddings}/embeddings/word_embeddings")
-    told: Settings = {
+    known: Settings = {
         "vocab": vocab,
         "narrow": narrow,
         "positions": shape(tensors, f"{embeddings}/embeddings/position_embeddings")[0],
@@ -108,34 +108,33 @@ def _told_by_shapes(tensors: Mapping[str, Tensor], body: str, embeddings: str, a
         "groups": 1,
     }
     if f"{layer}/intermediate/g_dense/kernel" in tensors:
-        told["groups"], _, share = shape(tensors, f"{layer}/intermediate/g_dense/kernel")
-        told["inner"] = told["groups"] * share
+        known["groups"], _, share = shape(tensors, f"{layer}/intermediate/g_dense/kernel")
+        known["inner"] = known["groups"] * share
     else:
-        told["inner"] = shape(tensors, f"{layer}/intermediate/dense/bias")[0]
+        known["inner"] = shape(tensors, f"{layer}/intermediate/dense/bias")[0]
     if _any(tensors, f"{layer}/attention/self/conv_attn_key/"):
         kernel = shape(tensors, f"{layer}/attention/self/conv_attn_key/depthwise_kernel")[0]
         heads = shape(tensors, f"{layer}/attention/self/conv_attn_kernel/bias")[0] // kernel
-        told |= {"convolution": "span", "kernel": kernel, "n_heads": told["width"] * heads // attention_width}
-    return told
+        known |= {"convolution": "span", "kernel": kernel, "n_heads": known["width"] * heads // attention_width}
+    return known
 
 
 def _published_heads(width: int) -> int:
     if width not in _PUBLISHED_WIDTHS:
         raise InputError(
-            f"the checkpoint does not tell how many heads share its width of {width}: "
-            "give 'num_attention_heads' in a config"
+            f"the number of heads can't be determined from the width {width}; give 'num_attention_heads' in a config"
         )
     return width // _PUBLISHED_HEAD_WIDTH
 
 
 def _head_ratio(config: ConvBert, attention_width: int, given: int | None) -> int:
-    """The ratio that explains the width of the queries; where several do, they build the same model."""
+    """Return the ratio that gives the queries this width; if several do, they build the same model."""
     if config.n_heads > 0 and config.width % config.n_heads == 0:
         for ratio in [given] if given else [2, *range(config.n_heads, 0, -1)]:
             if reduced_heads(config.n_heads, ratio) * (config.width // config.n_heads) == attention_width:
                 return ratio
     raise InputError(
-        f"{config.n_heads} heads in a width of {config.width} do not explain queries {attention_width} wide: "
+        f"{config.n_heads} heads and width {config.width} don't match queries of width {attention_width}; "
         "give the right 'num_attention_heads' and 'head_ratio' in a config"
     )
 

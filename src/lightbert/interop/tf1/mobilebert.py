@@ -7,15 +7,15 @@ from torch import Tensor
 from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError
 from lightbert.interop.families import Heads, Settings
-from lightbert.interop.keymap import Keymap, Row, listed
-from lightbert.interop.tf1.original import Choices, Original, agreed, count, shape
+from lightbert.interop.keymap import Keymap, Row, quote_names
+from lightbert.interop.tf1.released_model import Choices, ReleasedModel, count, merge_config, shape
 from lightbert.interop.tf1.rows import attention, dense, norm, tables
 from lightbert.models import PRESETS
 from lightbert.models.mobilebert import MobileBert
 
 _FIELDS = {"intra_bottleneck_size": "block_width", "num_feedforward_networks": "feedforwards"}
 _CHOICES: Choices = {
-    # The release computes gelu by its tanh approximation.
+    # The release computes gelu with its tanh approximation.
     "hidden_act": {
         "gelu": {"activation": "gelu_tanh"},
         "relu": {"activation": "relu"},
@@ -30,18 +30,23 @@ _CHOICES: Choices = {
     "use_bottleneck_attention": {True: {"mixer_input": "narrow"}, False: {}},
     "trigram_input": {True: {}},
     "use_bottleneck": {True: {}},
-    # Told by the pooler's being there.
+    # Determined by whether the checkpoint has a pooler.
     "classifier_activation": {True: {}, False: {}},
 }
 _ANY_SIZE = {"vocab", "positions", "segments"}
-_UNTOLD = {"n_heads": "num_attention_heads", "activation": "hidden_act", "mixer_input": "use_bottleneck_attention"}
-# The masked-language head has a true LayerNorm whatever the blocks have.
+# The fields that shapes can't determine, with their keys in a JSON config.
+_NOT_IN_SHAPES = {
+    "n_heads": "num_attention_heads",
+    "activation": "hidden_act",
+    "mixer_input": "use_bottleneck_attention",
+}
+# The MLM head has a LayerNorm even when the blocks have NoNorm.
 _HEAD_EPS = 1e-12
 _LAYER = "bert/encoder/layer_0"
 
 
 def keymap(name: str) -> Keymap:
-    """The table; `name` is what the norms are called, which tells their kind."""
+    """Build the keymap; `name` is the scope of the norms, "LayerNorm" or "FakeLayerNorm"."""
     layer = "bert/encoder/layer_{i}"
     last, before = "blocks.{i}.feedforward.{last}", "blocks.{i}.feedforward.{j}"
     return Keymap(
@@ -75,33 +80,33 @@ def keymap(name: str) -> Keymap:
     )
 
 
-def original(tensors: Mapping[str, Tensor], given: Settings) -> Original:
-    """What the tensors are: a published model, recognised by its shapes, or the one that a JSON config describes."""
-    told = _told_by_shapes(tensors)
-    settings = agreed(told, given, _FIELDS, _CHOICES)
+def identify(tensors: Mapping[str, Tensor], given: Settings) -> ReleasedModel:
+    """Identify a published model by its shapes, or any model by its shapes and a JSON config."""
+    known = _settings_from_shapes(tensors)
+    settings = merge_config(known, given, _FIELDS, _CHOICES)
     if given:
-        # The value of a config that mentions neither of its two alternatives.
+        # A config that sets neither of the two alternatives means "wide".
         settings.setdefault("mixer_input", "wide")
-    settings = {**_published(told), **settings}
-    if missing := [their for ours, their in _UNTOLD.items() if ours not in settings]:
+    settings = {**_settings_of_preset(known), **settings}
+    if missing := [their for ours, their in _NOT_IN_SHAPES.items() if ours not in settings]:
         raise InputError(
-            f"the checkpoint is none of the published MobileBERTs, and shapes do not tell {listed(missing)}: "
+            f"the shapes match no published MobileBERT and don't determine {quote_names(missing)}: "
             "give the JSON config that it was trained with"
         )
-    return Original(
+    return ReleasedModel(
         family="mobilebert",
         config=from_mapping(MobileBert, {**settings, "padding": "released"}),
         heads=_heads(tensors),
         keymap=keymap(_norm_name(tensors)),
-        last=told["feedforwards"] - 1,
+        last=known["feedforwards"] - 1,
     )
 
 
-def _told_by_shapes(tensors: Mapping[str, Tensor]) -> Settings:
+def _settings_from_shapes(tensors: Mapping[str, Tensor]) -> Settings:
     vocab, narrow = shape(tensors, "bert/embeddings/word_embeddings")
     positions, width = shape(tensors, "bert/embeddings/position_embeddings")
     block_width, read = (shape(tensors, f"{_LAYER}/attention/self/query/kernel")[axis] for axis in (1, 0))
-    told: Settings = {
+    known: Settings = {
         "vocab": vocab,
         "narrow": narrow,
         "positions": positions,
@@ -114,17 +119,17 @@ def _told_by_shapes(tensors: Mapping[str, Tensor]) -> Settings:
         "norm": "none" if _norm_name(tensors) == "FakeLayerNorm" else "layer",
     }
     if f"{_LAYER}/bottleneck/attention/dense/kernel" in tensors:
-        told["mixer_input"] = "shared"
+        known["mixer_input"] = "shared"
     elif width != block_width:
-        told["mixer_input"] = "wide" if read == width else "narrow"
-    return told
+        known["mixer_input"] = "wide" if read == width else "narrow"
+    return known
 
 
-def _published(told: Settings) -> Settings:
-    """What shapes cannot tell, from the preset that has these shapes, if there is one."""
+def _settings_of_preset(known: Settings) -> Settings:
+    """Return the settings of the preset that has these shapes; empty if there is none."""
     for preset in PRESETS.values():
         fields = to_mapping(preset)
-        if isinstance(preset, MobileBert) and all(fields[name] == told[name] for name in told.keys() - _ANY_SIZE):
+        if isinstance(preset, MobileBert) and all(fields[name] == known[name] for name in known.keys() - _ANY_SIZE):
             return fields
     return {}
 

@@ -1,4 +1,4 @@
-"""Rows of rename tables for what TensorFlow's layers call their variables."""
+"""Keymap rows for the variable names of TensorFlow's layers."""
 
 from lightbert.interop.keymap import Row
 
@@ -9,17 +9,17 @@ def dense(ours: str, theirs: str) -> tuple[Row, ...]:
 
 
 def grouped(ours: str, theirs: str) -> tuple[Row, ...]:
-    """ConvBERT's grouped layer: the kernel is [g, in/g, out/g], as ours."""
+    """ConvBERT's grouped layer: the kernel is [g, in/g, out/g], like ours."""
     return Row(f"{ours}.weight", f"{theirs}/kernel"), Row(f"{ours}.bias", f"{theirs}/bias")
 
 
 def norm(ours: str, theirs: str) -> tuple[Row, ...]:
-    """`tf.contrib.layers.layer_norm`, and MobileBERT's scale and shift in place of it."""
+    """`tf.contrib.layers.layer_norm`, or MobileBERT's NoNorm."""
     return Row(f"{ours}.weight", f"{theirs}/gamma"), Row(f"{ours}.bias", f"{theirs}/beta")
 
 
 def tables(scope: str) -> tuple[Row, ...]:
-    """The three tables of the embeddings."""
+    """The word, position and segment embeddings."""
     return (
         Row("embeddings.word.weight", f"{scope}/embeddings/word_embeddings"),
         Row("embeddings.position.weight", f"{scope}/embeddings/position_embeddings"),
@@ -28,7 +28,7 @@ def tables(scope: str) -> tuple[Row, ...]:
 
 
 def attention(layer: str) -> tuple[Row, ...]:
-    """Queries, keys, values and the projection back."""
+    """Query, key, value and output projections."""
     return (
         *dense("blocks.{i}.mixer.query", f"{layer}/attention/self/query"),
         *dense("blocks.{i}.mixer.key", f"{layer}/attention/self/key"),

@@ -1,4 +1,4 @@
-"""Heads: what turns the encoder's states into logits. Losses live with the objectives."""
+"""Heads: from the encoder's states to logits. The losses are in `objectives`."""
 
 from lightbert.nn.heads.pretraining import MaskedLanguage, ReplacedToken
 from lightbert.nn.heads.span import BeamSpan, Candidates, JointLogits, Span, SpanLogits

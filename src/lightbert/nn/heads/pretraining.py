@@ -1,4 +1,4 @@
-"""The heads of pre-training: which word stood here, and was this word replaced."""
+"""Pre-training heads: masked language modelling and replaced-token detection."""
 
 import torch
 import torch.nn.functional as F
@@ -10,11 +10,10 @@ from lightbert.nn.distributions import Initial, glorot
 
 
 class MaskedLanguage(nn.Module):
-    """Logits over the vocabulary, tied to the word table (BERT §3.1; MobileBERT's released decoder).
+    """Logits over the vocabulary, tied to the word embeddings (BERT §3.1; MobileBERT's released decoder).
 
-    The table is an argument of `forward`, so that it stays the embeddings' parameter and is counted once.
-    A transform wider than the table (`hidden` > `narrow`) is decoded by two matmuls, the tied table and an
-    untied `extra`: MobileBERT has 512 = 128 + 384.
+    `forward` takes the embedding table as an argument, so that the parameter belongs to the embeddings alone.
+    If `hidden` > `narrow`, the decoder is the tied table plus an untied matrix `extra`: 512 = 128 + 384 in MobileBERT.
     """
 
     def __init__(
@@ -30,7 +29,7 @@ class MaskedLanguage(nn.Module):
         super().__init__()
         hidden = narrow if hidden is None else hidden
         if hidden < narrow:
-            raise InputError(f"the MLM head's hidden width {hidden} is below the word table's width {narrow}")
+            raise InputError(f"hidden ({hidden}) must be >= the width of the word embeddings ({narrow})")
         self.narrow = narrow
         self.transform = nn.Linear(width, hidden)
         self.activation = activation_module(activation)
@@ -39,7 +38,7 @@ class MaskedLanguage(nn.Module):
         self.extra = nn.Parameter(torch.empty(vocab, hidden - narrow)) if hidden > narrow else None
 
     def forward(self, states: Tensor, table: Tensor) -> Tensor:
-        """`states` may be any selection of positions: gather the masked ones first, logits are the dear part."""
+        """States [..., D] to logits [..., V]; gather the masked positions first, because the logits are expensive."""
         features = self.norm(self.activation(self.transform(states)))  # [..., hidden]
         if self.extra is None:
             return F.linear(features, table, self.bias)  # [..., V]
@@ -48,7 +47,7 @@ class MaskedLanguage(nn.Module):
 
 
 class ReplacedToken(nn.Module):
-    """One logit per token: was it replaced by the generator? (ELECTRA §2; ConvBERT §4.1)."""
+    """One logit per token, high if the generator replaced it (ELECTRA §2; ConvBERT §4.1)."""
 
     def __init__(self, width: int, *, activation: str = "gelu") -> None:
         super().__init__()
@@ -57,7 +56,7 @@ class ReplacedToken(nn.Module):
         self.output = nn.Linear(width, 1)
 
     def initial_weights(self) -> Initial:
-        """The release leaves the last dense at TensorFlow's default, Glorot-uniform."""
+        """Glorot-uniform for the output layer: TensorFlow's default, as released."""
         return {"output.weight": glorot(self.output.weight)}
 
     def forward(self, states: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Where an answer starts and ends in a text: BERT's two logits per token, and ELECTRA's joint prediction."""
+"""Question answering heads: BERT's start and end logits, and ELECTRA's joint prediction."""
 
 from typing import NamedTuple
 
@@ -10,21 +10,21 @@ from lightbert.nn.activations import activation
 from lightbert.nn.distributions import Initial, glorot
 
 
-def forbid(logits: Tensor, allowed: Tensor | None) -> Tensor:
-    """Push the logits of positions that cannot hold an answer to the lowest finite number.
+def mask_logits(logits: Tensor, allowed: Tensor | None) -> Tensor:
+    """Set the logits of positions that aren't allowed to the lowest finite number.
 
-    Deviation: the releases add −1000, which a large enough logit survives. Finite, so that a row without any
-    allowed position gives uniform probabilities and not NaN.
+    Deviation: the releases add −1000, which a large logit can exceed. The number is finite so that a row without
+    allowed positions gets uniform probabilities instead of NaN.
     """
     return logits if allowed is None else logits.masked_fill(~allowed, torch.finfo(logits.dtype).min)
 
 
 def answer_positions(ids: Tensor, mask: Tensor | None, segments: Tensor | None) -> Tensor:
-    """Where an answer may start and end: in the second segment, or at [CLS], which means that there is none; [B, T]."""
+    """Return where an answer may start and end [B, T]: the second segment, and [CLS], which means "no answer"."""
     allowed = torch.zeros_like(ids, dtype=torch.bool) if segments is None else segments == 1
     if mask is not None:
         allowed = allowed & (mask != 0)
-    # Not in place: an exported graph would have to copy for it.
+    # Not in place, because an exported graph would need a copy.
     first = torch.arange(ids.shape[1], device=ids.device) == 0
     return allowed | first
 
@@ -37,33 +37,33 @@ class SpanLogits(NamedTuple):
 
 
 class Span(nn.Module):
-    """One dense layer to a start and an end logit per token, independent of each other (BERT §4.2)."""
+    """Independent start and end logits for each token, from one dense layer (BERT §4.2)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.output = nn.Linear(width, 2)
 
     def forward(self, states: Tensor, allowed: Tensor | None = None) -> SpanLogits:
-        """`allowed` bool [..., T]: True where an answer may start and end, [CLS] included if it means "none"."""
+        """`allowed` bool [..., T]: True where an answer may start and end; includes [CLS] if it means "no answer"."""
         start, end = self.output(states).unbind(-1)
-        return SpanLogits(forbid(start, allowed), forbid(end, allowed))
+        return SpanLogits(mask_logits(start, allowed), mask_logits(end, allowed))
 
 
 class JointLogits(NamedTuple):
-    """Logits of ELECTRA's joint head. S starts were considered: 1 in training, up to `beam` in a search."""
+    """Logits of ELECTRA's joint head for S considered starts: 1 in training, up to `beam` in a search."""
 
     start: Tensor
     """[B, T]"""
     considered: Tensor
-    """[B, S] positions of the starts that `end` was computed for"""
+    """[B, S] positions of the considered starts"""
     end: Tensor
-    """[B, S, T] given each considered start"""
+    """[B, S, T] end logits for each considered start"""
     impossible: Tensor
-    """[B] high when the text holds no answer (the release calls it answerable_logit, its label is is_impossible)"""
+    """[B] high if the text contains no answer (answerable_logit in the release; its label is is_impossible)"""
 
 
 class Candidates(NamedTuple):
-    """Spans of a beam search, best first, each [B, S·E]. An end may precede its start: the decoder drops those."""
+    """Spans of a beam search, best first, each [B, S·E]. An end may precede its start; the decoder drops such spans."""
 
     start: Tensor
     end: Tensor
@@ -72,10 +72,10 @@ class Candidates(NamedTuple):
 
 
 class BeamSpan(nn.Module):
-    """ELECTRA's question answering head: p(end | start), and whether there is an answer at all.
+    """ELECTRA's question answering head: p(start), p(end | start) and p(no answer).
 
-    The end of a span is predicted from the token and the state at the start: the true start in training, the `beam`
-    most probable ones in a search. Allowed positions are [CLS] and the second segment's tokens.
+    The end logits are computed from the state of each token and the state at the start: the true start in training,
+    the `beam` most probable starts in a search. Allowed positions are [CLS] and the tokens of the second segment.
     """
 
     def __init__(self, width: int, *, inner: int = 512, beam: int = 20, dropout: float = 0.0) -> None:
@@ -91,17 +91,17 @@ class BeamSpan(nn.Module):
         self.answer_output = nn.Linear(inner, 1)
 
     def initial_weights(self) -> Initial:
-        """The release leaves the whole head at TensorFlow's default, Glorot-uniform."""
+        """Glorot-uniform for the whole head: TensorFlow's default, as released."""
         return {name: glorot(weight) for name, weight in self.named_parameters() if name.endswith(".weight")}
 
     def forward(self, states: Tensor, allowed: Tensor | None = None, gold: Tensor | None = None) -> JointLogits:
-        """`gold` int64 [B], the true starts, when training; without it the most probable starts are considered."""
+        """`gold` int64 [B]: the true starts, for training; without it the most probable starts are used."""
         states = self.dropout(states)  # [B, T, D]
-        start = forbid(self.start(states).squeeze(-1), allowed)
+        start = mask_logits(self.start(states).squeeze(-1), allowed)
         considered = self._most_probable(start) if gold is None else gold[:, None]  # [B, S]
         end = self._end(states, considered)
         if allowed is not None:
-            end = forbid(end, allowed[:, None, :])
+            end = mask_logits(end, allowed[:, None, :])
         return JointLogits(start, considered, end, self._impossible(states, start))
 
     def search(self, logits: JointLogits) -> Candidates:
@@ -114,13 +114,13 @@ class BeamSpan(nn.Module):
         return Candidates(start.gather(1, order), positions.flatten(1).gather(1, order), score)
 
     def _most_probable(self, start: Tensor) -> Tensor:
-        # A text shorter than the beam has fewer starts. An exported graph keeps this minimum symbolic.
+        # A text can have fewer tokens than the beam. The minimum stays symbolic in an exported graph.
         return start.topk(min(self.beam, start.shape[-1])).indices
 
     def _end(self, states: Tensor, considered: Tensor) -> Tensor:
         at_start = states.gather(1, considered[:, :, None].expand(-1, -1, self.width))  # [B, S, D]
-        # dense([h_start ; h_t]) = dense([h_start ; 0]) + dense([0 ; h_t]) - dense(0): the [B, S, T, 2D] pairs are never
-        # formed, and the layer is called, so that what an adapter or a quantizer makes of it counts.
+        # dense([h_start ; h_t]) = dense([h_start ; 0]) + dense([0 ; h_t]) - dense(0) avoids the [B, S, T, 2D] pairs.
+        # Calling the layer, instead of reading its weights, supports adapters and quantized layers.
         bias = self.end_dense(states.new_zeros(2 * self.width))
         given = self.end_dense(F.pad(at_start, (0, self.width)))[:, :, None]  # [B, S, 1, inner]
         of_token = (self.end_dense(F.pad(states, (self.width, 0))) - bias)[:, None]  # [B, 1, T, inner]

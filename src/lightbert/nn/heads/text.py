@@ -1,4 +1,4 @@
-"""One answer per text, read from its first state, [CLS]."""
+"""Heads with one output per text, computed from the [CLS] state."""
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +8,7 @@ from lightbert.nn.activations import activation
 
 
 class Pooler(nn.Module):
-    """BERT's pooler, the tanh of a dense layer on [CLS]; kept so that imported weights round-trip."""
+    """BERT's pooler, the tanh of a dense layer on [CLS]; needed to write imported weights back."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -20,9 +20,9 @@ class Pooler(nn.Module):
 
 
 class FirstState(nn.Module):
-    """[CLS] to `outputs` numbers; what the heads below share.
+    """[CLS] to `outputs` numbers: the base class of the heads below.
 
-    `hidden` chooses the published shape, dropout included:
+    `hidden` selects one of the published variants:
     None      dropout, output                      ELECTRA, ConvBERT and MobileBERT as released
     "tanh"    dense, tanh, dropout, output         BERT's pooler; the composite paper
     "gelu"    dropout, dense, gelu, dropout, output   the transformers port of ConvBERT and ELECTRA
@@ -48,16 +48,16 @@ class FirstState(nn.Module):
 
 
 class Classification(FirstState):
-    """Logits of each label for each text."""
+    """One logit per label for each text."""
 
     def __init__(self, width: int, labels: int, *, hidden: str | None = None, dropout: float = 0.1) -> None:
         if labels < 2:
-            raise InputError(f"classification needs at least 2 labels, got {labels}; the regress head gives one number")
+            raise InputError(f"labels must be >= 2, got {labels}; use the regress head for a single number")
         super().__init__(width, labels, hidden=hidden, dropout=dropout)
 
 
 class NextSentence(FirstState):
-    """Two logits, BERT's order: 0 = the second segment follows the first, 1 = it does not.
+    """Two logits in BERT's order: 0 = the second segment follows the first, 1 = it doesn't.
 
     `pooled` is BERT's and IB-BERT's head; MobileBERT as released reads the raw [CLS] state.
     """
@@ -67,7 +67,7 @@ class NextSentence(FirstState):
 
 
 class Regression(FirstState):
-    """One number per text, unbounded: a target's range is the task's business."""
+    """One unbounded number per text."""
 
     def __init__(self, width: int, *, hidden: str | None = None, dropout: float = 0.1) -> None:
         super().__init__(width, 1, hidden=hidden, dropout=dropout)
@@ -78,10 +78,10 @@ class Regression(FirstState):
 
 
 class MultipleChoice(FirstState):
-    """One score per choice, each choice a text of its own.
+    """One score per choice; each choice is a separate text.
 
-    Deviation: reads [CLS]. The transformers port of ConvBERT summarises by the last position, which is padding
-    for every choice but the longest.
+    Deviation: reads [CLS]. The transformers port of ConvBERT reads the last position, which is padding for all but
+    the longest choice.
     """
 
     def __init__(self, width: int, *, hidden: str | None = None, dropout: float = 0.1) -> None:
@@ -90,6 +90,6 @@ class MultipleChoice(FirstState):
     def forward(self, states: Tensor, choices: int | None = None) -> Tensor:
         """States [B, C, T, D], or [B·C, T, D] with the number of `choices`, to logits [B, C]."""
         if states.dim() == 3 and choices is None:
-            raise InputError("states of [texts, tokens, width] need the number of choices per question")
+            raise InputError("choices is required for states of shape [texts, tokens, width]")
         scores = super().forward(states).squeeze(-1)
         return scores if choices is None else scores.reshape(-1, choices)

@@ -1,10 +1,10 @@
-"""One answer per token."""
+"""Heads with one output per token."""
 
 from torch import Tensor, nn
 
 
 class TokenClassification(nn.Module):
-    """Dropout and one dense layer on every state, as BERT tags tokens (BERT §5.3)."""
+    """Dropout and a dense layer on every state (BERT §5.3)."""
 
     def __init__(self, width: int, labels: int, *, dropout: float = 0.1) -> None:
         super().__init__()

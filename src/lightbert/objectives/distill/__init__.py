@@ -1,1 +1,1 @@
-"""Knowledge transfer from a teacher, layer by layer and prediction by prediction (MobileBERT §3.5, §3.6)."""
+"""Knowledge distillation from a teacher: its layers and its predictions (MobileBERT §3.5, §3.6)."""

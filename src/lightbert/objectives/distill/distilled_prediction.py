@@ -1,4 +1,4 @@
-"""Pre-training distillation: predicting what stood at the masked positions, and what the teacher says about them."""
+"""Pre-training distillation: predict the masked tokens and the teacher's distribution over them."""
 
 from typing import NamedTuple
 
@@ -9,27 +9,29 @@ from lightbert.nn.encoder import Encoder
 from lightbert.objectives.distill.losses import SoftPrediction, soft_prediction
 
 
-class Distilled(NamedTuple):
-    """Sums over the real predictions of a batch."""
+class DistilledLosses(NamedTuple):
+    """Sums over the masked tokens of a batch, without filler."""
 
     loss: SoftPrediction
-    correct: Tensor  # [], how many are right
+    correct: Tensor  # [], number of correct predictions
 
 
 class DistilledPrediction(nn.Module):
-    """Logits and losses at the masked positions only. A module so that it can be compiled."""
+    """Logits and losses at the masked positions only. A module, so that it can be compiled."""
 
     def forward(
-        self, student: Encoder, states: Tensor, teacher: Encoder | None, taught: Tensor | None, batch: Batch
-    ) -> Distilled:
-        """The student's last states [B, T, D] and the teacher's, if there is one: they may differ in width."""
+        self, student: Encoder, states: Tensor, teacher: Encoder | None, teacher_states: Tensor | None, batch: Batch
+    ) -> DistilledLosses:
+        """Compute the losses from the last states [B, T, D] of student and teacher, whose widths may differ."""
         assert batch.positions is not None
         assert batch.targets is not None
         assert batch.weights is not None
         logits = _logits(student, states, batch.positions)  # [B, P, V]
-        said = None if teacher is None or taught is None else _logits(teacher, taught, batch.positions)
+        target = (
+            None if teacher is None or teacher_states is None else _logits(teacher, teacher_states, batch.positions)
+        )
         hits = (logits.argmax(-1) == batch.targets) & (batch.weights != 0)
-        return Distilled(soft_prediction(said, logits, batch.targets, batch.weights), hits.sum())
+        return DistilledLosses(soft_prediction(target, logits, batch.targets, batch.weights), hits.sum())
 
 
 def _logits(model: Encoder, states: Tensor, positions: Tensor) -> Tensor:

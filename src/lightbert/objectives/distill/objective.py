@@ -1,4 +1,4 @@
-"""Learning from a teacher, stage by stage: feature maps, attention, predictions (MobileBERT §3.5, §3.6)."""
+"""The distillation objective: feature maps, attention and predictions, stage by stage (MobileBERT §3.5, §3.6)."""
 
 from collections.abc import Callable, Mapping
 from typing import Self
@@ -11,9 +11,9 @@ from lightbert.errors import InputError
 from lightbert.models import Model
 from lightbert.nn.init import initialize
 from lightbert.objectives.distill.distilled_prediction import DistilledPrediction
-from lightbert.objectives.distill.layer_transfer import Compared, LayerTransfer, LearnedMap
+from lightbert.objectives.distill.layer_transfer import LayerLosses, LayerTransfer, LearnedMap
 from lightbert.objectives.distill.losses import moments
-from lightbert.objectives.distill.pair import refuse_misfits, shared_heads
+from lightbert.objectives.distill.pair import check_pair, shared_heads
 from lightbert.objectives.distill.stages import Scales, Stage
 from lightbert.objectives.distill.trace import Trace, trace
 from lightbert.objectives.distill.transfer_settings import Transfer
@@ -25,16 +25,16 @@ _PREDICTION = ("mlm_loss", "predictions", "mlm_correct", "kd_loss", "nsp_loss", 
 
 
 class Distillation(Objective):
-    """A student learns what its stage says; in evaluation always everything, so that numbers compare between stages.
+    """Train a student with the losses of the current stage; evaluate it with all losses, comparable across stages.
 
-    transfer: how layers are compared; None = they are not, and only predictions are learned from the teacher.
-    alpha: the share of the text's own words in what is predicted; the teacher has the rest (Eq. 4).
-    dropout: whether the student drops out anything while it has a teacher. The release does not, in either stage.
-    seed: what the learned maps between the widths are drawn from.
+    transfer: how layers are compared; None = distil predictions only.
+    alpha: the weight of the MLM loss; the teacher's predictions have weight 1 - alpha (Eq. 4).
+    dropout: whether the student uses dropout with a teacher. The released code doesn't, in any stage.
+    seed: the seed of the learned maps between widths.
 
-    The teacher is evaluated without gradient, only as deep as the stage needs it. It moves with the objective, but is
-    none of its modules: it is neither trained nor saved, and all of its parameters are frozen here.
-    The loop freezes by the stage's ``scales``; this module decides what is computed.
+    The teacher runs without gradients, only up to the layer that the stage needs. It moves with the objective but isn't
+    one of its submodules: it is frozen, and neither trained nor saved.
+    The loop freezes the student's parameters by the stage's ``scales``; this module only computes the losses.
     """
 
     teacher: Model | None
@@ -54,9 +54,9 @@ class Distillation(Objective):
         self.student, self.masker = student, masker
         self.transfer, self.alpha, self.dropout = transfer, alpha, dropout
         self.depth = len(student.blocks)
-        # Registered as a module it would be trained, saved and counted.
+        # As a submodule it would be trained, saved and counted.
         object.__setattr__(self, "teacher", teacher)
-        self._refuse()
+        self._validate()
         if teacher is None:
             self.alpha = 1.0
         self.predict = DistilledPrediction()
@@ -71,86 +71,88 @@ class Distillation(Objective):
                 initialize(self.maps, seed, prefix="maps.")
         self.layers = range(1, self.depth + 1) if self.compare is not None else range(0)
         self.tallies = _PREDICTION + tuple(f"{what}_{n}" for what in ("fmt", "at", "tokens") for n in self.layers)
-        self.stage = self._whole = Stage("all", 0, self.layers, predict=True, scales=Scales(self.layers, predict=True))
+        self.stage = self._all_losses = Stage(
+            "all", 0, self.layers, predict=True, scales=Scales(self.layers, predict=True)
+        )
         self.train()
 
-    def _refuse(self) -> None:
-        """Say clearly what could not be learned from."""
+    def _validate(self) -> None:
+        """Check that the arguments are valid together."""
         if not 0 <= self.alpha <= 1:
-            raise InputError(f"alpha = {self.alpha} is no share of the loss: give a number between 0 and 1")
+            raise InputError(f"alpha must be in [0, 1], got {self.alpha}")
         if "mlm" not in self.student.heads:
-            raise InputError("the student has no MLM head: add one with add_head(student, 'mlm')")
+            raise InputError("the student has no 'mlm' head; add it with add_head(student, 'mlm')")
         if self.teacher is not None:
-            refuse_misfits(self.teacher, self.student, self.transfer)
+            check_pair(self.teacher, self.student, self.transfer)
             if self.alpha < 1 and "mlm" not in self.teacher.heads:
-                raise InputError(
-                    "the teacher has no MLM head, so nothing to predict: use alpha = 1, or another teacher"
-                )
+                raise InputError("alpha < 1 requires a teacher with an 'mlm' head; use alpha=1 or another teacher")
         elif self.transfer is not None:
-            raise InputError("there is nobody to transfer from: name a teacher")
+            raise InputError("transfer requires a teacher; add teacher=PATH")
         if self.transfer is not None and not (self.transfer.compares_maps or self.transfer.attention):
-            raise InputError("all weights of the transfer are 0, so no layer would learn anything: use strategy=pd")
+            raise InputError(
+                "at least one weight of the transfer must be > 0; to distil predictions only, use strategy=pd"
+            )
 
     def set_stage(self, stage: Stage) -> None:
-        """Compute from now on what a stage needs."""
+        """Select the losses of a stage."""
         if stage.layers and not self.layers:
-            raise InputError(f"the stage '{stage.name}' transfers layers, but nothing says how: give a transfer")
+            raise InputError(f"stage '{stage.name}' transfers layers and requires transfer=, got None")
         self.stage = stage
 
     def train(self, mode: bool = True) -> Self:
-        """Switch training on or off; the student's dropout stays off unless it is wanted."""
+        """Set training mode; with a teacher the student's dropout stays off unless ``dropout`` is set."""
         super().train(mode)
         self.student.train(mode and (self.teacher is None or self.dropout))
         return self
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Take the teacher along to another device."""
+        """Move the teacher together with the objective."""
         if self.teacher is not None:
             self.teacher._apply(fn, recurse)  # type: ignore[no-untyped-call]
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self
 
     def prepare(self, batch: Batch) -> Batch:
-        """Mask the batch: teacher and student read the same."""
+        """Mask the batch; teacher and student read the same masked ids."""
         masked: Batch = self.masker(batch)
         return masked
 
     def counts(self, batch: Batch) -> Tensor:
-        """The predictions, the pairs, and the tokens that are compared."""
+        """Count the predictions, the pairs, and the compared tokens."""
         assert batch.weights is not None
         pairs = batch.rows.new_full((), batch.rows.shape[0])
         return stack(batch.weights.sum(), pairs, self._keep(batch).sum()).float()
 
     def _keep(self, batch: Batch) -> Tensor:
-        """Which tokens are compared: [B, T]."""
+        """Return which tokens are compared: [B, T]."""
         real = batch.mask != 0
         released = self.transfer is not None and self.transfer.padding == "released"
         return torch.ones_like(real) if released else real
 
     def forward(self, batch: Batch, counts: Tensor) -> Losses:
-        """Mean distance per compared token over all layers, plus mean loss per prediction and per pair."""
-        stage = self.stage if self.training else self._whole
+        """Compute the mean transfer loss per token and layer, plus the mean losses per prediction and per pair."""
+        stage = self.stage if self.training else self._all_losses
         attention = stage.layers if self.transfer is not None and self.transfer.attention else range(0)
-        taught = self._teach(batch, stage, attention)
+        teacher_trace = self._run_teacher(batch, stage, attention)
         depth = self.depth if stage.predict else 0
-        learned = trace(self.student, batch, stage.layers, attention=attention, depth=depth)
+        student_trace = trace(self.student, batch, stage.layers, attention=attention, depth=depth)
         zero = counts.new_zeros(())
         total, predicted = zero, [zero] * len(_PREDICTION)
         if stage.predict:
-            total, predicted = self._predict(taught, learned, batch, counts)
+            total, predicted = self._predict(teacher_trace, student_trace, batch, counts)
         keep = self._keep(batch)
-        compared = self._compare(taught, learned, keep)
+        compared = self._compare(teacher_trace, student_trace, keep)
         if self.transfer is not None:
             for each in compared.values():
                 total = total + (each.fmt + self.transfer.attention * each.at) / counts[2].clamp(min=1) / self.depth
-        nothing, tokens = Compared(zero, zero), keep.sum()
+        nothing, tokens = LayerLosses(zero, zero), keep.sum()
         layers = [compared.get(layer, nothing) for layer in self.layers]
         seen = [tokens if layer in compared else zero for layer in self.layers]
         return Losses(total, stack(*predicted, *(each.fmt for each in layers), *(each.at for each in layers), *seen))
 
     @torch.no_grad()
-    def _teach(self, batch: Batch, stage: Stage, attention: range) -> Trace | None:
-        """Run the teacher as deep as its states are needed, if they are."""
+    def _run_teacher(self, batch: Batch, stage: Stage, attention: range) -> Trace | None:
+        """Run the teacher up to the last layer that the stage needs; None if it needs none."""
         layers, predicts = stage.layers, stage.predict and self.alpha < 1
         if self.teacher is None or not (layers or predicts):
             return None
@@ -160,34 +162,37 @@ class Distillation(Objective):
         return trace(self.teacher, batch, layers, attention=attention, depth=depth)
 
     def _predict(
-        self, taught: Trace | None, learned: Trace, batch: Batch, counts: Tensor
+        self, teacher_trace: Trace | None, student_trace: Trace, batch: Batch, counts: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
-        """Eq. 4, and its part of the tally."""
+        """Compute Eq. 4 and its tallies."""
         assert batch.weights is not None
-        last = None if taught is None or self.alpha == 1 else taught.last
-        words = self.predict(self.student, learned.last, self.teacher, last, batch)
-        pairs = predict_pairs(self.student, batch, learned.last)
+        last = None if teacher_trace is None or self.alpha == 1 else teacher_trace.last
+        words = self.predict(self.student, student_trace.last, self.teacher, last, batch)
+        pairs = predict_pairs(self.student, batch, student_trace.last)
         total = words.loss.mixed(self.alpha) / counts[0].clamp(min=1) + pairs.loss / counts[1].clamp(min=1)
         return total, [words.loss.mlm, batch.weights.sum(), words.correct, words.loss.kd, *pairs]
 
-    def _compare(self, taught: Trace | None, learned: Trace, keep: Tensor) -> dict[int, Compared]:
-        """Compare every layer that the student's trace has."""
-        if taught is None or self.compare is None or not learned.states:
+    def _compare(self, teacher_trace: Trace | None, student_trace: Trace, keep: Tensor) -> dict[int, LayerLosses]:
+        """Compute the transfer losses of every layer in the student's trace."""
+        if teacher_trace is None or self.compare is None or not student_trace.states:
             return {}
         everything = None
         if self.compare.transfer.compares_all_layers:
-            everything = moments(torch.stack([*taught.states.values()]))  # [L + 1, B, T]
-        result: dict[int, Compared] = {}
-        for layer, state in learned.states.items():
+            everything = moments(torch.stack([*teacher_trace.states.values()]))  # [L + 1, B, T]
+        result: dict[int, LayerLosses] = {}
+        for layer, state in student_trace.states.items():
             mapped = state if self.maps is None else self.maps[layer - 1](state)
-            scores = (taught.scores[layer], learned.scores[layer]) if layer in learned.scores else None
-            result[layer] = self.compare(taught.states[layer], mapped, keep, scores, everything)
+            scores = (
+                (teacher_trace.scores[layer], student_trace.scores[layer]) if layer in student_trace.scores else None
+            )
+            result[layer] = self.compare(teacher_trace.states[layer], mapped, keep, scores, everything)
         return result
 
     def summary(self, tally: Mapping[str, float]) -> dict[str, float]:
-        """Losses and accuracies of what was computed; "fmt" and "at" are averages over the layers that were compared.
+        """Return the losses and accuracies that were computed; "fmt" and "at" are averages over the compared layers.
 
-        "loss" is what is minimised: transfer is divided by all layers, also when a stage compares one, as released.
+        "loss" is the minimised loss: the transfer is divided by the number of all layers, also in a stage that compares
+        one layer, as in the released code.
         """
         mlm, kd = ratio(tally, "mlm_loss", "predictions"), ratio(tally, "kd_loss", "predictions")
         loss = self.alpha * mlm + (1 - self.alpha) * kd + ratio(tally, "nsp_loss", "pairs")
@@ -206,12 +211,12 @@ class Distillation(Objective):
         return {"loss": loss, **result}
 
     def _weights(self) -> dict[str, float]:
-        """What the transferred kinds weigh in the loss; feature maps have their weights already."""
+        """Return the weights of the transfer losses; feature maps are already weighted."""
         if self.transfer is None:
             return {}
         weights = {"fmt": float(self.transfer.compares_maps), "at": self.transfer.attention}
         return {what: weight for what, weight in weights.items() if weight}
 
     def models(self) -> dict[str, Model]:
-        """The student."""
+        """Return the student."""
         return {"final": self.student}

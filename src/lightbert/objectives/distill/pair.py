@@ -1,4 +1,4 @@
-"""Which teacher and student fit each other, and what is copied from one to the other."""
+"""Compatibility checks of a teacher and a student, and copying of embeddings and heads."""
 
 from typing import Literal
 
@@ -12,43 +12,50 @@ from lightbert.nn.local import LocalAttention
 from lightbert.nn.mixed import MixedAttention
 from lightbert.objectives.distill.transfer_settings import Transfer
 
-_SAME_WORDS = "train the student on text that was prepared with the teacher's tokenizer (lightbert prepare --tokenizer)"
+_SAME_TOKENIZER = "prepare the student's text with the teacher's tokenizer (lightbert prepare --tokenizer)"
 
 
-def refuse_misfits(teacher: Model, student: Model, transfer: Transfer | None) -> None:
-    """Say in one sentence why a teacher cannot teach a student; without a transfer only words have to agree."""
-    words, known = student.table.shape[0], teacher.table.shape[0]
-    if words != known:
-        raise InputError(f"the teacher knows {known} words, the student {words}: {_SAME_WORDS}")
+def check_pair(teacher: Model, student: Model, transfer: Transfer | None) -> None:
+    """Check that a teacher and a student are compatible; without a transfer only the vocabularies must match."""
+    ours, theirs = student.table.shape[0], teacher.table.shape[0]
+    if ours != theirs:
+        raise InputError(
+            f"teacher and student must have the same vocabulary, got {theirs} and {ours} entries; {_SAME_TOKENIZER}"
+        )
     if _vocabulary(teacher) != _vocabulary(student) and None not in (teacher.tokenizer, student.tokenizer):
-        raise InputError(f"teacher and student number their words differently: {_SAME_WORDS}")
+        raise InputError(
+            f"teacher and student must have the same vocabulary, but their token ids differ; {_SAME_TOKENIZER}"
+        )
     if transfer is None:
         return
     if len(teacher.blocks) != len(student.blocks):
         raise InputError(
-            f"the teacher has {len(teacher.blocks)} layers, the student {len(student.blocks)}: "
-            "layers are transferred one to one, so make the depths equal or use strategy=pd"
+            f"teacher and student must have the same number of layers, got {len(teacher.blocks)} and "
+            f"{len(student.blocks)}; make the depths equal or use strategy=pd"
         )
     if teacher.width != student.width and transfer.maps == "none":
         raise InputError(
-            f"the teacher's layers give {teacher.width} channels, the student's {student.width}: "
+            f"teacher and student must have the same width, got {teacher.width} and {student.width}; "
             "make the widths equal or learn maps between them with transfer.maps=linear"
         )
     if teacher.released_padding != student.released_padding:
-        reads, remedy = ("teacher", "released") if teacher.released_padding else ("student", "masked")
-        raise InputError(f"only the {reads} reads padding as text: give the student change.padding={remedy}")
+        theirs_is, ours_is = (("masked", "released")[model.released_padding] for model in (teacher, student))
+        raise InputError(
+            f"teacher and student must have the same padding, got '{theirs_is}' and '{ours_is}'; "
+            f"use change.padding={theirs_is}"
+        )
     if transfer.attention and not shared_heads(teacher, student):
         (theirs, _), (ours, _) = _heads(teacher), _heads(student)
         raise InputError(
-            f"the teacher has {theirs} heads, the student {ours}: "
-            "attention is transferred head by head, so make them equal or switch that off with transfer.attention=0"
+            f"attention transfer requires the same number of heads, got {theirs} for the teacher and {ours} for the "
+            "student; make them equal or use transfer.attention=0"
         )
 
 
 def shared_heads(teacher: Model, student: Model) -> int:
-    """How many attention heads, the first ones, have a counterpart; 0 when heads don't correspond.
+    """Return how many attention heads can be compared, the first ones; 0 if the numbers of heads differ.
 
-    A mixer with convolution heads has fewer attention heads than heads: those that it has keep their numbers.
+    A mixer with convolution heads has fewer attention heads than heads; its attention heads keep their indices.
     """
     (theirs, attending), (ours, mine) = _heads(teacher), _heads(student)
     return min(attending, mine) if theirs == ours else 0
@@ -57,37 +64,36 @@ def shared_heads(teacher: Model, student: Model) -> int:
 def copy_embeddings(
     teacher: Encoder, student: Encoder, *, norm: Literal["identity", "copy", "train"] = "identity"
 ) -> frozenset[str]:
-    """Copy tables, projection and pre-training heads where they fit; name the embeddings that stage one has to train.
+    """Copy embeddings and pre-training heads where shapes match; return the names of embeddings left to train.
 
-    Tables and projection are copied one by one where shapes agree, of the positions as many as the student has. A head
-    is copied whole or not at all: the MLM head only together with the table it is tied to (its activation stays the
-    student's, as released), the next-sentence head only if both read the same, pooled or raw [CLS] state.
-    Deviation: the release gives the student, which has no pooler, the teacher's last layer all the same, though it was
-    trained on another vector.
+    Tables and the projection are copied one by one if the shapes match; of the position table, as many rows as the
+    student has. A head is copied completely or not at all: the MLM head only together with the table it is tied to (the
+    student keeps its activation, as in the released code), the next-sentence head only if both read the same [CLS]
+    state, pooled or not.
+    Deviation: the released code copies the teacher's last layer to the student, which has no pooler, although that
+    layer was trained on pooled states.
 
-    The norm of the embeddings is copied where both have the same kind. A student without normalisation cannot have the
-    teacher's: with "identity" its scale and shift stay what they are, 1 and 0, until stage two, and un-normalised
-    embeddings pass, as released; with "copy" it takes the teacher's scale and shift, and still does not normalise;
-    with "train" it starts as the identity and is trained from the first layer's stage on.
+    The embedding norm is copied if both have the same kind. A student without normalisation can't use the teacher's:
+    with "identity" its scale and shift stay 1 and 0 until the prediction stage, as in the released code; with "copy" it
+    takes the teacher's scale and shift, still without normalising; with "train" it starts as the identity and is
+    trained from the first stage on.
     """
     ours, theirs = (dict(model.embeddings.named_parameters()) for model in (student, teacher))
-    alike = type(student.embeddings.get_submodule("norm")) is type(teacher.embeddings.get_submodule("norm"))
-    if not alike and norm != "copy":
+    same_norm = type(student.embeddings.get_submodule("norm")) is type(teacher.embeddings.get_submodule("norm"))
+    if not same_norm and norm != "copy":
         theirs = {name: table for name, table in theirs.items() if not name.startswith("norm.")}
-    left = {
-        name for name, table in ours.items() if not _copied(theirs.get(name), table, rows=name == "position.weight")
-    }
+    left = {name for name, table in ours.items() if not _copy(theirs.get(name), table, rows=name == "position.weight")}
     if "word.weight" not in left:
         _copy_head(teacher, student, "mlm")
-        if not alike and norm == "identity":
+        if not same_norm and norm == "identity":
             left -= {"norm.weight", "norm.bias"}
     _copy_head(teacher, student, "nsp")
     return frozenset(f"embeddings.{name}" for name in left)
 
 
 @torch.no_grad()
-def _copied(source: Tensor | None, target: Tensor, *, rows: bool = False) -> bool:
-    """Copy if the shapes agree, or the first ``rows`` of a longer table."""
+def _copy(source: Tensor | None, target: Tensor, *, rows: bool = False) -> bool:
+    """Copy if the shapes match; with ``rows``, also the first rows of a longer table. Return whether it was copied."""
     if source is not None and rows and source.shape[0] > target.shape[0]:
         source = source[: target.shape[0]]
     if source is None or source.shape != target.shape:
@@ -105,7 +111,7 @@ def _copy_head(teacher: Encoder, student: Encoder, kind: str) -> None:
 
 
 def _heads(model: Model) -> tuple[int, int]:
-    """All heads of a model's mixers, and how many of them attend."""
+    """Return the number of heads of a model's mixer, and of its attention heads."""
     mixer: nn.Module = model.blocks[0].get_submodule("mixer")
     attending: int = mixer.n_heads  # type: ignore[assignment]
     return (model.config.n_heads if isinstance(mixer, MixedAttention | LocalAttention) else attending), attending

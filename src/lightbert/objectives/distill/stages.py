@@ -1,4 +1,4 @@
-"""Strategies of knowledge transfer as lists of stages (MobileBERT §3.6, Fig. 2)."""
+"""Distillation strategies as lists of stages (MobileBERT §3.6, Fig. 2)."""
 
 import re
 from collections.abc import Callable
@@ -15,11 +15,11 @@ _IN_A_MAP = re.compile(r"maps\.(\d+)\.")
 
 @dataclass(frozen=True)
 class Scales:
-    """What each parameter's rate is multiplied by in a stage, by its name in the objective; 0 = it rests.
+    """Learning rate multipliers of a stage, by a parameter's name in the objective; 0 = frozen.
 
-    The blocks and linear maps of ``layers`` have ``rate``, the blocks below them ``lower``, the blocks above rest, and
-    so do the embeddings and heads, which were copied. ``free`` names parameters of the student's embeddings that could
-    not be copied, or are not to stay as they were: they go with the first layer. ``predict`` trains all of the student.
+    The blocks and linear maps of ``layers`` have ``rate``, the blocks below them ``lower``. The blocks above, and the
+    embeddings and heads, which were copied, are frozen. ``free`` names embedding parameters that are trained with the
+    first layer, because they weren't copied. ``predict`` trains the whole student.
     """
 
     layers: range
@@ -29,7 +29,7 @@ class Scales:
     predict: bool = False
 
     def __call__(self, name: str) -> float:
-        """The multiple for a parameter such as ``student.blocks.3.mixer.query.weight``, which is in layer 4."""
+        """Return the multiplier of a parameter such as ``student.blocks.3.mixer.query.weight``, which is in layer 4."""
         if found := _IN_A_MAP.match(name):
             return self.rate if int(found[1]) + 1 in self.layers else 0.0
         if self.predict:
@@ -45,21 +45,21 @@ class Scales:
 
 @dataclass(frozen=True)
 class Stage:
-    """A stretch of training with one loss and one choice of what is trained.
+    """A part of training with one loss and one set of trained parameters.
 
-    Layers are numbered from 1, as in the paper; layer ℓ ends with ``blocks.{ℓ-1}``, and 0 are the embeddings.
+    Layers are numbered from 1, as in the paper: layer ℓ is ``blocks.{ℓ-1}``, and layer 0 is the embeddings.
     """
 
     name: str
     steps: int
     layers: range
-    """Whose feature maps and attention are transferred; none = an empty range."""
+    """The layers whose feature maps and attention are transferred; may be empty."""
     predict: bool
-    """Whether the masked tokens, and whether one text follows the other, are predicted too."""
+    """Whether masked tokens and next sentences are predicted too."""
     scales: Callable[[str], float]
-    """Multiplies the rate of a parameter, given its name in the objective; 0 = it rests."""
+    """Learning rate multiplier by a parameter's name in the objective; 0 = frozen."""
     schedule: Literal["recipe", "progressive"] = "recipe"
-    """How the rate goes within the stage: as the recipe says, or as the release lets it within a layer's phase."""
+    """The schedule within the stage: the recipe's, or the released code's for the stage of a layer."""
 
 
 def stages(
@@ -72,46 +72,49 @@ def stages(
     soft: float = 0.1,
     free: frozenset[str] = frozenset(),
 ) -> list[Stage]:
-    """The stages of a strategy; those without a second stage take all steps in one.
+    """Return the stages of a strategy; a strategy with one stage uses all steps in it.
 
-    "bare" predicts without a teacher and "pd" with one. ``rate`` is what progressive transfer multiplies the current
-    layer's rate by, ``soft`` what is left of that for the layers below it: 0 freezes them. ``free``: see Scales.
+    "bare" predicts without a teacher and "pd" with one. rate: the learning rate multiplier of the current layer in
+    progressive transfer. soft: the multiplier of the layers below, relative to ``rate``; 0 freezes them. free: see
+    `Scales`.
     """
+    all_steps = transfer_steps + predict_steps
     match strategy:
         case "bare" | "pd":
-            return predicting(transfer_steps + predict_steps)
+            return prediction_stages(all_steps)
         case "akt":
-            return auxiliary(depth, transfer_steps + predict_steps)
+            return auxiliary_stages(depth, all_steps)
         case "jkt":
-            return joint(depth, transfer_steps, free=free) + predicting(predict_steps)
+            first = joint_stages(depth, transfer_steps, free=free)
         case "pkt":
-            return progressive(depth, transfer_steps, rate=rate, soft=soft, free=free) + predicting(predict_steps)
+            first = progressive_stages(depth, transfer_steps, rate=rate, soft=soft, free=free)
+    return first + prediction_stages(predict_steps)
 
 
-def predicting(steps: int) -> list[Stage]:
-    """Pre-training distillation, or plain pre-training when there is no teacher; no steps are no stage."""
+def prediction_stages(steps: int) -> list[Stage]:
+    """Pre-training distillation, or plain pre-training without a teacher; an empty list if there are no steps."""
     none = range(0)
     return [Stage("predict", steps, none, predict=True, scales=Scales(none, predict=True))] if steps else []
 
 
-def auxiliary(depth: int, steps: int) -> list[Stage]:
-    """AKT: the transfer from all layers and the prediction in one loss."""
+def auxiliary_stages(depth: int, steps: int) -> list[Stage]:
+    """AKT: transfer of all layers and prediction in one loss."""
     layers = range(1, depth + 1)
     return [Stage("together", steps, layers, predict=True, scales=Scales(layers, predict=True))]
 
 
-def joint(depth: int, steps: int, *, free: frozenset[str] = frozenset()) -> list[Stage]:
-    """The first stage of JKT: the transfer from all layers at once."""
+def joint_stages(depth: int, steps: int, *, free: frozenset[str] = frozenset()) -> list[Stage]:
+    """The first stage of JKT: transfer of all layers at once."""
     layers = range(1, depth + 1)
     return [Stage("transfer", steps, layers, False, Scales(layers, free=free), "progressive")]
 
 
-def progressive(
+def progressive_stages(
     depth: int, steps: int, *, rate: float = 3.0, soft: float = 0.1, free: frozenset[str] = frozenset()
 ) -> list[Stage]:
-    """The first stages of PKT: one layer after the other, the steps shared out as evenly as they can be."""
+    """The first stages of PKT: one layer at a time, with the steps split as evenly as possible."""
     if steps < depth:
-        raise InputError(f"transfer_steps = {steps} cannot be shared out between {depth} layers: give at least {depth}")
+        raise InputError(f"transfer_steps must be >= {depth}, one step per layer, got {steps}")
     ends = [steps * layer // depth for layer in range(depth + 1)]
     return [
         Stage(

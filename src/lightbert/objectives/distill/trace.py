@@ -1,4 +1,4 @@
-"""What a layer-by-layer comparison keeps of a forward pass: states and attention scores, by layer."""
+"""The states and attention scores of a forward pass that a layer-by-layer comparison needs."""
 
 from dataclasses import dataclass
 
@@ -11,21 +11,21 @@ from lightbert.nn.record import Record
 
 @dataclass
 class Trace:
-    """What a model did on its way; layers are numbered from 1, and 0 are the embeddings."""
+    """Recorded tensors of a forward pass; layers are numbered from 1, and layer 0 is the embeddings."""
 
     last: Tensor
-    """Where the model was left: [B, T, D]."""
+    """The states after the last layer that ran: [B, T, D]."""
     states: dict[int, Tensor]
-    """After each layer that was asked for: [B, T, D]."""
+    """The states after each requested layer: [B, T, D]."""
     scores: dict[int, Tensor]
-    """Attention scores before the softmax, hidden keys at -inf: [B, H, T, T]."""
+    """Attention scores before the softmax, masked keys at -inf: [B, H, T, T]."""
 
 
 def trace(model: Encoder, batch: Batch, layers: range, *, attention: range = range(0), depth: int = 0) -> Trace:
-    """Run the embeddings and the blocks up to the last of ``layers``, or up to ``depth`` where that is deeper.
+    """Run the embeddings and the blocks up to the last of ``layers``, or up to ``depth`` if that is deeper.
 
-    The states of ``layers`` and the scores of ``attention`` are kept; blocks whose scores nobody asks for take the
-    fused path. At the full depth ``last`` is what the model itself would give.
+    Records the states of ``layers`` and the scores of ``attention``; blocks without recorded scores use fused
+    attention. At full depth ``last`` equals the model's output.
     """
     record = Record([], None, None, scores=[], states_of=layers, maps_of=attention)
     deepest = max(depth, layers.stop - 1, attention.stop - 1)

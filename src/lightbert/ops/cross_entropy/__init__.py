@@ -1,4 +1,4 @@
-"""Cross-entropy over a vocabulary, with the most likely entry: both need one pass over the logits."""
+"""Cross-entropy and argmax over a vocabulary, in one pass over the logits."""
 
 from torch import Tensor
 
@@ -7,9 +7,9 @@ from lightbert.ops.cross_entropy import reference
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """-log softmax(logits)[target] in fp32 at least, and the index of the largest logit.
+    """Return -log softmax(logits)[target], in fp32 at least, and the index of the largest logit.
 
-    logits [..., V], targets [...] in [0, V) -> loss [...], most likely [...]. The gradient reaches the logits.
+    logits [..., V], targets [...] in [0, V) -> loss [...], argmax [...]. The loss is differentiable in the logits.
     """
     if use_triton(logits, fits=True):
         from lightbert.ops.cross_entropy import operator

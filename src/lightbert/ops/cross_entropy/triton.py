@@ -9,7 +9,7 @@ BLOCK, WARPS = 4096, 8
 
 
 @triton.jit
-def _forward_kernel(logits, targets, loss, best, normaliser, vocab, block: tl.constexpr):
+def _forward_kernel(logits, targets, loss, best, normaliser, vocab: tl.constexpr, block: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     source = logits + row * vocab
     highest = float("-inf")
@@ -31,7 +31,7 @@ def _forward_kernel(logits, targets, loss, best, normaliser, vocab, block: tl.co
 
 
 @triton.jit
-def _backward_kernel(grad, logits, targets, normaliser, grad_logits, vocab, parts, block: tl.constexpr):
+def _backward_kernel(grad, logits, targets, normaliser, grad_logits, vocab: tl.constexpr, parts, block: tl.constexpr):
     row = (tl.program_id(0) // parts).to(tl.int64)
     entry = (tl.program_id(0) % parts) * block + tl.arange(0, block)
     scores = tl.load(logits + row * vocab + entry, mask=entry < vocab, other=float("-inf")).to(tl.float32)
@@ -48,7 +48,15 @@ def forward(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     best = torch.empty(targets.shape, dtype=torch.int64, device=logits.device)
     if targets.numel():
         _forward_kernel[(targets.numel(),)](
-            logits, targets, loss, best, normaliser, logits.shape[-1], block=BLOCK, num_warps=WARPS
+            logits,
+            targets,
+            loss,
+            best,
+            normaliser,
+            logits.shape[-1],
+            block=BLOCK,
+            num_warps=WARPS,
+            enable_fp_fusion=True,
         )
     return loss, best, normaliser
 
@@ -61,6 +69,15 @@ def backward(grad: Tensor, logits: Tensor, targets: Tensor, normaliser: Tensor) 
         vocab = logits.shape[-1]
         parts = triton.cdiv(vocab, BLOCK)
         _backward_kernel[(targets.numel() * parts,)](
-            grad, logits, targets, normaliser, grad_logits, vocab, parts, block=BLOCK, num_warps=WARPS
+            grad,
+            logits,
+            targets,
+            normaliser,
+            grad_logits,
+            vocab,
+            parts,
+            block=BLOCK,
+            num_warps=WARPS,
+            enable_fp_fusion=True,
         )
     return grad_logits

@@ -1,4 +1,4 @@
-"""Depthwise convolution over tokens: every channel has its own fixed kernel."""
+"""Depthwise convolution over tokens: one fixed kernel per channel."""
 
 from torch import Tensor
 
@@ -10,14 +10,14 @@ from lightbert.ops.depthwise import reference
 def depthwise(x: Tensor, weight: Tensor, bias: Tensor | None = None, texts: Tensor | None = None) -> Tensor:
     """Convolve x [B, T, D] with weight [D, K] (odd K) and add bias [D] -> [B, T, D].
 
-    Tap j of token t reads token t + j - K//2; zeros beyond the row, in the padding and in other texts, as ``texts``
-    [B, T] tells them apart (see :mod:`lightbert.ops.texts`).
+    Tap j of token t reads token t + j - K//2. Taps outside the row, in the padding or in another text read zeros;
+    ``texts`` [B, T] is described in :mod:`lightbert.ops.texts`.
     """
     channels, kernel = weight.shape
     if x.shape[-1] != channels:
-        raise InputError(f"a depthwise convolution of {channels} channels was given {x.shape[-1]}")
+        raise InputError(f"x must have {channels} channels, as the weight, got {x.shape[-1]}")
     if kernel % 2 == 0:
-        raise InputError(f"a depthwise convolution needs an odd kernel, got {kernel}: use {kernel + 1}")
+        raise InputError(f"the kernel size must be odd, got {kernel}; use {kernel + 1}")
     x = as_autocast(x)
     if use_triton(x, fits=kernel <= 17):
         from lightbert.ops.depthwise import operator

@@ -194,6 +194,11 @@ def _backward_kernel(
     tl.store(result + taps * channels, tl.sum(of_bias, axis=0), mask=exists)
 
 
+def _streams(blocks: dict[str, int], taps: int) -> int:
+    """A thread's registers hold the windows of its channels: with more taps it takes half as many of them."""
+    return blocks["streams"] if taps <= 9 else blocks["streams"] // 2
+
+
 def _programs(batch: int, tokens: int, streams: int, length: int) -> int:
     return int(triton.cdiv(batch * triton.cdiv(tokens, length), streams))
 
@@ -204,12 +209,13 @@ def forward(
     bias: Tensor | None,
     texts: Tensor | None,
     *,
-    streams: int = FORWARD["streams"],
+    streams: int | None = None,
     block_channels: int = FORWARD["block_channels"],
     length: int = FORWARD["length"],
     warps: int = FORWARD["warps"],
 ) -> Tensor:
     """The convolution, by blocks of a chosen size."""
+    streams = streams or _streams(FORWARD, weight.shape[1])
     x, weight = flat(x), weight.contiguous()
     texts, rule = text_rule(texts)
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
@@ -234,6 +240,7 @@ def forward(
             length=length,
             unroll=UNROLL,
             num_warps=warps,
+            enable_fp_fusion=True,
         )
     return out
 
@@ -244,12 +251,13 @@ def backward(
     weight: Tensor,
     texts: Tensor | None,
     *,
-    streams: int = BACKWARD["streams"],
+    streams: int | None = None,
     block_channels: int = BACKWARD["block_channels"],
     length: int = BACKWARD["length"],
     warps: int = BACKWARD["warps"],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of x, weight and bias, by blocks of a chosen size."""
+    streams = streams or _streams(BACKWARD, weight.shape[1])
     grad, x, weight = flat(grad), flat(x), weight.contiguous()
     texts, rule = text_rule(texts)
     batch, tokens, channels = x.shape
@@ -278,6 +286,7 @@ def backward(
             length=length,
             unroll=UNROLL,
             num_warps=warps,
+            enable_fp_fusion=True,
         )
     sums = partial.sum(0)  # [taps + 1, channels]
     return grad_x, sums[:taps].t().contiguous().to(weight.dtype), sums[taps].clone()

@@ -1,4 +1,4 @@
-"""Dynamic convolution: every token mixes its neighbours with a kernel of its own, one kernel per head."""
+"""Dynamic convolution: one kernel per token and head, generated from the input."""
 
 from torch import Tensor
 
@@ -14,13 +14,13 @@ def dynamic_conv(values: Tensor, logits: Tensor, texts: Tensor | None = None) ->
 
     values [B, T, H·E], logits [B, T, H, K] with odd K, texts [B, T] or None -> [B, T, H·E].
     Tap j of token t reads token t + j - K//2. A tap beyond the row, in the padding or in another text (see
-    :mod:`lightbert.ops.texts`) reads zero, and the weight it was given is lost, as with zero padding.
+    :mod:`lightbert.ops.texts`) reads zero; the other weights are not renormalized.
     """
     (_, _, width), (_, _, n_heads, kernel) = values.shape, logits.shape
     if kernel % 2 == 0:
-        raise InputError(f"a dynamic convolution needs an odd kernel, got {kernel}: use {kernel + 1}")
+        raise InputError(f"the kernel size must be odd, got {kernel}; use {kernel + 1}")
     if width % n_heads:
-        raise InputError(f"{n_heads} kernels cannot share {width} value channels: use a multiple of {n_heads}")
+        raise InputError(f"the number of heads ({n_heads}) must divide the width of the values, {width}")
     if use_triton(values, fits=kernel <= 33 and width // n_heads <= 256):
         from lightbert.ops.dynamic_conv import operator
 
@@ -32,7 +32,7 @@ def dynamic_conv(values: Tensor, logits: Tensor, texts: Tensor | None = None) ->
 def softmax_within_text(logits: Tensor, texts: Tensor | None = None) -> Tensor:
     """Softmax logits [B, T, H, K] over the taps that read a real token of the same text, in fp32 at least.
 
-    Unlike in ``dynamic_conv`` the other taps lose their weight to these. The middle tap always counts, so that a token
-    of the padding has finite weights.
+    Unlike in ``dynamic_conv``, the weights of these taps sum to 1. The middle tap is always included, so that padding
+    tokens have finite weights.
     """
     return reference.softmax_within_text(logits, texts)

@@ -15,7 +15,7 @@ def window_sum(values: Tensor, weights: Tensor) -> Tensor:
     padded = F.pad(heads, (0, 0, 0, 0, radius, radius))  # [B, T + 2R, H, E]
     mixed = padded[:, :tokens] * weights[..., :1]
     for tap in range(1, kernel):
-        # In place: the sum is never read by its own gradient.
+        # In place is safe: the backward pass doesn't use the sum.
         mixed.addcmul_(padded[:, tap : tap + tokens], weights[..., tap : tap + 1])
     return mixed.flatten(-2)
 

@@ -180,6 +180,7 @@ def forward(values: Tensor, logits: Tensor, texts: Tensor | None, *, block: int 
             width,
             rule=rule,
             num_warps=warps,
+            enable_fp_fusion=True,
             **settings,
         )
     return out
@@ -211,6 +212,7 @@ def backward(
             rule=rule,
             block_taps=triton.next_power_of_2(logits.shape[-1]),
             num_warps=warps,
+            enable_fp_fusion=True,
             **settings,
         )
     return grad_values, grad_logits

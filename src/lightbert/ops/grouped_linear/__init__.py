@@ -1,4 +1,4 @@
-"""A linear map made of independent blocks of channels (ConvBERT Eq. 7)."""
+"""Grouped linear map: independent blocks of channels (ConvBERT Eq. 7)."""
 
 from torch import Tensor
 
@@ -10,5 +10,5 @@ def grouped_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Map x [..., g·I] by weight [g, I, O] block by block, then add bias [g·O]."""
     groups, inputs, _ = weight.shape
     if x.shape[-1] != groups * inputs:
-        raise InputError(f"a grouped linear map of {groups} × {inputs} channels was given {x.shape[-1]}")
+        raise InputError(f"x must have {groups} × {inputs} channels, as the weight, got {x.shape[-1]}")
     return reference.grouped_linear(x, weight, bias)

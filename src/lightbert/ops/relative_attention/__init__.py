@@ -1,4 +1,4 @@
-"""Attention whose scores carry a bias for the distance between query and key (composite attention, Eq. 4 to 6)."""
+"""Attention with biases for the distance between query and key (composite attention, Eq. 4 to 6)."""
 
 from torch import Tensor
 
@@ -22,10 +22,10 @@ def relative_attention(
     """Softmax(q·kᵀ/√E + distance biases)·v, all [B, H, T, E] -> [B, H, T, E].
 
     by_query [B or 1, H, T or 1, 2R+1] is added to score (i, j) at offset j - i, by_key [B, H, T, 2R+1] at offset i - j
-    of the key. Offsets beyond ±R reuse the outermost weight ("clamp", as released) or get none ("zero", as printed).
+    of the key. Offsets beyond ±R get the outermost weight ("clamp", as released) or zero ("zero", as in the paper).
     texts [B, T]: booleans mark the keys that every query of the row attends to, at least one in each row; with integers
     a token attends to the tokens of its own number (see :mod:`lightbert.ops.texts`).
     """
     if outside not in ("clamp", "zero"):
-        raise InputError(f"offsets outside the window are 'clamp' or 'zero', not {outside!r}")
+        raise InputError(f"outside must be 'clamp' or 'zero', got {outside!r}")
     return reference.relative_attention(query, key, value, by_query, by_key, texts, outside, dropout)

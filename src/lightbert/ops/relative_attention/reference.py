@@ -1,4 +1,4 @@
-"""Relative attention in plain PyTorch: the distance biases become the additive mask of scaled dot-product attention."""
+"""Relative attention in plain PyTorch: the biases are the additive mask of scaled dot-product attention."""
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +22,7 @@ def distance_bias(by_query: Tensor | None, by_key: Tensor | None, tokens: int, o
     """Sum both kinds of distance bias -> [B or 1, H, T, T], or None when there is neither."""
     bias = None if by_query is None else spread(by_query, tokens, outside)
     if by_key is not None:
-        # The key's own row holds offsets i - j; transposed, it lands in the key's column.
+        # Row j of by_key has the offsets i - j of key j; the transpose moves it to column j.
         column = spread(by_key, tokens, outside).transpose(-1, -2)
         bias = column if bias is None else bias + column
     return bias
@@ -36,8 +36,8 @@ def relative_scores(
     texts: Tensor | None,
     outside: str = "clamp",
 ) -> Tensor:
-    """The scores before the softmax, in fp32 and with hidden keys at -inf: what a Record wants to see."""
-    # Autocast would round each score to eight bits, which the fused path never does.
+    """Return the scores before the softmax, in fp32 and with masked keys at -inf, for a Record."""
+    # Autocast would round each score to bfloat16, which the fused path doesn't.
     with torch.autocast(query.device.type, enabled=False):
         scores: Tensor = (query.float() @ key.float().transpose(-1, -2)) * query.shape[-1] ** -0.5
     bias = distance_bias(by_query, by_key, query.shape[-2], outside)

@@ -1,4 +1,4 @@
-"""Drawing an entry of a vocabulary from its logits, by a given random number."""
+"""Sample from a vocabulary by its logits, with given random numbers."""
 
 from torch import Tensor
 
@@ -9,9 +9,9 @@ from lightbert.ops.sampling import reference
 def sample(logits: Tensor, chances: Tensor) -> Tensor:
     """Draw from softmax(logits) [..., V] by inverting its cumulative sum at ``chances`` [...] in [0, 1) -> [...].
 
-    Deviation: the released ELECTRA adds Gumbel noise to every logit and takes the largest. This draws from the same
-    distribution with one random number per position instead of one per vocabulary entry, which makes it affordable to
-    derive the number from (seed, step, row): the sample does not depend on how the batch is shared out.
+    Deviation: the released ELECTRA adds Gumbel noise to every logit and takes the argmax. This op samples from the same
+    distribution with one random number per position instead of one per vocabulary entry. The number is derived from
+    (seed, step, row), so the sample doesn't depend on how the batch is distributed.
     """
     if use_triton(logits, fits=True):
         from lightbert.ops.sampling import operator

@@ -9,7 +9,7 @@ BLOCK, WARPS = 4096, 8
 
 
 @triton.jit
-def _kernel(logits, chances, drawn, vocab, block: tl.constexpr):
+def _kernel(logits, chances, drawn, vocab: tl.constexpr, block: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     source = logits + row * vocab
     highest = float("-inf")
@@ -39,5 +39,7 @@ def sample(logits: Tensor, chances: Tensor) -> Tensor:
     logits, chances = logits.contiguous(), chances.contiguous()
     drawn = torch.empty(chances.shape, dtype=torch.int64, device=logits.device)
     if drawn.numel():
-        _kernel[(drawn.numel(),)](logits, chances, drawn, logits.shape[-1], block=BLOCK, num_warps=WARPS)
+        _kernel[(drawn.numel(),)](
+            logits, chances, drawn, logits.shape[-1], block=BLOCK, num_warps=WARPS, enable_fp_fusion=True
+        )
     return drawn

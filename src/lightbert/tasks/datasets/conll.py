@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
-from lightbert.data.text.row_file import RowFile, text_lines, undecodable
+from lightbert.data.text.row_file import RowFile, decoding_problem, text_lines
 from lightbert.data.text.tables import FORMATS, Table, table_format
 from lightbert.errors import InputError
 from lightbert.tasks.datasets.label_cells import label_name, unknown_label
@@ -110,7 +110,7 @@ def _column_index(column: int, width: int, setting: str, file: RowFile) -> int:
 
 
 def _problem(line: str, fields: list[str], width: int, word: int) -> str:
-    if problem := undecodable(line):
+    if problem := decoding_problem(line):
         return problem
     if len(fields) != width:
         return f"must have {width} columns like the first sentence, has {len(fields)}"

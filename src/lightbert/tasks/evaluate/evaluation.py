@@ -15,7 +15,7 @@ from lightbert.tasks.kinds.kind import Kind, Prediction
 from lightbert.tasks.predict.forward import run
 from lightbert.tasks.predict.inputs import check_pairs
 from lightbert.tasks.predict.model_kind import encoder_of, kind_of_model
-from lightbert.train.distributed import device_named
+from lightbert.train.distributed import resolve_device
 
 # Large enough to batch rows of similar length, small enough to update the progress bar.
 _CHUNK = 2048
@@ -48,7 +48,7 @@ def evaluate(
     labelled = _all_labelled(task, split, examples)
     if labelled:
         _check_labels(kind, task, examples)
-    model.to(device_named(device))
+    model.to(resolve_device(device))
     encoder, inference = encoder_of(model), Inference(model, kind.head)
     predictions: list[Prediction] = []
     tokens, cut, seconds = 0, 0, 0.0

@@ -23,7 +23,7 @@ from lightbert.tasks.kinds.kind import Prediction
 from lightbert.tasks.predict.forward import run
 from lightbert.train.distributed import World
 from lightbert.train.loop import Loop
-from lightbert.train.memory import remember
+from lightbert.train.recipe_file import save_recipe
 from lightbert.train.run import Phase, Settings
 from lightbert.train.schedule import layer_rate
 from lightbert.train.signals import Interruption
@@ -63,14 +63,14 @@ def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *,
     out = Path(recipe.out)
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
-    remember(to_mapping(recipe), out, world, may_change=recipe.may_change)
+    save_recipe(to_mapping(recipe), out, world, may_change=recipe.may_change)
     if (out / RESULT).exists() and (out / "final").exists():
-        if world.leads:
+        if world.is_main:
             print(f"'{out}' is already trained; set out= to another folder to train again", file=sys.stderr)
         return Result(**json.loads((out / RESULT).read_text(encoding="utf-8")))
     model = starting_model(recipe)
     check_length(model, recipe.length)
-    data = load_data(recipe, model.require_tokenizer(), verbose=world.leads)
+    data = load_data(recipe, model.require_tokenizer(), verbose=world.is_main)
     if not data.dev and (requires_dev or recipe.choose == "best"):
         raise InputError(
             f"{'comparing runs' if requires_dev else 'choose=best'} requires development data, got none: add "
@@ -101,10 +101,10 @@ def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *,
         rows_per_second=outcome.tokens_per_second / float(data.train.lengths.mean()),
         finished=outcome.finished,
     )
-    if outcome.finished and world.leads:
+    if outcome.finished and world.is_main:
         folder.save(model.cpu(), out / "final")
         write_atomic(out / RESULT, json.dumps(vars(result), indent=2) + "\n")
-    world.wait()
+    world.barrier()
     return result
 
 

@@ -9,7 +9,7 @@ from lightbert.files import folder_atomic, write_atomic
 from lightbert.tasks.finetune.finetuning import Result, finetune
 from lightbert.tasks.finetune.plan import Plan, PlannedRun
 from lightbert.tasks.finetune.summary import best_settings, settings_of
-from lightbert.train.checkpoint import sweep
+from lightbert.train.checkpoint import remove_partial
 from lightbert.train.distributed import World
 from lightbert.train.signals import Interruption
 
@@ -22,22 +22,22 @@ def run_all(plan: Plan, world: World, interrupted: Interruption) -> RunResults:
     With several runs, write a summary to ``out/runs.json``, delete the checkpoints of finished runs, and if there is
     only one task, copy the best model to ``out/final``.
     """
-    if not plan.single and world.leads:
-        sweep(plan.out)
+    if not plan.single and world.is_main:
+        remove_partial(plan.out)
     done: RunResults = []
     for number, planned in enumerate(plan.runs, start=1):
-        if not plan.single and world.leads:
+        if not plan.single and world.is_main:
             description = " ".join(part for part in (planned.task, planned.settings, f"seed={planned.seed}") if part)
             print(f"run {number} of {len(plan.runs)}: {description}", file=sys.stderr)
         result = finetune(planned.recipe, world, interrupted, requires_dev=not plan.single)
         done.append((planned, result))
         if not result.finished:
             return done
-        if not plan.single and world.leads:
+        if not plan.single and world.is_main:
             shutil.rmtree(Path(planned.recipe.out) / "checkpoints", ignore_errors=True)
             content = [setting.to_json() for setting in settings_of(done)]
             write_atomic(plan.out / "runs.json", json.dumps(content, indent=2) + "\n")
-    if not plan.single and world.leads:
+    if not plan.single and world.is_main:
         _copy_best(plan, done)
     return done
 

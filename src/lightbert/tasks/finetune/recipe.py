@@ -43,7 +43,7 @@ class AnswerSettings:
 class FinetuneRecipe(BaseRecipe):
     """Keys of fine-tuning."""
 
-    needed: ClassVar[tuple[str, ...]] = ("model", "out")
+    required: ClassVar[tuple[str, ...]] = ("model", "out")
 
     model: Annotated[str, "a trained model; a preset has random weights and needs a tokenizer; required"] = ""
     tokenizer: Annotated[str, "a tokenizer.json or vocab.txt, if the model has none"] = ""

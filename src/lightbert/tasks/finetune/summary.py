@@ -8,7 +8,7 @@ from typing import Any
 from lightbert.tasks.datasets.glue.means import MEANS, MISMATCHED, Score
 from lightbert.tasks.finetune.finetuning import Result
 from lightbert.tasks.finetune.plan import PlannedRun
-from lightbert.train.best import goodness
+from lightbert.train.best import rank_key
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,12 @@ class Setting:
     @property
     def best(self) -> tuple[PlannedRun, Result]:
         """The run with the best score; the first one on ties."""
-        return max(self.runs, key=lambda run: goodness(self.metric, run[1].score))
+        return max(self.runs, key=lambda run: rank_key(self.metric, run[1].score))
 
     @property
-    def goodness(self) -> float:
+    def sort_key(self) -> float:
         """The value that ranks settings: the median score, negated if lower is better."""
-        return goodness(self.metric, median(self.values(self.metric)))
+        return rank_key(self.metric, median(self.values(self.metric)))
 
     def values(self, metric: str) -> list[float]:
         """The values of a metric, one per run."""
@@ -42,7 +42,7 @@ class Setting:
         """The median, the mean, the standard error of the mean (0 for one run) and the best value."""
         values = self.values(metric)
         error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
-        best = max(values, key=lambda value: goodness(metric, value))
+        best = max(values, key=lambda value: rank_key(metric, value))
         return {"median": median(values), "mean": fmean(values), "error": error, "best": best}
 
     def to_json(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def best_settings(settings: Sequence[Setting]) -> list[Setting]:
     best: dict[str, Setting] = {}
     for each in settings:
         known = best.get(each.task)
-        if known is None or each.goodness > known.goodness:
+        if known is None or each.sort_key > known.sort_key:
             best[each.task] = each
     return list(best.values())
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lightbert.data.batches.batch import Specials
-from lightbert.data.batches.padding import grouped, padded
+from lightbert.data.batches.padding import group_by_length, pad_rows
 from lightbert.data.examples.features import Features
 from lightbert.tasks.kinds.kind import Outputs
 
@@ -70,9 +70,11 @@ def run(runtime: Runtime, features: Features, specials: Specials, batch: int = 0
             outputs[row] = each if per_text else _remove_padding(each, int(lengths[row]))
 
     with _eval_mode(runtime), torch.inference_mode(), _autocast(device):
-        for rows in grouped(lengths, least=min(minimum, maximum), most=maximum, alike=runtime.reads_padding):
+        for rows in group_by_length(
+            lengths, min_tokens=min(minimum, maximum), max_tokens=maximum, equal_lengths=runtime.reads_padding
+        ):
             length = int(lengths[rows[-1]])
-            inputs = padded(features, rows, length, specials.pad).to(device)
+            inputs = pad_rows(features, rows, length, specials.pad).to(device)
             # Without padding no mask is needed, which is faster.
             mask = inputs.mask if lengths[rows[0]] < length else None
             results = runtime(inputs.ids, mask, inputs.segments)

@@ -12,7 +12,7 @@ from lightbert.tasks.kinds.kind import Kind, Prediction
 from lightbert.tasks.predict.forward import Runtime, run
 from lightbert.tasks.predict.inputs import check_pairs, example_of
 from lightbert.tasks.predict.model_kind import encoder_of, kind_of_model
-from lightbert.train.distributed import device_named
+from lightbert.train.distributed import resolve_device
 
 _CHUNK = {"cpu": 1024, "cuda": 16384}
 _GROWTH = 4
@@ -42,7 +42,7 @@ class Predictor:
         for name, value in (("batch", batch), ("chunk", chunk)):
             if value < 0:
                 raise InputError(f"{name} must be >= 0, got {value}")
-        self.model = model if device is None else model.to(device_named(device))
+        self.model = model if device is None else model.to(resolve_device(device))
         self.batch, self.chunk, self.runtime = batch, chunk, runtime
         self.encoder = encoder_of(model, length)
         """The tokenizer and the maximum row length."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lightbert.data.text.row_file import BadRows, Rejections, undecodable
+from lightbert.data.text.row_file import BadRowHandler, BadRows, decoding_problem
 from lightbert.data.text.table_rows import Row
 from lightbert.data.text.tables import FORMATS, Table, table_format
 from lightbert.data.text.text_files import BOM, byte_lines
@@ -21,7 +21,7 @@ TEXT_FORMAT = ".txt"
 _TABLES_WITH_HEADERS = (".csv", ".tsv", ".parquet")
 
 
-class Lines(Rejections):
+class Lines(BadRowHandler):
     """Lines of UTF-8: a JSON object is a record, any other line a text. Empty lines are skipped."""
 
     def __init__(self, lines: Iterable[bytes], name: str, bad_rows: BadRows = "error") -> None:
@@ -32,13 +32,13 @@ class Lines(Rejections):
         for number, line in enumerate(self._lines, start=1):
             content = line.removeprefix(BOM) if number == 1 else line
             text = content.decode("utf-8", "surrogateescape").rstrip("\r\n")
-            if problem := undecodable(text):
+            if problem := decoding_problem(text):
                 self.reject(number, problem)
             elif text.strip():
                 yield number, _parse_line(text)
 
 
-class RecordList(Rejections):
+class RecordList(BadRowHandler):
     """Records in memory, such as those of the command line."""
 
     def __init__(self, records: Sequence[dict[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""Optimizers that never wait for the host: the rate is a tensor, and a bad step is skipped on the device."""
+"""Optimizers without host synchronisation: the rate is a tensor, and a non-finite step is skipped on the device."""
 
 from collections.abc import Callable
 
@@ -8,22 +8,22 @@ from torch import Tensor, nn
 from lightbert.train.optim.lamb import Lamb
 from lightbert.train.optim.muon import Muon
 from lightbert.train.optimizer_settings import OptimizerSettings
-from lightbert.train.sharding import whole
+from lightbert.train.sharding import full_tensor
 
-# After so many steps Adam's bias corrections, 1 - β^steps, are exactly 1: this is how they are switched off.
-_LONG_AGO = 1e6
+# At this step Adam's bias corrections, 1 - β^step, are exactly 1: starting from it disables them.
+_STEP_WITHOUT_BIAS = 1e6
 
 
 def is_decayed(name: str) -> bool:
-    """Biases and norms are not decayed; tables, convolutions and everything else are, as in the releases."""
+    """Whether a parameter has weight decay: everything except biases and norms, as in the released code."""
     parts = name.split(".")
     return parts[-1] != "bias" and not any(part.endswith("norm") for part in parts[:-1])
 
 
 class Optimizers:
-    """The optimizers of a run behind one door: rates, clipping, skipping, and state by parameter name.
+    """The optimizers of a run behind one interface: rates, clipping, skipping, and state by parameter name.
 
-    Every parameter that asks for gradients at the start has its state from then on, also one that rests for a while.
+    Every parameter that requires gradients at the start keeps its state, also while it is frozen.
     """
 
     def __init__(self, model: nn.Module, settings: OptimizerSettings) -> None:
@@ -41,15 +41,15 @@ class Optimizers:
         else:
             graphs = start.is_cuda
             self.main = torch.optim.AdamW(rest, lr=start, betas=betas, eps=settings.eps, fused=True, capturable=graphs)
-            self._start(self.main, 0.0 if settings.bias_correction else _LONG_AGO)
+            self._init_state(self.main, 0.0 if settings.bias_correction else _STEP_WITHOUT_BIAS)
         self.muon: Muon | None = None
         if in_blocks:
             self.muon = Muon([named[name] for name in sorted(in_blocks)], start, self.decay)
         self.scale(lambda name: 1.0)
 
     @staticmethod
-    def _start(optimizer: torch.optim.Optimizer, step: float) -> None:
-        """Make the state now rather than at the first step, so that it can be restored into."""
+    def _init_state(optimizer: torch.optim.Optimizer, step: float) -> None:
+        """Create the state before the first step, so that a checkpoint can be loaded into it."""
         for group in optimizer.param_groups:
             for p in group["params"]:
                 optimizer.state[p] = {
@@ -59,7 +59,7 @@ class Optimizers:
                 }
 
     def scale(self, scales: Callable[[str], float]) -> None:
-        """Give each parameter its own multiple of the rate; at 0 it asks for no gradient and nothing of it changes."""
+        """Set each parameter's learning rate multiplier; a multiplier of 0 freezes it."""
         self._rates: list[tuple[Tensor, float]] = []
         for p, name in self.names.items():
             p.requires_grad_(scales(name) != 0)
@@ -69,35 +69,35 @@ class Optimizers:
                 self._group(optimizer, scales)
 
     def _group(self, optimizer: torch.optim.Optimizer, scales: Callable[[str], float]) -> None:
-        """Put parameters of the same multiple and decay together: an optimizer takes its settings by groups."""
+        """Build the parameter groups: one per multiplier and weight decay."""
         groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
         for p in (p for p in self.names if p in optimizer.state and p.requires_grad):
             name = self.names[p]
-            # Muon has matrices only, and decays them all.
+            # Muon trains matrices only, all with weight decay.
             groups.setdefault((scales(name), optimizer is self.muon or is_decayed(name)), []).append(p)
         optimizer.param_groups.clear()
         for (scale, decayed), members in groups.items():
             rate = torch.zeros_like(optimizer.defaults["lr"])
             self._rates.append((rate, scale))
-            # LAMB leaves out of its scaling what is left out of the decay, as released.
+            # LAMB doesn't scale parameters without weight decay, as in the released code.
             decay = {"weight_decay": self.decay if decayed else 0.0, "scaled": decayed}
             optimizer.param_groups.append({**optimizer.defaults, **decay, "params": members, "lr": rate})
 
     def set_rate(self, rate: float) -> None:
-        """Set the rate of the next step, before each parameter's own multiple."""
+        """Set the learning rate of the next step, before the multipliers."""
         for tensor, scale in self._rates:
             tensor.fill_(rate * scale)
 
     def step(self) -> tuple[Tensor, Tensor]:
-        """Clip and apply the gradients if they are finite: their norm before clipping, and whether they were.
+        """Clip and apply the gradients if they are finite.
 
-        Nothing here waits for the device.
+        Returns their norm before clipping, and whether it is finite, without host synchronisation.
         """
         gradients = [p.grad for p in self.names if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients, foreach=True)
         if self.clip:
             torch.nn.utils.clip_grads_with_norm_(self.names, self.clip, norm, foreach=True)
-        norm = whole(norm)
+        norm = full_tensor(norm)
         finite = norm.isfinite()
         self.main.found_inf = (~finite).float()  # type: ignore[attr-defined]
         self.main.grad_scale = None  # type: ignore[attr-defined]
@@ -108,12 +108,12 @@ class Optimizers:
         return norm, finite
 
     def zero_grad(self) -> None:
-        """Forget the gradients."""
+        """Set the gradients to None."""
         for p in self.names:
             p.grad = None
 
     def tensors(self) -> dict[str, Tensor]:
-        """All state, each tensor named ``<parameter>/<what>``."""
+        """Return the optimizer state; each tensor is named ``<parameter>/<state>``."""
         found = {}
         for optimizer in (self.main, self.muon):
             for p, state in optimizer.state.items() if optimizer is not None else ():

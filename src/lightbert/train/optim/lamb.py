@@ -1,4 +1,4 @@
-"""LAMB: Adam whose steps are scaled, matrix by matrix, to the size of the weights (You et al. 2020)."""
+"""LAMB: Adam with a trust ratio per parameter (You et al. 2020)."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 
 class Lamb(torch.optim.Optimizer):
-    """As MobileBERT's code has it: no bias correction; the trust ratio ‖w‖/‖u‖ is 1 if either norm is 0.
+    """LAMB as in MobileBERT's code: no bias correction; the trust ratio ‖w‖/‖u‖ is 1 if either norm is 0.
 
-    Groups with ``scaled`` off take the plain Adam step. Setting ``found_inf`` to a tensor skips the step
+    Groups with ``scaled=False`` take a plain Adam step. Setting ``found_inf`` to a tensor skips the step
     on the device when that tensor is 1, like PyTorch's fused optimizers.
     """
 

@@ -1,8 +1,8 @@
-"""Muon: momentum whose update is an orthogonal matrix (Jordan et al. 2024), batched by shape.
+"""Muon: momentum with orthogonalised updates (Jordan et al. 2024), batched by shape.
 
-PyTorch's own Muon reads the learning rate on the host, which a CUDA graph can't record, and handles one matrix at a
-time. This one keeps the rate on the device, stacks the matrices of one shape, and takes ``found_inf`` as PyTorch's
-fused optimizers do. The update is the same.
+PyTorch's own Muon reads the learning rate on the host, which a CUDA graph can't capture, and handles one matrix at
+a time. This one keeps the rate on the device, stacks the matrices of one shape, and supports ``found_inf`` like
+PyTorch's fused optimizers. The update is the same.
 """
 
 import warnings
@@ -43,27 +43,27 @@ class Muon(torch.optim.Optimizer):
                 weights, averages = torch.stack(matrices), torch.stack(buffers)  # [N, rows, columns]
                 gradients = torch.stack([p.grad for p in matrices if p.grad is not None])
                 averages = averages.lerp(gradients, 1 - momentum)
-                update = orthogonalized(gradients.lerp(averages, momentum))
+                update = orthogonalize(gradients.lerp(averages, momentum))
                 scale = _RMS_OF_ADAMW * max(update.shape[1:]) ** 0.5
                 changed = weights * (1 - rate * group["weight_decay"]) - (rate * scale) * update
                 self._assign(matrices, changed)
                 self._assign(buffers, averages)
 
     def _assign(self, targets: list[Tensor], values: Tensor) -> None:
-        """Copy the values into the targets, or keep the targets as they are after a step that isn't finite."""
+        """Copy the values into the targets; leave the targets unchanged if the step isn't finite."""
         for target, value in zip(targets, values.unbind(), strict=True):
             target.copy_(value if self.found_inf is None else torch.where(self.found_inf > 0, target, value))
 
 
-def orthogonalized(matrices: Tensor) -> Tensor:
-    """Matrices [N, rows, columns] with all singular values moved to about 1."""
+def orthogonalize(matrices: Tensor) -> Tensor:
+    """Return matrices [N, rows, columns] with all singular values close to 1."""
     a, b, c = _QUINTIC
     tall = matrices.shape[1] > matrices.shape[2]
     x = (matrices.transpose(1, 2) if tall else matrices).bfloat16()
     # The spectral norm is at most the Frobenius norm.
     x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=_EPS)
     with warnings.catch_warnings():
-        # A processor without bf16 instructions is slow at this, and PyTorch says so in thirty lines.
+        # On a CPU without bf16 instructions PyTorch prints a long warning about a slow fallback.
         warnings.filterwarnings("ignore", "mkldnn_matmul failed")
         for _ in range(_ITERATIONS):
             gram = x @ x.transpose(1, 2)
@@ -72,7 +72,7 @@ def orthogonalized(matrices: Tensor) -> Tensor:
 
 
 def _by_shape(parameters: Iterable[nn.Parameter]) -> Iterator[list[Tensor]]:
-    """The parameters that have a gradient, those of one shape together."""
+    """Yield the parameters that have a gradient, grouped by shape."""
     shapes: dict[torch.Size, list[Tensor]] = {}
     for p in parameters:
         if p.grad is not None:

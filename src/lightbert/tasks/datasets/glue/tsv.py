@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from lightbert.data.text.row_file import BadRows, RowFile, text_lines, undecodable
+from lightbert.data.text.row_file import BadRows, RowFile, decoding_problem, text_lines
 from lightbert.errors import InputError
 from lightbert.tasks.datasets.glue.columns import Columns, example_of, find_columns
 from lightbert.tasks.datasets.glue.table import TABLE, Row, find
@@ -57,7 +57,7 @@ def read_file(path: Path, row: Row, *, labelled: bool, bad_rows: BadRows = "erro
     examples: list[Example] = []
     with RowFile(path, bad_rows) as file:
         for number, (line, content) in enumerate(islice(_rows(path), begin, None)):
-            if problem := undecodable(content):
+            if problem := decoding_problem(content):
                 file.reject(line, problem)
                 continue
             try:
@@ -77,7 +77,7 @@ def _rows(path: Path) -> Iterator[tuple[int, str]]:
 def _header(path: Path, row: Row) -> tuple[Columns, int]:
     """Find the columns, and the number of header rows: 1 or 0."""
     _, content = next(_rows(path), (0, ""))
-    if problem := "is empty" if not content else undecodable(content):
+    if problem := "is empty" if not content else decoding_problem(content):
         raise InputError(f"the first line of '{path}' {problem}; copy the file again")
     names = content.split("\t")
     columns = find_columns(names, row)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, overload
 
-from lightbert.data.text.text_files import whole
+from lightbert.data.text.text_files import read_decompressed
 from lightbert.errors import InputError
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ class Entry(NamedTuple):
 def read_json(path: str | Path) -> dict[str, Any]:
     """Read an object from a JSON file, plain or compressed."""
     try:
-        found = json.loads(whole(Path(path)))
+        found = json.loads(read_decompressed(Path(path)))
     except InputError:
         raise
     except UnicodeDecodeError as error:

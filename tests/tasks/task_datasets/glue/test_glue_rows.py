@@ -80,7 +80,7 @@ def test_only_a_line_feed_ends_a_row(file):
     ("content", "sentence"),
     [
         ("", "the first line of .* is empty"),
-        (RTE, "is empty; it must hold at least one row"),
+        (RTE, "is empty; it must contain at least one row"),
         ("a\tb\n", "must have a column 'sentence1' and 'sentence2', but its first line is 'a, b'"),
         (b"\xff\tb\n", "the first line of .* is not UTF-8"),
         ("index\tsentence1\tsentence2\n0\tA\tB\n", "must have a label column, 'label'"),

@@ -1,4 +1,4 @@
-"""What `lightbert demo` has to show for its minutes: numbers on held-out text, and suspicion word by word."""
+"""The report of `lightbert demo`: metrics on held-out text, and replaced words in sentences."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,18 +8,18 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from lightbert.analysis.suspicion import Planted
+    from lightbert.analysis.suspicion import CorruptedSentence
 
 SHOWN = 6
-"""Sentences that a person sees; the figures are about all of them."""
+"""Number of sentences printed; the metrics are over all of them."""
 
-# From the least suspicion on: probabilities are low, since few words of the training text were replaced.
+# Lowest suspicion of each style. Probabilities are low, because few words of the training text are replaced.
 _STYLES = ((0.6, "bold white on red"), (0.35, "bold red"), (0.2, "yellow"), (0.0, ""))
 
 
 @dataclass(frozen=True)
-class Demonstration:
-    """A trained model, measured."""
+class DemoReport:
+    """A trained model and its metrics."""
 
     out: Path
     parameters: int
@@ -28,22 +28,22 @@ class Demonstration:
     vocab: int
     step: int
     held_out: dict[str, float]
-    sentences: "tuple[Planted, ...]"
+    sentences: "tuple[CorruptedSentence, ...]"
     trained_before: bool
 
     @property
     def baseline(self) -> float:
-        """The accuracy of calling every token original."""
+        """The accuracy of predicting "original" for every token."""
         return 1.0 - self.held_out["replaced"]
 
     @property
     def found(self) -> float:
-        """The share of sentences whose planted word is the most suspicious."""
+        """The fraction of sentences whose replaced word has the highest suspicion."""
         return sum(each.rank == 1 for each in self.sentences) / len(self.sentences)
 
     @property
     def guessed(self) -> float:
-        """The share that pointing at any word would find."""
+        """The expected fraction for a random choice of word."""
         return sum(1 / len(each.words) for each in self.sentences) / len(self.sentences)
 
     def to_json(self) -> dict[str, Any]:
@@ -68,13 +68,18 @@ class Demonstration:
     def __rich__(self) -> "RenderableType":
         from rich.console import Group
 
-        before = [f"{self.out} was trained before; --again trains it anew", ""] if self.trained_before else []
+        before = (
+            [f"{self.out} has been trained before; --again trains it from scratch", ""] if self.trained_before else []
+        )
         return Group(*before, self._summary(), "", self._numbers(), "", *self._words(), self._next())
 
     @property
     def _picture(self) -> Path | None:
-        picture = self.out / "loss.png"
-        return picture if picture.is_file() else None
+        return self._existing("loss.png")
+
+    def _existing(self, name: str) -> Path | None:
+        """Pictures are missing where matplotlib is."""
+        return self.out / name if (self.out / name).is_file() else None
 
     def _summary(self) -> str:
         text = (
@@ -83,22 +88,23 @@ class Demonstration:
         model = (
             f"a ConvBERT of {self.parameters / 1e6:.1f} M parameters after {self.step:,} steps: {self.out / 'final'}"
         )
-        curve = f"\nits loss curve: {self._picture}" if self._picture else ""
-        return f"{text}\n{model}{curve}"
+        drawn = {"loss curve": self._picture, "words below": self._existing("words.svg")}
+        pictures = [f"{what}: {path}" for what, path in drawn.items() if path]
+        return "\n".join((text, model, *pictures))
 
     def _numbers(self) -> "Table":
         from rich.table import Table
 
         table = Table(
-            title="Which words of held-out text did the generator replace?",
+            title="Detection of the words that the generator replaced in held-out text",
             title_justify="left",
-            caption="It draws unlikely words: likely ones take far more text to learn.",
+            caption="The generator samples at a high temperature; plausible samples take far more text to detect.",
             caption_justify="left",
         )
         table.add_column("")
         for column in ("accuracy", "precision", "recall"):
             table.add_column(column, justify="right")
-        table.add_row('always answer "none"', f"{self.baseline:.2%}", "", f"{0:.1%}")
+        table.add_row('always "original"', f"{self.baseline:.2%}", "", f"{0:.1%}")
         figures = (self.held_out[f"rtd_{name}"] for name in ("accuracy", "precision", "recall"))
         accuracy, precision, recall = figures
         table.add_row("the model", f"{accuracy:.2%}", f"{precision:.1%}", f"{recall:.1%}", style="bold")
@@ -108,15 +114,15 @@ class Demonstration:
         from rich.text import Text
 
         lines: list[RenderableType] = [
-            f"One word of each of {len(self.sentences)} held-out sentences replaced: the model suspects it most in "
-            f"{self.found:.0%} of them (pointing anywhere would in {self.guessed:.0%}).",
-            Text("Suspicion in percent, the replaced word underlined:", style="dim"),
+            f"One word was replaced in each of {len(self.sentences)} held-out sentences. It has the highest "
+            f"suspicion in {self.found:.0%} of them; a random choice would find {self.guessed:.0%}.",
+            Text("Suspicion in percent; the replaced word is underlined:", style="dim"),
             "",
         ]
         for each in self.sentences[:SHOWN]:
-            planted = each.words[each.place].text
-            verdict = "suspected most" if each.rank == 1 else f"number {each.rank} of {len(each.words)} suspects"
-            lines += [_sentence(each), Text(f"{planted} stands for {each.original}: {verdict}", style="dim"), ""]
+            replacement = each.words[each.place].text
+            rank = f"rank {each.rank} of {len(each.words)}"
+            lines += [_sentence(each), Text(f"{replacement} replaces {each.original}: {rank}", style="dim"), ""]
         return lines
 
     def _next(self) -> "Table":
@@ -129,31 +135,31 @@ class Demonstration:
 
 
 NEXT = (
-    ("lightbert prepare 'my/*.txt' --out runs/mine/data --vocab-size 8192", "text to tokens"),
+    ("lightbert prepare 'my/*.txt' --out runs/mine/data --vocab-size 8192", "tokenize text"),
     ("lightbert pretrain tiny-rtd data=runs/mine/data out=runs/mine", "minutes on a CPU"),
     ("lightbert pretrain convbert-small-rtd data=… out=… compile=blocks", "the paper's model, on a GPU"),
-    ("lightbert demo --zoo", "every model there is, counted and run"),
+    ("lightbert demo --zoo", "the sizes of all models, and a forward pass of each family"),
 )
 
 
-def _sentence(planted: "Planted") -> "Table":
-    """Words above their suspicion."""
+def _sentence(corrupted: "CorruptedSentence") -> "Table":
+    """The words, with their suspicion below."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table.grid(padding=(0, 1))
-    styles = [next(style for least, style in _STYLES if word.suspicion >= least) for word in planted.words]
-    styles[planted.place] += " underline"
-    table.add_row(*(Text(word.text, style) for word, style in zip(planted.words, styles, strict=True)))
-    table.add_row(*(Text(f"{100 * word.suspicion:.0f}", "dim") for word in planted.words))
+    styles = [next(style for least, style in _STYLES if word.suspicion >= least) for word in corrupted.words]
+    styles[corrupted.place] += " underline"
+    table.add_row(*(Text(word.text, style) for word, style in zip(corrupted.words, styles, strict=True)))
+    table.add_row(*(Text(f"{100 * word.suspicion:.0f}", "dim") for word in corrupted.words))
     return table
 
 
-def _plain(planted: "Planted") -> dict[str, Any]:
+def _plain(corrupted: "CorruptedSentence") -> dict[str, Any]:
     return {
-        "words": [word.text for word in planted.words],
-        "suspicion": [round(word.suspicion, 4) for word in planted.words],
-        "planted": planted.place,
-        "original": planted.original,
-        "rank": planted.rank,
+        "words": [word.text for word in corrupted.words],
+        "suspicion": [round(word.suspicion, 4) for word in corrupted.words],
+        "planted": corrupted.place,
+        "original": corrupted.original,
+        "rank": corrupted.rank,
     }

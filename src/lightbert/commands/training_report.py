@@ -1,4 +1,4 @@
-"""How a training on prepared text ended: the report of `pretrain` and `distill`."""
+"""The report of `pretrain` and `distill`."""
 
 import sys
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Trained:
-    """How a run ended, and where its results are."""
+class TrainingReport:
+    """The outcome of a run, and where its results are saved."""
 
     out: Path
     outcome: "Outcome"
-    leads: bool = True
-    """Whether this process, of several, is the one that prints."""
+    is_main: bool = True
+    """Whether this process prints the report; true for one of several."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values that `json` can write."""
@@ -37,16 +37,16 @@ class Trained:
     def __rich__(self) -> "RenderableType":
         outcome = self.outcome
         if not outcome.finished:
-            return f"interrupted and saved at step {outcome.step:,}; the same command goes on from there"
-        # Those of single layers, such as fmt_24, are for the log.
-        told = {name: value for name, value in outcome.held_out.items() if not name[-1].isdigit()}
-        numbers = ", ".join(f"{name} {value:.4f}" for name, value in told.items()) or "not measured"
+            return f"interrupted and saved at step {outcome.step:,}; run the same command again to resume"
+        # Metrics of single layers, such as fmt_24, are only logged.
+        shown = {name: value for name, value in outcome.held_out.items() if not name[-1].isdigit()}
+        numbers = ", ".join(f"{name} {value:.4f}" for name, value in shown.items()) or "not measured"
         steps, speed = f"{outcome.step:,} steps", f"{outcome.tokens_per_second:,.0f} tokens/s"
         return f"{steps} at {speed}; held out: {numbers}\nmodel: {self.out / 'final'}"
 
 
 def draw_curves(out: Path, *, transfer: bool = False) -> None:
-    """Write ``out/loss.png``, and ``out/transfer.png`` if layers were transferred, or print why not."""
+    """Write ``out/loss.png``, and ``out/transfer.png`` if layers were transferred, or print why it can't."""
     from lightbert.analysis.loss_plot import draw_losses
     from lightbert.analysis.transfer_plot import draw_transfer
 
@@ -55,4 +55,4 @@ def draw_curves(out: Path, *, transfer: bool = False) -> None:
         if transfer:
             draw_transfer(out / "metrics.jsonl", out / "transfer.png")
     except InputError as error:
-        print(f"no loss curve: {error}", file=sys.stderr)
+        print(f"the loss curve was not drawn: {error}", file=sys.stderr)

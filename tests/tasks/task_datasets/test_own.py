@@ -3,8 +3,6 @@
 import json
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from lightbert.config import from_mapping
@@ -16,6 +14,7 @@ from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.labels.kind import Labels
 from lightbert.tasks.kinds.regress.kind import Regress
 from lightbert.tasks.kinds.spans.kind import Spans
+from parquet import write_parquet
 
 TOPICS = "body,topic\nBall lost,sports\nVote won,politics\nGoal,sports\n"
 
@@ -61,14 +60,14 @@ def test_dev_and_test_files_are_read_on_request(tmp_path):
     assert task.examples("dev") == [Example("Match", None, "sports", "1")]
     assert [example.label for example in task.examples("test")] == [None, "sports"]
     Path(dev).unlink()
-    with pytest.raises(InputError, match="there is no file"):
+    with pytest.raises(InputError, match="not found"):
         task.examples("dev")
 
 
 @pytest.mark.parametrize("labelled", [True, False])
 def test_a_test_file_in_parquet_has_labels_if_there_are_any(tmp_path, labelled):
     columns = {"body": ["Law"], "topic": ["politics"]} if labelled else {"body": ["Law"]}
-    pq.write_table(pa.table(columns), tmp_path / "test.parquet")
+    write_parquet(tmp_path / "test.parquet", columns)
     task = own_task(topics(tmp_path, test=str(tmp_path / "test.parquet")))
     assert [example.label for example in task.examples("test")] == ["politics" if labelled else None]
 
@@ -119,7 +118,7 @@ def test_lists_mean_a_multi_label_task(tmp_path):
 
 
 def test_parquet_lists_mean_a_multi_label_task(tmp_path):
-    pq.write_table(pa.table({"text": ["one", "two"], "label": [[1, 2], [2]]}), tmp_path / "a.parquet")
+    write_parquet(tmp_path / "a.parquet", {"text": ["one", "two"], "label": [[1, 2], [2]]})
     assert own_task(Files(train=str(tmp_path / "a.parquet"), hold_out=0.0)).kind == Labels(("1", "2"))
 
 
@@ -176,7 +175,7 @@ def test_a_dev_label_that_is_not_in_training_is_an_error_with_file_and_line(tmp_
     dev = written(tmp_path, "dev.csv", "body,topic\nMatch,sports\nCup,sprots\n")
     assert error_message(topics(tmp_path, dev=dev), "dev") == (
         f"line 3 of '{dev}' has the label 'sprots', which must occur in the training data (did you mean 'sports'?); "
-        "correct it, or leave such rows out with data.bad_rows=skip"
+        "fix it, or skip such rows with data.bad_rows=skip"
     )
     task = own_task(topics(tmp_path, dev=dev, bad_rows="skip"))
     assert [example.text for example in task.examples("dev")] == ["Match"]
@@ -194,7 +193,7 @@ def test_an_unknown_label_of_several_is_an_error(tmp_path):
         (b"Ball,", "line 5 of 'PATH' has no label"),
         (b" ,sports", "line 5 of 'PATH' has no text in column 'body'"),
         (b"B\xe4ll,sports", "line 5 of 'PATH' is not UTF-8 (byte 0xe4)"),
-        (b"Ball,sports,1", "line 5 of 'PATH' has 3 fields where the header has 2"),
+        (b"Ball,sports,1", "line 5 of 'PATH' has 3 fields, but the header has 2"),
     ],
 )
 def test_a_bad_row_is_an_error_with_file_and_line_or_skipped(tmp_path, capsys, row, reason):
@@ -218,13 +217,9 @@ def test_one_non_numeric_cell_does_not_change_a_regression_to_classification(tmp
 
 def test_a_missing_column_is_an_error_that_names_its_setting(tmp_path):
     path = written(tmp_path, "a.csv", TOPICS)
-    assert error_message(Files(train=path)).endswith(
-        "has no column 'text', only body, topic; say which one is the text"
-    )
+    assert error_message(Files(train=path)).endswith("has no column 'text', only body, topic; specify the text column")
     assert error_message(Files(train=path, text="body", label="topics")).endswith("did you mean 'topic'?")
-    assert "say which one is the text_b" in error_message(
-        Files(train=path, text="body", text_b="second", label="topic")
-    )
+    assert "specify the text_b column" in error_message(Files(train=path, text="body", text_b="second", label="topic"))
 
 
 def test_an_empty_file_is_an_error(tmp_path):
@@ -243,7 +238,7 @@ def test_fewer_than_two_labels_are_an_error(tmp_path):
 
 def test_a_file_of_an_unknown_format_is_an_error(tmp_path):
     assert "must end in .csv" in error_message(Files(train=written(tmp_path, "a.xlsx", "x")))
-    assert "there is no file" in error_message(Files(train=str(tmp_path / "a.csv")))
+    assert "not found" in error_message(Files(train=str(tmp_path / "a.csv")))
 
 
 def test_settings_out_of_range_are_errors():

@@ -52,7 +52,7 @@ def run(capsys: pytest.CaptureFixture[str]):
         line = [str(argument) for argument in arguments]
         assert cli.main(line) == 1
         refused = capsys.readouterr().err
-        remedy = refused.strip().rpartition("leave such rows out with ")[2]
+        remedy = refused.strip().rpartition("skip such rows with ")[2]
         assert cli.main([*line, *remedy.split(" ")]) == 0, capsys.readouterr().err
         return refused, capsys.readouterr().err
 
@@ -78,7 +78,7 @@ def test_bad_rows_of_named_tasks_are_skipped_in_fine_tuning(run, request, tmp_pa
         "answers.max_query=4",
     )
     refused, said = run("finetune", recipe, *start, *choice)
-    assert refused.endswith("leave such rows out with data.bad_rows=skip\n")
+    assert refused.endswith("skip such rows with data.bad_rows=skip\n")
     assert told in said
 
 
@@ -96,7 +96,7 @@ def test_bad_rows_of_tasks_and_tables_are_skipped_in_evaluation(run, tmp_path, g
         ("--task", "rte", "--data", glue, "--predictions", tmp_path / "RTE.tsv"),
     ):
         refused, said = run("evaluate", *arguments)
-        assert refused.endswith("leave such rows out with --bad-rows skip\n")
+        assert refused.endswith("skip such rows with --bad-rows skip\n")
         assert "1 " in said
 
 

@@ -1,4 +1,4 @@
-"""What a checkpoint turns out to hold, and how that is found out: from shapes first, from a config for the rest."""
+"""Identify the model in a checkpoint: from the shapes of its tensors, completed by a JSON config."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from lightbert.interop.keymap import Keymap
 from lightbert.models import Config
 
 Choices = Mapping[str, Mapping[Any, Settings]]
-"""Key of a JSON config -> its possible values -> what each means in our fields."""
+"""Key of a JSON config -> its possible values -> our fields for each."""
 
 _FIELDS = {
     "vocab_size": "vocab",
@@ -27,57 +27,60 @@ _FIELDS = {
     "hidden_dropout_prob": "dropout",
     "attention_probs_dropout_prob": "attention_dropout",
 }
-_WITHOUT_EFFECT = {"initializer_range"}
+_IGNORED_KEYS = {"initializer_range"}
 
 
 @dataclass(frozen=True)
-class Original:
-    """A model of a release, ready to be rebuilt as ours."""
+class ReleasedModel:
+    """A released model: its config and heads in our terms, and the keymap of its tensors."""
 
     family: str
-    """What transformers calls it; ELECTRA is our BERT."""
+    """The `model_type` in transformers; ELECTRA is our BERT."""
     config: Config
     heads: Heads
     keymap: Keymap
     last: int = 0
-    """The number of a block's last feed-forward, for tables that name it apart."""
+    """The index of a block's last feed-forward, for keymaps that name it differently."""
 
 
 def shape(tensors: Mapping[str, Tensor], name: str) -> tuple[int, ...]:
-    """The shape of a tensor that every checkpoint of the family has."""
+    """Return the shape of a tensor that every checkpoint of the family has."""
     if name not in tensors:
-        raise InputError(f"the checkpoint lacks '{name}'; it is incomplete")
+        raise InputError(f"the checkpoint has no tensor '{name}'; it is incomplete, so copy it again")
     return tuple(tensors[name].shape)
 
 
 def count(names: Iterable[str], stem: str) -> int:
-    """How many are numbered after `stem`, from 0 to the highest number."""
+    """Return 1 + the highest number that follows `stem` in a name, 0 if there is none."""
     numbers = [int(match[1]) for name in names if (match := re.match(rf"{re.escape(stem)}(\d+)/", name))]
     return max(numbers, default=-1) + 1
 
 
-def agreed(told: Settings, given: Settings, fields: Mapping[str, str], choices: Choices) -> Settings:
-    """What the shapes told, completed by a JSON config of the release, which may not contradict them.
+def merge_config(known: Settings, given: Settings, fields: Mapping[str, str], choices: Choices) -> Settings:
+    """Complete the settings that are known from the shapes with a JSON config of the release.
 
-    `fields` names further keys that carry over as they are, `choices` those whose values mean something else to us.
+    The config must not contradict the shapes. `fields` maps further keys to our field names; `choices` lists the keys
+    whose values need translating.
     """
     fields = {**_FIELDS, **fields}
-    settings = dict(told)
+    settings = dict(known)
     for key, value in given.items():
-        if key in _WITHOUT_EFFECT:
+        if key in _IGNORED_KEYS:
             continue
         if key not in fields and key not in choices:
             raise unknown("key in the config", key, [*fields, *choices])
-        for field, ours in ({fields[key]: value} if key in fields else _chosen(key, value, choices[key])).items():
-            if told.get(field, ours) != ours:
+        translated = {fields[key]: value} if key in fields else _fields_of_choice(key, value, choices[key])
+        for field, ours in translated.items():
+            if known.get(field, ours) != ours:
                 raise InputError(
-                    f"'{key}' is {value!r} in the config, but the checkpoint has the {field} {told[field]!r}"
+                    f"'{key}' is {value!r} in the config, but the checkpoint has {field} = {known[field]!r}; "
+                    "correct the config"
                 )
             settings[field] = ours
     return settings
 
 
-def _chosen(key: str, value: object, possible: Mapping[Any, Settings]) -> Settings:
+def _fields_of_choice(key: str, value: object, possible: Mapping[Any, Settings]) -> Settings:
     for choice, fields in possible.items():
         if choice == value:
             return fields

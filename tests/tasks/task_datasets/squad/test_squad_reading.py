@@ -74,7 +74,7 @@ def test_an_answer_outside_its_context_is_an_error_that_names_the_question(tmp_p
     sentence = (
         r"the answer 'Bob' of 'b7' must occur in its context at character 3 "
         r"\(data\[0\]\.paragraphs\[0\]\.qas\[1\]\.answers\[0\]\); "
-        r"correct it, or leave such rows out with data.bad_rows=skip"
+        r"fix it, or skip such rows with data.bad_rows=skip"
     )
     with pytest.raises(InputError, match=sentence):
         read(path)
@@ -145,7 +145,7 @@ def test_a_missing_or_truncated_file_is_a_one_line_error(tmp_path):
         read(tmp_path / "absent.json")
     path = tmp_path / "x.json.xz"
     path.write_bytes(lzma.compress(json.dumps(document(CONTEXT, question_entry("a"))).encode())[:-20])
-    with pytest.raises(InputError, match="truncated or not a whole"):
+    with pytest.raises(InputError, match="truncated or not a valid"):
         read(path)
 
 

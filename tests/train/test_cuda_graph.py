@@ -1,4 +1,4 @@
-"""A recorded step trains like a plain one, also when phases change the shape of the batch and come back to it."""
+"""A captured step trains like an eager one, also if phases change the batch shape and return to it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,12 +12,11 @@ from tiny_runs import recipe_of, records, train
 PHASES = [{"length": 32, "steps": 8, "batch": 2}, {"length": 16, "steps": 8}]
 
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+pytestmark = pytest.mark.gpu
 
 
-@needs_gpu
 @pytest.mark.parametrize("compiled", ["none", "blocks"])
-def test_losses_are_those_of_plain_steps(corpus: Path, tmp_path: Path, compiled: str) -> None:
+def test_losses_equal_those_of_eager_steps(corpus: Path, tmp_path: Path, compiled: str) -> None:
     runs = []
     for graphed in (False, True):
         out = tmp_path / str(graphed)
@@ -41,7 +40,7 @@ def test_losses_are_those_of_plain_steps(corpus: Path, tmp_path: Path, compiled:
 
 @contextmanager
 def a_thread_that_pins_memory() -> Iterator[None]:
-    """As a loader does whose batches grow: what is held cannot be given out again, so that each is asked of the GPU."""
+    """Pin memory like a loader whose batches grow: blocks are kept alive, so that each one is a new CUDA allocation."""
     stop, held = Event(), []
 
     def pin() -> None:
@@ -57,8 +56,7 @@ def a_thread_that_pins_memory() -> Iterator[None]:
         thread.join()
 
 
-@needs_gpu
-def test_recording_does_not_mind_other_threads(corpus: Path, tmp_path: Path) -> None:
+def test_capture_allows_cuda_calls_of_other_threads(corpus: Path, tmp_path: Path) -> None:
     recipe = recipe_of(corpus, tmp_path, steps=8, phases=PHASES, device="cuda", cuda_graph=True)
     with a_thread_that_pins_memory():
         train(recipe)

@@ -1,4 +1,4 @@
-"""One token, fewer tokens than the kernel, rows of padding, no rows at all: right or refused, never NaN."""
+"""One token, fewer tokens than the kernel, rows of padding, no rows: correct or an error, never NaN."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def test_texts_shorter_than_the_kernel_have_states(model, tokens):
 
 
 @pytest.mark.parametrize("numbered", [False, True])
-def test_rows_of_nothing_but_padding_are_finite_and_disturb_nobody(model, numbered):
+def test_rows_of_padding_only_are_finite_and_do_not_affect_other_rows(model, numbered):
     rows = ids(3, 7)
     keep = torch.ones(3, 7, dtype=torch.bool)
     keep[1] = False
@@ -42,25 +42,25 @@ def test_without_segments_all_tokens_are_in_the_first(model):
     assert not torch.allclose(model(rows), model(rows, segments=torch.ones_like(rows)), atol=1e-2)
 
 
-def test_a_full_mask_is_no_mask(model):
+def test_a_full_mask_equals_no_mask(model):
     rows = ids(2, 7)
     for mask in (torch.ones(2, 7, dtype=torch.bool), torch.ones(2, 7, dtype=torch.int64)):
         assert_same_states(model(rows, mask), model(rows))
 
 
-def test_rows_without_tokens_are_refused(model):
-    with pytest.raises(InputError, match="without a single token"):
+def test_rows_without_tokens_are_an_error(model):
+    with pytest.raises(InputError, match="at least one token per row"):
         model(ids(2, 0))
 
 
-def test_a_text_with_more_tokens_than_positions_is_refused_with_both_numbers(model):
+def test_the_error_for_too_many_tokens_has_both_numbers(model):
     if model.config.positions:
-        with pytest.raises(InputError, match=f"{POSITIONS + 1} tokens, but the model has {POSITIONS} positions"):
+        with pytest.raises(InputError, match=f"at most {POSITIONS} tokens, got {POSITIONS + 1}"):
             model(ids(1, POSITIONS + 1))
     else:
         assert model(ids(1, POSITIONS + 1)).isfinite().all()
 
 
-def test_a_mask_of_another_shape_is_refused_with_both_shapes(model):
-    with pytest.raises(InputError, match=r"mask is \[2, 6\] but the ids are \[2, 7\]"):
+def test_the_error_for_a_mask_of_another_shape_has_both_shapes(model):
+    with pytest.raises(InputError, match=r"mask must have the shape of ids, \[2, 7\], got \[2, 6\]"):
         model(ids(2, 7), torch.ones(2, 6, dtype=torch.bool))

@@ -3,8 +3,6 @@
 import gzip
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from lightbert.errors import InputError
@@ -13,6 +11,7 @@ from lightbert.tasks.datasets.own import own_task
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.example import TaggedSentence
 from lightbert.tasks.kinds.tokens.kind import Tokens
+from parquet import write_parquet
 
 CONLL = """-DOCSTART- -X- -X- O
 
@@ -77,7 +76,7 @@ def test_lists_of_words_and_tags_are_read_from_json_lines_and_parquet(tmp_path):
     path = written(tmp_path, "a.jsonl", '{"tokens": ["EU", "rejects"], "ner": ["B-ORG", "O"], "id": 1}\n')
     expected = [TaggedSentence(("EU", "rejects"), ("B-ORG", "O"), "1")]
     assert read_sentences(path, Files(words="tokens", tags="ner")) == expected
-    pq.write_table(pa.table({"words": [["EU", "rejects"]], "tags": [[3, 0]]}), tmp_path / "a.parquet")
+    write_parquet(tmp_path / "a.parquet", {"words": [["EU", "rejects"]], "tags": [[3, 0]]})
     assert read_sentences(str(tmp_path / "a.parquet"), Files())[0].tags == ("3", "0")
 
 
@@ -133,7 +132,7 @@ def test_a_bad_line_is_an_error_or_its_sentence_is_skipped_and_counted(tmp_path,
 def test_a_file_without_sentences_is_an_error(tmp_path):
     assert "is empty" in error_message(written(tmp_path, "a.conll", "\n\n-DOCSTART- O\n"))
     assert error_message(written(tmp_path, "b.conll", "a X\n"), ("O",), bad_rows="skip").startswith("no row of")
-    assert "there is no file" in error_message(str(tmp_path / "c.conll"))
+    assert "not found" in error_message(str(tmp_path / "c.conll"))
 
 
 def test_a_column_out_of_range_is_an_error(tmp_path):

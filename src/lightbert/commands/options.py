@@ -1,0 +1,74 @@
+"""Command-line options from a Config: each field is declared once, with its type, default and help text."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+
+from lightbert.commands.report import AsJson
+from lightbert.config import from_mapping
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
+
+
+@dataclass(frozen=True)
+class CommaSeparated:
+    """Marks a tuple of texts that the command line takes as one text: ``--labels negative,positive``."""
+
+
+def options(config: type[T]) -> Callable[[Callable[[T, bool], None]], Callable[..., None]]:
+    """Make a command for typer out of a function that takes a config and whether to print JSON.
+
+    Fields of the config are ``Annotated`` with ``typer.Argument`` or ``typer.Option``; ``--json`` is added.
+    """
+    hints = get_type_hints(config, include_extras=True)
+    listed = {name for name, hint in hints.items() if CommaSeparated() in getattr(hint, "__metadata__", ())}
+    declared = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=inspect.Parameter.empty if _is_required(field) else _default(field.default),
+            annotation=_annotation(hints[field.name]),
+        )
+        for field in fields(config)
+    ]
+    declared.append(
+        inspect.Parameter("json", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=False, annotation=AsJson)
+    )
+
+    def decorate(handle: Callable[[T, bool], None]) -> Callable[..., None]:
+        def command(*, json: bool = False, **values: Any) -> None:
+            given = {
+                name: [each.strip() for each in value.split(",")] if name in listed and value else value
+                for name, value in values.items()
+                if value is not None and not (name in listed and not value)
+            }
+            handle(from_mapping(config, given), json)
+
+        command.__doc__ = handle.__doc__
+        command.__signature__ = inspect.Signature(declared)  # type: ignore[attr-defined]
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in declared}
+        return command
+
+    return decorate
+
+
+def _is_required(field: Any) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def _default(value: Any) -> Any:
+    """The default as typer takes it: an empty tuple is nothing given."""
+    return None if value == () else value
+
+
+def _annotation(hint: Any) -> Any:
+    """The type of an option: typer reads several texts as a list, and names with commas as one text."""
+    kind, *metadata = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    if get_origin(kind) is tuple:
+        kind = str | None if CommaSeparated() in metadata else list[str] | None
+    metadata = [each for each in metadata if not isinstance(each, CommaSeparated)]
+    return Annotated[kind, *metadata] if metadata else kind

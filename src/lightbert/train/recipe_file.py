@@ -1,0 +1,55 @@
+"""The recipe saved in a run folder, and the check that a resumed run has the same recipe."""
+
+import json
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from lightbert.errors import InputError
+from lightbert.files import make_folder, write_atomic
+from lightbert.train.distributed import World
+
+
+def save_recipe(recipe: dict[str, Any], out: Path, world: World, *, may_change: Collection[str]) -> None:
+    """Save the resolved recipe; if the folder already holds a run, check that the recipes match instead."""
+    before = load_recipe(out)
+    if before is not None:
+        check_recipe(recipe, before, out, may_change)
+    elif world.is_main:
+        make_folder(out)
+        write_atomic(out / "recipe.json", json.dumps(recipe, indent=2) + "\n")
+    world.barrier()
+
+
+def load_recipe(out: Path) -> dict[str, Any] | None:
+    """Load the recipe of the run in a folder; None if the folder has neither checkpoints nor a final model."""
+    path = out / "recipe.json"
+    if not path.exists() or not ((out / "final").exists() or any((out / "checkpoints").glob("step-*"))):
+        return None
+    try:
+        before: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise InputError(f"'{path}' is damaged; remove it to resume with this recipe") from None
+    return before
+
+
+def check_recipe(recipe: dict[str, Any], before: dict[str, Any], out: Path, may_change: Collection[str]) -> None:
+    """Check that two recipes of a run agree, except for the keys that may change."""
+    now = {key: value for key, value in json.loads(json.dumps(recipe)).items() if key not in may_change}
+    values, earlier = dict(_flatten(now)), dict(_flatten({key: before.get(key) for key in now}))
+    for key in values | earlier:
+        value, was = values.get(key), earlier.get(key)
+        if value != was:
+            raise InputError(
+                f"the run in '{out}' has {key} = {was}, this recipe has {value}; "
+                f"set out= to another folder, or restore {key}"
+            )
+
+
+def _flatten(recipe: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of a recipe with dotted keys, such as ``transfer.maps``."""
+    for key, value in recipe.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value

@@ -1,0 +1,82 @@
+"""A command's options are the fields of its Config."""
+
+import inspect
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pytest
+import typer
+
+from lightbert.commands.options import CommaSeparated, options
+from lightbert.errors import InputError
+
+
+@dataclass(frozen=True)
+class Config:
+    source: Annotated[str, typer.Argument(help="What to read.")]
+    texts: Annotated[tuple[str, ...], typer.Argument(help="Several.")] = ()
+    mode: Annotated[Literal["fast", "exact"], typer.Option(help="How.")] = "fast"
+    names: Annotated[tuple[str, ...], typer.Option(help="Names."), CommaSeparated()] = ()
+    out: Annotated[Path | None, typer.Option(help="Where to.")] = None
+    force: Annotated[bool, typer.Option("--force", help="Really.")] = False
+    count: Annotated[int, typer.Option(help="How many.")] = 3
+
+
+def run(*arguments: str) -> tuple[Config, bool]:
+    seen = []
+
+    @options(Config)
+    def command(config: Config, json: bool) -> None:
+        """Say what it does."""
+        seen.append((config, json))
+
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command()(command)
+    with typer.main.get_command(app).make_context("x", list(arguments)) as context:
+        context.command.invoke(context)
+    return seen[0]
+
+
+def test_fields_that_are_not_given_keep_their_defaults():
+    assert run("a") == (Config("a"), False)
+
+
+def test_every_field_is_an_option_of_its_type():
+    config, json = run(
+        "a", "b", "c", "--mode", "exact", "--names", "x, y", "--out", "o", "--force", "--count", "5", "--json"
+    )
+    assert config == Config("a", ("b", "c"), "exact", ("x", "y"), Path("o"), True, 5)
+    assert json
+
+
+@pytest.mark.parametrize("line", [["a", "--mode", "slow"], ["a", "--count", "many"], []])
+def test_a_wrong_or_missing_value_is_an_error_of_the_command_line(line):
+    with pytest.raises(typer.BadParameter.__base__):
+        run(*line)
+
+
+def test_the_help_text_is_the_docstring():
+    @options(Config)
+    def command(config: Config, json: bool) -> None:
+        """Say what it does."""
+
+    assert inspect.getdoc(command) == "Say what it does."
+    assert list(inspect.signature(command).parameters) == [*Config.__dataclass_fields__, "json"]
+
+
+def test_the_config_checks_what_the_types_of_typer_do_not():
+    @dataclass(frozen=True)
+    class Checked:
+        size: Annotated[int, typer.Option(help="Size.")] = 1
+
+        def __post_init__(self) -> None:
+            if self.size < 1:
+                raise InputError(f"size must be >= 1, got {self.size}")
+
+    @options(Checked)
+    def command(config: Checked, json: bool) -> None:
+        """Do nothing."""
+
+    with pytest.raises(InputError, match="size must be >= 1, got 0"):
+        command(size=0)

@@ -1,0 +1,178 @@
+"""Errors for models that the other library can't represent exactly, and for invalid folders."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+from originals import BODIES, original
+
+import lightbert
+from lightbert.errors import InputError
+from lightbert.files import read_tensors, write_tensors
+from lightbert.interop import huggingface
+from lightbert.models import PRESETS, build
+
+SMALL = {"vocab": 60, "positions": 40, "depth": 1}
+
+
+def saved(folder, body="bert", suffix="Model", **changes):
+    """A folder of transformers whose config.json was changed afterwards."""
+    original(body, suffix).save_pretrained(folder)
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("body", "changes", "sentence"),
+    [
+        (
+            "bert",
+            {"is_decoder": True},
+            "'is_decoder' in config.json must be False, got True; lightbert has no decoders",
+        ),
+        ("electra", {"add_cross_attention": True}, "cross-attention"),
+        (
+            "bert",
+            {"position_embedding_type": "relative_key"},
+            "must be 'absolute', got 'relative_key'; .* relative positions",
+        ),
+        ("bert", {"pruned_heads": {"0": [1]}}, "pruned heads"),
+        ("bert", {"quantization_config": {"bits": 4}}, "quantized weights"),
+        ("bert", {"hidden_act": "gelu_nwe"}, "unknown hidden_act 'gelu_nwe'; did you mean 'gelu_new'"),
+        ("bert", {"model_type": "convbrt"}, "unknown model_type 'convbrt'; did you mean 'convbert'"),
+        ("bert", {"num_hidden_layers": 3}, "don't match the config: 'encoder.layer.2.*missing"),
+        ("bert", {"num_hidden_layers": 1}, "don't match the config: 'encoder.layer.1.*unexpected"),
+        ("bert", {"vocab_size": 61}, r"must have the shape \[61, 32\], got \[60, 32\]"),
+        ("bert", {"hidden_size": "wide"}, "'hidden_size' in config.json must be an integer > 0, got 'wide'"),
+        ("convbert", {"head_ratio": 0}, "'head_ratio' in config.json must be an integer > 0, got 0"),
+        ("bert", {"layer_norm_eps": None}, "'layer_norm_eps' in config.json must be a number >= 0, got None"),
+        ("mobilebert", {"trigram_input": 1}, "'trigram_input' in config.json must be true or false, got 1"),
+        ("convbert", {"conv_kernel_size": 4}, "'conv_kernel_size' in config.json must be odd, got 4"),
+        (
+            "convbert",
+            {"num_attention_heads": 10},
+            r"must be a multiple of 10 \(5 attention and 5 convolution heads\), got 32",
+        ),
+        ("mobilebert", {"use_bottleneck": False}, "'use_bottleneck' in config.json must be true"),
+        ("mobilebert", {"trigram_input": False}, "'trigram_input' in config.json must be true"),
+        ("mobilebert", {"use_bottleneck_attention": True}, "must not both be true in config.json"),
+        ("mobilebert", {"key_query_shared_bottleneck": False}, r"'wide' requires block_width \(16\) == width \(32\)"),
+        ("mobilebert", {"normalization_type": "manual"}, "must be 'no_norm' or 'layer_norm', got 'manual'"),
+        ("mobilebert-layer-norm", {"layer_norm_eps": 1e-12}, "eps must be 1e-05 in transformers' MobileBERT"),
+    ],
+)
+def test_reading_an_unsupported_config_is_an_error(body, changes, sentence, tmp_path):
+    with pytest.raises(InputError, match=sentence):
+        lightbert.load(saved(tmp_path, body, **changes))
+
+
+@pytest.mark.parametrize(
+    ("body", "suffix", "changes", "sentence"),
+    [
+        ("bert", "ForTokenClassification", {"architectures": None}, "the layer 'classifier' is ambiguous"),
+        ("electra", "ForMultipleChoice", {}, "doesn't support the choice head of transformers' Electra"),
+        ("convbert", "ForMultipleChoice", {}, "doesn't support the choice head of transformers' ConvBert"),
+        ("convbert", "ForSequenceClassification", {"hidden_act": "relu"}, "doesn't support the classify head of"),
+        ("bert", "ForMaskedLM", {"tie_word_embeddings": False}, "'tie_word_embeddings' must be true"),
+    ],
+)
+def test_reading_an_unsupported_head_is_an_error(body, suffix, changes, sentence, tmp_path):
+    with pytest.raises(InputError, match=sentence):
+        lightbert.load(saved(tmp_path, body, suffix, **changes))
+
+
+def test_reading_untied_weights_is_an_error(tmp_path):
+    folder = saved(tmp_path, "bert", "ForMaskedLM")
+    tensors = read_tensors(folder / "model.safetensors")
+    tensors["cls.predictions.decoder.weight"] = torch.randn(60, 32)
+    write_tensors(folder / "model.safetensors", tensors)
+    with pytest.raises(InputError, match=r"must equal .*word_embeddings.*; untied weights are not supported"):
+        lightbert.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("preset", "changes", "heads", "sentence"),
+    [
+        ("composite-tiny", {}, {}, "doesn't support the composite family; transformers reads the native folder"),
+        ("convbert-tiny", {"convolution": "none"}, {}, "must be 'span' in transformers' ConvBERT, got 'none'"),
+        ("convbert-tiny", {"n_heads": 1}, {}, "have the width 128 in .*, but n_heads = 1 and head_ratio = 2 give 256"),
+        ("convbert-tiny", {"head_ratio": 4}, {}, "n_heads = 4 and head_ratio = 4 give 64"),
+        ("convbert-tiny", {}, {"rtd": {}}, "no ConvBert class with the heads 'rtd'; drop some or all heads"),
+        ("convbert-tiny", {"activation": "relu"}, {"mlm": {}}, "activation of the mlm head must be 'gelu'"),
+        ("bert-tiny", {}, {"mlm": {}, "rtd": {}}, "no Electra class with the heads 'mlm', 'rtd'"),
+        ("bert-tiny", {}, {"pooler": {}}, "no Electra class with the heads 'pooler'"),
+        ("bert-tiny", {}, {"classify": {"labels": 3}}, "hidden of the classify head must be 'gelu' in .*, got None"),
+        ("bert-tiny", {"narrow": 128}, {"beam": {}}, "no Bert class with the heads 'beam'"),
+        ("bert-tiny", {"positions": 0}, {}, "requires position embeddings, got positions = 0"),
+        ("mobilebert-nano", {"mixer_input": "wide"}, {}, "'wide' requires block_width"),
+        ("mobilebert-nano", {"norm": "layer"}, {}, "eps must be 1e-05 in transformers' MobileBERT"),
+    ],
+)
+def test_writing_a_model_that_transformers_does_not_support_is_an_error(preset, changes, heads, sentence, tmp_path):
+    model = build(replace(PRESETS[preset], **(SMALL | changes)), heads=heads)
+    with pytest.raises(InputError, match=sentence):
+        huggingface.write(model, tmp_path / "hf")
+    assert not (tmp_path / "hf").exists()
+
+
+def test_loading_a_folder_without_config_is_an_error(tmp_path):
+    with pytest.raises(InputError, match=r"is not a model folder: config\.json not found"):
+        lightbert.load(tmp_path)
+    with pytest.raises(InputError, match="not found; give a folder with config"):
+        lightbert.load(tmp_path / "nothing")
+
+
+def test_loading_a_preset_is_an_error():
+    with pytest.raises(InputError, match="'convbert-small' is a preset without weights; use build"):
+        lightbert.load("convbert-small")
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt"])
+def test_the_error_for_pickled_weights_suggests_convert(name, tmp_path):
+    folder = saved(tmp_path)
+    (folder / "model.safetensors").rename(folder / name)
+    command = f"`lightbert convert {folder} NEW_FOLDER --to lightbert`"
+    with pytest.raises(InputError, match=rf"is a pickle, .*{re.escape(command)}"):
+        lightbert.load(folder)
+
+
+def test_the_error_for_a_folder_without_weights_names_the_missing_file(tmp_path):
+    folder = saved(tmp_path)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(InputError, match=r"'model\.safetensors' not found"):
+        lightbert.load(folder)
+
+
+def test_an_index_without_files_is_an_error(tmp_path):
+    folder = saved(tmp_path)
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": []}')
+    with pytest.raises(InputError, match="must contain a 'weight_map' object"):
+        lightbert.load(folder)
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"x": "model-1.safetensors"}}')
+    with pytest.raises(InputError, match=r"'.*model-1\.safetensors' not found"):
+        lightbert.load(folder)
+
+
+def test_writing_a_wrong_number_of_label_names_is_an_error(tmp_path):
+    model = build(replace(PRESETS["mobilebert-nano"], **SMALL), heads={"classify": {"labels": 3}})
+    model.labels = ("yes", "no")
+    with pytest.raises(InputError, match="the classify head has 3 labels, but 2 names: 'yes', 'no'"):
+        huggingface.write(model, tmp_path / "hf")
+
+
+def test_truncated_weights_are_an_error_that_says_so(tmp_path):
+    path = saved(tmp_path) / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(InputError, match="truncated or not a safetensors file"):
+        lightbert.load(tmp_path)
+
+
+def test_every_body_is_described_by_its_own_config(tmp_path):
+    for body in BODIES:
+        original(body).save_pretrained(tmp_path / body)
+        config = lightbert.load(tmp_path / body).config
+        assert getattr(config, "padding", "released") == "released"

@@ -1,0 +1,119 @@
+"""The suite itself: visible devices, warnings that are errors, and packages that may be installed or missing."""
+
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+from gpus import selects_gpu
+
+ROOT = Path(__file__).parents[1]
+
+
+def warn(module: str, category: type[Warning]) -> list[str]:
+    """Warn like code of a module; return the output, unless the warning is an error."""
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.warn_explicit("this goes away", category, "somewhere.py", 1, module=module, registry={})
+    return [str(each.message) for each in shown]
+
+
+@pytest.mark.parametrize("category", [DeprecationWarning, PendingDeprecationWarning, FutureWarning, UserWarning])
+@pytest.mark.parametrize("module", ["lightbert.nn.encoder", "test_encoder"])
+def test_a_warning_that_our_code_causes_is_an_error(module: str, category: type[Warning]) -> None:
+    with pytest.raises(category, match="this goes away"):
+        warn(module, category)
+
+
+@pytest.mark.parametrize("category", [DeprecationWarning, PendingDeprecationWarning, FutureWarning])
+@pytest.mark.parametrize("module", ["torch.jit._script", "transformers.utils", "importlib._bootstrap"])
+def test_a_deprecation_inside_another_package_is_shown(module: str, category: type[Warning]) -> None:
+    assert warn(module, category) == ["this goes away"]
+
+
+@pytest.mark.parametrize(
+    "module", ["torch._dynamo.variables.builder", "torch.autograd.graph", "pytest_benchmark.logger"]
+)
+def test_what_torch_or_a_plugin_says_about_itself_is_shown(module: str) -> None:
+    assert warn(module, UserWarning) == ["this goes away"]
+
+
+def test_a_file_that_is_left_open_is_an_error_wherever_that_is_noticed() -> None:
+    with pytest.raises(ResourceWarning):
+        warn("torch.nn.modules.module", ResourceWarning)
+
+
+def test_tests_that_are_not_marked_gpu_see_no_gpu() -> None:
+    assert not torch.cuda.is_available()
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+
+
+@pytest.mark.gpu
+def test_tests_that_are_marked_gpu_see_one() -> None:
+    assert torch.cuda.device_count() > 0
+
+
+@pytest.mark.parametrize(
+    ("expression", "selected"),
+    [("", False), ("not prove", False), ("not gpu", False), ("gpu", True), ("gpu and not prove", True)],
+)
+def test_the_gpu_is_shown_to_runs_that_select_its_tests(expression: str, selected: bool) -> None:
+    assert selects_gpu(expression) == selected
+
+
+def test_a_plugin_that_warns_does_not_break_a_run_on_several_processes(tmp_path: Path) -> None:
+    # pytest finds the plugin by its entry point, as if it were installed.
+    installed = tmp_path / "pytest_stray-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: pytest-stray\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text("[pytest11]\nstray = pytest_stray\n")
+    (tmp_path / "pytest_stray.py").write_text(
+        "import warnings\n"
+        "import pytest\n"
+        "def warn(*_): warnings.warn(pytest.PytestWarning('disabled beside xdist'))\n"
+        "def pytest_configure(config): warn()\n"
+        "def pytest_sessionstart(session): warn()\n"
+        "def pytest_runtest_setup(item): warn()\n"
+    )
+    done = run_pytest(tmp_path, "-n", "1", "tests/test_errors.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "disabled beside xdist" in done.stdout
+
+
+OPTIONAL = (
+    *("transformers", "huggingface_hub", "datasets", "accelerate", "datatrove", "pyarrow", "pandas", "zstandard"),
+    *("sklearn", "scipy", "matplotlib", "onnx", "onnxscript", "onnxruntime", "executorch", "torchao", "triton"),
+    *("tensorboard", "tensorflow"),
+)
+"""What the extras install: nothing but their own tests may need it."""
+
+
+def without_optional_packages(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest where no optional package can be imported."""
+    blocked = f"import sys; sys.modules.update(dict.fromkeys({OPTIONAL}))\n"
+    (folder / "pytest_blocked.py").write_text(blocked)
+    return run_pytest(folder, "-p", "pytest_blocked", *arguments)
+
+
+def test_every_test_is_found_or_skipped_without_the_optional_packages(tmp_path: Path) -> None:
+    done = without_optional_packages(tmp_path, "--collect-only", "-q")
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr
+    assert "tests/data/corpus/test_preparation.py" in done.stdout
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(3600)
+def test_every_test_passes_or_is_skipped_without_the_optional_packages(tmp_path: Path) -> None:
+    done = without_optional_packages(tmp_path, "-m", "not prove", "-n", "2")
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr
+
+
+def run_pytest(plugins: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a part of the suite in a separate process, with plugins from a folder."""
+    path = os.pathsep.join([str(plugins), str(ROOT / "src")])
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+    environment = os.environ | {"PYTHONPATH": path}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
