@@ -114,7 +114,7 @@ def test_models_that_can_t_be_compared_raise_one_sentence(changes, text, sentenc
 def test_different_vocabularies_and_missing_tokenizers_raise_an_error():
     teacher, student = reader(TEACHER), reader(STUDENT)
     student.tokenizer = tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "w2", "w1"])
-    with pytest.raises(InputError, match="teacher and student number their words differently"):
+    with pytest.raises(InputError, match="the same vocabulary, but their token ids differ"):
         compare_attention(teacher, student, TEXT)
     teacher.tokenizer = student.tokenizer = None
     with pytest.raises(InputError, match="neither model has a tokenizer"):

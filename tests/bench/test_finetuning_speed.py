@@ -74,7 +74,7 @@ def test_ratios_are_relative_to_the_default_and_to_the_fastest_trainer():
     ("changes", "sentence"),
     [
         ({"examples": 13}, "examples must be <= 12, the size of .*, got 13"),
-        ({"examples": 3}, "3 examples make too few batches of 2"),
+        ({"examples": 3}, "3 examples are too few for batches of 2"),
         ({"rounds": 0}, "rounds must be >= 1, got 0"),
         ({"device": "tpu9"}, "unknown device 'tpu9'"),
     ],

@@ -50,10 +50,15 @@ def test_every_field_is_an_option_of_its_type():
     assert json
 
 
-@pytest.mark.parametrize("line", [["a", "--mode", "slow"], ["a", "--count", "many"], []])
+@pytest.mark.parametrize("line", [["a", "--count", "many"], ["a", "--colour", "red"], []])
 def test_a_wrong_or_missing_value_is_an_error_of_the_command_line(line):
     with pytest.raises(typer.BadParameter.__base__):
         run(*line)
+
+
+def test_the_error_for_an_unknown_choice_suggests_the_nearest_one():
+    with pytest.raises(InputError, match=r"unknown mode 'exat'; did you mean 'exact'"):
+        run("a", "--mode", "exat")
 
 
 def test_the_help_text_is_the_docstring():

@@ -127,14 +127,14 @@ def test_a_failed_download_is_a_one_line_error(hub):
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "message"),
     [
         ("RepositoryNotFoundError", "no public model has that name"),
         ("RevisionNotFoundError", "it has no revision 'v9'"),
         ("GatedRepoError", "access requires a login: run `hf auth login`"),
     ],
 )
-def test_the_error_for_a_missing_hub_model_names_it(monkeypatch, error, told):
+def test_the_error_for_a_missing_hub_model_names_it(monkeypatch, error, message):
     huggingface_hub = pytest.importorskip("huggingface_hub")
     kind = getattr(pytest.importorskip("huggingface_hub.errors"), error)
 
@@ -143,7 +143,7 @@ def test_the_error_for_a_missing_hub_model_names_it(monkeypatch, error, told):
         raise kind.__new__(kind, "not found")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         lightbert.load("ours/tiny@v9")
 
 
@@ -183,7 +183,7 @@ USERS: dict[str, Callable[[str], object]] = {
 }
 
 
-def told(user: str, name: str) -> str:
+def error_of(user: str, name: str) -> str:
     with pytest.raises(InputError) as caught:
         USERS[user](name)
     return str(caught.value)
@@ -201,7 +201,7 @@ def told(user: str, name: str) -> str:
 )
 def test_every_entry_point_gives_the_same_error_for_an_unknown_model(hub, user, name, sentence):
     saved("runs/x/final")
-    assert told(user, name).startswith(sentence)
+    assert error_of(user, name).startswith(sentence)
 
 
 def outcome(user: str, name: str) -> object:

@@ -117,13 +117,13 @@ def test_safetensors_are_preferred(tmp_path, expected):
 def test_other_commands_point_to_convert(tmp_path, user, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with_pickle(Path("my model"))
-    told = "convert it with `lightbert convert 'my model' NEW_FOLDER --to lightbert`"
+    message = "convert it with `lightbert convert 'my model' NEW_FOLDER --to lightbert`"
     if user == "load":
-        with pytest.raises(InputError, match=told):
+        with pytest.raises(InputError, match=message):
             lightbert.load("my model")
     else:
         assert main([user, "my model", *(["a text"] if user == "predict" else [])]) == 1
-        assert told in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("zipped", FORMATS.values(), ids=FORMATS)
@@ -152,7 +152,7 @@ def test_a_bare_pickle_does_not_run(tmp_path):
 
 @pytest.mark.parametrize("zipped", FORMATS.values(), ids=FORMATS)
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ([torch.ones(1)], "must contain a dictionary of tensors, got list"),
         (torch.ones(1), "must contain a dictionary of tensors, got Tensor"),
@@ -162,9 +162,9 @@ def test_a_bare_pickle_does_not_run(tmp_path):
         ({"a": torch.ones(2, 2).to_sparse()}, "'a' in '.*' must be a dense tensor, got torch.sparse_coo"),
     ],
 )
-def test_anything_but_a_flat_dictionary_of_tensors_is_an_error(tmp_path, content, told, zipped):
+def test_anything_but_a_flat_dictionary_of_tensors_is_an_error(tmp_path, content, message, zipped):
     torch.save(content, tmp_path / "weights.bin", _use_new_zipfile_serialization=zipped)
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         read_pickle(tmp_path / "weights.bin")
 
 

@@ -37,7 +37,7 @@ class Comparison:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values that `json` can write."""
+        """Return a JSON-serializable dict."""
         return {"metrics": self.metrics(), **asdict(self)}
 
     def __rich__(self) -> "RenderableType":

@@ -7,8 +7,8 @@ package; torch and rich are imported inside `run` and the methods of the report.
 ```python
 @dataclass(frozen=True)
 class Config:
-    name: str
-    length: int = 128
+    name: Annotated[str, typer.Argument(help="A preset.")]
+    length: Annotated[int, typer.Option(help="Tokens per text.")] = 128
 
 
 def run(config: Config) -> Report:
@@ -16,13 +16,10 @@ def run(config: Config) -> Report:
     ...
 
 
-def command(
-    name: Annotated[str, typer.Argument(help="A preset.")],
-    length: Annotated[int, typer.Option(help="Tokens per text.")] = 128,
-    json: AsJson = False,
-) -> None:
-    \"\"\"Describe the command; this is the text of its --help.\"\"\"
-    show(run(Config(name, length)), json=json)
+@options(Config)
+def command(config: Config, json: bool) -> None:
+    \"\"\"Say what the command does; this is the text of its --help.\"\"\"
+    show(run(config), json=json)
 ```
 
 A module whose command takes key=value pairs also has `epilog() -> str`, which lists the keys at the end of its --help.

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lightbert.commands.report import AsJson, Report, show
+from lightbert.commands.options import options
+from lightbert.commands.report import Report, show
 from lightbert.errors import InputError, unknown
 
 if TYPE_CHECKING:
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
 class Config:
     """The analysis, the run or model to analyse, and the options."""
 
-    name: str = ""
-    subject: str = ""
-    teacher: str = ""
-    text: str = ""
-    layers: str = ""
-    mean: bool = False
-    out: str = ""
+    name: Annotated[str, typer.Argument(help="transfer or attention; lists the analyses if omitted.")] = ""
+    subject: Annotated[str, typer.Argument(help="The folder of a run (transfer) or of a model (attention).")] = ""
+    teacher: Annotated[str, typer.Option(help="attention: the folder of the teacher.")] = ""
+    text: Annotated[str, typer.Option(help="attention: the input of both models.")] = ""
+    layers: Annotated[str, typer.Option(help="attention: layers to plot, such as 1,4; default: first and last.")] = ""
+    mean: Annotated[bool, typer.Option("--mean", help="attention: average the heads of each model.")] = False
+    out: Annotated[str, typer.Option(help="The file to write; default: RUN/transfer.png or ./attention.png.")] = ""
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class AnalysisList:
     """The available analyses and their commands."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values that `json` can write."""
+        """Return a JSON-serializable dict."""
         return {"analyses": {name: {"command": line, "what": what} for name, (line, what, _) in ANALYSES.items()}}
 
     def __rich__(self) -> "RenderableType":
@@ -55,7 +56,7 @@ class AnalysisReport:
     details: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values that `json` can write."""
+        """Return a JSON-serializable dict."""
         return {"picture": str(self.picture), "metrics": self.metrics, **self.details}
 
     def __rich__(self) -> "RenderableType":
@@ -143,22 +144,14 @@ ANALYSES: dict[str, tuple[str, str, Callable[[Config], Report]]] = {
 """Name -> (command, description, function)."""
 
 
-def command(
-    name: Annotated[str, typer.Argument(help="transfer or attention; lists the analyses if omitted.")] = "",
-    subject: Annotated[str, typer.Argument(help="The folder of a run (transfer) or of a model (attention).")] = "",
-    teacher: Annotated[str, typer.Option(help="attention: the folder of the teacher.")] = "",
-    text: Annotated[str, typer.Option(help="attention: the input of both models.")] = "",
-    layers: Annotated[str, typer.Option(help="attention: layers to plot, such as 1,4; default: first and last.")] = "",
-    mean: Annotated[bool, typer.Option("--mean", help="attention: average the heads of each model.")] = False,
-    out: Annotated[str, typer.Option(help="The file to write; default: RUN/transfer.png or ./attention.png.")] = "",
-    json: AsJson = False,
-) -> None:
+@options(Config)
+def command(config: Config, json: bool) -> None:
     """Plot what a model learned, and print the metrics.
 
     `transfer` plots the feature map and attention losses of each layer over the steps of a distillation. `attention`
     plots the attention maps of a teacher and a student for a text, with their KL divergence.
     """
-    show(run(Config(name, subject, teacher, text, layers, mean, out)), json=json)
+    show(run(config), json=json)
 
 
 def _numbers(listed: str) -> tuple[int, ...]:

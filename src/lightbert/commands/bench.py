@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lightbert.commands.report import AsJson, Report, show
+from lightbert.commands.options import options
+from lightbert.commands.report import Report, show
 from lightbert.errors import InputError, unknown
 
 if TYPE_CHECKING:
@@ -36,15 +37,19 @@ BENCHMARKS = {
 class Config:
     """The benchmark and its options."""
 
-    name: str = ""
-    data: str = ""
-    tokenizer: str = ""
-    model: str = "convbert-small"
-    examples: int = -1
-    batch: int = 32
-    length: int = 128
-    rounds: int = 3
-    device: str = "auto"
+    name: Annotated[str, typer.Argument(help="finetune; lists the benchmarks if omitted.")] = ""
+    data: Annotated[str, typer.Option(help="The folder of GLUE, or of SST-2.")] = ""
+    tokenizer: Annotated[
+        str, typer.Option(help="A tokenizer.json or vocab.txt; trained on the sentences if omitted.")
+    ] = ""
+    model: Annotated[str, typer.Option(help="A model that transformers implements, too; only its config is used.")] = (
+        "convbert-small"
+    )
+    examples: Annotated[int, typer.Option(help="Number of examples; 0: all, -1: 300 on a CPU, all on a GPU.")] = -1
+    batch: Annotated[int, typer.Option(help="Examples per step.")] = 32
+    length: Annotated[int, typer.Option(help="Maximum number of tokens; longer texts are truncated.")] = 128
+    rounds: Annotated[int, typer.Option(help="Number of alternating measurements of each library.")] = 3
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto"
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,7 @@ class BenchmarkList:
     """The available benchmarks and their commands."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values that `json` can write."""
+        """Return a JSON-serializable dict."""
         return {"benchmarks": {name: {"command": line, "what": what} for name, (line, what) in BENCHMARKS.items()}}
 
     def __rich__(self) -> "RenderableType":
@@ -90,25 +95,11 @@ def run(config: Config) -> Report:
     )
 
 
-def command(
-    name: Annotated[str, typer.Argument(help="finetune; lists the benchmarks if omitted.")] = "",
-    data: Annotated[str, typer.Option(help="The folder of GLUE, or of SST-2.")] = "",
-    tokenizer: Annotated[
-        str, typer.Option(help="A tokenizer.json or vocab.txt; trained on the sentences if omitted.")
-    ] = "",
-    model: Annotated[
-        str, typer.Option(help="A model that transformers implements, too; only its config is used.")
-    ] = "convbert-small",
-    examples: Annotated[int, typer.Option(help="Number of examples; 0: all, -1: 300 on a CPU, all on a GPU.")] = -1,
-    batch: Annotated[int, typer.Option(help="Examples per step.")] = 32,
-    length: Annotated[int, typer.Option(help="Maximum number of tokens; longer texts are truncated.")] = 128,
-    rounds: Annotated[int, typer.Option(help="Number of alternating measurements of each library.")] = 3,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    json: AsJson = False,
-) -> None:
+@options(Config)
+def command(config: Config, json: bool) -> None:
     """Compare speed with other libraries, on the same data in the same run.
 
     `finetune` trains and predicts SST-2 with lightbert and with transformers' Trainer, with default and with
     length-grouped sampling, and compares prediction of texts of different lengths with texts of equal length.
     """
-    show(run(Config(name, data, tokenizer, model, examples, batch, length, rounds, device)), json=json)
+    show(run(config), json=json)

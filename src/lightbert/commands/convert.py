@@ -50,7 +50,7 @@ class Conversion:
     notes: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values that `json` can write."""
+        """Return a JSON-serializable dict."""
         return asdict(self)
 
     def __rich__(self) -> "RenderableType":

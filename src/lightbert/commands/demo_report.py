@@ -47,7 +47,7 @@ class DemoReport:
         return sum(1 / len(each.words) for each in self.sentences) / len(self.sentences)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values that `json` can write."""
+        """Return a JSON-serializable dict."""
         return {
             "out": str(self.out),
             "model": str(self.out / "final"),

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from lightbert.commands.report import AsJson, Report, show
+from lightbert.commands.options import CommaSeparated, options
+from lightbert.commands.report import Report, show
 from lightbert.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,23 +28,33 @@ _NAMED = ("classify", "tokens")
 class Config:
     """The options of the command: a model or predictions, a task, and the files to write."""
 
-    model: str | None = None
-    task: str = ""
-    data: str = ""
-    split: str = "dev"
-    text: str = "text"
-    text_b: str = ""
-    label: str = "label"
-    separator: str = ","
-    bad_rows: BadRows = "error"
-    labels: tuple[str, ...] = ()
-    batch: int = 0
-    device: str = "auto"
-    worst: int = 20
-    out: Path | None = None
-    predictions: Path | None = None
-    na_probs: Path | None = None
-    submission: Path | None = None
+    model: Annotated[str | None, typer.Argument(help="A fine-tuned model: a folder, or org/name on the Hub.")] = None
+    task: Annotated[
+        str, typer.Option(help="cola, sst2, mrpc, …, squad, squad2, own; default: the task of the model.")
+    ] = ""
+    data: Annotated[str, typer.Option(help="The folder or file of the task, or your own table.")] = ""
+    split: Annotated[str, typer.Option(help="dev, dev_mismatched, test, …")] = "dev"
+    text: Annotated[str, typer.Option(help="Own tables: the column of the text.")] = "text"
+    text_b: Annotated[str, typer.Option(help="Own tables: the column of the second text.")] = ""
+    label: Annotated[str, typer.Option(help="Own tables: the column of the label.")] = "label"
+    separator: Annotated[str, typer.Option(help="The field separator of .csv files.")] = ","
+    bad_rows: Annotated[BadRows, typer.Option(help="Raise an error for a bad row, or skip and count it.")] = "error"
+    labels: Annotated[
+        tuple[str, ...],
+        typer.Option(help="Label names of a model that has none, in order: negative,positive."),
+        CommaSeparated(),
+    ] = ()
+    batch: Annotated[int, typer.Option(help="Rows of 128 tokens per batch; 0: chosen for the device.")] = 0
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto"
+    worst: Annotated[int, typer.Option(help="Number of worst errors to show.")] = 20
+    out: Annotated[Path | None, typer.Option(help="Write report.json, report.md and predictions here.")] = None
+    predictions: Annotated[
+        Path | None, typer.Option(help="A prediction file instead of a model: SQuAD's JSON or a GLUE table.")
+    ] = None
+    na_probs: Annotated[Path | None, typer.Option(help="SQuAD 2.0: a JSON file {id: probability of no answer}.")] = None
+    submission: Annotated[
+        Path | None, typer.Option(help="Collect the GLUE tables in the folder --predictions in this zip file.")
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -54,7 +65,7 @@ class EvaluationReport:
     files: tuple[Path, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values that `json` can write."""
+        """Return a JSON-serializable dict."""
         return {**self.evaluation.to_json(), "files": [str(path) for path in self.files]}
 
     def __rich__(self) -> "RenderableType":
@@ -137,59 +148,12 @@ def _task(config: Config, model: "Model") -> "Task":
     return own_task(files, kind=kind, name=name)
 
 
-def command(
-    model: Annotated[str | None, typer.Argument(help="A fine-tuned model: a folder, or org/name on the Hub.")] = None,
-    task: Annotated[
-        str, typer.Option(help="cola, sst2, mrpc, …, squad, squad2, own; default: the task of the model.")
-    ] = "",
-    data: Annotated[str, typer.Option(help="The folder or file of the task, or your own table.")] = "",
-    split: Annotated[str, typer.Option(help="dev, dev_mismatched, test, …")] = "dev",
-    text: Annotated[str, typer.Option(help="Own tables: the column of the text.")] = "text",
-    text_b: Annotated[str, typer.Option(help="Own tables: the column of the second text.")] = "",
-    label: Annotated[str, typer.Option(help="Own tables: the column of the label.")] = "label",
-    separator: Annotated[str, typer.Option(help="The field separator of .csv files.")] = ",",
-    bad_rows: Annotated[BadRows, typer.Option(help="Raise an error for a bad row, or skip and count it.")] = "error",
-    labels: Annotated[
-        str, typer.Option(help="Label names of a model that has none, in order: negative,positive.")
-    ] = "",
-    batch: Annotated[int, typer.Option(help="Rows of 128 tokens per batch; 0: chosen for the device.")] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    worst: Annotated[int, typer.Option(help="Number of worst errors to show.")] = 20,
-    out: Annotated[Path | None, typer.Option(help="Write report.json, report.md and predictions here.")] = None,
-    predictions: Annotated[
-        Path | None, typer.Option(help="A prediction file instead of a model: SQuAD's JSON or a GLUE table.")
-    ] = None,
-    na_probs: Annotated[
-        Path | None, typer.Option(help="SQuAD 2.0: a JSON file {id: probability of no answer}.")
-    ] = None,
-    submission: Annotated[
-        Path | None, typer.Option(help="Collect the GLUE tables in the folder --predictions in this zip file.")
-    ] = None,
-    json: AsJson = False,
-) -> None:
+@options(Config)
+def command(config: Config, json: bool) -> None:
     """Evaluate a model, or a file of predictions, on a task.
 
     For a model: metrics, confusion matrix, calibration and the worst errors. For --predictions without a model: the
     official SQuAD scores, or the metrics of the task. With --split test and --out, the predictions of a GLUE task are
     written in the format of the leaderboard; --submission collects several of these files in one zip file.
     """
-    config = Config(
-        model=model,
-        task=task,
-        data=data,
-        split=split,
-        text=text,
-        text_b=text_b,
-        label=label,
-        separator=separator,
-        bad_rows=bad_rows,
-        labels=tuple(name.strip() for name in labels.split(",")) if labels else (),
-        batch=batch,
-        device=device,
-        worst=worst,
-        out=out,
-        predictions=predictions,
-        na_probs=na_probs,
-        submission=submission,
-    )
     show(run(config), json=json)

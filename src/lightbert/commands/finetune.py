@@ -44,7 +44,7 @@ class FinetuningReport:
         return settings_of([(run, result) for run, result in self.runs if result.finished])
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values that `json` can write."""
+        """Return a JSON-serializable dict."""
         from lightbert.tasks.finetune.summary import glue_scores
 
         settings = self._settings()

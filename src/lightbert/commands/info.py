@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lightbert.commands.report import AsJson, show
+from lightbert.commands.options import options
+from lightbert.commands.report import show
 from lightbert.config import to_mapping
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 class Config:
     """The name of a model; None means all presets."""
 
-    name: str | None = None
+    name: Annotated[str | None, typer.Argument(help="A preset or a model; all presets if omitted.")] = None
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Description:
     training: float | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values that `json` can write."""
+        """Return a JSON-serializable dict."""
         size = self.size
         return {
             "preset": self.preset,
@@ -85,7 +86,7 @@ class PresetList:
     presets: tuple[Description, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values that `json` can write."""
+        """Return a JSON-serializable dict."""
         return {"presets": [description.to_json() for description in self.presets]}
 
     def __rich__(self) -> "RenderableType":
@@ -163,14 +164,12 @@ def _plain(printed: "PaperFigures") -> dict[str, Any]:
     return values
 
 
-def command(
-    name: Annotated[str | None, typer.Argument(help="A preset or a model; all presets if omitted.")] = None,
-    json: AsJson = False,
-) -> None:
+@options(Config)
+def command(config: Config, json: bool) -> None:
     """Print the exact parameters and FLOPs of a model.
 
     `parameters` counts embeddings and encoder; `rtd_parameters` and `mlm_parameters` include the pre-training head,
     with tied embeddings counted once. `flops_per_token` is the number of FLOPs of a forward pass of a text of 128
     tokens, divided by 128; `training_electra` counts a whole pre-training by the rules of ELECTRA's script.
     """
-    show(run(Config(name)), json=json)
+    show(run(config), json=json)

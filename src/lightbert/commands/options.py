@@ -1,9 +1,10 @@
 """Command-line options from a Config: each field is declared once, with its type, default and help text."""
 
+import copy
 import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from lightbert.commands.report import AsJson
 from lightbert.config import from_mapping
@@ -19,10 +20,11 @@ class CommaSeparated:
     """Marks a tuple of texts that the command line takes as one text: ``--labels negative,positive``."""
 
 
-def options(config: type[T]) -> Callable[[Callable[[T, bool], None]], Callable[..., None]]:
+def options(config: type[T], as_json: Any = AsJson) -> Callable[[Callable[[T, bool], None]], Callable[..., None]]:
     """Make a command for typer out of a function that takes a config and whether to print JSON.
 
-    Fields of the config are ``Annotated`` with ``typer.Argument`` or ``typer.Option``; ``--json`` is added.
+    Fields of the config are ``Annotated`` with ``typer.Argument`` or ``typer.Option``; ``--json`` is added. The config
+    checks choices (``Literal``), so that the error suggests the nearest one.
     """
     hints = get_type_hints(config, include_extras=True)
     listed = {name for name, hint in hints.items() if CommaSeparated() in getattr(hint, "__metadata__", ())}
@@ -36,7 +38,7 @@ def options(config: type[T]) -> Callable[[Callable[[T, bool], None]], Callable[.
         for field in fields(config)
     ]
     declared.append(
-        inspect.Parameter("json", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=False, annotation=AsJson)
+        inspect.Parameter("json", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=False, annotation=as_json)
     )
 
     def decorate(handle: Callable[[T, bool], None]) -> Callable[..., None]:
@@ -66,9 +68,15 @@ def _default(value: Any) -> Any:
 
 
 def _annotation(hint: Any) -> Any:
-    """The type of an option: typer reads several texts as a list, and names with commas as one text."""
-    kind, *metadata = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    """The type of an option: typer reads several texts as a list, and choices and names with commas as one text."""
+    if get_origin(hint) is not Annotated:
+        return hint
+    kind, *metadata = get_args(hint)
+    infos = [copy.copy(each) for each in metadata if not isinstance(each, CommaSeparated)]
     if get_origin(kind) is tuple:
-        kind = str | None if CommaSeparated() in metadata else list[str] | None
-    metadata = [each for each in metadata if not isinstance(each, CommaSeparated)]
-    return Annotated[kind, *metadata] if metadata else kind
+        kind = str | None if len(infos) < len(metadata) else list[str] | None
+    elif get_origin(kind) is Literal:
+        for info in infos:
+            info.metavar = "|".join(get_args(kind))
+        kind = str
+    return Annotated[kind, *infos]

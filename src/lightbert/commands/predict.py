@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 import typer
 
+from lightbert.commands.options import options
 from lightbert.commands.report import show
 from lightbert.errors import InputError
 
@@ -26,21 +27,30 @@ _STDIN = "-"
 class Config:
     """A model, and one of: texts, text pairs, a question with its context, a file ("-" is standard input)."""
 
-    model: str
-    texts: tuple[str, ...] = ()
-    pairs: tuple[str, ...] = ()
-    question: str | None = None
-    context: str | None = None
-    file: str = ""
-    text: str = "text"
-    text_b: str = ""
-    separator: str = ","
-    bad_rows: BadRows = "error"
-    out: Path | None = None
-    batch: int = 0
-    length: int = 0
-    chunk: int = 0
-    device: str = "auto"
+    model: Annotated[str, typer.Argument(help="A fine-tuned model: a folder, or org/name on the Hugging Face Hub.")]
+    texts: Annotated[tuple[str, ...], typer.Argument(help="Texts, or - for standard input.")] = ()
+    pairs: Annotated[
+        tuple[str, ...], typer.Option("--pair", help="The second text of a pair; repeat it for each text.")
+    ] = ()
+    question: Annotated[str | None, typer.Option(help="A question about the --context.")] = None
+    context: Annotated[str | None, typer.Option(help="The text that contains the answer.")] = None
+    file: Annotated[
+        str, typer.Option(help="A .jsonl, .csv, .tsv, .parquet or .txt file, compressed or not; - for standard input.")
+    ] = ""
+    text: Annotated[str, typer.Option(help="The field of the text.")] = "text"
+    text_b: Annotated[str, typer.Option(help="The field of the second text; default: text_b, if it exists.")] = ""
+    separator: Annotated[str, typer.Option(help="The field separator of .csv files.")] = ","
+    bad_rows: Annotated[BadRows, typer.Option(help="Raise an error for a bad row, or skip and count it.")] = "error"
+    out: Annotated[Path | None, typer.Option(help="Write the predictions to this file, atomically.")] = None
+    batch: Annotated[int, typer.Option(help="Rows of 128 tokens per batch; 0: chosen for the device.")] = 0
+    length: Annotated[int, typer.Option(help="Maximum number of tokens; 0: as in fine-tuning.")] = 0
+    chunk: Annotated[
+        int,
+        typer.Option(
+            help="Maximum number of texts to prefetch; 1 answers each line at once; 0: chosen for the device."
+        ),
+    ] = 0
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto"
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,7 @@ class PredictionReport:
     out: Path | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values that `json` can write."""
+        """Return a JSON-serializable dict."""
         return {
             "predictions": self.count,
             "cut": self.cut,
@@ -89,33 +99,10 @@ def run(config: Config, out: TextIO) -> PredictionReport:
     return PredictionReport(count, predictor.cut, predictor.encoder.length, source.skipped, config.out)
 
 
-def command(
-    model: Annotated[str, typer.Argument(help="A fine-tuned model: a folder, or org/name on the Hugging Face Hub.")],
-    texts: Annotated[list[str] | None, typer.Argument(help="Texts, or - for standard input.")] = None,
-    pair: Annotated[list[str] | None, typer.Option(help="The second text of a pair; repeat it for each text.")] = None,
-    question: Annotated[str | None, typer.Option(help="A question about the --context.")] = None,
-    context: Annotated[str | None, typer.Option(help="The text that contains the answer.")] = None,
-    file: Annotated[
-        str, typer.Option(help="A .jsonl, .csv, .tsv, .parquet or .txt file, compressed or not; - for standard input.")
-    ] = "",
-    text: Annotated[str, typer.Option(help="The field of the text.")] = "text",
-    text_b: Annotated[str, typer.Option(help="The field of the second text; default: text_b, if it exists.")] = "",
-    separator: Annotated[str, typer.Option(help="The field separator of .csv files.")] = ",",
-    bad_rows: Annotated[BadRows, typer.Option(help="Raise an error for a bad row, or skip and count it.")] = "error",
-    out: Annotated[Path | None, typer.Option(help="Write the predictions to this file, atomically.")] = None,
-    batch: Annotated[int, typer.Option(help="Rows of 128 tokens per batch; 0: chosen for the device.")] = 0,
-    length: Annotated[int, typer.Option(help="Maximum number of tokens; 0: as in fine-tuning.")] = 0,
-    chunk: Annotated[
-        int,
-        typer.Option(
-            help="Maximum number of texts to prefetch; 1 answers each line at once; 0: chosen for the device."
-        ),
-    ] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    json: Annotated[
-        bool, typer.Option("--json", help="With --out: print a JSON object that describes the run.")
-    ] = False,
-) -> None:
+@options(
+    Config, Annotated[bool, typer.Option("--json", help="With --out: print a JSON object that describes the run.")]
+)
+def command(config: Config, json: bool) -> None:
     """Predict texts with a fine-tuned model; prints one line of JSON per text, in order.
 
     Labels have probabilities; answers and tags have character offsets. A line of standard input or of a .txt file is a
@@ -125,26 +112,7 @@ def command(
     Texts that are too long are truncated at the end, pairs at the end of the longer text, and counted. For answers and
     tags, long texts are split into overlapping windows. Memory use doesn't depend on the amount of text.
     """
-    report = run(
-        Config(
-            model=model,
-            texts=tuple(texts or ()),
-            pairs=tuple(pair or ()),
-            question=question,
-            context=context,
-            file=file,
-            text=text,
-            text_b=text_b,
-            separator=separator,
-            bad_rows=bad_rows,
-            out=out,
-            batch=batch,
-            length=length,
-            chunk=chunk,
-            device=device,
-        ),
-        sys.stdout,
-    )
+    report = run(config, sys.stdout)
     if report.cut:
         which = "1 text was" if report.cut == 1 else f"{report.cut:,} texts were"
         print(f"{which} truncated to {report.length} tokens", file=sys.stderr)

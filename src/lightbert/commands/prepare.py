@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from lightbert.commands.report import AsJson, show
-from lightbert.config import from_mapping
+from lightbert.commands.options import options
+from lightbert.commands.report import show
 from lightbert.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,21 +24,41 @@ _VOCAB_SIZES = {"wordpiece": 30522, "unigram": 30004}
 class Config:
     """The options of the command; `lightbert.data.corpus.settings.Settings` has those that determine the output."""
 
-    sources: tuple[str, ...]
-    out: Path
-    tokenizer: str | None = None
-    vocab_size: int | None = None
-    model: Literal["wordpiece", "unigram"] = "wordpiece"
-    cased: bool = False
-    text: str = "text"
-    documents: Literal["blank", "file", "line"] = "blank"
-    sentences: Literal["line", "split"] = "line"
-    held_out: float = 0.01
-    undecodable: Literal["error", "replace"] = "error"
-    shard_characters: int = 64_000_000
-    streams: int = 1
-    workers: int | None = None
-    again: bool = False
+    sources: Annotated[
+        tuple[str, ...],
+        typer.Argument(
+            help="Files, folders or quoted globs of .txt, .jsonl and .parquet, plain or .gz, .xz, .bz2, .zst; "
+            "hf:NAME[:CONFIG][:SPLIT], a Hugging Face dataset; docstrings, the documentation of all installed "
+            "Python packages, or docstrings:stdlib,numpy, of some."
+        ),
+    ]
+    out: Annotated[Path, typer.Option(help="The folder to write.")]
+    tokenizer: Annotated[
+        str | None, typer.Option(help="A tokenizer.json, a vocab.txt, or a folder with one; trained if omitted.")
+    ] = None
+    vocab_size: Annotated[
+        int | None, typer.Option(help="Size of the trained vocabulary, including special tokens.")
+    ] = None
+    model: Annotated[
+        Literal["wordpiece", "unigram"], typer.Option(help="The tokenizer to train: wordpiece or unigram.")
+    ] = "wordpiece"
+    cased: Annotated[bool, typer.Option("--cased", help="Don't lowercase text.")] = False
+    text: Annotated[str, typer.Option(help="The field of .jsonl, or column of .parquet and datasets.")] = "text"
+    documents: Annotated[
+        Literal["blank", "file", "line"],
+        typer.Option(help="Documents of a .txt file are separated by blank lines (blank), or are files or lines."),
+    ] = "blank"
+    sentences: Annotated[
+        Literal["line", "split"], typer.Option(help="A sentence is a line, or found by a splitter for English (split).")
+    ] = "line"
+    held_out: Annotated[float, typer.Option(help="Fraction of documents to hold out, chosen by their hash.")] = 0.01
+    undecodable: Annotated[
+        Literal["error", "replace"], typer.Option(help="Bytes that are not UTF-8: error or replace.")
+    ] = "error"
+    shard_characters: Annotated[int, typer.Option(help="Characters of text per shard.")] = 64_000_000
+    streams: Annotated[int, typer.Option(help="Number of shard series, like tasks of datatrove.")] = 1
+    workers: Annotated[int | None, typer.Option(help="Number of processes; default: all cores.")] = None
+    again: Annotated[bool, typer.Option("--again", help="Discard previous work with other settings.")] = False
 
 
 @dataclass(frozen=True)
@@ -66,7 +86,7 @@ class PreparationReport:
     tokens_per_second: float
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values that `json` can write."""
+        """Return a JSON-serializable dict."""
         metrics = {
             "tokens": self.train.tokens + self.held_out.tokens,
             "tokens_encoded": self.tokens_encoded,
@@ -140,43 +160,11 @@ def _total(manifest: "Manifest", split: str) -> Split:
     )
 
 
-def command(
-    sources: Annotated[
-        list[str],
-        typer.Argument(
-            help="Files, folders or quoted globs of .txt, .jsonl and .parquet, plain or .gz, .xz, .bz2, .zst; "
-            "hf:NAME[:CONFIG][:SPLIT], a Hugging Face dataset; docstrings, the documentation of all installed "
-            "Python packages, or docstrings:stdlib,numpy, of some."
-        ),
-    ],
-    out: Annotated[Path, typer.Option(help="The folder to write.")],
-    tokenizer: Annotated[
-        str | None, typer.Option(help="A tokenizer.json, a vocab.txt, or a folder with one; trained if omitted.")
-    ] = None,
-    vocab_size: Annotated[
-        int | None, typer.Option(help="Size of the trained vocabulary, including special tokens.")
-    ] = None,
-    model: Annotated[str, typer.Option(help="The tokenizer to train: wordpiece or unigram.")] = "wordpiece",
-    cased: Annotated[bool, typer.Option("--cased", help="Don't lowercase text.")] = False,
-    text: Annotated[str, typer.Option(help="The field of .jsonl, or column of .parquet and datasets.")] = "text",
-    documents: Annotated[
-        str, typer.Option(help="Documents of a .txt file are separated by blank lines (blank), or are files or lines.")
-    ] = "blank",
-    sentences: Annotated[
-        str, typer.Option(help="A sentence is a line, or found by a splitter for English (split).")
-    ] = "line",
-    held_out: Annotated[float, typer.Option(help="Fraction of documents to hold out, chosen by their hash.")] = 0.01,
-    undecodable: Annotated[str, typer.Option(help="Bytes that are not UTF-8: error or replace.")] = "error",
-    shard_characters: Annotated[int, typer.Option(help="Characters of text per shard.")] = 64_000_000,
-    streams: Annotated[int, typer.Option(help="Number of shard series, like tasks of datatrove.")] = 1,
-    workers: Annotated[int | None, typer.Option(help="Number of processes; default: all cores.")] = None,
-    again: Annotated[bool, typer.Option("--again", help="Discard previous work with other settings.")] = False,
-    json: AsJson = False,
-) -> None:
+@options(Config)
+def command(config: Config, json: bool) -> None:
     """Turn text into token shards, with a given tokenizer or one that is trained on the text.
 
     After an interruption, the same command resumes and keeps finished shards. The output depends only on the text and
     the settings, not on the number of workers.
     """
-    arguments = {name: value for name, value in locals().items() if name != "json"}
-    show(run(from_mapping(Config, arguments)), json=json)
+    show(run(config), json=json)

@@ -29,7 +29,7 @@ class RecipeReport:
         return self.comment[0] if self.comment else ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values that `json` can write."""
+        """Return a JSON-serializable dict."""
         return {"name": self.name, "verb": self.verb, "summary": self.summary, "values": self.values}
 
     def __rich__(self) -> "RenderableType":
@@ -47,7 +47,7 @@ class RecipeList:
     recipes: list[RecipeReport]
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values that `json` can write."""
+        """Return a JSON-serializable dict."""
         return {"recipes": [{"name": r.name, "verb": r.verb, "summary": r.summary} for r in self.recipes]}
 
     def __rich__(self) -> "RenderableType":

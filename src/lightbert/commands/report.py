@@ -20,7 +20,7 @@ class Report(Protocol):
     """The result of a command: a dataclass with these two methods."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values that `json` can write."""
+        """Return a JSON-serializable dict."""
 
     def __rich__(self) -> "RenderableType":
         """Return the text to print: a string, a `rich.table.Table`, or a `rich.console.Group`."""

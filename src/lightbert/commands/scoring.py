@@ -21,7 +21,7 @@ class ScoreReport:
     metrics: dict[str, float]
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values that `json` can write."""
+        """Return a JSON-serializable dict."""
         return {"task": self.task, "metrics": self.metrics}
 
     def __rich__(self) -> "RenderableType":
@@ -37,7 +37,7 @@ class SubmissionReport:
     submission: "Submission"
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values that `json` can write."""
+        """Return a JSON-serializable dict."""
         found = self.submission
         return {
             "submission": str(found.path),

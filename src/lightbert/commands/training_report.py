@@ -23,7 +23,7 @@ class TrainingReport:
     """Whether this process prints the report; true for one of several."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values that `json` can write."""
+        """Return a JSON-serializable dict."""
         outcome = self.outcome
         return {
             "out": str(self.out),

@@ -40,7 +40,7 @@ class Tour:
     padding: tuple[Padding, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values that `json` can write."""
+        """Return a JSON-serializable dict."""
         largest = max(max(each.padded, each.packed) for each in self.padding)
         return {
             "metrics": {"presets": len(self.presets.presets), "largest_padding_difference": largest},

@@ -78,15 +78,15 @@ def attention(
     """Self-attention inside the block; ``mixer_input`` selects what query, key and value read."""
     match mixer_input:
         case "shared":
-            asking, told = normalise(block, "shared_norm", linear(block, "shared", x)), x
+            query_key_input, value_input = normalise(block, "shared_norm", linear(block, "shared", x)), x
         case "wide":
-            asking, told = x, x
+            query_key_input, value_input = x, x
         case "narrow":
-            asking, told = narrow, narrow
+            query_key_input, value_input = narrow, narrow
         case _:
             raise ValueError(f"unknown mixer input {mixer_input!r}")
-    query, key = (split(linear(block, f"mixer.{name}", asking), n_heads) for name in ("query", "key"))
-    value = split(linear(block, "mixer.value", told), n_heads)
+    query, key = (split(linear(block, f"mixer.{name}", query_key_input), n_heads) for name in ("query", "key"))
+    value = split(linear(block, "mixer.value", value_input), n_heads)
     return attend(content_scores(query, key), value, keep[:, None, None])
 
 

@@ -79,7 +79,7 @@ def test_the_longer_text_is_truncated_on_both_sides_and_the_shorter_one_kept() -
     assert np.std(fronts) == pytest.approx(np.sqrt(343) / 2, rel=0.3)
 
 
-def test_two_long_texts_are_truncated_to_equal_lengths() -> None:
+def test_two_long_texts_are_each_truncated_to_half_of_the_row() -> None:
     assert {(len(a), len(b)) for a, b, _ in pairs([[[500, 500]] * 20], 64)} == {(31, 30)}
     assert {(len(a), len(b)) for a, b, _ in pairs([[[500, 500]] * 20], 65)} == {(31, 31)}
 
