@@ -24,7 +24,7 @@ sys.exit(code)
         ("pretrain classify", 1, "'classify' is a recipe for finetune; run 'lightbert finetune classify …'"),
         ("distill tiny-distill alpha=2", 1, "alpha must be in [0, 1], got 2.0"),
         ("finetune classify dev=x.csv", 1, "unknown key 'dev'; did you mean 'data.dev'?"),
-        ("finetune classify model=m out=o", 1, "the recipe has nothing to train on"),
+        ("finetune classify model=m out=o", 1, "a recipe requires training data"),
         ("pretrain tiny-rtd --out x", 2, "unknown option '--out'; keys are given without dashes; write out=x"),
         ("pretrain tiny-rtd --batch-size=8", 2, "keys are given without dashes; write batch=8"),
         ("finetune classify --train x.csv", 2, "keys are given without dashes; write data.train=x.csv"),

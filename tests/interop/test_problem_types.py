@@ -13,7 +13,7 @@ from lightbert.interop import huggingface
 from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.labels.kind import Labels
 from lightbert.tasks.kinds.regress.kind import Regress
-from lightbert.tasks.predict.adoption import kind_of_model
+from lightbert.tasks.predict.model_kind import kind_of_model
 
 transformers = pytest.importorskip("transformers")
 

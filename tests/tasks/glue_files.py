@@ -1,4 +1,4 @@
-"""Small copies of GLUE's files: its layouts with sentences of our own."""
+"""Small files in the layout of GLUE's files."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def table(*rows: list[str]) -> str:
 
 
 FILES = {
-    # Without a header, and without a line's end after the last row.
+    # No header, and no newline after the last row.
     "CoLA/train.tsv": "ab12\t1\t\tThe kettle sings.\nab12\t0\t*\tKettle the sing.",
     "CoLA/dev.tsv": "ab12\t1\t\tA door was shut.\n",
     "CoLA/test.tsv": "index\tsentence\n0\tThe lamp is lit.\n1\tLit lamp the is.\n",
@@ -90,7 +90,7 @@ FILES = {
 
 
 def write_glue(folder: Path) -> Path:
-    """Write all the files under a folder, which is returned."""
+    """Write all files to a folder and return it."""
     for name, content in FILES.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Questions, files of questions, and what a model that knows the answers would say."""
+"""Questions, SQuAD files, and perfect model outputs for tests."""
 
 import json
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ def encoder(length: int = 48, name: str = "wordpiece") -> TextEncoder:
     return TextEncoder(TOKENIZERS[name], length)
 
 
-def asked(id: str, *answers: tuple[str, int], **more: Any) -> dict[str, Any]:  # noqa: A002
+def question_entry(id: str, *answers: tuple[str, int], **more: Any) -> dict[str, Any]:  # noqa: A002
     """An entry of a data file."""
     listed = [{"text": text, "answer_start": start} for text, start in answers]
     return {"id": id, "question": f"Who is {id}?", "answers": listed, **more}
@@ -39,8 +39,8 @@ def write(path: Path, content: object) -> Path:
     return path
 
 
-def knowing(features: SpanFeatures, head: str, sure: float = 20.0) -> Outputs:
-    """Outputs that point at the targets, at [CLS] where the answer is not in the window."""
+def perfect_outputs(features: SpanFeatures, head: str, sure: float = 20.0) -> Outputs:
+    """Outputs that point at the targets, or at [CLS] if the answer isn't in the window."""
     assert features.targets is not None
     outputs = []
     for length, (start, end, impossible) in zip(features.lengths, features.targets.tolist(), strict=True):
@@ -49,8 +49,8 @@ def knowing(features: SpanFeatures, head: str, sure: float = 20.0) -> Outputs:
             logits[0, start] = logits[1, end] = sure
             outputs.append((logits[0], logits[1]))
         else:
-            refusal = np.float32(sure if impossible else -sure)
-            outputs.append((np.array([start]), np.array([end]), np.array([0.0], dtype=np.float32), refusal))
+            error_message = np.float32(sure if impossible else -sure)
+            outputs.append((np.array([start]), np.array([end]), np.array([0.0], dtype=np.float32), error_message))
     return outputs
 
 

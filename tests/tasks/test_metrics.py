@@ -1,4 +1,4 @@
-"""Metrics by hand, and what they make of constants, of nothing, and of missing libraries."""
+"""Metrics against worked examples; constant and empty input; missing libraries."""
 
 import sys
 
@@ -9,16 +9,16 @@ from lightbert.errors import InputError
 from lightbert.tasks import metrics
 
 TRUTH = ["yes", "yes", "yes", "no", "no", "no", "no", "no"]
-SAID = ["yes", "no", "yes", "yes", "no", "no", "no", "no"]
+PREDICTED = ["yes", "no", "yes", "yes", "no", "no", "no", "no"]
 
 
-def test_accuracy_is_the_share_that_is_right():
-    assert metrics.accuracy(TRUTH, SAID) == pytest.approx(6 / 8)
+def test_accuracy_is_the_fraction_of_correct_predictions():
+    assert metrics.accuracy(TRUTH, PREDICTED) == pytest.approx(6 / 8)
 
 
-def test_f1_is_that_of_the_label_asked_for():
-    assert metrics.f1(TRUTH, SAID, "yes") == pytest.approx(2 * 2 / (2 * 2 + 1 + 1))
-    assert metrics.f1(TRUTH, SAID, "no") == pytest.approx(2 * 4 / (2 * 4 + 1 + 1))
+def test_f1_is_computed_for_the_given_label():
+    assert metrics.f1(TRUTH, PREDICTED, "yes") == pytest.approx(2 * 2 / (2 * 2 + 1 + 1))
+    assert metrics.f1(TRUTH, PREDICTED, "no") == pytest.approx(2 * 4 / (2 * 4 + 1 + 1))
 
 
 @pytest.mark.parametrize("truth", [TRUTH, ["no"] * 8])
@@ -27,33 +27,33 @@ def test_f1_of_a_label_that_is_never_predicted_is_zero(truth):
 
 
 def test_macro_f1_is_the_mean_over_the_labels():
-    both = (metrics.f1(TRUTH, SAID, "yes") + metrics.f1(TRUTH, SAID, "no")) / 2
-    assert metrics.macro_f1(TRUTH, SAID) == pytest.approx(both)
+    both = (metrics.f1(TRUTH, PREDICTED, "yes") + metrics.f1(TRUTH, PREDICTED, "no")) / 2
+    assert metrics.macro_f1(TRUTH, PREDICTED) == pytest.approx(both)
 
 
-def test_macro_f1_counts_labels_that_are_only_predicted():
+def test_macro_f1_includes_labels_that_are_only_predicted():
     assert metrics.macro_f1(["a", "b"], ["a", "c"]) == pytest.approx(1 / 3)
 
 
-def test_matthews_is_the_coefficient_of_the_two_by_two_table():
+def test_matthews_matches_the_two_by_two_formula():
     tp, fp, fn, tn = 2, 1, 1, 4
     by_hand = (tp * tn - fp * fn) / np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
-    assert metrics.matthews(TRUTH, SAID) == pytest.approx(by_hand)
+    assert metrics.matthews(TRUTH, PREDICTED) == pytest.approx(by_hand)
 
 
-@pytest.mark.parametrize(("truth", "said"), [(TRUTH, ["no"] * 8), (["no"] * 8, SAID), (["no"] * 8, ["no"] * 8)])
+@pytest.mark.parametrize(("truth", "said"), [(TRUTH, ["no"] * 8), (["no"] * 8, PREDICTED), (["no"] * 8, ["no"] * 8)])
 def test_matthews_of_a_constant_is_zero(truth, said):
     assert metrics.matthews(truth, said) == 0
 
 
-def test_correlations_are_those_of_the_textbook():
+def test_correlations_match_a_worked_example():
     a, b = [1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 10.0]
     assert metrics.pearson(a, b) == pytest.approx(np.corrcoef(a, b)[0, 1])
     assert metrics.spearman(a, b) == pytest.approx(1)
     assert metrics.spearman(a, [-x for x in b]) == pytest.approx(-1)
 
 
-def test_equal_numbers_share_their_rank():
+def test_ties_share_their_mean_rank():
     assert metrics.spearman([1, 2, 3, 4], [1, 2, 2, 4]) == pytest.approx(
         np.corrcoef([1, 2, 3, 4], [1, 2.5, 2.5, 4])[0, 1]
     )
@@ -63,13 +63,13 @@ def test_equal_numbers_share_their_rank():
 @pytest.mark.parametrize(
     "said", [[2.5, 2.5, 2.5], [float("nan")] * 3, [1.0, float("inf"), 2.0]], ids=["constant", "nan", "infinite"]
 )
-def test_correlation_with_nothing_to_go_by_is_zero(correlation, said):
+def test_correlation_of_constant_or_non_finite_values_is_zero(correlation, said):
     assert correlation([1.0, 2.0, 3.0], said) == 0
     assert correlation(said, [1.0, 2.0, 3.0]) == 0
 
 
 @pytest.mark.parametrize("correlation", [metrics.pearson, metrics.spearman])
-def test_a_single_number_correlates_with_nothing(correlation):
+def test_the_correlation_of_a_single_number_is_zero(correlation):
     assert correlation([1.0], [2.0]) == 0
 
 
@@ -83,25 +83,25 @@ def test_squared_error_is_the_mean():
     assert metrics.squared_error([1, 2], [2, 4]) == pytest.approx(2.5)
 
 
-def test_confusion_has_the_truth_in_its_rows():
-    assert metrics.confusion(TRUTH, SAID, ["no", "yes", "maybe"]) == [[4, 1, 0], [1, 2, 0], [0, 0, 0]]
+def test_the_confusion_matrix_has_true_labels_in_rows():
+    assert metrics.confusion(TRUTH, PREDICTED, ["no", "yes", "maybe"]) == [[4, 1, 0], [1, 2, 0], [0, 0, 0]]
 
 
-def test_there_is_one_prediction_for_each_example():
-    with pytest.raises(InputError, match="2 predictions for 1 examples"):
+def test_a_wrong_number_of_predictions_is_an_error():
+    with pytest.raises(InputError, match="one prediction per example, got 2 for 1 examples"):
         metrics.accuracy(["a"], ["a", "b"])
 
 
-def test_nothing_to_judge_is_said():
-    with pytest.raises(InputError, match="not a single example"):
+def test_metrics_without_examples_are_an_error():
+    with pytest.raises(InputError, match="require at least one labelled example"):
         metrics.matthews([], [])
 
 
 @pytest.mark.parametrize(
-    ("library", "judge"),
+    ("library", "score_files"),
     [("sklearn", lambda: metrics.accuracy(["a"], ["a"])), ("scipy", lambda: metrics.pearson([1], [2]))],
 )
-def test_a_missing_library_is_named_with_its_remedy(monkeypatch, library, judge):
+def test_a_missing_library_is_an_error_with_the_remedy(monkeypatch, library, score_files):
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(InputError, match=r"pip install 'lightbert\[metrics\]'"):
-        judge()
+        score_files()

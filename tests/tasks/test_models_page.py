@@ -1,4 +1,4 @@
-"""docs/models.md says what a model can be called and what it can do."""
+"""docs/models.md matches the names and methods of models."""
 
 import re
 from pathlib import Path

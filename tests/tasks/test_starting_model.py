@@ -1,4 +1,4 @@
-"""The model that fine-tuning starts from: what is changed about it, and what is not."""
+"""The initial model of fine-tuning: config changes and preserved metadata."""
 
 import json
 from dataclasses import fields
@@ -48,6 +48,6 @@ def test_an_imported_electra_is_written_back_as_electra_after_a_change(imported,
     assert (written["model_type"], written["hidden_dropout_prob"]) == ("electra", 0.3)
 
 
-def test_a_change_that_the_weights_do_not_fit_is_an_error(imported):
-    with pytest.raises(InputError, match="do not fit the model after change"):
+def test_a_change_that_does_not_match_the_weights_is_an_error(imported):
+    with pytest.raises(InputError, match="don't match the config after change"):
         started(imported, width=32)

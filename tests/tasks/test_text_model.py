@@ -1,4 +1,4 @@
-"""What `lightbert.load` and `lightbert.build` return: texts to predictions and vectors."""
+"""The class returned by `lightbert.load` and `lightbert.build`: predictions and vectors."""
 
 import copy
 from dataclasses import replace
@@ -24,12 +24,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> TextModel:
     return lightbert.load(write_tiny_model(tmp_path_factory.mktemp("model"), Classify(("bad", "good"))))
 
 
-def test_loading_and_building_give_the_same_class(model):
+def test_load_and_build_return_the_same_class(model):
     assert type(model) is type(lightbert.build("convbert-tiny")) is TextModel
     assert isinstance(model, Model)
 
 
-def test_a_loaded_model_is_called_saved_and_copied_as_before(model, tmp_path):
+def test_a_text_model_can_be_called_saved_and_copied(model, tmp_path):
     ids = torch.tensor([[2, 5, 7, 3]])
     states = model(ids, torch.ones_like(ids).bool())
     assert states.shape == (1, 4, 16)
@@ -55,7 +55,7 @@ def test_one_text_gives_one_vector_and_several_a_row_each(model, pool):
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_vectors_of_a_model_that_reads_padding_do_not_depend_on_it_either(pool):
+def test_vectors_do_not_depend_on_padding_even_if_the_model_reads_it(pool):
     plain = tiny_model(None)
     config = replace(plain.config, padding="released")
     model = TextModel(config.build().to_empty(device="cpu"), replace(plain.metadata, config=config)).eval()
@@ -89,14 +89,14 @@ def test_no_text_gives_no_vectors(model):
     assert model.encode([]).shape == (0, 16)
 
 
-def test_a_long_text_is_cut(model):
+def test_a_long_text_is_truncated(model):
     np.testing.assert_array_equal(model.encode("good film bad bad", length=4), model.encode("good film"))
     with pytest.raises(InputError, match="length must be <= 16, the positions of the model, got 17"):
         model.encode("good film", length=17)
 
 
 @pytest.mark.parametrize(("texts", "told"), [(5, "got 5"), (b"film", "got b'film'"), ([None], "got None")])
-def test_what_is_not_a_text_is_an_error(model, texts, told):
+def test_an_input_that_is_not_a_text_is_an_error(model, texts, told):
     with pytest.raises(InputError, match=f"must be a string .* {told}"):
         model.encode(texts)
 
@@ -106,13 +106,13 @@ def test_an_unknown_pool_is_an_error(model):
         model.encode("film", pool="avg")
 
 
-def test_encoding_in_training_mode_drops_nothing_out_and_training_goes_on(model):
+def test_encoding_disables_dropout_and_restores_training_mode(model):
     training = copy.deepcopy(model).train()
     np.testing.assert_array_equal(training.encode(TEXTS), model.encode(TEXTS))
     assert all(module.training for module in training.modules())
 
 
-def test_a_tokenizer_that_is_set_later_is_used(model):
+def test_a_tokenizer_set_later_is_used(model):
     other = copy.deepcopy(model)
     words = Tokenizer.from_str(model.tokenizer.to_str())
     words.enable_truncation(3)
@@ -124,7 +124,7 @@ def test_a_tokenizer_that_is_set_later_is_used(model):
         other.predict(TEXTS[1])
 
 
-def test_a_model_compiles_and_exports_as_before(model):
+def test_a_text_model_compiles_and_exports(model):
     ids = torch.tensor([[2, 5, 7, 3, 5], [2, 7, 7, 7, 3]])
     exported = torch.export.export(model, (ids,))
     assert exported.state_dict.keys() == model.state_dict().keys()

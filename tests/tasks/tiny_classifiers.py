@@ -1,4 +1,4 @@
-"""Tiny models with the heads of tasks, as fine-tuning would leave them, but with random weights."""
+"""Tiny models with task heads, like fine-tuned models but with random weights."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from lightbert.tasks.kinds.kind import Kind
 
 
 def tiny_model(kind: Kind[Any] | None, head: str = "", *, length: int = 16, **settings: Any) -> Model:
-    """A model that was fine-tuned for a kind; with None one that only has a head, as if it came from elsewhere."""
+    """A model fine-tuned for a kind; with None, a model that only has a head, like an imported one."""
     sizes = {"vocab": 13, "positions": 16, "narrow": 8, "width": 16, "depth": 1, "inner": 32}
     heads = {kind.head: {**kind.head_settings(), **settings}} if kind is not None else {head: settings}
     model = build(replace(PRESETS["convbert-tiny"], **sizes), heads=heads if kind is not None or head else {}, seed=0)
@@ -23,6 +23,6 @@ def tiny_model(kind: Kind[Any] | None, head: str = "", *, length: int = 16, **se
 
 
 def write_tiny_model(where: Path, *arguments: Any, **settings: Any) -> Path:
-    """The same as a folder."""
+    """Save such a model to a folder."""
     folder.save(tiny_model(*arguments, **settings), where)
     return where

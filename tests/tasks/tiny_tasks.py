@@ -1,4 +1,4 @@
-"""A model of a few thousand parameters and files of a few dozen rows, from which something can be learned."""
+"""A tiny model and small training files that it can learn."""
 
 import random
 import signal
@@ -14,7 +14,7 @@ from lightbert.data.batches.batch import Batch
 from lightbert.models import PRESETS, build, folder
 from lightbert.recipes import read
 from lightbert.tasks.finetune.finetuning import Result
-from lightbert.tasks.finetune.grid import Finished, run_all
+from lightbert.tasks.finetune.grid import RunResults, run_all
 from lightbert.tasks.finetune.plan import plan
 from lightbert.train.distributed import process_group
 from lightbert.train.loop import Loop
@@ -36,7 +36,7 @@ def write_model(where: Path, **changes: Any) -> Path:
 
 
 def write_reviews(where: Path, rows: int = 48, labels: tuple[str, str] = ("bad", "good")) -> Path:
-    """Write a table of texts whose label stands in them."""
+    """Write a table of texts that contain their label."""
     choose = random.Random(rows)
     lines = ["body,topic"]
     for _ in range(rows):
@@ -48,7 +48,7 @@ def write_reviews(where: Path, rows: int = 48, labels: tuple[str, str] = ("bad",
     return where
 
 
-def finetune(recipe: Path, *overrides: str, stop_after: int = 0) -> Finished:
+def finetune(recipe: Path, *overrides: str, stop_after: int = 0) -> RunResults:
     """Run a plan in this process, as if a signal arrived during step ``stop_after``, counted over all its runs."""
     interrupted, train_on, steps = Interruption(), Loop._train_on, iter(range(1, 10_000))
 
@@ -62,12 +62,12 @@ def finetune(recipe: Path, *overrides: str, stop_after: int = 0) -> Finished:
 
 
 def results(out: Path) -> dict[str, bytes]:
-    """What must not depend on how a finished grid came about: the models, and what was logged."""
+    """The files that must not depend on interruptions: models and logs."""
     files = [*out.rglob("model.safetensors"), *out.rglob("metrics.jsonl")]
     return {str(path.relative_to(out)): path.read_bytes() for path in files}
 
 
-def only(done: Finished) -> Result:
+def only(done: RunResults) -> Result:
     """The result of a single run."""
     [(_, result)] = done
     return result

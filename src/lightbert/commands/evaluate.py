@@ -122,7 +122,7 @@ def _task(config: Config, model: "Model") -> "Task":
     from lightbert.tasks.datasets.catalogue import open_task
     from lightbert.tasks.datasets.own import own_task
     from lightbert.tasks.datasets.own_files import Files
-    from lightbert.tasks.predict.adoption import kind_of_model
+    from lightbert.tasks.predict.model_kind import kind_of_model
 
     stored = str(model.task.get("task", "own"))
     name = config.task or ("own" if Path(config.data).is_file() and not stored.startswith("squad") else stored)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from lightbert.tasks.finetune.grid import Finished
+    from lightbert.tasks.finetune.grid import RunResults
     from lightbert.tasks.finetune.plan import Plan
     from lightbert.tasks.finetune.summary import Setting
 
@@ -23,7 +23,7 @@ class FinetuningReport:
     """The results of the runs, and where they are saved."""
 
     plan: "Plan"
-    runs: "Finished"
+    runs: "RunResults"
     is_main: bool = True
     """Whether this process prints the report; true for one of several."""
 
@@ -143,10 +143,10 @@ def command(
     separate folder, and summarize them in one table. After an interruption, run the same command again to resume.
     """
     from lightbert.config import assignments
-    from lightbert.tasks.finetune.plan import long_form, plan
+    from lightbert.tasks.finetune.plan import expand_data_key, plan
     from lightbert.train.signals import EXIT_CODE
 
-    report = run(plan(read_recipe("finetune", recipe), assignments(long_form(overrides or []))))
+    report = run(plan(read_recipe("finetune", recipe), assignments(expand_data_key(overrides or []))))
     if report.is_main:
         show(report, json=json)
     if not report.finished:

@@ -81,7 +81,7 @@ def run(config: Config, out: TextIO) -> PredictionReport:
     from lightbert.data.text.row_file import remedy_for_bad_rows
     from lightbert.interop.load import load
     from lightbert.tasks.predict.predictor import Predictor
-    from lightbert.tasks.predict.records import Fields, predicted_lines
+    from lightbert.tasks.predict.records import Fields, prediction_lines
 
     predictor = Predictor(
         load(config.model), batch=config.batch, device=config.device, length=config.length, chunk=config.chunk
@@ -93,7 +93,7 @@ def run(config: Config, out: TextIO) -> PredictionReport:
         _source(config, predictor.kind.name, fields) as source,
         _destination(config.out, out) as write,
     ):
-        for line in predicted_lines(predictor, source, fields):
+        for line in prediction_lines(predictor, source, fields):
             write(line)
             count += 1
     return PredictionReport(count, predictor.cut, predictor.encoder.length, source.skipped, config.out)
@@ -121,18 +121,18 @@ def command(config: Config, json: bool) -> None:
 
 
 def _source(config: Config, kind: str, fields: "Fields") -> "Source":
-    from lightbert.tasks.predict.records import Given, Lines, Source, open_records, require_columns
+    from lightbert.tasks.predict.records import Lines, RecordList, Source, check_columns, open_records
 
     given = _given(config)
     _check_kind(config, kind)
     source: Source
     if given:
-        source = Given(given)
+        source = RecordList(given)
     elif _STDIN in (config.file, *config.texts):
         source = Lines(sys.stdin.buffer, "standard input", config.bad_rows)
     else:
         source = open_records(config.file, config.bad_rows, separator=config.separator)
-        require_columns(source, fields, kind)
+        check_columns(source, fields, kind)
     return source
 
 

@@ -1,1 +1,1 @@
-"""What models are used for: tasks and their data, metrics, fine-tuning, evaluation, prediction."""
+"""Tasks: data, metrics, fine-tuning, evaluation, prediction."""

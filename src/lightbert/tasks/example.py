@@ -1,23 +1,23 @@
-"""What a task consists of: texts, tagged words, or questions, each with its answer where that is known."""
+"""Examples of tasks: texts, tagged sentences and questions, with their labels where known."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A text, or a pair of texts, and what is to be said about it."""
+    """A text, or a pair of texts, with its label."""
 
     text: str
     text_b: str | None = None
     label: str | float | tuple[str, ...] | None = None
-    """A class, a number, or a set of labels; None when it is unknown."""
+    """A class, a number, or a set of labels; None if unknown."""
     id: str = ""
-    """The name under which predictions are handed in; its place in the file where the task has no names."""
+    """Identifies the example in prediction files; its row number if the data has no ids."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tagged:
-    """A sentence in words, one tag for each when they are known."""
+class TaggedSentence:
+    """A sentence split into words, with one tag per word if known."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...] | None = None
@@ -26,7 +26,7 @@ class Tagged:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A stretch of a context; ``start`` counts characters."""
+    """A span of a context; ``start`` is a character offset."""
 
     text: str
     start: int
@@ -34,9 +34,9 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question about a context, and all the answers that count as right.
+    """A question about a context, with all accepted answers.
 
-    ``answers`` is None when they are unknown, and empty when the context holds none (SQuAD 2.0).
+    ``answers`` is None if unknown, and empty if the question is unanswerable (SQuAD 2.0).
     """
 
     question: str

@@ -1,4 +1,4 @@
-"""Texts to rows of tokens, as the papers' fine-tuning code does it."""
+"""Encode texts as rows of tokens, as the papers' fine-tuning code does."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 class TextEncoder:
-    """A model's tokenizer and the longest row it reads: [CLS] first [SEP], or [CLS] first [SEP] second [SEP].
+    """A tokenizer with a maximum row length: [CLS] first [SEP], or [CLS] first [SEP] second [SEP].
 
-    A text that is too long is cut, a pair on its longer side, token by token from the end (ELECTRA, BERT).
+    Longer texts are truncated at the end; of a pair, always the longer text loses a token (BERT, ELECTRA).
     """
 
     def __init__(self, tokenizer: "Tokenizer", length: int) -> None:
         if length < 4:
-            raise InputError(f"length must be >= 4, got {length}: a pair of texts needs [CLS] and two [SEP]")
+            raise InputError(f"length must be >= 4, got {length}: a pair of texts has [CLS] and two [SEP]")
         self.tokenizer, self.length = tokenizer, length
-        # A tokenizer that came with a model may be set to cut and to pad by itself. Copying takes tens of milliseconds.
+        # A loaded tokenizer may have truncation or padding enabled. Copy it only then: it takes tens of milliseconds.
         if tokenizer.truncation is not None or tokenizer.padding is not None:
             from tokenizers import Tokenizer as _Tokenizer
 
@@ -39,17 +39,17 @@ class TextEncoder:
         return Specials.of(self.tokenizer)
 
     def pieces(self, texts: Sequence[str]) -> "list[Encoding]":
-        """Tokenize without [CLS], [SEP] or cutting; offsets count characters of each text."""
+        """Tokenize without special tokens or truncation; offsets are in characters of each text."""
         return self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
 
     def row(self, first: Sequence[int], second: Sequence[int] | None = None) -> tuple[list[int], int]:
-        """Put ids between the special tokens, cut to the length: the row, and where its second segment begins."""
+        """Add the special tokens and truncate to the length; return the row and where its second segment begins."""
         cls, sep = self.specials.cls, self.specials.sep
         if second is None:
             row = [cls, *first[: self.length - 2], sep]
             return row, len(row)
         room, a, b = self.length - 3, len(first), len(second)
-        # What popping one token at a time from the longer side, the second when they are equal, comes to.
+        # The closed form of removing one token at a time from the longer text, from the second one on ties.
         if a + b > room:
             a = min(a, max(room - b, (room + 1) // 2))
             b = room - a
@@ -58,7 +58,7 @@ class TextEncoder:
 
 
 def text_features(examples: Sequence[Example], encoder: TextEncoder, targets: NDArray[Any] | None) -> Features:
-    """Encode texts and pairs of texts, one row per example, cut to the encoder's length."""
+    """Encode texts and pairs of texts, one row per example, truncated to the encoder's length."""
     firsts = encoder.pieces([example.text for example in examples])
     seconds = iter(encoder.pieces([example.text_b for example in examples if example.text_b is not None]))
     rows, begins, cut = [], [], 0

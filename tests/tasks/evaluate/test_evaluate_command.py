@@ -1,4 +1,4 @@
-"""`lightbert evaluate`: what it prints, what it writes, and what it says about input that does not fit."""
+"""`lightbert evaluate`: its output, its files, and errors for invalid input."""
 
 import json
 import zipfile
@@ -20,13 +20,13 @@ ENTAILMENT = Classify(("not_entailment", "entailment"))
 
 @pytest.fixture
 def evaluate(capsys):
-    """Run the command; give its exit code, the object on stdout if it was asked for, and stderr."""
+    """Run the command; return its exit code, the JSON object on stdout if requested, and stderr."""
 
     def run(*arguments):
         code = cli.main(["evaluate", *map(str, arguments)])
         output = capsys.readouterr()
-        asked = code == 0 and "--json" in arguments
-        return code, json.loads(output.out) if asked else output.out, output.err
+        question_entry = code == 0 and "--json" in arguments
+        return code, json.loads(output.out) if question_entry else output.out, output.err
 
     return run
 
@@ -43,7 +43,7 @@ def glue(tmp_path):
     return write_glue(tmp_path / "glue")
 
 
-def test_a_table_of_ones_own_is_judged_by_its_columns(evaluate, tmp_path, table):
+def test_a_custom_table_is_evaluated_by_its_columns(evaluate, tmp_path, table):
     model = write_tiny_model(tmp_path / "model", REVIEWS)
     out = tmp_path / "out"
     code, report, _ = evaluate(model, "--data", table, "--text", "body", "--label", "topic", "--out", out, "--json")
@@ -61,7 +61,7 @@ def test_a_table_of_ones_own_is_judged_by_its_columns(evaluate, tmp_path, table)
     assert f"| tokens per second | {report['tokens_per_second']:,.0f} |" in page
 
 
-def test_a_person_sees_tables(evaluate, tmp_path, table):
+def test_the_terminal_output_is_tables(evaluate, tmp_path, table):
     model = write_tiny_model(tmp_path / "model", REVIEWS)
     code, page, _ = evaluate(model, "--task", "own", "--data", table, "--text", "body", "--label", "topic")
     assert code == 0
@@ -69,14 +69,14 @@ def test_a_person_sees_tables(evaluate, tmp_path, table):
         assert title in page
 
 
-def test_a_task_of_glue_is_found_in_its_folder(evaluate, tmp_path, glue):
+def test_a_glue_task_is_found_in_its_folder(evaluate, tmp_path, glue):
     model = write_tiny_model(tmp_path / "model", ENTAILMENT)
     code, report, _ = evaluate(model, "--task", "rte", "--data", glue, "--json")
     assert code == 0
     assert (report["task"], report["split"], report["examples"]) == ("rte", "dev", 2)
 
 
-def test_without_a_task_the_models_own_is_taken(evaluate, tmp_path, glue):
+def test_without_a_task_the_task_of_the_model_is_used(evaluate, tmp_path, glue):
     model = tiny_model(ENTAILMENT)
     model.task["task"] = "qnli"
     folder.save(model, tmp_path / "model")
@@ -85,7 +85,7 @@ def test_without_a_task_the_models_own_is_taken(evaluate, tmp_path, glue):
     assert report["task"] == "qnli"
 
 
-def test_an_imported_classifier_is_judged_by_the_names_in_its_config(evaluate, tmp_path, table):
+def test_an_imported_classifier_is_evaluated_by_the_label_names_of_its_config(evaluate, tmp_path, table):
     model = tiny_model(None, "classify", labels=2, hidden="gelu")
     model.labels = ("good", "bad")
     huggingface.write(model, tmp_path / "theirs")
@@ -94,7 +94,7 @@ def test_an_imported_classifier_is_judged_by_the_names_in_its_config(evaluate, t
     assert report["confusion"]["labels"] == ["good", "bad"]
 
 
-def test_labels_without_names_can_be_named(evaluate, tmp_path, table):
+def test_unnamed_labels_can_be_named(evaluate, tmp_path, table):
     huggingface.write(tiny_model(None, "classify", labels=2, hidden="gelu"), tmp_path / "theirs")
     columns = ("--data", table, "--text", "body", "--label", "topic")
     code, _, error = evaluate(tmp_path / "theirs", *columns)
@@ -105,7 +105,7 @@ def test_labels_without_names_can_be_named(evaluate, tmp_path, table):
     assert report["confusion"]["labels"] == ["good", "bad"]
 
 
-def test_an_imported_classifier_of_several_labels_is_judged_as_such(evaluate, tmp_path):
+def test_an_imported_multilabel_classifier_is_evaluated_as_multilabel(evaluate, tmp_path):
     data = tmp_path / "dev.jsonl"
     data.write_text('{"text": "good film", "label": ["x", "y"]}\n{"text": "bad", "label": []}\n')
     model = tiny_model(Labels(("LABEL_0", "LABEL_1")), hidden="gelu")
@@ -118,7 +118,7 @@ def test_an_imported_classifier_of_several_labels_is_judged_as_such(evaluate, tm
     assert report["metrics"].keys() == {"micro_f1", "macro_f1", "accuracy"}
 
 
-def test_a_files_rows_without_labels_are_predicted_as_a_test_set(evaluate, tmp_path):
+def test_rows_without_labels_are_predicted_as_a_test_set(evaluate, tmp_path):
     (tmp_path / "new.csv").write_text("text\ngood film\n")
     model = write_tiny_model(tmp_path / "model", REVIEWS)
     code, report, _ = evaluate(
@@ -199,7 +199,7 @@ def test_both_halves_of_mnli_have_a_table(evaluate, tmp_path, glue):
         ("stsb", "0\t1.5\n", {"mse": 2.25}),
     ],
 )
-def test_tables_of_the_leaderboard_are_scored_where_the_labels_are_known(evaluate, tmp_path, glue, task, rows, metrics):
+def test_leaderboard_tables_are_scored_if_labels_are_known(evaluate, tmp_path, glue, task, rows, metrics):
     (tmp_path / "table.tsv").write_text(f"index\tprediction\n{rows}")
     arguments = ("--task", task, "--data", glue, "--predictions", tmp_path / "table.tsv", "--json")
     code, report, _ = evaluate(*arguments)
@@ -210,17 +210,20 @@ def test_tables_of_the_leaderboard_are_scored_where_the_labels_are_known(evaluat
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("index\tprediction\n0\tentailment\n", "no prediction for 1 of 2 examples, the first of them '1'"),
+        (
+            "index\tprediction\n0\tentailment\n",
+            "must have a prediction for every example, 1 of 2 are missing, the first is '1'",
+        ),
         (
             "index\tprediction\n0\tentailment\n1\tmaybe\n",
-            "predicts 'maybe', which is none of entailment, not_entailment",
+            "must be one of entailment, not_entailment, got 'maybe'",
         ),
-        ("index\tprediction\n0 entailment\n", "line 2: '0 entailment' is no index and prediction"),
-        ("id,label\n", "begins with 'id,label' where a table of predictions has"),
+        ("index\tprediction\n0 entailment\n", "must be an index, a tab and a prediction, got '0 entailment'"),
+        ("id,label\n", "must begin with the header 'index\\tprediction', got 'id,label'"),
         ("", "is empty or not UTF-8"),
     ],
 )
-def test_a_table_that_does_not_fit_is_answered_in_one_sentence(evaluate, tmp_path, glue, content, sentence):
+def test_an_invalid_prediction_table_is_a_one_line_error(evaluate, tmp_path, glue, content, sentence):
     (tmp_path / "RTE.tsv").write_text(content)
     code, _, error = evaluate("--task", "rte", "--data", glue, "--predictions", tmp_path / "RTE.tsv")
     assert code == 1
@@ -235,23 +238,24 @@ def test_a_table_that_does_not_fit_is_answered_in_one_sentence(evaluate, tmp_pat
         (("--predictions", "p.json"), "requires a task and its data; add --task and --data"),
         (("--predictions", "p.json", "--task", "own", "--data", "x"), "got 'own'"),
         (("--submission", "s.zip"), "add --predictions FOLDER"),
-        (("--submission", "s.zip", "--predictions", "nowhere"), "has no predictions such as CoLA.tsv"),
+        (("--submission", "s.zip", "--predictions", "nowhere"), "must contain predictions such as CoLA.tsv"),
         (("nowhere",), "model 'nowhere' not found"),
         (("MODEL",), "evaluate requires data; add --data FILE"),
         (("MODEL", "--data", "TABLE"), "'text'"),
         (("MODEL", "--data", "TABLE", "--text", "body"), "'label'"),
         (("MODEL", "--data", "TABLE", "--text", "body", "--label", "body"), "'good film'"),
         (("MODEL", "--task", "glu", "--data", "TABLE"), "unknown task 'glu'"),
-        (("MODEL", "--task", "sst2", "--data", "GLUE"), "the model knows bad, good"),
-        (("MODEL", "--task", "stsb", "--data", "GLUE"), "made for tasks of the kind 'classify'"),
+        (("MODEL", "--task", "sst2", "--data", "GLUE"), "among those of the model, bad, good, got 'positive'"),
+        (
+            ("MODEL", "--task", "stsb", "--data", "GLUE"),
+            "requires a model for tasks of kind 'regress', got one for 'classify'",
+        ),
         (("MODEL", "--data", "missing.csv"), "missing.csv"),
         (("MODEL", "--data", "TABLE", "--text", "body", "--label", "topic", "--split", "deev"), "did you mean 'dev'"),
         (("BODY", "--data", "TABLE", "--text", "body", "--label", "topic"), "no head for a task"),
     ],
 )
-def test_what_does_not_fit_is_answered_in_one_sentence(
-    evaluate, tmp_path, monkeypatch, table, glue, arguments, sentence
-):
+def test_invalid_arguments_are_a_one_line_error(evaluate, tmp_path, monkeypatch, table, glue, arguments, sentence):
     places = {
         "MODEL": write_tiny_model(tmp_path / "model", REVIEWS),
         "BODY": write_tiny_model(tmp_path / "body", None),

@@ -1,4 +1,4 @@
-"""docs/evaluation.md says what the command knows."""
+"""docs/evaluation.md matches the command."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""`lightbert finetune`: what a person and a machine get to see."""
+"""`lightbert finetune`: terminal and JSON output."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ import lightbert
 from lightbert.cli import main
 from lightbert.config import assignments
 from lightbert.recipes import read
-from lightbert.tasks.finetune.dataset import prepare
+from lightbert.tasks.finetune.dataset import load_data
 from lightbert.tasks.finetune.plan import plan
 
 RECIPE = "classify"
@@ -23,7 +23,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [*SETTINGS, f"model={model}", f"data.train={train}", "data.text=body", "data.label=topic", "steps=2"]
 
 
-def test_a_machine_gets_one_object_with_the_metrics_and_the_model(start, tmp_path, capfd):
+def test_json_output_is_one_object_with_the_metrics_and_the_model(start, tmp_path, capfd):
     assert main(["finetune", RECIPE, *start, f"out={tmp_path}", "--json"]) == 0
     report = json.loads(capfd.readouterr().out)
     assert report["finished"]
@@ -31,7 +31,7 @@ def test_a_machine_gets_one_object_with_the_metrics_and_the_model(start, tmp_pat
     assert Path(report["model"]) == tmp_path / "final"
 
 
-def test_a_person_reads_the_numbers_and_which_weights_they_are_of(start, tmp_path, capfd):
+def test_the_terminal_output_has_the_metrics_and_the_saved_weights(start, tmp_path, capfd):
     assert main(["finetune", RECIPE, *start, f"out={tmp_path}", "choose=last"]) == 0
     page = capfd.readouterr().out
     assert "accuracy" in page
@@ -39,27 +39,27 @@ def test_a_person_reads_the_numbers_and_which_weights_they_are_of(start, tmp_pat
     assert f"model: {tmp_path / 'final'}" in page.replace("\n", "")
 
 
-def test_of_several_processes_one_says_what_was_understood(start, tmp_path, capfd):
+def test_only_one_process_prints_the_data_summary(start, tmp_path, capfd):
     recipe = plan(read(RECIPE), assignments([*start, f"out={tmp_path}", "length=12"])).runs[0].recipe
     tokenizer = lightbert.load(recipe.model).tokenizer
-    prepare(recipe, tokenizer, says=False)
+    load_data(recipe, tokenizer, verbose=False)
     assert capfd.readouterr().err == ""
-    prepare(recipe, tokenizer)
+    load_data(recipe, tokenizer)
     assert "examples to train on" in capfd.readouterr().err
 
 
-def test_a_person_reads_what_was_understood_of_the_data_and_that_a_run_was_there_already(start, tmp_path, capfd):
-    # Data that no other test has read, and so told, before.
+def test_the_data_summary_and_an_existing_run_are_reported(start, tmp_path, capfd):
+    # Data that no other test has loaded, because the summary is printed once.
     line = ["finetune", RECIPE, *start, f"out={tmp_path}", "length=11"]
     assert main(line) == 0
-    said = capfd.readouterr().err
-    assert "own: classify, 2 labels (bad, good); 18 examples to train on, 2 in dev" in said
+    stderr = capfd.readouterr().err
+    assert "own: classify, 2 labels (bad, good); 18 examples to train on, 2 in dev" in stderr
     assert main(line) == 0
-    said = capfd.readouterr().err
-    assert said == f"'{tmp_path}' is trained already; set out= to another folder to train anew\n"
+    stderr = capfd.readouterr().err
+    assert stderr == f"'{tmp_path}' is already trained; set out= to another folder to train again\n"
 
 
-def test_several_runs_are_one_table(start, tmp_path, capfd):
+def test_several_runs_are_summarized_in_one_table(start, tmp_path, capfd):
     assert main(["finetune", RECIPE, *start, f"out={tmp_path}", "seeds=[3, 4]", "grid.lr=[1e-3, 1e-2]"]) == 0
     page = capfd.readouterr().out
     assert [line.split()[1] for line in page.splitlines() if line.split()[:1] == ["own"]] == ["lr=0.001", "lr=0.01"]
@@ -76,7 +76,7 @@ def test_several_runs_are_one_table(start, tmp_path, capfd):
         (["task=cool", "data=''"], "unknown task 'cool'; did you mean 'cola'?"),
     ],
 )
-def test_bad_input_is_one_sentence(start, tmp_path, capfd, change, sentence):
+def test_invalid_input_is_a_one_line_error(start, tmp_path, capfd, change, sentence):
     kept = [each for each in start if not (change[-1].startswith("data=") and each.startswith("data."))]
     assert main(["finetune", RECIPE, *kept, f"out={tmp_path}", *change]) == 1
     captured = capfd.readouterr()

@@ -1,4 +1,4 @@
-"""Fine-tuning from files to a model that predicts: the same seed gives the same result, interrupted or not."""
+"""Fine-tuning from files to predictions; the same seed gives the same result, interrupted or not."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from lightbert.models import folder
 from lightbert.tasks.datasets.own import own_task
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.evaluate.evaluation import evaluate
-from lightbert.tasks.predict.adoption import kind_of_model
+from lightbert.tasks.predict.model_kind import kind_of_model
 
 RECIPE = "classify"
 
@@ -42,7 +42,7 @@ def test_the_trained_model_predicts_the_labels_it_learned(start, tmp_path: Path)
     assert list(model.heads) == ["classify"]
 
 
-def test_a_model_of_pairs_does_not_answer_single_texts(start, tmp_path: Path):
+def test_a_model_for_pairs_requires_pairs(start, tmp_path: Path):
     pairs = tmp_path / "pairs.csv"
     rows = ["good film,the film was good,yes", "a bad film,the film was good,no"] * 10
     pairs.write_text("\n".join(["one,other,same", *rows]) + "\n")
@@ -50,14 +50,16 @@ def test_a_model_of_pairs_does_not_answer_single_texts(start, tmp_path: Path):
     finetune(RECIPE, start[0], f"data.train={pairs}", f"data.dev={pairs}", *columns, f"out={tmp_path / 'run'}")
     model = lightbert.load(tmp_path / "run" / "final")
     assert model.predict(("good", "bad"))["label"] in ("yes", "no")
-    with pytest.raises(InputError, match=r"reads pairs of texts, and 'good' has no second one: give it with --pair"):
+    with pytest.raises(
+        InputError, match=r"requires pairs of texts, got a single one: 'good'; give the second with --pair"
+    ):
         model.predict("good")
     task = own_task(Files(dev=str(pairs), text="one", label="same"), kind=kind_of_model(model))
     with pytest.raises(InputError, match=r"reads pairs of texts, and 'good film' has no second one"):
         evaluate(model, task)
 
 
-def test_numbers_that_were_learned_as_shares_of_their_range_come_out_as_they_are(start, tmp_path: Path):
+def test_scaled_regression_predicts_on_the_original_scale(start, tmp_path: Path):
     scores = tmp_path / "scores.csv"
     rows = ["the film was good .,8.5", "a bad film,2.5", "good,8.5", "bad,2.5"] * 10
     scores.write_text("\n".join(["body,score", *rows]) + "\n")
@@ -68,7 +70,7 @@ def test_numbers_that_were_learned_as_shares_of_their_range_come_out_as_they_are
     assert not model.task["scaled"]
     found = [each["score"] for each in model.predict(["good", "bad"])]
     assert found == pytest.approx([8.5, 2.5], abs=1.0)
-    # Wherever the model goes, its output is the number.
+    # The raw output is on the original scale too.
     ids = torch.tensor([[model.tokenizer.token_to_id(token) for token in ("[CLS]", "good", "[SEP]")]])
     with torch.no_grad():
         said = model.eval().heads["regress"](model(ids))
@@ -83,7 +85,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not(start, tmp_path
 
 
 @pytest.mark.parametrize("stop", [1, 5, 12, 24])
-def test_an_interrupted_run_goes_on_exactly(start, tmp_path: Path, stop: int):
+def test_an_interrupted_run_resumes_exactly(start, tmp_path: Path, stop: int):
     finetune(RECIPE, *start, f"out={tmp_path / 'whole'}")
     first = only(finetune(RECIPE, *start, f"out={tmp_path / 'parts'}", stop_after=stop))
     assert not first.finished
@@ -101,7 +103,7 @@ def test_a_finished_run_is_read_and_not_trained_again(start, tmp_path: Path):
         finetune(RECIPE, *start, f"out={tmp_path}", "lr=0.02")
 
 
-def test_the_best_weights_are_kept_or_the_last_ones(start, tmp_path: Path):
+def test_the_best_or_the_last_weights_are_saved(start, tmp_path: Path):
     runs = {}
     for choose in ("best", "last"):
         out = tmp_path / choose
@@ -114,20 +116,20 @@ def test_the_best_weights_are_kept_or_the_last_ones(start, tmp_path: Path):
     assert runs["last"].best_step == -1
 
 
-def test_a_number_can_be_asked_for_by_name(start, tmp_path: Path):
+def test_the_metric_can_be_chosen_by_name(start, tmp_path: Path):
     with pytest.raises(InputError, match="unknown held-out metric 'accurracy'; did you mean 'accuracy'"):
         finetune(RECIPE, *start, f"out={tmp_path}", "metric=accurracy")
 
 
 @pytest.mark.parametrize("more", [("choose=last",), ("choose=best",), ("choose=last", "seeds=[0, 1]")])
-def test_a_number_that_the_task_has_not_is_refused_before_the_training(start, tmp_path: Path, more: tuple[str, ...]):
+def test_an_unknown_metric_is_an_error_before_training(start, tmp_path: Path, more: tuple[str, ...]):
     with pytest.raises(InputError, match="did you mean 'accuracy'"):
         finetune(RECIPE, *start, f"out={tmp_path}", "metric=accurracy", *more)
     assert not list(tmp_path.rglob("metrics.jsonl"))
     assert not list(tmp_path.rglob("step-*"))
 
 
-def test_of_errors_the_smallest_is_best(start, tmp_path: Path):
+def test_lower_is_better_for_errors(start, tmp_path: Path):
     train = tmp_path / "scores.csv"
     train.write_text("body,score\n" + "".join(f"{'good ' * (n % 5 + 1)},{n % 5}\n" for n in range(20)))
     own = (f"data.train={train}", f"data.dev={train}", "data.text=body", "data.label=score", "data.kind=regress")
@@ -138,7 +140,7 @@ def test_of_errors_the_smallest_is_best(start, tmp_path: Path):
     assert done.metrics["mse"] == min(found.values()) == found[done.best_step]
 
 
-def test_lower_layers_move_less(start, tmp_path: Path):
+def test_lower_layers_change_less(start, tmp_path: Path):
     adam = ("optimizer.weight_decay=0", "optimizer.bias_correction=true", "optimizer.eps=1e-15")
     finetune(RECIPE, *start, f"out={tmp_path}", *adam, "steps=1", "layer_decay=0.1", "schedule.warmup=0.0")
     before = lightbert.load(start[0].removeprefix("model=")).state_dict()
@@ -147,18 +149,18 @@ def test_lower_layers_move_less(start, tmp_path: Path):
     def moved(name: str) -> float:
         return float((after[name] - before[name]).abs().max())
 
-    # Adam's first step is the rate, whatever the gradient: block 0 of 1 has decay², the embeddings decay³.
+    # Adam's first step has the size of the learning rate: block 0 of 1 has decay², the embeddings decay³.
     assert moved("embeddings.word.weight") == pytest.approx(0.1 * moved("blocks.0.output.weight"), rel=1e-3)
 
 
-def test_texts_longer_than_the_model_are_refused_with_the_remedy(start, tmp_path: Path):
-    with pytest.raises(InputError, match="length = 64, but the model reads 16 tokens at most: set length=16"):
+def test_a_length_beyond_the_positions_of_the_model_is_an_error(start, tmp_path: Path):
+    with pytest.raises(InputError, match="length must be <= 16, the model's positions, got 64: set length=16"):
         finetune(RECIPE, *start, f"out={tmp_path}", "length=64")
 
 
-def test_texts_that_are_cut_are_counted(start, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+def test_truncated_texts_are_counted(start, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     finetune(RECIPE, *start, f"out={tmp_path}", "length=6", "steps=1")
-    assert "training texts are longer than 6 tokens and were cut" in capfd.readouterr().err
+    assert "training texts were truncated to 6 tokens" in capfd.readouterr().err
 
 
 def test_a_preset_starts_from_random_weights_with_a_tokenizer(start, tmp_path: Path):
@@ -167,11 +169,11 @@ def test_a_preset_starts_from_random_weights_with_a_tokenizer(start, tmp_path: P
     preset = ("model=bert-tiny", f"tokenizer={model}/tokenizer.json", "change.depth=1", "steps=1")
     finetune(RECIPE, *files, *preset, f"out={tmp_path / 'a'}")
     assert folder.load(tmp_path / "a" / "final").config.vocab == 13
-    with pytest.raises(InputError, match="the preset 'bert-tiny' has no tokenizer: add tokenizer=PATH"):
+    with pytest.raises(InputError, match="the preset 'bert-tiny' requires tokenizer=PATH"):
         finetune(RECIPE, *files, "model=bert-tiny", f"out={tmp_path / 'b'}")
 
 
-def test_an_intermediate_task_hands_its_dense_layer_on(start, tmp_path: Path):
+def test_the_dense_layer_of_an_intermediate_task_is_reused(start, tmp_path: Path):
     tanh = ("head.hidden=tanh", "steps=1", "lr=1e-30")
     finetune(RECIPE, *start, f"out={tmp_path / 'mnli-3'}", *tanh)
     other = [each for each in start if not each.startswith("model=")]
@@ -181,20 +183,20 @@ def test_an_intermediate_task_hands_its_dense_layer_on(start, tmp_path: Path):
     assert not torch.equal(before["heads.classify.output.weight"], after["heads.classify.output.weight"])
 
 
-def test_a_change_that_the_weights_do_not_fit_is_refused(start, tmp_path: Path):
-    with pytest.raises(InputError, match=r"the weights do not fit the model after change = {'width': 32}"):
+def test_a_config_change_that_does_not_match_the_weights_is_an_error(start, tmp_path: Path):
+    with pytest.raises(InputError, match=r"the weights don't match the config after change = {'width': 32}"):
         finetune(RECIPE, *start, f"out={tmp_path}", "change.width=32")
 
 
-def test_padding_can_be_masked_in_a_model_that_read_it(tmp_path: Path, start):
+def test_padding_can_be_masked_in_a_model_trained_to_read_it(tmp_path: Path, start):
     released = write_model(tmp_path / "released", padding="released")
     files = [each for each in start if not each.startswith("model=")]
     finetune(RECIPE, *files, f"model={released}", "change.padding=masked", f"out={tmp_path / 'run'}", "steps=1")
     assert folder.load(tmp_path / "run" / "final").config.padding == "masked"
 
 
-def test_a_small_part_of_an_epoch_is_one_step(start, tmp_path: Path):
-    # The limit of time ends a run that took it for no end.
+def test_a_small_fraction_of_an_epoch_is_one_step(start, tmp_path: Path):
+    # If 0 steps meant no limit here, the time limit would end the run.
     assert only(finetune(RECIPE, *start, f"out={tmp_path}", "epochs=0.01", "max_minutes=0.05")).step == 1
 
 
@@ -207,9 +209,11 @@ def test_all_rows_can_be_trained_on_without_a_development_set(start, tmp_path: P
 
 
 @pytest.mark.parametrize("needs", ["choose=best", "seeds=[0,1]"])
-def test_what_needs_a_development_set_says_so_before_it_trains(start, tmp_path: Path, needs: str):
+def test_a_missing_development_set_is_an_error_before_training(start, tmp_path: Path, needs: str):
     model, train, _, *columns = start
     choice = () if needs == "choose=best" else ("choose=last",)
-    with pytest.raises(InputError, match=r"there are no development data .* add data.dev=FILE or data.hold_out=0.1"):
+    with pytest.raises(
+        InputError, match=r"requires development data, got none: add data.dev=FILE or data.hold_out=0.1"
+    ):
         finetune(RECIPE, model, train, *columns, "data.hold_out=0", f"out={tmp_path}", needs, *choice)
     assert not list(tmp_path.rglob("metrics.jsonl"))

@@ -1,4 +1,4 @@
-"""Several runs in one command: one table, and a killed grid goes on where it stopped."""
+"""Several runs in one command: summary table, and resuming an interrupted grid."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ from tiny_tasks import finetune, results, write_model, write_reviews
 
 import lightbert
 from lightbert.tasks.finetune.finetuning import Result
-from lightbert.tasks.finetune.plan import Planned
+from lightbert.tasks.finetune.plan import PlannedRun
 from lightbert.tasks.finetune.summary import best_settings, glue_scores, settings_of
 
 RECIPE = "classify"
@@ -22,7 +22,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     return (f"model={model}", f"data.train={train}", *columns, "grid.lr=[1e-3, 1e-2]", "seeds=[0, 1]")
 
 
-def test_a_grid_that_was_stopped_goes_on_with_the_run_it_was_in(start, tmp_path: Path):
+def test_an_interrupted_grid_resumes_with_the_interrupted_run(start, tmp_path: Path):
     whole = finetune(RECIPE, *start, f"out={tmp_path / 'whole'}")
     steps = whole[0][1].step
     parts = finetune(RECIPE, *start, f"out={tmp_path / 'parts'}", stop_after=steps + 2)
@@ -34,7 +34,7 @@ def test_a_grid_that_was_stopped_goes_on_with_the_run_it_was_in(start, tmp_path:
     assert results(tmp_path / "parts") == results(tmp_path / "whole")
 
 
-def test_the_best_run_is_the_model_and_checkpoints_go(start, tmp_path: Path):
+def test_the_best_run_is_copied_and_checkpoints_are_deleted(start, tmp_path: Path):
     done = finetune(RECIPE, *start, f"out={tmp_path}")
     [best] = best_settings(settings_of(done))
     kept = Path(best.best[0].recipe.out) / "final" / "model.safetensors"
@@ -45,15 +45,15 @@ def test_the_best_run_is_the_model_and_checkpoints_go(start, tmp_path: Path):
     assert [(row["settings"], len(row["runs"])) for row in table] == [({"lr": 1e-3}, 2), ({"lr": 1e-2}, 2)]
 
 
-def planned(task: str, lr: float, seed: int, recipe=None) -> Planned:
-    return Planned(task, (("lr", lr),), seed, recipe)
+def planned(task: str, lr: float, seed: int, recipe=None) -> PlannedRun:
+    return PlannedRun(task, (("lr", lr),), seed, recipe)
 
 
 def result(metric: str, **metrics: float) -> Result:
     return Result(metrics, metric, step=1, best_step=-1, rows_per_second=1.0)
 
 
-def test_of_errors_the_lowest_is_best():
+def test_the_lowest_error_is_the_best_run():
     errors = {1e-4: (0.3, 0.5), 1e-3: (0.2, 0.9)}
     runs = [(planned("stsb", lr, n), result("mse", mse=e)) for lr, both in errors.items() for n, e in enumerate(both)]
     [best] = best_settings(settings_of(runs))
@@ -61,7 +61,7 @@ def test_of_errors_the_lowest_is_best():
     assert best.numbers("mse")["best"] == best.best[1].score == 0.3
 
 
-def test_numbers_are_the_median_mean_error_and_best_over_seeds():
+def test_the_summary_has_median_mean_error_and_best_over_seeds():
     runs = [(planned("rte", 1e-4, seed), result("accuracy", accuracy=a)) for seed, a in enumerate((0.5, 0.7, 0.6, 0.8))]
     [setting] = settings_of(runs)
     # The standard deviation of 0.5, 0.7, 0.6, 0.8 is √(0.05 / 3) and its error half of that.
@@ -70,19 +70,19 @@ def test_numbers_are_the_median_mean_error_and_best_over_seeds():
     assert setting.best[0].seed == 3
 
 
-def test_one_run_has_no_error():
+def test_a_single_run_has_no_standard_error():
     [setting] = settings_of([(planned("rte", 1e-4, 0), result("accuracy", accuracy=0.5))])
     assert setting.numbers("accuracy")["error"] == 0.0
 
 
-def test_the_best_setting_has_the_highest_median_not_the_luckiest_run():
+def test_the_best_setting_has_the_best_median_not_the_best_run():
     steady = [(planned("rte", 1e-4, seed), result("accuracy", accuracy=0.7)) for seed in range(3)]
     lucky = [(planned("rte", 3e-4, seed), result("accuracy", accuracy=a)) for seed, a in enumerate((0.5, 0.5, 0.9))]
     [best] = best_settings(settings_of([*steady, *lucky]))
     assert best.settings == "lr=0.0001"
 
 
-def test_both_papers_means_are_there_once_their_columns_are():
+def test_both_averages_are_computed_once_their_columns_are_complete():
     both, one = {"accuracy": 0.8, "f1": 0.9, "mcc": 0.5}, {"accuracy": 0.8, "mcc": 0.5}
     numbers = {
         **dict.fromkeys(("mrpc", "qqp"), both),

@@ -1,4 +1,4 @@
-"""kill -9 at any moment of a grid, and the same command again: the same models in the end as without."""
+"""A grid killed with SIGKILL at any moment and started again gives the same models as an uninterrupted one."""
 
 import json
 import random
@@ -35,7 +35,7 @@ def grid(tmp_path_factory: pytest.TempPathFactory) -> Grid:
 
 
 def run_grid(overrides: Grid, everyone: World, interrupted: Interruption) -> bool:
-    """What the command does, without its report."""
+    """Run a plan like the command, without its report."""
     runs = plan(read(RECIPE), assignments(overrides))
     return all(result.finished for _, result in run_all(runs, everyone, interrupted))
 
@@ -45,7 +45,7 @@ def start(grid: Grid, out: Path, moment: Moment | None = None) -> ForkServerProc
 
 
 def table(out: Path) -> list[dict[str, Any]]:
-    """What the grid's table says, but for times and places."""
+    """The grid's table without times and paths."""
     rows = json.loads((out / "runs.json").read_text())
     for row in rows:
         row["runs"] = [{key: run[key] for key in ("seed", "metrics", "step", "best_step")} for run in row["runs"]]
@@ -59,7 +59,7 @@ def assert_same_results(out: Path, expected: Path) -> None:
     assert list(out.rglob("step-*")) == []
 
 
-def test_a_grid_that_is_killed_between_two_runs_goes_on_with_the_second(grid: Grid, tmp_path: Path) -> None:
+def test_a_grid_killed_between_two_runs_resumes_with_the_second(grid: Grid, tmp_path: Path) -> None:
     assert exit_code(start(grid, tmp_path / "whole")) == 0
     assert exit_code(start(grid, tmp_path / "killed", Moment("run", 1, KILL))) == -signal.SIGKILL
     first, second = (tmp_path / "killed" / "runs" / name for name in ("lr-0.001_seed-0", "lr-0.01_seed-0"))
@@ -75,7 +75,7 @@ def test_a_grid_that_is_killed_between_two_runs_goes_on_with_the_second(grid: Gr
 def test_fifty_kills_of_grids_change_nothing(grid: Grid, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     grid = (*grid, "seeds=[0, 1]")
     assert exit_code(start(grid, tmp_path / "undisturbed")) == 0
-    # Once more, because the first one had to wait for the server.
+    # Measure a second run, because the first one includes starting the fork server.
     began = time.monotonic()
     assert exit_code(start(grid, tmp_path / "again")) == 0
     seconds = time.monotonic() - began

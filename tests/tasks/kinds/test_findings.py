@@ -1,10 +1,10 @@
-"""What evaluations show, against cases counted by hand."""
+"""Error analysis, against worked examples."""
 
 import pytest
 
-from lightbert.tasks.example import Answer, Example, Question, Tagged
+from lightbert.tasks.example import Answer, Example, Question, TaggedSentence
 from lightbert.tasks.kinds.classify.kind import Classify
-from lightbert.tasks.kinds.findings.finding import Table, shown
+from lightbert.tasks.kinds.findings.finding import Table, format_cell
 from lightbert.tasks.kinds.labels.kind import Labels
 from lightbert.tasks.kinds.regress.kind import Regress
 from lightbert.tasks.kinds.spans.findings import question_word
@@ -22,8 +22,8 @@ def classified(no, yes):
 
 
 @pytest.fixture
-def judged_labels():
-    """Two right, and two wrong, of which the second is surer."""
+def label_findings():
+    """Two correct and two wrong predictions, the second more confident."""
     examples = [
         Example(text, label=label, id=text) for text, label in zip("abcd", ("no", "yes", "yes", "yes"), strict=True)
     ]
@@ -31,38 +31,38 @@ def judged_labels():
     return found(Classify(("no", "yes")), examples, predictions)
 
 
-def test_the_confusion_matrix_has_a_row_for_each_true_label(judged_labels):
-    assert judged_labels["confusion"].value == {"labels": ["no", "yes"], "counts": [[1, 0], [2, 1]]}
-    assert judged_labels["confusion"].tables[0].rows == [("no", 1, 0), ("yes", 2, 1)]
+def test_the_confusion_matrix_has_a_row_for_each_true_label(label_findings):
+    assert label_findings["confusion"].value == {"labels": ["no", "yes"], "counts": [[1, 0], [2, 1]]}
+    assert label_findings["confusion"].tables[0].rows == [("no", 1, 0), ("yes", 2, 1)]
 
 
-def test_each_label_has_its_own_precision_recall_and_f1(judged_labels):
-    no, yes = judged_labels["labels"].value["no"], judged_labels["labels"].value["yes"]
+def test_each_label_has_its_own_precision_recall_and_f1(label_findings):
+    no, yes = label_findings["labels"].value["no"], label_findings["labels"].value["yes"]
     assert (no["precision"], no["recall"], no["f1"]) == (1 / 3, 1.0, 0.5)
     assert (yes["precision"], yes["recall"], yes["f1"]) == (1.0, 1 / 3, 0.5)
 
 
-def test_calibration_and_brier_score_are_those_counted_by_hand(judged_labels):
-    value = judged_labels["calibration"].value
-    # Each confidence has a bin of its own: the distances are 0.1, 0.2, 0.6 and 1.
+def test_calibration_and_brier_score_match_a_worked_example(label_findings):
+    value = label_findings["calibration"].value
+    # Each confidence is in a separate bin: the differences are 0.1, 0.2, 0.6 and 1.
     assert value["error"] == pytest.approx((0.1 + 0.2 + 0.6 + 1.0) / 4)
     assert value["brier"] == pytest.approx((2 * 0.01 + 2 * 0.04 + 2 * 0.36 + 2 * 1.0) / 4)
     assert sum(each["count"] for each in value["bins"]) == 4
-    assert "Brier score 0.7050" in judged_labels["calibration"].tables[0].note
+    assert "Brier score 0.7050" in label_findings["calibration"].tables[0].note
 
 
-def test_the_surest_wrong_answer_comes_first(judged_labels):
-    assert [each["id"] for each in judged_labels["most_wrong"].value] == ["d", "c"]
-    assert judged_labels["most_wrong"].value[0]["predicted"] == "no"
+def test_the_most_confident_error_comes_first(label_findings):
+    assert [each["id"] for each in label_findings["most_wrong"].value] == ["d", "c"]
+    assert label_findings["most_wrong"].value[0]["predicted"] == "no"
 
 
-def test_no_more_wrong_answers_are_kept_than_asked_for():
+def test_at_most_the_requested_number_of_errors_is_kept():
     examples = [Example("a", label="yes"), Example("b", label="yes")]
     result = found(Classify(("no", "yes")), examples, [classified(0.9, 0.1)] * 2, worst=1)
     assert len(result["most_wrong"].value) == 1
 
 
-def test_a_matrix_too_wide_to_read_becomes_a_list_of_confused_pairs():
+def test_a_wide_confusion_matrix_becomes_a_list_of_confused_pairs():
     labels = tuple(f"label {number}" for number in range(30))
     examples = [Example("a", label=labels[0]), Example("b", label=labels[0]), Example("c", label=labels[2])]
     said = {"label": labels[1], "probability": 1.0, "probabilities": dict.fromkeys(labels, 0.0) | {labels[1]: 1.0}}
@@ -71,7 +71,7 @@ def test_a_matrix_too_wide_to_read_becomes_a_list_of_confused_pairs():
     assert len(result["confusion"].value["counts"]) == 30
 
 
-def test_each_label_of_a_set_is_a_decision_of_its_own():
+def test_each_label_of_a_multilabel_example_is_one_decision():
     examples = [Example("a", label=("x",)), Example("b", label=("x", "y")), Example("c", label=())]
     predictions = [
         {"labels": ["x"], "probabilities": {"x": 0.9, "y": 0.2}},
@@ -88,7 +88,7 @@ def test_each_label_of_a_set_is_a_decision_of_its_own():
     assert worst == [("b", "y", True), ("c", "x", False)]
 
 
-def test_the_largest_error_comes_first_and_the_scale_is_looked_at_in_parts():
+def test_regression_errors_are_sorted_and_grouped_by_true_value():
     examples = [Example("a", label=0.0), Example("b", "and c", label=5.0), Example("d", label=2.5)]
     result = found(Regress(0, 5), examples, [{"score": 1.0}, {"score": 2.0}, {"score": 2.5}])
     errors = result["errors"].value
@@ -105,7 +105,7 @@ def test_the_largest_error_comes_first_and_the_scale_is_looked_at_in_parts():
     ]
 
 
-def test_numbers_that_are_all_the_same_have_one_range():
+def test_constant_numbers_have_one_range():
     result = found(Regress(0, 5), [Example("a", label=1.0), Example("b", label=1.0)], [{"score": 2.0}] * 2)
     assert [each["count"] for each in result["ranges"].value] == [2]
 
@@ -114,10 +114,10 @@ def tagged(*tags):
     return {"tags": [{"tag": tag, "probability": 0.5 + place / 10} for place, tag in enumerate(tags)], "spans": []}
 
 
-def test_entities_are_counted_by_type_and_wrong_words_shown_in_their_sentence():
+def test_entities_are_counted_by_type_and_errors_shown_in_context():
     sentences = [
-        Tagged(("Ada", "Lovelace", "saw", "Rome"), ("B-PER", "I-PER", "O", "B-LOC")),
-        Tagged(("Rome", "won"), ("B-ORG", "O")),
+        TaggedSentence(("Ada", "Lovelace", "saw", "Rome"), ("B-PER", "I-PER", "O", "B-LOC")),
+        TaggedSentence(("Rome", "won"), ("B-ORG", "O")),
     ]
     predictions = [tagged("B-PER", "I-PER", "O", "O"), tagged("B-LOC", "O")]
     result = found(Tokens(("O", "B-PER", "I-PER", "B-LOC", "B-ORG")), sentences, predictions)
@@ -135,8 +135,8 @@ def test_entities_are_counted_by_type_and_wrong_words_shown_in_their_sentence():
     assert result["most_wrong"].value[0]["around"] == "Ada Lovelace saw Rome"
 
 
-def test_tags_that_mark_no_entities_are_counted_themselves():
-    result = found(Tokens(("NOUN", "VERB")), [Tagged(("a", "b"), ("NOUN", "VERB"))], [tagged("NOUN", "NOUN")])
+def test_tags_without_entities_are_counted_by_tag():
+    result = found(Tokens(("NOUN", "VERB")), [TaggedSentence(("a", "b"), ("NOUN", "VERB"))], [tagged("NOUN", "NOUN")])
     assert result["tags"].value["NOUN"]["precision"] == 0.5
     assert "types" not in result
 
@@ -145,7 +145,7 @@ def answered(answer, probability):
     return {"answer": answer, "probability": probability}
 
 
-def test_answers_are_broken_down_and_the_surest_failure_comes_first():
+def test_answers_are_broken_down_and_the_most_confident_error_comes_first():
     def question(text, *answers):
         return Question(text, "the context", tuple(Answer(answer, 0) for answer in answers), id=text)
 
@@ -177,11 +177,11 @@ def test_answers_are_broken_down_and_the_surest_failure_comes_first():
     ("question", "word"),
     [("How many were there?", "how many"), ("Since when?", "when"), ("Name the king.", "other"), ("WHOSE?", "whose")],
 )
-def test_a_question_goes_by_its_question_word(question, word):
+def test_questions_are_grouped_by_question_word(question, word):
     assert question_word(Question(question, "")) == word
 
 
-def test_cells_of_a_page_never_break_its_tables():
+def test_markdown_cells_are_escaped():
     table = Table("Title", ("text", "count"), [("a | b\nc <b>", 1234), ("x" * 1000, None)])
     lines = table.to_markdown().splitlines()
     assert lines[4] == "| a \\| b c &lt;b> | 1,234 |"
@@ -193,5 +193,5 @@ def test_an_empty_table_says_so():
     assert Table("Most wrong", ("text", "count"), [], note="The worst.").to_markdown() == "## Most wrong\n\nNone."
 
 
-def test_numbers_are_shown_shortly():
-    assert [shown(0.12345), shown(1234567), shown(None)] == ["0.1235", "1,234,567", ""]
+def test_numbers_are_formatted_briefly():
+    assert [format_cell(0.12345), format_cell(1234567), format_cell(None)] == ["0.1235", "1,234,567", ""]

@@ -1,4 +1,4 @@
-"""Kinds of task that judge whole texts: from examples to features, from outputs to predictions and metrics."""
+"""Kinds of task on whole texts: features, predictions and metrics."""
 
 import json
 import math
@@ -20,7 +20,7 @@ ENCODER = TextEncoder(small_tokenizer(), 8)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=repr)
-def test_a_kind_is_made_anew_from_its_description(kind):
+def test_a_kind_is_restored_from_its_description(kind):
     description = json.loads(json.dumps({**kind.description(), "task": "own", "length": 64}))
     assert kind_of(description) == kind
 
@@ -33,7 +33,7 @@ def test_a_text_is_a_row_and_a_pair_has_two_segments():
     assert features.sources.tolist() == [0, 1]
 
 
-def test_texts_that_are_cut_are_counted():
+def test_truncated_texts_are_counted():
     texts = [
         Example("good " * 6),
         Example("good " * 7),
@@ -45,36 +45,36 @@ def test_texts_that_are_cut_are_counted():
     assert features.cut == 2
 
 
-def test_targets_of_classes_are_numbers():
+def test_targets_of_classification_are_label_indices():
     examples = [Example("film", label="good"), Example("film", label="bad")]
     features = KINDS[0].features(examples, ENCODER)
     assert features.targets.tolist() == [1, 0]
     assert features.targets.dtype == np.int64
 
 
-def test_without_one_label_there_are_no_targets():
+def test_targets_require_all_labels():
     for kind, label in zip(KINDS, ("good", ("a",), 2.0, 0.0), strict=True):
         assert kind.features([Example("film", label=label), Example("film")], ENCODER).targets is None
         assert kind.features([], ENCODER).targets is None
 
 
-def test_targets_of_sets_are_a_yes_or_no_for_each_label():
+def test_targets_of_multilabel_are_binary_vectors():
     features = KINDS[1].features([Example("film", label=("c", "a")), Example("film", label=())], ENCODER)
     assert features.targets.tolist() == [[1, 0, 1], [0, 0, 0]]
     assert features.targets.dtype == np.float32
 
 
-def test_targets_of_regression_are_scaled_to_the_range_or_left_as_they_are():
+def test_targets_of_regression_are_scaled_or_unscaled():
     assert KINDS[2].features([Example("film", label=2.5)], ENCODER).targets.tolist() == [0.5]
     assert KINDS[3].features([Example("film", label="0.25")], ENCODER).targets.tolist() == [0.25]
 
 
-def test_unknown_labels_are_named_with_the_nearest_one():
+def test_an_unknown_label_is_an_error_with_a_suggestion():
     with pytest.raises(InputError, match="unknown label 'goood'; did you mean 'good'"):
         KINDS[0].features([Example("film", label="goood")], ENCODER)
     with pytest.raises(InputError, match="unknown label 'd'"):
         KINDS[1].features([Example("film", label=("a", "d"))], ENCODER)
-    with pytest.raises(InputError, match="label is no number"):
+    with pytest.raises(InputError, match="labels of a regression must be numbers"):
         KINDS[2].features([Example("film", label="high")], ENCODER)
 
 
@@ -83,67 +83,67 @@ def predictions_of(kind, *outputs):
     return kind.predictions([Example("film")] * len(rows), None, rows)
 
 
-def test_a_class_has_a_probability_and_so_have_its_rivals():
+def test_all_classes_have_probabilities():
     (prediction,) = predictions_of(KINDS[0], [0.0, 1.0])
     assert prediction["label"] == "good"
     assert prediction["probability"] == pytest.approx(1 / (1 + math.exp(-1)))
     assert prediction["probabilities"] == pytest.approx({"bad": 1 / (1 + math.e), "good": prediction["probability"]})
 
 
-def test_every_label_above_one_half_is_predicted():
+def test_labels_with_probability_above_one_half_are_predicted():
     one, none = predictions_of(KINDS[1], [2.0, -1.0, 900.0], [-900.0, 0.0, -1.0])
     assert one["labels"] == ["a", "c"]
     assert one["probabilities"]["a"] == pytest.approx(1 / (1 + math.exp(-2)))
     assert none["labels"] == []
 
 
-def test_numbers_stay_within_their_range():
+def test_predicted_numbers_are_clipped_to_their_range():
     assert predictions_of(KINDS[2], 0.5, 1.3, -0.1) == [{"score": 2.5}, {"score": 5.0}, {"score": 0.0}]
     assert predictions_of(KINDS[3], 0.5, -3.0) == [{"score": 0.5}, {"score": -1.0}]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=repr)
-def test_predictions_are_plain_values(kind):
+def test_predictions_are_json_serializable(kind):
     outputs = [0.25] if kind.head == "regress" else [[0.0, 1.0, 2.0][: len(kind.labels)]]
     (prediction,) = predictions_of(kind, *outputs)
     assert json.loads(json.dumps(prediction)) == prediction
 
 
-def test_two_classes_are_judged_by_accuracy_f1_of_the_second_and_correlation():
+def test_binary_metrics_are_accuracy_f1_of_the_second_label_and_mcc():
     examples = [Example("", label=label) for label in ("good", "good", "bad", "bad")]
     metrics = KINDS[0].metrics(examples, [{"label": label} for label in ("good", "bad", "bad", "bad")])
     assert metrics == pytest.approx({"accuracy": 0.75, "f1": 2 / 3, "mcc": 1 / math.sqrt(3)})
     assert next(iter(metrics)) == "accuracy"
 
 
-def test_more_classes_are_judged_by_the_mean_f1():
+def test_multiclass_metrics_include_macro_f1():
     examples = [Example("", label=label) for label in "abc"]
     metrics = Classify(("a", "b", "c")).metrics(examples, [{"label": label} for label in "abb"])
     assert metrics["macro_f1"] == pytest.approx((1 + 2 / 3 + 0) / 3)
 
 
-def test_sets_are_judged_by_micro_f1_macro_f1_and_how_many_are_right_as_a_whole():
+def test_multilabel_metrics_are_micro_f1_macro_f1_and_exact_set_accuracy():
     examples = [Example("", label=("a", "b")), Example("", label=("c",)), Example("", label=())]
     metrics = KINDS[1].metrics(examples, [{"labels": ["a"]}, {"labels": ["c", "a"]}, {"labels": []}])
     assert metrics == pytest.approx({"micro_f1": 4 / 6, "macro_f1": (2 / 3 + 0 + 1) / 3, "accuracy": 1 / 3})
     assert next(iter(metrics)) == "micro_f1"
 
 
-def test_numbers_are_judged_by_correlations_and_squared_error():
+def test_regression_metrics_are_correlations_and_squared_error():
     examples = [Example("", label=label) for label in (0.0, 1.0, 2.0)]
     metrics = KINDS[2].metrics(examples, [{"score": score} for score in (1.0, 2.0, 3.0)])
     assert metrics == pytest.approx({"pearson": 1.0, "spearman": 1.0, "mse": 1.0})
     assert next(iter(metrics)) == "pearson"
 
 
-def test_kinds_that_make_no_sense_are_refused():
-    with pytest.raises(InputError, match="at least two, all different"):
+def test_invalid_kinds_are_errors():
+    with pytest.raises(InputError, match="at least two distinct names"):
         Classify(("same", "same"))
-    with pytest.raises(InputError, match="at least two, all different"):
+    with pytest.raises(InputError, match="at least two distinct names"):
         Labels(("one",))
-    with pytest.raises(InputError, match="low must be below high"):
+    with pytest.raises(InputError, match="low must be < high"):
         Regress(1.0, 1.0)
     with pytest.raises(InputError, match="unknown kind of task 'clasify'; did you mean 'classify'"):
         kind_of({"kind": "clasify"})
-    with pytest.raises(InputError, match="cannot be made of"):
+    with pytest.raises(InputError, match="invalid arguments for a task of kind 'classify'"):
         kind_of({"kind": "classify", "classes": 2})

@@ -29,7 +29,7 @@ def questions(tmp_path):
 
 @pytest.fixture
 def predict(capsys, monkeypatch):
-    """Run the command, with something on standard input; give exit code, the records on stdout, and stderr."""
+    """Run the command with standard input; return the exit code, the records on stdout, and stderr."""
 
     def run(*arguments, piped: bytes = b""):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(piped)))
@@ -40,7 +40,7 @@ def predict(capsys, monkeypatch):
     return run
 
 
-def test_texts_are_answered_in_their_order(predict, model):
+def test_texts_are_predicted_in_order(predict, model):
     code, found, said = predict(model, "good film", "bad")
     assert (code, said) == (0, "")
     assert [record["text"] for record in found] == ["good film", "bad"]
@@ -48,7 +48,7 @@ def test_texts_are_answered_in_their_order(predict, model):
     assert sum(found[0]["probabilities"].values()) == pytest.approx(1)
 
 
-def test_a_pair_is_one_text_and_another(predict, model):
+def test_a_pair_is_two_texts(predict, model):
     _, found, _ = predict(model, "good", "bad", "--pair", "film", "--pair", "the film")
     assert [(record["text"], record["text_b"]) for record in found] == [("good", "film"), ("bad", "the film")]
 
@@ -74,7 +74,7 @@ def test_words_are_tagged(predict, tmp_path):
         ("my.txt", "good film\n\nbad\n"),
     ],
 )
-def test_files_are_read_by_their_names(predict, model, tmp_path, name, content):
+def test_the_file_format_follows_from_the_name(predict, model, tmp_path, name, content):
     (tmp_path / name).write_text(content)
     code, found, _ = predict(model, "--file", tmp_path / name)
     assert code == 0
@@ -83,7 +83,7 @@ def test_files_are_read_by_their_names(predict, model, tmp_path, name, content):
         assert [int(record["id"]) for record in found] == [1, 2]
 
 
-def test_columns_go_by_any_name_and_parquet_keeps_them_all(predict, model, tmp_path):
+def test_columns_can_have_any_name_and_all_are_kept(predict, model, tmp_path):
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     table = arrow.table({"body": ["good film", "bad"], "stars": [5, 1]})
@@ -92,7 +92,7 @@ def test_columns_go_by_any_name_and_parquet_keeps_them_all(predict, model, tmp_p
     assert [(record["body"], record["stars"]) for record in found] == [("good film", 5), ("bad", 1)]
 
 
-def test_what_a_record_says_is_kept_beside_the_prediction(predict, model):
+def test_fields_of_a_record_are_kept_with_the_prediction(predict, model):
     line = json.dumps({"text": "good", "label": "wrong", "nested": {"a": [1]}}).encode()
     _, (found,), _ = predict(model, "-", piped=line)
     assert found["input_label"] == "wrong"
@@ -100,12 +100,12 @@ def test_what_a_record_says_is_kept_beside_the_prediction(predict, model):
     assert found["nested"] == {"a": [1]}
 
 
-def test_a_number_that_is_none_is_null_in_the_answer(predict, model):
+def test_nan_is_null_in_the_output(predict, model):
     _, (found,), _ = predict(model, "-", piped=b'{"text": "good", "stars": NaN, "all": [1, {"x": Infinity}]}\n')
     assert (found["stars"], found["all"]) == (None, [1, {"x": None}])
 
 
-def test_a_pipe_brings_records_and_plain_lines(predict, model):
+def test_standard_input_can_mix_records_and_plain_lines(predict, model):
     piped = 'good film\n{"text": "bad", "id": 7}\n\n{not json\n["a"]\ncafé'.encode()
     for arguments in (("-",), ("--file", "-")):
         _, found, _ = predict(model, *arguments, piped=piped)
@@ -114,12 +114,12 @@ def test_a_pipe_brings_records_and_plain_lines(predict, model):
     assert predict(model, "-", piped=b"") == (0, [], "")
 
 
-def test_a_bad_line_is_an_error_with_its_number_or_is_counted(predict, model):
+def test_a_bad_line_is_an_error_with_its_number_or_skipped_and_counted(predict, model):
     piped = b'good\n{"body": "x"}\nfilm \xff\nbad\n'
     code, _, said = predict(model, "-", piped=piped)
     assert code == 1
     assert said == (
-        "lightbert: line 2 of standard input has no 'text', only 'body'; name the right one with --text; "
+        "lightbert: line 2 of standard input has no 'text', only 'body'; set its name with --text; "
         "fix it, or skip such rows with --bad-rows skip\n"
     )
     code, found, said = predict(model, "-", "--bad-rows", "skip", piped=piped)
@@ -127,49 +127,49 @@ def test_a_bad_line_is_an_error_with_its_number_or_is_counted(predict, model):
     assert said.startswith("skipped 2 bad rows of standard input; the first: line 2 of standard input")
 
 
-def test_a_table_without_the_column_is_refused_before_anything_is_read(predict, model, questions, tmp_path):
+def test_a_missing_column_is_an_error_before_any_row_is_read(predict, model, questions, tmp_path):
     path = tmp_path / "my.csv"
     path.write_text("body,stars\ngood,5\n")
     code, _, said = predict(model, "--file", path)
-    assert (code, "has no column 'text', only 'body', 'stars'; name the right one with --text" in said) == (1, True)
+    assert (code, "has no column 'text', only 'body', 'stars'; set its name with --text" in said) == (1, True)
     assert "has no column 'question'" in predict(questions, "--file", path)[2]
 
 
 @pytest.mark.parametrize("name", ["my.csv", "my.jsonl"])
-def test_a_second_text_that_is_named_must_be_there(predict, model, tmp_path, name):
+def test_a_named_second_text_is_required(predict, model, tmp_path, name):
     path = tmp_path / name
     path.write_text("text,second\ngood,bad\n" if name == "my.csv" else '{"text": "good", "second": "bad"}\n')
     assert predict(model, "--file", path, "--text-b", "second")[0] == 0
     code, found, said = predict(model, "--file", path, "--text-b", "secnd")
     assert (code, found) == (1, [])
-    assert "'secnd', only 'text', 'second'; name the right one with --text-b" in said
+    assert "'secnd', only 'text', 'second'; set its name with --text-b" in said
 
 
-def test_a_record_without_the_text_is_told_which_option_names_it(predict, model):
+def test_a_record_without_the_text_is_an_error_that_names_the_option(predict, model):
     said = predict(model, "-", piped=b'{"body": "good"}\n')[2]
-    assert "line 1 of standard input has no 'text', only 'body'; name the right one with --text" in said
+    assert "line 1 of standard input has no 'text', only 'body'; set its name with --text" in said
 
 
-def test_a_table_of_words_needs_no_text(predict, tmp_path):
+def test_a_table_of_words_requires_no_text(predict, tmp_path):
     tagger = write_tiny_model(tmp_path / "tagger", Tokens(("B-X", "O")))
     write_parquet(tmp_path / "my.parquet", {"words": [["good", "film"]]})
     _, (found,), _ = predict(tagger, "--file", tmp_path / "my.parquet")
     assert [word["text"] for word in found["tags"]] == ["good", "film"]
 
 
-def test_what_a_model_was_not_made_for_is_told(predict, questions, tmp_path):
+def test_inputs_for_another_kind_of_model_are_errors(predict, questions, tmp_path):
     tagger = write_tiny_model(tmp_path / "tagger", Tokens(("B-X", "O")))
     assert "a question answering model requires --question and --context" in predict(questions, "good")[2]
     assert "--pair can't be used with a model that tags words; remove it" in predict(tagger, "good", "--pair", "bad")[2]
 
 
-def test_texts_that_were_cut_are_counted_at_the_end(predict, model):
+def test_truncated_texts_are_counted_at_the_end(predict, model):
     _, found, said = predict(model, "good " * 30, "bad")
     assert len(found) == 2
     assert said == "1 text was truncated to 16 tokens\n"
 
 
-def test_a_file_of_predictions_appears_whole_or_not_at_all(predict, model, tmp_path, capsys):
+def test_the_output_file_is_written_atomically(predict, model, tmp_path, capsys):
     out = tmp_path / "out" / "predictions.jsonl"
     piped = b"good\nbad\n"
     assert cli.main(["predict", str(model), "good", "bad", "--out", str(out), "--json"]) == 0
@@ -183,7 +183,7 @@ def test_a_file_of_predictions_appears_whole_or_not_at_all(predict, model, tmp_p
     assert [path.name for path in out.parent.iterdir()] == [out.name]
 
 
-def test_a_place_that_cannot_take_the_file_is_told_before_anything_is_predicted(predict, model, tmp_path):
+def test_an_unwritable_output_file_is_an_error_before_any_prediction(predict, model, tmp_path):
     code, _, said = predict(model, "good", "--out", tmp_path)
     assert (code, said) == (
         1,
@@ -199,7 +199,7 @@ def test_a_place_that_cannot_take_the_file_is_told_before_anything_is_predicted(
         (("--question", "film"), "--question and --context must be given together"),
         (("a", "b", "--pair", "c"), "--pair must be given once per text, got 1 for 2 texts"),
         (("-", "film"), "'-' can't be combined with other texts"),
-        (("--file", "my.doc"), "cannot tell what 'my.doc' is"),
+        (("--file", "my.doc"), "'my.doc' must end in one of .csv"),
         (("--file", "missing.jsonl"), "'missing.jsonl' not found"),
         (("film", "--length", "99"), "length must be <= 16, the positions of the model, got 99"),
         (
@@ -209,14 +209,14 @@ def test_a_place_that_cannot_take_the_file_is_told_before_anything_is_predicted(
         (("--file", Path(__file__).parent), "is a folder; give the path of a file in it"),
     ],
 )
-def test_a_line_that_makes_no_sense_is_answered_in_one_sentence(predict, model, arguments, problem):
+def test_invalid_options_are_a_one_line_error(predict, model, arguments, problem):
     code, found, said = predict(model, *arguments)
     assert (code, found) == (1, [])
     assert problem in said
     assert said.count("\n") == 1
 
 
-def test_a_model_without_a_task_says_what_to_do(predict, tmp_path):
+def test_a_model_without_a_task_is_an_error_with_the_remedy(predict, tmp_path):
     body = write_tiny_model(tmp_path / "body", None)
     code, _, said = predict(body, "film")
     assert (code, said) == (
@@ -225,7 +225,7 @@ def test_a_model_without_a_task_says_what_to_do(predict, tmp_path):
     )
 
 
-def test_a_reader_that_has_seen_enough_is_not_bothered(model):
+def test_a_closed_pipe_ends_the_command_silently(model):
     command = [sys.executable, "-m", "lightbert", "predict", str(model), "-"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
@@ -236,7 +236,7 @@ def test_a_reader_that_has_seen_enough_is_not_bothered(model):
     assert process.stderr is not None
     process.stdin.write(b"good film\n")
     process.stdin.flush()
-    # The first answer comes while standard input is still open.
+    # The first prediction comes while standard input is still open.
     assert json.loads(process.stdout.readline())["text"] == "good film"
     process.stdout.close()
     _, _ = process.stdin.write(b"bad\n" * 500), process.stdin.close()

@@ -1,4 +1,4 @@
-"""docs/prediction.md says what the command does."""
+"""docs/prediction.md matches the command."""
 
 import inspect
 import json
@@ -31,7 +31,7 @@ KINDS = {
 
 @pytest.fixture
 def runs(tmp_path, monkeypatch):
-    """The folders and files that the page's examples name."""
+    """The folders and files used by the examples of the page."""
     for name, kind in {"topics": TOPICS, "rte": TOPICS, "squad": KINDS["questions"]}.items():
         (tmp_path / "runs" / name).mkdir(parents=True)
         write_tiny_model(tmp_path / "runs" / name / "final", kind)
@@ -51,7 +51,7 @@ def test_every_example_runs(runs, line):
     assert cli.main(arguments[1:]) == 0
 
 
-def test_the_answer_on_the_page_has_the_fields_of_the_command(runs, capsys):
+def test_the_output_on_the_page_has_the_fields_of_the_command(runs, capsys):
     cli.main(["predict", "runs/topics/final", "some text"])
     [shown] = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
     found, expected = json.loads(capsys.readouterr().out), json.loads(shown)

@@ -1,4 +1,4 @@
-"""Predictions from Python: one text, many, or a stream that never ends."""
+"""Predictions from Python: single texts, lists and endless streams."""
 
 import itertools
 import random
@@ -15,7 +15,7 @@ from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
 from lightbert.nn.inference import Inference
 from lightbert.nn.mask import Mask
-from lightbert.tasks.example import Example, Question, Tagged
+from lightbert.tasks.example import Example, Question, TaggedSentence
 from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.labels.kind import Labels
 from lightbert.tasks.kinds.regress.kind import Regress
@@ -50,7 +50,7 @@ def texts_for(kind, count: int) -> list:
 
 
 def assert_close(one, other) -> None:
-    """Compare predictions: numbers almost, all else exactly."""
+    """Compare predictions: numbers approximately, all else exactly."""
     if isinstance(one, float) and isinstance(other, float):
         assert one == pytest.approx(other, rel=1e-5, abs=1e-6)
     elif isinstance(one, dict):
@@ -66,7 +66,7 @@ def assert_close(one, other) -> None:
 
 
 @pytest.mark.parametrize(("kind", "settings"), KINDS, ids=lambda value: repr(value)[:16])
-def test_a_prediction_depends_on_nothing_but_its_text(kind, settings):
+def test_a_prediction_depends_only_on_its_text(kind, settings):
     model, texts = tiny_model(kind, **settings), texts_for(kind, 23)
     alone = [Predictor(model, chunk=1).predict([text])[0] for text in texts]
     assert_close(Predictor(model).predict(texts), alone)
@@ -74,7 +74,7 @@ def test_a_prediction_depends_on_nothing_but_its_text(kind, settings):
     assert_close(Predictor(model, batch=100).predict(texts[::-1])[::-1], alone)
 
 
-def test_padding_is_kept_from_models_that_would_read_it():
+def test_models_that_read_padding_get_batches_without_padding():
     model, texts = tiny_model(REVIEWS), texts_for(REVIEWS, 20)
     model.released_padding = True
     alone = [Predictor(model).predict(text) for text in texts]
@@ -107,7 +107,7 @@ def test_one_text_gives_one_prediction_and_several_a_list():
     assert predictor.predict([]) == []
 
 
-def test_questions_and_words_are_read_by_the_models_that_know_them():
+def test_questions_and_words_are_accepted_by_their_models():
     answers = Predictor(tiny_model(Spans(stride=4, max_query=4)))
     one = answers.predict({"question": "a film", "context": "the film was good"})
     assert "the film was good"[one["start"] : one["end"]] == one["answer"]
@@ -116,29 +116,29 @@ def test_questions_and_words_are_read_by_the_models_that_know_them():
     tagger = Predictor(tiny_model(Tokens(("O", "B-X"))))
     tagged = tagger.predict({"words": ["good", "film"]})
     assert [word["text"] for word in tagged["tags"]] == ["good", "film"]
-    assert_close(tagger.predict(Tagged(("good", "film"))), tagged)
+    assert_close(tagger.predict(TaggedSentence(("good", "film"))), tagged)
     assert_close(tagger.predict("good film"), tagged)
 
 
 @pytest.mark.parametrize(
     ("kind", "given", "problem"),
     [
-        (REVIEWS, 7, "7 is no text; give a string"),
-        (REVIEWS, {"txt": "film", "id": 1}, "the record has no 'text', only txt, id"),
-        (REVIEWS, {"text": 3}, "the record's 'text' is no text: 3"),
-        (REVIEWS, Question("a", "b"), "is not what this model reads: it needs a text"),
-        (Spans(), "film", "'film' is not what this model reads: it needs a question and a context"),
-        (Spans(), {"question": "film"}, "the record has no 'context'"),
-        (Tokens(("O", "X")), {"words": "good film"}, "the record's 'words' are no list of words"),
+        (REVIEWS, 7, "a text must be a string, a pair of strings, or a record with a 'text', got 7"),
+        (REVIEWS, {"txt": "film", "id": 1}, "the record must have 'text', has only txt, id"),
+        (REVIEWS, {"text": 3}, "'text' of the record must be a text, got 3"),
+        (REVIEWS, Question("a", "b"), "the model requires a text, got Question"),
+        (Spans(), "film", "the model requires a question and a context, got 'film'"),
+        (Spans(), {"question": "film"}, "the record must have 'context'"),
+        (Tokens(("O", "X")), {"words": "good film"}, "'words' of the record must be a list of words"),
     ],
 )
-def test_what_a_model_cannot_read_is_refused(kind, given, problem):
+def test_inputs_the_model_does_not_accept_are_errors(kind, given, problem):
     with pytest.raises(InputError, match=problem):
         Predictor(tiny_model(kind)).predict([given])
 
 
 class Stubbed(Predictor):
-    """Answers each text with itself, and notes how many were given at once."""
+    """Predicts each text as itself and records the batch sizes."""
 
     def __init__(self, **settings) -> None:
         super().__init__(tiny_model(REVIEWS), **settings)
@@ -168,13 +168,13 @@ def test_a_long_stream_is_read_a_chunk_at_a_time():
     assert predictor.sizes[:7] == [1, 4, 16, 64, 256, 1024, 1024]
 
 
-def test_each_text_is_answered_at_once_when_a_chunk_is_one_text():
-    predictor, asked = Stubbed(chunk=1), []
-    answers = predictor.stream(asked.append(text) or text for text in ("a", "b", "c"))
-    assert [(next(answers)["label"], list(asked)) for _ in range(2)] == [("a", ["a"]), ("b", ["a", "b"])]
+def test_with_a_chunk_of_one_each_text_is_predicted_at_once():
+    predictor, question_entry = Stubbed(chunk=1), []
+    answers = predictor.stream(question_entry.append(text) or text for text in ("a", "b", "c"))
+    assert [(next(answers)["label"], list(question_entry)) for _ in range(2)] == [("a", ["a"]), ("b", ["a", "b"])]
 
 
-def test_texts_that_are_cut_are_counted_and_windows_are_not():
+def test_truncated_texts_are_counted_and_windows_are_not():
     predictor = Predictor(tiny_model(REVIEWS))
     predictor.predict(["good " * 14, "good " * 15, "bad " * 99])
     assert predictor.cut == 2
@@ -187,12 +187,12 @@ def test_texts_that_are_cut_are_counted_and_windows_are_not():
 
 
 @pytest.mark.parametrize("given", [None, 5, b"film"])
-def test_what_is_neither_a_text_nor_several_is_refused(given):
-    with pytest.raises(InputError, match=f"{given!r} is no text; give a string, or a list of strings"):
+def test_inputs_that_are_not_texts_are_errors(given):
+    with pytest.raises(InputError, match=f"texts must be a string or a list of strings, got {given!r}"):
         Predictor(tiny_model(REVIEWS)).predict(given)
 
 
-def test_a_loaded_model_predicts_and_a_built_one_says_what_is_missing(tmp_path):
+def test_a_loaded_model_predicts_and_a_built_one_requires_a_head(tmp_path):
     write_tiny_model(tmp_path / "model", REVIEWS)
     model = lightbert.load(tmp_path / "model")
     assert model.predict("good film")["label"] in ("bad", "good")
@@ -214,7 +214,7 @@ def test_a_built_model_predicts_with_a_tokenizer():
     assert model.predict("good film")["label"] in ("LABEL_0", "LABEL_1")
 
 
-def test_another_runtime_stands_behind_predictions():
+def test_another_runtime_can_compute_the_outputs():
     model = tiny_model(REVIEWS)
     expected = Predictor(model).predict(["good film", "a bad film was the film"])
     inference = Inference(model, "classify")
@@ -235,7 +235,7 @@ def test_another_runtime_stands_behind_predictions():
     assert_close(given, expected)
 
 
-def test_a_model_that_is_being_trained_goes_on_afterwards():
+def test_training_mode_is_restored_after_prediction():
     model = tiny_model(REVIEWS).train()
     one, other = (Predictor(model).predict("good film") for _ in range(2))
     assert one == other
@@ -243,7 +243,7 @@ def test_a_model_that_is_being_trained_goes_on_afterwards():
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
-def test_models_without_head_or_tokenizer_and_lengths_beyond_them_are_refused():
+def test_a_missing_head_or_tokenizer_and_a_too_large_length_are_errors():
     with pytest.raises(InputError, match="has no head for a task: fine-tune it first"):
         Predictor(tiny_model(None)).predict("film")
     bare = tiny_model(REVIEWS)
@@ -256,7 +256,7 @@ def test_models_without_head_or_tokenizer_and_lengths_beyond_them_are_refused():
         Predictor(tiny_model(REVIEWS), batch=-1)
 
 
-def test_a_head_from_elsewhere_predicts_with_numbered_labels():
+def test_an_imported_head_predicts_numbered_labels():
     assert Predictor(tiny_model(None, "classify", labels=3)).predict("film")["label"].startswith("LABEL_")
 
 

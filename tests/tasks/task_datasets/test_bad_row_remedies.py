@@ -1,4 +1,4 @@
-"""What an error about a bad row tells people to add to their command is what helps."""
+"""The remedy in an error about a bad row works when it is added to the command."""
 
 import json
 from pathlib import Path
@@ -46,7 +46,7 @@ def conll(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]):
-    """Run a command that fails, then with what its error says at the end added; both times with what it said."""
+    """Run a failing command, then again with the remedy of its error message; return the output of both."""
 
     def twice(*arguments: object) -> tuple[str, str]:
         line = [str(argument) for argument in arguments]
@@ -63,11 +63,11 @@ def run(capsys: pytest.CaptureFixture[str]):
     ("recipe", "task", "told"),
     [
         ("glue-convbert-small", "rte", "skipped 1 bad row of"),
-        ("squad-convbert-small", "squad", "left out 1 of 2 questions"),
+        ("squad-convbert-small", "squad", "skipped 1 of 2 questions"),
         ("tokens", "tokens", "skipped 1 bad row of"),
     ],
 )
-def test_bad_rows_of_named_tasks_are_left_out_of_fine_tuning(run, request, tmp_path, recipe, task, told):
+def test_bad_rows_of_named_tasks_are_skipped_in_fine_tuning(run, request, tmp_path, recipe, task, told):
     data = request.getfixturevalue({"rte": "glue", "squad": "squad", "tokens": "conll"}[task])
     choice = (f"tasks={task}" if task == "rte" else f"task={task}", f"data={data}")
     start = (
@@ -82,7 +82,7 @@ def test_bad_rows_of_named_tasks_are_left_out_of_fine_tuning(run, request, tmp_p
     assert told in said
 
 
-def test_bad_rows_of_tasks_and_tables_are_left_out_of_evaluation(run, tmp_path, glue, squad, conll):
+def test_bad_rows_of_tasks_and_tables_are_skipped_in_evaluation(run, tmp_path, glue, squad, conll):
     entailment = write_tiny_model(tmp_path / "rte", Classify(("entailment", "not_entailment")))
     reader = write_tiny_model(tmp_path / "reader", Spans(stride=4, max_query=4))
     tagger = write_tiny_model(tmp_path / "tagger", Tokens(("O", "B-X")))
@@ -100,12 +100,12 @@ def test_bad_rows_of_tasks_and_tables_are_left_out_of_evaluation(run, tmp_path, 
         assert "1 " in said
 
 
-def test_the_field_that_a_record_lacks_is_called_what_the_command_calls_it(run, tmp_path):
+def test_a_missing_field_is_an_error_that_names_the_option(run, tmp_path):
     model = write_tiny_model(tmp_path / "model", Classify(("bad", "good")))
     (tmp_path / "my.jsonl").write_text(
         '{"body": "a film", "more": "good"}\n{"text": "bad"}\n{"body": "bad", "more": 3}\n{"body": "good"}\n'
     )
     refused, said = run("predict", model, "--file", tmp_path / "my.jsonl", "--text", "body", "--text-b", "more")
     assert "line 2 of" in refused
-    assert "has no 'body', only 'text'; name the right one with --text" in refused
+    assert "has no 'body', only 'text'; set its name with --text" in refused
     assert said.startswith("skipped 3 bad rows")

@@ -21,7 +21,7 @@ def glue(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax"])
-def test_every_task_of_glue_is_there(glue, name):
+def test_every_glue_task_is_available(glue, name):
     assert open_task(name, str(glue)).name == name
 
 
@@ -30,19 +30,19 @@ def test_the_usual_spellings_are_understood(glue):
 
 
 @pytest.mark.parametrize(("name", "version"), [("squad", "1.1"), ("squad2", "2.0")])
-def test_both_versions_of_squad_are_there(tmp_path, name, version):
+def test_both_versions_of_squad_are_available(tmp_path, name, version):
     (tmp_path / f"dev-v{version}.json").write_text(json.dumps({"version": version, **SQUAD}), encoding="utf-8")
     task = open_task(name, str(tmp_path))
     assert task.name == name
     assert [question.id for question in task.examples("dev")] == ["q"]
 
 
-def test_squad_needs_a_folder():
-    with pytest.raises(InputError, match="squad needs the folder of its files: add data=FOLDER"):
+def test_squad_requires_a_folder():
+    with pytest.raises(InputError, match="task 'squad' requires data=FOLDER"):
         open_task("squad")
 
 
-def test_files_of_ones_own_are_a_task(tmp_path):
+def test_custom_files_are_a_task(tmp_path):
     path = tmp_path / "train.csv"
     path.write_text("text,label\nwarm soup,food\nred bus,traffic\n", encoding="utf-8")
     for data in (Files(train=str(path)), str(tmp_path)):
@@ -50,10 +50,10 @@ def test_files_of_ones_own_are_a_task(tmp_path):
         assert (task.name, task.kind) == ("own", Classify(("food", "traffic")))
 
 
-def test_files_of_ones_own_are_not_looked_for_at_random(tmp_path, monkeypatch):
+def test_custom_files_must_be_given(tmp_path, monkeypatch):
     (tmp_path / "train.csv").write_text("text,label\nwarm soup,food\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match=r"add data.train=FILE"):
+    with pytest.raises(InputError, match=r"requires data.train=FILE"):
         open_task("own", "")
 
 
@@ -65,10 +65,10 @@ def test_sentences_with_tags_are_a_task_whatever_their_file_is_called(tmp_path):
     assert isinstance(task.kind, Tokens)
 
 
-def test_bad_rows_are_skipped_wherever_that_is_said(glue, capsys):
+def test_bad_rows_can_be_skipped_in_every_task(glue, capsys):
     path = glue / "RTE" / "dev.tsv"
     path.write_bytes(path.read_bytes() + b"2\tshort\n")
-    with pytest.raises(InputError, match=r"line 4 of .* has 2 columns"):
+    with pytest.raises(InputError, match=r"line 4 of .* must have 4 columns, has 2"):
         open_task("rte", str(glue)).examples("dev")
     for task in (
         open_task("rte", str(glue), bad_rows="skip"),
@@ -78,8 +78,11 @@ def test_bad_rows_are_skipped_wherever_that_is_said(glue, capsys):
         assert "skipped 1 bad row" in capsys.readouterr().err
 
 
-def test_a_named_task_takes_no_other_files():
-    with pytest.raises(InputError, match="mnli has files of its own: give data=FOLDER, or leave out task=mnli"):
+def test_a_named_task_does_not_accept_custom_files():
+    with pytest.raises(
+        InputError,
+        match=r"task 'mnli' can't be combined with data\.train, .*: give data=FOLDER, or remove task=mnli",
+    ):
         open_task("mnli", Files(train="my.csv"))
 
 

@@ -1,4 +1,4 @@
-"""Sentences with tags from CoNLL's columns and from tables."""
+"""Sentences with tags from CoNLL columns and from tables."""
 
 import gzip
 from pathlib import Path
@@ -9,7 +9,7 @@ from lightbert.errors import InputError
 from lightbert.tasks.datasets.conll import read_sentences
 from lightbert.tasks.datasets.own import own_task
 from lightbert.tasks.datasets.own_files import Files
-from lightbert.tasks.example import Tagged
+from lightbert.tasks.example import TaggedSentence
 from lightbert.tasks.kinds.tokens.kind import Tokens
 from parquet import write_parquet
 
@@ -22,8 +22,8 @@ Peter NNP B-NP B-PER
 Blackburn NNP I-NP I-PER
 """
 SENTENCES = [
-    Tagged(("EU", "rejects"), ("B-ORG", "O"), "3"),
-    Tagged(("Peter", "Blackburn"), ("B-PER", "I-PER"), "6"),
+    TaggedSentence(("EU", "rejects"), ("B-ORG", "O"), "3"),
+    TaggedSentence(("Peter", "Blackburn"), ("B-PER", "I-PER"), "6"),
 ]
 
 
@@ -33,17 +33,17 @@ def written(folder: Path, name: str, content: str | bytes) -> str:
     return str(path)
 
 
-def refusal(path: str, known: tuple[str, ...] | None = None, **settings) -> str:
+def error_message(path: str, known: tuple[str, ...] | None = None, **settings) -> str:
     with pytest.raises(InputError) as error:
         read_sentences(path, Files(**settings), known)
     return str(error.value)
 
 
-def test_blank_lines_part_sentences_and_document_marks_are_no_words(tmp_path):
+def test_blank_lines_separate_sentences_and_document_marks_are_skipped(tmp_path):
     assert read_sentences(written(tmp_path, "a.conll", CONLL), Files()) == SENTENCES
 
 
-def test_documents_need_no_blank_line_after_their_mark(tmp_path):
+def test_a_blank_line_after_a_document_mark_is_optional(tmp_path):
     path = written(tmp_path, "a.conll", "a O\n-DOCSTART- O\nb O\n \t \nc O")
     assert [sentence.words for sentence in read_sentences(path, Files())] == [("a",), ("b",), ("c",)]
 
@@ -56,25 +56,25 @@ def test_compressed_files_with_carriage_returns_and_a_byte_order_mark_read_the_s
 def test_columns_can_be_chosen(tmp_path):
     path = written(tmp_path, "a.conll", CONLL)
     assert read_sentences(path, Files(tag_column=1))[0].tags == ("NNP", "VBZ")
-    assert read_sentences(path, Files(word_column=-3, tag_column=0))[0] == Tagged(
+    assert read_sentences(path, Files(word_column=-3, tag_column=0))[0] == TaggedSentence(
         ("NNP", "VBZ"), ("EU", "rejects"), "3"
     )
 
 
-def test_where_there_are_tabs_fields_may_hold_spaces(tmp_path):
+def test_tab_separated_fields_may_contain_spaces(tmp_path):
     path = written(tmp_path, "a.conll", "New York\tB-LOC\n!\tO\n")
     assert read_sentences(path, Files())[0].words == ("New York", "!")
 
 
-def test_comments_are_words_unless_they_are_asked_for(tmp_path):
+def test_comments_are_words_unless_a_prefix_is_set(tmp_path):
     path = written(tmp_path, "a.conll", "# text\nwins O\n# O\n")
     assert read_sentences(path, Files())[0].words == ("#", "wins", "#")
-    assert read_sentences(path, Files(comments="#"))[0] == Tagged(("wins", "#"), ("O", "O"), "2")
+    assert read_sentences(path, Files(comments="#"))[0] == TaggedSentence(("wins", "#"), ("O", "O"), "2")
 
 
 def test_lists_of_words_and_tags_are_read_from_json_lines_and_parquet(tmp_path):
     path = written(tmp_path, "a.jsonl", '{"tokens": ["EU", "rejects"], "ner": ["B-ORG", "O"], "id": 1}\n')
-    expected = [Tagged(("EU", "rejects"), ("B-ORG", "O"), "1")]
+    expected = [TaggedSentence(("EU", "rejects"), ("B-ORG", "O"), "1")]
     assert read_sentences(path, Files(words="tokens", tags="ner")) == expected
     write_parquet(tmp_path / "a.parquet", {"words": [["EU", "rejects"]], "tags": [[3, 0]]})
     assert read_sentences(str(tmp_path / "a.parquet"), Files())[0].tags == ("3", "0")
@@ -82,18 +82,18 @@ def test_lists_of_words_and_tags_are_read_from_json_lines_and_parquet(tmp_path):
 
 def test_only_a_test_file_may_be_without_tags(tmp_path):
     path = written(tmp_path, "a.conll", "EU\nrejects\n")
-    assert read_sentences(path, Files(), test=True) == [Tagged(("EU", "rejects"), None, "1")]
-    assert refusal(path).endswith("cannot hold words and tags; set data.tag_column")
+    assert read_sentences(path, Files(), test=True) == [TaggedSentence(("EU", "rejects"), None, "1")]
+    assert error_message(path).endswith("for both; set data.tag_column")
     path = written(tmp_path, "a.jsonl", '{"words": ["EU"]}\n')
-    assert read_sentences(path, Files(), test=True) == [Tagged(("EU",), None, "1")]
-    assert "has no column 'tags'" in refusal(path)
+    assert read_sentences(path, Files(), test=True) == [TaggedSentence(("EU",), None, "1")]
+    assert "has no column 'tags'" in error_message(path)
 
 
 BAD = {
-    "few.conll": ("a O\n\nb O\nc\nd O\n\ne O\n", 4, "has 1 columns where the first sentence has 2"),
+    "few.conll": ("a O\n\nb O\nc\nd O\n\ne O\n", 4, "must have 2 columns like the first sentence, has 1"),
     "byte.conll": (b"a O\n\nb O\nc\xff O\n\ne O\n", 4, "is not UTF-8 (byte 0xff)"),
     "word.conll": ("a\tO\n\n\tO\n\ne\tO\n", 3, "has no word"),
-    "tag.conll": ("a O\n\nb O\nc B-PRE\n\ne O\n", 4, "has the tag 'B-PRE', which the training data do not have"),
+    "tag.conll": ("a O\n\nb O\nc B-PRE\n\ne O\n", 4, "has the tag 'B-PRE', which must occur in the training data"),
     "tag.jsonl": (
         '{"words": ["a"], "tags": ["O"]}\n{"words": ["b"], "tags": ["B-PRE"]}\n{"words": ["e"], "tags": ["O"]}\n',
         2,
@@ -102,12 +102,12 @@ BAD = {
     "words.jsonl": (
         '{"words": ["a"], "tags": ["O"]}\n{"words": "b", "tags": ["O"]}\n{"words": ["e"], "tags": ["O"]}\n',
         2,
-        "has no list of words",
+        "must have a list of words",
     ),
     "count.jsonl": (
         '{"words": ["a"], "tags": ["O"]}\n{"words": ["b"], "tags": []}\n{"words": ["e"], "tags": ["O"]}\n',
         2,
-        "has 1 words, but not a list of as many tags",
+        "must have a list of 1 tags, one per word",
     ),
     "empty.jsonl": (
         '{"words": ["a"], "tags": ["O"]}\n{"words": ["b"], "tags": [" "]}\n{"words": ["e"], "tags": ["O"]}\n',
@@ -118,10 +118,10 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_line_is_told_or_its_sentence_is_skipped_and_counted(tmp_path, capsys, name):
+def test_a_bad_line_is_an_error_or_its_sentence_is_skipped_and_counted(tmp_path, capsys, name):
     content, line, reason = BAD[name]
     path = written(tmp_path, name, content)
-    sentence = refusal(path, ("B-PER", "O"))
+    sentence = error_message(path, ("B-PER", "O"))
     assert sentence.startswith(f"line {line} of '{path}' ")
     assert reason in sentence
     kept = read_sentences(path, Files(bad_rows="skip"), ("B-PER", "O"))
@@ -129,19 +129,19 @@ def test_a_bad_line_is_told_or_its_sentence_is_skipped_and_counted(tmp_path, cap
     assert f"skipped 1 bad row of '{path}'; the first: line {line}" in capsys.readouterr().err
 
 
-def test_what_holds_no_sentence_is_told(tmp_path):
-    assert "is empty" in refusal(written(tmp_path, "a.conll", "\n\n-DOCSTART- O\n"))
-    assert refusal(written(tmp_path, "b.conll", "a X\n"), ("O",), bad_rows="skip").startswith("no row of")
-    assert "not found" in refusal(str(tmp_path / "c.conll"))
+def test_a_file_without_sentences_is_an_error(tmp_path):
+    assert "is empty" in error_message(written(tmp_path, "a.conll", "\n\n-DOCSTART- O\n"))
+    assert error_message(written(tmp_path, "b.conll", "a X\n"), ("O",), bad_rows="skip").startswith("no row of")
+    assert "not found" in error_message(str(tmp_path / "c.conll"))
 
 
-def test_a_column_that_is_not_there_is_told(tmp_path):
+def test_a_column_out_of_range_is_an_error(tmp_path):
     path = written(tmp_path, "a.conll", "a O\n")
-    assert refusal(path, tag_column=2) == f"'{path}' has 2 columns; data.tag_column=2 must be from 0 to 1"
+    assert error_message(path, tag_column=2) == f"data.tag_column must be in [-2, 1], the columns of '{path}', got 2"
 
 
 @pytest.mark.parametrize("name", ["train.conll", "train.txt", "train", "train.jsonl"])
-def test_a_training_file_of_sentences_makes_a_tagging_task(tmp_path, name):
+def test_a_training_file_of_sentences_is_a_tagging_task(tmp_path, name):
     content = '{"words": ["EU", "wins"], "tags": ["B-ORG", "O"]}\n' if name.endswith("jsonl") else "EU B-ORG\nwins O\n"
     task = own_task(Files(train=written(tmp_path, name, content), hold_out=0.0))
     assert task.kind == Tokens(("B-ORG", "O"))
@@ -149,21 +149,21 @@ def test_a_training_file_of_sentences_makes_a_tagging_task(tmp_path, name):
     assert task.examples("train")[0].words == ("EU", "wins")
 
 
-def test_parts_of_speech_are_compared_by_accuracy_and_any_name_will_do_if_the_kind_is_given(tmp_path):
+def test_part_of_speech_tags_are_ranked_by_accuracy_and_any_file_name_works_with_kind(tmp_path):
     path = written(tmp_path, "corpus.ptb", "EU NNP\nwins VBZ\n")
     task = own_task(Files(train=path, kind="tokens", hold_out=0.0), name="tokens")
     assert (task.name, task.metric) == ("tokens", "accuracy")
 
 
-def test_dev_and_test_of_a_tagging_task_are_judged_by_the_training_tags(tmp_path):
+def test_dev_and_test_tags_must_occur_in_training(tmp_path):
     train = written(tmp_path, "train.conll", CONLL)
     dev = written(tmp_path, "dev.conll", "EU B-LOC\n")
     task = own_task(Files(train=train, dev=dev, test=written(tmp_path, "test.conll", "EU\n")))
-    with pytest.raises(InputError, match="has the tag 'B-LOC', which the training data do not have"):
+    with pytest.raises(InputError, match="has the tag 'B-LOC', which must occur in the training data"):
         task.examples("dev")
-    assert task.examples("test") == [Tagged(("EU",), None, "1")]
+    assert task.examples("test") == [TaggedSentence(("EU",), None, "1")]
 
 
-def test_a_single_tag_teaches_nothing(tmp_path):
-    with pytest.raises(InputError, match="has no tag but O; training needs at least two"):
+def test_a_single_tag_is_an_error(tmp_path):
+    with pytest.raises(InputError, match="training requires at least two tags, got O"):
         own_task(Files(train=written(tmp_path, "a.conll", "a O\n")))

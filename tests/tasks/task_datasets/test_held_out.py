@@ -11,7 +11,7 @@ from lightbert.errors import InputError
 from lightbert.tasks.datasets.held_out import hold_out
 from lightbert.tasks.datasets.own import own_task
 from lightbert.tasks.datasets.own_files import Files
-from lightbert.tasks.example import Example, Tagged
+from lightbert.tasks.example import Example, TaggedSentence
 from lightbert.tasks.kinds.classify.kind import Classify
 
 EXAMPLES = [Example(f"text {number}", label="ab"[number % 2]) for number in range(100)]
@@ -37,27 +37,29 @@ def test_a_new_row_moves_at_most_one_other():
         assert len(before - after) <= 1
 
 
-def test_equal_texts_stay_together_whatever_their_labels():
+def test_duplicate_texts_stay_together_whatever_their_labels():
     doubled = [*EXAMPLES, *(Example(each.text, label="c") for each in EXAMPLES)]
     stay, held = hold_out(doubled, 0.1)
     assert not {each.text for each in stay} & {each.text for each in held}
 
 
-def test_few_rows_still_give_one():
+def test_at_least_one_row_is_held_out():
     assert len(hold_out(EXAMPLES[:3], 0.1)[1]) == 1
 
 
 def test_sentences_are_held_out_by_their_words():
-    stay, held = hold_out([Tagged((f"w{number}",), ("O",)) for number in range(10)], 0.2)
+    stay, held = hold_out([TaggedSentence((f"w{number}",), ("O",)) for number in range(10)], 0.2)
     assert (len(stay), len(held)) == (8, 2)
 
 
-def test_rows_that_are_all_the_same_cannot_be_parted():
-    with pytest.raises(InputError, match=r"too few different texts \(1\) to hold out 0.1 of them; give data.dev"):
+def test_identical_rows_cannot_be_split():
+    with pytest.raises(
+        InputError, match=r"holding out 0.1 of the texts requires more distinct texts, got 1; give data.dev"
+    ):
         hold_out([EXAMPLES[0]] * 5, 0.1)
 
 
-def test_without_dev_a_task_judges_by_what_it_held_out(tmp_path: Path):
+def test_without_dev_the_held_out_rows_are_the_dev_split(tmp_path: Path):
     path = tmp_path / "a.csv"
     path.write_text("text,label\n" + "".join(f"{each.text},{each.label}\n" for each in EXAMPLES))
     task = own_task(Files(train=str(path), hold_out=0.2))
@@ -67,7 +69,7 @@ def test_without_dev_a_task_judges_by_what_it_held_out(tmp_path: Path):
     assert (again.examples("train"), again.examples("dev")) == (train, dev)
 
 
-def test_a_label_that_only_held_out_rows_have_is_known_nevertheless(tmp_path: Path):
+def test_a_label_that_only_occurs_in_held_out_rows_is_known(tmp_path: Path):
     path = tmp_path / "a.csv"
     path.write_text("text,label\none,a\ntwo,b\nthree,c\n")
     task = own_task(Files(train=str(path), hold_out=0.4))

@@ -1,4 +1,4 @@
-"""The user's own tables as tasks: kinds and labels learned from the data, splits, and what cannot be used."""
+"""Custom tables as tasks: inferred kinds and labels, splits, and invalid input."""
 
 import json
 from pathlib import Path
@@ -34,7 +34,7 @@ def scores(folder: Path, cells: list[str], **more) -> Files:
     return Files(train=written(folder, "train.csv", f"text,label\n{rows}"), hold_out=0.0, **more)
 
 
-def test_labels_are_learned_in_sorted_order_and_rows_become_examples(tmp_path):
+def test_labels_are_sorted_and_rows_become_examples(tmp_path):
     task = own_task(topics(tmp_path))
     assert task.name == "own"
     assert task.kind == Classify(("politics", "sports"))
@@ -53,7 +53,7 @@ def test_pairs_have_a_second_text(tmp_path):
     assert [(each.text, each.text_b) for each in task.examples("train")] == [('"one', "two"), ("three", "four")]
 
 
-def test_dev_and_test_files_are_read_when_asked_for(tmp_path):
+def test_dev_and_test_files_are_read_on_request(tmp_path):
     dev = written(tmp_path, "dev.jsonl", '{"body": "Match", "topic": "sports"}\n')
     test = written(tmp_path, "test.jsonl", '{"body": "Law"}\n{"body": "Cup", "topic": "sports"}\n')
     task = own_task(topics(tmp_path, dev=dev, test=test))
@@ -72,12 +72,12 @@ def test_a_test_file_in_parquet_has_labels_if_there_are_any(tmp_path, labelled):
     assert [example.label for example in task.examples("test")] == ["politics" if labelled else None]
 
 
-def test_an_empty_label_of_a_test_file_is_an_unknown_one(tmp_path):
+def test_an_empty_label_of_a_test_file_is_unknown(tmp_path):
     task = own_task(topics(tmp_path, test=written(tmp_path, "test.csv", "body,topic\nLaw,\n")))
     assert [example.label for example in task.examples("test")] == [None]
 
 
-def test_fractions_of_which_many_differ_make_a_regression(tmp_path):
+def test_many_distinct_fractions_mean_regression(tmp_path):
     task = own_task(scores(tmp_path, [f"{number / 4}" for number in range(20)]))
     assert task.kind == Regress(0.0, 4.75)
     assert task.metric == "pearson"
@@ -95,7 +95,7 @@ def test_fractions_of_which_many_differ_make_a_regression(tmp_path):
         pytest.param(["nan", "inf", "0.5"] * 4, id="what is not finite"),
     ],
 )
-def test_other_labels_make_classes(tmp_path, cells):
+def test_other_labels_mean_classification(tmp_path, cells):
     assert isinstance(own_task(scores(tmp_path, cells)).kind, Classify)
 
 
@@ -108,7 +108,7 @@ def test_the_kind_can_be_chosen(tmp_path):
     assert own_task(scores(tmp_path, ["0.1", "0.2", "0.3"], kind="classify")).kind == Classify(("0.1", "0.2", "0.3"))
 
 
-def test_lists_make_a_multi_label_task(tmp_path):
+def test_lists_mean_a_multi_label_task(tmp_path):
     rows = [{"text": "one", "labels": ["b", "a", "b"]}, {"text": "two", "labels": []}]
     path = written(tmp_path, "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     task = own_task(Files(train=path, hold_out=0.0))
@@ -117,24 +117,24 @@ def test_lists_make_a_multi_label_task(tmp_path):
     assert [example.label for example in task.examples("train")] == [("b", "a"), ()]
 
 
-def test_lists_of_parquet_make_a_multi_label_task_too(tmp_path):
+def test_parquet_lists_mean_a_multi_label_task(tmp_path):
     write_parquet(tmp_path / "a.parquet", {"text": ["one", "two"], "label": [[1, 2], [2]]})
     assert own_task(Files(train=str(tmp_path / "a.parquet"), hold_out=0.0)).kind == Labels(("1", "2"))
 
 
-def test_a_cell_of_text_can_hold_several_labels(tmp_path):
+def test_a_text_cell_can_contain_several_labels(tmp_path):
     task = own_task(scores(tmp_path, ["a; b", "", "b"], kind="labels"))
     assert [example.label for example in task.examples("train")] == [("a", "b"), (), ("b",)]
 
 
-def test_labels_of_json_and_parquet_go_by_the_same_names_as_in_csv(tmp_path):
+def test_labels_of_json_and_parquet_have_the_same_names_as_in_csv(tmp_path):
     path = written(tmp_path, "a.jsonl", '{"text": "a", "label": 1}\n{"text": "b", "label": 0.0}\n')
     assert own_task(Files(train=path, hold_out=0.0)).kind == Classify(("0", "1"))
     path = written(tmp_path, "b.jsonl", '{"text": "a", "label": true}\n{"text": "b", "label": false}\n')
     assert own_task(Files(train=path, hold_out=0.0)).kind == Classify(("false", "true"))
 
 
-def test_the_kind_of_a_model_is_taken_over_without_training_data(tmp_path):
+def test_the_kind_of_a_model_is_used_without_training_data(tmp_path):
     path = written(tmp_path, "dev.csv", "text,label\none,b\n")
     task = own_task(path, kind=Classify(("a", "b", "c")))
     assert list(task.splits) == ["dev"]
@@ -158,23 +158,23 @@ def test_a_folder_is_read_by_the_names_of_its_files(tmp_path):
     assert list(task.splits) == ["train", "dev"]
     assert [example.text for example in task.examples("dev")] == ["three"]
     written(tmp_path, "dev.csv", "")
-    with pytest.raises(InputError, match=r"several files for one purpose: dev\.csv, my-dev\.csv"):
+    with pytest.raises(InputError, match=r"must contain one file per split, got dev\.csv, my-dev\.csv"):
         own_task(str(tmp_path))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="no file called train, dev or test"):
+    with pytest.raises(InputError, match="must contain a file named train, dev or test"):
         own_task(str(tmp_path / "empty"))
 
 
-def refusal(files: Files, split: str = "train") -> str:
+def error_message(files: Files, split: str = "train") -> str:
     with pytest.raises(InputError) as error:
         own_task(files).examples(split)
     return str(error.value)
 
 
-def test_a_label_of_dev_that_training_does_not_have_is_told_with_file_and_line(tmp_path, capsys):
+def test_a_dev_label_that_is_not_in_training_is_an_error_with_file_and_line(tmp_path, capsys):
     dev = written(tmp_path, "dev.csv", "body,topic\nMatch,sports\nCup,sprots\n")
-    assert refusal(topics(tmp_path, dev=dev), "dev") == (
-        f"line 3 of '{dev}' has the label 'sprots', which the training data do not have (did you mean 'sports'?); "
+    assert error_message(topics(tmp_path, dev=dev), "dev") == (
+        f"line 3 of '{dev}' has the label 'sprots', which must occur in the training data (did you mean 'sports'?); "
         "fix it, or skip such rows with data.bad_rows=skip"
     )
     task = own_task(topics(tmp_path, dev=dev, bad_rows="skip"))
@@ -182,9 +182,9 @@ def test_a_label_of_dev_that_training_does_not_have_is_told_with_file_and_line(t
     assert capsys.readouterr().err.startswith(f"skipped 1 bad row of '{dev}'; the first: line 3")
 
 
-def test_an_unknown_one_of_several_labels_is_told_too(tmp_path):
+def test_an_unknown_label_of_several_is_an_error(tmp_path):
     dev = written(tmp_path, "dev.csv", "text,label\none,a;c\n")
-    assert "line 2" in refusal(scores(tmp_path, ["a;b", "b"], kind="labels", dev=dev), "dev")
+    assert "line 2" in error_message(scores(tmp_path, ["a;b", "b"], kind="labels", dev=dev), "dev")
 
 
 @pytest.mark.parametrize(
@@ -196,50 +196,52 @@ def test_an_unknown_one_of_several_labels_is_told_too(tmp_path):
         (b"Ball,sports,1", "line 5 of 'PATH' has 3 fields, but the header has 2"),
     ],
 )
-def test_a_bad_row_is_told_with_file_and_line_or_skipped(tmp_path, capsys, row, reason):
+def test_a_bad_row_is_an_error_with_file_and_line_or_skipped(tmp_path, capsys, row, reason):
     path = written(tmp_path, "a.csv", TOPICS.encode() + row + b"\n")
     files = Files(train=path, text="body", label="topic", hold_out=0.0)
-    assert refusal(files).startswith(reason.replace("PATH", path))
+    assert error_message(files).startswith(reason.replace("PATH", path))
     task = own_task(Files(train=path, text="body", label="topic", hold_out=0.0, bad_rows="skip"))
     assert len(task.examples("train")) == 3
     assert capsys.readouterr().err.count("skipped 1 bad row") == 1
 
 
-def test_a_label_that_is_no_number_is_a_bad_row_of_a_regression(tmp_path):
-    sentence = refusal(scores(tmp_path, ["1", "n/a", "2"], kind="regress"))
+def test_a_non_numeric_label_is_a_bad_row_of_a_regression(tmp_path):
+    sentence = error_message(scores(tmp_path, ["1", "n/a", "2"], kind="regress"))
     assert "line 3" in sentence
-    assert "has the label 'n/a', which is no number" in sentence
+    assert "has the label 'n/a', which must be a number" in sentence
 
 
-def test_one_odd_cell_does_not_turn_a_regression_into_classes(tmp_path):
-    assert "'n/a', which is no number" in refusal(scores(tmp_path, [f"{n}.5" for n in range(20)] + ["n/a"]))
+def test_one_non_numeric_cell_does_not_change_a_regression_to_classification(tmp_path):
+    assert "'n/a', which must be a number" in error_message(scores(tmp_path, [f"{n}.5" for n in range(20)] + ["n/a"]))
 
 
-def test_a_missing_column_is_told_with_its_setting(tmp_path):
+def test_a_missing_column_is_an_error_that_names_its_setting(tmp_path):
     path = written(tmp_path, "a.csv", TOPICS)
-    assert refusal(Files(train=path)).endswith("has no column 'text', only body, topic; specify the text column")
-    assert refusal(Files(train=path, text="body", label="topics")).endswith("did you mean 'topic'?")
-    assert "specify the text_b column" in refusal(Files(train=path, text="body", text_b="second", label="topic"))
+    assert error_message(Files(train=path)).endswith("has no column 'text', only body, topic; specify the text column")
+    assert error_message(Files(train=path, text="body", label="topics")).endswith("did you mean 'topic'?")
+    assert "specify the text_b column" in error_message(Files(train=path, text="body", text_b="second", label="topic"))
 
 
-def test_an_empty_file_is_told(tmp_path):
-    assert "is empty" in refusal(Files(train=written(tmp_path, "a.csv", "")))
-    assert "is empty" in refusal(Files(train=written(tmp_path, "b.csv", "text,label\n")))
-    assert "is empty" in refusal(topics(tmp_path, dev=written(tmp_path, "dev.csv", "")), "dev")
+def test_an_empty_file_is_an_error(tmp_path):
+    assert "is empty" in error_message(Files(train=written(tmp_path, "a.csv", "")))
+    assert "is empty" in error_message(Files(train=written(tmp_path, "b.csv", "text,label\n")))
+    assert "is empty" in error_message(topics(tmp_path, dev=written(tmp_path, "dev.csv", "")), "dev")
 
 
-def test_labels_that_teach_nothing_are_refused(tmp_path):
-    assert "has no label but a; training needs at least two" in refusal(scores(tmp_path, ["a", "a"]))
-    assert "every label" in refusal(scores(tmp_path, ["1.5", "1.5"], kind="regress"))
-    assert "has no label but none" in refusal(scores(tmp_path, ["", ""], kind="labels"))
+def test_fewer_than_two_labels_are_an_error(tmp_path):
+    assert "training requires at least two labels, got a" in error_message(scores(tmp_path, ["a", "a"]))
+    assert "regression requires at least two distinct numbers, got only 1.5" in error_message(
+        scores(tmp_path, ["1.5", "1.5"], kind="regress")
+    )
+    assert "at least two labels, got none" in error_message(scores(tmp_path, ["", ""], kind="labels"))
 
 
-def test_a_file_of_an_unknown_kind_is_refused(tmp_path):
-    assert "cannot tell what" in refusal(Files(train=written(tmp_path, "a.xlsx", "x")))
-    assert "not found" in refusal(Files(train=str(tmp_path / "a.csv")))
+def test_a_file_of_an_unknown_format_is_an_error(tmp_path):
+    assert "must end in .csv" in error_message(Files(train=written(tmp_path, "a.xlsx", "x")))
+    assert "not found" in error_message(Files(train=str(tmp_path / "a.csv")))
 
 
-def test_settings_out_of_range_are_refused():
+def test_settings_out_of_range_are_errors():
     with pytest.raises(InputError, match=r"hold_out must be in \[0, 1\), got 1\.0"):
         Files(hold_out=1.0)
     with pytest.raises(InputError, match=r"data\.label_separator"):
@@ -251,16 +253,16 @@ def test_settings_out_of_range_are_refused():
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ('{"text": "c", "label": NaN}', "has the label nan, which is no number"),
-        ('{"text": 7, "label": "x"}', "has 7 in column 'text', which is no text"),
+        ('{"text": "c", "label": NaN}', "has the label nan, which must be a finite number"),
+        ('{"text": 7, "label": "x"}', "has 7 in column 'text', which must be a text"),
     ],
 )
-def test_a_cell_that_is_no_label_or_no_text_is_told_as_it_is(tmp_path, row, reason):
+def test_an_invalid_label_or_text_is_an_error_that_shows_the_cell(tmp_path, row, reason):
     rows = ['{"text": "a", "label": "x"}', '{"text": "b", "label": "y"}', row]
     with pytest.raises(InputError, match=f"line 3 of '.*' {reason}"):
         own_task(Files(train=written(tmp_path, "train.jsonl", "\n".join(rows))))
 
 
-def test_a_folder_in_place_of_a_file_is_told(tmp_path):
+def test_a_folder_instead_of_a_file_is_an_error(tmp_path):
     with pytest.raises(InputError, match="is a folder; give the path of a file in it"):
         own_task(Files(train=str(tmp_path)))

@@ -1,1 +1,1 @@
-"""Where the examples of a task come from."""
+"""Datasets: GLUE, SQuAD and custom files as tasks."""

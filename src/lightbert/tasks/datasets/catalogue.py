@@ -1,4 +1,4 @@
-"""Tasks by name: those of GLUE, SQuAD, and files of the user's own."""
+"""Tasks by name: GLUE, SQuAD, and custom files."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -14,12 +14,13 @@ from lightbert.tasks.datasets.task import Task
 
 
 def open_task(name: str, data: str | Files = "", *, bad_rows: BadRows = "error") -> Task:
-    """Open a task; its examples are read when a split is asked for.
+    """Open a task; a split is read when it is requested.
 
-    name: GLUE's in any of the usual spellings, "squad" (1.1), "squad2", "own", or "tokens" for sentences with tags.
-    data: for GLUE and SQuAD a folder, or ``Files.folder``; GLUE comes from the hub if it is "" or "hub". For files of
-    one's own, which they are, or a folder or file where `Files.at` finds them.
-    bad_rows: what becomes of rows that cannot be read where ``data`` is a path; `Files` say so themselves.
+    name: a GLUE task in any of the usual spellings, "squad" (1.1), "squad2", or for custom files "own", or "tokens" if
+    they are sentences with tags.
+    data: for GLUE and SQuAD a folder, or `Files` with ``folder`` set; "" or "hub" downloads GLUE from the Hugging Face
+    Hub. For custom files, `Files`, or a path for `Files.at`.
+    bad_rows: whether rows that can't be read are an error or skipped, if ``data`` is a path; `Files` have their own.
     """
     name = find(name) or name
     if name not in _OPENERS:
@@ -35,13 +36,13 @@ def _glue(name: str, data: str | Files, bad_rows: BadRows) -> Task:
 def _squad(name: str, data: str | Files, bad_rows: BadRows) -> Task:
     folder, bad_rows = _folder(name, data, bad_rows)
     if not folder:
-        raise InputError(f"{name} needs the folder of its files: add data=FOLDER")
+        raise InputError(f"task {name!r} requires data=FOLDER, the folder of its files")
     return squad_task(folder, version="2.0" if name == "squad2" else "1.1", bad_rows=bad_rows)
 
 
 def _own(name: str, data: str | Files, bad_rows: BadRows) -> Task:
     if not data:
-        raise InputError("there is nothing to read: add data.train=FILE, or task=NAME data=FOLDER")
+        raise InputError("custom data requires data.train=FILE; or set task=NAME data=FOLDER")
     files = data if isinstance(data, Files) else Files(folder=data, bad_rows=bad_rows)
     if files.folder:
         found = Files.at(files.folder)
@@ -53,7 +54,10 @@ def _folder(name: str, data: str | Files, bad_rows: BadRows) -> tuple[str, BadRo
     if isinstance(data, str):
         return data, bad_rows
     if data.train or data.dev or data.test:
-        raise InputError(f"{name} has files of its own: give data=FOLDER, or leave out task={name} to train on yours")
+        raise InputError(
+            f"task {name!r} can't be combined with data.train, data.dev or data.test: give data=FOLDER, "
+            f"or remove task={name}"
+        )
     return data.folder, data.bad_rows
 
 

@@ -1,4 +1,4 @@
-"""Sentences with a tag for each word: CoNLL's columns, or tables with lists of words and of tags."""
+"""Sentences with one tag per word: CoNLL columns, or tables with lists of words and of tags."""
 
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
@@ -6,82 +6,85 @@ from typing import Any
 from lightbert.data.text.row_file import RowFile, decoding_problem, text_lines
 from lightbert.data.text.tables import FORMATS, Table, table_format
 from lightbert.errors import InputError
-from lightbert.tasks.datasets.label_cells import absent, label_name
+from lightbert.tasks.datasets.label_cells import label_name, unknown_label
 from lightbert.tasks.datasets.own_files import Files
-from lightbert.tasks.example import Tagged
+from lightbert.tasks.example import TaggedSentence
 
 _DOCUMENT = "-DOCSTART-"
 
 
 def read_sentences(
     path: str, files: Files, known: Collection[str] | None = None, *, test: bool = False
-) -> list[Tagged]:
-    """Read a file; `known` are the tags that may occur, any if it is None. Only a `test` file may be without tags.
+) -> list[TaggedSentence]:
+    """Read a file. `known` are the allowed tags; None allows all. Only a `test` file may have no tags.
 
-    A sentence with a bad line is left out whole when bad rows are skipped.
+    If bad rows are skipped, a bad line skips its whole sentence.
     """
     if table_format(path) in FORMATS:
         needed = {"words": files.words} | ({} if test else {"tags": files.tags})
         with Table(path, needed, optional=[files.tags], separator=files.separator, bad_rows=files.bad_rows) as table:
-            return _collected(table, _from_table(table, files, known))
+            return _collect(table, _from_table(table, files, known))
     with RowFile(path, files.bad_rows) as file:
-        return _collected(file, _from_columns(file, files, known, test))
+        return _collect(file, _from_columns(file, files, known, test))
 
 
-def _collected(file: RowFile, sentences: Iterator[Tagged]) -> list[Tagged]:
+def _collect(file: RowFile, sentences: Iterator[TaggedSentence]) -> list[TaggedSentence]:
     found = list(sentences)
     file.require_some(len(found))
     return found
 
 
-def _from_table(table: Table, files: Files, known: Collection[str] | None) -> Iterator[Tagged]:
+def _from_table(table: Table, files: Files, known: Collection[str] | None) -> Iterator[TaggedSentence]:
     for number, values in table:
         try:
             sentence = _sentence(values[files.words], values.get(files.tags), number)
         except ValueError as error:
             table.reject(number, str(error))
             continue
-        if problem := _strange(sentence.tags or (), known):
+        if problem := _unknown_tag(sentence.tags or (), known):
             table.reject(number, problem)
         else:
             yield sentence
 
 
-def _sentence(words: Any, tags: Any, number: int) -> Tagged:
+def _sentence(words: Any, tags: Any, number: int) -> TaggedSentence:
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise ValueError("has no list of words")
+        raise ValueError("must have a list of words")
     if tags is None:
-        return Tagged(tuple(words), id=str(number))
+        return TaggedSentence(tuple(words), id=str(number))
     if not isinstance(tags, list) or len(tags) != len(words):
-        raise ValueError(f"has {len(words)} words, but not a list of as many tags")
-    return Tagged(tuple(words), tuple(label_name(tag) for tag in tags), id=str(number))
+        raise ValueError(f"must have a list of {len(words)} tags, one per word")
+    return TaggedSentence(tuple(words), tuple(label_name(tag) for tag in tags), id=str(number))
 
 
-def _from_columns(file: RowFile, files: Files, known: Collection[str] | None, test: bool) -> Iterator[Tagged]:
+def _from_columns(file: RowFile, files: Files, known: Collection[str] | None, test: bool) -> Iterator[TaggedSentence]:
     width = 0
     for block in _blocks(file, files.comments):
         if not width:
             width = len(_fields(block[0][1]))
             word, tag = (
-                _place(column, width, setting, file)
+                _column_index(column, width, setting, file)
                 for setting, column in (("data.word_column", files.word_column), ("data.tag_column", files.tag_column))
             )
             if word == tag and not test:
-                raise InputError(f"column {word} of '{file.path}' cannot hold words and tags; set data.tag_column")
+                raise InputError(
+                    f"words and tags must be in different columns, got column {word} of '{file.path}' for "
+                    "both; set data.tag_column"
+                )
         words, tags = [], []
         for number, line in block:
             fields = _fields(line)
-            if problem := _problem(line, fields, width, word) or (word != tag and _strange([fields[tag]], known)):
+            if problem := _problem(line, fields, width, word) or (word != tag and _unknown_tag([fields[tag]], known)):
                 file.reject(number, problem)
                 break
             words.append(fields[word])
             tags.append(fields[tag])
         else:
-            yield Tagged(tuple(words), None if word == tag else tuple(tags), id=str(block[0][0]))
+            yield TaggedSentence(tuple(words), None if word == tag else tuple(tags), id=str(block[0][0]))
 
 
 def _blocks(file: RowFile, comments: str) -> Iterator[list[tuple[int, str]]]:
-    """Yield the numbered lines of each sentence; blank lines and documents' first lines stand between them."""
+    """Yield the numbered lines of each sentence; sentences are separated by blank lines and -DOCSTART- lines."""
     block: list[tuple[int, str]] = []
     for number, line in enumerate(text_lines(file.path), start=1):
         if comments and not block and line.startswith(comments):
@@ -96,13 +99,13 @@ def _blocks(file: RowFile, comments: str) -> Iterator[list[tuple[int, str]]]:
 
 
 def _fields(line: str) -> list[str]:
-    """Split at tabs if there are any, so that fields may hold spaces."""
+    """Split at tabs if there are any, so that fields may contain spaces; else at white space."""
     return [field.strip() for field in line.strip("\r\n").split("\t")] if "\t" in line else line.split()
 
 
-def _place(column: int, width: int, setting: str, file: RowFile) -> int:
+def _column_index(column: int, width: int, setting: str, file: RowFile) -> int:
     if not -width <= column < width:
-        raise InputError(f"'{file.path}' has {width} columns; {setting}={column} must be from 0 to {width - 1}")
+        raise InputError(f"{setting} must be in [{-width}, {width - 1}], the columns of '{file.path}', got {column}")
     return column % width
 
 
@@ -110,10 +113,10 @@ def _problem(line: str, fields: list[str], width: int, word: int) -> str:
     if problem := decoding_problem(line):
         return problem
     if len(fields) != width:
-        return f"has {len(fields)} columns where the first sentence has {width}"
+        return f"must have {width} columns like the first sentence, has {len(fields)}"
     return "" if fields[word] else "has no word"
 
 
-def _strange(tags: Iterable[str], known: Collection[str] | None) -> str:
-    """What is wrong with the first tag that is not known."""
-    return next((absent("tag", tag, known) for tag in tags if known is not None and tag not in known), "")
+def _unknown_tag(tags: Iterable[str], known: Collection[str] | None) -> str:
+    """The reason to reject the first unknown tag; "" if all tags are known."""
+    return next((unknown_label("tag", tag, known) for tag in tags if known is not None and tag not in known), "")

@@ -1,33 +1,33 @@
-"""A part of the training data, set apart to judge by."""
+"""Hold out a part of the training data for evaluation."""
 
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import TypeVar
 
 from lightbert.errors import InputError
-from lightbert.tasks.example import Example, Tagged
+from lightbert.tasks.example import Example, TaggedSentence
 
-E = TypeVar("E", Example, Tagged)
+E = TypeVar("E", Example, TaggedSentence)
 
 
 def hold_out(examples: Sequence[E], share: float) -> tuple[list[E], list[E]]:
-    """Part examples into those that stay and those held out: the ones whose texts have the smallest hashes.
+    """Split examples into training and held-out ones; the texts with the smallest hashes are held out.
 
-    So the choice hangs neither on the order of the rows nor on a seed, hardly changes when rows are added, and keeps
-    equal texts together, lest a text that was trained on is judged.
+    So the split depends neither on the order of the rows nor on a seed, hardly changes when rows are added, and keeps
+    duplicates together: no held-out text occurs in the training data.
     """
     hashes = [_hash(example) for example in examples]
     limit = sorted(hashes)[max(1, round(share * len(examples))) - 1] if examples else 0
-    stay = [example for example, each in zip(examples, hashes, strict=True) if each > limit]
+    train = [example for example, each in zip(examples, hashes, strict=True) if each > limit]
     held = [example for example, each in zip(examples, hashes, strict=True) if each <= limit]
-    if not stay:
+    if not train:
         raise InputError(
-            f"too few different texts ({len(set(hashes))}) to hold out {share:g} of them; give data.dev, or "
-            "data.hold_out=0 to train without judging"
+            f"holding out {share:g} of the texts requires more distinct texts, got {len(set(hashes))}; give "
+            "data.dev, or data.hold_out=0 to train without evaluation"
         )
-    return stay, held
+    return train, held
 
 
-def _hash(example: Example | Tagged) -> int:
-    texts = example.words if isinstance(example, Tagged) else (example.text, example.text_b or "")
+def _hash(example: Example | TaggedSentence) -> int:
+    texts = example.words if isinstance(example, TaggedSentence) else (example.text, example.text_b or "")
     return int.from_bytes(blake2b("\0".join(texts).encode(), digest_size=8).digest())

@@ -1,4 +1,4 @@
-"""The user's own files: the `data.*` keys of a recipe."""
+"""Custom files: the `data.*` keys of a recipe."""
 
 import re
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from lightbert.ranges import PartialShare
 
 KindName = Literal["auto", "classify", "labels", "regress", "tokens"]
 
-_WORDS = {
+_SPLIT_NAMES = {
     "train": frozenset({"train", "training"}),
     "dev": frozenset({"dev", "valid", "validation", "val", "testa"}),
     "test": frozenset({"test", "testb"}),
@@ -21,50 +21,56 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Files:
-    """Which files to read, and which of their columns.
+    """The files to read, and their columns.
 
-    Tables (.csv, .tsv, .jsonl, .parquet) hold texts or pairs of texts with their labels; CoNLL columns (any other
-    ending), and tables with lists of words and of tags, hold sentences. All but Parquet may be compressed.
+    Tables (.csv, .tsv, .jsonl, .parquet) contain texts or pairs of texts with labels, or lists of words and of tags.
+    Files with any other suffix contain tagged sentences in CoNLL columns. All but Parquet may be compressed.
     """
 
     train: Annotated[str, "the file to train on"] = ""
-    dev: Annotated[str, "the file that runs are evaluated on; without one a part of data.train is held out"] = ""
-    test: Annotated[str, "a file that may be without labels"] = ""
-    hold_out: Annotated[PartialShare, "the share of data.train to hold out if there is no data.dev; 0: nothing"] = 0.1
-    kind: Annotated[KindName, "what the labels are; auto: decided by the training data"] = "auto"
+    dev: Annotated[str, "the file to evaluate on; without it, a part of data.train is held out"] = ""
+    test: Annotated[str, "the test file; labels are optional"] = ""
+    hold_out: Annotated[PartialShare, "the fraction of data.train to hold out if there is no data.dev; 0: none"] = 0.1
+    kind: Annotated[KindName, "the kind of labels; auto: inferred from the training data"] = "auto"
     text: Annotated[str, "the column of the text"] = "text"
-    text_b: Annotated[str, "the column of the second text, if there are pairs"] = ""
+    text_b: Annotated[str, "the column of the second text, for pairs"] = ""
     label: Annotated[str, "the column of the label"] = "label"
-    label_separator: Annotated[str, "what stands between several labels in one cell"] = ";"
-    separator: Annotated[str, "what stands between the fields of .csv files"] = ","
+    label_separator: Annotated[str, "the separator between several labels in one cell"] = ";"
+    separator: Annotated[str, "the field separator of .csv files"] = ","
     words: Annotated[str, "tagging: the column with the list of words"] = "words"
     tags: Annotated[str, "tagging: the column with the list of tags"] = "tags"
-    word_column: Annotated[int, "CoNLL files: the column of the words, from 0; below 0 from the end"] = 0
-    tag_column: Annotated[int, "CoNLL files: the column of the tags, likewise"] = -1
-    comments: Annotated[str, "CoNLL files: lines before a sentence that begin so are skipped, such as #"] = ""
+    word_column: Annotated[int, "CoNLL files: the index of the word column, from 0; negative: from the end"] = 0
+    tag_column: Annotated[int, "CoNLL files: the index of the tag column, likewise"] = -1
+    comments: Annotated[
+        str, "CoNLL files: the prefix of comment lines before a sentence, such as #; they are skipped"
+    ] = ""
     bad_rows: Annotated[BadRows, "rows that can't be read are an error, or are skipped and counted"] = "error"
-    folder: Annotated[str, "the folder of a task that has a name; data=FOLDER is short for it"] = ""
+    folder: Annotated[str, "the folder of a named task; data=FOLDER is a shorthand"] = ""
 
     @classmethod
     def at(cls, path: str) -> "Files":
-        """Find the files of a folder by the words of their names, such as eng.testa; a single file is `dev`."""
+        """Find the files of a folder by words in their names, such as eng.testa; a single file becomes `dev`."""
         if not Path(path).is_dir():
             return cls(dev=path)
-        found = {split: _named(Path(path), words) for split, words in _WORDS.items()}
+        found = {split: _find_file(Path(path), words) for split, words in _SPLIT_NAMES.items()}
         if not any(found.values()):
-            raise InputError(f"the folder '{path}' has no file called train, dev or test; name the files: data.train=…")
+            raise InputError(
+                f"folder '{path}' must contain a file named train, dev or test; or name the files: data.train=…"
+            )
         return cls(found["train"], found["dev"], found["test"])
 
     def __post_init__(self) -> None:
         check(self)
         if not self.label_separator:
-            raise InputError("data.label_separator is empty; give what stands between labels, such as ;")
+            raise InputError("data.label_separator must not be empty; give a separator such as ;")
 
 
-def _named(folder: Path, words: frozenset[str]) -> str:
+def _find_file(folder: Path, words: frozenset[str]) -> str:
     files = [path for path in sorted(folder.iterdir()) if path.is_file() and not path.name.startswith(".")]
     found = [path for path in files if words.intersection(re.findall("[a-z]+", path.name.lower()))]
     if len(found) > 1:
         names = ", ".join(path.name for path in found)
-        raise InputError(f"'{folder}' has several files for one purpose: {names}; name them: data.train=…, data.dev=…")
+        raise InputError(
+            f"folder '{folder}' must contain one file per split, got {names}; name the files: data.train=…, data.dev=…"
+        )
     return str(found[0]) if found else ""

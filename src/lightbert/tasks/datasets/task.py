@@ -1,4 +1,4 @@
-"""A task: what is asked, and where its examples are."""
+"""A task: its kind, data and main metric."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,16 +10,16 @@ from lightbert.tasks.kinds.kind import Kind
 
 @dataclass(frozen=True)
 class Task:
-    """A kind of question with its data; what a recipe's ``task`` becomes."""
+    """A kind of task with its data."""
 
     name: str
     kind: Kind[Any]
     splits: Mapping[str, Callable[[], list[Any]]]
-    """"train", "dev", "test" and others, such as "dev_mismatched": each is read when it is called."""
+    """"train", "dev", "test" and others, such as "dev_mismatched", with a function that reads the split."""
     metric: str
-    """Which of the kind's numbers runs are compared by: ConvBERT's choice where it reports the task."""
+    """The metric that ranks runs: ConvBERT's choice for the tasks it reports."""
     symmetric: bool = False
-    """Whether a pair means the same in either order, so that training data may be doubled by swapping."""
+    """Whether pairs are symmetric, so that swapping them doubles the training data."""
 
     def examples(self, split: str) -> list[Any]:
         """Read one split."""

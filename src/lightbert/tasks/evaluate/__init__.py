@@ -1,1 +1,1 @@
-"""How good a model is at a task."""
+"""Evaluation of a model on a task."""

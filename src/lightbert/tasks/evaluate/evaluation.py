@@ -1,4 +1,4 @@
-"""How good a model is at a task: predictions of a split, judged where the answers are known."""
+"""Evaluate a model on a split of a task."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -10,14 +10,14 @@ from lightbert.nn.inference import Inference
 from lightbert.progress import progress
 from lightbert.tasks.datasets.task import Task
 from lightbert.tasks.evaluate.report import Evaluation
-from lightbert.tasks.example import Question, Tagged
+from lightbert.tasks.example import Question, TaggedSentence
 from lightbert.tasks.kinds.kind import Kind, Prediction
-from lightbert.tasks.predict.adoption import encoder_of, kind_of_model
 from lightbert.tasks.predict.forward import run
-from lightbert.tasks.predict.inputs import refuse_single_texts
+from lightbert.tasks.predict.inputs import check_pairs
+from lightbert.tasks.predict.model_kind import encoder_of, kind_of_model
 from lightbert.train.distributed import resolve_device
 
-# Enough for rows of like length to meet, few enough for a bar to move.
+# Large enough to batch rows of similar length, small enough to update the progress bar.
 _CHUNK = 2048
 
 
@@ -33,20 +33,21 @@ def evaluate(
     name: str = "",
     data: str = "",
 ) -> Evaluation:
-    """Predict a split and judge the predictions where the answers are known.
+    """Predict a split, and compute metrics and findings if its labels are known.
 
-    Labels go by name, whatever their order in the model is. labels: names for the outputs of a model that has none.
-    batch: rows of 128 tokens at once, 0 = as many as suit the device.
-    worst: how many of the most wrong examples to keep. name, data: what the report calls the model and the
-    data.
+    Labels are matched by name; their order in the model doesn't matter.
+    batch: batch size in rows of 128 tokens; 0 = chosen for the device.
+    worst: the number of worst errors to report.
+    labels: names for the outputs of a model without label names.
+    name, data: the names of the model and the data in the report.
     """
     kind = kind_of_model(model, labels, like=task.kind)
-    _refuse_kind(kind, task)
+    _check_kind(kind, task)
     examples = task.examples(split)
-    refuse_single_texts(examples, model.task)
-    known = _all_known(task, split, examples)
-    if known:
-        _refuse_labels(kind, task, examples)
+    check_pairs(examples, model.task)
+    labelled = _all_labelled(task, split, examples)
+    if labelled:
+        _check_labels(kind, task, examples)
     model.to(resolve_device(device))
     encoder, inference = encoder_of(model), Inference(model, kind.head)
     predictions: list[Prediction] = []
@@ -64,10 +65,10 @@ def evaluate(
     return Evaluation(
         task=task.name,
         split=split,
-        metrics=task.kind.metrics(examples, predictions) if known else {},
+        metrics=task.kind.metrics(examples, predictions) if labelled else {},
         examples=examples,
         predictions=predictions,
-        findings=kind.findings(examples, predictions, worst) if known else (),
+        findings=kind.findings(examples, predictions, worst) if labelled else (),
         tokens=tokens,
         cut=cut,
         seconds=seconds,
@@ -76,47 +77,47 @@ def evaluate(
     )
 
 
-def is_known(example: Any) -> bool:
-    """Whether an example comes with its answer."""
+def is_labelled(example: Any) -> bool:
+    """Whether the label, tags or answers of an example are known."""
     match example:
-        case Tagged():
+        case TaggedSentence():
             return example.tags is not None
         case Question():
             return example.answers is not None
     return example.label is not None
 
 
-def _all_known(task: Task, split: str, examples: Sequence[Any]) -> bool:
-    count = sum(is_known(example) for example in examples)
+def _all_labelled(task: Task, split: str, examples: Sequence[Any]) -> bool:
+    count = sum(is_labelled(example) for example in examples)
     if 0 < count < len(examples) and not split.startswith("test"):
         raise InputError(
-            f"{len(examples) - count:,} of {len(examples):,} examples of {task.name}, {split}, have no answer to be "
-            "judged by: leave them out, or predict them as a test set"
+            f"all examples of {task.name}, {split}, must have labels, {len(examples) - count:,} of {len(examples):,} "
+            "have none: remove them, or predict them as a test set"
         )
     return count == len(examples) > 0
 
 
-def _refuse_kind(kind: Kind[Any], task: Task) -> None:
+def _check_kind(kind: Kind[Any], task: Task) -> None:
     if type(kind) is not type(task.kind):
         raise InputError(
-            f"the model was made for tasks of the kind {kind.name!r}, but {task.name} is of the kind "
-            f"{task.kind.name!r}: give a model that was fine-tuned for it"
+            f"{task.name} requires a model for tasks of kind {task.kind.name!r}, got one for {kind.name!r}: give a "
+            "model that was fine-tuned for it"
         )
 
 
-def _refuse_labels(kind: Kind[Any], task: Task, examples: Sequence[Any]) -> None:
+def _check_labels(kind: Kind[Any], task: Task, examples: Sequence[Any]) -> None:
     names = getattr(kind, "labels", None)
     if names is None:
         return
-    strange = sorted({label for example in examples for label in _labels(example)} - set(names))
-    if strange:
+    unknown = sorted({label for example in examples for label in _labels(example)} - set(names))
+    if unknown:
         raise InputError(
-            f"{task.name} has the label {strange[0]!r}, the model knows {', '.join(names)}: give a model that was "
-            "fine-tuned for this task, or if its labels are only called otherwise, their names in its order"
+            f"labels of {task.name} must be among those of the model, {', '.join(names)}, got {unknown[0]!r}: give a "
+            "model that was fine-tuned for this task, or rename the labels of the model with --labels"
         )
 
 
 def _labels(example: Any) -> Iterable[str]:
-    if isinstance(example, Tagged):
+    if isinstance(example, TaggedSentence):
         return example.tags or ()
     return example.label if isinstance(example.label, tuple) else (str(example.label),)

@@ -1,4 +1,4 @@
-"""The report of an evaluation: as JSON, as a page, in a terminal, and as files with every prediction."""
+"""The report of an evaluation, as JSON, Markdown and terminal tables, and files with all predictions."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from lightbert.files import make_folder, write_atomic
 from lightbert.tasks.datasets.glue.prediction_files import write_predictions
 from lightbert.tasks.datasets.glue.table import TABLE
 from lightbert.tasks.datasets.squad.answer_files import N_BEST, NULL_ODDS, PREDICTIONS, write_answers
-from lightbert.tasks.example import Question, Tagged
+from lightbert.tasks.example import Question, TaggedSentence
 from lightbert.tasks.kinds.findings.finding import Finding, Table, example_fields
 from lightbert.tasks.kinds.kind import Prediction
 
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The metrics of one split, what else was found, and the predictions themselves."""
+    """The metrics, findings and predictions of one split."""
 
     task: str
     split: str
     metrics: dict[str, float]
-    """Empty when the answers of the split are unknown."""
+    """Empty if the split has no labels."""
     examples: Sequence[Any] = field(repr=False)
     predictions: Sequence[Prediction] = field(repr=False)
     findings: Sequence[Finding] = field(default=(), repr=False)
     tokens: int = 0
     cut: int = 0
-    """How many rows lost tokens because they were too long."""
+    """The number of truncated rows."""
     seconds: float = 0.0
-    """Of the model's forward passes."""
+    """The time of the forward passes."""
     model: str = ""
     data: str = ""
-    """What the report calls the model and the data."""
+    """The names of the model and the data in the report."""
 
     def counts(self) -> dict[str, Any]:
-        """How much there was, and how long it took."""
+        """Counts of examples and tokens, time and throughput."""
         return {
             "examples": len(self.examples),
             "tokens": self.tokens,
@@ -59,7 +59,7 @@ class Evaluation:
         }
 
     def to_markdown(self) -> str:
-        """The report as a page."""
+        """The report as Markdown."""
         title = f"# {self.task}, {self.split}" + (f": {self.model}" if self.model else "")
         title += f" on {self.data}" if self.data else ""
         return "\n\n".join([title, *(table.to_markdown() for table in self.tables())]) + "\n"
@@ -70,12 +70,12 @@ class Evaluation:
         return Group(*self.tables())
 
     def tables(self) -> list[Table]:
-        """Metrics first, then every finding, then what it took."""
+        """The metrics, the findings and the counts, as tables."""
         metrics = Table("Metrics", ("metric", "value"), [(name, float(value)) for name, value in self.metrics.items()])
-        counted = self.counts()
-        counted["tokens_per_second"] = round(counted["tokens_per_second"])
-        shown = [(name.replace("_", " "), value) for name, value in counted.items()]
-        counts = Table("Counts", ("count", "value"), shown)
+        values = self.counts()
+        values["tokens_per_second"] = round(values["tokens_per_second"])
+        rows = [(name.replace("_", " "), value) for name, value in values.items()]
+        counts = Table("Counts", ("count", "value"), rows)
         return [
             *([metrics] if self.metrics else []),
             *(table for each in self.findings for table in each.tables),
@@ -84,11 +84,11 @@ class Evaluation:
 
 
 def write(evaluation: Evaluation, folder: str | Path) -> list[Path]:
-    """Write an evaluation into a folder, each file whole or not at all, and return the files.
+    """Write an evaluation to a folder, each file atomically, and return the paths.
 
-    Where the answers are known: report.json and report.md. Always: predictions.jsonl, one line for each example. For
-    SQuAD also its own files, and for a test set of GLUE the leaderboard's table, such as RTE.tsv. Others stay, so that
-    one folder can hold the tables of all tasks.
+    predictions.jsonl has one line per example; report.json and report.md are written if the labels are known. SQuAD
+    adds files in its own format, and a test set of GLUE adds the leaderboard's table, such as RTE.tsv. Other files of
+    the folder are kept, so that one folder can collect the tables of all tasks.
     """
     folder = Path(folder)
     make_folder(folder)
@@ -110,13 +110,13 @@ def write(evaluation: Evaluation, folder: str | Path) -> list[Path]:
 
 def _lines(evaluation: Evaluation) -> Iterator[str]:
     for example, prediction in zip(evaluation.examples, evaluation.predictions, strict=True):
-        yield json.dumps({**_asked(example), **prediction}, ensure_ascii=False)
+        yield json.dumps({**_input_fields(example), **prediction}, ensure_ascii=False)
 
 
-def _asked(example: Any) -> dict[str, Any]:
-    """What was asked, and the answer where that is known; a question's context is left to the task's own files."""
+def _input_fields(example: Any) -> dict[str, Any]:
+    """The input fields of an example, and its label if known; the context of a question is omitted for size."""
     match example:
-        case Tagged():
+        case TaggedSentence():
             known = example.tags
             asked: dict[str, Any] = {"words": list(example.words)}
         case Question():

@@ -1,4 +1,4 @@
-"""A task's examples as features, ready to train on: read once, however many runs need them."""
+"""The data of a task as features; cached, so that the runs of a grid read and encode it once."""
 
 import sys
 from dataclasses import dataclass, replace
@@ -20,30 +20,29 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
-# Of more labels the first tell what kind they are.
-_LABELS_SHOWN = 10
+_MAX_LABELS_SHOWN = 10
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """A task with its training rows, and its development splits with their examples."""
+class TaskData:
+    """A task, its training features, and the examples and features of its development splits."""
 
     task: Task
     train: Features
     dev: dict[str, tuple[list[Any], Features]]
 
     def sentence(self, examples: int) -> str:
-        """A summary of the data, so that a wrong guess is seen before the training."""
+        """Summarize the data in one line, so that a wrongly inferred kind is visible before training starts."""
         labels = getattr(self.task.kind, "labels", ())
-        names = ", ".join(labels[:_LABELS_SHOWN]) + (", …" if len(labels) > _LABELS_SHOWN else "")
+        names = ", ".join(labels[:_MAX_LABELS_SHOWN]) + (", …" if len(labels) > _MAX_LABELS_SHOWN else "")
         kind = f"{self.task.kind.name}, {len(labels)} labels ({names})" if labels else self.task.kind.name
-        splits = "".join(f", {len(judged):,} in {split}" for split, (judged, _) in self.dev.items())
+        splits = "".join(f", {len(held_out):,} in {split}" for split, (held_out, _) in self.dev.items())
         return f"{self.task.name}: {kind}; {examples:,} examples to train on{splits}"
 
 
 @dataclass(frozen=True)
 class _Request:
-    """What decides the features: runs that agree on it share them."""
+    """The cache key: everything that the features depend on."""
 
     task: str
     data: str | Files
@@ -55,8 +54,11 @@ class _Request:
     answers: AnswerSettings
 
 
-def prepare(recipe: FinetuneRecipe, tokenizer: "Tokenizer", *, says: bool = True) -> Prepared:
-    """Read and encode the training and development data of a recipe, and print a summary of it to stderr."""
+def load_data(recipe: FinetuneRecipe, tokenizer: "Tokenizer", *, verbose: bool = True) -> TaskData:
+    """Read and encode the training and development data of a recipe.
+
+    verbose: print a summary, and how many texts were truncated, to stderr.
+    """
     request = _Request(
         task=recipe.task,
         data=recipe.data,
@@ -67,40 +69,40 @@ def prepare(recipe: FinetuneRecipe, tokenizer: "Tokenizer", *, says: bool = True
         scaled=recipe.scaled,
         answers=recipe.answers,
     )
-    return _prepare(request, says=says)
+    return _load_data(request, verbose=verbose)
 
 
-# The runs of a grid mostly share their data.
+# Most runs of a grid share their data.
 @lru_cache(maxsize=1)
-def _prepare(request: _Request, *, says: bool) -> Prepared:
+def _load_data(request: _Request, *, verbose: bool) -> TaskData:
     from tokenizers import Tokenizer
 
     task = open_task(request.task or "own", request.data)
-    task = replace(task, kind=_configured(task.kind, request.scaled, request.answers))
+    task = replace(task, kind=_apply_settings(task.kind, request.scaled, request.answers))
     encoder = TextEncoder(Tokenizer.from_str(request.tokenizer), request.length)
     examples = task.examples("train")
     examples = examples[: request.limit] if request.limit else examples
     if request.double and task.symmetric:
-        examples = [*examples, *map(_swapped, examples)]
+        examples = [*examples, *map(_swap, examples)]
     train = task.kind.features(examples, encoder)
-    if says and train.cut and task.kind.head in ("classify", "regress"):
+    if verbose and train.cut and task.kind.head in ("classify", "regress"):
         print(
-            f"{train.cut:,} of {len(examples):,} training texts are longer than {request.length} tokens and were cut: "
-            "raise length= to read more of them",
+            f"{train.cut:,} of {len(examples):,} training texts were truncated to {request.length} tokens: "
+            "raise length= to keep more of them",
             file=sys.stderr,
         )
     dev = {}
     for split in (split for split in task.splits if split.startswith("dev")):
-        judged = task.examples(split)
-        dev[split] = (judged, task.kind.features(judged, encoder))
-    prepared = Prepared(task, train, dev)
-    if says:
-        print(prepared.sentence(len(examples)), file=sys.stderr)
-    return prepared
+        held_out = task.examples(split)
+        dev[split] = (held_out, task.kind.features(held_out, encoder))
+    data = TaskData(task, train, dev)
+    if verbose:
+        print(data.sentence(len(examples)), file=sys.stderr)
+    return data
 
 
-def _configured(kind: Kind[Any], scaled: bool, answers: AnswerSettings) -> Kind[Any]:
-    """The kind with the recipe's settings for it."""
+def _apply_settings(kind: Kind[Any], scaled: bool, answers: AnswerSettings) -> Kind[Any]:
+    """Apply the recipe's settings to the kind of task."""
     if isinstance(kind, Regress):
         return replace(kind, scaled=scaled)
     if isinstance(kind, Spans):
@@ -108,6 +110,6 @@ def _configured(kind: Kind[Any], scaled: bool, answers: AnswerSettings) -> Kind[
     return kind
 
 
-def _swapped(example: Example) -> Example:
+def _swap(example: Example) -> Example:
     assert example.text_b is not None
     return replace(example, text=example.text_b, text_b=example.text)

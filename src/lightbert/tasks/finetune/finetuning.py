@@ -1,4 +1,4 @@
-"""From a fine-tuning recipe to a trained model, on the loop that everything is trained with."""
+"""From a fine-tuning recipe to a trained model, with the shared training loop."""
 
 import json
 import sys
@@ -16,9 +16,9 @@ from lightbert.files import write_atomic
 from lightbert.models import Model, folder
 from lightbert.nn.inference import Inference
 from lightbert.objectives.task import TaskObjective
-from lightbert.tasks.finetune.dataset import Prepared, prepare
+from lightbert.tasks.finetune.dataset import TaskData, load_data
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
-from lightbert.tasks.finetune.starting_model import give_head, refuse_length, starting_model
+from lightbert.tasks.finetune.starting_model import check_length, set_head, starting_model
 from lightbert.tasks.kinds.kind import Prediction
 from lightbert.tasks.predict.forward import run
 from lightbert.train.distributed import World
@@ -30,35 +30,35 @@ from lightbert.train.signals import Interruption
 
 RESULT = "result.json"
 
-# Recorded steps are worth some padding: each width is recorded once.
-_GRAPH_WIDTHS = 16
+# A CUDA graph is recorded per batch width: rounding widths up means fewer graphs for a little more padding.
+_GRAPH_WIDTH_MULTIPLE = 16
 
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended."""
+    """The outcome of a run."""
 
     metrics: dict[str, float]
-    """On the development set, of the weights that were kept."""
+    """On the development set, for the weights that are saved."""
     metric: str
-    """The number that runs are compared by."""
+    """The name of the metric that ranks runs."""
     step: int
     best_step: int
-    """When the kept weights were reached; -1 = they are the last."""
+    """The step of the saved weights; -1 = the last step."""
     rows_per_second: float
     finished: bool = True
 
     @property
     def score(self) -> float:
-        """The number that runs are compared by."""
+        """The value of the metric that ranks runs."""
         return self.metrics[self.metric]
 
 
-def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *, compared: bool = False) -> Result:
-    """Train by a recipe, or go on where its folder's newest checkpoint is; write ``out/final`` at the end.
+def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *, requires_dev: bool = False) -> Result:
+    """Train by a recipe, or resume from the newest checkpoint in ``out``; write ``out/final`` at the end.
 
-    A run that is finished already is not trained again: its result is read.
-    compared: whether the result is to be compared with others, so that there must be data to judge it by.
+    The result of a finished run is read from ``out`` instead of training again.
+    requires_dev: fail if the task has no development data, because the result is compared with other runs.
     """
     out = Path(recipe.out)
     if recipe.threads:
@@ -66,39 +66,39 @@ def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *,
     save_recipe(to_mapping(recipe), out, world, may_change=recipe.may_change)
     if (out / RESULT).exists() and (out / "final").exists():
         if world.is_main:
-            print(f"'{out}' is trained already; set out= to another folder to train anew", file=sys.stderr)
+            print(f"'{out}' is already trained; set out= to another folder to train again", file=sys.stderr)
         return Result(**json.loads((out / RESULT).read_text(encoding="utf-8")))
     model = starting_model(recipe)
-    refuse_length(model, recipe.length)
-    prepared = prepare(recipe, model.require_tokenizer(), says=world.is_main)
-    if not prepared.dev and (compared or recipe.choose == "best"):
+    check_length(model, recipe.length)
+    data = load_data(recipe, model.require_tokenizer(), verbose=world.is_main)
+    if not data.dev and (requires_dev or recipe.choose == "best"):
         raise InputError(
-            f"there are no development data to {'compare runs by' if compared else 'choose the best weights by'}: add "
-            "data.dev=FILE or data.hold_out=0.1, or train one run with choose=last"
+            f"{'comparing runs' if requires_dev else 'choose=best'} requires development data, got none: add "
+            "data.dev=FILE or data.hold_out=0.1, or train a single run with choose=last"
         )
-    give_head(model, prepared.task.kind, _head_settings(recipe, prepared), recipe.seed)
+    set_head(model, data.task.kind, _head_settings(recipe, data), recipe.seed)
     model.task = {
-        **prepared.task.kind.description(),
-        "task": prepared.task.name,
+        **data.task.kind.description(),
+        "task": data.task.name,
         "length": recipe.length,
-        "pairs": bool((prepared.train.seconds < prepared.train.lengths).all()),
+        "pairs": bool((data.train.seconds < data.train.lengths).all()),
     }
     if recipe.metric:
-        _refuse_metric(recipe.metric, prepared, model.to(world.device))
-    outcome = _loop(recipe, model, prepared, world).run(interrupted)
+        _check_metric(recipe.metric, data, model.to(world.device))
+    outcome = _make_loop(recipe, model, data, world).run(interrupted)
     metrics = outcome.held_out
     if outcome.finished:
-        settled = _settled(prepared, model)
-        # A threshold that was chosen only now changes the numbers.
-        metrics = metrics if settled.task.kind == prepared.task.kind else measure(settled, model)
-        kind = settled.task.kind
-        model.task |= kind.folded(model.heads[kind.head]).description()
+        tuned = _tune(data, model)
+        # A newly chosen threshold changes the metrics.
+        metrics = metrics if tuned.task.kind == data.task.kind else measure(tuned, model)
+        kind = tuned.task.kind
+        model.task |= kind.fold_into(model.heads[kind.head]).description()
     result = Result(
         metrics=metrics,
-        metric=recipe.metric or prepared.task.metric,
+        metric=recipe.metric or data.task.metric,
         step=outcome.step,
         best_step=outcome.best_step,
-        rows_per_second=outcome.tokens_per_second / float(prepared.train.lengths.mean()),
+        rows_per_second=outcome.tokens_per_second / float(data.train.lengths.mean()),
         finished=outcome.finished,
     )
     if outcome.finished and world.is_main:
@@ -108,39 +108,39 @@ def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *,
     return result
 
 
-def _loop(recipe: FinetuneRecipe, model: Model, prepared: Prepared, world: World) -> Loop:
+def _make_loop(recipe: FinetuneRecipe, model: Model, data: TaskData, world: World) -> Loop:
     graphed = recipe.cuda_graph and world.device.type == "cuda"
     batches = Buckets(
-        prepared.train,
+        data.train,
         batch=recipe.batch,
         specials=Specials.of(model.require_tokenizer()),
         seed=recipe.seed,
-        multiple=_GRAPH_WIDTHS if graphed else 1,
+        multiple=_GRAPH_WIDTH_MULTIPLE if graphed else 1,
         sort_over=recipe.sort_over,
         settings=world.loading(recipe.workers),
     )
     epoch = batches.steps_per_epoch
-    # A small part of an epoch is still a step: none at all would stand for no end.
+    # At least one step, however small the fraction of an epoch: 0 means no limit.
     steps = recipe.steps or (max(1, round(recipe.epochs * epoch)) if recipe.epochs else 0)
     depth, decay, depths = len(model.blocks), recipe.layer_decay, recipe.layer_depths
     phase = Phase(
         loader=lambda: batches,
         steps=steps,
         lr=recipe.lr,
-        tokens=round(recipe.batch * float(prepared.train.lengths.mean())),
+        tokens=round(recipe.batch * float(data.train.lengths.mean())),
         schedule=recipe.schedule,
         scales=lambda name: layer_rate(name, depth, decay, depths),
     )
-    objective = TaskObjective(model, prepared.task.kind.head)
-    best = (recipe.metric or prepared.task.metric) if recipe.choose == "best" else ""
+    objective = TaskObjective(model, data.task.kind.head)
+    best = (recipe.metric or data.task.metric) if recipe.choose == "best" else ""
     settings = Settings(replace(recipe, evaluate_every=recipe.evaluate_every or epoch), best=best)
-    return Loop(objective, [phase], settings, world, lambda step: measure(prepared, model))
+    return Loop(objective, [phase], settings, world, lambda step: measure(data, model))
 
 
-def _head_settings(recipe: FinetuneRecipe, prepared: Prepared) -> dict[str, Any]:
-    """What the recipe chooses of a head, as that head calls it."""
+def _head_settings(recipe: FinetuneRecipe, data: TaskData) -> dict[str, Any]:
+    """The recipe's settings for the head, under the names of the head's arguments."""
     head = recipe.head
-    match prepared.task.kind.head:
+    match data.task.kind.head:
         case "classify" | "regress":
             return {"hidden": None if head.hidden == "none" else head.hidden, "dropout": head.dropout}
         case "tokens":
@@ -148,31 +148,31 @@ def _head_settings(recipe: FinetuneRecipe, prepared: Prepared) -> dict[str, Any]
     return {}
 
 
-def _refuse_metric(name: str, prepared: Prepared, model: Model) -> None:
-    """Refuse a number that the task does not have before the training: judging what is untrained shows which it has."""
-    if prepared.dev and name not in (numbers := measure(prepared, model)):
-        raise unknown("held-out metric", name, numbers)
+def _check_metric(name: str, data: TaskData, model: Model) -> None:
+    """Check before training that the task has this metric: evaluating the untrained model lists the metrics."""
+    if data.dev and name not in (metrics := measure(data, model)):
+        raise unknown("metric", name, metrics)
 
 
-def measure(prepared: Prepared, model: Model) -> dict[str, float]:
-    """The task's metrics on every development split; those of a second one have its name before theirs."""
-    kind = prepared.task.kind
-    numbers: dict[str, float] = {}
-    for name, (examples, _) in prepared.dev.items():
-        found = kind.metrics(examples, _predictions(prepared, model, name))
-        numbers |= {f"{name.removeprefix('dev').lstrip('_')}_{key}".lstrip("_"): value for key, value in found.items()}
-    return numbers
+def measure(data: TaskData, model: Model) -> dict[str, float]:
+    """Compute the metrics of every development split; those of "dev_mismatched" begin with "mismatched_"."""
+    kind = data.task.kind
+    metrics: dict[str, float] = {}
+    for name, (examples, _) in data.dev.items():
+        found = kind.metrics(examples, _predictions(data, model, name))
+        metrics |= {f"{name.removeprefix('dev').lstrip('_')}_{key}".lstrip("_"): value for key, value in found.items()}
+    return metrics
 
 
-def _settled(prepared: Prepared, model: Model) -> Prepared:
-    """The task with what can only be chosen once the model is trained, on the development set if there is one."""
-    if "dev" not in prepared.dev:
-        return prepared
-    kind = prepared.task.kind.settled(prepared.dev["dev"][0], _predictions(prepared, model, "dev"))
-    return replace(prepared, task=replace(prepared.task, kind=kind))
+def _tune(data: TaskData, model: Model) -> TaskData:
+    """Choose the settings that depend on the trained model, such as a threshold, on the development set."""
+    if "dev" not in data.dev:
+        return data
+    kind = data.task.kind.tune(data.dev["dev"][0], _predictions(data, model, "dev"))
+    return replace(data, task=replace(data.task, kind=kind))
 
 
-def _predictions(prepared: Prepared, model: Model, split: str) -> list[Prediction]:
-    kind, (examples, features) = prepared.task.kind, prepared.dev[split]
+def _predictions(data: TaskData, model: Model, split: str) -> list[Prediction]:
+    kind, (examples, features) = data.task.kind, data.dev[split]
     outputs = run(Inference(model, kind.head), features, Specials.of(model.require_tokenizer()))
     return kind.predictions(examples, features, outputs)

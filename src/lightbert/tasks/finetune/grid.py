@@ -1,4 +1,4 @@
-"""All runs of a plan, one after another; a command that was interrupted goes on with the run it was in."""
+"""Run a plan, one run after another; an interrupted command resumes with the run that was interrupted."""
 
 import json
 import shutil
@@ -7,29 +7,29 @@ from pathlib import Path
 
 from lightbert.files import folder_atomic, write_atomic
 from lightbert.tasks.finetune.finetuning import Result, finetune
-from lightbert.tasks.finetune.plan import Plan, Planned
+from lightbert.tasks.finetune.plan import Plan, PlannedRun
 from lightbert.tasks.finetune.summary import best_settings, settings_of
 from lightbert.train.checkpoint import remove_partial
 from lightbert.train.distributed import World
 from lightbert.train.signals import Interruption
 
-Finished = list[tuple[Planned, Result]]
+RunResults = list[tuple[PlannedRun, Result]]
 
 
-def run_all(plan: Plan, world: World, interrupted: Interruption) -> Finished:
-    """Train what is not trained yet; the results so far, of which an interrupted run's is the last.
+def run_all(plan: Plan, world: World, interrupted: Interruption) -> RunResults:
+    """Train the runs that are not finished and return the results so far; an interrupted run comes last.
 
-    Several runs leave a table in ``out/runs.json``, and for a single task the best model as ``out/final``; their
-    checkpoints go once they are finished.
+    With several runs, write a summary to ``out/runs.json``, delete the checkpoints of finished runs, and if there is
+    only one task, copy the best model to ``out/final``.
     """
     if not plan.single and world.is_main:
         remove_partial(plan.out)
-    done: Finished = []
+    done: RunResults = []
     for number, planned in enumerate(plan.runs, start=1):
         if not plan.single and world.is_main:
-            what = " ".join(part for part in (planned.task, planned.settings, f"seed={planned.seed}") if part)
-            print(f"run {number} of {len(plan.runs)}: {what}", file=sys.stderr)
-        result = finetune(planned.recipe, world, interrupted, compared=not plan.single)
+            description = " ".join(part for part in (planned.task, planned.settings, f"seed={planned.seed}") if part)
+            print(f"run {number} of {len(plan.runs)}: {description}", file=sys.stderr)
+        result = finetune(planned.recipe, world, interrupted, requires_dev=not plan.single)
         done.append((planned, result))
         if not result.finished:
             return done
@@ -38,12 +38,12 @@ def run_all(plan: Plan, world: World, interrupted: Interruption) -> Finished:
             content = [setting.to_json() for setting in settings_of(done)]
             write_atomic(plan.out / "runs.json", json.dumps(content, indent=2) + "\n")
     if not plan.single and world.is_main:
-        _keep_best(plan, done)
+        _copy_best(plan, done)
     return done
 
 
-def _keep_best(plan: Plan, done: Finished) -> None:
-    """Copy the best run of the best setting, where there is one task and so one best."""
+def _copy_best(plan: Plan, done: RunResults) -> None:
+    """Copy the best run of the best setting, if there is only one task."""
     settings = best_settings(settings_of(done))
     if len(settings) == 1:
         best, _ = settings[0].best

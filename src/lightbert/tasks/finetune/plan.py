@@ -1,4 +1,4 @@
-"""The runs of one command: every combination of tasks, grid values and seeds, each with a folder of its own."""
+"""The runs of one command: every combination of tasks, grid values and seeds, each in its own folder."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -15,48 +15,48 @@ PLURAL_KEYS = ("tasks", "seeds", "grid", "per_task")
 
 
 @dataclass(frozen=True)
-class Planned:
-    """One run: what makes it differ from the others, and its recipe."""
+class PlannedRun:
+    """One run: its task, grid values and seed, and the resulting recipe."""
 
     task: str
     values: tuple[tuple[str, Any], ...]
-    """The grid's keys and this run's values."""
+    """The keys of the grid, with this run's values."""
     seed: int
     recipe: FinetuneRecipe
 
     @property
     def settings(self) -> str:
-        """The grid's values as people write them."""
+        """The grid values as they are written on the command line."""
         return " ".join(f"{key}={value}" for key, value in self.values)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All runs of a command, in order; a single one has the folder to itself."""
+    """All runs of a command, in order. A single run uses ``out`` itself, several use subfolders."""
 
     out: Path
-    runs: tuple[Planned, ...]
+    runs: tuple[PlannedRun, ...]
 
     @property
     def single(self) -> bool:
-        """Whether there is nothing to compare."""
+        """Whether there is only one run."""
         return len(self.runs) == 1
 
 
 def plan(base: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
     """Expand a recipe with its plural keys: ``tasks``, ``seeds``, ``grid.<key> = [values]``, ``per_task.<name>.<key>``.
 
-    A task's own values refine the recipe's; what is given with the command beats both, and the grid beats everything.
+    Precedence, lowest first: the recipe, ``per_task``, what is given on the command line, the grid.
     """
     if isinstance(given.get("data"), Mapping) and isinstance(base.get("data"), str):
         base = {**base, "data": {"folder": base["data"]}}
     whole = override(base, given)
-    tasks = _listed(whole, "tasks", str) or [str(whole.get("task", ""))]
-    seeds = _listed(whole, "seeds", int) or [whole.get("seed", 0)]
+    tasks = _read_list(whole, "tasks", str) or [str(whole.get("task", ""))]
+    seeds = _read_list(whole, "seeds", int) or [whole.get("seed", 0)]
     axes = list(_axes(whole.get("grid", {})))
     per_task = whole.get("per_task", {})
     if not isinstance(per_task, Mapping) or not all(isinstance(value, Mapping) for value in per_task.values()):
-        raise InputError(f"per_task must hold a table of keys for each task, not {per_task!r}")
+        raise InputError(f"per_task must be a table of keys for each task, got {per_task!r}")
     out = Path(str(whole.get("out", "")))
     combinations = [(t, v, s) for t in tasks for v in product(*(values for _, values in axes)) for s in seeds]
     runs = []
@@ -68,19 +68,19 @@ def plan(base: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
         mapping = {key: value for key, value in mapping.items() if key not in PLURAL_KEYS}
         if len(combinations) > 1:
             mapping["out"] = str(out / "runs" / _folder(task if len(tasks) > 1 else "", chosen, seed))
-        runs.append(Planned(task, chosen, seed, from_mapping(FinetuneRecipe, mapping)))
+        runs.append(PlannedRun(task, chosen, seed, from_mapping(FinetuneRecipe, mapping)))
     return Plan(out, tuple(runs))
 
 
-def long_form(assignments: list[str]) -> list[str]:
-    """Let keys such as data.bad_rows stand beside data=FOLDER, by what that is short for: data.folder=FOLDER."""
+def expand_data_key(assignments: list[str]) -> list[str]:
+    """Expand data=FOLDER to data.folder=FOLDER if other keys of data are given, such as data.bad_rows."""
     if not any(text.startswith("data.") for text in assignments):
         return assignments
     return [re.sub("^data *=", "data.folder=", text) for text in assignments]
 
 
-def _listed(whole: Mapping[str, Any], key: str, kind: type) -> list[Any]:
-    """A plural key: a list of values; a single one is taken for a list of one, and names need no quotes: cola,rte."""
+def _read_list(whole: Mapping[str, Any], key: str, kind: type) -> list[Any]:
+    """Read a plural key as a list of values. A single value is a list of one; names need no quotes: cola,rte."""
     value = whole.get(key, [])
     values = value if isinstance(value, list) else [value]
     if kind is str and isinstance(value, str):
@@ -88,22 +88,22 @@ def _listed(whole: Mapping[str, Any], key: str, kind: type) -> list[Any]:
     for each in values:
         if type(each) is not kind:
             example = {str: '["rte", "mrpc"]', int: "[1, 2, 3]"}[kind]
-            raise InputError(f"{key} = {value!r} is no list such as {example}")
+            raise InputError(f"{key} must be a list such as {example}, got {value!r}")
     if len(set(values)) != len(values):
-        raise InputError(f"{key} = {value!r} names something twice: each would be the same run")
+        raise InputError(f"{key} must not contain duplicates, got {value!r}: they would be the same run")
     return values
 
 
 def _axes(grid: Any, prefix: str = "") -> Iterable[tuple[str, list[Any]]]:
     if not isinstance(grid, Mapping):
-        raise InputError(f"grid = {grid!r} must name keys with lists of values, such as grid.lr=[1e-4, 3e-4]")
+        raise InputError(f"grid must map keys to lists of values, such as grid.lr=[1e-4, 3e-4], got {grid!r}")
     for key, value in grid.items():
         if isinstance(value, Mapping):
             yield from _axes(value, f"{prefix}{key}.")
         elif isinstance(value, list) and value:
             yield f"{prefix}{key}", value
         else:
-            raise InputError(f"grid.{prefix}{key} = {value!r} must be a list of values, such as [1e-4, 3e-4]")
+            raise InputError(f"grid.{prefix}{key} must be a list of values, such as [1e-4, 3e-4], got {value!r}")
 
 
 def _nested(key: str, value: Any) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def _nested(key: str, value: Any) -> dict[str, Any]:
 
 
 def _folder(task: str, values: Iterable[tuple[str, Any]], seed: int) -> str:
-    """A name that says what the run is, of characters that every file system takes."""
+    """Name the folder of a run after its values, with characters that every file system accepts."""
     parts = [task, *(f"{key}-{value}" for key, value in values), f"seed-{seed}"]
     name = "_".join(part for part in parts if part)
     return "".join(c if c.isalnum() or c in "._-" else "-" for c in name)

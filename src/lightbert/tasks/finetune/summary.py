@@ -1,4 +1,4 @@
-"""Several runs of the same setting as a few numbers: their median, mean and standard error, and the best."""
+"""Summary statistics of runs that differ only in their seed: median, mean, standard error, best; GLUE averages."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,39 +7,39 @@ from typing import Any
 
 from lightbert.tasks.datasets.glue.means import MEANS, MISMATCHED, Score
 from lightbert.tasks.finetune.finetuning import Result
-from lightbert.tasks.finetune.plan import Planned
+from lightbert.tasks.finetune.plan import PlannedRun
 from lightbert.train.best import rank_key
 
 
 @dataclass(frozen=True)
 class Setting:
-    """The runs of a task that differ in their seed only."""
+    """The runs of one task with the same settings and different seeds."""
 
     task: str
     settings: str
-    runs: tuple[tuple[Planned, Result], ...]
+    runs: tuple[tuple[PlannedRun, Result], ...]
 
     @property
     def metric(self) -> str:
-        """The number that runs are compared by."""
+        """The name of the metric that ranks runs."""
         return self.runs[0][1].metric
 
     @property
-    def best(self) -> tuple[Planned, Result]:
-        """The run with the best number, the first of equals."""
+    def best(self) -> tuple[PlannedRun, Result]:
+        """The run with the best score; the first one on ties."""
         return max(self.runs, key=lambda run: rank_key(self.metric, run[1].score))
 
     @property
-    def goodness(self) -> float:
-        """What settings are compared by: the median of the runs' numbers, higher where it is better."""
+    def sort_key(self) -> float:
+        """The value that ranks settings: the median score, negated if lower is better."""
         return rank_key(self.metric, median(self.values(self.metric)))
 
     def values(self, metric: str) -> list[float]:
-        """A number of every run."""
+        """The values of a metric, one per run."""
         return [result.metrics[metric] for _, result in self.runs]
 
     def numbers(self, metric: str) -> dict[str, float]:
-        """The median, the mean, its standard error (0 for one run) and the best."""
+        """The median, the mean, the standard error of the mean (0 for one run) and the best value."""
         values = self.values(metric)
         error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
         best = max(values, key=lambda value: rank_key(metric, value))
@@ -58,26 +58,26 @@ class Setting:
         }
 
 
-def settings_of(runs: Sequence[tuple[Planned, Result]]) -> list[Setting]:
-    """Put the runs that differ in their seed only together, in the order of the plan."""
-    groups: dict[tuple[str, str], list[tuple[Planned, Result]]] = {}
+def settings_of(runs: Sequence[tuple[PlannedRun, Result]]) -> list[Setting]:
+    """Group runs that differ only in their seed, in the order of the plan."""
+    groups: dict[tuple[str, str], list[tuple[PlannedRun, Result]]] = {}
     for planned, result in runs:
         groups.setdefault((planned.task, planned.settings), []).append((planned, result))
     return [Setting(task, settings, tuple(members)) for (task, settings), members in groups.items()]
 
 
 def best_settings(settings: Sequence[Setting]) -> list[Setting]:
-    """The setting of each task whose runs have the best median."""
+    """The setting with the best median for each task."""
     best: dict[str, Setting] = {}
     for each in settings:
         known = best.get(each.task)
-        if known is None or each.goodness > known.goodness:
+        if known is None or each.sort_key > known.sort_key:
             best[each.task] = each
     return list(best.values())
 
 
 def glue_scores(settings: Sequence[Setting]) -> list[Score]:
-    """The papers' means over GLUE, of the medians of each task's best setting."""
+    """The papers' GLUE averages, from the medians of each task's best setting."""
     results: dict[str, Mapping[str, float]] = {}
     for each in best_settings(settings):
         medians = {name: each.numbers(name)["median"] for name in each.runs[0][1].metrics}

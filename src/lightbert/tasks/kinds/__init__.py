@@ -1,4 +1,4 @@
-"""The kinds of task by name, one file each."""
+"""The kinds of task by name, one folder each."""
 
 import importlib
 from collections.abc import Mapping
@@ -15,24 +15,24 @@ _KINDS = {
     "spans": ("lightbert.tasks.kinds.spans.kind", "Spans"),
 }
 
-# What a model's description says beside its kind.
-_OTHERS = ("kind", "task", "length", "pairs")
+# Keys of a description that are not arguments of the kind.
+_OTHER_KEYS = ("kind", "task", "length", "pairs")
 
 
 def kind_of(description: Mapping[str, Any]) -> Kind[Any]:
-    """Make the kind that a description, such as `model.task`, speaks of."""
+    """Create a kind from its description, such as `model.task`."""
     name = description.get("kind", "")
     if name not in _KINDS:
         raise unknown("kind of task", str(name), _KINDS)
     module, class_name = _KINDS[name]
-    # JSON has no tuples.
+    # JSON turns tuples into lists.
     arguments = {
         key: tuple(value) if isinstance(value, list) else value
         for key, value in description.items()
-        if key not in _OTHERS
+        if key not in _OTHER_KEYS
     }
     try:
         kind: Kind[Any] = getattr(importlib.import_module(module), class_name)(**arguments)
     except TypeError as error:
-        raise InputError(f"a task of the kind {name!r} cannot be made of {arguments}: {error}") from None
+        raise InputError(f"invalid arguments for a task of kind {name!r}, {arguments}: {error}") from None
     return kind

@@ -1,4 +1,4 @@
-"""What can be asked of a model about a text. Each kind of task is one subclass in a file of its own."""
+"""The interface of a kind of task, such as classification or tagging. Each kind is a subclass in its own folder."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -16,18 +16,17 @@ from lightbert.tasks.texts import TextEncoder
 E = TypeVar("E")
 
 Prediction = dict[str, Any]
-"""What a model says about one example, as plain values that JSON can hold."""
+"""The prediction for one example, as JSON-serializable values."""
 
 Outputs = list[tuple[NDArray[Any], ...]]
-"""What a head gave for each row of the features, in their order, without padding."""
+"""The outputs of a head for each row of the features, in order, without padding."""
 
 
 @dataclass(frozen=True)
 class Kind(ABC, Generic[E]):
-    """How examples become rows of tokens, how a head's outputs become predictions, and how those are judged.
+    """Converts examples to features and head outputs to predictions, and computes metrics.
 
-    A kind is made of plain values only: ``description`` is saved with the model, and ``kind_of`` makes the kind anew
-    from it.
+    All fields are plain values: ``description`` is saved with the model, and ``kind_of`` restores the kind from it.
     """
 
     name: ClassVar[str]
@@ -35,38 +34,38 @@ class Kind(ABC, Generic[E]):
     @property
     @abstractmethod
     def head(self) -> str:
-        """Which head answers: the key in ``model.heads``."""
+        """The head that the kind uses: a key of ``model.heads``."""
 
     def head_settings(self) -> dict[str, Any]:
-        """What ``add_head`` needs beyond the recipe's own settings, such as the number of labels."""
+        """Arguments for ``add_head`` that follow from the kind, such as the number of labels."""
         return {}
 
     def description(self) -> dict[str, Any]:
-        """The constructor's arguments as plain values, with "kind" added."""
+        """The constructor's arguments as plain values, plus the key "kind"."""
         return {"kind": self.name, **asdict(self)}
 
     @abstractmethod
     def features(self, examples: Sequence[E], encoder: TextEncoder) -> Features:
-        """Encode; targets are there when every example's answer is known. A row's ``sources`` says whose it is."""
+        """Encode examples. Targets are set if all labels are known; ``sources`` maps each row to its example."""
 
     @abstractmethod
     def predictions(self, examples: Sequence[E], features: Features, outputs: Outputs) -> list[Prediction]:
-        """Turn a head's outputs into one prediction per example, in their order."""
+        """Convert head outputs to one prediction per example, in order."""
 
     @abstractmethod
     def metrics(self, examples: Sequence[E], predictions: Sequence[Prediction]) -> dict[str, float]:
-        """Judge predictions; the first number is the one that runs are compared by. Shares are between 0 and 1."""
+        """Compute the metrics; the first one is the main metric. Percentages are given as fractions of 1."""
 
     @abstractmethod
     def findings(self, examples: Sequence[E], predictions: Sequence[Prediction], worst: int) -> list[Finding]:
-        """What an evaluation shows beside the metrics, with so many of the largest errors."""
+        """Analyse the errors beyond the metrics, with the ``worst`` largest errors."""
 
-    def settled(self, examples: Sequence[E], predictions: Sequence[Prediction]) -> "Kind[E]":
-        """Choose by a trained model's predictions what can only be chosen then; most kinds have no such thing."""
+    def tune(self, examples: Sequence[E], predictions: Sequence[Prediction]) -> "Kind[E]":
+        """Choose settings, such as a threshold, from the predictions of a trained model. Most kinds have none."""
         return self
 
-    def folded(self, head: nn.Module) -> "Kind[E]":
-        """Move into the head's weights what plain outputs would lack; most kinds have no such thing."""
+    def fold_into(self, head: nn.Module) -> "Kind[E]":
+        """Fold output scaling into the weights of the head. Most kinds have none."""
         return self
 
 
@@ -78,7 +77,7 @@ class LabelledKind(Kind[E]):
 
     def __post_init__(self) -> None:
         if len(set(self.labels)) < 2 or len(set(self.labels)) != len(self.labels):
-            raise InputError(f"labels must be at least two, all different, got {list(self.labels)}")
+            raise InputError(f"labels must be at least two distinct names, got {list(self.labels)}")
 
     def head_settings(self) -> dict[str, Any]:
         """The number of labels."""

@@ -1,1 +1,1 @@
-"""What a model says about texts."""
+"""Prediction with a fine-tuned model."""

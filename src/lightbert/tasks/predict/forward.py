@@ -1,4 +1,4 @@
-"""The outputs of an inference module for rows of any length, without padding: used by prediction and evaluation."""
+"""Run an inference module on rows of any length, batched by length; outputs have no padding."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,87 +17,88 @@ from lightbert.tasks.kinds.kind import Outputs
 Array = NDArray[np.int64]
 
 _TOKENS_PER_ROW = 128
-# Roughly where convbert-small was quickest on ragged rows, on one core of a Neoverse-N1 and on an H200.
-_LEAST = {"cpu": 256, "cuda": 32768}
-_MOST = {"cpu": 4096, "cuda": 65536}
+# Tokens per batch: roughly where convbert-small was fastest on rows of mixed lengths, on one core of a Neoverse-N1
+# and on an H200.
+_MIN_TOKENS = {"cpu": 256, "cuda": 32768}
+_MAX_TOKENS = {"cpu": 4096, "cuda": 65536}
 _PER_TEXT = ("classify", "regress", "nsp", "pooler", "vector")
-# The logarithm of a probability is never below this, but for what the head forbids.
-_FORBIDDEN = -1e30
+# Log-probabilities below this mark candidates that the head has masked out.
+_MASKED = -1e30
 
 
 class Runtime(Protocol):
-    """What computes outputs from tensors: `lightbert.nn.inference`, an exported file, or another library.
+    """The interface of an inference backend: `lightbert.nn.inference`, an exported file, or another library.
 
-    Called with ids, mask and segments [B, T], it returns what `Inference` documents for the head of that name. The mask
-    is None when no row of the batch is padded.
+    It takes ids, mask and segments [B, T] and returns the outputs that `Inference` documents for the head. The mask is
+    None if no row of the batch is padded.
     """
 
     @property
     def head(self) -> str:
-        """The kind of head, or "vector"."""
+        """The name of the head, or "vector"."""
 
     @property
     def device(self) -> torch.device:
-        """Where the inputs must be."""
+        """The device of the inputs."""
 
     @property
     def reads_padding(self) -> bool:
-        """Whether outputs depend on the padding beside a text; such a runtime gets rows of one length only."""
+        """Whether outputs depend on padding; if so, every batch contains rows of one length only."""
 
     def __call__(self, ids: Tensor, mask: Tensor | None, segments: Tensor | None) -> tuple[Tensor, ...]:
-        """Tensors whose first dimension is B."""
+        """Compute the outputs; the first dimension of each is B."""
 
 
 def run(runtime: Runtime, features: Features, specials: Specials, batch: int = 0) -> Outputs:
-    """Call a runtime without gradient and dropout and return its outputs for each row, in their order.
+    """Run inference without gradients and dropout, and return the outputs of each row, in order.
 
-    Rows of similar length go together. `batch` counts rows of 128 tokens: of shorter ones there are more in a batch, of
-    longer ones fewer, so that each takes about as much time and memory; 0 = as many as suit the device. The outputs
-    for a text don't depend on its neighbours in the batch.
+    Rows of similar length are batched together. `batch` is in rows of 128 tokens: batches have more rows if they are
+    shorter and fewer if they are longer, so that time and memory per batch are about constant; 0 = chosen for the
+    device. The outputs for a text don't depend on the other texts of its batch.
     """
     outputs: list[tuple[NDArray[Any], ...]] = [()] * len(features)
     device, lengths = runtime.device, features.lengths
-    least = _LEAST.get(device.type, _LEAST["cpu"])
-    most = batch * _TOKENS_PER_ROW or _MOST.get(device.type, _MOST["cpu"])
-    one_per_row = runtime.head in _PER_TEXT
-    waiting: list[tuple[Array, tuple[Tensor, ...]]] = []
+    minimum = _MIN_TOKENS.get(device.type, _MIN_TOKENS["cpu"])
+    maximum = batch * _TOKENS_PER_ROW or _MAX_TOKENS.get(device.type, _MAX_TOKENS["cpu"])
+    per_text = runtime.head in _PER_TEXT
+    pending: list[tuple[Array, tuple[Tensor, ...]]] = []
 
     def collect() -> None:
-        rows, given = waiting.pop()
-        arrays = [(each.float() if each.is_floating_point() else each).cpu().numpy() for each in given]
+        rows, results = pending.pop()
+        arrays = [(each.float() if each.is_floating_point() else each).cpu().numpy() for each in results]
         for row, each in zip(rows.tolist(), zip(*arrays, strict=True), strict=True):
-            outputs[row] = each if one_per_row else _unpadded(each, int(lengths[row]))
+            outputs[row] = each if per_text else _remove_padding(each, int(lengths[row]))
 
-    with _evaluating(runtime), torch.inference_mode(), _autocast(device):
+    with _eval_mode(runtime), torch.inference_mode(), _autocast(device):
         for rows in group_by_length(
-            lengths, min_tokens=min(least, most), max_tokens=most, equal_lengths=runtime.reads_padding
+            lengths, min_tokens=min(minimum, maximum), max_tokens=maximum, equal_lengths=runtime.reads_padding
         ):
             length = int(lengths[rows[-1]])
             inputs = pad_rows(features, rows, length, specials.pad).to(device)
-            # Nothing is paid for masking where every row is as long as the batch is wide.
+            # Without padding no mask is needed, which is faster.
             mask = inputs.mask if lengths[rows[0]] < length else None
-            given = runtime(inputs.ids, mask, inputs.segments)
-            # The host collects one batch while the device works on the next.
-            if waiting:
+            results = runtime(inputs.ids, mask, inputs.segments)
+            # Copy the previous outputs to the host while the device computes the next ones.
+            if pending:
                 collect()
-            waiting.append((rows, given))
-        if waiting:
+            pending.append((rows, results))
+        if pending:
             collect()
     return outputs
 
 
-def _unpadded(arrays: tuple[NDArray[Any], ...], length: int) -> tuple[NDArray[Any], ...]:
+def _remove_padding(arrays: tuple[NDArray[Any], ...], length: int) -> tuple[NDArray[Any], ...]:
     match arrays:
         case (start, end, score, impossible):
-            # A search over few tokens fills up with forbidden ones, among them padding.
-            found = score > _FORBIDDEN
+            # A beam search over few tokens fills up with masked candidates, including padding.
+            found = score > _MASKED
             return start[found], end[found], score[found], impossible
     return tuple(array[:length] for array in arrays)
 
 
 @contextmanager
-def _evaluating(runtime: Runtime) -> Iterator[None]:
-    """Without dropout; modules that are being trained return to training afterwards."""
+def _eval_mode(runtime: Runtime) -> Iterator[None]:
+    """Switch all modules to evaluation mode; those in training mode are switched back afterwards."""
     modules = list(runtime.modules()) if isinstance(runtime, nn.Module) else []
     training = [module for module in modules if module.training]
     for module in training:

@@ -1,62 +1,66 @@
-"""What people give a model to predict, as the examples that its kind of task reads."""
+"""Convert the inputs of prediction to examples."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lightbert.errors import InputError
-from lightbert.tasks.example import Example, Question, Tagged
+from lightbert.tasks.example import Example, Question, TaggedSentence
 from lightbert.tasks.kinds.kind import Kind
 
 FIELDS = ("text", "text_b", "question", "context", "words")
-"""What a record may give: a text, or a pair of them; a question and its context; a sentence's words."""
+"""The input fields of a record: a text or a pair of texts; a question and its context; the words of a sentence."""
 
 
 def example_of(given: Any, kind: Kind[Any], names: Mapping[str, str] | None = None) -> Any:
-    """Make an example of a text, of a pair in a tuple, or of a record with the fields that the kind needs.
+    """Convert a string, a tuple of two strings, or a record with the fields that the kind requires to an example.
 
-    Examples are taken as they are. A record may have other fields, which are passed over. names: what records call
-    "text" and the other fields, if they do it otherwise.
+    Examples are returned unchanged. Other fields of a record are ignored.
+    names: field -> its name in the records, if it differs, such as {"text": "body"}.
     """
     match given:
-        case Example() | Tagged() | Question():
-            made: Example | Tagged | Question = given
+        case Example() | TaggedSentence() | Question():
+            example: Example | TaggedSentence | Question = given
         case str():
-            made = Example(given)
+            example = Example(given)
         case (str() as first, str() as second):
-            made = Question(first, second) if kind.name == "spans" else Example(first, second)
+            example = Question(first, second) if kind.name == "spans" else Example(first, second)
         case Mapping():
-            made = _from_record(given, kind, names or {})
+            example = _from_record(given, kind, names or {})
         case _:
-            raise InputError(f"{_short(given)} is no text; give a string, a pair of strings, or a record with a 'text'")
-    if not isinstance(made, _READ.get(kind.name, (Example,))):
-        raise InputError(f"{_short(given)} is not what this model reads: {_NEEDS.get(kind.name, 'it needs a text')}")
-    return made
+            raise InputError(
+                f"a text must be a string, a pair of strings, or a record with a 'text', got {_short(given)}"
+            )
+    if not isinstance(example, _ACCEPTED.get(kind.name, (Example,))):
+        raise InputError(f"the model requires {_REQUIRED.get(kind.name, 'a text')}, got {_short(given)}")
+    return example
 
 
-def refuse_single_texts(examples: Iterable[Any], task: Mapping[str, Any]) -> None:
-    """Refuse texts without a second one where the model's `task` says that it has learned from pairs only."""
+def check_pairs(examples: Iterable[Any], task: Mapping[str, Any]) -> None:
+    """Check that every text has a second one if the model was fine-tuned on pairs only, by its `task`."""
     if not task.get("pairs"):
         return
     for example in examples:
         if isinstance(example, Example) and example.text_b is None:
             raise InputError(
-                f"the model reads pairs of texts, and {_short(example.text)} has no second one: give it with --pair, "
-                "--text-b or as a tuple"
+                f"the model requires pairs of texts, got a single one: {_short(example.text)}; give the second with "
+                "--pair, --text-b or as a tuple"
             )
 
 
-_READ: dict[str, tuple[type, ...]] = {"spans": (Question,), "tokens": (Example, Tagged)}
-_NEEDS = {
-    "spans": "it needs a question and a context",
-    "tokens": "it needs a text or words",
+_ACCEPTED: dict[str, tuple[type, ...]] = {"spans": (Question,), "tokens": (Example, TaggedSentence)}
+_REQUIRED = {
+    "spans": "a question and a context",
+    "tokens": "a text or words",
 }
 
 
-def _from_record(record: Mapping[str, Any], kind: Kind[Any], names: Mapping[str, str]) -> Example | Tagged | Question:
+def _from_record(
+    record: Mapping[str, Any], kind: Kind[Any], names: Mapping[str, str]
+) -> Example | TaggedSentence | Question:
     if kind.name == "spans":
         return Question(_text(record, "question"), _text(record, "context"))
     if kind.name == "tokens" and record.get("words") is not None:
-        return Tagged(_words(record["words"]))
+        return TaggedSentence(_words(record["words"]))
     first, second = names.get("text", "text"), names.get("text_b", "text_b")
     single = kind.name == "tokens" or record.get(second) is None
     return Example(_text(record, first), None if single else _text(record, second))
@@ -65,18 +69,18 @@ def _from_record(record: Mapping[str, Any], kind: Kind[Any], names: Mapping[str,
 def _text(record: Mapping[str, Any], field: str) -> str:
     value = record.get(field)
     if value is None:
-        raise InputError(f"the record has no {field!r}, only {', '.join(map(str, record)) or 'nothing'}")
+        raise InputError(f"the record must have {field!r}, has only {', '.join(map(str, record)) or 'nothing'}")
     if not isinstance(value, str):
-        raise InputError(f"the record's {field!r} is no text: {_short(value)}")
+        raise InputError(f"{field!r} of the record must be a text, got {_short(value)}")
     return value
 
 
 def _words(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(word, str) for word in value):
-        raise InputError(f"the record's 'words' are no list of words: {_short(value)}")
+        raise InputError(f"'words' of the record must be a list of words, got {_short(value)}")
     return tuple(value)
 
 
 def _short(value: Any) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 60 else f"{shown[:57]}…"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"

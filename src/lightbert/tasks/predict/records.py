@@ -1,4 +1,4 @@
-"""Records to predict, from files and pipes of any size, and the lines that tell what became of them."""
+"""Read records to predict from files and pipes of any size, and write predictions as JSON lines."""
 
 import json
 import math
@@ -22,7 +22,7 @@ _TABLES_WITH_HEADERS = (".csv", ".tsv", ".parquet")
 
 
 class Lines(BadRowHandler):
-    """Lines of UTF-8: a JSON object is a record, anything else a text. Empty lines are passed over."""
+    """Lines of UTF-8: a JSON object is a record, any other line a text. Empty lines are skipped."""
 
     def __init__(self, lines: Iterable[bytes], name: str, bad_rows: BadRows = "error") -> None:
         super().__init__(name, bad_rows)
@@ -35,11 +35,11 @@ class Lines(BadRowHandler):
             if problem := decoding_problem(text):
                 self.reject(number, problem)
             elif text.strip():
-                yield number, _record(text)
+                yield number, _parse_line(text)
 
 
-class Given(BadRowHandler):
-    """Records that are there already, such as those of a command line."""
+class RecordList(BadRowHandler):
+    """Records in memory, such as those of the command line."""
 
     def __init__(self, records: Sequence[dict[str, Any]]) -> None:
         super().__init__("the command line", unit="text")
@@ -49,11 +49,11 @@ class Given(BadRowHandler):
         return enumerate(self._records, start=1)
 
 
-Source = Lines | Given | Table
+Source = Lines | RecordList | Table
 
 
 def open_records(path: str | Path, bad_rows: BadRows = "error", *, separator: str = ",") -> Lines | Table:
-    """Open a table, or a .txt file of lines; compressed ones too."""
+    """Open a table or a .txt file of lines, plain or compressed."""
     if Path(path).is_dir():
         raise InputError(f"'{path}' is a folder; give the path of a file in it")
     suffix = table_format(path)
@@ -61,46 +61,46 @@ def open_records(path: str | Path, bad_rows: BadRows = "error", *, separator: st
         return Lines((line for line, _ in byte_lines(Path(path))), f"'{path}'", bad_rows)
     if suffix not in FORMATS:
         known = ", ".join((*FORMATS, TEXT_FORMAT))
-        raise InputError(f"cannot tell what '{path}' is by its name; it must end in one of {known}")
+        raise InputError(f"'{path}' must end in one of {known}")
     return Table(path, separator=separator, bad_rows=bad_rows)
 
 
 @dataclass(frozen=True)
 class Fields:
-    """What records call their texts; a second one that is not named may be there as "text_b" or not."""
+    """The names of the text fields; without a name for the second text, an optional field "text_b" is used."""
 
     text: str = "text"
     text_b: str = ""
 
     def missing(self, present: Collection[str], kind: str) -> str:
-        """Say which of the fields that a kind of task needs is missing, and the remedy; nothing if none is."""
+        """Describe the first missing field that the kind of task requires, and the remedy; "" if none is missing."""
         if kind == "spans":
-            needed = dict.fromkeys(("question", "context"), "rename the one that it is")
+            required = dict.fromkeys(("question", "context"), "rename one of them")
         elif kind == "tokens" and "words" in present:
             return ""
         else:
-            needed = {self.text: "name the right one with --text"}
+            required = {self.text: "set its name with --text"}
             if self.text_b:
-                needed[self.text_b] = "name the right one with --text-b"
-        field = next((field for field in needed if field not in present), "")
-        return field and f"{field!r}, only {', '.join(map(repr, present)) or 'nothing'}; {needed[field]}"
+                required[self.text_b] = "set its name with --text-b"
+        field = next((field for field in required if field not in present), "")
+        return field and f"{field!r}, only {', '.join(map(repr, present)) or 'nothing'}; {required[field]}"
 
 
-def require_columns(table: Lines | Table, fields: Fields, kind: str) -> None:
-    """Refuse a table whose header lacks a column, before the model has read a single row."""
+def check_columns(table: Lines | Table, fields: Fields, kind: str) -> None:
+    """Check that a table has the required columns, before any row is read."""
     if isinstance(table, Table) and table.format in _TABLES_WITH_HEADERS:
         missing = fields.missing(table.columns(), kind)
         if missing:
             raise InputError(f"{table.name} has no column {missing}")
 
 
-def predicted_lines(predictor: Predictor, source: Source, fields: Fields) -> Iterator[str]:
-    """Yield a line of JSON for each record in turn: its own fields, and what the model says.
+def prediction_lines(predictor: Predictor, source: Source, fields: Fields) -> Iterator[str]:
+    """Yield one JSON line per record, in order: the fields of the record and the prediction.
 
-    Nothing is kept of a record once it is answered.
+    Memory is bounded: a record is dropped once its line is written.
     """
     kind, names = predictor.kind, {"text": fields.text, "text_b": fields.text_b or "text_b"}
-    waiting: deque[dict[str, Any]] = deque()
+    pending: deque[dict[str, Any]] = deque()
 
     def examples() -> Iterator[Any]:
         for number, record in source:
@@ -110,32 +110,32 @@ def predicted_lines(predictor: Predictor, source: Source, fields: Fields) -> Ite
             try:
                 example = example_of(record, kind, names)
             except InputError as error:
-                source.reject(number, f"cannot be used: {error}")
+                source.reject(number, f"is invalid: {error}")
             else:
-                waiting.append(record)
+                pending.append(record)
                 yield example
 
     for prediction in predictor.stream(examples()):
-        yield _merged(waiting.popleft(), prediction)
+        yield _merge(pending.popleft(), prediction)
 
 
-def _merged(record: dict[str, Any], prediction: dict[str, Any]) -> str:
-    """The prediction's names are what readers rely on, so that a field of the record gives way: "input_label"."""
-    kept = {f"input_{field}" if field in prediction else field: value for field, value in record.items()}
-    # Tables have values, such as dates, that JSON has not.
-    return json.dumps({**_finite(kept), **prediction}, ensure_ascii=False, default=str)
+def _merge(record: dict[str, Any], prediction: dict[str, Any]) -> str:
+    """Merge a record and its prediction; fields of the record with the same name get the prefix "input_"."""
+    renamed = {f"input_{field}" if field in prediction else field: value for field, value in record.items()}
+    # default=str, because tables may contain types that JSON lacks, such as dates.
+    return json.dumps({**_replace_non_finite(renamed), **prediction}, ensure_ascii=False, default=str)
 
 
-def _finite(value: Any) -> Any:
-    """The value with null where a table has a number that is none: "NaN" is no JSON."""
+def _replace_non_finite(value: Any) -> Any:
+    """Replace non-finite numbers by None, because JSON has no NaN."""
     if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
+        return {key: _replace_non_finite(each) for key, each in value.items()}
     if isinstance(value, list):
-        return [_finite(each) for each in value]
+        return [_replace_non_finite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _record(text: str) -> dict[str, Any]:
+def _parse_line(text: str) -> dict[str, Any]:
     if text.lstrip().startswith("{"):
         try:
             found = json.loads(text)

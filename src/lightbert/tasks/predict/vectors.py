@@ -1,4 +1,4 @@
-"""Texts to vectors: the pooled states of an encoder."""
+"""Encode texts as vectors: the pooled hidden states of an encoder."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -14,14 +14,14 @@ from lightbert.tasks.texts import TextEncoder, text_features
 
 Floats = NDArray[np.float32]
 
-# Enough for rows of similar length to meet, few enough to bound the memory of their tokens.
+# Large enough to batch rows of similar length, small enough to bound memory.
 _CHUNK = 4096
 
 
 def text_vectors(
     inference: TextVector, encoder: TextEncoder, texts: Iterable[str | tuple[str, str]], batch: int = 0
 ) -> Floats:
-    """One vector per text or pair of texts, in their order: [N, D]."""
+    """One vector per text or pair of texts, in order: [N, D]."""
     source, found = iter(texts), [np.zeros((0, inference.encoder.width), dtype=np.float32)]
     while chunk := list(itertools.islice(source, _CHUNK)):
         features = text_features([_example(text) for text in chunk], encoder, None)
@@ -29,8 +29,8 @@ def text_vectors(
     return np.concatenate(found)
 
 
-def normalized(vectors: Floats) -> Floats:
-    """Vectors of length 1; a vector of zeros stays as it is."""
+def normalize_vectors(vectors: Floats) -> Floats:
+    """Scale vectors to length 1; zero vectors are unchanged."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return np.divide(vectors, np.where(lengths > 0, lengths, 1.0), dtype=np.float32)
 

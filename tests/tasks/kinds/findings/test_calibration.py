@@ -1,4 +1,4 @@
-"""Confidence beside accuracy."""
+"""Calibration: confidence against accuracy."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from lightbert.errors import InputError
 from lightbert.tasks.kinds.findings.calibration import calibration
 
 
-def test_the_error_weighs_each_bin_by_its_predictions():
+def test_the_calibration_error_weights_bins_by_their_size():
     found = calibration([0.6, 0.6, 0.9, 0.9], [True, False, True, True], bins=2)
     # All lie in (0.5, 1]: confidence 0.75, accuracy 0.75.
     assert found.error == pytest.approx(0)
@@ -20,7 +20,7 @@ def test_a_bin_includes_its_upper_edge():
     assert found.bins[1].confidence == 1
 
 
-def test_the_bins_cover_everything_and_hold_each_prediction_once():
+def test_each_prediction_is_in_exactly_one_bin():
     found = calibration([0.2, 0.4, 0.99], [True] * 3)
     assert len(found.bins) == 15
     assert (found.bins[0].low, found.bins[-1].high) == (0, 1)
@@ -31,6 +31,6 @@ def test_the_bins_cover_everything_and_hold_each_prediction_once():
 @pytest.mark.parametrize(
     ("confidences", "right", "bins"), [([], [], 15), ([0.5], [], 15), ([3.2], [True], 15), ([0.5], [True], 0)]
 )
-def test_what_cannot_be_judged_is_refused(confidences, right, bins):
+def test_invalid_calibration_input_is_an_error(confidences, right, bins):
     with pytest.raises(InputError):
         calibration(confidences, right, bins)

@@ -1,4 +1,4 @@
-"""The null score from which on a question is left unanswered."""
+"""The null threshold above which a question is left unanswered."""
 
 import pytest
 from hypothesis import given
@@ -28,7 +28,7 @@ def f1_at(threshold, questions, predictions):
     return score_2_0(truths, said)["f1"]
 
 
-def test_a_threshold_by_hand():
+def test_the_best_threshold_matches_a_worked_example():
     questions = [question("cat"), question(""), question("black cat"), question("")]
     predictions = [predicted("cat", -3.0), predicted("cat", 2.0), predicted("cat", 0.5), predicted("sat", 0.7)]
     assert best_threshold(questions, predictions) == 0.5
@@ -48,7 +48,7 @@ def test_no_threshold_gives_a_higher_f1(cases):
     assert chosen == pytest.approx(max(f1_at(at / 2, questions, predictions) for at in range(-9, 9)))
 
 
-def test_when_every_answer_hurts_none_is_given():
+def test_if_every_answer_lowers_f1_all_answers_are_empty():
     questions, predictions = [question(""), question("")], [predicted("cat", -4.0), predicted("cat", 0.0)]
     assert best_threshold(questions, predictions) < -4.0
 
@@ -58,8 +58,8 @@ def test_the_chosen_threshold_is_stored_in_the_description():
     assert kind.description()["null_threshold"] == 1.5
 
 
-def test_a_threshold_needs_known_answers():
-    with pytest.raises(InputError, match="not a single question"):
+def test_choosing_a_threshold_requires_answers():
+    with pytest.raises(InputError, match="requires at least one question"):
         best_threshold([], [])
-    with pytest.raises(InputError, match="the answers of the question 'q' are unknown"):
+    with pytest.raises(InputError, match="choosing a threshold requires answers, got none for 'q'"):
         best_threshold([Question("Who?", CONTEXT, None, "q")], [predicted("cat", 0.0)])

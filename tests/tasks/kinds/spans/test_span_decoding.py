@@ -1,23 +1,23 @@
-"""From logits to answers: exact characters, the best that is allowed, across windows."""
+"""Decoding of logits to answers: exact characters, valid spans, several windows."""
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from questions import TOKENIZERS, answers, encoder, knowing
+from questions import TOKENIZERS, answers, encoder, perfect_outputs
 
 import lightbert
 from lightbert.nn.inference import Inference
 from lightbert.tasks.example import Answer, Question
 from lightbert.tasks.kinds import kind_of
-from lightbert.tasks.kinds.spans.decoding import owners, searched
+from lightbert.tasks.kinds.spans.decoding import owning_windows, search_spans
 from lightbert.tasks.kinds.spans.kind import Spans
-from lightbert.tasks.kinds.spans.pieces import characters, covering
-from lightbert.tasks.kinds.spans.windows import cut
+from lightbert.tasks.kinds.spans.pieces import char_span, token_span
+from lightbert.tasks.kinds.spans.windows import split_windows
 from lightbert.tasks.predict.forward import run
 
 LENGTH, STRIDE, MAX_QUERY = 28, 6, 6
-# In the window that owns an answer's first token there is room for this many, whatever the tokens' places.
+# The window that owns the first token of an answer always has room for this many tokens.
 FITTING = (LENGTH - MAX_QUERY - 3 - 1 - STRIDE) // 2
 
 WORDS = st.sampled_from(
@@ -64,7 +64,7 @@ def drawn_outputs(features, head, seed, starts=6):
 @given(
     contexts=st.lists(CONTEXTS, min_size=1, max_size=3), seed=st.integers(0, 99), threshold=st.sampled_from([None, 0.0])
 )
-def test_every_answer_is_the_context_at_its_characters(name, head, contexts, seed, threshold):
+def test_every_answer_is_the_context_at_its_offsets(name, head, contexts, seed, threshold):
     spans = kind(head, null_threshold=threshold)
     questions = [Question("Who sat?", context) for context in contexts]
     features = spans.features(questions, encoder(LENGTH, name))
@@ -89,27 +89,27 @@ def test_every_answer_is_the_context_at_its_characters(name, head, contexts, see
 @pytest.mark.parametrize("name", TOKENIZERS)
 @settings(max_examples=30)
 @given(data=st.data())
-def test_a_model_that_knows_the_answer_is_right_to_the_character(name, head, data):
+def test_perfect_logits_give_the_exact_characters_of_the_answer(name, head, data):
     context = data.draw(CONTEXTS)
     using = encoder(LENGTH, name)
     offsets = np.array(using.pieces([context])[0].offsets, dtype=np.int32).reshape(-1, 2)
     assume(len(offsets))
     first = data.draw(st.integers(0, len(offsets) - 1))
     last = data.draw(st.integers(first, min(first + FITTING - 1, len(offsets) - 1)))
-    start, end = characters(context, offsets, first, last)
-    # Two pieces may stand for one character; an answer in the middle of it cannot be told by tokens.
-    assume(start < end and characters(context, offsets, *covering(offsets, start, end)) == (start, end))
+    start, end = char_span(context, offsets, first, last)
+    # Two pieces may cover one character; a span inside it can't be expressed in tokens.
+    assume(start < end and char_span(context, offsets, *token_span(offsets, start, end)) == (start, end))
     question = Question("Who sat?", context, (Answer(context[start:end], start),))
     spans = kind(head, max_answer=LENGTH)
     features = spans.features([question], using)
-    predictions = spans.predictions([question], features, knowing(features, head))
+    predictions = spans.predictions([question], features, perfect_outputs(features, head))
     assert answers(predictions) == [context[start:end]]
     assert spans.metrics([question], predictions)["exact_match"] == 1
 
 
 @given(count=st.integers(1, 30), room=st.integers(2, 12), stride=st.integers(1, 12), token=st.integers(0, 29))
-def test_a_token_is_judged_where_most_is_seen_around_it(count, room, stride, token):
-    windows = list(cut(count, room, stride))
+def test_a_token_belongs_to_the_window_with_most_context(count, room, stride, token):
+    windows = list(split_windows(count, room, stride))
     token %= count
     seen = {
         number: min(token - first, first + size - 1 - token) + 0.01 * size
@@ -117,29 +117,29 @@ def test_a_token_is_judged_where_most_is_seen_around_it(count, room, stride, tok
         if first <= token < first + size
     }
     firsts, sizes = np.array(windows).T
-    assert owners(firsts, sizes)[token] == max(seen, key=seen.__getitem__)
+    assert owning_windows(firsts, sizes)[token] == max(seen, key=seen.__getitem__)
 
 
 @given(seed=st.integers(0, 99), count=st.integers(0, 12), max_answer=st.integers(1, 6))
-def test_the_search_finds_the_best_pairs_of_all(seed, count, max_answer):
+def test_the_search_finds_the_best_spans_of_all(seed, count, max_answer):
     rng = np.random.default_rng(seed)
     start, end = rng.normal(size=(2, count))
     own = rng.random(count) < 0.7
     every = {(i, j): start[i] + end[j] for i in range(count) for j in range(i, min(i + max_answer, count)) if own[i]}
-    first, last, score = searched(start, end, own, max_answer, 5)
+    first, last, score = search_spans(start, end, own, max_answer, 5)
     found = dict(zip(zip(first.tolist(), last.tolist(), strict=True), score.tolist(), strict=True))
     assert found == {pair: every[pair] for pair in sorted(every, key=every.__getitem__)[-5:]}
 
 
 def single(head="span", context="The cat sat on the mat.", **changes):
-    """One question, its row in one window, and where its context begins."""
+    """One question, its features with one window, and where its context begins."""
     spans = Spans(head, max_query=8, **changes)
     question = Question("Who?", context, ())
     features = spans.features([question], encoder(64))
     return spans, question, features, int(features.seconds[0])
 
 
-def test_probabilities_and_null_score_by_hand():
+def test_probabilities_and_null_score_match_a_worked_example():
     spans, question, features, second = single(null_threshold=0.0)
     start, end = np.full((2, features.lengths[0]), -50.0)
     start[second + 1], end[second + 1], start[second + 5], end[second + 5] = 2.0, 1.0, 1.0, 1.0
@@ -166,14 +166,14 @@ def test_a_null_score_above_the_threshold_means_no_answer(threshold, answer):
     assert found["n_best"][0]["answer"] == "cat"
 
 
-def test_the_lowest_null_score_of_the_windows_counts():
+def test_the_null_score_is_the_minimum_over_the_windows():
     spans = kind("beam", null_threshold=0.0)
     question = Question("Who?", "The cat sat on the mat. " * 9)
     features = spans.features([question], encoder(LENGTH))
     outputs = [(np.array([0]), np.array([0]), np.array([0.0]), np.float32(3 - row)) for row in range(len(features))]
     (found,) = spans.predictions([question], features, outputs)
     assert len(features) > 3
-    # The only candidate is [CLS], which is no answer.
+    # The only candidate is [CLS], which isn't a valid answer.
     assert (found["answer"], found["n_best"]) == ("", [])
     at = features.seconds[0] + 1
     outputs[0] = (np.array([at]), np.array([at]), np.array([0.0]), np.float32(3))
@@ -198,14 +198,14 @@ def test_an_empty_context_has_no_answer():
         assert np.isfinite(found["null_score"])
 
 
-def test_a_description_makes_the_same_kind_again():
+def test_a_description_restores_the_same_kind():
     spans = kind("beam", null_threshold=-1.25)
     assert kind_of({**spans.description(), "task": "squad2", "length": 384}) == spans
     assert (spans.head, spans.head_settings()) == ("beam", {})
 
 
 @pytest.mark.parametrize("head", ["span", "beam"])
-def test_what_a_real_head_says_becomes_answers(head):
+def test_outputs_of_a_real_head_decode_to_answers(head):
     model = lightbert.build("bert-tiny", heads={head: {}})
     spans = kind(head, null_threshold=100.0)
     questions = [Question("Who?", "The cat sat on the mat. " * times) for times in (9, 1, 4)]

@@ -8,8 +8,8 @@ from questions import encoder
 
 from lightbert.errors import InputError
 from lightbert.tasks.example import Answer, Question
-from lightbert.tasks.kinds.spans.pieces import characters, covering
-from lightbert.tasks.kinds.spans.windows import cut, encode
+from lightbert.tasks.kinds.spans.pieces import char_span, token_span
+from lightbert.tasks.kinds.spans.windows import encode, split_windows
 
 CAT = Question("Who sat?", "The cat sat on the mat.", (Answer("cat", 4),), "q")
 
@@ -33,21 +33,21 @@ def test_a_row_is_cls_question_sep_window_sep():
 
 
 def test_windows_begin_every_stride_until_the_context_is_covered():
-    assert list(cut(10, 5, 2)) == [(0, 5), (2, 5), (4, 5), (6, 4)]
-    assert list(cut(10, 5, 9)) == [(0, 5), (5, 5)]
-    assert list(cut(5, 5, 2)) == [(0, 5)]
-    assert list(cut(0, 5, 2)) == [(0, 0)]
+    assert list(split_windows(10, 5, 2)) == [(0, 5), (2, 5), (4, 5), (6, 4)]
+    assert list(split_windows(10, 5, 9)) == [(0, 5), (5, 5)]
+    assert list(split_windows(5, 5, 2)) == [(0, 5)]
+    assert list(split_windows(0, 5, 2)) == [(0, 0)]
 
 
 @given(count=st.integers(0, 60), room=st.integers(1, 20), stride=st.integers(1, 25))
 def test_windows_cover_every_token_and_fit(count, room, stride):
-    found = list(cut(count, room, stride))
+    found = list(split_windows(count, room, stride))
     assert {token for first, size in found for token in range(first, first + size)} == set(range(count))
     assert all(size <= room for _, size in found)
     assert [first for first, _ in found] == sorted({first for first, _ in found})
 
 
-def test_a_long_question_is_cut_at_its_end_and_counted():
+def test_a_long_question_is_truncated_and_counted():
     using = encoder(30)
     long = Question("the cat sat on the mat", CAT.context, ())
     features = encode([long, CAT], using, stride=8, max_query=3)
@@ -103,7 +103,7 @@ def test_targets_are_absent_when_an_answer_is_unknown():
     assert encode([CAT, Question("Who?", "A dog.")], encoder(30), stride=8, max_query=8).targets is None
 
 
-def test_an_answer_within_a_word_is_the_piece_that_holds_it():
+def test_an_answer_inside_a_word_maps_to_the_piece_that_contains_it():
     using = encoder(30)
     question = Question("What?", "On the mats.", (Answer("mat", 7),))
     features = encode([question], using, stride=8, max_query=8)
@@ -111,25 +111,27 @@ def test_an_answer_within_a_word_is_the_piece_that_holds_it():
     assert "".join(tokens(features, using)[0][start : end + 1]).replace("##", "").startswith("mat")
 
 
-def test_an_answer_that_is_not_there_names_the_question():
+def test_a_missing_answer_is_an_error_that_names_the_question():
     wrong = Question("Who?", CAT.context, (Answer("dog", 4),), "q9")
-    with pytest.raises(InputError, match="the answer 'dog' of the question 'q9' is not in its context at character 4"):
+    with pytest.raises(
+        InputError, match="the answer 'dog' of the question 'q9' must occur in its context at character 4"
+    ):
         encode([wrong], encoder(30), stride=8, max_query=8)
 
 
-def test_an_empty_context_still_has_a_row():
+def test_an_empty_context_has_one_row():
     features = encode([Question("Who?", "", ()), CAT], encoder(30), stride=8, max_query=8)
     assert features.sources.tolist() == [0, 1]
     assert features.lengths[0] == features.seconds[0] + 1
 
 
-def test_no_question_gives_no_row():
+def test_no_questions_give_no_rows():
     features = encode([], encoder(30), stride=8, max_query=8)
     assert (len(features), features.targets.shape) == (0, (0, 3))
 
 
-def test_a_length_without_room_for_the_context_is_refused():
-    with pytest.raises(InputError, match="length = 66 leaves no room for a context beside a question of 64 tokens"):
+def test_a_length_without_room_for_the_context_is_an_error():
+    with pytest.raises(InputError, match="length must be >= max_query \\+ 4 = 68 to leave room for a context, got 66"):
         encode([CAT], encoder(66), stride=8, max_query=64)
 
 
@@ -147,14 +149,14 @@ def test_a_length_without_room_for_the_context_is_refused():
         ("unigram", "½ ﬁ the", "½"),
     ],
 )
-def test_tokens_lead_back_to_the_exact_characters(name, context, answer):
+def test_token_spans_map_back_to_the_exact_characters(name, context, answer):
     start = context.index(answer)
     (encoding,) = encoder(30, name).pieces([context])
     offsets = np.array(encoding.offsets, dtype=np.int32)
-    first, last = covering(offsets, start, start + len(answer))
-    assert characters(context, offsets, first, last) == (start, start + len(answer))
+    first, last = token_span(offsets, start, start + len(answer))
+    assert char_span(context, offsets, first, last) == (start, start + len(answer))
 
 
-def test_characters_that_no_token_stands_for_are_outside():
+def test_characters_without_a_token_have_no_token_span():
     question = Question("What?", "the \u200d cat", (Answer("\u200d", 4),))
     assert encode([question], encoder(30), stride=8, max_query=8).targets.tolist() == [[0, 0, 0]]

@@ -1,10 +1,10 @@
-"""Spans from tags, and their scores, against cases worked out by hand after conlleval's rules."""
+"""Entities from tags and their scores, against worked examples of conlleval's rules."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightbert.tasks.kinds.tokens.entities import Entity, entities, entity_scores, mark_entities
+from lightbert.tasks.kinds.tokens.entities import Entity, are_entity_tags, entities, entity_scores
 
 CASES = {
     "IOB2": ("B-PER I-PER O B-LOC", [("PER", 0, 2), ("LOC", 3, 4)]),
@@ -55,18 +55,18 @@ def test_writing_spans_in_strict_iob2_changes_none(tags):
 
 def test_scores_count_whole_spans_of_the_right_type():
     truth = [["B-PER", "I-PER", "O", "B-LOC"], ["B-ORG", "O"]]
-    # One right, one cut short, one of the wrong type.
+    # One correct, one too short, one of the wrong type.
     predicted = [["B-PER", "O", "O", "B-LOC"], ["B-LOC", "O"]]
     scores = entity_scores(truth, predicted)
     assert scores == {"f1": pytest.approx(1 / 3), "precision": pytest.approx(1 / 3), "recall": pytest.approx(1 / 3)}
 
 
-def test_precision_and_recall_are_what_they_should_be():
+def test_precision_and_recall_match_a_worked_example():
     scores = entity_scores([["B-X", "O", "B-X", "O", "B-X"]], [["B-X", "O", "O", "O", "O"]])
     assert scores == {"f1": 0.5, "precision": 1.0, "recall": pytest.approx(1 / 3)}
 
 
-def test_the_same_span_in_another_sentence_is_not_right():
+def test_the_same_span_in_another_sentence_does_not_match():
     assert entity_scores([["B-X"], ["O"]], [["O"], ["B-X"]])["f1"] == 0.0
 
 
@@ -87,5 +87,5 @@ def test_scores_without_any_spans_are_zero():
         ("PER O", False),
     ],
 )
-def test_tags_that_mark_spans_are_told_from_others(tags, expected):
-    assert mark_entities(tags.split()) is expected
+def test_entity_tags_are_distinguished_from_other_tags(tags, expected):
+    assert are_entity_tags(tags.split()) is expected

@@ -1,4 +1,4 @@
-"""Tagging from words to predictions through the parts that fine-tuning uses."""
+"""Tagging from words to predictions, with the parts that fine-tuning uses."""
 
 import torch
 
@@ -8,7 +8,7 @@ from lightbert.models import build
 from lightbert.models.bert import Bert
 from lightbert.nn.inference import Inference
 from lightbert.objectives.task import TaskObjective
-from lightbert.tasks.example import Example, Tagged
+from lightbert.tasks.example import Example, TaggedSentence
 from lightbert.tasks.kinds.tokens.kind import Tokens
 from lightbert.tasks.predict.forward import run
 from lightbert.tasks.texts import TextEncoder
@@ -17,12 +17,12 @@ PIECES = [*SPECIALS, "jim", "ann", "lives", "in", "new", "york", "##er", "."]
 TAGS = ("B-PER", "O", "O", "B-LOC", "I-LOC", "O")
 
 
-def test_a_tiny_model_learns_tags_and_finds_them_in_texts_longer_than_itself():
+def test_a_tiny_model_learns_to_tag_texts_longer_than_its_rows():
     kind = Tokens(tuple(sorted(set(TAGS))))
     vocabulary = {piece: number for number, piece in enumerate(PIECES)}
     encoder = TextEncoder(wordpiece(vocabulary, lowercase=True), 12)
-    sentences = [Tagged((who, "lives", "in", "New", "Yorker", "."), TAGS) for who in ("Jim", "Ann")] * 4
-    examples = [*sentences, Tagged(sentences[0].words * 5, TAGS * 5)]
+    sentences = [TaggedSentence((who, "lives", "in", "New", "Yorker", "."), TAGS) for who in ("Jim", "Ann")] * 4
+    examples = [*sentences, TaggedSentence(sentences[0].words * 5, TAGS * 5)]
     features = kind.features(examples, encoder)
     sizes = {"positions": 16, "narrow": 16, "width": 16, "depth": 1, "n_heads": 2, "inner": 32}
     config = Bert(vocab=len(PIECES), **sizes, dropout=0.0, attention_dropout=0.0)

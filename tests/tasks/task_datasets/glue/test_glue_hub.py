@@ -1,4 +1,4 @@
-"""GLUE through datasets; data sets in memory stand in for those of the hub."""
+"""GLUE through datasets, with in-memory data sets instead of the Hub."""
 
 import sys
 
@@ -14,7 +14,7 @@ datasets = pytest.importorskip("datasets")
 
 @pytest.fixture
 def hub(monkeypatch):
-    """What is put here under (task, split) can be loaded."""
+    """A dictionary of the data sets that can be loaded, by (task, split)."""
     shelf = {}
 
     def load(repository, name, split):
@@ -35,7 +35,7 @@ def data_set(labels, **columns):
     return datasets.Dataset.from_dict(columns, features=datasets.Features(features))
 
 
-# How the hub numbers the labels of each task.
+# The label ids of each task on the Hub.
 NUMBERED = {
     "cola": ["unacceptable", "acceptable"],
     "sst2": ["negative", "positive"],
@@ -63,7 +63,7 @@ TEXTS = {
 
 @pytest.mark.parametrize("name", NUMBERED)
 @pytest.mark.parametrize("data", ["", "hub"])
-def test_numbers_of_labels_become_their_names(hub, name, data):
+def test_label_ids_become_label_names(hub, name, data):
     labels = NUMBERED[name]
     texts = {column: [f"{column} {number}" for number in range(len(labels))] for column in TEXTS[name]}
     split = next(iter(TABLE[name].splits))
@@ -97,24 +97,24 @@ def test_scores_stay_numbers_and_minus_one_is_unknown(hub):
     assert [example.label for example in open_glue("STS-B", "hub").examples("dev")] == [3.5, None]
 
 
-def test_a_label_beyond_the_last_is_refused(hub):
+def test_a_label_id_out_of_range_is_an_error(hub):
     hub["rte", "train"] = data_set(["a", "b", "c"], sentence1=["x"], sentence2=["y"], label=[2], idx=[0])
-    with pytest.raises(InputError, match="has a label 2, but there are only 2"):
+    with pytest.raises(InputError, match=r"must be in \[0, 1\], got 2"):
         open_glue("rte", "hub").examples("train")
 
 
-def test_other_columns_than_those_of_glue_are_named(hub):
+def test_unexpected_columns_are_an_error(hub):
     hub["rte", "train"] = data_set(["a", "b"], text=["x"], label=[0])
-    with pytest.raises(InputError, match="has columns text, label"):
+    with pytest.raises(InputError, match="must have the columns of GLUE, has text, label"):
         open_glue("rte", "hub").examples("train")
 
 
-def test_a_hub_out_of_reach_is_told_in_one_sentence(hub):
-    with pytest.raises(InputError, match=r"cannot fetch rte .*\(the hub cannot be reached\); give .*data=FOLDER$"):
+def test_an_unreachable_hub_is_a_one_line_error(hub):
+    with pytest.raises(InputError, match=r"can't download rte .*\(the hub cannot be reached\); give .*data=FOLDER$"):
         open_glue("rte", "hub").examples("train")
 
 
-def test_missing_datasets_is_named_with_its_remedy(monkeypatch):
+def test_a_missing_datasets_package_is_an_error_with_the_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(InputError, match=r"pip install 'lightbert\[hf\]'"):
         open_glue("rte", "hub").examples("train")

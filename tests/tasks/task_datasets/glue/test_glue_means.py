@@ -1,4 +1,4 @@
-"""The papers' means of GLUE, against the rows that they print."""
+"""The papers' GLUE averages, against their published rows."""
 
 import pytest
 
@@ -31,7 +31,7 @@ COMPOSITE_ROWS = {
 
 
 def results_of(mean, row):
-    """Metrics that give the columns of a printed row; those of a pair lie apart, around the number of the column."""
+    """Metrics that give the columns of a published row; the two metrics of a pair differ around their mean."""
     results = {}
     for column, printed in zip(mean.columns, row, strict=True):
         apart = 0.03 if len(column.metrics) == 2 else 0
@@ -52,29 +52,29 @@ def test_the_columns_of_a_printed_row_have_the_printed_mean(mean, row):
     assert 100 * score.mean == pytest.approx(row[-1], abs=0.0751)
 
 
-def test_the_composite_row_comes_out_to_two_digits():
+def test_the_composite_row_matches_to_two_digits():
     assert 100 * COMPOSITE.of(results_of(COMPOSITE, COMPOSITE_ROWS["composite"][:-1])).mean == pytest.approx(
         75.18, abs=0.005
     )
 
 
-def test_pairs_of_metrics_are_averaged_by_one_paper_and_chosen_from_by_the_other():
+def test_one_paper_averages_pairs_of_metrics_and_the_other_uses_one():
     results = {"mrpc": {"accuracy": 0.8, "f1": 0.9}, "stsb": {"pearson": 0.7, "spearman": 0.5}}
     convbert, composite = CONVBERT.of(results).columns, COMPOSITE.of(results).columns
     assert (convbert["MRPC"], convbert["STS-B"]) == (0.8, 0.5)
     assert (composite["MRPC"], composite["STS"]) == (pytest.approx(0.85), pytest.approx(0.6))
 
 
-def test_without_a_column_there_is_no_mean_and_it_is_said_why():
+def test_a_missing_column_gives_no_mean_and_is_named():
     results = results_of(COMPOSITE, COMPOSITE_ROWS["composite"][:-1])
     del results["mnli-mm"], results["qqp"]["f1"]
     score = COMPOSITE.of(results)
     assert score.mean is None
     assert score.missing == ("MNLI-mm", "QQP")
-    assert score.sentence() == "Chang et al.'s mean of nine: no mean without MNLI-mm, QQP"
+    assert score.sentence() == "Chang et al.'s mean of nine: not computed, missing MNLI-mm, QQP"
 
 
-def test_the_mismatched_half_is_nothing_to_convbert():
+def test_the_convbert_mean_ignores_the_mismatched_split():
     score = CONVBERT.of(results_of(CONVBERT, CONVBERT_ROWS["ConvBERT-small"][:-1]))
     assert score.sentence() == "ConvBERT's mean of eight: 78.9"
 
@@ -87,7 +87,7 @@ def test_both_means_are_named():
 @pytest.mark.parametrize(
     "column", [column for mean in MEANS for column in mean.columns], ids=lambda column: column.title
 )
-def test_every_number_that_a_column_needs_is_among_the_tasks_metrics(column):
+def test_every_metric_of_a_column_is_a_metric_of_the_task(column):
     task = open_glue(column.task.removesuffix("-mm"), "hub")
     labels = getattr(task.kind, "labels", (1.0, 4.0))
     examples = [Example("some text", label=label) for label in labels]

@@ -1,10 +1,10 @@
-"""SQuAD as a task: which files it finds, and what it writes."""
+"""SQuAD as a task: finding and writing files."""
 
 import json
 import lzma
 
 import pytest
-from questions import asked, document, encoder, knowing, write
+from questions import document, encoder, perfect_outputs, question_entry, write
 
 from lightbert.errors import InputError
 from lightbert.tasks.datasets.squad.answer_files import score, write_answers
@@ -12,8 +12,8 @@ from lightbert.tasks.datasets.squad.opening import squad_task
 from lightbert.tasks.kinds.spans.kind import Spans
 
 CONTEXT = "The cat sat on the mat."
-FIRST = document(CONTEXT, asked("a", ("cat", 4)), asked("b", ("mat", 19), ("the mat", 15)))
-SECOND = document(CONTEXT, asked("c", ("cat", 4)), asked("d", is_impossible=True), version="v2.0")
+FIRST = document(CONTEXT, question_entry("a", ("cat", 4)), question_entry("b", ("mat", 19), ("the mat", 15)))
+SECOND = document(CONTEXT, question_entry("c", ("cat", 4)), question_entry("d", is_impossible=True), version="v2.0")
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_the_files_of_a_version_are_found_in_a_folder(folder):
 
 
 @pytest.mark.parametrize(("head", "threshold"), [("span", 0.0), ("beam", -2.75)])
-def test_2_0_begins_with_the_releases_threshold(folder, head, threshold):
+def test_the_initial_threshold_of_2_0_is_the_released_one(folder, head, threshold):
     task = squad_task(folder, version="2.0")
     assert (task.name, sorted(task.splits)) == ("squad2", ["dev"])
     assert task.kind.with_settings(head=head).null_threshold == threshold
@@ -46,48 +46,52 @@ def test_a_single_file_is_the_dev_split(folder):
     assert sorted(squad_task(str(folder / "train-v1.1.json"), version="1.1").splits) == ["dev"]
 
 
-def test_two_files_for_a_split_are_refused_unless_one_has_the_official_name(folder):
+def test_two_files_for_a_split_are_an_error_unless_one_has_the_official_name(folder):
     write(folder / "my-dev-v2.0.json", SECOND)
-    with pytest.raises(InputError, match=r"several files for dev: class-dev-v2.0.json.xz, my-dev-v2.0.json; name one"):
+    with pytest.raises(
+        InputError, match=r"must contain one file for dev, got class-dev-v2.0.json.xz, my-dev-v2.0.json; rename one"
+    ):
         squad_task(folder, version="2.0")
     write(folder / "dev-v2.0.json", SECOND)
     assert len(squad_task(folder, version="2.0").examples("dev")) == 2
 
 
-def test_what_is_not_there_is_told(tmp_path):
-    with pytest.raises(InputError, match=r"has no file such as train-v1.1.json"):
+def test_missing_files_are_errors(tmp_path):
+    with pytest.raises(InputError, match=r"must contain a file such as train-v1.1.json"):
         squad_task(tmp_path, version="1.1")
-    with pytest.raises(InputError, match=r"there is no '.*absent'; give a folder with dev-v2.0.json"):
+    with pytest.raises(InputError, match=r"'.*absent' not found; give a folder with dev-v2.0.json"):
         squad_task(tmp_path / "absent", version="2.0")
     with pytest.raises(InputError, match=r"unknown version of SQuAD '3\.0'"):
         squad_task(tmp_path, version="3.0")
 
 
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
-def test_an_unknown_head_is_refused(folder, version):
+def test_an_unknown_head_is_an_error(folder, version):
     with pytest.raises(InputError, match="unknown head for questions 'joint'; choose from span, beam"):
         squad_task(folder, version=version).kind.with_settings(head="joint")
 
 
 @pytest.mark.parametrize("setting", ["stride", "max_query", "max_answer", "n_best"])
-def test_a_setting_below_one_is_refused(folder, setting):
+def test_a_setting_below_one_is_an_error(folder, setting):
     with pytest.raises(InputError, match=f"{setting} must be >= 1, got 0"):
         squad_task(folder, version="1.1").kind.with_settings(**{setting: 0})
 
 
 def test_skipped_questions_are_counted_on_stderr(tmp_path, capsys):
-    path = write(tmp_path / "x.json", document(CONTEXT, asked("a", ("cat", 4)), asked("b", ("dog", 4))))
+    path = write(
+        tmp_path / "x.json", document(CONTEXT, question_entry("a", ("cat", 4)), question_entry("b", ("dog", 4)))
+    )
     assert len(squad_task(path, version="1.1", bad_rows="skip").examples("dev")) == 1
-    assert "left out 1 of 2 questions" in capsys.readouterr().err
+    assert "skipped 1 of 2 questions" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("head", ["span", "beam"])
-def test_a_file_that_was_written_is_judged_as_the_predictions_were(folder, head):
+def test_a_written_file_scores_like_the_predictions(folder, head):
     task = squad_task(folder, version="2.0")
     kind = task.kind.with_settings(head=head)
     questions = task.examples("dev")
     features = kind.features(questions, encoder(80))
-    predictions = kind.predictions(questions, features, knowing(features, head))
+    predictions = kind.predictions(questions, features, perfect_outputs(features, head))
     write_answers(folder / "out", questions, predictions)
     data, out = folder / "class-dev-v2.0.json.xz", folder / "out"
     found = score(data, out / "predictions.json", out / "null_odds.json")
@@ -99,9 +103,9 @@ def test_a_file_that_was_written_is_judged_as_the_predictions_were(folder, head)
     assert listed["c"][0]["answer"] == "cat"
 
 
-def test_ids_that_are_absent_or_not_unique_cannot_be_handed_in(folder):
+def test_missing_or_duplicate_ids_are_errors(folder):
     questions = squad_task(folder, version="1.1").examples("dev")
     empty = {"answer": "", "null_score": 0.0, "n_best": []}
-    with pytest.raises(InputError, match="the id 'a' does not name one question"):
+    with pytest.raises(InputError, match="every question must have a unique id, got 'a'"):
         write_answers(folder / "out", [questions[0], questions[0]], [empty, empty])
     assert not (folder / "out").exists()

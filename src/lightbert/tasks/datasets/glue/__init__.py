@@ -1,4 +1,4 @@
-"""GLUE: nine tasks about English sentences and pairs of them, and the diagnostic set AX."""
+"""GLUE: nine tasks on English sentences and sentence pairs, and the diagnostic set AX."""
 
 from collections.abc import Callable
 from functools import partial
@@ -14,19 +14,19 @@ from lightbert.tasks.kinds.kind import Kind
 from lightbert.tasks.kinds.regress.kind import Regress
 
 HUB = ("", "hub")
-"""What ``data`` is when there is no folder."""
+"""Values of ``data`` that select the Hugging Face Hub."""
 
-# When one of these is asked for and its file is not there, that is said; others, MNLI's second halves, are extras.
-_NEEDED = ("train", "dev", "test")
+# A missing file is an error for these splits; the mismatched splits of MNLI are optional.
+_REQUIRED = ("train", "dev", "test")
 
 
 def open_glue(name: str, data: str = "", *, bad_rows: BadRows = "error") -> Task:
     """Open a task by its name in any of the usual spellings.
 
-    STS-B is learned as a share of 5 (ELECTRA, ConvBERT), unless its kind is replaced by one that is not scaled.
+    The scores of STS-B are scaled to [0, 1] (ELECTRA, ConvBERT), unless the kind is replaced by an unscaled one.
 
-    data: the task's folder, the folder above it, or "hub".
-    bad_rows: "error" or "skip", for rows of files that have too few columns or a label that is none.
+    data: the folder of the task, its parent folder, or "hub".
+    bad_rows: "error" or "skip", for rows with a wrong number of columns or an invalid label.
     """
     name = name_of(name)
     row = TABLE[name]
@@ -37,6 +37,6 @@ def open_glue(name: str, data: str = "", *, bad_rows: BadRows = "error") -> Task
         read = partial(hub.read_split, name)
     else:
         folder = tsv.find_folder(name, data)
-        names = [split for split in row.splits if split in _NEEDED or tsv.has_split(name, split, folder)]
+        names = [split for split in row.splits if split in _REQUIRED or tsv.has_split(name, split, folder)]
         read = partial(tsv.read_split, name, folder=folder, bad_rows=bad_rows)
     return Task(name, kind, {split: partial(read, split) for split in names}, row.metric, row.symmetric)

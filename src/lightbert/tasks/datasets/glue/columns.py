@@ -1,4 +1,4 @@
-"""From the columns of a GLUE file, or of its copy on the hub, to an example."""
+"""Map the columns of GLUE files, and of their copies on the Hub, to examples."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ _IDS = ("index", "id", "idx")
 
 @dataclass(frozen=True)
 class Columns:
-    """Where in a row the texts, the label and the name of an example are; None where there is no such column."""
+    """The indices of the columns with the texts, the label and the id; None if there is no such column."""
 
     first: int
     second: int | None
@@ -23,25 +23,25 @@ class Columns:
 
 
 def find_columns(names: Sequence[str], row: Row) -> Columns | None:
-    """Find a task's columns among the names of a header, whatever their case; None if a text is not among them."""
-    places = {name.strip().lower(): place for place, name in reversed(list(enumerate(names)))}
+    """Find the columns of a task in a header, ignoring case; None if a text column is missing."""
+    indices = {name.strip().lower(): index for index, name in reversed(list(enumerate(names)))}
 
-    def place_of(candidates: Sequence[str]) -> int | None:
-        return next((places[name] for name in candidates if name in places), None)
+    def index_of(candidates: Sequence[str]) -> int | None:
+        return next((indices[name] for name in candidates if name in indices), None)
 
-    first, second = place_of(row.first), place_of(row.second)
+    first, second = index_of(row.first), index_of(row.second)
     if first is None or (row.second and second is None):
         return None
-    return Columns(first, second, place_of(row.label), place_of(_IDS), len(names))
+    return Columns(first, second, index_of(row.label), index_of(_IDS), len(names))
 
 
 def example_of(cells: Sequence[str], columns: Columns, row: Row, number: int) -> Example:
-    """Make an example of a row; ``number`` is its name when it has none of its own.
+    """Convert a row to an example; ``number`` is the id if there is no id column.
 
-    What is wrong with a row is raised in words that go on where "line 7 of 'dev.tsv'" ends.
+    The message of an error continues a sentence that begins with "line 7 of 'dev.tsv'".
     """
     if len(cells) != columns.count:
-        raise InputError(f"has {len(cells)} columns where there should be {columns.count}")
+        raise InputError(f"must have {columns.count} columns, has {len(cells)}")
     return Example(
         text=cells[columns.first],
         text_b=None if columns.second is None else cells[columns.second],
@@ -54,7 +54,7 @@ def _label(cell: str, labels: Mapping[str, str]) -> str | float:
     if not labels:
         return _score(cell)
     if cell not in labels:
-        raise InputError(f"has the label {cell!r}, which is none of {', '.join(labels)}")
+        raise InputError(f"has the label {cell!r}, which must be one of {', '.join(labels)}")
     return labels[cell]
 
 
@@ -64,5 +64,5 @@ def _score(cell: str) -> float:
     except ValueError:
         score = math.nan
     if not LOW <= score <= HIGH:
-        raise InputError(f"has the score {cell!r}, which is no number from {LOW:g} to {HIGH:g}")
+        raise InputError(f"has the score {cell!r}, which must be a number in [{LOW:g}, {HIGH:g}]")
     return score

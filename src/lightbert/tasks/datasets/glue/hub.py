@@ -1,4 +1,4 @@
-"""GLUE from the Hugging Face hub, for those who have no copy of its files."""
+"""GLUE from the Hugging Face Hub."""
 
 from typing import Any
 
@@ -9,17 +9,17 @@ from lightbert.tasks.example import Example
 
 _REPOSITORY = "nyu-mll/glue"
 
-# The label of every example in the hub's test sets.
+# The label of unlabelled examples in the test sets of the Hub.
 _UNKNOWN = -1
 
 
 def read_split(name: str, split: str) -> list[Example]:
-    """Fetch one split of a task, or take it from the cache of datasets; numbers of labels become their names."""
+    """Download one split of a task, or read it from the cache of datasets; label ids become label names."""
     row = TABLE[name]
     found = _load(name, row.splits[split].hub)
     columns = find_columns(found.column_names, row)
     if columns is None or columns.label is None:
-        raise InputError(f"{name} of {_REPOSITORY} has columns {', '.join(found.column_names)}, not those of GLUE")
+        raise InputError(f"{name} of {_REPOSITORY} must have the columns of GLUE, has {', '.join(found.column_names)}")
     examples = []
     for number, record in enumerate(found):
         cells = list(record.values())
@@ -39,14 +39,14 @@ def _load(name: str, split: str) -> Any:
         from datasets import load_dataset
     except ImportError:
         raise InputError(
-            f"fetching {name} needs datasets; install it with: pip install 'lightbert[hf]', or give data=FOLDER"
+            f"downloading {name} requires datasets; install it with: pip install 'lightbert[hf]', or give data=FOLDER"
         ) from None
     try:
         return load_dataset(_REPOSITORY, name, split=split)
     except (OSError, ValueError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise InputError(
-            f"cannot fetch {name} from {_REPOSITORY} ({reason}); give the folder of GLUE's files: data=FOLDER"
+            f"can't download {name} from {_REPOSITORY} ({reason}); give the folder of the GLUE files: data=FOLDER"
         ) from error
 
 
@@ -56,5 +56,5 @@ def _label(value: int | float, labels: tuple[str, ...]) -> str | float | None:
     if not labels:
         return float(value)
     if value not in range(len(labels)):
-        raise InputError(f"{_REPOSITORY} has a label {value}, but there are only {len(labels)} labels from 0 on")
+        raise InputError(f"labels of {_REPOSITORY} must be in [0, {len(labels) - 1}], got {value}")
     return labels[int(value)]

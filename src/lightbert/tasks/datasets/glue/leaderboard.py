@@ -1,4 +1,4 @@
-"""Predictions for the test sets as GLUE's leaderboard takes them: one zip file, one table for each task."""
+"""The submission format of the GLUE leaderboard: a zip file with one table per test set."""
 
 import io
 import math
@@ -26,12 +26,12 @@ FILES = {
     "wnli": "WNLI.tsv",
     "ax": "AX.tsv",
 }
-"""Results -> their table in the zip file."""
+"""Test set -> name of its table in the zip file."""
 
 
 @dataclass(frozen=True)
 class Submission:
-    """What a zip file holds, and what it lacks: the leaderboard wants all of them."""
+    """A submission: its path, the tables it contains, and the tables that the leaderboard requires but it lacks."""
 
     path: Path
     written: tuple[str, ...]
@@ -39,43 +39,43 @@ class Submission:
 
 
 def table_of(name: str, task: str, examples: Sequence[Example], predictions: Sequence[Prediction]) -> str:
-    """The table of one test set: an example's id and the prediction as GLUE spells it."""
+    """The table of one test set: the id and the prediction of each example, with GLUE's label names."""
     if len(examples) != len(predictions):
         raise InputError(
-            f"{len(predictions):,} predictions for {len(examples):,} examples of {name}; give one for each"
+            f"{name} requires one prediction per example, got {len(predictions):,} for {len(examples):,} examples"
         )
     ids = [example.id for example in examples]
     if len(set(ids)) != len(ids):
-        raise InputError(f"examples of {name} share an id; give each one the index that GLUE's test set gives it")
-    answers = _scores(predictions) if task == "stsb" else _spellings(task, predictions)
+        raise InputError(f"ids of {name} must be unique, got duplicates; use the indices of GLUE's test set")
+    answers = _scores(predictions) if task == "stsb" else _glue_labels(task, predictions)
     return "index\tprediction\n" + "".join(f"{index}\t{answer}\n" for index, answer in zip(ids, answers, strict=True))
 
 
-def _spellings(task: str, predictions: Sequence[Prediction]) -> Iterable[str]:
-    spelling = {label: file_label for file_label, label in TABLE[task].labels.items()}
+def _glue_labels(task: str, predictions: Sequence[Prediction]) -> Iterable[str]:
+    glue_label = {label: file_label for file_label, label in TABLE[task].labels.items()}
     for prediction in predictions:
         label = str(prediction["label"])
-        if label not in spelling:
-            raise unknown(f"label of {TABLE[task].title}", label, spelling)
-        yield spelling[label]
+        if label not in glue_label:
+            raise unknown(f"label of {TABLE[task].title}", label, glue_label)
+        yield glue_label[label]
 
 
 def _scores(predictions: Sequence[Prediction]) -> Iterable[str]:
     for prediction in predictions:
         score = float(prediction["score"])
         if math.isnan(score):
-            raise InputError("a score of STS-B is not a number; the model that predicted it has diverged")
+            raise InputError("scores of STS-B must be numbers, got nan; the model has probably diverged")
         yield f"{min(max(LOW, score), HIGH):.3f}"
 
 
-def zipped(tables: Mapping[str, str]) -> bytes:
-    """The zip file of tables by their names."""
+def to_zip(tables: Mapping[str, str]) -> bytes:
+    """Create a zip file of the tables; the same tables give the same bytes."""
     buffer = io.BytesIO()
-    # Stored, not deflated: what zlib makes of a text depends on its version.
+    # Not compressed: the output of zlib depends on its version.
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for file, table in tables.items():
             entry = zipfile.ZipInfo(file, date_time=(1980, 1, 1, 0, 0, 0))
-            # The bytes must not depend on the system either; 3 is Unix, and a file that everybody may read.
+            # By default these depend on the system; 3 is Unix, 0o644 is readable by all.
             entry.create_system = 3
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, table)

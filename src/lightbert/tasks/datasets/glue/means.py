@@ -1,11 +1,11 @@
-"""One number for all of GLUE, as two of the papers make it out of the tasks' metrics."""
+"""The GLUE averages of two papers, computed from the metrics of the tasks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
 MISMATCHED = "mnli-mm"
-"""The name of MNLI's results on its mismatched half; "mnli" are those on the matched one."""
+"""The key of results on MNLI-mismatched; "mnli" is MNLI-matched."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Column:
     metrics: tuple[str, ...]
 
     def value(self, results: Mapping[str, Mapping[str, float]]) -> float | None:
-        """The column's number; None if the task was not judged, or not by all of the metrics."""
+        """The value of the column; None if a metric is missing."""
         found = results.get(self.task, {})
         if any(metric not in found for metric in self.metrics):
             return None
@@ -26,7 +26,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Score:
-    """A paper's columns with their mean, which is None as long as a column is missing."""
+    """The columns of a paper's table and their mean, which is None if a column is missing."""
 
     name: str
     columns: Mapping[str, float | None]
@@ -34,25 +34,25 @@ class Score:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The titles of the columns that have no number."""
+        """The titles of the columns without a value."""
         return tuple(title for title, value in self.columns.items() if value is None)
 
     def sentence(self) -> str:
-        """The mean, or what it lacks."""
+        """The mean in percent, or the columns that are missing."""
         if self.mean is None:
-            return f"{self.name}: no mean without {', '.join(self.missing)}"
+            return f"{self.name}: not computed, missing {', '.join(self.missing)}"
         return f"{self.name}: {100 * self.mean:.1f}"
 
 
 @dataclass(frozen=True)
 class Mean:
-    """A plain mean over columns."""
+    """An unweighted mean over columns."""
 
     name: str
     columns: tuple[Column, ...]
 
     def of(self, results: Mapping[str, Mapping[str, float]]) -> Score:
-        """Fill the columns from ``{task: metrics}``, the tasks under their names in the table of GLUE."""
+        """Compute the columns and their mean from ``{task: metrics}``, with the task names of `glue.table`."""
         values = {column.title: column.value(results) for column in self.columns}
         known = [value for value in values.values() if value is not None]
         return Score(self.name, values, fmean(known) if len(known) == len(values) else None)
@@ -75,7 +75,7 @@ CONVBERT = Mean(
         Column("STS-B", "stsb", ("spearman",)),
     ),
 )
-"""Jiang et al. 2020, Tables 2 and 3. MRPC's metric is not named there; the released code takes accuracy."""
+"""Jiang et al. 2020, Tables 2 and 3. They don't name the metric of MRPC; the released code uses accuracy."""
 
 COMPOSITE = Mean(
     "Chang et al.'s mean of nine",

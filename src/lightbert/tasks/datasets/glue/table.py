@@ -1,4 +1,4 @@
-"""GLUE as a table: what each of its tasks asks, and in which files and columns it is kept (Wang et al. 2019)."""
+"""The tasks of GLUE as a table: files, columns, labels and metrics (Wang et al. 2019)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from lightbert.errors import unknown
 
 @dataclass(frozen=True)
 class Split:
-    """Where a split is: names of its file, the first that is there counts, and its name on the Hugging Face hub."""
+    """The file names of a split, of which the first that exists is read, and its name on the Hugging Face Hub."""
 
     files: tuple[str, ...]
     hub: str
@@ -37,15 +37,15 @@ _THREE_WAY = {name: name for name in ("entailment", "neutral", "contradiction")}
 
 @dataclass(frozen=True)
 class Row:
-    """One task. A column goes by any of several names: GLUE's own, and those of other releases of the same files."""
+    """One task. Columns have several names: those of GLUE, and those of other releases of the same files."""
 
     folders: tuple[str, ...]
     first: tuple[str, ...]
     second: tuple[str, ...] = ()
-    """Empty when the task is about single sentences."""
+    """Empty for single-sentence tasks."""
     label: tuple[str, ...] = ("label",)
     labels: Mapping[str, str] = field(default_factory=dict)
-    """What files and the leaderboard call a label -> our name for it, in the order of the hub's numbers; empty for
+    """Label in the files and on the leaderboard -> our name for it, in the order of the Hub's label ids; empty for
     STS-B, whose label is a number."""
     metric: str = "accuracy"
     symmetric: bool = False
@@ -55,7 +55,7 @@ class Row:
 
     @property
     def title(self) -> str:
-        """How GLUE writes the task's name."""
+        """The task's name as GLUE writes it."""
         return self.folders[0]
 
 
@@ -108,20 +108,20 @@ TABLE: Mapping[str, Row] = {
 }
 
 LOW, HIGH = 0.0, 5.0
-"""The scores of STS-B."""
+"""The range of STS-B scores."""
 
 _ALIASES = {"sst": "sst2", "sts": "stsb", "diagnostic": "ax", "diagnostics": "ax"}
 
 
 def find(spelling: str) -> str | None:
-    """The table's name for a task in any of the usual spellings: SST-2, sst_2, sst2; None if GLUE has no such task."""
+    """The key of a task in any of the usual spellings (SST-2, sst_2, sst2); None if GLUE has no such task."""
     plain = "".join(letter for letter in spelling.lower() if letter.isalnum())
     name = _ALIASES.get(plain, plain)
     return name if name in TABLE else None
 
 
 def name_of(spelling: str) -> str:
-    """As `find`, but a name that GLUE does not have is an error."""
+    """Like `find`, but an unknown task is an error."""
     name = find(spelling)
     if name is None:
         raise unknown("GLUE task", spelling, TABLE)

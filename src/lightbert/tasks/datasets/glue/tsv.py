@@ -1,4 +1,4 @@
-"""GLUE's own files: tab-separated, without quoting, each task a little different from the others."""
+"""GLUE's original files: tab-separated without quoting, with small differences between tasks."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -12,29 +12,31 @@ from lightbert.tasks.example import Example
 
 
 def find_folder(name: str, data: str | Path) -> Path:
-    """The folder of a task: ``data`` itself, or one in it that is called like the task."""
+    """The folder of a task: a subfolder of ``data`` with the name of the task, or ``data`` itself."""
     data, row = Path(data), TABLE[name]
     if not data.is_dir():
-        raise InputError(f"there is no folder '{data}'; give {row.title}'s folder, or the one with all of GLUE in it")
+        raise InputError(f"folder '{data}' not found; give the folder of {row.title}, or its parent folder")
     inside = [entry for entry in sorted(data.iterdir()) if entry.is_dir() and find(entry.name) == name]
     if inside:
         return inside[0]
     other = find(data.resolve().name)
     if other not in (None, name):
-        raise InputError(f"'{data}' is the folder of {TABLE[other].title}; give that of {row.title}, or the one above")
+        raise InputError(
+            f"data must be the folder of {row.title} or its parent, got '{data}', the folder of {TABLE[other].title}"
+        )
     return data
 
 
 def has_split(name: str, split: str, folder: Path) -> bool:
-    """Whether the file of a split is there."""
+    """Whether the file of a split exists."""
     return _path(name, split, folder).is_file()
 
 
 def read_split(name: str, split: str, folder: Path, bad_rows: BadRows = "error") -> list[Example]:
-    """Read one split of a task; labels are None in a test set that has none."""
+    """Read one split of a task; labels are None in an unlabelled test set."""
     path, row = _path(name, split, folder), TABLE[name]
     if not path.is_file():
-        raise InputError(f"there is no file '{path}', which {row.title} needs for its split {split!r}")
+        raise InputError(f"'{path}' not found; the split {split!r} of {row.title} requires it")
     return read_file(path, row, labelled=not split.startswith("test"), bad_rows=bad_rows)
 
 
@@ -44,14 +46,14 @@ def _path(name: str, split: str, folder: Path) -> Path:
 
 
 def read_file(path: Path, row: Row, *, labelled: bool, bad_rows: BadRows = "error") -> list[Example]:
-    """Read a file; ``labelled`` says that it is of no use without labels.
+    """Read a file; with ``labelled``, a missing label column is an error.
 
-    Columns are found by the names in the header. Quotation marks are letters like all others: they are not balanced in
-    GLUE's files. Empty lines are no rows.
+    Columns are found by the names in the header. Quotes are not special, because they are not balanced in GLUE's files.
+    Empty lines are ignored.
     """
     columns, begin = _header(path, row)
     if labelled and columns.label is None:
-        raise InputError(f"'{path}' has no column {_choice(row.label)}, which is to hold the labels")
+        raise InputError(f"'{path}' must have a label column, {_choice(row.label)}")
     examples: list[Example] = []
     with RowFile(path, bad_rows) as file:
         for number, (line, content) in enumerate(islice(_rows(path), begin, None)):
@@ -73,7 +75,7 @@ def _rows(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _header(path: Path, row: Row) -> tuple[Columns, int]:
-    """Where the columns are, and how many rows are header: 1 or 0."""
+    """Find the columns, and the number of header rows: 1 or 0."""
     _, content = next(_rows(path), (0, ""))
     if problem := "is empty" if not content else decoding_problem(content):
         raise InputError(f"the first line of '{path}' {problem}; copy the file again")
@@ -85,7 +87,7 @@ def _header(path: Path, row: Row) -> tuple[Columns, int]:
     if columns is not None and len(names) == columns.count:
         return columns, 0
     wanted = " and ".join(_choice(names) for names in (row.first, row.second) if names)
-    raise InputError(f"'{path}' has no column {wanted}; its first line is {', '.join(names)[:200]!r}")
+    raise InputError(f"'{path}' must have a column {wanted}, but its first line is {', '.join(names)[:200]!r}")
 
 
 def _choice(names: tuple[str, ...]) -> str:

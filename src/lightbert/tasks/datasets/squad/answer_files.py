@@ -1,4 +1,4 @@
-"""Prediction files in SQuAD's own format: written as the official scripts take them, and scored by their rules."""
+"""Prediction files in SQuAD format: written for the official scripts, and scored by their rules."""
 
 import json
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ PREDICTIONS, NULL_ODDS, N_BEST = "predictions.json", "null_odds.json", "nbest.js
 
 
 def write_answers(folder: str | Path, examples: Sequence[Question], predictions: Sequence[dict[str, Any]]) -> None:
-    """Write the answers, the null scores and the n-best lists, each a file {id: …}, into a folder."""
+    """Write the answers, null scores and n-best lists to a folder, each as a JSON file {id: …}."""
     folder = Path(folder)
     ids = [each.id for each in examples]
     seen: set[str] = set()
     for identity in ids:
         if not identity or identity in seen:
-            raise InputError(f"the id {identity!r} does not name one question; give each question an id of its own")
+            raise InputError(f"every question must have a unique id, got {identity!r}")
         seen.add(identity)
     folder.mkdir(parents=True, exist_ok=True)
     for file, key in ((PREDICTIONS, "answer"), (NULL_ODDS, "null_score"), (N_BEST, "n_best")):
@@ -36,22 +36,24 @@ def score(
     *,
     na_prob_threshold: float = 1.0,
 ) -> dict[str, float]:
-    """Score a prediction file, {id: answer}, by the rules of the data file's version, SQuAD 1.1 or 2.0.
+    """Score a prediction file, {id: answer}, by the rules of SQuAD 1.1 or 2.0, whichever the data file is.
 
-    `na_prob_path` is a file {id: number}, high where there is no answer: an answer above the threshold counts as
-    empty, and the best thresholds are looked for.
+    na_prob_path: a file {id: number} of no-answer scores. Answers with a score above the threshold count as empty, and
+    the best thresholds are computed.
     """
     document = read_json(data_path)
     predictions = _values(predictions_path, str, "text")
     try:
         truths = [_truth(entry.fields, entry.place) for entry in entries(document)]
     except InputError as error:
-        raise InputError(f"in '{data_path}', {error}; give a file in SQuAD's own format") from None
-    if _is_second(document):
+        raise InputError(f"in '{data_path}', {error}; give a file in SQuAD format") from None
+    if _is_version_2(document):
         odds = None if na_prob_path is None else _values(na_prob_path, (int, float), "number")
         return score_2_0(truths, predictions, odds, na_prob_threshold)
     if na_prob_path is not None:
-        raise InputError(f"'{data_path}' is SQuAD 1.1, where every question has an answer; leave out '{na_prob_path}'")
+        raise InputError(
+            f"no-answer scores require SQuAD 2.0, got SQuAD 1.1 in '{data_path}'; leave out '{na_prob_path}'"
+        )
     return score_1_1(truths, predictions)
 
 
@@ -61,8 +63,8 @@ def _truth(fields: dict[str, Any], place: str) -> tuple[str, list[str]]:
     return field(fields, "id", str, place), texts
 
 
-def _is_second(document: dict[str, Any]) -> bool:
-    """Whether a file is SQuAD 2.0: it says so, or it says nothing and tells the impossible questions apart."""
+def _is_version_2(document: dict[str, Any]) -> bool:
+    """Whether a file is SQuAD 2.0: by its version, or without one, by the field "is_impossible"."""
     version = document.get("version")
     if isinstance(version, str) and version:
         return version.lower().lstrip("v").startswith("2")
@@ -73,5 +75,5 @@ def _values(path: str | Path, kind: type | tuple[type, ...], name: str) -> dict[
     values = read_json(path)
     for identity, value in values.items():
         if not isinstance(value, kind) or isinstance(value, bool):
-            raise InputError(f"'{path}' has {value!r} for the question {identity!r}; it must be a {name}")
+            raise InputError(f"'{path}' must have a {name} for every question, got {value!r} for {identity!r}")
     return values

@@ -1,4 +1,4 @@
-"""The JSON of SQuAD's files: any fault is named by its place, such as data[3].paragraphs[0].qas[2]."""
+"""Read SQuAD's JSON files; errors give the path of the element, such as data[3].paragraphs[0].qas[2]."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Entry(NamedTuple):
-    """A question as it stands in the file, with its paragraph and its place."""
+    """The fields of a question in the file, with its paragraph and its JSON path."""
 
     place: str
     paragraph: dict[str, Any]
@@ -28,14 +28,14 @@ def read_json(path: str | Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise InputError(f"'{path}' is not UTF-8 at byte {error.start}; convert it") from None
     except (ValueError, RecursionError) as error:
-        raise InputError(f"'{path}' is not JSON ({error}); give a file in SQuAD's own format") from None
+        raise InputError(f"'{path}' is not JSON ({error}); give a file in SQuAD format") from None
     if not isinstance(found, dict):
-        raise InputError(f"'{path}' holds no JSON object; give a file in SQuAD's own format")
+        raise InputError(f"'{path}' is not a JSON object; give a file in SQuAD format")
     return found
 
 
 def entries(document: dict[str, Any]) -> Iterator[Entry]:
-    """Every question of a data file, in its order."""
+    """Yield every question of a data file, in order."""
     for a, article in enumerate(field(document, "data", list, "the top")):
         here = f"data[{a}]"
         for p, paragraph in enumerate(field(article, "paragraphs", list, here)):
@@ -43,11 +43,11 @@ def entries(document: dict[str, Any]) -> Iterator[Entry]:
             for q, question in enumerate(field(paragraph, "qas", list, there)):
                 place = f"{there}.qas[{q}]"
                 if not isinstance(question, dict):
-                    raise InputError(f"{place} is no object")
+                    raise InputError(f"{place} must be an object")
                 yield Entry(place, paragraph, question)
 
 
-_NAMES = {str: "text", list: "list", int: "whole number"}
+_NAMES = {str: "a text", list: "a list", int: "an integer"}
 
 
 @overload
@@ -55,9 +55,9 @@ def field(record: object, name: str, kind: type[list[Any]], place: str) -> list[
 @overload
 def field(record: object, name: str, kind: type[T], place: str) -> T: ...
 def field(record: object, name: str, kind: type[Any], place: str) -> Any:
-    """Take a field of the right type, or say at which place it is missing."""
+    """Get a field and check its type; the error gives its JSON path."""
     value = record.get(name) if isinstance(record, dict) else None
-    # JSON's true and false are ints to Python.
+    # In Python, bool is a subclass of int.
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise InputError(f"{place} has no {_NAMES[kind]} {name!r}")
+        raise InputError(f"{place} must have {_NAMES[kind]} {name!r}")
     return value

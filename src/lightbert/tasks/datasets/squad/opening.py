@@ -1,4 +1,4 @@
-"""SQuAD as a task: finds the files of a version in a folder."""
+"""Open SQuAD as a task from a folder or a file."""
 
 import re
 import sys
@@ -21,10 +21,10 @@ _ENDINGS = tuple(f".json{compression}" for compression in ("", *COMPRESSIONS))
 
 
 def squad_task(data: str | Path, *, version: Version, bad_rows: str = "error") -> Task:
-    """Open a folder with train-v1.1.json and dev-v1.1.json, or those of 2.0, or a single file as the dev split.
+    """Open a folder with train-v1.1.json and dev-v1.1.json (or -v2.0), or a single file as the dev split.
 
-    Files may be compressed, and any name will do that holds the split and the version, such as
-    cs224n-dev-v2.0.json.xz. In 2.0 the null threshold is the release's until one is chosen on dev.
+    Files may be compressed. Other names work if they contain the split and the version, such as
+    cs224n-dev-v2.0.json.xz. For 2.0 the null threshold is the released one until it is tuned on dev.
     """
     if version not in _NAMES:
         raise unknown("version of SQuAD", version, _NAMES)
@@ -34,9 +34,9 @@ def squad_task(data: str | Path, *, version: Version, bad_rows: str = "error") -
     elif path.is_file():
         files = {"dev": path}
     else:
-        raise InputError(f"there is no '{data}'; give a folder with dev-v{version}.json or such a file")
+        raise InputError(f"'{data}' not found; give a folder with dev-v{version}.json, or such a file")
     if not files:
-        raise InputError(f"the folder '{data}' has no file such as train-v{version}.json or dev-v{version}.json")
+        raise InputError(f"folder '{data}' must contain a file such as train-v{version}.json or dev-v{version}.json")
     kind = Spans() if version == "1.1" else Spans(null_threshold=RELEASED_THRESHOLDS["span"])
     splits: dict[str, Callable[[], list[Question]]] = {
         split: partial(_questions, file, version, bad_rows) for split, file in files.items()
@@ -45,7 +45,7 @@ def squad_task(data: str | Path, *, version: Version, bad_rows: str = "error") -
 
 
 def _file(folder: Path, split: str, version: str) -> Path | None:
-    """The file of a split: the one with the official name, or the only one whose name holds split and version."""
+    """The file of a split: with the official name, or the only one whose name contains the split and the version."""
     for ending in _ENDINGS:
         if (official := folder / f"{split}-v{version}{ending}").is_file():
             return official
@@ -56,7 +56,9 @@ def _file(folder: Path, split: str, version: str) -> Path | None:
     ]
     if len(found) > 1:
         names = ", ".join(path.name for path in found)
-        raise InputError(f"'{folder}' has several files for {split}: {names}; name one {split}-v{version}.json")
+        raise InputError(
+            f"folder '{folder}' must contain one file for {split}, got {names}; rename one to {split}-v{version}.json"
+        )
     return found[0] if found else None
 
 
@@ -64,5 +66,5 @@ def _questions(path: Path, version: Version, bad_rows: str) -> list[Question]:
     questions, skipped = read(path, unanswerable=version == "2.0", bad_rows=bad_rows)
     if skipped:
         total = len(questions) + len(skipped)
-        print(f"left out {len(skipped):,} of {total:,} questions of '{path}'; first, {skipped[0]}", file=sys.stderr)
+        print(f"skipped {len(skipped):,} of {total:,} questions of '{path}'; the first: {skipped[0]}", file=sys.stderr)
     return questions

@@ -1,4 +1,4 @@
-"""SQuAD's data files to questions."""
+"""Read SQuAD data files."""
 
 from pathlib import Path
 from typing import NamedTuple, get_args
@@ -7,11 +7,11 @@ from lightbert.data.text.row_file import BadRowError, BadRows
 from lightbert.errors import InputError, unknown
 from lightbert.tasks.datasets.squad.document import Entry, entries, field, read_json
 from lightbert.tasks.example import Answer, Question
-from lightbert.tasks.kinds.spans.location import located
+from lightbert.tasks.kinds.spans.location import locate_answer
 
 
 class Reading(NamedTuple):
-    """The questions of a file, and what was wrong with those that were left out."""
+    """The questions of a file, and the errors of those that were skipped."""
 
     questions: list[Question]
     skipped: list[str]
@@ -20,11 +20,11 @@ class Reading(NamedTuple):
 def read(path: str | Path, *, unanswerable: bool = True, bad_rows: str = "error") -> Reading:
     """Read a file of SQuAD 1.1 or 2.0, plain or compressed.
 
-    A question without a field of its own or with an answer that is not in the context is an error, or is left out.
-    Questions of one paragraph share its context. Without `unanswerable` a question that has no answer is refused.
+    A question with a missing field, or with an answer that isn't in the context, is an error or is skipped.
+    Questions of a paragraph share its context. Without `unanswerable`, a question without an answer is an error too.
     """
     if bad_rows not in get_args(BadRows):
-        raise unknown("choice for bad_rows", bad_rows, get_args(BadRows))
+        raise unknown("value of bad_rows", bad_rows, get_args(BadRows))
     document = read_json(path)
     questions: list[Question] = []
     skipped: list[str] = []
@@ -42,7 +42,7 @@ def read(path: str | Path, *, unanswerable: bool = True, bad_rows: str = "error"
         raise InputError(f"in '{path}', {error}") from None
     if not questions:
         reason = f": {skipped[0]}" if skipped else ""
-        raise InputError(f"'{path}' holds no question that can be used{reason}; give a file in SQuAD's own format")
+        raise InputError(f"'{path}' must contain at least one valid question{reason}; give a file in SQuAD format")
     return Reading(questions, skipped)
 
 
@@ -51,7 +51,7 @@ def _question(entry: Entry, unanswerable: bool) -> Question:
     question, identity = field(entry.fields, "question", str, entry.place), field(entry.fields, "id", str, entry.place)
     answers = _answers(entry, context, identity)
     if answers == () and not unanswerable:
-        raise InputError(f"the question {identity!r} ({entry.place}) has no answer, which SQuAD 2.0 allows and 1.1 not")
+        raise InputError(f"every question of SQuAD 1.1 must have an answer, got none for {identity!r} ({entry.place})")
     return Question(question, context, answers, identity)
 
 
@@ -64,10 +64,10 @@ def _answers(entry: Entry, context: str, identity: str) -> tuple[Answer, ...] | 
     for number, answer in enumerate(field(entry.fields, "answers", list, entry.place)):
         place = f"{entry.place}.answers[{number}]"
         text, start = field(answer, "text", str, place), field(answer, "answer_start", int, place)
-        one = located(context, text, start)
+        one = locate_answer(context, text, start)
         if one is None:
             raise InputError(
-                f"the answer {text!r} of the question {identity!r} is not in its context at character {start} ({place})"
+                f"the answer {text!r} of {identity!r} must occur in its context at character {start} ({place})"
             )
         found.append(one)
     return tuple(found)

@@ -1,1 +1,1 @@
-"""One of several labels for each text."""
+"""Single-label classification of texts."""

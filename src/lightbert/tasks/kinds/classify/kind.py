@@ -1,4 +1,4 @@
-"""One of several labels for each text or pair of texts."""
+"""Single-label classification of texts or pairs of texts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from lightbert.data.examples.features import Features
 from lightbert.errors import unknown
 from lightbert.tasks import metrics
 from lightbert.tasks.example import Example
-from lightbert.tasks.kinds.classify.findings import find_in_labels
+from lightbert.tasks.kinds.classify.findings import classification_findings
 from lightbert.tasks.kinds.findings.finding import Finding
 from lightbert.tasks.kinds.kind import LabelledKind, Outputs, Prediction
 from lightbert.tasks.texts import TextEncoder, text_features
@@ -18,7 +18,7 @@ from lightbert.tasks.texts import TextEncoder, text_features
 
 @dataclass(frozen=True)
 class Classify(LabelledKind[Example]):
-    """The labels, in the order of the head's outputs; of two labels the second is the positive one."""
+    """Labels in the order of the head's outputs; in binary tasks the second label is the positive class."""
 
     name: ClassVar[str] = "classify"
 
@@ -28,29 +28,29 @@ class Classify(LabelledKind[Example]):
         return "classify"
 
     def features(self, examples: Sequence[Example], encoder: TextEncoder) -> Features:
-        """Encode; the target of a row is the number of its label."""
+        """Encode examples; the target of a row is the index of its label."""
         known = [example.label for example in examples if example.label is not None]
-        numbers = {label: number for number, label in enumerate(self.labels)}
+        index_of = {label: index for index, label in enumerate(self.labels)}
         for label in known:
-            if label not in numbers:
+            if label not in index_of:
                 raise unknown("label", str(label), self.labels)
         complete = len(known) == len(examples) > 0
-        targets = np.array([numbers[str(label)] for label in known], np.int64) if complete else None
+        targets = np.array([index_of[str(label)] for label in known], np.int64) if complete else None
         return text_features(examples, encoder, targets)
 
     def predictions(self, examples: Sequence[Example], features: Features, outputs: Outputs) -> list[Prediction]:
-        """The most probable label, and the probability of each."""
+        """The most probable label, and the probabilities of all labels."""
         return [self._prediction(logits) for (logits,) in outputs]
 
     def _prediction(self, logits: np.ndarray[Any, Any]) -> Prediction:
-        weights = np.exp(logits.astype(np.float64) - logits.max())
-        shares = weights / weights.sum()
-        probabilities = dict(zip(self.labels, shares.tolist(), strict=True))
+        exponentials = np.exp(logits.astype(np.float64) - logits.max())
+        values = exponentials / exponentials.sum()
+        probabilities = dict(zip(self.labels, values.tolist(), strict=True))
         label = self.labels[int(logits.argmax())]
         return {"label": label, "probability": probabilities[label], "probabilities": probabilities}
 
     def metrics(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, float]:
-        """Accuracy, F1 (of the second of two labels, of more the mean over them) and Matthews' correlation."""
+        """Accuracy, F1 (binary: of the second label; otherwise macro F1) and Matthews' correlation."""
         gold = [str(example.label) for example in examples]
         predicted = [prediction["label"] for prediction in predictions]
         result = {"accuracy": metrics.accuracy(gold, predicted)}
@@ -61,5 +61,5 @@ class Classify(LabelledKind[Example]):
         return result | {"mcc": metrics.matthews(gold, predicted)}
 
     def findings(self, examples: Sequence[Example], predictions: Sequence[Prediction], worst: int) -> list[Finding]:
-        """Confusion, rates by label, calibration, and the most confident wrong labels."""
-        return find_in_labels(examples, predictions, self.labels, worst)
+        """Rates by label, confusion matrix, calibration, and the most confident errors."""
+        return classification_findings(examples, predictions, self.labels, worst)

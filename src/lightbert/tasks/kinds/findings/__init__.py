@@ -1,1 +1,1 @@
-"""What an evaluation shows beside the metrics: the parts that several kinds share."""
+"""Error analysis beyond the metrics: the parts that several kinds share."""

@@ -1,4 +1,4 @@
-"""Whether a model is right as often as it says: confidence beside accuracy."""
+"""Calibration: predicted confidence against observed accuracy."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -13,7 +13,7 @@ _BAR = 20
 
 @dataclass(frozen=True)
 class Bin:
-    """The predictions whose confidence lies in (low, high]; the means are 0 when there are none."""
+    """The predictions with a confidence in (low, high]; the means are 0 for an empty bin."""
 
     low: float
     high: float
@@ -27,29 +27,29 @@ class Calibration:
     """Bins of equal width over (0, 1], and the expected calibration error (Guo et al. 2017, Eq. 3)."""
 
     error: float
-    """The mean over all predictions of their bin's distance between confidence and accuracy."""
+    """The mean absolute difference between confidence and accuracy, weighted by the size of the bins."""
     bins: tuple[Bin, ...]
 
 
-def calibration(confidences: Sequence[float], right: Sequence[bool], bins: int = 15) -> Calibration:
-    """Compare the probability of each predicted label with how often such predictions are right."""
+def calibration(confidences: Sequence[float], correct: Sequence[bool], bins: int = 15) -> Calibration:
+    """Compare the confidence of predictions with their accuracy, in bins of equal width."""
     if bins < 1:
         raise InputError(f"bins must be >= 1, got {bins}")
-    if not len(confidences) or len(confidences) != len(right):
+    if not len(confidences) or len(confidences) != len(correct):
         raise InputError(
-            f"calibration needs one confidence per prediction, got {len(confidences):,} confidences for "
-            f"{len(right):,} predictions"
+            f"calibration requires one confidence per prediction, got {len(confidences):,} confidences for "
+            f"{len(correct):,} predictions"
         )
-    p, ok = np.asarray(confidences, dtype=np.float64), np.asarray(right, dtype=np.float64)
+    p, hits = np.asarray(confidences, dtype=np.float64), np.asarray(correct, dtype=np.float64)
     if not bool(((p >= 0) & (p <= 1)).all()):
         raise InputError("confidences must be in [0, 1]: give probabilities, not logits")
     edges = np.linspace(0, 1, bins + 1)
-    # A confidence of exactly 0 has no bin of its own; it goes to the first.
-    places = np.clip(np.searchsorted(edges, p, side="left") - 1, 0, bins - 1)
-    counts = np.bincount(places, minlength=bins)
+    # The first bin also takes a confidence of exactly 0.
+    indices = np.clip(np.searchsorted(edges, p, side="left") - 1, 0, bins - 1)
+    counts = np.bincount(indices, minlength=bins)
     divisors = np.maximum(counts, 1)
-    confidence = np.bincount(places, weights=p, minlength=bins) / divisors
-    accuracy = np.bincount(places, weights=ok, minlength=bins) / divisors
+    confidence = np.bincount(indices, weights=p, minlength=bins) / divisors
+    accuracy = np.bincount(indices, weights=hits, minlength=bins) / divisors
     rows = zip(edges[:-1], edges[1:], counts, confidence, accuracy, strict=True)
     return Calibration(
         error=float((counts * np.abs(confidence - accuracy)).sum() / len(p)),
@@ -58,30 +58,31 @@ def calibration(confidences: Sequence[float], right: Sequence[bool], bins: int =
 
 
 def calibration_finding(
-    confidences: Sequence[float], right: Sequence[bool], squares: Sequence[float] | None, meaning: str
+    confidences: Sequence[float], correct: Sequence[bool], squares: Sequence[float] | None, meaning: str
 ) -> Finding:
-    """Confidence beside accuracy, bin by bin; `squares` are the examples' squared errors, whose mean is Brier's score.
+    """Report calibration by bin.
 
-    `meaning` says whose confidence is meant, and what counts as right.
+    squares: squared errors of the probabilities; their mean is the Brier score.
+    meaning: what the confidence refers to and what counts as correct, for the caption.
     """
-    found = calibration(confidences, right)
-    value = {"error": found.error, "bins": [asdict(each) for each in found.bins]}
-    note = f"expected calibration error {found.error:.4f}"
+    result = calibration(confidences, correct)
+    value = {"error": result.error, "bins": [asdict(each) for each in result.bins]}
+    note = f"expected calibration error {result.error:.4f}"
     if squares is not None:
         value["brier"] = sum(squares) / len(squares)
         note += f", Brier score {value['brier']:.4f}"
-    rows = [_row(each) for each in found.bins if each.count]
-    columns = ("confidence", "count", "mean confidence", "accuracy", "accuracy ─ and confidence │")
+    rows = [_row(each) for each in result.bins if each.count]
+    columns = ("confidence", "count", "mean confidence", "accuracy", "accuracy ─, confidence │")
     return Finding("calibration", value, (Table("Calibration", columns, rows, f"{meaning}: {note}"),))
 
 
 def _row(each: Bin) -> tuple[str, int, float, float, str]:
-    return (f"{each.low:.2f}–{each.high:.2f}", each.count, each.confidence, each.accuracy, reliability(each))
+    return (f"{each.low:.2f}–{each.high:.2f}", each.count, each.confidence, each.accuracy, reliability_bar(each))
 
 
-def reliability(each: Bin) -> str:
-    """A line as long as the accuracy, with a mark where it should end."""
+def reliability_bar(each: Bin) -> str:
+    """A bar as long as the accuracy, with a mark at the confidence."""
     end, mark = round(each.accuracy * _BAR), min(round(each.confidence * _BAR), _BAR - 1)
-    line = ["─" if place < end else "·" for place in range(_BAR)]
+    line = ["─" if index < end else "·" for index in range(_BAR)]
     line[mark] = "│"
     return "".join(line)

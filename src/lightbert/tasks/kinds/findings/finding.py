@@ -1,4 +1,4 @@
-"""What an evaluation found beside the metrics: plain values for a machine, tables for a person."""
+"""A result of error analysis: plain values for JSON, tables for Markdown and the terminal."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 Cell = str | int | float | None
 
-_LONGEST_CELL = 240
+_MAX_CELL_LENGTH = 240
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a title, written as Markdown or drawn in a terminal."""
+    """A titled table that renders as Markdown or in a terminal."""
 
     title: str
     columns: tuple[str, ...]
@@ -24,12 +24,12 @@ class Table:
     note: str = ""
 
     def to_markdown(self) -> str:
-        """A heading, the note, and a pipe table, or a word that there is nothing."""
+        """A heading, the note and a pipe table; "None." if the table is empty."""
         if not self.rows:
             return f"## {self.title}\n\nNone."
         marks = ["---:" if self._is_number(column) else "---" for column in range(len(self.columns))]
-        body = [[_escaped(shown(cell)) for cell in row] for row in self.rows]
-        lines = [f"| {' | '.join(cells)} |" for cells in (map(_escaped, self.columns), marks, *body)]
+        body = [[_escape(format_cell(cell)) for cell in row] for row in self.rows]
+        lines = [f"| {' | '.join(cells)} |" for cells in (map(_escape, self.columns), marks, *body)]
         return "\n\n".join(part for part in (f"## {self.title}", self.note, "\n".join(lines)) if part)
 
     def __rich__(self) -> "RichTable":
@@ -38,11 +38,11 @@ class Table:
 
         table = RichTable(title=self.title, title_justify="left", caption_justify="left")
         table.caption = (self.note or None) if self.rows else "None."
-        for place, column in enumerate(self.columns):
-            table.add_column(Text(column), justify="right" if self._is_number(place) else "left", overflow="fold")
+        for index, column in enumerate(self.columns):
+            table.add_column(Text(column), justify="right" if self._is_number(index) else "left", overflow="fold")
         for row in self.rows:
-            # Texts of a user may look like rich's markup.
-            table.add_row(*(Text(shown(cell)) for cell in row))
+            # As Text, because user data may contain rich markup.
+            table.add_row(*(Text(format_cell(cell)) for cell in row))
         return table
 
     def _is_number(self, column: int) -> bool:
@@ -51,15 +51,15 @@ class Table:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing found out: its name and plain values in JSON, and the tables that show it."""
+    """A key and value for the JSON report, and the tables that display it."""
 
     key: str
     value: Any
     tables: tuple[Table, ...]
 
 
-def shown(cell: Cell) -> str:
-    """A cell as text on one line: four digits of a number, thousands set apart, long texts cut."""
+def format_cell(cell: Cell) -> str:
+    """Format a cell on one line: four decimals, thousands separators, long texts truncated."""
     match cell:
         case None:
             return ""
@@ -68,19 +68,19 @@ def shown(cell: Cell) -> str:
         case int():
             return f"{cell:,}"
     line = " ".join(cell.split())
-    return line if len(line) <= _LONGEST_CELL else f"{line[: _LONGEST_CELL - 1]}…"
+    return line if len(line) <= _MAX_CELL_LENGTH else f"{line[: _MAX_CELL_LENGTH - 1]}…"
 
 
 def example_fields(example: Example) -> dict[str, Any]:
-    """Plain values: where the example comes from, and its texts."""
+    """The id and the texts of an example, as plain values."""
     values = {"id": example.id, "text": example.text}
     return values if example.text_b is None else {**values, "text_b": example.text_b}
 
 
 def example_line(example: Example) -> str:
-    """Both texts of a pair in one line."""
+    """The text of an example, or both texts of a pair, on one line."""
     return example.text if example.text_b is None else f"{example.text} ⏐ {example.text_b}"
 
 
-def _escaped(cell: str) -> str:
+def _escape(cell: str) -> str:
     return cell.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

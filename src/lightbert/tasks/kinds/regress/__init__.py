@@ -1,1 +1,1 @@
-"""A number for each text."""
+"""Regression: one number per text."""

@@ -1,4 +1,4 @@
-"""A number for each text or pair of texts."""
+"""Regression: one number per text or pair of texts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,13 +14,13 @@ from lightbert.tasks import metrics
 from lightbert.tasks.example import Example
 from lightbert.tasks.kinds.findings.finding import Finding
 from lightbert.tasks.kinds.kind import Kind, Outputs, Prediction
-from lightbert.tasks.kinds.regress.findings import find_in_numbers
+from lightbert.tasks.kinds.regress.findings import regression_findings
 from lightbert.tasks.texts import TextEncoder, text_features
 
 
 @dataclass(frozen=True)
 class Regress(Kind[Example]):
-    """Numbers between `low` and `high`; `scaled`, the model learns where between them (ELECTRA's STS-B)."""
+    """Numbers in [`low`, `high`]; with `scaled`, targets are mapped to [0, 1] (ELECTRA's STS-B)."""
 
     low: float
     high: float
@@ -29,7 +29,7 @@ class Regress(Kind[Example]):
 
     def __post_init__(self) -> None:
         if not self.low < self.high:
-            raise InputError(f"a regression from {self.low} to {self.high} has no room; low must be below high")
+            raise InputError(f"low must be < high, got low={self.low} and high={self.high}")
 
     @property
     def head(self) -> str:
@@ -37,22 +37,22 @@ class Regress(Kind[Example]):
         return "regress"
 
     def features(self, examples: Sequence[Example], encoder: TextEncoder) -> Features:
-        """Encode; the target of a row is its number."""
+        """Encode examples; the target of a row is its number, scaled if `scaled`."""
         complete = bool(examples) and all(example.label is not None for example in examples)
         targets = None
         if complete:
             numbers = np.array(_numbers(examples))
-            targets = ((numbers - self.low) / self._unit if self.scaled else numbers).astype(np.float32)
+            targets = ((numbers - self.low) / self._range if self.scaled else numbers).astype(np.float32)
         return text_features(examples, encoder, targets)
 
     @property
-    def _unit(self) -> float:
+    def _range(self) -> float:
         return self.high - self.low
 
     def predictions(self, examples: Sequence[Example], features: Features, outputs: Outputs) -> list[Prediction]:
-        """The number, within the range."""
+        """The predicted number, clipped to the range."""
         numbers = np.array([number for (number,) in outputs], np.float64)
-        numbers = numbers * self._unit + self.low if self.scaled else numbers
+        numbers = numbers * self._range + self.low if self.scaled else numbers
         return [{"score": score} for score in numbers.clip(self.low, self.high).tolist()]
 
     def metrics(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, float]:
@@ -65,17 +65,17 @@ class Regress(Kind[Example]):
         }
 
     def findings(self, examples: Sequence[Example], predictions: Sequence[Prediction], worst: int) -> list[Finding]:
-        """Errors along the scale, and the largest."""
-        return find_in_numbers(examples, predictions, worst)
+        """Error statistics, errors by range of the true value, and the largest errors."""
+        return regression_findings(examples, predictions, worst)
 
     @torch.no_grad()
-    def folded(self, head: nn.Module) -> "Regress":
-        """Move the range into the weights of the last layer, so that the outputs are the numbers themselves."""
+    def fold_into(self, head: nn.Module) -> "Regress":
+        """Fold the scaling into the last layer, so that the head outputs the numbers on their original scale."""
         if not self.scaled:
             return self
         output = head.get_submodule("output")
-        output.get_parameter("weight").mul_(self._unit)
-        output.get_parameter("bias").mul_(self._unit).add_(self.low)
+        output.get_parameter("weight").mul_(self._range)
+        output.get_parameter("bias").mul_(self._range).add_(self.low)
         return replace(self, scaled=False)
 
 
@@ -84,5 +84,5 @@ def _numbers(examples: Sequence[Example]) -> list[float]:
         return [float(example.label) for example in examples]  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"a regression's label is no number ({error}); give numbers, or a kind of task that takes names"
+            f"the labels of a regression must be numbers ({error}); for class names use another kind of task"
         ) from None

@@ -1,1 +1,1 @@
-"""An answer from a context, or none."""
+"""Extractive question answering."""

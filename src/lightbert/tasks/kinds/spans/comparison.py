@@ -1,33 +1,33 @@
-"""How SQuAD compares an answer with the truth: in small letters, without punctuation, articles and extra spaces."""
+"""SQuAD's answer comparison: lower case, without punctuation, articles and extra white space."""
 
 import re
 import string
 from collections import Counter
 
-_WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_DELETE_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 
 
-def normalized(text: str) -> str:
-    """What is left of an answer for comparison."""
-    return " ".join(_ARTICLE.sub(" ", text.lower().translate(_WITHOUT_PUNCTUATION)).split())
+def normalize_answer(text: str) -> str:
+    """Normalize an answer for comparison."""
+    return " ".join(_ARTICLE.sub(" ", text.lower().translate(_DELETE_PUNCTUATION)).split())
 
 
 def exact(prediction: str, truth: str) -> int:
-    """1 when nothing that matters differs."""
-    return int(normalized(prediction) == normalized(truth))
+    """1 if the normalized answers are equal, else 0."""
+    return int(normalize_answer(prediction) == normalize_answer(truth))
 
 
 def f1(prediction: str, truth: str, *, both_empty: int) -> float:
-    """The harmonic mean of the shares of words that the two have in common.
+    """Word-level F1 of two normalized answers.
 
-    Without a word on either side it is 0, except that two empty ones give `both_empty`: 0 in 1.1, 1 in 2.0.
+    It is 0 if they have no word in common; two empty answers give `both_empty`: 0 in SQuAD 1.1, 1 in 2.0.
     """
-    ours, theirs = normalized(prediction).split(), normalized(truth).split()
-    if not ours and not theirs:
+    predicted, true = normalize_answer(prediction).split(), normalize_answer(truth).split()
+    if not predicted and not true:
         return both_empty
-    common = (Counter(ours) & Counter(theirs)).total()
+    common = (Counter(predicted) & Counter(true)).total()
     if not common:
         return 0
-    precision, recall = common / len(ours), common / len(theirs)
+    precision, recall = common / len(predicted), common / len(true)
     return 2 * precision * recall / (precision + recall)

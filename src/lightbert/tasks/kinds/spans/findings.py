@@ -1,4 +1,4 @@
-"""What there is to see in answers to questions: by whether there is one, by how the question begins, and the worst."""
+"""Error analysis of question answering: by answerability and question word, calibration, worst answers."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -8,13 +8,13 @@ from lightbert.tasks.example import Question
 from lightbert.tasks.kinds.findings.calibration import calibration_finding
 from lightbert.tasks.kinds.findings.finding import Finding, Table
 from lightbert.tasks.kinds.kind import Prediction
-from lightbert.tasks.kinds.spans.comparison import exact, f1, normalized
+from lightbert.tasks.kinds.spans.comparison import exact, f1, normalize_answer
 
 _QUESTION_WORD = re.compile(r"\b(how (?:many|much|long|old|far)|how|what|which|whom?|whose|when|where|why)\b")
 
 
 class ScoredAnswer(NamedTuple):
-    """A question, what was answered, and how good that is by SQuAD's rules."""
+    """A question, its prediction, and its scores by SQuAD's rules."""
 
     question: Question
     prediction: Prediction
@@ -22,36 +22,36 @@ class ScoredAnswer(NamedTuple):
     f1: float
 
 
-def find_in_answers(examples: Sequence[Question], predictions: Sequence[Prediction], worst: int) -> list[Finding]:
-    """The findings of question answering."""
+def answer_findings(examples: Sequence[Question], predictions: Sequence[Prediction], worst: int) -> list[Finding]:
+    """Analyse predicted answers."""
     scored = [score_answer(question, prediction) for question, prediction in zip(examples, predictions, strict=True)]
     return [
-        _breakdown("answerable", "Answerable or not", scored, lambda question: "yes" if question.answers else "no"),
-        _breakdown("question_words", "Question words", scored, question_word),
+        _breakdown("answerable", "By answerability", scored, lambda question: "yes" if question.answers else "no"),
+        _breakdown("question_words", "By question word", scored, question_word),
         calibration_finding(
             [each.prediction["probability"] for each in scored],
             [each.exact for each in scored],
             None,
-            "The answer's probability among all that were considered, and whether it is an exact match",
+            "Probability of the answer among the candidates, and whether it is an exact match",
         ),
         _most_wrong(scored, worst),
     ]
 
 
 def score_answer(question: Question, prediction: Prediction) -> ScoredAnswer:
-    """Compare an answer with those that count as right; the best of them counts."""
-    accepted = [answer.text for answer in question.answers or () if normalized(answer.text)] or [""]
-    said = prediction["answer"]
+    """Score an answer against all accepted answers; the best match counts."""
+    accepted = [answer.text for answer in question.answers or () if normalize_answer(answer.text)] or [""]
+    predicted = prediction["answer"]
     return ScoredAnswer(
         question,
         prediction,
-        exact=any(exact(said, answer) for answer in accepted),
-        f1=max(f1(said, answer, both_empty=1) for answer in accepted),
+        exact=any(exact(predicted, answer) for answer in accepted),
+        f1=max(f1(predicted, answer, both_empty=1) for answer in accepted),
     )
 
 
 def question_word(question: Question) -> str:
-    """The first word that asks something, wherever it stands; "other" when there is none."""
+    """The first question word of a question; "other" if there is none."""
     found = _QUESTION_WORD.search(question.question.lower())
     return found[1] if found else "other"
 
@@ -100,4 +100,4 @@ def _most_wrong(scored: Sequence[ScoredAnswer], worst: int) -> Finding:
         for each in value
     ]
     columns = ("question", "true", "predicted", "probability", "F1")
-    return Finding("most_wrong", value, (Table("Most wrong", columns, rows, "The lowest F1, the surest first."),))
+    return Finding("most_wrong", value, (Table("Most wrong", columns, rows, "Lowest F1, most confident first."),))

@@ -1,29 +1,31 @@
-"""The numbers of SQuAD's published scripts for 1.1 and for 2.0, in percent.
+"""The scores of the official SQuAD scripts for 1.1 and 2.0, in percent.
 
-Deviation: where the scripts stop with a traceback (no question, no prediction that fits, HasAns with a prediction
-missing) there is a sentence, or the questions that have a prediction are counted.
+Deviation: the scripts fail with a traceback if there is no question, if no prediction matches, or if an answerable
+question has no prediction. Here the first two raise an `InputError`, and the last is left out of the averages.
 """
 
 import sys
 from collections.abc import Mapping, Sequence
 
 from lightbert.errors import InputError
-from lightbert.tasks.kinds.spans.comparison import exact, f1, normalized
+from lightbert.tasks.kinds.spans.comparison import exact, f1, normalize_answer
 
 Truths = Sequence[tuple[str, Sequence[str]]]
-"""The id of each question and the texts of its answers; an id may come twice."""
+"""The id and the accepted answers of each question; ids may repeat."""
 
 
 def score_1_1(truths: Truths, predictions: Mapping[str, str]) -> dict[str, float]:
-    """Exact match and F1 over all questions; one without a prediction counts as 0."""
-    _tell_missing(truths, predictions, "count as 0")
+    """Exact match and F1 over all questions; a missing prediction scores 0."""
+    _warn_about_missing(truths, predictions, "score 0")
     right, overlap = 0, 0.0
     for identity, answers in truths:
         if identity in predictions:
             if not answers:
-                raise InputError(f"the question {identity!r} has no answer, which SQuAD 2.0 allows and 1.1 not")
+                raise InputError(
+                    f"every question of SQuAD 1.1 must have an answer, got none for {identity!r}; use task squad2"
+                )
             right += max(exact(predictions[identity], answer) for answer in answers)
-            # One after the other, as the script adds them: sum() rounds differently from Python 3.12 on.
+            # Added one by one like the script: since Python 3.12, sum() rounds differently.
             overlap += max(f1(predictions[identity], answer, both_empty=0) for answer in answers)
     return {"exact_match": 100.0 * right / len(truths), "f1": 100.0 * overlap / len(truths)}
 
@@ -34,30 +36,34 @@ def score_2_0(
     na_probs: Mapping[str, float] | None = None,
     na_prob_threshold: float = 1.0,
 ) -> dict[str, float]:
-    """Exact match and F1 over the questions that have a prediction, and apart for those with and without an answer."""
-    _tell_missing(truths, predictions, "are left out")
+    """Exact match and F1 over the questions with a prediction: all, answerable (HasAns) and unanswerable (NoAns)."""
+    _warn_about_missing(truths, predictions, "are left out")
     answerable = {identity: bool(answers) for identity, answers in truths}
     exacts: dict[str, float] = {}
     f1s: dict[str, float] = {}
     for identity, answers in truths:
         if identity in predictions:
-            accepted = [answer for answer in answers if normalized(answer)] or [""]
+            accepted = [answer for answer in answers if normalize_answer(answer)] or [""]
             exacts[identity] = max(exact(predictions[identity], answer) for answer in accepted)
             f1s[identity] = max(f1(predictions[identity], answer, both_empty=1) for answer in accepted)
     if not exacts:
-        raise InputError("none of the predictions belongs to a question of the data; give the file for the same data")
+        raise InputError(
+            "predictions must share question ids with the data, got none in common; give the file for the same data"
+        )
     odds = dict.fromkeys(exacts, 0.0) if na_probs is None else na_probs
-    absent = next((identity for identity in exacts if identity not in odds), None)
-    if absent is not None:
-        raise InputError(f"the no-answer file has no number for the question {absent!r}; give one for every prediction")
+    missing = next((identity for identity in exacts if identity not in odds), None)
+    if missing is not None:
+        raise InputError(
+            f"the no-answer file must have a number for every prediction, got none for the question {missing!r}"
+        )
 
-    judged = [
+    thresholded = [
         {id_: float(not answerable[id_]) if odds[id_] > na_prob_threshold else value for id_, value in scores.items()}
         for scores in (exacts, f1s)
     ]
-    result = _averages("", list(exacts), *judged)
-    result |= _averages("HasAns_", [identity for identity in exacts if answerable[identity]], *judged)
-    result |= _averages("NoAns_", [identity for identity in exacts if not answerable[identity]], *judged)
+    result = _averages("", list(exacts), *thresholded)
+    result |= _averages("HasAns_", [identity for identity in exacts if answerable[identity]], *thresholded)
+    result |= _averages("NoAns_", [identity for identity in exacts if not answerable[identity]], *thresholded)
     if na_probs is not None:
         for name, scores in (("best_exact", exacts), ("best_f1", f1s)):
             result[name], result[f"{name}_thresh"] = _best(scores, predictions, na_probs, answerable)
@@ -77,10 +83,10 @@ def _best(
     na_probs: Mapping[str, float],
     answerable: Mapping[str, bool],
 ) -> tuple[float, float]:
-    """The highest mean that a threshold could give, and that threshold.
+    """The best mean score over all thresholds, and the threshold that gives it.
 
-    First no question is answered, then one more at a time, the surest first: an answerable one gains its score, an
-    unanswerable one that gets an answer loses the point it had.
+    Starts with all answers empty and adds predictions by increasing no-answer score: an answerable question gains its
+    score, an unanswerable question with a non-empty answer loses 1.
     """
     current: float = sum(not has for has in answerable.values())
     best, threshold = current, 0.0
@@ -93,10 +99,13 @@ def _best(
     return 100.0 * best / len(scores), threshold
 
 
-def _tell_missing(truths: Truths, predictions: Mapping[str, str], fate: str) -> None:
+def _warn_about_missing(truths: Truths, predictions: Mapping[str, str], consequence: str) -> None:
     if not truths:
-        raise InputError("the data hold no question; give a file in SQuAD's own format")
+        raise InputError("the data must contain at least one question, got none; give a file in SQuAD format")
     missing = [identity for identity, _ in truths if identity not in predictions]
     if missing:
         some = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
-        print(f"{len(missing):,} of {len(truths):,} questions have no prediction and {fate}: {some}", file=sys.stderr)
+        print(
+            f"{len(missing):,} of {len(truths):,} questions have no prediction and {consequence}: {some}",
+            file=sys.stderr,
+        )

@@ -1,4 +1,4 @@
-"""From which null score on a question had better be left unanswered."""
+"""Choose the null threshold: the null score above which a question is left unanswered."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -10,13 +10,13 @@ from lightbert.tasks.kinds.spans.comparison import f1
 
 
 def best_threshold(examples: Sequence[Question], predictions: Sequence[dict[str, Any]]) -> float:
-    """The null score above which giving no answer makes the mean F1 of these predictions highest.
+    """The threshold that maximizes the mean F1 of these predictions.
 
-    It is one of their null scores, the lowest where several are as good; below all of them when no answer is the best
-    answer throughout. It needs questions with and without an answer to say anything.
+    It is one of their null scores, the lowest one on ties, or below all of them if empty answers are always better.
+    It is meaningful only if there are both answerable and unanswerable questions.
     """
     if not examples:
-        raise InputError("there is not a single question to choose a threshold by; give a dev set with answers")
+        raise InputError("choosing a threshold requires at least one question, got none; give a dev set with answers")
     gains = sorted(
         (prediction["null_score"], _gain(question, prediction))
         for question, prediction in zip(examples, predictions, strict=True)
@@ -30,10 +30,10 @@ def best_threshold(examples: Sequence[Question], predictions: Sequence[dict[str,
 
 
 def _gain(question: Question, prediction: dict[str, Any]) -> float:
-    """What answering gives more than not answering, by the rules of SQuAD 2.0."""
+    """The F1 of answering minus the F1 of not answering, by the rules of SQuAD 2.0."""
     if question.answers is None:
         raise InputError(
-            f"the answers of the question {question.id or question.question!r} are unknown; give a dev set"
+            f"choosing a threshold requires answers, got none for {question.id or question.question!r}; give a dev set"
         )
     answer = prediction["n_best"][0]["answer"] if prediction["n_best"] else ""
     if not question.answers:

@@ -1,7 +1,7 @@
-"""Questions and stretches of their contexts as rows of tokens, and the way back to characters.
+"""Encode questions with sliding windows over their contexts.
 
-As BERT's and ELECTRA's fine-tuning code cuts them: [CLS] question [SEP] window [SEP], a new window every `stride`
-tokens until the context is covered.
+As in BERT's and ELECTRA's fine-tuning code: [CLS] question [SEP] window [SEP], with a new window every `stride` tokens
+until the context is covered.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
 from lightbert.tasks.example import Question
-from lightbert.tasks.kinds.spans.location import located
-from lightbert.tasks.kinds.spans.pieces import Pieces, covering
+from lightbert.tasks.kinds.spans.location import locate_answer
+from lightbert.tasks.kinds.spans.pieces import Pieces, token_span
 from lightbert.tasks.texts import TextEncoder
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpanFeatures(Features):
-    """Windows, in the order of their questions, with what leads back from a token to the characters."""
+    """Windows in the order of their questions, with the mapping from tokens to characters of the context."""
 
-    firsts: NDArray[np.int64]  # [n], the context's token that each window begins with
-    contexts: NDArray[np.int64]  # [examples], which of `pieces` is the context
+    firsts: NDArray[np.int64]  # [n], the index in the context of each window's first token
+    contexts: NDArray[np.int64]  # [examples], the index of the context in `pieces`
     pieces: Pieces
 
     def windows(self, example: int) -> range:
@@ -32,21 +32,22 @@ class SpanFeatures(Features):
         return range(first, after)
 
     def sizes(self, rows: range) -> NDArray[np.int64]:
-        """How many tokens of the context each row holds: all but the question, [CLS] and the two [SEP]."""
+        """The number of context tokens in each row: all but the question, [CLS] and the two [SEP]."""
         part = slice(rows.start, rows.stop)
         return self.lengths[part] - self.seconds[part] - 1
 
 
 def encode(questions: Sequence[Question], encoder: TextEncoder, *, stride: int, max_query: int) -> SpanFeatures:
-    """Cut into windows; each context is tokenized once, however many questions it has.
+    """Encode questions; each context is tokenized once, however many questions it has.
 
-    Targets, when all answers are known: the first answer's start and end within the row and whether the question is
-    unanswerable; (0, 0, ·) where the answer is not wholly in the window. An empty context has one window without text.
+    Targets are set if all answers are known: start and end of the first answer within the row, and whether the question
+    is unanswerable. Start and end are 0 if the window doesn't contain the whole answer.
+    An empty context has one window.
     """
     if encoder.length < max_query + 4:
         raise InputError(
-            f"length = {encoder.length} leaves no room for a context beside a question of {max_query} tokens; "
-            f"give a length of at least {max_query + 4}, or a smaller max_query"
+            f"length must be >= max_query + 4 = {max_query + 4} to leave room for a context, got {encoder.length}; "
+            "raise length or lower max_query"
         )
     numbers: dict[str, int] = {}
     contexts = np.array([numbers.setdefault(each.context, len(numbers)) for each in questions], dtype=np.int64)
@@ -59,7 +60,7 @@ def encode(questions: Sequence[Question], encoder: TextEncoder, *, stride: int, 
         [
             (source, first, size)
             for source, (query, count) in enumerate(zip(sizes.tolist(), counts.tolist(), strict=True))
-            for first, size in cut(count, encoder.length - query - 3, stride)
+            for first, size in split_windows(count, encoder.length - query - 3, stride)
         ],
         dtype=np.int64,
     ).reshape(-1, 3)
@@ -91,8 +92,8 @@ def encode(questions: Sequence[Question], encoder: TextEncoder, *, stride: int, 
     )
 
 
-def cut(count: int, room: int, stride: int) -> Iterator[tuple[int, int]]:
-    """The first token and the size of each window over `count` tokens."""
+def split_windows(count: int, room: int, stride: int) -> Iterator[tuple[int, int]]:
+    """Yield the first token and the size of each window over `count` tokens."""
     first = 0
     while True:
         size = min(count - first, room)
@@ -103,23 +104,23 @@ def cut(count: int, room: int, stride: int) -> Iterator[tuple[int, int]]:
 
 
 def _span(question: Question, offsets: NDArray[np.int32]) -> tuple[int, int, int]:
-    """First and last token of the first answer, and 1 where there is none; (-1, -1) when no token stands for it."""
+    """First and last token of the first answer, (-1, -1) if no token overlaps it, and 1 if there is no answer."""
     if not question.answers:
         return -1, -1, 1
     text, start = question.answers[0].text, question.answers[0].start
-    answer = located(question.context, text, start)
+    answer = locate_answer(question.context, text, start)
     if answer is None:
         raise InputError(
-            f"the answer {text!r} of the question {question.id or question.question!r} is not in its context at "
-            f"character {start}; correct it or leave the question out"
+            f"the answer {text!r} of the question {question.id or question.question!r} must occur in its context at "
+            f"character {start}; correct it or remove the question"
         )
-    return *covering(offsets, answer.start, answer.start + len(answer.text)), 0
+    return *token_span(offsets, answer.start, answer.start + len(answer.text)), 0
 
 
 def _targets(
     spans: NDArray[np.int64], firsts: NDArray[np.int64], widths: NDArray[np.int64], seconds: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Token numbers within the context to positions within each row, (0, 0) where the span is not in the window."""
+    """Convert token spans of the context to positions in each row; (0, 0) if the span isn't inside the window."""
     start, end, impossible = spans.T
     inside = (start >= firsts) & (end < firsts + widths)
     shift = seconds - firsts

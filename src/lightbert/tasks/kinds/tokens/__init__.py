@@ -1,1 +1,1 @@
-"""A tag for each word."""
+"""Token classification: one tag per word."""

@@ -1,4 +1,4 @@
-"""Sentences as rows of word pieces, and the way back from a row to its words."""
+"""Encode sentences as rows of word pieces, with the mapping from words to pieces and characters."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,24 +9,24 @@ from numpy.typing import NDArray
 
 from lightbert.data.examples.features import IGNORE_INDEX, Features
 from lightbert.errors import InputError, unknown
-from lightbert.tasks.example import Example, Tagged
-from lightbert.tasks.kinds.tokens.word_extents import word_extents
+from lightbert.tasks.example import Example, TaggedSentence
+from lightbert.tasks.kinds.tokens.word_offsets import word_offsets
 from lightbert.tasks.kinds.tokens.word_windows import word_windows
 from lightbert.tasks.texts import TextEncoder
 
 
 @dataclass(frozen=True, kw_only=True)
 class WordFeatures(Features):
-    """Windows of sentences, with every word's first piece; there is exactly one such place for each word."""
+    """Windows of sentences, with the position of each word's first piece."""
 
-    places: NDArray[np.int64]  # [Σw], a word's first piece in `tokens`
-    extents: NDArray[np.int64]  # [Σw, 2], a word's first character in its text, and the one after its last
-    words: NDArray[np.int64]  # [examples + 1], where each example's words begin in `places`
+    first_pieces: NDArray[np.int64]  # [Σw], the index in `tokens` of each word's first piece
+    offsets: NDArray[np.int64]  # [Σw, 2], start and end (exclusive) of each word in its text
+    words: NDArray[np.int64]  # [examples + 1], where the words of each example begin in `first_pieces`
 
 
 @dataclass(frozen=True)
 class Word:
-    """A word's pieces, at least one, and where it stands in its text."""
+    """The pieces of a word, at least one, and its offsets in the text."""
 
     pieces: Sequence[int]
     start: int
@@ -34,65 +34,65 @@ class Word:
 
 
 def encode_words(
-    examples: Sequence[Tagged | Example], encoder: TextEncoder, numbers: Mapping[str, int]
+    examples: Sequence[TaggedSentence | Example], encoder: TextEncoder, numbers: Mapping[str, int]
 ) -> WordFeatures:
-    """Encode; a tag's number becomes the target of its word's first piece, all other pieces are ignored.
+    """Encode sentences; the target of a word's first piece is the index of its tag, other pieces are ignored.
 
-    A sentence that is too long becomes several windows (`word_windows`). Of a word that alone is too long the first
-    pieces are kept. A sentence without words is a row of special tokens.
+    A sentence that is too long becomes several windows (`word_windows`). A single word that is too long is truncated.
+    A sentence without words is a row of special tokens.
     """
     room = encoder.length - 2
     rows: list[list[int]] = []
-    sources, places, extents, counts = [], [], [], []
+    sources, first_pieces, offsets, counts = [], [], [], []
     length = cut = 0
     for source, words in enumerate(_words(examples, encoder)):
         for window in word_windows([min(len(word.pieces), room) for word in words], room):
             pieces: list[int] = []
             for number in range(window.start, window.stop):
                 if window.first <= number < window.last:
-                    # [CLS] stands before the first piece.
-                    places.append(length + 1 + len(pieces))
+                    # + 1 for [CLS].
+                    first_pieces.append(length + 1 + len(pieces))
                 pieces += words[number].pieces[:room]
             row, _ = encoder.row(pieces)
             rows.append(row)
             sources.append(source)
             length += len(row)
             cut += any(len(word.pieces) > room for word in words[window.start : window.stop])
-        extents += [(word.start, word.stop) for word in words]
+        offsets += [(word.start, word.stop) for word in words]
         counts.append(len(words))
-    targets = _targets(examples, numbers, places, length)
+    targets = _targets(examples, numbers, first_pieces, length)
     lengths = [len(row) for row in rows]
     features = Features.of(rows, lengths, sources, targets, per_token=True, cut=cut)
     return WordFeatures(
         **vars(features),
-        places=np.array(places, np.int64),
-        extents=np.array(extents, np.int64).reshape(-1, 2),
+        first_pieces=np.array(first_pieces, np.int64),
+        offsets=np.array(offsets, np.int64).reshape(-1, 2),
         words=np.cumsum([0, *counts], dtype=np.int64),
     )
 
 
-def text_of(example: Tagged | Example) -> str:
-    """What extents count the characters of: the text, or the words joined by single spaces."""
+def text_of(example: TaggedSentence | Example) -> str:
+    """The text that offsets refer to: the text itself, or the words joined by single spaces."""
     return example.text if isinstance(example, Example) else " ".join(example.words)
 
 
-def _words(examples: Sequence[Tagged | Example], encoder: TextEncoder) -> Iterator[list[Word]]:
-    """Each word goes through the tokenizer alone, so that a text's words look like those of a sentence in words."""
-    sentences = [(text_of(example), _extents(example)) for example in examples]
-    distinct = list(dict.fromkeys(text[start:stop] for text, extents in sentences for start, stop in extents))
-    known = {word: found.ids for word, found in zip(distinct, encoder.pieces(distinct), strict=True)}
-    for text, extents in sentences:
-        # A word of control characters has no pieces, but has its tag.
-        yield [Word(known[text[start:stop]] or [_unknown_piece(encoder)], start, stop) for start, stop in extents]
+def _words(examples: Sequence[TaggedSentence | Example], encoder: TextEncoder) -> Iterator[list[Word]]:
+    """Tokenize each word separately, so that a plain text is encoded like a sentence given as words."""
+    sentences = [(text_of(example), _offsets(example)) for example in examples]
+    distinct = list(dict.fromkeys(text[start:stop] for text, offsets in sentences for start, stop in offsets))
+    ids_of = {word: found.ids for word, found in zip(distinct, encoder.pieces(distinct), strict=True)}
+    for text, offsets in sentences:
+        # A word of control characters has no pieces, but still needs a prediction.
+        yield [Word(ids_of[text[start:stop]] or [_unknown_piece(encoder)], start, stop) for start, stop in offsets]
 
 
-def _extents(example: Tagged | Example) -> list[tuple[int, int]]:
-    if isinstance(example, Tagged):
+def _offsets(example: TaggedSentence | Example) -> list[tuple[int, int]]:
+    if isinstance(example, TaggedSentence):
         stops = itertools.accumulate(len(word) + 1 for word in example.words)
         return [(stop - len(word) - 1, stop - 1) for word, stop in zip(example.words, stops, strict=True)]
     if example.text_b is not None:
-        raise InputError(f"words are tagged in one text, not in a pair; leave out {example.text_b!r}")
-    return word_extents(example.text)
+        raise InputError(f"tagging requires a single text, got a pair; remove {example.text_b!r}")
+    return word_offsets(example.text)
 
 
 def _unknown_piece(encoder: TextEncoder) -> int:
@@ -101,18 +101,20 @@ def _unknown_piece(encoder: TextEncoder) -> int:
 
 
 def _targets(
-    examples: Sequence[Tagged | Example], numbers: Mapping[str, int], places: list[int], length: int
+    examples: Sequence[TaggedSentence | Example], numbers: Mapping[str, int], first_pieces: list[int], length: int
 ) -> NDArray[np.int64] | None:
     tags: list[str] = []
     for example in examples:
         if isinstance(example, Example) or example.tags is None:
             return None
         if len(example.tags) != len(example.words):
-            raise InputError(f"{len(example.tags)} tags for {len(example.words)} words; each word needs one")
+            raise InputError(
+                f"there must be one tag per word, got {len(example.tags)} tags for {len(example.words)} words"
+            )
         tags += example.tags
     for tag in tags:
         if tag not in numbers:
             raise unknown("tag", tag, numbers)
     targets = np.full(length, IGNORE_INDEX, np.int64)
-    targets[places] = [numbers[tag] for tag in tags]
+    targets[first_pieces] = [numbers[tag] for tag in tags]
     return targets if examples else None

@@ -1,14 +1,14 @@
-"""Sentences that are longer than the model, cut into overlapping windows so that every word is judged once."""
+"""Split long sentences into overlapping windows so that every word is predicted once."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-# The share of a window that repeats words of the one before.
-_OVERLAP = 4
+# A window repeats up to this fraction, 1/4, of the previous one.
+_OVERLAP_DIVISOR = 4
 
 
 class Window(NamedTuple):
-    """The words from `start` to `stop` are read, those from `first` to `last` are judged; both ends are exclusive."""
+    """The words from `start` to `stop` are encoded, those from `first` to `last` predicted; ends are exclusive."""
 
     start: int
     stop: int
@@ -17,10 +17,10 @@ class Window(NamedTuple):
 
 
 def word_windows(sizes: Sequence[int], room: int) -> list[Window]:
-    """Cut words of so many pieces, none more than `room`, into windows of at most `room` pieces.
+    """Split a sentence into windows of at most `room` pieces; `sizes` are the pieces per word, at most `room` each.
 
-    Neighbours share up to a quarter of their pieces. Each judges the half of the shared words that is nearer to its own
-    middle, so that a word at the border is seen with some context on both sides.
+    Neighbouring windows share up to a quarter of their pieces. Each predicts the half of the shared words nearer to
+    its centre, so that every word has context on both sides.
     """
     windows: list[Window] = []
     start = first = 0
@@ -31,8 +31,8 @@ def word_windows(sizes: Sequence[int], room: int) -> list[Window]:
             stop += 1
         if stop == len(sizes):
             return [*windows, Window(start, stop, first, stop)]
-        # The next window must have room for its first new word.
-        shared = min(room // _OVERLAP, room - sizes[stop])
+        # Leave room in the next window for its first new word.
+        shared = min(room // _OVERLAP_DIVISOR, room - sizes[stop])
         following = stop
         while sizes[following - 1] <= shared:
             following -= 1

@@ -1,4 +1,4 @@
-"""The kind of task that a model answers, also when it comes from elsewhere and was never told by us."""
+"""The kind of task of a model, including models imported from other libraries."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,16 +16,15 @@ from lightbert.tasks.kinds.tokens.kind import Tokens
 from lightbert.tasks.texts import TextEncoder
 
 _HEADS = ("classify", "regress", "tokens", "beam", "span")
-_LONGEST = 512
+_DEFAULT_LENGTH = 512
 
 
 def kind_of_model(model: Model, labels: Sequence[str] = (), like: Kind[Any] | None = None) -> Kind[Any]:
-    """The kind that the model was fine-tuned for, or one made of its head and the names of its labels.
+    """The kind that the model was fine-tuned for, or one inferred from its head and label names.
 
-    labels: names for the outputs of a model that has none, in their order.
-    like: the kind it is meant for. It decides what neither weights nor config tell: one label or several, from where on
-    a question is left unanswered, and within which limits numbers are, which other libraries are taken to have learned
-    unscaled.
+    labels: names for the outputs of a model without label names, in order.
+    like: the kind of the task to evaluate. It decides what an imported model doesn't specify: single- or multi-label,
+    the null threshold of question answering, and the range of a regression, which is assumed to be unscaled.
     """
     if model.task and not labels and (kind := kind_of(model.task)).head in model.heads:
         return kind
@@ -36,30 +35,32 @@ def kind_of_model(model: Model, labels: Sequence[str] = (), like: Kind[Any] | No
     match head:
         case "classify":
             names = _names(model, head, labels)
-            several = model.task.get("kind") == Labels.name if model.task else isinstance(like, Labels)
-            return Labels(names) if several else Classify(names)
+            multilabel = model.task.get("kind") == Labels.name if model.task else isinstance(like, Labels)
+            return Labels(names) if multilabel else Classify(names)
         case "tokens":
             return Tokens(_names(model, head, labels))
         case "regress":
-            limits = (like.low, like.high) if isinstance(like, Regress) else (float("-inf"), float("inf"))
-            return Regress(*limits, scaled=False)
+            range_ = (like.low, like.high) if isinstance(like, Regress) else (float("-inf"), float("inf"))
+            return Regress(*range_, scaled=False)
     return replace(like, head=head) if isinstance(like, Spans) else Spans(head)
 
 
 def encoder_of(model: Model, length: int = 0) -> TextEncoder:
-    """The model's tokenizer, with rows of at most `length` tokens.
+    """An encoder with the model's tokenizer and rows of at most `length` tokens.
 
-    0 = as in fine-tuning, or where that is unknown as many as the model can read, up to BERT's 512.
+    0 = the length of fine-tuning, or if that is unknown, the positions of the model, at most 512 (BERT).
     """
     if 0 < model.positions < length:
         raise InputError(f"length must be <= {model.positions}, the positions of the model, got {length}")
-    longest = model.task.get("length") or min(model.positions or _LONGEST, _LONGEST)
-    return TextEncoder(model.require_tokenizer(), length or longest)
+    default = model.task.get("length") or min(model.positions or _DEFAULT_LENGTH, _DEFAULT_LENGTH)
+    return TextEncoder(model.require_tokenizer(), length or default)
 
 
 def _names(model: Model, head: str, labels: Sequence[str]) -> tuple[str, ...]:
     count = model.head_settings[head]["labels"]
     names = tuple(labels) or model.labels or tuple(f"LABEL_{number}" for number in range(count))
     if len(names) != count:
-        raise InputError(f"the {head} head has {count} outputs, but there are {len(names)} labels: {', '.join(names)}")
+        raise InputError(
+            f"the {head} head has {count} outputs and requires as many labels, got {len(names)}: {', '.join(names)}"
+        )
     return names

@@ -1,4 +1,4 @@
-"""Words of running texts."""
+"""Splitting plain text into words."""
 
 import itertools
 from pathlib import Path
@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from vocabularies import small_tokenizer
 
-from lightbert.tasks.example import Example, Tagged
+from lightbert.tasks.example import Example, TaggedSentence
 from lightbert.tasks.kinds.tokens.kind import Tokens
-from lightbert.tasks.kinds.tokens.word_extents import word_extents
+from lightbert.tasks.kinds.tokens.word_offsets import word_offsets
 from lightbert.tasks.texts import TextEncoder
 
 PAGE = Path(__file__).parents[4] / "docs" / "prediction.md"
 
 
 def words(text: str) -> list[str]:
-    return [text[start:stop] for start, stop in word_extents(text)]
+    return [text[start:stop] for start, stop in word_offsets(text)]
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def words(text: str) -> list[str]:
         ("Germany's hope, it's said: none!", "Germany 's hope , it 's said : none !"),
         ("O'Neil’s well-known workers' club didn't move", "O'Neil ’s well-known workers ' club didn't move"),
         ('He said: "Go (now)."', 'He said : " Go ( now ) . "'),
-        ("“Why?” asked ‘Jim’; no one knew.", "“ Why ? ” asked ‘ Jim ’ ; no one knew ."),
+        ("“Why?” question_entry ‘Jim’; no one knew.", "“ Why ? ” question_entry ‘ Jim ’ ; no one knew ."),
         ("``Well,'' he said.", "`` Well , '' he said ."),
         ("at 3 p.m. on Jan. 5, 1996.", "at 3 p.m. on Jan. 5 , 1996 ."),
         ("Prof. A. B. Lee, Ph.D., J.-P. Roy, etc., left.", "Prof. A. B. Lee , Ph.D. , J.-P. Roy , etc. , left ."),
@@ -35,7 +35,7 @@ def words(text: str) -> list[str]:
         ("mr. smith of the u.n. left.", "mr. smith of the u.n. left ."),
     ],
 )
-def test_words_are_those_of_corpora_with_tags(text, expected):
+def test_words_are_split_as_in_tagged_corpora(text, expected):
     assert words(text) == expected.split()
 
 
@@ -51,7 +51,7 @@ def test_words_are_those_of_corpora_with_tags(text, expected):
         ("Yahoo!'s 'S&P'", ["Yahoo", "!", "'s", "'", "S&P", "'"]),
     ],
 )
-def test_a_full_stop_is_a_word_where_it_ends_a_sentence(text, expected):
+def test_a_full_stop_is_a_word_at_the_end_of_a_sentence(text, expected):
     assert words(text) == expected
 
 
@@ -67,7 +67,7 @@ def test_a_full_stop_is_a_word_where_it_ends_a_sentence(text, expected):
         ("a\u00a0b\u2003c", ["a", "b", "c"]),
     ],
 )
-def test_marks_without_words_and_words_without_spaces(text, expected):
+def test_punctuation_without_words_and_words_without_spaces_are_split(text, expected):
     assert words(text) == expected
 
 
@@ -75,27 +75,29 @@ pieces_of_text = st.lists(st.sampled_from([*"aBé7.,'’\"()-–—…`$\x07\u20
 
 
 @given(st.text() | pieces_of_text.map("".join))
-def test_words_are_in_order_and_hold_every_character_but_white_space(text):
-    extents = word_extents(text)
-    assert all(start < stop for start, stop in extents)
-    assert all(stop <= start for (_, stop), (start, _) in itertools.pairwise(extents))
-    inside = {place for start, stop in extents for place in range(start, stop)}
+def test_words_are_in_order_and_cover_all_characters_except_white_space(text):
+    offsets = word_offsets(text)
+    assert all(start < stop for start, stop in offsets)
+    assert all(stop <= start for (_, stop), (start, _) in itertools.pairwise(offsets))
+    inside = {place for start, stop in offsets for place in range(start, stop)}
     assert inside == {place for place, character in enumerate(text) if not character.isspace()}
 
 
 @given(st.text() | pieces_of_text.map("".join))
-def test_a_text_is_read_as_the_sentence_of_its_words(text):
+def test_a_text_is_encoded_like_the_sentence_of_its_words(text):
     kind, encoder = Tokens(("O", "B-X")), TextEncoder(small_tokenizer(), 16)
-    raw, given_in_words = (kind.features([each], encoder) for each in (Example(text), Tagged(tuple(words(text)))))
+    raw, given_in_words = (
+        kind.features([each], encoder) for each in (Example(text), TaggedSentence(tuple(words(text))))
+    )
     assert raw.tokens.tolist() == given_in_words.tokens.tolist()
-    assert raw.places.tolist() == given_in_words.places.tolist()
+    assert raw.first_pieces.tolist() == given_in_words.first_pieces.tolist()
 
 
-def test_a_long_run_of_marks_is_split_to_its_end():
-    assert len(word_extents("word" + ".)" * 50_000)) == 100_001
+def test_a_long_run_of_punctuation_is_split_completely():
+    assert len(word_offsets("word" + ".)" * 50_000)) == 100_001
 
 
-def test_the_page_shows_what_becomes_of_a_text():
+def test_the_example_on_the_page_is_correct():
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     text, split = (line.strip() for line in lines if line.startswith("    The "))
     assert words(text) == split.split("  ")

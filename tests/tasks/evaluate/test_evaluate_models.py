@@ -8,13 +8,13 @@ from lightbert.errors import InputError
 from lightbert.tasks.datasets.task import Task
 from lightbert.tasks.evaluate.evaluation import evaluate
 from lightbert.tasks.evaluate.report import write
-from lightbert.tasks.example import Answer, Example, Question, Tagged
+from lightbert.tasks.example import Answer, Example, Question, TaggedSentence
 from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.labels.kind import Labels
 from lightbert.tasks.kinds.regress.kind import Regress
 from lightbert.tasks.kinds.spans.kind import Spans
 from lightbert.tasks.kinds.tokens.kind import Tokens
-from lightbert.tasks.predict.adoption import kind_of_model
+from lightbert.tasks.predict.model_kind import kind_of_model
 
 REVIEWS = Classify(("negative", "positive"))
 TEXTS = ["good film", "bad film", "the film was good .", "a bad bad film .", "good", "the film was the film ."]
@@ -32,7 +32,7 @@ def reviews(labels=LABELS, kind=REVIEWS):
     return task(kind, examples, test=[Example(text) for text in TEXTS])
 
 
-def test_metrics_are_those_of_the_models_own_predictions():
+def test_metrics_match_the_predictions_of_the_model():
     result = evaluate(tiny_model(REVIEWS), reviews(), device="cpu")
     right = sum(said["label"] == label for said, label in zip(result.predictions, LABELS, strict=True))
     assert result.metrics["accuracy"] == right / 6
@@ -53,7 +53,7 @@ def test_predictions_keep_the_order_of_the_examples_and_do_not_depend_on_the_bat
         )
 
 
-def test_labels_go_by_name_whatever_their_order_in_the_model_is():
+def test_labels_are_matched_by_name_in_any_order():
     model = tiny_model(REVIEWS)
     before = evaluate(model, reviews(), device="cpu").metrics
     output = model.heads["classify"].output
@@ -64,19 +64,19 @@ def test_labels_go_by_name_whatever_their_order_in_the_model_is():
     assert evaluate(model, reviews(), device="cpu").metrics == before
 
 
-def test_a_split_without_answers_is_predicted_but_not_judged():
+def test_a_split_without_labels_is_predicted_without_metrics():
     result = evaluate(tiny_model(REVIEWS), reviews(), "test", device="cpu")
     assert result.metrics == {}
     assert len(result.predictions) == 6
     assert result.findings == ()
 
 
-def test_examples_without_an_answer_among_others_are_named():
-    with pytest.raises(InputError, match="2 of 6 examples of own, dev, have no answer"):
+def test_a_partly_labelled_split_is_an_error():
+    with pytest.raises(InputError, match="all examples of own, dev, must have labels, 2 of 6 have none"):
         evaluate(tiny_model(REVIEWS), reviews([*LABELS[:-2], None, None]), device="cpu")
 
 
-def test_a_long_split_is_predicted_in_parts(monkeypatch):
+def test_a_long_split_is_predicted_in_chunks(monkeypatch):
     model = tiny_model(REVIEWS)
     whole = evaluate(model, reviews(), device="cpu")
     monkeypatch.setattr("lightbert.tasks.evaluate.evaluation._CHUNK", 4)
@@ -85,7 +85,7 @@ def test_a_long_split_is_predicted_in_parts(monkeypatch):
     assert [said["label"] for said in parts.predictions] == [said["label"] for said in whole.predictions]
 
 
-def test_texts_that_are_cut_are_counted():
+def test_truncated_texts_are_counted():
     result = evaluate(tiny_model(REVIEWS, length=5), reviews(), device="cpu")
     assert result.cut == 3
 
@@ -93,7 +93,7 @@ def test_texts_that_are_cut_are_counted():
 KINDS = {
     "labels": (Labels(("x", "y")), [Example("good", label=("x",)), Example("bad", label=())], "micro_f1"),
     "regress": (Regress(0.0, 5.0), [Example("good", label=1.0), Example("bad film", label=4.0)], "pearson"),
-    "tokens": (Tokens(("O", "B-X")), [Tagged(("good", "film"), ("O", "B-X"))], "f1"),
+    "tokens": (Tokens(("O", "B-X")), [TaggedSentence(("good", "film"), ("O", "B-X"))], "f1"),
     "spans": (
         Spans(stride=2, max_query=4, null_threshold=0.0),
         [
@@ -120,7 +120,7 @@ def test_every_kind_of_task_is_evaluated_and_reported(tmp_path, name):
     assert "true" in json.loads(lines[0])
 
 
-def test_the_report_is_written_for_people_and_for_machines(tmp_path):
+def test_the_report_is_written_as_markdown_and_json(tmp_path):
     result = evaluate(tiny_model(REVIEWS), reviews(), device="cpu", name="some/model")
     files = write(result, tmp_path / "deep" / "out")
     assert {path.name for path in files} == {"report.json", "report.md", "predictions.jsonl"}
@@ -135,7 +135,7 @@ def test_the_report_is_written_for_people_and_for_machines(tmp_path):
     assert first["label"] == result.predictions[0]["label"]
 
 
-def test_squads_answers_are_also_written_in_its_own_format(tmp_path):
+def test_squad_answers_are_also_written_in_squad_format(tmp_path):
     kind, examples, _ = KINDS["spans"]
     result = evaluate(tiny_model(kind), task(kind, examples), device="cpu")
     write(result, tmp_path)
@@ -143,7 +143,7 @@ def test_squads_answers_are_also_written_in_its_own_format(tmp_path):
     assert answers == {example.id: said["answer"] for example, said in zip(examples, result.predictions, strict=True)}
 
 
-def test_a_test_set_of_glue_is_written_as_the_leaderboard_takes_it(tmp_path):
+def test_a_glue_test_set_is_written_in_leaderboard_format(tmp_path):
     kind = Classify(("entailment", "not_entailment"))
     examples = [Example("good film", "bad film", id="7"), Example("a film", "the film", id="8")]
     result = evaluate(tiny_model(kind), task(kind, [], name="rte", test=examples), "test", device="cpu")
@@ -153,47 +153,47 @@ def test_a_test_set_of_glue_is_written_as_the_leaderboard_takes_it(tmp_path):
     assert (tmp_path / "RTE.tsv").read_text() == f"index\tprediction\n7\t{labels[0]}\n8\t{labels[1]}\n"
 
 
-def test_a_file_in_the_way_of_the_report_is_named(tmp_path):
+def test_a_file_in_place_of_the_report_folder_is_an_error(tmp_path):
     (tmp_path / "out").write_text("")
     with pytest.raises(InputError, match="must be a folder, but is a file"):
         write(evaluate(tiny_model(REVIEWS), reviews(), device="cpu"), tmp_path / "out")
 
 
-def test_a_label_that_the_model_does_not_know_is_named():
-    with pytest.raises(InputError, match="has the label 'mixed', the model knows negative, positive"):
+def test_a_label_unknown_to_the_model_is_an_error():
+    with pytest.raises(InputError, match="among those of the model, negative, positive, got 'mixed'"):
         evaluate(tiny_model(REVIEWS), reviews([*LABELS[:-1], "mixed"]), device="cpu")
 
 
-def test_a_model_for_another_kind_of_task_is_refused():
-    with pytest.raises(InputError, match="made for tasks of the kind 'regress', but own is of the kind 'classify'"):
+def test_a_model_for_another_kind_of_task_is_an_error():
+    with pytest.raises(InputError, match="own requires a model for tasks of kind 'classify', got one for 'regress'"):
         evaluate(tiny_model(Regress(0.0, 1.0)), reviews(), device="cpu")
 
 
-def test_a_model_without_a_head_is_refused():
+def test_a_model_without_a_head_is_an_error():
     with pytest.raises(InputError, match="no head for a task: fine-tune it"):
         evaluate(tiny_model(None), reviews(), device="cpu")
 
 
-def test_a_model_without_a_tokenizer_is_refused():
+def test_a_model_without_a_tokenizer_is_an_error():
     model = tiny_model(REVIEWS)
     model.tokenizer = None
     with pytest.raises(InputError, match="has no tokenizer"):
         evaluate(model, reviews(), device="cpu")
 
 
-def test_an_unknown_split_is_answered_with_the_nearest():
+def test_an_unknown_split_is_an_error_with_a_suggestion():
     with pytest.raises(InputError, match="did you mean 'dev'"):
         evaluate(tiny_model(REVIEWS), reviews(), "dv", device="cpu")
 
 
-def test_a_model_from_elsewhere_is_judged_by_the_names_of_its_labels():
+def test_an_imported_model_is_evaluated_by_its_label_names():
     model = tiny_model(None, "classify", labels=2)
-    with pytest.raises(InputError, match="the model knows LABEL_0, LABEL_1"):
+    with pytest.raises(InputError, match="among those of the model, LABEL_0, LABEL_1"):
         evaluate(model, reviews(), device="cpu")
     named = evaluate(model, reviews(), device="cpu", labels=("negative", "positive")).metrics
     model.labels = ("negative", "positive")
     assert evaluate(model, reviews(), device="cpu").metrics == named
-    with pytest.raises(InputError, match="2 outputs, but there are 3 labels: a, b, c"):
+    with pytest.raises(InputError, match="2 outputs and requires as many labels, got 3: a, b, c"):
         evaluate(model, reviews(), device="cpu", labels=("a", "b", "c"))
 
 
@@ -208,17 +208,17 @@ def test_a_model_from_elsewhere_is_judged_by_the_names_of_its_labels():
         ("classify", {"labels": 2}, Labels(("x", "y")), Labels(("LABEL_0", "LABEL_1"))),
     ],
 )
-def test_a_head_from_elsewhere_tells_the_kind_of_task(head, settings, like, kind):
+def test_the_kind_of_an_imported_model_follows_from_its_head(head, settings, like, kind):
     assert kind_of_model(tiny_model(None, head, **settings), like=like) == kind
 
 
-def test_new_names_for_labels_leave_the_kind_of_task_as_it_is():
+def test_renaming_labels_keeps_the_kind_of_task():
     model = tiny_model(Labels(("x", "y")))
     assert kind_of_model(model, labels=("a", "b")) == Labels(("a", "b"))
     assert kind_of_model(tiny_model(REVIEWS), labels=("a", "b"), like=Labels(("x", "y"))) == Classify(("a", "b"))
 
 
-def test_a_model_that_has_lost_its_head_has_no_task():
+def test_a_model_whose_head_was_removed_has_no_task():
     model = tiny_model(REVIEWS)
     del model.heads["classify"]
     with pytest.raises(InputError, match="no head for a task"):
