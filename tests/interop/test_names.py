@@ -226,7 +226,7 @@ def test_every_entry_point_prefers_a_preset_over_a_folder_of_that_name(user, cap
         case "distill, student":
             assert found == PRESETS["bert-tiny"]
         case "finetune":
-            assert str(found).startswith("the preset 'bert-tiny' has no tokenizer")
+            assert str(found).startswith("the preset 'bert-tiny' requires tokenizer=PATH")
         case _:
             assert str(found).startswith("'bert-tiny' is a preset without weights")
 
