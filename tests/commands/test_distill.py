@@ -91,7 +91,7 @@ def test_an_interrupted_run_exits_with_75_and_the_same_command_resumes_it(data, 
     [
         (["teacher=TEACHER", "out=x"], "data is required; add data=FOLDER"),
         (["data=DATA", "out=x"], "strategy 'pkt' requires a teacher; add teacher=PATH"),
-        (["data=DATA", "out=x", "teacher=no/where"], "model 'no/where' not found"),
+        (["data=DATA", "out=x", "teacher=no/where"], "model folder 'no/where' not found"),
         (["data=DATA", "out=x", "teacher=ib-bert-nano"], "'ib-bert-nano' is a preset without weights"),
         (["data=DATA", "out=x", "teacher=TEACHER", "strategy=ptk"], "unknown strategy 'ptk'; did you mean 'pkt'?"),
         (["data=DATA", "out=x", "teacher=TEACHER", "transfer.atention=0"], "did you mean 'transfer.attention'?"),

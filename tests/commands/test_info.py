@@ -84,7 +84,7 @@ def test_a_missing_path_is_named(name):
 
 
 def test_a_folder_without_config_raises_an_error(tmp_path):
-    with pytest.raises(InputError, match=r"no config\.json"):
+    with pytest.raises(InputError, match=r"config\.json not found"):
         run(Config(str(tmp_path)))
 
 

@@ -32,7 +32,7 @@ def test_every_corpus_that_a_recipe_expects_is_explained():
 
 
 def test_the_exit_code_of_an_interrupted_run_is_documented():
-    assert f"| {EXIT_CODE} | SIGTERM or SIGINT" in PAGE
+    assert f"| {EXIT_CODE} | interrupted by SIGTERM or SIGINT" in PAGE
 
 
 @pytest.mark.parametrize("objective", [MaskedLanguageModelling, ReplacedTokenDetection])
