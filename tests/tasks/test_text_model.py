@@ -50,7 +50,7 @@ def test_one_text_gives_one_vector_and_several_a_row_each(model, pool):
     for text, row in zip(TEXTS, together, strict=True):
         alone = model.encode(text, pool=pool)
         assert alone.shape == (16,)
-        # Alone, a text has no padding beside it.
+        # Alone, a text has no padding.
         np.testing.assert_allclose(row, alone, rtol=1e-5, atol=1e-6)
 
 
@@ -95,9 +95,9 @@ def test_a_long_text_is_truncated(model):
         model.encode("good film", length=17)
 
 
-@pytest.mark.parametrize(("texts", "told"), [(5, "got 5"), (b"film", "got b'film'"), ([None], "got None")])
-def test_an_input_that_is_not_a_text_is_an_error(model, texts, told):
-    with pytest.raises(InputError, match=f"must be a string .* {told}"):
+@pytest.mark.parametrize(("texts", "message"), [(5, "got 5"), (b"film", "got b'film'"), ([None], "got None")])
+def test_an_input_that_is_not_a_text_is_an_error(model, texts, message):
+    with pytest.raises(InputError, match=f"must be a string .* {message}"):
         model.encode(texts)
 
 

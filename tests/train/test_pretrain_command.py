@@ -97,5 +97,5 @@ def test_the_error_for_a_mistyped_preset_suggests_the_nearest_one(corpus: Path, 
 
 
 def test_the_error_for_a_missing_model_folder_names_it(corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="model 'some/where' not found"):
+    with pytest.raises(InputError, match="model folder 'some/where' not found"):
         train(recipe_of(corpus, tmp_path, model="some/where"))

@@ -72,7 +72,7 @@ def test_several_runs_are_summarized_in_one_table(start, tmp_path, capfd):
         (["data.label=topick"], "has no column 'topick', only body, topic; did you mean 'topic'?"),
         (["lr=-1"], "lr must be > 0, got -1.0"),
         (["epoch=3"], "unknown key 'epoch'; did you mean 'epochs'?"),
-        (["model=nowhere/final"], "model 'nowhere/final' not found"),
+        (["model=nowhere/final"], "model folder 'nowhere/final' not found"),
         (["task=cool", "data=''"], "unknown task 'cool'; did you mean 'cola'?"),
     ],
 )

