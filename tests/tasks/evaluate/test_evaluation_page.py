@@ -1,15 +1,15 @@
 """docs/evaluation.md matches the command."""
 
-import inspect
 import re
 from pathlib import Path
 
 import pytest
+from command_options import option_names
 
 from lightbert.commands.evaluate import command
 
 PAGE = (Path(__file__).parents[3] / "docs" / "evaluation.md").read_text(encoding="utf-8")
-OPTIONS = {f"--{name.replace('_', '-')}" for name in inspect.signature(command).parameters} | {"--help"}
+OPTIONS = option_names(command)
 
 
 @pytest.mark.parametrize("option", sorted(set(re.findall(r"--[a-z][a-z-]+", PAGE))))

@@ -1,11 +1,11 @@
 """docs/prediction.md matches the command."""
 
-import inspect
 import json
 import re
 from pathlib import Path
 
 import pytest
+from command_options import option_names
 from tiny_classifiers import tiny_model, write_tiny_model
 
 from lightbert import cli
@@ -18,7 +18,7 @@ from lightbert.tasks.kinds.tokens.kind import Tokens
 from lightbert.tasks.predict.predictor import Predictor
 
 PAGE = (Path(__file__).parents[3] / "docs" / "prediction.md").read_text(encoding="utf-8")
-OPTIONS = {f"--{name.replace('_', '-')}" for name in inspect.signature(command).parameters}
+OPTIONS = option_names(command)
 TOPICS = Classify(("bad", "good"))
 KINDS = {
     "one label": TOPICS,
