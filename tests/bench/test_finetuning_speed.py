@@ -98,7 +98,7 @@ def test_without_a_name_all_benchmarks_are_listed(capsys):
         (["finetun"], "unknown benchmark 'finetun'; did you mean 'finetune'?"),
         (["preparation"], "is a separate program; run python -m lightbert.bench.prepare_speed"),
         (["finetune"], "add --data FOLDER"),
-        (["finetune", "--data", "nowhere"], "there is no folder 'nowhere'"),
+        (["finetune", "--data", "nowhere"], "folder 'nowhere' not found"),
     ],
 )
 def test_a_wrong_command_line_prints_one_sentence(capsys, arguments, sentence):

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from glue_files import write_glue
-from questions import TOKENIZERS, asked, document, write
+from questions import TOKENIZERS, question_entry, document, write
 from tiny_tasks import write_reviews
 
 from lightbert.models import PRESETS, build, folder
@@ -53,7 +53,7 @@ def _write_whole_glue(where: Path) -> Path:
 
 def _write_squad(where: Path) -> Path:
     where.mkdir()
-    entries = [asked("the cat", ("the mat", 15)), asked("it", ("The cat", 0))]
+    entries = [question_entry("the cat", ("the mat", 15)), question_entry("it", ("The cat", 0))]
     for split in ("train", "dev"):
         write(where / f"{split}-v1.1.json", document("The cat sat on the mat, and the dog didn't see it.", *entries))
     return where

@@ -140,6 +140,7 @@ def test_a_missing_optional_dependency_names_the_extra_to_install(
 
 
 def test_a_hugging_face_dataset_is_streamed(tmp_path: Path) -> None:
+    pytest.importorskip("datasets")
     for split in ("train", "test"):
         (tmp_path / f"{split}.jsonl").write_text(json.dumps({"text": f"of {split}", "id": 1}) + "\n")
     assert read(f"hf:{tmp_path}") == ["of train"]
