@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from glue_files import write_glue
-from questions import TOKENIZERS, question_entry, document, write
+from questions import TOKENIZERS, document, question_entry, write
 from tiny_tasks import write_reviews
 
 from lightbert.models import PRESETS, build, folder
