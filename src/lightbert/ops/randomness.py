@@ -1,6 +1,6 @@
-"""Random numbers as a pure function of where they are used: no state to save, to share or to restore.
+"""Random numbers as a pure function of their position: there is no state to save, share or restore.
 
-The same integers come out of Python, numpy and torch, on a CPU, on a GPU, compiled and inside a CUDA graph. Values are
+The integers are the same in Python, numpy and torch, on a CPU, on a GPU, compiled and inside a CUDA graph. Values are
 32-bit words held in 64 bits and every multiplier is below 2³¹ in magnitude, so that no product ever overflows: signed
 overflow is where compilers may differ.
 """
@@ -20,7 +20,7 @@ _LANES = (0x243F6A88, 0x13198A2E)
 
 
 class Stream(IntEnum):
-    """What a number is for; two purposes never share numbers. The values are part of every run's identity."""
+    """The purpose of a random number; purposes don't share numbers. Runs can only be reproduced with these values."""
 
     ORDER = 0
     LENGTH = 1

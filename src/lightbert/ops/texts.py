@@ -1,13 +1,13 @@
-"""Which tokens belong to which text: how every reference reads the ``texts`` [B, T] that the ops take.
+"""The ``texts`` argument [B, T] of the ops: which text each token belongs to.
 
-``texts`` is one of three things:
+``texts`` is one of:
 
 - None: every token of a row is real, and a row is one text;
 - booleans: one text per row, False in the padding;
-- integers: the number of the text that each token belongs to, 0 in the padding. A text is one piece of a row.
+- integers: the number of the text that each token belongs to, 0 in the padding; each text is contiguous.
 
-A tap that leaves its row, its text or reaches the padding reads zeros. The dtype says which rule applies, so that
-neither a reference nor a kernel has to look at the values to choose one.
+A tap outside the row, in the padding or in another text reads zero. The dtype determines the rule, so that neither the
+references nor the kernels inspect the values.
 """
 
 from collections.abc import Iterator
@@ -18,12 +18,12 @@ from torch import Tensor
 
 
 def is_packed(texts: Tensor | None) -> bool:
-    """Whether a row may hold more than one text, so that tokens have to be compared with their neighbours."""
+    """Whether a row may contain several texts, so that the text numbers of neighbours must be compared."""
     return texts is not None and texts.dtype is not torch.bool
 
 
 def zero_padding(x: Tensor, texts: Tensor | None) -> Tensor:
-    """Clear the padding of x [B, T, D]; packed rows are left to ``taps_within_text``, which clears it as well."""
+    """Set the padding of x [B, T, D] to zero. Packed rows are returned as they are: ``taps_within_text`` masks them."""
     return x if texts is None or is_packed(texts) else x.masked_fill(~texts.unsqueeze(-1), 0.0)
 
 
@@ -38,7 +38,7 @@ def taps_within_text(texts: Tensor, kernel: int) -> Tensor:
 
 
 def neighbours(x: Tensor, kernel: int, texts: Tensor | None) -> Iterator[Tensor]:
-    """What each tap in turn reads around the tokens of x [B, T, D]: K tensors [B, T, D]."""
+    """Yield the input of each tap: K tensors [B, T, D] for x [B, T, D]."""
     radius, tokens = kernel // 2, x.shape[1]
     within = taps_within_text(texts, kernel) if texts is not None and is_packed(texts) else None
     padded = F.pad(zero_padding(x, texts), (0, 0, radius, radius))  # [B, T + 2R, D]
@@ -48,7 +48,7 @@ def neighbours(x: Tensor, kernel: int, texts: Tensor | None) -> Iterator[Tensor]
 
 
 def visible_keys(texts: Tensor) -> Tensor:
-    """Which keys each query attends to: [B, 1, 1, T] where all queries of a row agree, else [B, 1, T, T]."""
+    """Which keys each query attends to: [B, 1, 1, T] for one text per row, [B, 1, T, T] for packed rows."""
     if not is_packed(texts):
         return texts[:, None, None, :]
     return (texts[:, :, None] == texts[:, None, :])[:, None]

@@ -1,4 +1,4 @@
-"""The cross-entropy kernels as operators that autograd, torch.compile and fake tensors know."""
+"""The cross-entropy kernels as operators with autograd, torch.compile and fake tensor support."""
 
 import torch
 

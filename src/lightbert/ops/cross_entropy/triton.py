@@ -1,4 +1,4 @@
-"""Cross-entropy on a GPU: one program per position walks over the vocabulary, keeping the largest logit and the sum."""
+"""Cross-entropy on a GPU: one program per position reduces the vocabulary to the largest logit and the sum."""
 
 import torch
 import triton

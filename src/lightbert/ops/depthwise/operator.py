@@ -1,4 +1,4 @@
-"""The depthwise kernels as operators that autograd, torch.compile and fake tensors know."""
+"""The depthwise kernels as operators with autograd, torch.compile and fake tensor support."""
 
 import torch
 

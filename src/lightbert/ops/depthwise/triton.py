@@ -1,4 +1,4 @@
-"""Depthwise convolution on a GPU: every thread walks along a stretch of a row with the window in its registers.
+"""Depthwise convolution on a GPU: each thread processes consecutive tokens of a row and keeps the window in registers.
 
 A program takes ``streams`` stretches of ``length`` tokens and a block of channels. It reads every token of a stretch
 once, and the K//2 tokens before and after it. What lies beyond the row or in the padding is loaded as zero; only packed

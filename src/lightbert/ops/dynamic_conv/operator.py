@@ -1,4 +1,4 @@
-"""The dynamic convolution's kernels as operators that autograd, torch.compile and fake tensors know."""
+"""The dynamic convolution's kernels as operators with autograd, torch.compile and fake tensor support."""
 
 import torch
 

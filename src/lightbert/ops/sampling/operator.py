@@ -1,4 +1,4 @@
-"""The sampling kernel as an operator that torch.compile and fake tensors know; it has no gradient."""
+"""The sampling kernel as an operator with torch.compile and fake tensor support; it has no gradient."""
 
 import torch
 

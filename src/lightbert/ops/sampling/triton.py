@@ -1,4 +1,4 @@
-"""Sampling on a GPU: one program per position sums the exponentials, then walks to where their sum is reached."""
+"""Sampling on a GPU: one program per position sums the exponentials, then finds the entry that reaches the target."""
 
 import torch
 import triton
