@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from extras import needs_plots
 from lightbert.analysis.attention_comparison import compare_attention
 from lightbert.analysis.attention_plot import plot_attention
 from lightbert.errors import InputError
@@ -134,6 +135,7 @@ def maps_of(row):
     return [panel for panel in row.axes if panel.images]
 
 
+@needs_plots
 def test_the_plot_has_a_row_per_layer_with_the_heads_of_both_models():
     compared = compare_attention(reader(TEACHER, 1), reader(MIXED, 2), TEXT).of([1, 3])
     rows = plot_attention(compared).subfigs
@@ -154,6 +156,7 @@ def test_the_plot_has_a_row_per_layer_with_the_heads_of_both_models():
         assert row.axes[-1].get_ylabel() == "attention from row to column"
 
 
+@needs_plots
 def test_tokens_label_the_columns_of_every_map_and_the_rows_of_the_first_map_of_each_model():
     compared = compare_attention(reader(TEACHER, 1), reader(STUDENT, 2), TEXT)
     panels = maps_of(plot_attention(compared).subfigs[0])
@@ -165,6 +168,7 @@ def test_tokens_label_the_columns_of_every_map_and_the_rows_of_the_first_map_of_
         assert not any(label.get_parse_math() for label in panel.get_xticklabels())
 
 
+@needs_plots
 def test_the_mean_over_heads_has_one_map_per_model(tmp_path):
     figure = plot_attention(compare_attention(reader(TEACHER, 1), reader(STUDENT, 2), TEXT, mean=True).of([2]))
     assert [panel.get_title() for panel in maps_of(figure.subfigs[0])] == [

@@ -5,6 +5,7 @@ import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 
+from extras import needs_plots
 from lightbert.analysis.suspicion import CorruptedSentence, Detector, Word, corrupt, score_corrupted
 from lightbert.errors import InputError
 from lightbert.models import build
@@ -91,6 +92,7 @@ def test_a_model_without_an_rtd_head_raises_an_error(detector):
         Detector(build(detector.model.config))
 
 
+@needs_plots
 def test_the_figure_shows_every_word_with_its_suspicion_and_frames_the_replaced_one():
     from lightbert.analysis.suspicion_plot import plot_suspicion
 

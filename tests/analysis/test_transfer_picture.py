@@ -4,10 +4,13 @@ import sys
 
 import pytest
 
+from extras import needs_plots
 from lightbert.analysis.picture import write
 from lightbert.analysis.transfer_history import Stage, TransferHistory
 from lightbert.analysis.transfer_plot import plot_transfer
 from lightbert.errors import InputError
+
+pytestmark = needs_plots
 
 
 def history(layers=3, **changes):

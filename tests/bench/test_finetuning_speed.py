@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from extras import needs_trainer
 from lightbert import cli
 from lightbert.bench.finetune_report import OURS, Comparison
 from lightbert.bench.finetune_speed import Settings, compare
@@ -40,6 +41,7 @@ def test_both_libraries_get_the_same_rows_and_weights(glue, tmp_path):
 
 # transformers warns about missing hardware.
 @pytest.mark.filterwarnings("ignore")
+@needs_trainer
 def test_the_comparison_runs_and_names_both_libraries(glue):
     found = compare(Settings(str(glue), model="convbert-tiny", examples=8, batch=2, length=8, rounds=1, device="cpu"))
     assert list(found.finetune) == list(found.predict) == [OURS, "Trainer", "Trainer, by length"]

@@ -6,10 +6,13 @@ import sys
 import pytest
 from rich.console import Console
 
+from extras import needs_plots
 from lightbert import cli
 from lightbert.commands.analyse import ANALYSES, Config, run
 from lightbert.models import folder
 from reading_pairs import MIXED, STUDENT, TEACHER, reader
+
+pytestmark = needs_plots
 
 RECORDS = [
     {"kind": "train", "step": 1, "fmt_1": 3.0, "at_1": 0.3},

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 import lightbert
+from extras import needs_plots
 from lightbert import cli
 from lightbert.commands import COMMANDS, demo, demo_report, pretrain
 from lightbert.commands.training_report import TrainingReport
@@ -50,6 +51,7 @@ def test_the_demo_trains_a_model_that_loads(shown, config):
     assert shown.vocab == model.config.vocab
 
 
+@needs_plots
 def test_the_loss_curve_and_the_words_are_drawn(shown, config):
     assert (config.out / "loss.png").read_bytes().startswith(b"\x89PNG")
     assert "<svg" in (config.out / "words.svg").read_text(encoding="utf-8")
@@ -65,6 +67,7 @@ def test_the_json_has_the_metrics_and_the_trivial_baseline(shown):
         assert sentence["words"][sentence["planted"]] != sentence["original"]
 
 
+@needs_plots
 def test_the_printed_report_has_metrics_suspicion_and_next_commands(shown, config):
     page = page_of(shown)
     assert f"{shown.held_out['rtd_accuracy']:.2%}" in page

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 import lightbert
+from extras import needs_plots
 from lightbert import cli
 from lightbert.commands.training_report import TrainingReport
 from lightbert.data.corpus.preparation import prepare
@@ -50,6 +51,7 @@ def command(*overrides):
     return ["distill", "tiny-distill", *SMALL, *map(str, overrides)]
 
 
+@needs_plots
 def test_the_json_has_metrics_and_a_model_folder_that_loads(data, tmp_path, capsys):
     line = command(f"teacher={data.parent / 'teacher'}", f"data={data}", f"out={tmp_path / 'run'}")
     assert cli.main([*line, "--json"]) == 0
@@ -62,6 +64,7 @@ def test_the_json_has_metrics_and_a_model_folder_that_loads(data, tmp_path, caps
     assert (tmp_path / "run" / "transfer.png").is_file()
 
 
+@needs_plots
 def test_a_run_without_layer_transfer_has_no_transfer_plot(data, tmp_path):
     line = command(f"teacher={data.parent / 'teacher'}", f"data={data}", f"out={tmp_path / 'run'}", "strategy=pd")
     assert cli.main(line) == 0

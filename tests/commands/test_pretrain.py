@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 import lightbert
+from extras import needs_plots
 from lightbert import cli
 from lightbert.commands.training_report import TrainingReport
 from lightbert.data.corpus.preparation import prepare
@@ -37,6 +38,7 @@ def command(recipe, *overrides):
     return ["pretrain", recipe, *SMALL, *map(str, overrides)]
 
 
+@needs_plots
 @pytest.mark.parametrize("recipe", ["tiny-rtd", "tiny-mlm"])
 def test_the_json_has_metrics_and_a_model_folder_that_loads(recipe, data, tmp_path, capsys):
     assert cli.main([*command(recipe, f"data={data}", f"out={tmp_path / 'run'}"), "--json"]) == 0

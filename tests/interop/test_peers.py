@@ -7,13 +7,14 @@ import pytest
 import torch
 from vocabularies import small_tokenizer
 
+from extras import needs_trainer
 from lightbert.data.examples.features import Features
 from lightbert.interop import huggingface
 from lightbert.interop.peers import Peer, PeerRecipe
 from lightbert.models import PRESETS, build
 
 # transformers warns about missing hardware features.
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [needs_trainer, pytest.mark.filterwarnings("ignore")]
 
 ROWS = [[2, 5, 3, 7, 3], [2, 6, 3, 8, 9, 3]]
 RECIPE = PeerRecipe(epochs=30, lr=3e-3, warmup=0.1)

@@ -10,6 +10,7 @@ from recipe_files import FINETUNING, FOLDER, values
 from task_files import write_model, write_tasks
 
 import lightbert
+from extras import needs_metrics
 from lightbert.config import assignments
 from lightbert.tasks.finetune.grid import run_all
 from lightbert.tasks.finetune.plan import Plan, plan
@@ -60,6 +61,7 @@ def make_plan(name: str, tasks: Mapping[str, Path], models: Mapping[str, Path], 
     return plan(values(name), assignments([*given, *one_combination(values(name))]))
 
 
+@needs_metrics
 @pytest.mark.parametrize("name", FINETUNING)
 def test_two_steps_of_every_task_of_a_recipe_write_models_that_predict(name, tasks, models, tmp_path):
     runs = make_plan(name, tasks, models, tmp_path)

@@ -5,8 +5,11 @@ import sys
 import numpy as np
 import pytest
 
+from extras import needs_metrics
 from lightbert.errors import InputError
 from lightbert.tasks import metrics
+
+pytestmark = needs_metrics
 
 TRUTH = ["yes", "yes", "yes", "no", "no", "no", "no", "no"]
 PREDICTED = ["yes", "no", "yes", "yes", "no", "no", "no", "no"]

@@ -124,6 +124,7 @@ def test_a_column_of_a_parquet_file_is_the_document(tmp_path: Path) -> None:
 
 
 def test_a_damaged_parquet_file_is_an_input_error(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
     (tmp_path / "a.parquet").write_bytes(b"PAR1 and nothing else PAR1")
     with pytest.raises(InputError, match=r"a\.parquet' is damaged or not a Parquet file"):
         read(tmp_path / "a.parquet")

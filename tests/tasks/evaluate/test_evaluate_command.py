@@ -7,6 +7,7 @@ import pytest
 from glue_files import write_glue
 from tiny_classifiers import tiny_model, write_tiny_model
 
+from extras import needs_metrics
 from lightbert import cli
 from lightbert.interop import huggingface
 from lightbert.models import folder
@@ -43,6 +44,7 @@ def glue(tmp_path):
     return write_glue(tmp_path / "glue")
 
 
+@needs_metrics
 def test_a_custom_table_is_evaluated_by_its_columns(evaluate, tmp_path, table):
     model = write_tiny_model(tmp_path / "model", REVIEWS)
     out = tmp_path / "out"
@@ -61,6 +63,7 @@ def test_a_custom_table_is_evaluated_by_its_columns(evaluate, tmp_path, table):
     assert f"| tokens per second | {report['tokens_per_second']:,.0f} |" in page
 
 
+@needs_metrics
 def test_the_terminal_output_is_tables(evaluate, tmp_path, table):
     model = write_tiny_model(tmp_path / "model", REVIEWS)
     code, page, _ = evaluate(model, "--task", "own", "--data", table, "--text", "body", "--label", "topic")
@@ -69,6 +72,7 @@ def test_the_terminal_output_is_tables(evaluate, tmp_path, table):
         assert title in page
 
 
+@needs_metrics
 def test_a_glue_task_is_found_in_its_folder(evaluate, tmp_path, glue):
     model = write_tiny_model(tmp_path / "model", ENTAILMENT)
     code, report, _ = evaluate(model, "--task", "rte", "--data", glue, "--json")
@@ -76,6 +80,7 @@ def test_a_glue_task_is_found_in_its_folder(evaluate, tmp_path, glue):
     assert (report["task"], report["split"], report["examples"]) == ("rte", "dev", 2)
 
 
+@needs_metrics
 def test_without_a_task_the_task_of_the_model_is_used(evaluate, tmp_path, glue):
     model = tiny_model(ENTAILMENT)
     model.task["task"] = "qnli"
@@ -85,6 +90,7 @@ def test_without_a_task_the_task_of_the_model_is_used(evaluate, tmp_path, glue):
     assert report["task"] == "qnli"
 
 
+@needs_metrics
 def test_an_imported_classifier_is_evaluated_by_the_label_names_of_its_config(evaluate, tmp_path, table):
     model = tiny_model(None, "classify", labels=2, hidden="gelu")
     model.labels = ("good", "bad")
@@ -94,6 +100,7 @@ def test_an_imported_classifier_is_evaluated_by_the_label_names_of_its_config(ev
     assert report["confusion"]["labels"] == ["good", "bad"]
 
 
+@needs_metrics
 def test_unnamed_labels_can_be_named(evaluate, tmp_path, table):
     huggingface.write(tiny_model(None, "classify", labels=2, hidden="gelu"), tmp_path / "theirs")
     columns = ("--data", table, "--text", "body", "--label", "topic")
@@ -191,6 +198,7 @@ def test_both_halves_of_mnli_have_a_table(evaluate, tmp_path, glue):
     assert {"MNLI-m.tsv", "MNLI-mm.tsv"} <= {path.name for path in (tmp_path / "out").iterdir()}
 
 
+@needs_metrics
 @pytest.mark.parametrize(
     ("task", "rows", "metrics"),
     [

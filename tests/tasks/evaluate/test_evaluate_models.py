@@ -4,6 +4,7 @@ import pytest
 import torch
 from tiny_classifiers import tiny_model
 
+from extras import needs_metrics
 from lightbert.errors import InputError
 from lightbert.tasks.datasets.task import Task
 from lightbert.tasks.evaluate.evaluation import evaluate
@@ -15,6 +16,8 @@ from lightbert.tasks.kinds.regress.kind import Regress
 from lightbert.tasks.kinds.spans.kind import Spans
 from lightbert.tasks.kinds.tokens.kind import Tokens
 from lightbert.tasks.predict.model_kind import kind_of_model
+
+pytestmark = needs_metrics
 
 REVIEWS = Classify(("negative", "positive"))
 TEXTS = ["good film", "bad film", "the film was good .", "a bad bad film .", "good", "the film was the film ."]

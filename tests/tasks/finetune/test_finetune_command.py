@@ -7,11 +7,14 @@ import pytest
 from tiny_tasks import SETTINGS, write_model, write_reviews
 
 import lightbert
+from extras import needs_metrics
 from lightbert.cli import main
 from lightbert.config import assignments
 from lightbert.recipes import read
 from lightbert.tasks.finetune.dataset import load_data
 from lightbert.tasks.finetune.plan import plan
+
+pytestmark = needs_metrics
 
 RECIPE = "classify"
 

@@ -8,12 +8,15 @@ import torch
 from tiny_tasks import NO_DROPOUT, finetune, only, write_model, write_reviews
 
 import lightbert
+from extras import needs_metrics
 from lightbert.errors import InputError
 from lightbert.models import folder
 from lightbert.tasks.datasets.own import own_task
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.evaluate.evaluation import evaluate
 from lightbert.tasks.predict.model_kind import kind_of_model
+
+pytestmark = needs_metrics
 
 RECIPE = "classify"
 

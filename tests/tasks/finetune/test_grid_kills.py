@@ -13,12 +13,15 @@ import pytest
 from children import Moment, exit_code, start_work
 from tiny_tasks import SETTINGS, results, write_model, write_reviews
 
+from extras import needs_metrics
 from lightbert.config import assignments
 from lightbert.recipes import read
 from lightbert.tasks.finetune.grid import run_all
 from lightbert.tasks.finetune.plan import plan
 from lightbert.train.distributed import World
 from lightbert.train.signals import Interruption
+
+pytestmark = needs_metrics
 
 RECIPE = "classify"
 KILL = (signal.SIGKILL,)

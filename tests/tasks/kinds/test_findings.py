@@ -2,6 +2,7 @@
 
 import pytest
 
+from extras import needs_metrics
 from lightbert.tasks.example import Answer, Example, Question, TaggedSentence
 from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.findings.finding import Table, format_cell
@@ -10,6 +11,8 @@ from lightbert.tasks.kinds.regress.kind import Regress
 from lightbert.tasks.kinds.spans.findings import question_word
 from lightbert.tasks.kinds.spans.kind import Spans
 from lightbert.tasks.kinds.tokens.kind import Tokens
+
+pytestmark = needs_metrics
 
 
 def found(kind, examples, predictions, worst=20):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from vocabularies import small_tokenizer
 
+from extras import needs_metrics
 from lightbert.errors import InputError
 from lightbert.tasks.example import Example
 from lightbert.tasks.kinds import kind_of
@@ -109,6 +110,7 @@ def test_predictions_are_json_serializable(kind):
     assert json.loads(json.dumps(prediction)) == prediction
 
 
+@needs_metrics
 def test_binary_metrics_are_accuracy_f1_of_the_second_label_and_mcc():
     examples = [Example("", label=label) for label in ("good", "good", "bad", "bad")]
     metrics = KINDS[0].metrics(examples, [{"label": label} for label in ("good", "bad", "bad", "bad")])
@@ -116,6 +118,7 @@ def test_binary_metrics_are_accuracy_f1_of_the_second_label_and_mcc():
     assert next(iter(metrics)) == "accuracy"
 
 
+@needs_metrics
 def test_multiclass_metrics_include_macro_f1():
     examples = [Example("", label=label) for label in "abc"]
     metrics = Classify(("a", "b", "c")).metrics(examples, [{"label": label} for label in "abb"])
@@ -129,6 +132,7 @@ def test_multilabel_metrics_are_micro_f1_macro_f1_and_exact_set_accuracy():
     assert next(iter(metrics)) == "micro_f1"
 
 
+@needs_metrics
 def test_regression_metrics_are_correlations_and_squared_error():
     examples = [Example("", label=label) for label in (0.0, 1.0, 2.0)]
     metrics = KINDS[2].metrics(examples, [{"score": score} for score in (1.0, 2.0, 3.0)])

@@ -8,6 +8,7 @@ from glue_files import write_glue
 from tiny_classifiers import write_tiny_model
 from tiny_tasks import SETTINGS, write_model
 
+from extras import needs_metrics
 from lightbert import cli
 from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.spans.kind import Spans
@@ -59,6 +60,7 @@ def run(capsys: pytest.CaptureFixture[str]):
     return twice
 
 
+@needs_metrics
 @pytest.mark.parametrize(
     ("recipe", "task", "warning"),
     [
@@ -82,6 +84,7 @@ def test_bad_rows_of_named_tasks_are_skipped_in_fine_tuning(run, request, tmp_pa
     assert warning in after
 
 
+@needs_metrics
 def test_bad_rows_of_tasks_and_tables_are_skipped_in_evaluation(run, tmp_path, glue, squad, conll):
     entailment = write_tiny_model(tmp_path / "rte", Classify(("entailment", "not_entailment")))
     reader = write_tiny_model(tmp_path / "reader", Spans(stride=4, max_query=4))

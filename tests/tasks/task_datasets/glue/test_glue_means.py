@@ -2,6 +2,7 @@
 
 import pytest
 
+from extras import needs_metrics
 from lightbert.tasks.datasets.glue import open_glue
 from lightbert.tasks.datasets.glue.means import COMPOSITE, CONVBERT, MEANS
 from lightbert.tasks.example import Example
@@ -84,6 +85,7 @@ def test_both_means_are_named():
     assert [len(mean.columns) for mean in MEANS] == [8, 9]
 
 
+@needs_metrics
 @pytest.mark.parametrize(
     "column", [column for mean in MEANS for column in mean.columns], ids=lambda column: column.title
 )

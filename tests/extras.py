@@ -1,0 +1,16 @@
+"""Marks for tests that need an optional package: they are skipped where it is not installed."""
+
+from importlib.util import find_spec
+
+import pytest
+
+
+def _needs(extra: str, *packages: str) -> pytest.MarkDecorator:
+    missing = [package for package in packages if find_spec(package) is None]
+    reason = f"{', '.join(missing)} not installed: pip install 'lightbert[{extra}]'"
+    return pytest.mark.skipif(bool(missing), reason=reason)
+
+
+needs_metrics = _needs("metrics", "sklearn", "scipy")
+needs_plots = _needs("plots", "matplotlib")
+needs_trainer = _needs("hf", "transformers", "accelerate")
