@@ -44,7 +44,7 @@ RECIPE: dict[str, Any] = {
 _SENTENCES = 200
 _WORDS = range(6, 13)
 _FOLDERS = ("checkpoints", "data", "data.partial", "final", "generator")
-_FILES = ("metrics.jsonl", "recipe.json", "loss.png", "words.svg")
+_FILES = ("metrics.jsonl", "recipe.json", "result.json", "loss.png", "words.svg")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """A training run on prepared text: load batches, evaluate on held-out ones, train, save the models."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from lightbert.objectives.masker import Masker
 from lightbert.objectives.objective import Objective
 from lightbert.train.corpus_recipe import CorpusRecipe
 from lightbert.train.distributed import World
+from lightbert.train.finished import finish
 from lightbert.train.loop import Loop
 from lightbert.train.run import Outcome, Phase, Settings
 from lightbert.train.sharding import gather, is_sharded
@@ -60,7 +62,7 @@ def train(
     *,
     flops_per_token: float = 0.0,
 ) -> Outcome:
-    """Run the phases, starting from the newest checkpoint, and save the models at the end."""
+    """Run the phases, starting from the newest checkpoint, and save the models and the result at the end."""
     settings = make_settings(recipe, world, flops_per_token)
     outcome = Loop(objective, phases, settings, world, _measure(recipe, world)).run(interrupted)
     if outcome.finished:
@@ -68,6 +70,8 @@ def train(
             complete = _gather_model(model, world) if is_sharded(objective) else model
             if world.is_main:
                 folder.save(complete, settings.out / name, tokenizer=shards.tokenizer())
+        if world.is_main:
+            finish(settings.out, asdict(outcome), keep_checkpoints=recipe.keep_checkpoints)
     world.barrier()
     return outcome
 

@@ -20,6 +20,7 @@ from lightbert.train.compilation import compile_objective
 from lightbert.train.corpus_run import make_loader, make_masker, train
 from lightbert.train.distill_recipe import DistillRecipe
 from lightbert.train.distributed import World
+from lightbert.train.finished import read_result
 from lightbert.train.recipe_file import load_recipe, save_recipe
 from lightbert.train.run import Outcome, Phase
 from lightbert.train.schedule import Schedule
@@ -38,6 +39,9 @@ def distill(recipe: DistillRecipe, world: World, interrupted: Interruption) -> O
     weights = {"teacher_weights": fingerprint(teacher)} if teacher is not None else {}
     _check_teacher(recipe, weights)
     save_recipe(to_mapping(recipe) | weights, Path(recipe.out), world, may_change=recipe.may_change)
+    result = read_result(Path(recipe.out), world, keep_checkpoints=recipe.keep_checkpoints)
+    if result is not None:
+        return Outcome(**result)
     objective, plan = make_distillation(recipe, shards, teacher, world)
     compile_objective(objective, recipe.compile, *([] if teacher is None else [teacher]))
     phases = [

@@ -16,6 +16,7 @@ from lightbert.ops.randomness import named
 from lightbert.train.compilation import compile_objective
 from lightbert.train.corpus_run import make_loader, make_masker, train
 from lightbert.train.distributed import World
+from lightbert.train.finished import read_result
 from lightbert.train.recipe import Recipe
 from lightbert.train.recipe_file import save_recipe
 from lightbert.train.run import Outcome, Phase
@@ -29,6 +30,9 @@ def pretrain(recipe: Recipe, world: World, interrupted: Interruption, *, flops_p
         torch.set_num_threads(recipe.threads)
     shards = Shards.open(recipe.data)
     save_recipe(to_mapping(recipe), Path(recipe.out), world, may_change=recipe.may_change)
+    result = read_result(Path(recipe.out), world, keep_checkpoints=recipe.keep_checkpoints)
+    if result is not None:
+        return Outcome(**result)
     objective = make_objective(recipe, shards)
     compile_objective(objective, recipe.compile)
     loader = cache(partial(make_loader, recipe, world, shards))

@@ -1,7 +1,5 @@
 """From a fine-tuning recipe to a trained model, with the shared training loop."""
 
-import json
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,6 @@ from lightbert.config import to_mapping
 from lightbert.data.batches.batch import Specials
 from lightbert.data.batches.buckets import Buckets
 from lightbert.errors import InputError, unknown
-from lightbert.files import write_atomic
 from lightbert.models import Model, folder
 from lightbert.nn.inference import Inference
 from lightbert.objectives.task import TaskObjective
@@ -22,13 +19,12 @@ from lightbert.tasks.finetune.starting_model import check_length, set_head, star
 from lightbert.tasks.kinds.kind import Prediction
 from lightbert.tasks.predict.forward import run
 from lightbert.train.distributed import World
+from lightbert.train.finished import finish, read_result
 from lightbert.train.loop import Loop
 from lightbert.train.recipe_file import save_recipe
 from lightbert.train.run import Phase, Settings
 from lightbert.train.schedule import layer_rate
 from lightbert.train.signals import Interruption
-
-RESULT = "result.json"
 
 # A CUDA graph is recorded per batch width: rounding widths up means fewer graphs for a little more padding.
 _GRAPH_WIDTH_MULTIPLE = 16
@@ -64,10 +60,9 @@ def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *,
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     save_recipe(to_mapping(recipe), out, world, may_change=recipe.may_change)
-    if (out / RESULT).exists() and (out / "final").exists():
-        if world.is_main:
-            print(f"'{out}' is already trained; set out= to another folder to train again", file=sys.stderr)
-        return Result(**json.loads((out / RESULT).read_text(encoding="utf-8")))
+    done = read_result(out, world, keep_checkpoints=recipe.keep_checkpoints)
+    if done is not None:
+        return Result(**done)
     model = starting_model(recipe)
     check_length(model, recipe.length)
     data = load_data(recipe, model.require_tokenizer(), verbose=world.is_main)
@@ -103,7 +98,7 @@ def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *,
     )
     if outcome.finished and world.is_main:
         folder.save(model.cpu(), out / "final")
-        write_atomic(out / RESULT, json.dumps(vars(result), indent=2) + "\n")
+        finish(out, vars(result), keep_checkpoints=recipe.keep_checkpoints)
     world.barrier()
     return result
 

@@ -19,8 +19,8 @@ RunResults = list[tuple[PlannedRun, Result]]
 def run_all(plan: Plan, world: World, interrupted: Interruption) -> RunResults:
     """Train the runs that are not finished and return the results so far; an interrupted run comes last.
 
-    With several runs, write a summary to ``out/runs.json``, delete the checkpoints of finished runs, and if there is
-    only one task, copy the best model to ``out/final``.
+    With several runs, write a summary to ``out/runs.json``, and if there is only one task, copy the best model to
+    ``out/final``.
     """
     if not plan.single and world.is_main:
         remove_partial(plan.out)
@@ -34,7 +34,6 @@ def run_all(plan: Plan, world: World, interrupted: Interruption) -> RunResults:
         if not result.finished:
             return done
         if not plan.single and world.is_main:
-            shutil.rmtree(Path(planned.recipe.out) / "checkpoints", ignore_errors=True)
             content = [setting.to_json() for setting in settings_of(done)]
             write_atomic(plan.out / "runs.json", json.dumps(content, indent=2) + "\n")
     if not plan.single and world.is_main:
