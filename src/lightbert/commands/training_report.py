@@ -32,6 +32,7 @@ class TrainingReport:
             "finished": outcome.finished,
             "tokens_per_second": outcome.tokens_per_second,
             "metrics": outcome.held_out,
+            "verdict": outcome.verdict,
         }
 
     def __rich__(self) -> "RenderableType":
@@ -42,7 +43,8 @@ class TrainingReport:
         shown = {name: value for name, value in outcome.held_out.items() if not name[-1].isdigit()}
         numbers = ", ".join(f"{name} {value:.4f}" for name, value in shown.items()) or "not measured"
         steps, speed = f"{outcome.step:,} steps", f"{outcome.tokens_per_second:,.0f} tokens/s"
-        return f"{steps} at {speed}; held out: {numbers}\nmodel: {self.out / 'final'}"
+        lines = [f"{steps} at {speed}; held out: {numbers}", outcome.verdict, f"model: {self.out / 'final'}"]
+        return "\n".join(line for line in lines if line)
 
 
 def draw_curves(out: Path, *, transfer: bool = False) -> None:

@@ -1,6 +1,7 @@
 """Run a distillation recipe: load the teacher, build the student, train the strategy's stages as phases."""
 
 import hashlib
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -30,8 +31,11 @@ from lightbert.train.starting_model import starting_model
 _WITHIN_A_STAGE = Schedule("progressive", warmup=0.1)
 
 
-def distill(recipe: DistillRecipe, world: World, interrupted: Interruption) -> Outcome:
-    """Train a recipe, resuming from the newest checkpoint if there is one; save ``out/final`` at the end."""
+def distill(recipe: DistillRecipe, world: World, interrupted: Interruption, *, command: Sequence[str] = ()) -> Outcome:
+    """Train a recipe, resuming from the newest checkpoint if there is one; save ``out/final`` at the end.
+
+    command: the words of the command, for the model card.
+    """
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     shards = Shards.open(recipe.data)
@@ -56,7 +60,7 @@ def distill(recipe: DistillRecipe, world: World, interrupted: Interruption) -> O
         )
         for number, stage in enumerate(plan)
     ]
-    return train(recipe, objective, phases, shards, world, interrupted)
+    return train(recipe, objective, phases, shards, world, interrupted, command=command)
 
 
 def make_distillation(

@@ -1,5 +1,6 @@
 """From a fine-tuning recipe to a trained model, with the shared training loop."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from lightbert.errors import InputError, unknown
 from lightbert.models import Model, folder
 from lightbert.nn.inference import Inference
 from lightbert.objectives.task import TaskObjective
+from lightbert.tasks.finetune.card import task_card
 from lightbert.tasks.finetune.dataset import TaskData, load_data
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.tasks.finetune.starting_model import check_length, set_head, starting_model
@@ -50,11 +52,19 @@ class Result:
         return self.metrics[self.metric]
 
 
-def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *, requires_dev: bool = False) -> Result:
+def finetune(
+    recipe: FinetuneRecipe,
+    world: World,
+    interrupted: Interruption,
+    *,
+    requires_dev: bool = False,
+    command: Sequence[str] = (),
+) -> Result:
     """Train by a recipe, or resume from the newest checkpoint in ``out``; write ``out/final`` at the end.
 
     The result of a finished run is read from ``out`` instead of training again.
     requires_dev: fail if the task has no development data, because the result is compared with other runs.
+    command: the words of the command, for the model card.
     """
     out = Path(recipe.out)
     if recipe.threads:
@@ -97,7 +107,8 @@ def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *,
         finished=outcome.finished,
     )
     if outcome.finished and world.is_main:
-        folder.save(model.cpu(), out / "final")
+        card = task_card(recipe, data, model.cpu(), result.metrics, result.step, command)
+        folder.save(model, out / "final", card=card)
         finish(out, vars(result), keep_checkpoints=recipe.keep_checkpoints)
     world.barrier()
     return result

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from lightbert.files import folder_atomic, write_atomic
@@ -16,11 +17,12 @@ from lightbert.train.signals import Interruption
 RunResults = list[tuple[PlannedRun, Result]]
 
 
-def run_all(plan: Plan, world: World, interrupted: Interruption) -> RunResults:
+def run_all(plan: Plan, world: World, interrupted: Interruption, command: Sequence[str] = ()) -> RunResults:
     """Train the runs that are not finished and return the results so far; an interrupted run comes last.
 
     With several runs, write a summary to ``out/runs.json``, and if there is only one task, copy the best model to
     ``out/final``.
+    command: the words of the command, for the model cards.
     """
     if not plan.single and world.is_main:
         remove_partial(plan.out)
@@ -29,7 +31,7 @@ def run_all(plan: Plan, world: World, interrupted: Interruption) -> RunResults:
         if not plan.single and world.is_main:
             description = " ".join(part for part in (planned.task, planned.settings, f"seed={planned.seed}") if part)
             print(f"run {number} of {len(plan.runs)}: {description}", file=sys.stderr)
-        result = finetune(planned.recipe, world, interrupted, requires_dev=not plan.single)
+        result = finetune(planned.recipe, world, interrupted, requires_dev=not plan.single, command=command)
         done.append((planned, result))
         if not result.finished:
             return done
