@@ -1,6 +1,7 @@
 """The report of `pretrain` and `distill`."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,14 +48,19 @@ class TrainingReport:
         return "\n".join(line for line in lines if line)
 
 
-def draw_curves(out: Path, *, transfer: bool = False) -> None:
-    """Write ``out/loss.png``, and ``out/transfer.png`` if layers were transferred, or print why it can't."""
+def draw_curves(out: Path, *, transfer: bool = False, more: Sequence[str] = ()) -> bool:
+    """Write ``out/loss.png``, and ``out/transfer.png`` if layers were transferred, or print why it can't.
+
+    more: metrics to plot besides the losses. Returns whether it succeeded.
+    """
     from lightbert.analysis.loss_plot import draw_losses
     from lightbert.analysis.transfer_plot import draw_transfer
 
     try:
-        draw_losses(out / "metrics.jsonl", out / "loss.png")
+        draw_losses(out / "metrics.jsonl", out / "loss.png", more)
         if transfer:
             draw_transfer(out / "metrics.jsonl", out / "transfer.png")
     except InputError as error:
         print(f"the loss curve was not drawn: {error}", file=sys.stderr)
+        return False
+    return True

@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,22 +49,23 @@ class ModelCard:
     recipe: BaseRecipe
     metrics: Mapping[str, float]
     evaluated_on: str
+    baseline: Mapping[str, float] = field(default_factory=dict)
+    """The same metrics for predictions that ignore the texts."""
     verdict: str = ""
     dataset: str = ""
     """The name of the task in the evaluation results of the Hub; "" = leave them out."""
 
     def render(self, model: Model) -> str:
         """Return the card of a model as Markdown."""
-        numbers = {name: f"{value:.4f}" for name, value in self.metrics.items()}
         parts = [
             self._front_matter(model),
             f"# {self.title}",
             self.summary,
             *("## How to use it", self._usage(model)),
-            *("## Data", _table(("data", ""), self.data)),
+            *("## Data", _table(("data", ""), *self.data.items())),
             *("## Training", self._training()),
             "## Metrics",
-            *([_table((f"metric on {self.evaluated_on}", "value"), numbers)] if self.metrics else ["None."]),
+            self._metrics(),
             *([self.verdict] if self.verdict else []),
         ]
         return "\n\n".join(parts) + "\n"
@@ -107,6 +108,15 @@ class ModelCard:
                 "loads this folder as it is."
             )
         return "\n\n".join(parts)
+
+    def _metrics(self) -> str:
+        if not self.metrics:
+            return "The model was not evaluated."
+        titles = (f"metric on {self.evaluated_on}", "value", "baseline")
+        baseline = {name: f"{value:.4f}" for name, value in self.baseline.items()}
+        rows = [(name, f"{value:.4f}", baseline.get(name, "")) for name, value in self.metrics.items()]
+        columns = 3 if baseline else 2
+        return _table(titles[:columns], *(row[:columns] for row in rows))
 
     def _training(self) -> str:
         parts = []
@@ -156,9 +166,9 @@ def _publish_word(word: str) -> str:
     return f"{key}={publish(value)}" if equals else str(publish(word))
 
 
-def _table(titles: tuple[str, str], rows: Mapping[str, str]) -> str:
-    cells = [titles, ("---", "---"), *rows.items()]
-    return "\n".join(f"| {_cell(name)} | {_cell(value)} |" for name, value in cells)
+def _table(titles: tuple[str, ...], *rows: tuple[str, ...]) -> str:
+    lines = [titles, ("---",) * len(titles), *rows]
+    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
 
 
 def _cell(text: str) -> str:

@@ -18,7 +18,7 @@ def verdict(metrics: Mapping[str, float], data: str) -> str:
     predicts the frequencies of the training tokens.
     data: the prepared folder of the run.
     """
-    if "rtd_accuracy" in metrics:
+    if "replaced" in metrics:
         return _rtd_verdict(metrics)
     if "mlm_loss" in metrics:
         return _mlm_verdict(metrics["mlm_loss"], unigram_loss(Shards(data), Shards(data, "held-out")))

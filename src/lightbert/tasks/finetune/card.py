@@ -1,6 +1,6 @@
 """The model card of a fine-tuned model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +9,7 @@ from lightbert.models import Model
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.finetune.dataset import TaskData
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
+from lightbert.tasks.finetune.result import Result
 from lightbert.train.model_card import ModelCard, publish, size_of
 
 _KINDS = {
@@ -25,8 +26,7 @@ def task_card(
     recipe: FinetuneRecipe,
     data: TaskData,
     model: Model,
-    metrics: Mapping[str, float],
-    steps: int,
+    result: Result,
     command: Sequence[str],
 ) -> str:
     """Return the card of the trained model."""
@@ -36,14 +36,15 @@ def task_card(
     start = publish(recipe.model)
     return ModelCard(
         title=f"{family} fine-tuned for {what}",
-        summary=f"{size}, fine-tuned from {start} for {what}, for {steps:,} steps.",
+        summary=f"{size}, fine-tuned from {start} for {what}, for {result.step:,} steps.",
         head=kind.head,
         tags=(kind.name,),
         usage=_usage(kind.name, pairs=bool(model.task.get("pairs"))),
         data=_data(recipe, data),
         command=command,
         recipe=recipe,
-        metrics=metrics,
+        metrics=result.metrics,
+        baseline=result.baseline,
         evaluated_on="dev",
         dataset=_train_file(recipe) or data.task.name,
     ).render(model)

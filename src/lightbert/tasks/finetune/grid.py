@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lightbert.files import folder_atomic, write_atomic
-from lightbert.tasks.finetune.finetuning import Result, finetune
+from lightbert.tasks.finetune.finetuning import finetune
 from lightbert.tasks.finetune.plan import Plan, PlannedRun
+from lightbert.tasks.finetune.result import Result
 from lightbert.tasks.finetune.summary import best_settings, settings_of
 from lightbert.train.checkpoint import remove_partial
 from lightbert.train.distributed import World
