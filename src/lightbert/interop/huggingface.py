@@ -1,6 +1,7 @@
 """Read and write Hugging Face folders of BERT, ELECTRA, ConvBERT and MobileBERT, without transformers."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,20 @@ def write(model: Model, path: str | Path) -> None:
         write_atomic(folder / "config.json", json.dumps(theirs, indent=2) + "\n")
         if model.tokenizer is not None:
             write_tokenizer(model.tokenizer, folder, model.positions)
+
+
+def conversion(model: Model) -> tuple[str, tuple[str, ...]]:
+    """The class of transformers for a model, and the options of `lightbert convert --to hf`; "" if there is none.
+
+    A model whose heads transformers doesn't support is converted without them.
+    """
+    body = Model(model, replace(model.metadata, head_settings={}, labels=(), task={}))
+    for each, options in ((model, ()), (body, ("--heads", "none"))):
+        try:
+            return _describe(each)[1]["architectures"][0], options
+        except InputError:
+            continue
+    return "", ()
 
 
 def _describe(model: Model) -> tuple[Family, Settings]:

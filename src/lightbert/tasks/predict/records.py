@@ -72,6 +72,11 @@ class Fields:
     text: str = "text"
     text_b: str = ""
 
+    @property
+    def second(self) -> str:
+        """The name of the field of the second text, which may be optional."""
+        return self.text_b or "text_b"
+
     def missing(self, present: Collection[str], kind: str) -> str:
         """Describe the first missing field that the kind of task requires, and the remedy; "" if none is missing."""
         if kind == "spans":
@@ -99,7 +104,7 @@ def prediction_lines(predictor: Predictor, source: Source, fields: Fields) -> It
 
     Memory is bounded: a record is dropped once its line is written.
     """
-    kind, names = predictor.kind, {"text": fields.text, "text_b": fields.text_b or "text_b"}
+    kind, names = predictor.kind, {"text": fields.text, "text_b": fields.second}
     pending: deque[dict[str, Any]] = deque()
 
     def examples() -> Iterator[Any]:

@@ -14,7 +14,7 @@ from lightbert.nn.inference import Pool, TextVector
 from lightbert.tasks.kinds.kind import Prediction
 from lightbert.tasks.predict.model_kind import encoder_of
 from lightbert.tasks.predict.predictor import Predictor
-from lightbert.tasks.predict.vectors import Floats, normalize_vectors, text_vectors
+from lightbert.tasks.predict.vectors import Embedder, Floats
 
 
 class TextModel(Model):
@@ -57,8 +57,8 @@ class TextModel(Model):
             raise InputError(f"texts must be a string or a list of strings, got {texts!r}")
         single = isinstance(texts, str | tuple)
         given: Iterable[Any] = [texts] if single else texts
-        vectors = text_vectors(TextVector(self, pool), encoder_of(self, length), given, batch)
-        vectors = normalize_vectors(vectors) if normalize else vectors
+        embedder = Embedder(TextVector(self, pool), encoder_of(self, length), normalize=normalize, batch=batch)
+        vectors = embedder.encode(given)
         return vectors[0] if single else vectors
 
 
