@@ -96,6 +96,9 @@ def _table(settings: "list[Setting]", *, single: bool) -> "Table":
         result = setting.runs[0][1]
         for name, value in result.metrics.items():
             table.add_row(name, f"{value:.4f}")
+        for split, count in result.skipped.items():
+            if count:
+                table.add_row(f"skipped rows of {split}", f"{count:,}")
         best = result.best_step >= 0
         table.add_row("weights", f"best, of step {result.best_step:,}" if best else f"last, of step {result.step:,}")
         return table

@@ -244,7 +244,7 @@ def test_a_file_of_an_unknown_format_is_an_error(tmp_path):
 def test_settings_out_of_range_are_errors():
     with pytest.raises(InputError, match=r"hold_out must be in \[0, 1\), got 1\.0"):
         Files(hold_out=1.0)
-    with pytest.raises(InputError, match=r"data\.label_separator"):
+    with pytest.raises(InputError, match="label_separator must not be empty"):
         Files(label_separator="")
     with pytest.raises(InputError, match="'skip'"):
         from_mapping(Files, {"bad_rows": "skp"})

@@ -41,7 +41,7 @@ class Table(RowFile):
             raise InputError(f"'{path}' must have one of the suffixes {', '.join(FORMATS)}")
         super().__init__(path, bad_rows, "row" if self.format == ".parquet" else "line")
         if len(separator) != 1 or separator in '"\r\n':
-            raise InputError(f"data.separator must be one character and not a quote or line ending, got {separator!r}")
+            raise InputError(f"separator must be one character and not a quote or line ending, got {separator!r}")
         self._needed = dict(needed or {})
         self._optional = set(optional)
         self._separator = separator if self.format == ".csv" else "\t"

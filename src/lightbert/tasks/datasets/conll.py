@@ -8,14 +8,14 @@ from lightbert.data.text.tables import FORMATS, Table, table_format
 from lightbert.errors import InputError
 from lightbert.tasks.datasets.label_cells import label_name, unknown_label
 from lightbert.tasks.datasets.own_files import Files
-from lightbert.tasks.example import TaggedSentence
+from lightbert.tasks.example import Examples, TaggedSentence
 
 _DOCUMENT = "-DOCSTART-"
 
 
 def read_sentences(
     path: str, files: Files, known: Collection[str] | None = None, *, test: bool = False
-) -> list[TaggedSentence]:
+) -> Examples[TaggedSentence]:
     """Read a file. `known` are the allowed tags; None allows all. Only a `test` file may have no tags.
 
     If bad rows are skipped, a bad line skips its whole sentence.
@@ -28,9 +28,10 @@ def read_sentences(
         return _collect(file, _from_columns(file, files, known, test))
 
 
-def _collect(file: RowFile, sentences: Iterator[TaggedSentence]) -> list[TaggedSentence]:
-    found = list(sentences)
+def _collect(file: RowFile, sentences: Iterator[TaggedSentence]) -> Examples[TaggedSentence]:
+    found = Examples(sentences)
     file.require_some(len(found))
+    found.skipped = file.skipped
     return found
 
 

@@ -3,12 +3,26 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from lightbert.config import check
 from lightbert.data.text.row_file import BadRows
 from lightbert.errors import InputError
 from lightbert.ranges import PartialShare
+
+READING = (
+    "text",
+    "text_b",
+    "label",
+    "label_separator",
+    "separator",
+    "words",
+    "tags",
+    "word_column",
+    "tag_column",
+    "comments",
+)
+"""The fields of `Files` that say how a file is read; they are saved with a fine-tuned model."""
 
 KindName = Literal["auto", "classify", "labels", "regress", "tokens"]
 
@@ -59,10 +73,14 @@ class Files:
             )
         return cls(found["train"], found["dev"], found["test"])
 
+    def reading(self) -> dict[str, Any]:
+        """The settings with which other files of the same form can be read."""
+        return {name: getattr(self, name) for name in READING}
+
     def __post_init__(self) -> None:
         check(self)
         if not self.label_separator:
-            raise InputError("data.label_separator must not be empty; give a separator such as ;")
+            raise InputError("label_separator must not be empty; give a separator such as ;")
 
 
 def _find_file(folder: Path, words: frozenset[str]) -> str:

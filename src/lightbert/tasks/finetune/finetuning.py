@@ -2,7 +2,7 @@
 
 import json
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,8 @@ class Result:
     """The step of the saved weights; -1 = the last step."""
     rows_per_second: float
     finished: bool = True
+    skipped: dict[str, int] = field(default_factory=dict)
+    """The number of bad rows of each split that were skipped."""
 
     @property
     def score(self) -> float:
@@ -82,6 +84,7 @@ def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *,
         "task": data.task.name,
         "length": recipe.length,
         "pairs": bool((data.train.seconds < data.train.lengths).all()),
+        **({"data": dict(data.task.reading)} if data.task.reading else {}),
     }
     if recipe.metric:
         _check_metric(recipe.metric, data, model.to(world.device))
@@ -100,6 +103,7 @@ def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *,
         best_step=outcome.best_step,
         rows_per_second=outcome.tokens_per_second / float(data.train.lengths.mean()),
         finished=outcome.finished,
+        skipped=data.skipped,
     )
     if outcome.finished and world.is_main:
         folder.save(model.cpu(), out / "final")
