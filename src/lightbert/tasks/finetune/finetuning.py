@@ -13,6 +13,7 @@ from lightbert.data.batches.batch import Specials
 from lightbert.data.batches.buckets import Buckets
 from lightbert.errors import InputError, unknown
 from lightbert.files import write_atomic
+from lightbert.interop import huggingface
 from lightbert.models import Model, folder
 from lightbert.nn.inference import Inference
 from lightbert.objectives.task import TaskObjective
@@ -78,7 +79,9 @@ def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *,
             f"{'comparing runs' if requires_dev else 'choose=best'} requires development data, got none: add "
             "data.dev=FILE or data.hold_out=0.1, or train a single run with choose=last"
         )
-    set_head(model, data.task.kind, _head_settings(recipe, data), recipe.seed)
+    set_head(model, data.task.kind, _head_settings(recipe, data, model), recipe.seed)
+    if world.is_main and (reason := huggingface.reason_not_writable(model)):
+        print(f"the model can be trained, but not written with convert --to hf: {reason}", file=sys.stderr)
     model.task = {
         **data.task.kind.description(),
         "task": data.task.name,
@@ -141,12 +144,14 @@ def _make_loop(recipe: FinetuneRecipe, model: Model, data: TaskData, world: Worl
     return Loop(objective, [phase], settings, world, lambda step: measure(data, model))
 
 
-def _head_settings(recipe: FinetuneRecipe, data: TaskData) -> dict[str, Any]:
+def _head_settings(recipe: FinetuneRecipe, data: TaskData, model: Model) -> dict[str, Any]:
     """The recipe's settings for the head, under the names of the head's arguments."""
     head = recipe.head
     match data.task.kind.head:
-        case "classify" | "regress":
-            return {"hidden": None if head.hidden == "none" else head.hidden, "dropout": head.dropout}
+        case "classify" | "regress" as kind:
+            theirs = huggingface.settings_of_head(model, kind).get("hidden")
+            hidden = theirs if head.hidden == "auto" else None if head.hidden == "none" else head.hidden
+            return {"hidden": hidden, "dropout": head.dropout}
         case "tokens":
             return {"dropout": head.dropout}
     return {}
