@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from lightbert.commands.options import CommaSeparated, options
+from lightbert.commands.options import CommaSeparated, options, options_in_errors
 from lightbert.commands.report import Report, show
 from lightbert.errors import InputError
 
@@ -92,13 +92,12 @@ class EvaluationReport:
 def run(config: Config) -> Report:
     """Evaluate a model, or score or collect predictions."""
     from lightbert.commands import scoring
-    from lightbert.data.text.row_file import remedy_for_bad_rows
 
     if config.submission is not None:
         return scoring.collect(config.predictions, config.submission)
     if config.predictions is None and config.model is None:
         raise InputError("evaluate requires a model or predictions; give a model folder, or --predictions FILE")
-    with remedy_for_bad_rows("--bad-rows skip"):
+    with options_in_errors():
         if config.predictions is None:
             return _evaluate(config, str(config.model))
         open_data = (config.task, config.data, config.split)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 import typer
 
-from lightbert.commands.options import options
+from lightbert.commands.options import options, options_in_errors
 from lightbert.commands.report import show
 from lightbert.errors import InputError
 
@@ -90,7 +90,6 @@ def run(config: Config, out: TextIO) -> PredictionReport:
     if config.out is not None:
         # Before torch is imported, which takes seconds.
         check_path(config.out)
-    from lightbert.data.text.row_file import remedy_for_bad_rows
     from lightbert.interop.load import load
     from lightbert.tasks.predict.predictor import Predictor
     from lightbert.tasks.predict.records import Fields, predicted_records
@@ -102,7 +101,7 @@ def run(config: Config, out: TextIO) -> PredictionReport:
     given = bool(config.texts) and _STDIN not in config.texts
     fields, count = Fields() if given else Fields.of(predictor.model.task, config.text, config.text_b), 0
     with (
-        remedy_for_bad_rows("--bad-rows skip"),
+        options_in_errors(),
         _source(config, predictor, fields) as source,
         _destination(config.out, out, predictor.model.task) as write,
     ):

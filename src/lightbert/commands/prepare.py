@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from lightbert.commands.options import options
+from lightbert.commands.options import options, options_in_errors
 from lightbert.commands.report import show
 from lightbert.errors import InputError
 
@@ -27,7 +27,8 @@ class Config:
     sources: Annotated[
         tuple[str, ...],
         typer.Argument(
-            help="Files, folders or quoted globs of .txt, .jsonl and .parquet, plain or .gz, .xz, .bz2, .zst; "
+            help="Files, folders or quoted globs of .txt, .jsonl, .parquet, .csv and .tsv, plain or .gz, .xz, .bz2, "
+            ".zst; of a folder, the first three; "
             "hf:NAME[:CONFIG][:SPLIT], a Hugging Face dataset; docstrings, the documentation of all installed "
             "Python packages, or docstrings:stdlib,numpy, of some."
         ),
@@ -43,7 +44,10 @@ class Config:
         Literal["wordpiece", "unigram"], typer.Option(help="The tokenizer to train: wordpiece or unigram.")
     ] = "wordpiece"
     cased: Annotated[bool, typer.Option("--cased", help="Don't lowercase text.")] = False
-    text: Annotated[str, typer.Option(help="The field of .jsonl, or column of .parquet and datasets.")] = "text"
+    text: Annotated[str, typer.Option(help="The field of .jsonl, or column of .csv, .tsv, .parquet and datasets.")] = (
+        "text"
+    )
+    separator: Annotated[str, typer.Option(help="The field separator of .csv files.")] = ","
     documents: Annotated[
         Literal["blank", "file", "line"],
         typer.Option(help="Documents of a .txt file are separated by blank lines (blank), or are files or lines."),
@@ -128,6 +132,7 @@ def run(config: Config) -> PreparationReport:
         vocab_size=config.vocab_size or _VOCAB_SIZES[config.model],
         lowercase=not config.cased,
         text=config.text,
+        separator=config.separator,
         documents=config.documents,
         sentences=config.sentences,
         held_out=config.held_out,
@@ -136,7 +141,8 @@ def run(config: Config) -> PreparationReport:
         streams=config.streams,
     )
     start = time.perf_counter()
-    result = prepare(settings, config.out, config.workers, again=config.again)
+    with options_in_errors():
+        result = prepare(settings, config.out, config.workers, again=config.again)
     return PreparationReport(
         out=str(config.out),
         vocab=result.manifest.vocab,

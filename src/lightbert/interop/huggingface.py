@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from lightbert.config import from_mapping, to_mapping
-from lightbert.errors import InputError, unknown
+from lightbert.errors import InputError
 from lightbert.files import folder_atomic, write_atomic, write_tensors
 from lightbert.interop.families import FAMILIES, NATIVE_WORKS, Family, Settings
 from lightbert.interop.heads import class_name, read_heads, read_labels, write_heads
@@ -31,7 +31,11 @@ def read(path: str | Path, *, pickled: bool = False, name: str = "") -> Model:
     theirs = read_config(folder)
     model_type = theirs.get("model_type")
     if model_type not in FAMILIES:
-        raise unknown("model_type", str(model_type), [*FAMILIES, "lightbert"])
+        supported = ", ".join([*FAMILIES, "lightbert"])
+        raise InputError(
+            f"model_type in '{folder / 'config.json'}' must be one of {supported}, got {model_type!r}; lightbert has "
+            "no such architecture: use a model of one of these"
+        )
     family = FAMILIES[model_type]
     ours = family.to_ours(theirs)
     tensors = read_weights(folder, body=model_type, pickled=pickled, name=name or str(folder))

@@ -7,7 +7,7 @@ import pytest
 
 from lightbert.data.corpus import parts, preparation
 from lightbert.data.corpus.preparation import prepare
-from lightbert.data.corpus.settings import Settings
+from lightbert.data.corpus.settings import Settings, differences, resolve
 from lightbert.data.corpus.shards import Shards
 from lightbert.data.corpus.stage import StreamWriter
 from lightbert.errors import InputError
@@ -153,6 +153,13 @@ def test_a_crash_during_the_final_rename_is_recovered(
     prepare(settings(corpus), tmp_path / "out", workers=1)
     prepare(settings(corpus), tmp_path / "other", workers=1)
     assert content(tmp_path / "out") == content(tmp_path / "other")
+
+
+def test_a_setting_that_an_earlier_version_did_not_have_is_compared_by_its_default(corpus: Path) -> None:
+    now = resolve(settings(corpus), [])
+    before = {key: value for key, value in now.items() if key != "separator"}
+    assert differences(before, now) == ""
+    assert differences(before, {**now, "separator": ";"}) == "separator (',' before, ';' now)"
 
 
 def test_a_finished_folder_is_left_unchanged(corpus: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from lightbert.data.text.tables import FORMATS, Table, table_format
 from lightbert.errors import InputError
-from lightbert.tasks.datasets.conll import read_sentences
+from lightbert.tasks.datasets.conll import check_columns, read_sentences
 from lightbert.tasks.datasets.held_out import hold_out
 from lightbert.tasks.datasets.label_cells import sort_labels
 from lightbert.tasks.datasets.own_files import Files
@@ -74,6 +74,7 @@ def _has_sentences(files: Files) -> bool:
         return files.kind == "tokens"
     if table_format(files.train) not in FORMATS:
         if table_format(files.train) in _CONLL_SUFFIXES:
+            check_columns(files.train, files)
             return True
         raise InputError(
             f"the name of '{files.train}' must end in {', '.join(FORMATS)}; if it has CoNLL columns, set "

@@ -80,7 +80,7 @@ class Files:
     def __post_init__(self) -> None:
         check(self)
         if not self.label_separator:
-            raise InputError("label_separator must not be empty; give a separator such as ;")
+            raise InputError("data.label_separator must not be empty; give a separator such as ;")
 
 
 def _find_file(folder: Path, words: frozenset[str]) -> str:

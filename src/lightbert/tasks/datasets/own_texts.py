@@ -43,12 +43,12 @@ def read_texts(path: str, files: Files, kind: Kind[Any], *, test: bool = False) 
 
 
 def _table(path: str, files: Files, *, test: bool) -> Table:
-    required = {"text": files.text}
+    required = {"data.text": files.text}
     if files.text_b:
-        required["text_b"] = files.text_b
+        required["data.text_b"] = files.text_b
     label = _label_column(Table(path, separator=files.separator), files)
     if not test:
-        required["label"] = label
+        required["data.label"] = label
     return Table(path, required, optional=[label], separator=files.separator, bad_rows=files.bad_rows)
 
 
