@@ -1,6 +1,7 @@
 """Read and write Hugging Face folders of BERT, ELECTRA, ConvBERT and MobileBERT, without transformers."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,20 @@ def reason_not_writable(model: Model) -> str:
     except InputError as error:
         return str(error)
     return ""
+
+
+def conversion(model: Model) -> tuple[str, tuple[str, ...]]:
+    """The class of transformers for a model, and the options of `lightbert convert --to hf`; "" if there is none.
+
+    A model whose heads transformers doesn't support is converted without them.
+    """
+    body = Model(model, replace(model.metadata, head_settings={}, labels=(), task={}))
+    for each, options in ((model, ()), (body, ("--heads", "none"))):
+        try:
+            return _describe(each)[1]["architectures"][0], options
+        except InputError:
+            continue
+    return "", ()
 
 
 def _describe(model: Model) -> tuple[Family, Settings]:

@@ -39,8 +39,11 @@ def description(model: Model) -> dict[str, Any]:
     return content
 
 
-def save(model: Model, path: str | Path, tokenizer: "Tokenizer | None" = None) -> None:
-    """Write a model folder atomically; an existing one is replaced."""
+def save(model: Model, path: str | Path, tokenizer: "Tokenizer | None" = None, *, card: str = "") -> None:
+    """Write a model folder atomically; an existing one is replaced.
+
+    card: the content of README.md; "" = write none.
+    """
     tokenizer = tokenizer or model.tokenizer
     with folder_atomic(path) as folder:
         write_tensors(folder / "model.safetensors", model.state_dict(), metadata={"format": "pt"})
@@ -49,6 +52,8 @@ def save(model: Model, path: str | Path, tokenizer: "Tokenizer | None" = None) -
             write_tokenizer(tokenizer, folder, model.positions)
         if model.pooling is not None:
             write_pooling(model.pooling, folder, model.width)
+        if card:
+            write_atomic(folder / "README.md", card)
 
 
 def load(path: str | Path) -> Model:

@@ -220,3 +220,12 @@ def test_a_missing_development_set_is_an_error_before_training(start, tmp_path: 
     ):
         finetune(RECIPE, model, train, *columns, "data.hold_out=0", f"out={tmp_path}", needs, *choice)
     assert not list(tmp_path.rglob("metrics.jsonl"))
+
+
+def test_checkpoints_are_kept_only_if_asked(start, tmp_path: Path):
+    first = only(finetune(RECIPE, *start, f"out={tmp_path / 'a'}"))
+    assert sorted(path.name for path in (tmp_path / "a").iterdir() if path.is_dir()) == ["final"]
+    kept = only(finetune(RECIPE, *start, f"out={tmp_path / 'b'}", "keep_checkpoints=true"))
+    assert (tmp_path / "b" / "checkpoints" / f"step-{kept.step}").exists()
+    again = only(finetune(RECIPE, *start, f"out={tmp_path / 'b'}", "keep_checkpoints=true"))
+    assert first.metrics == kept.metrics == again.metrics

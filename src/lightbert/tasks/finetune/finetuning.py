@@ -1,8 +1,8 @@
 """From a fine-tuning recipe to a trained model, with the shared training loop."""
 
-import json
 import sys
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,65 +12,51 @@ from lightbert.config import to_mapping
 from lightbert.data.batches.batch import Specials
 from lightbert.data.batches.buckets import Buckets
 from lightbert.errors import InputError, unknown
-from lightbert.files import write_atomic
 from lightbert.interop import huggingface
 from lightbert.models import Model, folder
 from lightbert.nn.inference import Inference
 from lightbert.objectives.task import TaskObjective
+from lightbert.tasks.finetune.card import task_card
 from lightbert.tasks.finetune.dataset import TaskData, load_data
+from lightbert.tasks.finetune.epoch_report import EpochReport, baseline_metrics
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
+from lightbert.tasks.finetune.result import Result
 from lightbert.tasks.finetune.starting_model import check_length, set_head, starting_model
 from lightbert.tasks.kinds.kind import Prediction
 from lightbert.tasks.predict.forward import run
 from lightbert.train.distributed import World
+from lightbert.train.finished import finish, read_result
 from lightbert.train.loop import Loop
 from lightbert.train.recipe_file import save_recipe
 from lightbert.train.run import Phase, Settings
 from lightbert.train.schedule import layer_rate
 from lightbert.train.signals import Interruption
 
-RESULT = "result.json"
-
 # A CUDA graph is recorded per batch width: rounding widths up means fewer graphs for a little more padding.
 _GRAPH_WIDTH_MULTIPLE = 16
 
 
-@dataclass(frozen=True)
-class Result:
-    """The outcome of a run."""
-
-    metrics: dict[str, float]
-    """On the development set, for the weights that are saved."""
-    metric: str
-    """The name of the metric that ranks runs."""
-    step: int
-    best_step: int
-    """The step of the saved weights; -1 = the last step."""
-    rows_per_second: float
-    finished: bool = True
-    skipped: dict[str, int] = field(default_factory=dict)
-    """The number of bad rows of each split that were skipped."""
-
-    @property
-    def score(self) -> float:
-        """The value of the metric that ranks runs."""
-        return self.metrics[self.metric]
-
-
-def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *, requires_dev: bool = False) -> Result:
+def finetune(
+    recipe: FinetuneRecipe,
+    world: World,
+    interrupted: Interruption,
+    *,
+    requires_dev: bool = False,
+    command: Sequence[str] = (),
+) -> Result:
     """Train by a recipe, or resume from the newest checkpoint in ``out``; write ``out/final`` at the end.
 
     The result of a finished run is read from ``out`` instead of training again.
     requires_dev: fail if the task has no development data, because the result is compared with other runs.
+    command: the words of the command, for the model card.
     """
     out = Path(recipe.out)
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     save_recipe(to_mapping(recipe), out, world, may_change=recipe.may_change)
-    if (out / RESULT).exists() and (out / "final").exists():
-        if world.is_main:
-            print(f"'{out}' is already trained; set out= to another folder to train again", file=sys.stderr)
-        return Result(**json.loads((out / RESULT).read_text(encoding="utf-8")))
+    done = read_result(out, world, keep_checkpoints=recipe.keep_checkpoints)
+    if done is not None:
+        return Result(**done)
     model = starting_model(recipe)
     check_length(model, recipe.length)
     data = load_data(recipe, model.require_tokenizer(), verbose=world.is_main)
@@ -106,11 +92,13 @@ def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *,
         best_step=outcome.best_step,
         rows_per_second=outcome.tokens_per_second / float(data.train.lengths.mean()),
         finished=outcome.finished,
+        baseline=baseline_metrics(data),
         skipped=data.skipped,
     )
     if outcome.finished and world.is_main:
-        folder.save(model.cpu(), out / "final")
-        write_atomic(out / RESULT, json.dumps(vars(result), indent=2) + "\n")
+        card = task_card(recipe, data, model.cpu(), result, command)
+        folder.save(model, out / "final", card=card)
+        finish(out, vars(result), keep_checkpoints=recipe.keep_checkpoints)
     world.barrier()
     return result
 
@@ -139,9 +127,12 @@ def _make_loop(recipe: FinetuneRecipe, model: Model, data: TaskData, world: Worl
         scales=lambda name: layer_rate(name, depth, decay, depths),
     )
     objective = TaskObjective(model, data.task.kind.head)
-    best = (recipe.metric or data.task.metric) if recipe.choose == "best" else ""
-    settings = Settings(replace(recipe, evaluate_every=recipe.evaluate_every or epoch), best=best)
-    return Loop(objective, [phase], settings, world, lambda step: measure(data, model))
+    metric = recipe.metric or data.task.metric
+    settings = Settings(
+        replace(recipe, evaluate_every=recipe.evaluate_every or epoch), best=metric if recipe.choose == "best" else ""
+    )
+    report = EpochReport(data, metric, steps_per_epoch=epoch, steps=steps)
+    return Loop(objective, [phase], settings, world, lambda step: measure(data, model, report.check), report.print)
 
 
 def _head_settings(recipe: FinetuneRecipe, data: TaskData, model: Model) -> dict[str, Any]:
@@ -163,12 +154,19 @@ def _check_metric(name: str, data: TaskData, model: Model) -> None:
         raise unknown("metric", name, metrics)
 
 
-def measure(data: TaskData, model: Model) -> dict[str, float]:
-    """Compute the metrics of every development split; those of "dev_mismatched" begin with "mismatched_"."""
+def measure(
+    data: TaskData, model: Model, check: Callable[[str, list[Prediction]], None] = lambda split, predictions: None
+) -> dict[str, float]:
+    """Compute the metrics of every development split; those of "dev_mismatched" begin with "mismatched_".
+
+    check: called with each split and its predictions.
+    """
     kind = data.task.kind
     metrics: dict[str, float] = {}
     for name, (examples, _) in data.dev.items():
-        found = kind.metrics(examples, _predictions(data, model, name))
+        predictions = _predictions(data, model, name)
+        check(name, predictions)
+        found = kind.metrics(examples, predictions)
         metrics |= {f"{name.removeprefix('dev').lstrip('_')}_{key}".lstrip("_"): value for key, value in found.items()}
     return metrics
 

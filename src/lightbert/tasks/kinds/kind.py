@@ -60,6 +60,14 @@ class Kind(ABC, Generic[E]):
     def findings(self, examples: Sequence[E], predictions: Sequence[Prediction], worst: int) -> list[Finding]:
         """Analyse the errors beyond the metrics, with the ``worst`` largest errors."""
 
+    def baseline(self, train: Features, examples: Sequence[E]) -> list[Prediction]:
+        """Predict examples without reading them, such as the most frequent label of the training data; [] = none."""
+        return []
+
+    def only_label(self, predictions: Sequence[Prediction]) -> str:
+        """The label that all predictions have; "" if they differ, or if the kind has no labels."""
+        return ""
+
     def tune(self, examples: Sequence[E], predictions: Sequence[Prediction]) -> "Kind[E]":
         """Choose settings, such as a threshold, from the predictions of a trained model. Most kinds have none."""
         return self

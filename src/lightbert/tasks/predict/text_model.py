@@ -10,12 +10,10 @@ from lightbert import models
 from lightbert.errors import InputError
 from lightbert.interop import load as interop
 from lightbert.models import Config, Model
-from lightbert.models.pooling import Pooling
-from lightbert.nn.inference import Pool, TextVector
+from lightbert.nn.inference import Pool
 from lightbert.tasks.kinds.kind import Prediction
-from lightbert.tasks.predict.model_kind import encoder_of
 from lightbert.tasks.predict.predictor import Predictor
-from lightbert.tasks.predict.vectors import Floats, normalize_vectors, text_vectors
+from lightbert.tasks.predict.vectors import Floats, embedder_of
 
 
 class TextModel(Model):
@@ -60,10 +58,8 @@ class TextModel(Model):
             raise InputError(f"texts must be a string or a list of strings, got {texts!r}")
         single = isinstance(texts, str | tuple)
         given: Iterable[Any] = [texts] if single else texts
-        default = self.pooling or Pooling()
-        encoder = encoder_of(self, length or default.length)
-        vectors = text_vectors(TextVector(self, pool or default.pool), encoder, given, batch)
-        vectors = normalize_vectors(vectors) if (default.normalize if normalize is None else normalize) else vectors
+        embedder = embedder_of(self, pool=pool, normalize=normalize, length=length, batch=batch)
+        vectors = embedder.encode(given)
         return vectors[0] if single else vectors
 
 

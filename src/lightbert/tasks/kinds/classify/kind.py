@@ -60,6 +60,17 @@ class Classify(LabelledKind[Example]):
             result["macro_f1"] = metrics.macro_f1(gold, predicted)
         return result | {"mcc": metrics.matthews(gold, predicted)}
 
+    def baseline(self, train: Features, examples: Sequence[Example]) -> list[Prediction]:
+        """The most frequent label of the training data."""
+        assert train.targets is not None
+        counts = np.bincount(train.targets, minlength=len(self.labels))
+        return [{"label": self.labels[int(counts.argmax())]}] * len(examples)
+
+    def only_label(self, predictions: Sequence[Prediction]) -> str:
+        """The label that all predictions have."""
+        found = {prediction["label"] for prediction in predictions}
+        return str(found.pop()) if len(found) == 1 else ""
+
     def findings(self, examples: Sequence[Example], predictions: Sequence[Prediction], worst: int) -> list[Finding]:
         """Rates by label, confusion matrix, calibration, and the most confident errors."""
         return classification_findings(examples, predictions, self.labels, worst)

@@ -65,6 +65,19 @@ class Labels(LabelledKind[Example]):
             "accuracy": float(np.mean([a == b for a, b in zip(gold, predicted, strict=True)])),
         }
 
+    def baseline(self, train: Features, examples: Sequence[Example]) -> list[Prediction]:
+        """The labels of more than half of the training examples; if there are none, the most frequent label."""
+        assert train.targets is not None
+        shares = train.targets.mean(axis=0)
+        threshold = min(0.5, float(shares.max()) - 1e-6)
+        chosen = [label for label, share in zip(self.labels, shares, strict=True) if share > threshold]
+        return [{"labels": chosen}] * len(examples)
+
+    def only_label(self, predictions: Sequence[Prediction]) -> str:
+        """The labels that all predictions have."""
+        found = {", ".join(prediction["labels"]) or "no label" for prediction in predictions}
+        return found.pop() if len(found) == 1 else ""
+
     def findings(self, examples: Sequence[Example], predictions: Sequence[Prediction], worst: int) -> list[Finding]:
         """Rates by label, calibration, and the most confident errors."""
         return multilabel_findings(examples, predictions, self.labels, worst)

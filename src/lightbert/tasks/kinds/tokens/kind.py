@@ -83,6 +83,17 @@ class Tokens(LabelledKind[TaggedSentence | Example]):
         spans = entity_scores(truth, predicted) if are_entity_tags(self.labels) else {}
         return spans | {"accuracy": accuracy}
 
+    def baseline(self, train: Features, examples: Sequence[TaggedSentence | Example]) -> list[Prediction]:
+        """The most frequent tag of the training data for every word."""
+        assert train.targets is not None
+        tag = self.labels[int(np.bincount(train.targets[train.targets >= 0], minlength=len(self.labels)).argmax())]
+        return [{"tags": [{"tag": tag}] * len(_tags(example))} for example in examples]
+
+    def only_label(self, predictions: Sequence[Prediction]) -> str:
+        """The tag of every word."""
+        found = {word["tag"] for prediction in predictions for word in prediction["tags"]}
+        return str(found.pop()) if len(found) == 1 else ""
+
     def findings(
         self, examples: Sequence[TaggedSentence | Example], predictions: Sequence[Prediction], worst: int
     ) -> list[Finding]:
