@@ -87,7 +87,13 @@ class PreparationReport:
     parts_kept: int
     tokens_encoded: int
     seconds: float
-    tokens_per_second: float
+    tokenizer_seconds: float
+    encoding_seconds: float
+
+    @property
+    def tokens_per_second(self) -> float:
+        """The tokens encoded by this call per second of the whole call."""
+        return self.tokens_encoded / self.seconds
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-serializable dict."""
@@ -96,8 +102,10 @@ class PreparationReport:
             "tokens_encoded": self.tokens_encoded,
             "tokens_per_second": self.tokens_per_second,
             "seconds": self.seconds,
+            "tokenizer_seconds": self.tokenizer_seconds,
+            "encoding_seconds": self.encoding_seconds,
         }
-        return {**asdict(self), "metrics": metrics}
+        return {**asdict(self), "tokens_per_second": self.tokens_per_second, "metrics": metrics}
 
     def __rich__(self) -> "RenderableType":
         from rich.console import Group
@@ -115,7 +123,8 @@ class PreparationReport:
         if not self.tokens_encoded:
             return f"{size}; already prepared"
         kept = f", {self.parts_kept} parts reused" if self.parts_kept else ""
-        return f"{size}; {self.seconds:,.1f} s, {self.tokens_per_second:,.0f} tokens/s{kept}"
+        parts = f"{self.tokenizer_seconds:,.1f} s for the tokenizer, {self.encoding_seconds:,.1f} s for encoding"
+        return f"{size}; {self.seconds:,.1f} s ({parts}), {self.tokens_per_second:,.0f} tokens/s in all{kept}"
 
 
 def run(config: Config) -> PreparationReport:
@@ -153,7 +162,8 @@ def run(config: Config) -> PreparationReport:
         parts_kept=result.parts_kept,
         tokens_encoded=result.tokens,
         seconds=time.perf_counter() - start,
-        tokens_per_second=result.tokens / result.seconds if result.tokens else 0.0,
+        tokenizer_seconds=result.tokenizer_seconds,
+        encoding_seconds=result.encoding_seconds,
     )
 
 
