@@ -76,7 +76,7 @@ def finetune(
         **({"data": dict(data.task.reading)} if data.task.reading else {}),
     }
     if recipe.metric:
-        _check_metric(recipe.metric, data, model.to(world.device))
+        _check_metric(recipe.metric, data)
     outcome = _make_loop(recipe, model, data, world).run(interrupted)
     metrics = outcome.held_out
     if outcome.finished:
@@ -148,10 +148,20 @@ def _head_settings(recipe: FinetuneRecipe, data: TaskData, model: Model) -> dict
     return {}
 
 
-def _check_metric(name: str, data: TaskData, model: Model) -> None:
-    """Check before training that the task has this metric: evaluating the untrained model lists the metrics."""
-    if data.dev and name not in (metrics := measure(data, model)):
-        raise unknown("metric", name, metrics)
+def _check_metric(name: str, data: TaskData) -> None:
+    """Check before training that the task has this metric."""
+    kind = data.task.kind
+    known = [
+        _metric_name(split, each)
+        for split, (examples, _) in data.dev.items()
+        for each in kind.metric_names(data.train, examples)
+    ]
+    if known and name not in known:
+        raise unknown("metric", name, known)
+
+
+def _metric_name(split: str, name: str) -> str:
+    return f"{split.removeprefix('dev').lstrip('_')}_{name}".lstrip("_")
 
 
 def measure(
@@ -167,7 +177,7 @@ def measure(
         predictions = _predictions(data, model, name)
         check(name, predictions)
         found = kind.metrics(examples, predictions)
-        metrics |= {f"{name.removeprefix('dev').lstrip('_')}_{key}".lstrip("_"): value for key, value in found.items()}
+        metrics |= {_metric_name(name, key): value for key, value in found.items()}
     return metrics
 
 
