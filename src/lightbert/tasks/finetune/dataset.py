@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from lightbert.data.examples.features import Features
+from lightbert.errors import InputError
 from lightbert.tasks.datasets.catalogue import open_task
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.datasets.task import Task
@@ -82,6 +83,12 @@ def _load_data(request: _Request, *, verbose: bool) -> TaskData:
     task = open_task(request.task or "own", request.data)
     task = replace(task, kind=_apply_settings(task.kind, request.scaled, request.answers))
     encoder = TextEncoder(Tokenizer.from_str(request.tokenizer), request.length)
+    if "train" not in task.splits:
+        where = request.data.folder if isinstance(request.data, Files) else request.data
+        raise InputError(
+            f"the task {task.name!r} requires a training file, but '{where}' only has {', '.join(task.splits)}; give a "
+            "folder with the files of train and dev"
+        )
     loaded = task.examples("train")
     skipped = {"train": loaded.skipped}
     examples = loaded[: request.limit or None]
