@@ -28,5 +28,5 @@ def test_the_log_has_the_steps_up_to_the_last_multiple_of_log_every(
 def test_the_bar_shows_held_out_metrics(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outcome = train(recipe_of(corpus, tmp_path))
     last = capsys.readouterr().err.splitlines()[-1]
-    assert f"held-out loss {outcome.held_out['loss']:.4g}" in last
-    assert f"held-out rtd_accuracy {outcome.held_out['rtd_accuracy']:.4g}" in last
+    assert f"held-out loss {outcome.held_out['loss']:.4g} " in last
+    assert f" rtd_accuracy {outcome.held_out['rtd_accuracy']:.4g}" in last

@@ -227,7 +227,8 @@ class Loop:
             if self.world.is_main:
                 self.report(self.at.step, fmean(self._losses) if self._losses else math.nan, self.held_out_metrics)
             self._losses.clear()
-        self._bar.note(**{f"held-out {name}": value for name, value in _headline(self.held_out_metrics).items()})
+        if self.held_out_metrics:
+            self._bar.note(**{"held-out": _headline(self.held_out_metrics)})
         self.best.update(self.held_out_metrics, self.at)
 
     def _save(self) -> None:
@@ -267,7 +268,7 @@ class Loop:
             self.best.load(found.groups.get("best", {}))
 
 
-def _headline(metrics: dict[str, float]) -> dict[str, float]:
+def _headline(metrics: dict[str, float]) -> str:
     """The metrics to show next to the progress bar: the loss and accuracies, or else the first one."""
-    shown = {name: value for name, value in metrics.items() if name == "loss" or name.endswith("accuracy")}
-    return shown or dict(list(metrics.items())[:1])
+    shown = [name for name in metrics if name == "loss" or name.endswith("accuracy")] or list(metrics)[:1]
+    return " ".join(f"{name} {metrics[name]:.4g}" for name in shown)
