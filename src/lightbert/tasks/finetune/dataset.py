@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
 from lightbert.tasks.datasets.catalogue import open_task
+from lightbert.tasks.datasets.label_cells import separator_of_joined
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.datasets.task import Task
 from lightbert.tasks.example import Example, Examples
 from lightbert.tasks.finetune.recipe import AnswerSettings, FinetuneRecipe
+from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.kind import Kind
 from lightbert.tasks.kinds.regress.kind import Regress
 from lightbert.tasks.kinds.spans.kind import Spans
@@ -109,6 +111,12 @@ def _load_data(request: _Request, *, verbose: bool) -> TaskData:
     data = TaskData(task, train, dev, skipped)
     if verbose:
         print(data.sentence(len(examples)), file=sys.stderr)
+        if isinstance(task.kind, Classify) and (separator := separator_of_joined(task.kind.labels)):
+            print(
+                f"if a text can have several labels, joined by {separator!r}, set data.kind=labels "
+                f"data.label_separator='{separator}'",
+                file=sys.stderr,
+            )
     return data
 
 
