@@ -1,13 +1,13 @@
 """`lightbert embed`: vectors for the texts of a file or standard input."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from lightbert.commands.options import CommaSeparated, options
+from lightbert.commands.options import CommaSeparated, options, options_in_errors
 from lightbert.commands.report import show
 from lightbert.errors import InputError
 
@@ -32,17 +32,30 @@ class Config:
     ]
     out: Annotated[Path, typer.Option(help="The file to write, atomically: .npy or .parquet.")]
     pool: Annotated[
-        Literal["mean", "cls", "max"], typer.Option(help="The mean or maximum over tokens, or the state of [CLS].")
-    ] = "mean"
-    normalize: Annotated[bool, typer.Option("--normalize", help="Scale each vector to length 1.")] = False
-    text: Annotated[str, typer.Option(help="The field of the text.")] = "text"
-    text_b: Annotated[str, typer.Option(help="The field of the second text; default: text_b, if it exists.")] = ""
+        Literal["auto", "mean", "cls", "max"],
+        typer.Option(
+            help="The mean or maximum over tokens, or the state of [CLS]; auto: as a sentence encoder, or the mean."
+        ),
+    ] = "auto"
+    normalize: Annotated[
+        bool | None,
+        typer.Option(
+            "--normalize/--no-normalize", help="Scale each vector to length 1; default: as a sentence encoder."
+        ),
+    ] = None
+    text: Annotated[str | None, typer.Option(help="The field of the text; default: as in fine-tuning, or text.")] = None
+    text_b: Annotated[
+        str | None,
+        typer.Option(help="The field of the second text; default: as in fine-tuning, or text_b, if it exists."),
+    ] = None
     keep: Annotated[
         tuple[str, ...],
         CommaSeparated(),
         typer.Option(help="Fields to copy to a .parquet file, such as id,text."),
     ] = ()
-    separator: Annotated[str, typer.Option(help="The field separator of .csv files.")] = ","
+    separator: Annotated[
+        str | None, typer.Option(help="The field separator of .csv files; default: as in fine-tuning, or a comma.")
+    ] = None
     bad_rows: Annotated[
         Literal["error", "skip"], typer.Option(help="Raise an error for a bad row, or skip and count it.")
     ] = "error"
@@ -87,30 +100,25 @@ class EmbeddingReport:
 
 def run(config: Config) -> EmbeddingReport:
     """Write one vector per text to the file `config.out`, in order."""
-    from lightbert.data.text.row_file import remedy_for_bad_rows
     from lightbert.interop.load import load
-    from lightbert.nn.inference import TextVector
     from lightbert.progress import progress
     from lightbert.tasks.predict.embedding import embed_file
-    from lightbert.tasks.predict.model_kind import encoder_of
     from lightbert.tasks.predict.records import Fields
-    from lightbert.tasks.predict.vectors import Embedder
+    from lightbert.tasks.predict.vectors import embedder_of
     from lightbert.train.distributed import resolve_device
 
-    source = _source(config)
     model = load(config.model).to(resolve_device(config.device))
-    embedder = Embedder(
-        TextVector(model, config.pool),
-        encoder_of(model, config.length),
-        normalize=config.normalize,
-        batch=config.batch,
-    )
-    with remedy_for_bad_rows("--bad-rows skip"), progress("embed", unit="texts") as bar:
+    source = _source(config, model.task)
+    pool = None if config.pool == "auto" else config.pool
+    embedder = embedder_of(model, pool=pool, normalize=config.normalize, length=config.length, batch=config.batch)
+    # Any encoder computes vectors of single texts.
+    fields = replace(Fields.of(model.task, config.text, config.text_b), pairs=bool(config.text_b))
+    with options_in_errors(), progress("embed", unit="texts") as bar:
         count = embed_file(
             embedder,
             source,
             config.out,
-            fields=Fields(config.text, config.text_b),
+            fields=fields,
             keep=config.keep,
             advance=bar.advance,
         )
@@ -134,9 +142,11 @@ def command(config: Config, json: bool) -> None:
     show(report, json=json)
 
 
-def _source(config: Config) -> "Lines | Table":
+def _source(config: Config, task: dict[str, Any]) -> "Lines | Table":
     from lightbert.tasks.predict.records import Lines, open_records
 
     if config.file == _STDIN:
         return Lines(sys.stdin.buffer, "standard input", config.bad_rows)
-    return open_records(config.file, config.bad_rows, separator=config.separator)
+    as_in_training = task.get("data", {}).get("separator", ",")
+    separator = as_in_training if config.separator is None else config.separator
+    return open_records(config.file, config.bad_rows, separator=separator)

@@ -101,6 +101,9 @@ def _table(settings: "list[Setting]", *, single: bool) -> "Table":
         for name, value in result.metrics.items():
             baseline = f"{result.baseline[name]:.4f}" if name in result.baseline else None
             table.add_row(name, f"{value:.4f}", *([baseline] if result.baseline else []))
+        for split, count in result.skipped.items():
+            if count:
+                table.add_row(f"skipped rows of {split}", f"{count:,}")
         best = result.best_step >= 0
         table.add_row("weights", f"best, of step {result.best_step:,}" if best else f"last, of step {result.step:,}")
         return table

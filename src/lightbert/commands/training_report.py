@@ -43,8 +43,9 @@ class TrainingReport:
         # Metrics of single layers, such as fmt_24, are only logged.
         shown = {name: value for name, value in outcome.held_out.items() if not name[-1].isdigit()}
         numbers = ", ".join(f"{name} {value:.4f}" for name, value in shown.items()) or "not measured"
-        steps, speed = f"{outcome.step:,} steps", f"{outcome.tokens_per_second:,.0f} tokens/s"
-        lines = [f"{steps} at {speed}; held out: {numbers}", outcome.verdict, f"model: {self.out / 'final'}"]
+        # A resumed run may have had no step left to measure.
+        speed = f" at {outcome.tokens_per_second:,.0f} tokens/s" if outcome.tokens_per_second else ""
+        lines = [f"{outcome.step:,} steps{speed}; held out: {numbers}", outcome.verdict, f"model: {self.out / 'final'}"]
         return "\n".join(line for line in lines if line)
 
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from lightbert.models import folder
 from lightbert.tasks.datasets.own import own_task
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.evaluate.evaluation import evaluate
+from lightbert.tasks.finetune.finetuning import measure
 from lightbert.tasks.predict.model_kind import kind_of_model
 
 pytestmark = needs_metrics
@@ -130,6 +132,12 @@ def test_an_unknown_metric_is_an_error_before_training(start, tmp_path: Path, mo
         finetune(RECIPE, *start, f"out={tmp_path}", "metric=accurracy", *more)
     assert not list(tmp_path.rglob("metrics.jsonl"))
     assert not list(tmp_path.rglob("step-*"))
+
+
+def test_the_name_of_a_metric_is_checked_without_evaluating_the_model(start, tmp_path: Path):
+    with mock.patch("lightbert.tasks.finetune.finetuning.measure", side_effect=measure) as measured:
+        finetune(RECIPE, *start, f"out={tmp_path}", "metric=accuracy", "choose=last", "steps=1")
+    assert measured.call_count == 1
 
 
 def test_lower_is_better_for_errors(start, tmp_path: Path):

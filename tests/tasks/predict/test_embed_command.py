@@ -152,7 +152,7 @@ def test_after_an_error_the_old_file_is_unchanged(embed, model, tmp_path):
     [
         (("-", "--out", "x.csv"), "--out must end in .npy or .parquet, got 'x.csv'"),
         (("-", "--out", "x.npy", "--keep", "id"), "--keep requires a table"),
-        (("-", "--out", "x.npy", "--pool", "avg"), "unknown pool 'avg'; choose from mean, cls, max"),
+        (("-", "--out", "x.npy", "--pool", "avg"), "unknown pool 'avg'; choose from auto, mean, cls, max"),
         (("-", "--out", "x.npy", "--length", "17"), "length must be <= 16, the positions of the model, got 17"),
         (("-", "--out", "x.npy", "--batch", "-1"), "batch must be >= 0, got -1"),
         (("missing.jsonl", "--out", "x.npy"), "'missing.jsonl' not found"),

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from lightbert.ops.flat_tokens import flat, text_rule
 
-FORWARD = {"block_tokens": 32, "block_channels": 64, "warps": 4}
-BACKWARD = {"block_tokens": 16, "block_channels": 64, "steps": 8, "warps": 4}
+FORWARD = {"block_tokens": 16, "block_channels": 64, "warps": 2}
+BACKWARD = {"block_tokens": 16, "block_channels": 64, "steps": 16, "warps": 4}
 
 
 @triton.jit

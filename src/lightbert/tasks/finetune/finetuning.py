@@ -1,5 +1,6 @@
 """From a fine-tuning recipe to a trained model, with the shared training loop."""
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from lightbert.config import to_mapping
 from lightbert.data.batches.batch import Specials
 from lightbert.data.batches.buckets import Buckets
 from lightbert.errors import InputError, unknown
+from lightbert.interop import huggingface
 from lightbert.models import Model, folder
 from lightbert.nn.inference import Inference
 from lightbert.objectives.task import TaskObjective
@@ -63,15 +65,18 @@ def finetune(
             f"{'comparing runs' if requires_dev else 'choose=best'} requires development data, got none: add "
             "data.dev=FILE or data.hold_out=0.1, or train a single run with choose=last"
         )
-    set_head(model, data.task.kind, _head_settings(recipe, data), recipe.seed)
+    set_head(model, data.task.kind, _head_settings(recipe, data, model), recipe.seed)
+    if world.is_main and (reason := huggingface.reason_not_writable(model)):
+        print(f"the model can be trained, but not written with convert --to hf: {reason}", file=sys.stderr)
     model.task = {
         **data.task.kind.description(),
         "task": data.task.name,
         "length": recipe.length,
         "pairs": bool((data.train.seconds < data.train.lengths).all()),
+        **({"data": dict(data.task.reading)} if data.task.reading else {}),
     }
     if recipe.metric:
-        _check_metric(recipe.metric, data, model.to(world.device))
+        _check_metric(recipe.metric, data)
     outcome = _make_loop(recipe, model, data, world).run(interrupted)
     metrics = outcome.held_out
     if outcome.finished:
@@ -88,6 +93,7 @@ def finetune(
         rows_per_second=outcome.tokens_per_second / float(data.train.lengths.mean()),
         finished=outcome.finished,
         baseline=baseline_metrics(data),
+        skipped=data.skipped,
     )
     if outcome.finished and world.is_main:
         card = task_card(recipe, data, model.cpu(), result, command)
@@ -129,21 +135,33 @@ def _make_loop(recipe: FinetuneRecipe, model: Model, data: TaskData, world: Worl
     return Loop(objective, [phase], settings, world, lambda step: measure(data, model, report.check), report.print)
 
 
-def _head_settings(recipe: FinetuneRecipe, data: TaskData) -> dict[str, Any]:
+def _head_settings(recipe: FinetuneRecipe, data: TaskData, model: Model) -> dict[str, Any]:
     """The recipe's settings for the head, under the names of the head's arguments."""
     head = recipe.head
     match data.task.kind.head:
-        case "classify" | "regress":
-            return {"hidden": None if head.hidden == "none" else head.hidden, "dropout": head.dropout}
+        case "classify" | "regress" as kind:
+            theirs = huggingface.settings_of_head(model, kind).get("hidden")
+            hidden = theirs if head.hidden == "auto" else None if head.hidden == "none" else head.hidden
+            return {"hidden": hidden, "dropout": head.dropout}
         case "tokens":
             return {"dropout": head.dropout}
     return {}
 
 
-def _check_metric(name: str, data: TaskData, model: Model) -> None:
-    """Check before training that the task has this metric: evaluating the untrained model lists the metrics."""
-    if data.dev and name not in (metrics := measure(data, model)):
-        raise unknown("metric", name, metrics)
+def _check_metric(name: str, data: TaskData) -> None:
+    """Check before training that the task has this metric."""
+    kind = data.task.kind
+    known = [
+        _metric_name(split, each)
+        for split, (examples, _) in data.dev.items()
+        for each in kind.metric_names(data.train, examples)
+    ]
+    if known and name not in known:
+        raise unknown("metric", name, known)
+
+
+def _metric_name(split: str, name: str) -> str:
+    return f"{split.removeprefix('dev').lstrip('_')}_{name}".lstrip("_")
 
 
 def measure(
@@ -159,7 +177,7 @@ def measure(
         predictions = _predictions(data, model, name)
         check(name, predictions)
         found = kind.metrics(examples, predictions)
-        metrics |= {f"{name.removeprefix('dev').lstrip('_')}_{key}".lstrip("_"): value for key, value in found.items()}
+        metrics |= {_metric_name(name, key): value for key, value in found.items()}
     return metrics
 
 

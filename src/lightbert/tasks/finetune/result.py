@@ -18,6 +18,8 @@ class Result:
     finished: bool = True
     baseline: dict[str, float] = field(default_factory=dict)
     """On the development set, for predictions that ignore the texts, such as the most frequent label."""
+    skipped: dict[str, int] = field(default_factory=dict)
+    """The number of bad rows of each split that were skipped."""
 
     @property
     def score(self) -> float:

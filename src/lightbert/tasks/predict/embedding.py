@@ -36,7 +36,8 @@ def embed_file(
                 source.reject(number, problem)
             else:
                 kept.append([record[name] for name in keep])
-                yield Example(record[fields.text], record.get(fields.second))
+                names = fields.names(record)
+                yield Example(record[names["text"]], record[names["text_b"]] if names["text_b"] else None)
 
     with source, vector_file(out, embedder.width, keep) as file:
         for vectors in embedder.stream(examples()):
@@ -51,8 +52,10 @@ def _problem(record: dict[str, Any], fields: Fields, keep: Sequence[str]) -> str
     """What is wrong with a record, or an empty string."""
     if missing := fields.missing(record, ""):
         return f"has no {missing}"
-    for name in (fields.text, fields.second):
-        if not isinstance(record.get(name, ""), str) and (name == fields.text or record[name] is not None):
+    names = fields.names(record)
+    optional = () if fields.pairs else (None,)
+    for name, others in ((names["text"], ()), (names["text_b"], optional)):
+        if name and not isinstance(record[name], str) and record[name] not in others:
             return f"must have a text in {name!r}, got {record[name]!r}"
     absent = next((name for name in keep if name not in record), "")
     return absent and f"has no {absent!r}, only {', '.join(map(repr, record))}; leave it out of --keep"

@@ -8,8 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightbert.errors import InputError
+from lightbert.models import Model
+from lightbert.models.pooling import Pooling
+from lightbert.nn.inference import Pool, TextVector
 from lightbert.tasks.example import Example
 from lightbert.tasks.predict.forward import Runtime, run
+from lightbert.tasks.predict.model_kind import encoder_of
 from lightbert.tasks.texts import TextEncoder, text_features
 
 Floats = NDArray[np.float32]
@@ -60,6 +64,22 @@ class Embedder:
             self.cut += features.cut
             vectors = np.stack([each for (each,) in run(self.runtime, features, self.encoder.specials, self.batch)])
             yield normalize_vectors(vectors) if self.normalize else vectors
+
+
+def embedder_of(
+    model: Model, *, pool: Pool | None = None, normalize: bool | None = None, length: int = 0, batch: int = 0
+) -> Embedder:
+    """An embedder with the pooling of a sentence encoder by default, otherwise with the unscaled mean.
+
+    length: the maximum tokens per row; 0 = that of the sentence encoder, or as in fine-tuning, or up to 512.
+    """
+    default = model.pooling or Pooling()
+    return Embedder(
+        TextVector(model, pool or default.pool),
+        encoder_of(model, length or default.length),
+        normalize=default.normalize if normalize is None else normalize,
+        batch=batch,
+    )
 
 
 def normalize_vectors(vectors: Floats) -> Floats:
