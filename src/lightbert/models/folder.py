@@ -11,6 +11,7 @@ from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError, unknown
 from lightbert.files import folder_atomic, read_tensors, write_atomic, write_tensors
 from lightbert.models import FAMILIES, Model, build
+from lightbert.models.owned import ANY_FOLDER, MODEL_FOLDER
 from lightbert.models.tokenizer import read_tokenizer, write_tokenizer
 
 if TYPE_CHECKING:
@@ -38,10 +39,10 @@ def description(model: Model) -> dict[str, Any]:
     return content
 
 
-def save(model: Model, path: str | Path, tokenizer: "Tokenizer | None" = None) -> None:
-    """Write a model folder atomically; an existing one is replaced."""
+def save(model: Model, path: str | Path, tokenizer: "Tokenizer | None" = None, *, force: bool = False) -> None:
+    """Write a model folder atomically, replacing a folder that lightbert wrote; with ``force``, any folder."""
     tokenizer = tokenizer or model.tokenizer
-    with folder_atomic(path) as folder:
+    with folder_atomic(path, ANY_FOLDER if force else MODEL_FOLDER) as folder:
         write_tensors(folder / "model.safetensors", model.state_dict(), metadata={"format": "pt"})
         write_atomic(folder / "config.json", json.dumps(description(model), indent=2) + "\n")
         if tokenizer is not None:

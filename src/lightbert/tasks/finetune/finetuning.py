@@ -23,8 +23,9 @@ from lightbert.tasks.kinds.kind import Prediction
 from lightbert.tasks.predict.forward import run
 from lightbert.train.distributed import World
 from lightbert.train.loop import Loop
-from lightbert.train.recipe_file import save_recipe
+from lightbert.train.recipe_file import check_recipe, load_recipe, save_recipe
 from lightbert.train.run import Phase, Settings
+from lightbert.train.run_folder import check_outside, locked_run
 from lightbert.train.schedule import layer_rate
 from lightbert.train.signals import Interruption
 
@@ -60,10 +61,18 @@ def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *,
     The result of a finished run is read from ``out`` instead of training again.
     requires_dev: fail if the task has no development data, because the result is compared with other runs.
     """
-    out = Path(recipe.out)
+    check_outside(recipe.out, model=recipe.starting_model)
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
-    save_recipe(to_mapping(recipe), out, world, may_change=recipe.may_change)
+    with locked_run(Path(recipe.out), world):
+        return _finetune(recipe, world, interrupted, requires_dev=requires_dev)
+
+
+def _finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *, requires_dev: bool) -> Result:
+    out = Path(recipe.out)
+    before = load_recipe(out)
+    if before is not None:
+        check_recipe(to_mapping(recipe), before, out, recipe.may_change)
     if (out / RESULT).exists() and (out / "final").exists():
         if world.is_main:
             print(f"'{out}' is already trained; set out= to another folder to train again", file=sys.stderr)
@@ -71,6 +80,7 @@ def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *,
     model = starting_model(recipe)
     check_length(model, recipe.length)
     data = load_data(recipe, model.require_tokenizer(), verbose=world.is_main)
+    save_recipe(to_mapping(recipe), out, world, may_change=recipe.may_change, data_content=data.content)
     if not data.dev and (requires_dev or recipe.choose == "best"):
         raise InputError(
             f"{'comparing runs' if requires_dev else 'choose=best'} requires development data, got none: add "

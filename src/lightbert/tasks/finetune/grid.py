@@ -6,11 +6,13 @@ import sys
 from pathlib import Path
 
 from lightbert.files import folder_atomic, write_atomic
+from lightbert.models.owned import MODEL_FOLDER
 from lightbert.tasks.finetune.finetuning import Result, finetune
 from lightbert.tasks.finetune.plan import Plan, PlannedRun
 from lightbert.tasks.finetune.summary import best_settings, settings_of
-from lightbert.train.checkpoint import remove_partial
+from lightbert.train.checkpoint import remove_all, remove_partial
 from lightbert.train.distributed import World
+from lightbert.train.run_folder import check_outside, locked_grid
 from lightbert.train.signals import Interruption
 
 RunResults = list[tuple[PlannedRun, Result]]
@@ -22,8 +24,17 @@ def run_all(plan: Plan, world: World, interrupted: Interruption) -> RunResults:
     With several runs, write a summary to ``out/runs.json``, delete the checkpoints of finished runs, and if there is
     only one task, copy the best model to ``out/final``.
     """
-    if not plan.single and world.is_main:
-        remove_partial(plan.out)
+    if plan.single:
+        return _run_each(plan, world, interrupted)
+    for planned in plan.runs:
+        check_outside(str(plan.out / "final"), model=planned.recipe.starting_model)
+    with locked_grid(plan.out, world):
+        if world.is_main:
+            remove_partial(plan.out)
+        return _run_each(plan, world, interrupted)
+
+
+def _run_each(plan: Plan, world: World, interrupted: Interruption) -> RunResults:
     done: RunResults = []
     for number, planned in enumerate(plan.runs, start=1):
         if not plan.single and world.is_main:
@@ -34,7 +45,7 @@ def run_all(plan: Plan, world: World, interrupted: Interruption) -> RunResults:
         if not result.finished:
             return done
         if not plan.single and world.is_main:
-            shutil.rmtree(Path(planned.recipe.out) / "checkpoints", ignore_errors=True)
+            remove_all(Path(planned.recipe.out) / "checkpoints")
             content = [setting.to_json() for setting in settings_of(done)]
             write_atomic(plan.out / "runs.json", json.dumps(content, indent=2) + "\n")
     if not plan.single and world.is_main:
@@ -47,5 +58,5 @@ def _copy_best(plan: Plan, done: RunResults) -> None:
     settings = best_settings(settings_of(done))
     if len(settings) == 1:
         best, _ = settings[0].best
-        with folder_atomic(plan.out / "final") as folder:
+        with folder_atomic(plan.out / "final", MODEL_FOLDER) as folder:
             shutil.copytree(Path(best.recipe.out) / "final", folder, dirs_exist_ok=True)

@@ -81,3 +81,8 @@ class FinetuneRecipe(BaseRecipe):
         super().__post_init__()
         if not self.task and not (isinstance(self.data, Files) and self.data.train):
             raise InputError("a recipe requires training data: add task=NAME data=FOLDER, or data.train=FILE")
+
+    @property
+    def starting_model(self) -> str:
+        """The model to start from, with the seed of this run in place of ``{seed}``."""
+        return self.model.replace("{seed}", str(self.seed))

@@ -18,7 +18,7 @@ from lightbert.tasks.kinds.kind import Kind
 
 def starting_model(recipe: FinetuneRecipe) -> Model:
     """Load the recipe's model, or build its preset with weights drawn from the seed. The model has a tokenizer."""
-    found = find(recipe.model.format(seed=recipe.seed))
+    found = find(recipe.starting_model)
     if isinstance(found, Preset):
         if not recipe.tokenizer:
             raise InputError(
