@@ -62,6 +62,10 @@ class Loop:
 
     def run(self, interrupted: Interruption) -> Outcome:
         """Train from the current position to the end, or until interrupted."""
+        with interrupted.deferred():
+            return self._run(interrupted)
+
+    def _run(self, interrupted: Interruption) -> Outcome:
         self.objective.train()
         total = sum(phase.steps for phase in self.phases)
         stopped = False
