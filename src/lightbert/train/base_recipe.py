@@ -32,7 +32,7 @@ class BaseRecipe:
     max_minutes: Annotated[
         NonNegative,
         MAY_CHANGE,
-        "time limit in minutes, evaluation included; with steps, whichever ends first; 0: no limit",
+        "time limit in minutes, evaluations and checkpoints included; with steps, whichever ends first; 0: no limit",
     ] = 0.0
     batch: Annotated[Size, "rows per step, over all processes"] = 128
     length: Annotated[Size, "tokens per row"] = 128
@@ -55,7 +55,9 @@ class BaseRecipe:
         MAY_CHANGE,
         "CPU threads of PyTorch; 0: PyTorch's default; models of about a million parameters are fastest with 1",
     ] = 0
-    cuda_graph: Annotated[bool, MAY_CHANGE, "on a GPU, capture the whole step as a CUDA graph and replay it"] = False
+    cuda_graph: Annotated[
+        bool, MAY_CHANGE, "on a GPU with a single process, capture the whole step as a CUDA graph and replay it"
+    ] = False
     tensorboard: Annotated[bool, MAY_CHANGE, "also write out/tensorboard"] = False
 
     def __post_init__(self) -> None:

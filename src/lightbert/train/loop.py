@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
+from math import isfinite
+from time import monotonic
 from typing import Any
 
 import torch
@@ -16,17 +18,19 @@ from lightbert.progress import Bar, progress
 from lightbert.train import checkpoint
 from lightbert.train.best import BestWeights
 from lightbert.train.checkpoint import Checkpoint
-from lightbert.train.cuda_graph import CudaGraphStep
+from lightbert.train.cuda_graph import CudaGraphStep, uses_cuda_graph
 from lightbert.train.distributed import World
 from lightbert.train.log import Meter, MetricsFile, TensorBoard
 from lightbert.train.optim import Optimizers
 from lightbert.train.run import Batches, Outcome, Phase, Position, Settings
 from lightbert.train.schedule import progress_of
-from lightbert.train.sharding import gather, shard
+from lightbert.train.sharding import gather, local_part, shard
 from lightbert.train.signals import Interruption
 from lightbert.train.step import Step
 
 _MAX_SKIPPED_IN_A_ROW = 5
+# Processes agree on the time, which takes communication.
+_STEPS_BETWEEN_TIME_CHECKS = 10
 
 
 class Loop:
@@ -55,6 +59,7 @@ class Loop:
         self.best = BestWeights(settings.best, objective, world)
         self._saved: dict[str, Any] | None = None
         self.meter = Meter()
+        self._counted_at = monotonic()
         self._resume()
         self.metrics = self._open_log(self.at.step) if world.is_main else None
         self.held_out_metrics: dict[str, float] = {}
@@ -75,6 +80,7 @@ class Loop:
                     stopped = self._train_phase(self.phases[self.at.phase], interrupted, bar)
             if not stopped:
                 self._evaluate()
+                self._check_outcome()
             self._save()
         if not stopped and self.best.restore() and self.metrics is not None:
             self.held_out_metrics = self.metrics.held_out[self.at.best_step]
@@ -101,7 +107,8 @@ class Loop:
                 # Several processes agree on stopping when they communicate anyway; a single process stops at once.
                 alone = self.world.size == 1 and bool(interrupted)
                 stop = False
-                if saves or evaluates or alone or self._due(recipe.log_every) or self._is_over(phase):
+                logs = self._due(recipe.log_every) or self._checks_time(phase)
+                if saves or evaluates or alone or logs or self._is_over(phase):
                     self._flush(loader, phase, bar)
                     stop = self.world.any(bool(interrupted))
                 over = self._is_over(phase)
@@ -117,13 +124,17 @@ class Loop:
                     self._save()
                 if over:
                     return False
+                # The evaluation or the checkpoint used up the time.
+                if self._is_over(phase):
+                    self.at.begin_next_phase()
+                    return False
         return False
 
     def _begin(self, phase: Phase) -> None:
         """Set up a phase: the trained parameters, and a new step, because CUDA graphs and DDP depend on them."""
         phase.begin()
         self.optimizers.scale(phase.scales)
-        kind = CudaGraphStep if self.settings.recipe.cuda_graph and self.world.device.type == "cuda" else Step
+        kind = CudaGraphStep if uses_cuda_graph(self.settings.recipe.cuda_graph, self.world) else Step
         self.step = kind(self.objective, self.optimizers, self.world, accumulate=self.settings.recipe.accumulate)
         if self._due(self.settings.recipe.evaluate_every):
             self._evaluate()
@@ -154,8 +165,16 @@ class Loop:
         budget = self._budget(phase)
         return bool(phase.steps and self.at.phase_step >= phase.steps) or 0 < budget <= self.at.phase_seconds
 
+    def _checks_time(self, phase: Phase) -> bool:
+        """Whether to measure the time now, because the budget may be used up; the same for all processes."""
+        budget = self._budget(phase)
+        if budget and self.world.size > 1:
+            return self._due(_STEPS_BETWEEN_TIME_CHECKS)
+        return 0 < budget <= self.at.phase_seconds + monotonic() - self._counted_at
+
     def _count_time(self, seconds: float, *, idle: bool) -> None:
         """Add time to the current phase, as measured by the main process; does nothing after the last phase."""
+        self._counted_at = monotonic()
         if self.at.phase < len(self.phases):
             seconds = self.world.broadcast(seconds)
             self.at.phase_seconds += seconds
@@ -190,11 +209,28 @@ class Loop:
             bar.total = round(self.at.phase_step * self._budget(phase) / self.at.phase_seconds)
         bar.note(loss=values["loss"], **speed)
         if worst > _MAX_SKIPPED_IN_A_ROW:
-            raise InputError(
+            raise self._diverged(
                 f"skipped {worst} steps in a row before step {self.at.step + 1}: the gradients were not finite; "
-                f"'{self.settings.out / 'metrics.jsonl'}' lists their examples; try a learning rate below "
-                f"lr={phase.lr} in another folder out="
+                f"'{self.settings.out / 'metrics.jsonl'}' lists their examples"
             )
+
+    def _check_weights(self) -> None:
+        """Raise an error instead of saving weights that are not finite."""
+        finite = torch.stack([p.detach().isfinite().all() for p in map(local_part, self.objective.parameters())]).all()
+        if self.world.any(not finite.item()):
+            raise self._diverged(f"the weights are not finite after step {self.at.step}: training has diverged")
+
+    def _check_outcome(self) -> None:
+        """Raise an error if a run ends without having learned anything."""
+        bad = next((name for name, v in self.held_out_metrics.items() if name.endswith("loss") and not isfinite(v)), "")
+        if bad:
+            raise self._diverged(f"{bad} on held-out data is not finite: training has diverged")
+        if self.at.bad_in_a_row in (*range(2, _MAX_SKIPPED_IN_A_ROW + 1), self.at.step) and self.at.step:
+            raise self._diverged(f"the last {self.at.bad_in_a_row} steps were skipped: the gradients were not finite")
+
+    def _diverged(self, problem: str) -> InputError:
+        rate = self.phases[min(self.at.phase, len(self.phases) - 1)].lr
+        return InputError(f"{problem}; try a learning rate below lr={rate} in another folder out=")
 
     def _open_log(self, step: int) -> MetricsFile:
         """Open the log, without the lines after ``step``."""
@@ -224,8 +260,9 @@ class Loop:
         """Save a checkpoint if the position changed since the last one; the log is flushed first."""
         if self.metrics is not None:
             self.metrics.flush()
-        if self.at.facts() == self._saved:
+        if self._saved is not None and self.at.is_at(self._saved):
             return
+        self._check_weights()
         self._saved = self.at.facts()
         weights = {name: p.detach() for name, p in self.objective.named_parameters()}
         groups = {
@@ -237,7 +274,7 @@ class Loop:
         if self.world.is_main:
             checkpoint.save(self.folder, self.at.step, Checkpoint(groups, self._saved), self.settings.recipe.keep)
         self.world.barrier()
-        self.meter.pause()
+        self._count_time(self.meter.pause(), idle=True)
 
     def _resume(self) -> None:
         """Load weights, optimizer state and position from the newest intact checkpoint, if there is one."""

@@ -21,6 +21,7 @@ from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.tasks.finetune.starting_model import check_length, set_head, starting_model
 from lightbert.tasks.kinds.kind import Prediction
 from lightbert.tasks.predict.forward import run
+from lightbert.train.cuda_graph import uses_cuda_graph
 from lightbert.train.distributed import World
 from lightbert.train.loop import Loop
 from lightbert.train.recipe_file import check_recipe, load_recipe, save_recipe
@@ -119,7 +120,7 @@ def _finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *
 
 
 def _make_loop(recipe: FinetuneRecipe, model: Model, data: TaskData, world: World) -> Loop:
-    graphed = recipe.cuda_graph and world.device.type == "cuda"
+    graphed = uses_cuda_graph(recipe.cuda_graph, world)
     batches = Buckets(
         data.train,
         batch=recipe.batch,
