@@ -6,6 +6,9 @@ from typing import Annotated, Literal
 
 from lightbert.errors import InputError
 
+LARGEST = 2**53
+"""The largest integer of a key; integers up to it are exact in JSON and in floating-point arithmetic."""
+
 
 @dataclass(frozen=True)
 class Range:
@@ -22,7 +25,7 @@ class Range:
 
     def __str__(self) -> str:
         left, right = self.closed in ("both", "left"), self.closed in ("both", "right")
-        if math.isinf(self.high):
+        if self.high in (LARGEST, math.inf):
             return f"{'>=' if left else '>'} {self.low}"
         if math.isinf(self.low):
             return f"{'<=' if right else '<'} {self.high}"
@@ -30,12 +33,19 @@ class Range:
 
     def check(self, key: str, value: float) -> None:
         """Raise an error that names `key` unless `value` is in the range."""
+        if value > self.high == LARGEST:
+            raise InputError(f"{key} must be <= {self.high}, got {value}")
         if value not in self:
             raise InputError(f"{key} must be {self}, got {value}")
 
 
-Count = Annotated[int, Range(0)]
-Size = Annotated[int, Range(1)]
+Count = Annotated[int, Range(0, LARGEST)]
+Size = Annotated[int, Range(1, LARGEST)]
+Dimension = Annotated[int, Range(1, 2**24)]
+"""A size of a model."""
+OptionalDimension = Annotated[int, Range(0, 2**24)]
+Depth = Annotated[int, Range(1, 1000)]
+Threads = Annotated[int, Range(0, 1024)]
 Seed = Annotated[int, Range(0, 2**63, closed="left")]
 NonNegative = Annotated[float, Range(0)]
 Positive = Annotated[float, Range(0, closed="neither")]

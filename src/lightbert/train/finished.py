@@ -4,14 +4,20 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from lightbert.config import from_mapping
 from lightbert.errors import InputError
 from lightbert.files import write_atomic
 from lightbert.train import checkpoint
 from lightbert.train.distributed import World
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 RESULT = "result.json"
+
+Result = TypeVar("Result", bound="DataclassInstance")
 
 
 def finish(out: Path, result: Mapping[str, Any], *, keep_checkpoints: bool) -> None:
@@ -20,17 +26,18 @@ def finish(out: Path, result: Mapping[str, Any], *, keep_checkpoints: bool) -> N
     _clean(out, keep_checkpoints)
 
 
-def read_result(out: Path, world: World, *, keep_checkpoints: bool) -> dict[str, Any] | None:
+def read_result(kind: type[Result], out: Path, world: World, *, keep_checkpoints: bool) -> Result | None:
     """Read the result of a finished run, and print that it is finished; None if it is to be trained or resumed."""
-    if not (out / RESULT).exists() or not (out / "final").exists():
+    path = out / RESULT
+    if not path.exists() or not (out / "final").exists():
         return None
+    try:
+        result = from_mapping(kind, json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, RecursionError, InputError) as error:
+        raise InputError(f"'{path}' is damaged ({error}); remove it to train the run again") from error
     if world.is_main:
         _clean(out, keep_checkpoints)
         print(f"'{out}' is already trained; set out= to another folder to train again", file=sys.stderr)
-    try:
-        result: dict[str, Any] = json.loads((out / RESULT).read_text(encoding="utf-8"))
-    except ValueError:
-        raise InputError(f"'{out / RESULT}' is damaged; remove the folder to train again") from None
     return result
 
 
