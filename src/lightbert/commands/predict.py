@@ -1,5 +1,6 @@
 """`lightbert predict`: predictions of a fine-tuned model for texts, files and standard input."""
 
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 BadRows = Literal["error", "skip"]
 
 _STDIN = "-"
+# A text that is the name of such a file is most likely meant as the file.
+_FILE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".txt", ".json", ".gz", ".xz", ".bz2", ".zst")
 
 
 @dataclass(frozen=True)
@@ -177,6 +180,9 @@ def _given(config: Config) -> list[dict[str, str]]:
         if len(config.texts) > 1:
             raise InputError("'-' can't be combined with other texts; give it alone to read standard input")
         return []
+    for text in config.texts:
+        if Path(text).suffix.lower() in _FILE_SUFFIXES and Path(text).is_file():
+            raise InputError(f"'{text}' is a file; to predict its texts, write --file {shlex.quote(text)}")
     if config.pairs:
         return [{"text": text, "text_b": second} for text, second in zip(config.texts, config.pairs, strict=True)]
     return [{"text": text} for text in config.texts]

@@ -122,7 +122,7 @@ def test_the_best_or_the_last_weights_are_saved(start, tmp_path: Path):
 
 
 def test_the_metric_can_be_chosen_by_name(start, tmp_path: Path):
-    with pytest.raises(InputError, match="unknown metric 'accurracy'; did you mean 'accuracy'"):
+    with pytest.raises(InputError, match="must be one of accuracy, f1, mcc, got 'accurracy'; did you mean 'accuracy'"):
         finetune(RECIPE, *start, f"out={tmp_path}", "metric=accurracy")
 
 

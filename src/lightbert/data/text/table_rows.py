@@ -133,6 +133,8 @@ def check_header(path: Path, names: list[str] | str) -> list[str]:
     problem = names if isinstance(names, str) else decoding_problem("".join(names))
     if isinstance(names, str) or problem:
         raise InputError(f"the header of '{path}' {problem}; save the file as CSV in UTF-8")
+    # "text, label" is a common way to write a header.
+    names = [name.strip() for name in names]
     duplicates = sorted({name for name in names if names.count(name) > 1})
     if duplicates:
         raise InputError(f"the header of '{path}' has the column {duplicates[0]!r} twice; rename one of them")

@@ -11,7 +11,7 @@ import torch
 from lightbert.config import to_mapping
 from lightbert.data.batches.batch import Specials
 from lightbert.data.batches.buckets import Buckets
-from lightbert.errors import InputError, unknown
+from lightbert.errors import InputError, nearest
 from lightbert.interop import huggingface
 from lightbert.models import Model, folder
 from lightbert.nn.inference import Inference
@@ -157,7 +157,9 @@ def _check_metric(name: str, data: TaskData) -> None:
         for each in kind.metric_names(data.train, examples)
     ]
     if known and name not in known:
-        raise unknown("metric", name, known)
+        similar = nearest(name, known)
+        hint = f"; did you mean {similar!r}?" if similar else ""
+        raise InputError(f"metric must be one of {', '.join(known)}, got {name!r}{hint}")
 
 
 def _metric_name(split: str, name: str) -> str:
