@@ -63,6 +63,7 @@ def test_a_classifier_is_read_by_transformers_with_the_same_outputs(finetune, tm
     assert theirs.config.id2label == {0: "bad", 1: "good"}
 
 
+@needs_metrics
 def test_berts_pooler_starts_the_new_head(finetune, tmp_path):
     finetune("classify", "bert", *reviews(tmp_path), "lr=1e-30")
     before = huggingface.read(tmp_path / "bert").state_dict()["heads.pooler.dense.weight"]
@@ -70,6 +71,7 @@ def test_berts_pooler_starts_the_new_head(finetune, tmp_path):
     assert torch.equal(before, after)
 
 
+@needs_metrics
 def test_a_head_that_transformers_lacks_is_reported_before_training_and_at_conversion(finetune, tmp_path, capsys):
     said = finetune("classify", "bert", *reviews(tmp_path), "head.hidden=none")
     assert "the model can be trained, but not written with convert --to hf: hidden of the classify head must be" in said
@@ -92,6 +94,7 @@ def test_the_beam_head_is_reported_with_the_head_that_can_be_written(finetune, t
     assert "fine-tune with answers.head=span" in capsys.readouterr().err
 
 
+@needs_metrics
 def test_a_model_of_our_own_keeps_a_linear_classifier(tmp_path):
     model = build(replace(PRESETS["bert-tiny"], **SIZES, narrow=16), heads={"rtd": {}}, seed=0)
     folder.save(model, tmp_path / "ours", tokenizer=small_tokenizer())
