@@ -21,13 +21,16 @@ CHECKPOINTS = {
     "bert": ("bert-tiny", {"narrow": 16}, {"pooler": {}}, "tanh"),
     "electra": ("bert-tiny", {"narrow": 8}, {"rtd": {}}, "gelu"),
     "convbert": ("convbert-tiny", {"narrow": 8}, {"mlm": {}}, "gelu"),
+    "mobilebert": ("mobilebert-nano", {}, {"pooler": {}}, "tanh"),
+    "mobilebert-unpooled": ("mobilebert-nano", {}, {}, None),
 }
 
 
 def write_checkpoint(where: Path, name: str) -> Path:
     preset, changes, heads, _ = CHECKPOINTS[name]
-    model = build(replace(PRESETS[preset], **SIZES, **changes), heads=heads, seed=0)
-    model.tokenizer, model.origin = small_tokenizer(), name
+    sizes = {"vocab": 13, "positions": 16} if preset == "mobilebert-nano" else SIZES
+    model = build(replace(PRESETS[preset], **sizes, **changes), heads=heads, seed=0)
+    model.tokenizer, model.origin = small_tokenizer(), name.partition("-")[0]
     huggingface.write(model, where)
     return where
 
