@@ -11,7 +11,7 @@ from typing import cast
 
 import typer
 
-from lightbert import standard_streams
+from lightbert import memory, standard_streams
 from lightbert.commands import COMMANDS
 from lightbert.commands.training import VERBS, as_assignment
 from lightbert.errors import InputError, unknown
@@ -45,6 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except (MemoryError, RuntimeError) as error:
+        if not memory.is_out_of_memory(error):
+            raise
+        return _fail(f"{memory.describe(error)}; {_smaller(sys.argv[1:] if arguments is None else arguments)}")
     except OSError as error:
         return _fail(f"{error.strerror}: '{error.filename}'" if error.filename else str(error))
     return code
@@ -100,6 +104,16 @@ def _unknown_option(error: typer.BadParameter, verb: str, options: list[str], re
     if pair is not None:
         return _UnknownOptionError(f"unknown option '{name}'; keys are given without dashes; write {pair}")
     return _UnknownOptionError(str(unknown("option", name, options)))
+
+
+def _smaller(arguments: Sequence[str]) -> str:
+    """Name the keys or options of a command that reduce its memory."""
+    verb = next(iter(arguments), "")
+    if verb in VERBS:
+        return "lower batch= or length=, raise accumulate=, or choose a smaller model="
+    if verb in ("predict", "evaluate"):
+        return "lower --batch, or choose a smaller model"
+    return "lower --workers, or use a machine with more memory" if verb == "prepare" else "choose a smaller model"
 
 
 def _explain(error: typer.BadParameter) -> str:

@@ -108,3 +108,8 @@ def test_a_killed_run_releases_its_folder(corpus: Path, tmp_path: Path) -> None:
     assert exit_code(start(recipe)) == 0
     assert not (tmp_path / "lock").exists()
     folder.load(tmp_path / "final")
+
+
+def test_the_vocabulary_can_not_be_changed(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"change\.vocab can't be set: the data determines the vocabulary"):
+        train(recipe_of(corpus, tmp_path, change={"vocab": 5}))

@@ -121,6 +121,7 @@ def command(config: Config, json: bool) -> None:
 
 
 def _source(config: Config, kind: str, fields: "Fields") -> "Source":
+    from lightbert.data.text.text_files import bounded_lines
     from lightbert.tasks.predict.records import Lines, RecordList, Source, check_columns, open_records
 
     given = _given(config)
@@ -129,7 +130,7 @@ def _source(config: Config, kind: str, fields: "Fields") -> "Source":
     if given:
         source = RecordList(given)
     elif _STDIN in (config.file, *config.texts):
-        source = Lines(sys.stdin.buffer, "standard input", config.bad_rows)
+        source = Lines(bounded_lines(sys.stdin.buffer, "standard input"), "standard input", config.bad_rows)
     else:
         source = open_records(config.file, config.bad_rows, separator=config.separator)
         check_columns(source, fields, kind)

@@ -16,7 +16,7 @@ from lightbert.models import FAMILIES as OUR_FAMILIES
 from lightbert.models import Model, build
 from lightbert.models.folder import description, fill, read_config
 from lightbert.models.owned import ANY_FOLDER, MODEL_FOLDER, WRITER
-from lightbert.models.tokenizer import write_tokenizer
+from lightbert.models.tokenizer import check_ids, write_tokenizer
 
 
 def read(path: str | Path, *, pickled: bool = False, name: str = "") -> Model:
@@ -41,6 +41,7 @@ def read(path: str | Path, *, pickled: bool = False, name: str = "") -> Model:
     model.labels, model.origin = read_labels(theirs, heads), model_type
     model.task = read_problem(theirs.get("problem_type"), heads, model.labels)
     model.tokenizer = read_tokenizer(folder)
+    check_ids(model.tokenizer, model.config.vocab, folder)
     return model.eval()
 
 

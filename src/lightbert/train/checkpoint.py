@@ -50,8 +50,9 @@ def save(folder: Path, step: int, checkpoint: Checkpoint, keep: int) -> None:
             manifest = {"format": FORMAT, "step": step, "files": files}
             write_atomic(temporary / "manifest.json", json.dumps(manifest, indent=2))
     except OSError as error:
+        previous = "the previous one is intact" if _list(folder) else "there is none yet"
         raise InputError(
-            f"can't write checkpoint step-{step} to '{folder}' ({error.strerror}); the previous one is intact: "
+            f"can't write checkpoint step-{step} to '{folder}' ({error.strerror}); {previous}: "
             "free disk space or set out= to another folder, and run the same command again"
         ) from error
     earlier = [path for path in _list(folder) if _step(path) <= step]
@@ -130,7 +131,7 @@ def _read(path: Path) -> Checkpoint:
 def _json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"'{path}' is missing or damaged") from error
     if not isinstance(content, dict):
         raise InputError(f"'{path}' is damaged")

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lightbert.config import from_mapping
 from lightbert.data.batches.batch import Batch
 from lightbert.errors import InputError
 from lightbert.objectives.objective import Objective
@@ -289,6 +290,6 @@ class Loop:
         weights = {name: p.data for name, p in self.objective.named_parameters()}
         checkpoint.restore(weights, found.groups.get("weights", {}), "weights")
         checkpoint.restore(self.optimizers.tensors(), found.groups.get("optimizer", {}), "optimizer state")
-        self.at, self._saved = Position(**found.facts), found.facts
+        self.at, self._saved = from_mapping(Position, found.facts), found.facts
         if self.at.best_step >= 0:
             self.best.load(found.groups.get("best", {}))

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 def starting_config(recipe: CorpusRecipe) -> Config:
     """Return the model's config with the recipe's overrides, and with enough positions for the longest row."""
+    if "vocab" in recipe.change:
+        raise InputError("change.vocab can't be set: the data determines the vocabulary; remove it")
     config = describe(find(recipe.model)).config
     config = from_mapping(type(config), {**to_mapping(config), **recipe.change})
     if 0 < config.positions < recipe.longest:

@@ -267,3 +267,11 @@ def test_files_of_the_user_in_the_folder_of_several_runs_are_kept(start, tmp_pat
     with pytest.raises(InputError, match="exists and is not from the runs in 'runs'"):
         finetune(RECIPE, *start, f"out={tmp_path}", "seeds=[1,2]", "steps=1")
     assert (tmp_path / name).read_text() == "mine"
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"metrics": 1}', "[" * 100_000, "\x00"])
+def test_a_damaged_result_is_an_error(start, tmp_path: Path, content: str):
+    finetune(RECIPE, *start, f"out={tmp_path}", "steps=1")
+    (tmp_path / "result.json").write_text(content)
+    with pytest.raises(InputError, match=r"result\.json' is damaged .* remove it to evaluate the run again"):
+        finetune(RECIPE, *start, f"out={tmp_path}", "steps=1")

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lightbert.config import to_mapping
+from lightbert.config import from_mapping, to_mapping
 from lightbert.data.batches.batch import Specials
 from lightbert.data.batches.buckets import Buckets
 from lightbert.errors import InputError, unknown
@@ -77,7 +77,7 @@ def _finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *
     if (out / RESULT).exists() and (out / "final").exists():
         if world.is_main:
             print(f"'{out}' is already trained; set out= to another folder to train again", file=sys.stderr)
-        return Result(**json.loads((out / RESULT).read_text(encoding="utf-8")))
+        return _read_result(out / RESULT)
     model = starting_model(recipe)
     check_length(model, recipe.length)
     data = load_data(recipe, model.require_tokenizer(), verbose=world.is_main)
@@ -117,6 +117,13 @@ def _finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *
         write_atomic(out / RESULT, json.dumps(vars(result), indent=2) + "\n")
     world.barrier()
     return result
+
+
+def _read_result(path: Path) -> Result:
+    try:
+        return from_mapping(Result, json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, RecursionError, InputError) as error:
+        raise InputError(f"'{path}' is damaged ({error}); remove it to evaluate the run again") from error
 
 
 def _make_loop(recipe: FinetuneRecipe, model: Model, data: TaskData, world: World) -> Loop:
