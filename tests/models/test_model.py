@@ -11,6 +11,7 @@ from tokenizers.models import WordLevel
 
 from lightbert.errors import InputError
 from lightbert.models import Metadata, Model, build
+from lightbert.models.pooling import Pooling
 from lightbert.nn.encoder import Encoder
 
 CONFIG = VARIANTS["convbert-small"]
@@ -22,6 +23,7 @@ def full() -> Model:
     model = build(CONFIG, heads={"classify": {"labels": 2}}).eval()
     model.tokenizer = Tokenizer(WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
     model.labels, model.task, model.origin = ("no", "yes"), {"kind": "classify"}, "electra"
+    model.pooling = Pooling("cls")
     return model
 
 
@@ -89,3 +91,12 @@ def test_a_model_behaves_like_any_module():
 def test_a_missing_tokenizer_is_a_one_line_error():
     with pytest.raises(InputError, match="the model has no tokenizer: put its"):
         build(CONFIG).require_tokenizer()
+
+
+def test_a_tokenizer_with_more_entries_than_embeddings_is_an_error():
+    model = full()
+    assert model.require_tokenizer() is model.tokenizer
+    many = {"[UNK]": 0} | {f"w{number}": number for number in range(1, CONFIG.vocab + 1)}
+    model.tokenizer = Tokenizer(WordLevel(many, unk_token="[UNK]"))
+    with pytest.raises(InputError, match=r"must not be larger than that of the model \(.* embeddings\)"):
+        model.require_tokenizer()

@@ -1,4 +1,4 @@
-"""Save and load model folders: model.safetensors, config.json and optionally a tokenizer."""
+"""Save and load model folders: model.safetensors, config.json, and optionally a tokenizer and a pooling."""
 
 import json
 from dataclasses import dataclass, field
@@ -13,6 +13,7 @@ from lightbert.errors import InputError, unknown
 from lightbert.files import folder_atomic, read_tensors, write_atomic, write_tensors
 from lightbert.models import FAMILIES, Model, build
 from lightbert.models.owned import ANY_FOLDER, MODEL_FOLDER
+from lightbert.models.pooling import read_pooling, write_pooling
 from lightbert.models.tokenizer import check_ids, read_tokenizer, write_tokenizer
 
 if TYPE_CHECKING:
@@ -49,14 +50,23 @@ def description(model: Model) -> dict[str, Any]:
     return content
 
 
-def save(model: Model, path: str | Path, tokenizer: "Tokenizer | None" = None, *, force: bool = False) -> None:
-    """Write a model folder atomically, replacing a folder that lightbert wrote; with ``force``, any folder."""
+def save(
+    model: Model, path: str | Path, tokenizer: "Tokenizer | None" = None, *, card: str = "", force: bool = False
+) -> None:
+    """Write a model folder atomically, replacing a folder that lightbert wrote.
+
+    card: the content of README.md; "" = write none. force: replace any folder.
+    """
     tokenizer = tokenizer or model.tokenizer
     with folder_atomic(path, ANY_FOLDER if force else MODEL_FOLDER) as folder:
         write_tensors(folder / "model.safetensors", model.state_dict(), metadata={"format": "pt"})
         write_atomic(folder / "config.json", json.dumps(description(model), indent=2) + "\n")
         if tokenizer is not None:
             write_tokenizer(tokenizer, folder, model.positions)
+        if model.pooling is not None:
+            write_pooling(model.pooling, folder, model.width)
+        if card:
+            write_atomic(folder / "README.md", card)
 
 
 def load(path: str | Path) -> Model:
@@ -64,7 +74,7 @@ def load(path: str | Path) -> Model:
     folder = Path(path)
     model = from_description(read_config(folder), folder)
     fill(model, read_tensors(folder / "model.safetensors"), folder / "model.safetensors")
-    model.tokenizer = read_tokenizer(folder)
+    model.tokenizer, model.pooling = read_tokenizer(folder), read_pooling(folder)
     check_ids(model.tokenizer, model.config.vocab, folder)
     return model.eval()
 

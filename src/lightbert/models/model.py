@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from lightbert.errors import InputError
+from lightbert.models.pooling import Pooling
 from lightbert.models.presets import Config
 from lightbert.nn.encoder import Encoder
 
@@ -27,6 +28,8 @@ class Metadata:
     """What the model was fine-tuned for, as plain values."""
     origin: str = ""
     """The `model_type` under which another library saved the model."""
+    pooling: Pooling | None = None
+    """How a sentence encoder computes vectors; None if the model is not one."""
 
 
 class Model(Encoder):
@@ -44,6 +47,7 @@ class Model(Encoder):
     labels: tuple[str, ...]
     task: dict[str, Any]
     origin: str
+    pooling: Pooling | None
 
     def __init__(self, encoder: Encoder, metadata: Metadata) -> None:
         super().__init__(
@@ -82,10 +86,16 @@ class Model(Encoder):
         return encoder
 
     def require_tokenizer(self) -> "Tokenizer":
-        """Return the tokenizer; raise an InputError if there is none."""
+        """Return the tokenizer; raise an InputError if there is none, or if it doesn't fit the embeddings."""
         if self.tokenizer is None:
             raise InputError(
                 "the model has no tokenizer: put its tokenizer.json or vocab.txt into the folder, or set "
                 "model.tokenizer to a tokenizers.Tokenizer"
+            )
+        entries, embeddings = self.tokenizer.get_vocab_size(), self.table.shape[0]
+        if entries > embeddings:
+            raise InputError(
+                f"the vocabulary of the tokenizer ({entries:,} entries) must not be larger than that of the model "
+                f"({embeddings:,} embeddings); use the tokenizer that the model was trained with"
             )
         return self.tokenizer

@@ -1,6 +1,7 @@
 """Run a distillation recipe: load the teacher, build the student, train the strategy's stages as phases."""
 
 import hashlib
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from lightbert.train.compilation import compile_objective
 from lightbert.train.corpus_run import make_loader, make_masker, train
 from lightbert.train.distill_recipe import DistillRecipe
 from lightbert.train.distributed import World
+from lightbert.train.finished import read_result
 from lightbert.train.recipe_file import load_recipe, save_recipe
 from lightbert.train.run import Outcome, Phase
 from lightbert.train.run_folder import check_outside, locked_run
@@ -30,8 +32,11 @@ from lightbert.train.starting_model import starting_model
 _WITHIN_A_STAGE = Schedule("progressive", warmup=0.1)
 
 
-def distill(recipe: DistillRecipe, world: World, interrupted: Interruption) -> Outcome:
-    """Train a recipe, resuming from the newest checkpoint if there is one; save ``out/final`` at the end."""
+def distill(recipe: DistillRecipe, world: World, interrupted: Interruption, *, command: Sequence[str] = ()) -> Outcome:
+    """Train a recipe, resuming from the newest checkpoint if there is one; save ``out/final`` at the end.
+
+    command: the words of the command, for the model card.
+    """
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     check_outside(recipe.out, model=recipe.model, teacher=recipe.teacher)
@@ -42,6 +47,9 @@ def distill(recipe: DistillRecipe, world: World, interrupted: Interruption) -> O
         _check_teacher(recipe, weights)
         resolved = to_mapping(recipe) | weights
         save_recipe(resolved, Path(recipe.out), world, may_change=recipe.may_change, data_content=shards.content)
+        done = read_result(Path(recipe.out), world, Outcome, keep_checkpoints=recipe.keep_checkpoints)
+        if done is not None:
+            return done
         objective, plan = make_distillation(recipe, shards, teacher, world)
         compile_objective(objective, recipe.compile, *([] if teacher is None else [teacher]))
         phases = [
@@ -56,7 +64,7 @@ def distill(recipe: DistillRecipe, world: World, interrupted: Interruption) -> O
             )
             for number, stage in enumerate(plan)
         ]
-        return train(recipe, objective, phases, shards, world, interrupted)
+        return train(recipe, objective, phases, shards, world, interrupted, command=command)
 
 
 def make_distillation(

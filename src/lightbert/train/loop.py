@@ -1,9 +1,10 @@
 """The training loop for every objective: steps, logs, evaluations and checkpoints."""
 
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
-from math import isfinite
+from statistics import fmean
 from time import monotonic
 from typing import Any
 
@@ -12,7 +13,6 @@ from torch import Tensor
 
 from lightbert.config import from_mapping
 from lightbert.data.batches.batch import Batch
-from lightbert.errors import InputError
 from lightbert.objectives.objective import Objective
 from lightbert.ops.randomness import Stream, bits
 from lightbert.progress import Bar, progress
@@ -21,15 +21,15 @@ from lightbert.train.best import BestWeights
 from lightbert.train.checkpoint import Checkpoint
 from lightbert.train.cuda_graph import CudaGraphStep, uses_cuda_graph
 from lightbert.train.distributed import World
+from lightbert.train.divergence import MAX_SKIPPED_IN_A_ROW, check_outcome, check_weights, diverged
 from lightbert.train.log import Meter, MetricsFile, TensorBoard
 from lightbert.train.optim import Optimizers
 from lightbert.train.run import Batches, Outcome, Phase, Position, Settings
 from lightbert.train.schedule import progress_of
-from lightbert.train.sharding import gather, local_part, shard
+from lightbert.train.sharding import gather, shard
 from lightbert.train.signals import Interruption
 from lightbert.train.step import Step
 
-_MAX_SKIPPED_IN_A_ROW = 5
 # Processes agree on the time, which takes communication.
 _STEPS_BETWEEN_TIME_CHECKS = 10
 
@@ -39,6 +39,8 @@ class Loop:
 
     All random numbers of a step are a function of (seed, step, rank), so that no generator state is saved.
     measure: returns the held-out metrics; it must be deterministic for given weights.
+    report: called on the main process after each evaluation with the step, the mean training loss since the previous
+    evaluation, and the metrics.
     """
 
     def __init__(
@@ -48,9 +50,10 @@ class Loop:
         settings: Settings,
         world: World,
         measure: Callable[[Step], dict[str, float]] | None,
+        report: Callable[[int, float, dict[str, float]], None] = lambda step, loss, metrics: None,
     ) -> None:
         self.objective, self.phases, self.settings = objective.to(world.device), phases, settings
-        self.world, self.measure = world, measure
+        self.world, self.measure, self.report = world, measure, report
         if settings.sharding == "shard" and world.size > 1:
             shard(objective, world)
         self.optimizers = Optimizers(objective, settings.recipe.optimizer)
@@ -60,11 +63,13 @@ class Loop:
         self.best = BestWeights(settings.best, objective, world)
         self._saved: dict[str, Any] | None = None
         self.meter = Meter()
-        self._counted_at = monotonic()
+        self._counted_at, self._lr = monotonic(), phases[-1].lr
         self._resume()
         self.metrics = self._open_log(self.at.step) if world.is_main else None
         self.held_out_metrics: dict[str, float] = {}
         self._pending: list[tuple[int, float, Tensor]] = []
+        self._losses: list[float] = []
+        self._bar = Bar("training", None, "steps", self.at.step)
 
     def run(self, interrupted: Interruption) -> Outcome:
         """Train from the current position to the end, or until interrupted."""
@@ -76,12 +81,12 @@ class Loop:
         total = sum(phase.steps for phase in self.phases)
         stopped = False
         with nullcontext() if self.metrics is None else closing(self.metrics):
-            with self._progress(total) as bar:
+            with self._progress(total) as self._bar:
                 while self.at.phase < len(self.phases) and not stopped:
-                    stopped = self._train_phase(self.phases[self.at.phase], interrupted, bar)
-            if not stopped:
-                self._evaluate()
-                self._check_outcome()
+                    stopped = self._train_phase(self.phases[self.at.phase], interrupted, self._bar)
+                if not stopped:
+                    self._evaluate()
+                    check_outcome(self.held_out_metrics, self.at, self._lr)
             self._save()
         if not stopped and self.best.restore() and self.metrics is not None:
             self.held_out_metrics = self.metrics.held_out[self.at.best_step]
@@ -134,6 +139,7 @@ class Loop:
     def _begin(self, phase: Phase) -> None:
         """Set up a phase: the trained parameters, and a new step, because CUDA graphs and DDP depend on them."""
         phase.begin()
+        self._lr = phase.lr
         self.optimizers.scale(phase.scales)
         kind = CudaGraphStep if uses_cuda_graph(self.settings.recipe.cuda_graph, self.world) else Step
         self.step = kind(self.objective, self.optimizers, self.world, accumulate=self.settings.recipe.accumulate)
@@ -195,12 +201,15 @@ class Loop:
             values |= {"lr": rate, "norm": norm / self.world.size}
             if finite:
                 self.at.bad_in_a_row = 0
+                self._losses.append(values["loss"])
                 self._log("train", step, values)
             else:
                 self.at.bad_in_a_row += 1
                 worst = max(worst, self.at.bad_in_a_row)
                 self._log("skipped", step, {**values, "examples": loader.examples(first + offset).tolist()})
         self._pending.clear()
+        if self.metrics is not None:
+            self.metrics.flush(sync=False)
         speed = {"tokens/s": f"{self.meter.latest:,.0f}"}
         if self.settings.peak_flops:
             share = self.meter.latest * self.settings.flops_per_token / self.settings.peak_flops / self.world.size
@@ -209,29 +218,12 @@ class Loop:
             # With a time budget only, estimate the total number of steps from the speed so far.
             bar.total = round(self.at.phase_step * self._budget(phase) / self.at.phase_seconds)
         bar.note(loss=values["loss"], **speed)
-        if worst > _MAX_SKIPPED_IN_A_ROW:
-            raise self._diverged(
+        if worst > MAX_SKIPPED_IN_A_ROW:
+            raise diverged(
                 f"skipped {worst} steps in a row before step {self.at.step + 1}: the gradients were not finite; "
-                f"'{self.settings.out / 'metrics.jsonl'}' lists their examples"
+                f"'{self.settings.out / 'metrics.jsonl'}' lists their examples",
+                phase.lr,
             )
-
-    def _check_weights(self) -> None:
-        """Raise an error instead of saving weights that are not finite."""
-        finite = torch.stack([p.detach().isfinite().all() for p in map(local_part, self.objective.parameters())]).all()
-        if self.world.any(not finite.item()):
-            raise self._diverged(f"the weights are not finite after step {self.at.step}: training has diverged")
-
-    def _check_outcome(self) -> None:
-        """Raise an error if a run ends without having learned anything."""
-        bad = next((name for name, v in self.held_out_metrics.items() if name.endswith("loss") and not isfinite(v)), "")
-        if bad:
-            raise self._diverged(f"{bad} on held-out data is not finite: training has diverged")
-        if self.at.bad_in_a_row in (*range(2, _MAX_SKIPPED_IN_A_ROW + 1), self.at.step) and self.at.step:
-            raise self._diverged(f"the last {self.at.bad_in_a_row} steps were skipped: the gradients were not finite")
-
-    def _diverged(self, problem: str) -> InputError:
-        rate = self.phases[min(self.at.phase, len(self.phases) - 1)].lr
-        return InputError(f"{problem}; try a learning rate below lr={rate} in another folder out=")
 
     def _open_log(self, step: int) -> MetricsFile:
         """Open the log, without the lines after ``step``."""
@@ -255,6 +247,11 @@ class Loop:
             self.held_out_metrics = self.measure(self.step)
             self._log("held-out", self.at.step, self.held_out_metrics)
             self._count_time(self.meter.pause(), idle=True)
+            if self.world.is_main:
+                self.report(self.at.step, fmean(self._losses) if self._losses else math.nan, self.held_out_metrics)
+            self._losses.clear()
+        if self.held_out_metrics:
+            self._bar.note(**{"held-out": _headline(self.held_out_metrics)})
         self.best.update(self.held_out_metrics, self.at)
 
     def _save(self) -> None:
@@ -263,7 +260,7 @@ class Loop:
             self.metrics.flush()
         if self._saved is not None and self.at.is_at(self._saved):
             return
-        self._check_weights()
+        check_weights(self.objective, self.at, self._lr, self.world)
         self._saved = self.at.facts()
         weights = {name: p.detach() for name, p in self.objective.named_parameters()}
         groups = {
@@ -293,3 +290,9 @@ class Loop:
         self.at, self._saved = from_mapping(Position, found.facts), found.facts
         if self.at.best_step >= 0:
             self.best.load(found.groups.get("best", {}))
+
+
+def _headline(metrics: dict[str, float]) -> str:
+    """The metrics to show next to the progress bar: the loss and accuracies, or else the first one."""
+    shown = [name for name in metrics if name == "loss" or name.endswith("accuracy")] or list(metrics)[:1]
+    return " ".join(f"{name} {metrics[name]:.4g}" for name in shown)

@@ -1,6 +1,7 @@
 """Run a pre-training recipe: data, models, objective and phases."""
 
 import sys
+from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from lightbert.objectives.rtd import ReplacedTokenDetection
 from lightbert.train.compilation import compile_objective
 from lightbert.train.corpus_run import make_loader, make_masker, train
 from lightbert.train.distributed import World
+from lightbert.train.finished import read_result
 from lightbert.train.recipe import Recipe
 from lightbert.train.recipe_file import save_recipe
 from lightbert.train.run import Outcome, Phase
@@ -23,8 +25,18 @@ from lightbert.train.starting_generator import describe_generator, starting_gene
 from lightbert.train.starting_model import starting_model
 
 
-def pretrain(recipe: Recipe, world: World, interrupted: Interruption, *, flops_per_token: float = 0.0) -> Outcome:
-    """Train a recipe, resuming from the newest checkpoint if there is one; save ``out/final`` at the end."""
+def pretrain(
+    recipe: Recipe,
+    world: World,
+    interrupted: Interruption,
+    *,
+    flops_per_token: float = 0.0,
+    command: Sequence[str] = (),
+) -> Outcome:
+    """Train a recipe, resuming from the newest checkpoint if there is one; save ``out/final`` at the end.
+
+    command: the words of the command, for the model card.
+    """
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     check_outside(recipe.out, model=recipe.model, generator_model=recipe.generator_model)
@@ -33,12 +45,17 @@ def pretrain(recipe: Recipe, world: World, interrupted: Interruption, *, flops_p
         save_recipe(
             to_mapping(recipe), Path(recipe.out), world, may_change=recipe.may_change, data_content=shards.content
         )
+        done = read_result(Path(recipe.out), world, Outcome, keep_checkpoints=recipe.keep_checkpoints)
+        if done is not None:
+            return done
         objective = make_objective(recipe, shards)
         if recipe.objective == "rtd" and world.is_main:
             print(f"generator: {describe_generator(recipe)}", file=sys.stderr)
         compile_objective(objective, recipe.compile)
         phases = _phases(recipe, shards, world)
-        return train(recipe, objective, phases, shards, world, interrupted, flops_per_token=flops_per_token)
+        return train(
+            recipe, objective, phases, shards, world, interrupted, flops_per_token=flops_per_token, command=command
+        )
 
 
 def _phases(recipe: Recipe, shards: Shards, world: World) -> list[Phase]:

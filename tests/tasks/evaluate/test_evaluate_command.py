@@ -249,6 +249,14 @@ def test_an_invalid_prediction_table_is_a_one_line_error(evaluate, tmp_path, glu
         (("--submission", "s.zip", "--predictions", "nowhere"), "must contain predictions such as CoLA.tsv"),
         (("nowhere",), "model 'nowhere' not found"),
         (("MODEL",), "evaluate requires data; add --data FILE"),
+        (
+            ("MODEL", "--data", "TABLE", "--text", "body", "--label", "topic", "--worst", "-1"),
+            "worst must be >= 0, got -1",
+        ),
+        (
+            ("MODEL", "--data", "TABLE", "--text", "body", "--label", "topic", "--batch", "-1"),
+            "batch must be >= 0, got -1",
+        ),
         (("MODEL", "--data", "TABLE"), "'text'"),
         (("MODEL", "--data", "TABLE", "--text", "body"), "'label'"),
         (("MODEL", "--data", "TABLE", "--text", "body", "--label", "body"), "'good film'"),
@@ -264,10 +272,13 @@ def test_an_invalid_prediction_table_is_a_one_line_error(evaluate, tmp_path, glu
     ],
 )
 def test_invalid_arguments_are_a_one_line_error(evaluate, tmp_path, monkeypatch, table, glue, arguments, sentence):
+    named = tmp_path / "named.csv"
+    named.write_text("text,label\ngood film,good\n")
     places = {
         "MODEL": write_tiny_model(tmp_path / "model", REVIEWS),
         "BODY": write_tiny_model(tmp_path / "body", None),
         "TABLE": table,
+        "NAMED": named,
         "GLUE": glue,
     }
     monkeypatch.chdir(tmp_path)

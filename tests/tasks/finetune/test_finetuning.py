@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from lightbert.tasks.datasets.own import own_task
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.evaluate.evaluation import evaluate
 from lightbert.tasks.finetune.dataset import _load_data as load_data_cache
+from lightbert.tasks.finetune.finetuning import measure
 from lightbert.tasks.predict.model_kind import kind_of_model
 
 pytestmark = needs_metrics
@@ -121,7 +123,7 @@ def test_the_best_or_the_last_weights_are_saved(start, tmp_path: Path):
 
 
 def test_the_metric_can_be_chosen_by_name(start, tmp_path: Path):
-    with pytest.raises(InputError, match="unknown metric 'accurracy'; did you mean 'accuracy'"):
+    with pytest.raises(InputError, match="must be one of accuracy, f1, mcc, got 'accurracy'; did you mean 'accuracy'"):
         finetune(RECIPE, *start, f"out={tmp_path}", "metric=accurracy")
 
 
@@ -131,6 +133,12 @@ def test_an_unknown_metric_is_an_error_before_training(start, tmp_path: Path, mo
         finetune(RECIPE, *start, f"out={tmp_path}", "metric=accurracy", *more)
     assert not list(tmp_path.rglob("metrics.jsonl"))
     assert not list(tmp_path.rglob("step-*"))
+
+
+def test_the_name_of_a_metric_is_checked_without_evaluating_the_model(start, tmp_path: Path):
+    with mock.patch("lightbert.tasks.finetune.finetuning.measure", side_effect=measure) as measured:
+        finetune(RECIPE, *start, f"out={tmp_path}", "metric=accuracy", "choose=last", "steps=1")
+    assert measured.call_count == 1
 
 
 def test_lower_is_better_for_errors(start, tmp_path: Path):
@@ -273,5 +281,14 @@ def test_files_of_the_user_in_the_folder_of_several_runs_are_kept(start, tmp_pat
 def test_a_damaged_result_is_an_error(start, tmp_path: Path, content: str):
     finetune(RECIPE, *start, f"out={tmp_path}", "steps=1")
     (tmp_path / "result.json").write_text(content)
-    with pytest.raises(InputError, match=r"result\.json' is damaged .* remove it to evaluate the run again"):
+    with pytest.raises(InputError, match=r"result\.json' is damaged; remove the folder to train again"):
         finetune(RECIPE, *start, f"out={tmp_path}", "steps=1")
+
+
+def test_checkpoints_are_kept_only_if_asked(start, tmp_path: Path):
+    first = only(finetune(RECIPE, *start, f"out={tmp_path / 'a'}"))
+    assert sorted(path.name for path in (tmp_path / "a").iterdir() if path.is_dir()) == ["final"]
+    kept = only(finetune(RECIPE, *start, f"out={tmp_path / 'b'}", "keep_checkpoints=true"))
+    assert (tmp_path / "b" / "checkpoints" / f"step-{kept.step}").exists()
+    again = only(finetune(RECIPE, *start, f"out={tmp_path / 'b'}", "keep_checkpoints=true"))
+    assert first.metrics == kept.metrics == again.metrics

@@ -159,6 +159,15 @@ def test_a_table_of_words_requires_no_text(predict, tmp_path):
     assert [word["text"] for word in found["tags"]] == ["good", "film"]
 
 
+def test_a_file_given_as_a_text_is_an_error_with_the_option(predict, model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert predict(model, "my.csv")[0] == 0
+    (tmp_path / "my.csv").write_text("text\ngood\n")
+    code, found, said = predict(model, "my.csv")
+    assert (code, found) == (1, [])
+    assert "'my.csv' is a file; to predict its texts, write --file my.csv" in said
+
+
 def test_inputs_for_another_kind_of_model_are_errors(predict, questions, tmp_path):
     tagger = write_tiny_model(tmp_path / "tagger", Tokens(("B-X", "O")))
     assert "a question answering model requires --question and --context" in predict(questions, "good")[2]

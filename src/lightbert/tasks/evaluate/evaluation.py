@@ -41,6 +41,9 @@ def evaluate(
     labels: names for the outputs of a model without label names.
     name, data: the names of the model and the data in the report.
     """
+    for setting, value in (("batch", batch), ("worst", worst)):
+        if value < 0:
+            raise InputError(f"{setting} must be >= 0, got {value}")
     kind = kind_of_model(model, labels, like=task.kind)
     _check_kind(kind, task)
     examples = task.examples(split)
@@ -71,6 +74,7 @@ def evaluate(
         findings=kind.findings(examples, predictions, worst) if labelled else (),
         tokens=tokens,
         cut=cut,
+        skipped=examples.skipped,
         seconds=seconds,
         model=name,
         data=data,

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lightbert.data.examples.features import Features
+from lightbert.errors import InputError
 from lightbert.tasks.datasets.catalogue import open_task
+from lightbert.tasks.datasets.label_cells import separator_of_joined
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.datasets.task import Task
-from lightbert.tasks.example import Example
+from lightbert.tasks.example import Example, Examples
 from lightbert.tasks.finetune.recipe import AnswerSettings, FinetuneRecipe
+from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.kind import Kind
 from lightbert.tasks.kinds.regress.kind import Regress
 from lightbert.tasks.kinds.spans.kind import Spans
@@ -32,7 +35,9 @@ class TaskData:
 
     task: Task
     train: Features
-    dev: dict[str, tuple[list[Any], Features]]
+    dev: dict[str, tuple[Examples[Any], Features]]
+    skipped: dict[str, int]
+    """The number of bad rows of each split that were skipped."""
 
     @cached_property
     def content(self) -> str:
@@ -94,8 +99,15 @@ def _load_data(request: _Request, *, verbose: bool) -> TaskData:
     task = open_task(request.task or "own", request.data)
     task = replace(task, kind=_apply_settings(task.kind, request.scaled, request.answers))
     encoder = TextEncoder(Tokenizer.from_str(request.tokenizer), request.length)
-    examples = task.examples("train")
-    examples = examples[: request.limit] if request.limit else examples
+    if "train" not in task.splits:
+        where = request.data.folder if isinstance(request.data, Files) else request.data
+        raise InputError(
+            f"the task {task.name!r} requires a training file, but '{where}' only has {', '.join(task.splits)}; give a "
+            "folder with the files of train and dev"
+        )
+    loaded = task.examples("train")
+    skipped = {"train": loaded.skipped}
+    examples = loaded[: request.limit or None]
     if request.double and task.symmetric:
         examples = [*examples, *map(_swap, examples)]
     train = task.kind.features(examples, encoder)
@@ -108,10 +120,17 @@ def _load_data(request: _Request, *, verbose: bool) -> TaskData:
     dev = {}
     for split in (split for split in task.splits if split.startswith("dev")):
         held_out = task.examples(split)
+        skipped[split] = held_out.skipped
         dev[split] = (held_out, task.kind.features(held_out, encoder))
-    data = TaskData(task, train, dev)
+    data = TaskData(task, train, dev, skipped)
     if verbose:
         print(data.sentence(len(examples)), file=sys.stderr)
+        if isinstance(task.kind, Classify) and (separator := separator_of_joined(task.kind.labels)):
+            print(
+                f"if a text can have several labels, joined by {separator!r}, set data.kind=labels "
+                f"data.label_separator='{separator}'",
+                file=sys.stderr,
+            )
     return data
 
 

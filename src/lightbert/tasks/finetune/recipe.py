@@ -1,6 +1,7 @@
 """A fine-tuning recipe: the keys of one run, from a TOML file and the command line."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from lightbert.config import check
@@ -15,10 +16,10 @@ class HeadSettings:
     """The layer between [CLS] and the output layer: none (ELECTRA), BERT's tanh, or transformers' gelu."""
 
     hidden: Annotated[
-        Literal["none", "tanh", "gelu"],
-        "the layer between [CLS] and the output layer: none (ELECTRA), tanh (BERT's pooler), gelu; transformers' "
-        "classes support the last two only",
-    ] = "none"
+        Literal["auto", "none", "tanh", "gelu"],
+        "the layer between [CLS] and the output layer: none (ELECTRA), tanh (BERT's pooler), gelu; auto: that of "
+        "transformers' class for a model from Hugging Face, which can be written back, otherwise none",
+    ] = "auto"
     dropout: Annotated[PartialShare, "dropout before the output layer"] = 0.1
 
     def __post_init__(self) -> None:
@@ -80,6 +81,11 @@ class FinetuneRecipe(BaseRecipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.task and not (isinstance(self.data, Files) and self.data.train):
+            given = self.data if isinstance(self.data, str) else ""
+            if given and not Path(given).is_dir():
+                raise InputError(
+                    f"data must be the folder of a task, got '{given}'; for your own file write data.train={given}"
+                )
             raise InputError("a recipe requires training data: add task=NAME data=FOLDER, or data.train=FILE")
 
     @property

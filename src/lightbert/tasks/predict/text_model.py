@@ -10,11 +10,10 @@ from lightbert import models
 from lightbert.errors import InputError
 from lightbert.interop import load as interop
 from lightbert.models import Config, Model
-from lightbert.nn.inference import Pool, TextVector
+from lightbert.nn.inference import Pool
 from lightbert.tasks.kinds.kind import Prediction
-from lightbert.tasks.predict.model_kind import encoder_of
 from lightbert.tasks.predict.predictor import Predictor
-from lightbert.tasks.predict.vectors import Floats, normalize_vectors, text_vectors
+from lightbert.tasks.predict.vectors import Floats, embedder_of
 
 
 class TextModel(Model):
@@ -42,8 +41,8 @@ class TextModel(Model):
         self,
         texts: str | tuple[str, str] | Iterable[str | tuple[str, str]],
         *,
-        pool: Pool = "mean",
-        normalize: bool = False,
+        pool: Pool | None = None,
+        normalize: bool | None = None,
         batch: int = 0,
         length: int = 0,
     ) -> Floats:
@@ -52,13 +51,15 @@ class TextModel(Model):
         pool: "mean" or "max" over the tokens of a text, [CLS] and [SEP] included, or "cls", the hidden state of [CLS].
         normalize: scale each vector to length 1, so that a dot product is the cosine similarity.
         length: the maximum tokens per row; longer texts are truncated. 0 = as in fine-tuning, or up to 512.
+
+        The defaults are those of ``model.pooling`` if the model is a sentence encoder, otherwise the unscaled mean.
         """
         if isinstance(texts, bytes | Mapping) or not isinstance(texts, Iterable):
             raise InputError(f"texts must be a string or a list of strings, got {texts!r}")
         single = isinstance(texts, str | tuple)
         given: Iterable[Any] = [texts] if single else texts
-        vectors = text_vectors(TextVector(self, pool), encoder_of(self, length), given, batch)
-        vectors = normalize_vectors(vectors) if normalize else vectors
+        embedder = embedder_of(self, pool=pool, normalize=normalize, length=length, batch=batch)
+        vectors = embedder.encode(given)
         return vectors[0] if single else vectors
 
 

@@ -1,32 +1,85 @@
 """Encode texts as vectors: the pooled hidden states of an encoder."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lightbert.errors import InputError
-from lightbert.nn.inference import TextVector
+from lightbert.models import Model
+from lightbert.models.pooling import Pooling
+from lightbert.nn.inference import Pool, TextVector
 from lightbert.tasks.example import Example
-from lightbert.tasks.predict.forward import run
+from lightbert.tasks.predict.forward import Runtime, run
+from lightbert.tasks.predict.model_kind import encoder_of
 from lightbert.tasks.texts import TextEncoder, text_features
 
 Floats = NDArray[np.float32]
 
-# Large enough to batch rows of similar length, small enough to bound memory.
-_CHUNK = 4096
+# Large enough to batch rows of similar length, small enough to bound memory and to show progress.
+_CHUNK = {"cpu": 1024, "cuda": 16384}
 
 
-def text_vectors(
-    inference: TextVector, encoder: TextEncoder, texts: Iterable[str | tuple[str, str]], batch: int = 0
-) -> Floats:
-    """One vector per text or pair of texts, in order: [N, D]."""
-    source, found = iter(texts), [np.zeros((0, inference.encoder.width), dtype=np.float32)]
-    while chunk := list(itertools.islice(source, _CHUNK)):
-        features = text_features([_example(text) for text in chunk], encoder, None)
-        found.append(np.stack([vector for (vector,) in run(inference, features, encoder.specials, batch)]))
-    return np.concatenate(found)
+class VectorRuntime(Runtime, Protocol):
+    """An inference backend that returns one vector per text: `nn.inference.TextVector`, or an exported file."""
+
+    @property
+    def width(self) -> int:
+        """The number of values in a vector."""
+
+
+class Embedder:
+    """Encodes texts and pairs of texts as vectors, in order. A vector doesn't depend on the other texts of its batch.
+
+    encoder: the tokenizer and the maximum row length; longer texts are truncated.
+    normalize: scale each vector to length 1.
+    batch: batch size in rows of 128 tokens; 0 = chosen for the device.
+    """
+
+    def __init__(
+        self, runtime: VectorRuntime, encoder: TextEncoder, *, normalize: bool = False, batch: int = 0
+    ) -> None:
+        if batch < 0:
+            raise InputError(f"batch must be >= 0, got {batch}")
+        self.runtime, self.encoder, self.normalize, self.batch = runtime, encoder, normalize, batch
+        self.cut = 0
+        """The number of texts truncated so far."""
+
+    @property
+    def width(self) -> int:
+        """The number of values in a vector."""
+        return self.runtime.width
+
+    def encode(self, texts: Iterable[str | tuple[str, str] | Example]) -> Floats:
+        """Return one vector per text, in order: [N, D]."""
+        return np.concatenate([np.zeros((0, self.width), dtype=np.float32), *self.stream(texts)])
+
+    def stream(self, texts: Iterable[str | tuple[str, str] | Example]) -> Iterator[Floats]:
+        """Encode any number of texts in bounded memory: yield arrays [n, D] that cover the texts in order."""
+        source, size = iter(texts), _CHUNK.get(self.runtime.device.type, _CHUNK["cpu"])
+        while chunk := list(itertools.islice(source, size)):
+            features = text_features([_example(text) for text in chunk], self.encoder, None)
+            self.cut += features.cut
+            vectors = np.stack([each for (each,) in run(self.runtime, features, self.encoder.specials, self.batch)])
+            yield normalize_vectors(vectors) if self.normalize else vectors
+
+
+def embedder_of(
+    model: Model, *, pool: Pool | None = None, normalize: bool | None = None, length: int = 0, batch: int = 0
+) -> Embedder:
+    """An embedder with the pooling of a sentence encoder by default, otherwise with the unscaled mean.
+
+    length: the maximum tokens per row; 0 = that of the sentence encoder, or as in fine-tuning, or up to 512.
+    """
+    default = model.pooling or Pooling()
+    return Embedder(
+        TextVector(model, pool or default.pool),
+        encoder_of(model, length or default.length),
+        normalize=default.normalize if normalize is None else normalize,
+        batch=batch,
+    )
 
 
 def normalize_vectors(vectors: Floats) -> Floats:
@@ -35,8 +88,10 @@ def normalize_vectors(vectors: Floats) -> Floats:
     return np.divide(vectors, np.where(lengths > 0, lengths, 1.0), dtype=np.float32)
 
 
-def _example(text: str | Sequence[str]) -> Example:
+def _example(text: str | Sequence[str] | Example) -> Example:
     match text:
+        case Example():
+            return text
         case str():
             return Example(text)
         case (str() as first, str() as second):
