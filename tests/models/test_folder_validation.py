@@ -208,7 +208,7 @@ def test_entries_of_the_wrong_type_are_an_error(path: Path, key: str, value: Any
 @pytest.mark.parametrize("depth", [10**9, 10**30])
 def test_an_absurd_depth_is_an_error_at_once(path: Path, depth: int) -> None:
     edit_config(path, lambda config: config["config"].update(depth=depth))
-    assert f"depth must be in [1, 1000], got {depth}" in load_error(path)
+    assert f"depth must be <= 1000, got {depth}" in load_error(path)
 
 
 def test_a_deeply_nested_config_is_an_error(path: Path) -> None:

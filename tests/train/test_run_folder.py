@@ -29,14 +29,17 @@ def test_files_of_the_user_in_the_folder_of_a_run_are_kept(corpus: Path, tmp_pat
     assert contents(tmp_path) == before
 
 
-def test_a_file_added_to_a_finished_model_is_not_lost_when_the_run_is_repeated(corpus: Path, tmp_path: Path) -> None:
+def test_a_file_added_to_a_model_is_kept(corpus: Path, tmp_path: Path) -> None:
     recipe = recipe_of(corpus, tmp_path, steps=3)
     train(recipe)
     (tmp_path / "final" / "notes.txt").write_text("mine")
     before = contents(tmp_path)
+    assert train(recipe).finished
+    assert contents(tmp_path) == before
+    (tmp_path / "result.json").unlink()
     with pytest.raises(InputError, match=r"final' contains 'notes\.txt', which lightbert did not write"):
         train(recipe)
-    assert contents(tmp_path) == before
+    assert (tmp_path / "final" / "notes.txt").read_text() == "mine"
 
 
 def test_a_run_does_not_replace_the_model_that_it_starts_from(corpus: Path, tmp_path: Path) -> None:

@@ -51,16 +51,11 @@ def description(model: Model) -> dict[str, Any]:
 
 
 def save(
-    model: Model,
-    path: str | Path,
-    tokenizer: "Tokenizer | None" = None,
-    *,
-    card: str = "",
-    force: bool = False,
+    model: Model, path: str | Path, tokenizer: "Tokenizer | None" = None, *, card: str = "", force: bool = False
 ) -> None:
-    """Write a model folder atomically, replacing a folder that lightbert wrote; with ``force``, any folder.
+    """Write a model folder atomically, replacing a folder that lightbert wrote.
 
-    card: the content of README.md; "" = write none.
+    card: the content of README.md; "" = write none. force: replace any folder.
     """
     tokenizer = tokenizer or model.tokenizer
     with folder_atomic(path, ANY_FOLDER if force else MODEL_FOLDER) as folder:

@@ -1,11 +1,11 @@
 """Checkpoints: folders of hashed files, written atomically; resuming reads the newest intact one."""
 
 import json
+import os
 import re
 import shutil
 import sys
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ FORMAT = 1
 CHECKPOINT = FolderKind("a checkpoint", ("manifest.json", "facts.json", "*.safetensors"))
 
 # The folders that a killed process leaves are incomplete: only their names tell what they are.
-_PARTIAL = FolderKind("a partial folder", (*CHECKPOINT.files, *MODEL_FOLDER.files))
+_PARTIAL = FolderKind("a partial folder", ("step-*", *CHECKPOINT.files, *MODEL_FOLDER.files))
 _TEMPORARY_NAME = re.compile(r"\.(.+)\.(?:tmp|old)-\d+")
 _PARTIAL_FILES = (".json", ".jsonl", ".png", ".safetensors")
 
@@ -59,16 +59,20 @@ def save(folder: Path, step: int, checkpoint: Checkpoint, keep: int) -> None:
     _remove({*_list(folder)} - {*earlier[:keep]})
 
 
-def remove_all(folder: Path) -> None:
-    """Remove the checkpoints of a run, and their folder if it holds nothing else."""
-    _remove(_list(folder))
-    with suppress(OSError):
-        folder.rmdir()
-
-
 def exists(folder: Path) -> bool:
     """Return whether the folder has a checkpoint, intact or not."""
     return any(map(CHECKPOINT.is_ours, _list(folder)))
+
+
+def remove_all(folder: Path) -> None:
+    """Remove the checkpoints of a run, and their folder if it holds nothing else."""
+    if folder.is_dir() and all(_is_step(path) and CHECKPOINT.is_ours(path) for path in folder.iterdir()):
+        # Renamed first, so that a killed process leaves no damaged checkpoint.
+        renamed = folder.with_name(f".{folder.name}.old-{os.getpid()}")
+        folder.replace(renamed)
+        shutil.rmtree(renamed)
+    else:
+        _remove(_list(folder))
 
 
 def remove_partial(folder: Path) -> None:
@@ -106,8 +110,11 @@ def load_newest(folder: Path) -> Checkpoint | None:
 
 def _list(folder: Path) -> list[Path]:
     """List the checkpoints of a run, newest first."""
-    found = [path for path in folder.glob("step-*") if path.name.removeprefix("step-").isdecimal()]
-    return sorted(found, key=_step, reverse=True)
+    return sorted(filter(_is_step, folder.glob("step-*")), key=_step, reverse=True)
+
+
+def _is_step(path: Path) -> bool:
+    return path.name.startswith("step-") and path.name.removeprefix("step-").isdecimal()
 
 
 def _step(path: Path) -> int:

@@ -47,7 +47,7 @@ def distill(recipe: DistillRecipe, world: World, interrupted: Interruption, *, c
         _check_teacher(recipe, weights)
         resolved = to_mapping(recipe) | weights
         save_recipe(resolved, Path(recipe.out), world, may_change=recipe.may_change, data_content=shards.content)
-        done = read_result(Outcome, Path(recipe.out), world, keep_checkpoints=recipe.keep_checkpoints)
+        done = read_result(Path(recipe.out), world, Outcome, keep_checkpoints=recipe.keep_checkpoints)
         if done is not None:
             return done
         objective, plan = make_distillation(recipe, shards, teacher, world)

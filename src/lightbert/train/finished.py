@@ -15,6 +15,8 @@ from lightbert.train.distributed import World
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+T = TypeVar("T", bound="DataclassInstance")
+
 RESULT = "result.json"
 
 Result = TypeVar("Result", bound="DataclassInstance")
@@ -26,7 +28,7 @@ def finish(out: Path, result: Mapping[str, Any], *, keep_checkpoints: bool) -> N
     _clean(out, keep_checkpoints)
 
 
-def read_result(kind: type[Result], out: Path, world: World, *, keep_checkpoints: bool) -> Result | None:
+def read_result(out: Path, world: World, kind: type[T], *, keep_checkpoints: bool) -> T | None:
     """Read the result of a finished run, and print that it is finished; None if it is to be trained or resumed."""
     path = out / RESULT
     if not path.exists() or not (out / "final").exists():
@@ -38,7 +40,10 @@ def read_result(kind: type[Result], out: Path, world: World, *, keep_checkpoints
     if world.is_main:
         _clean(out, keep_checkpoints)
         print(f"'{out}' is already trained; set out= to another folder to train again", file=sys.stderr)
-    return result
+    try:
+        return from_mapping(kind, json.loads((out / RESULT).read_text(encoding="utf-8")))
+    except (ValueError, RecursionError, InputError):
+        raise InputError(f"'{out / RESULT}' is damaged; remove the folder to train again") from None
 
 
 def _clean(out: Path, keep_checkpoints: bool) -> None:

@@ -21,8 +21,8 @@ from lightbert.train.best import BestWeights
 from lightbert.train.checkpoint import Checkpoint
 from lightbert.train.cuda_graph import CudaGraphStep, uses_cuda_graph
 from lightbert.train.distributed import World
-from lightbert.train.divergence import MAX_SKIPPED_IN_A_ROW, check_outcome, check_weights, divergence_error
-from lightbert.train.log import Meter, MetricsFile, TensorBoard, headline
+from lightbert.train.divergence import MAX_SKIPPED_IN_A_ROW, check_outcome, check_weights, diverged
+from lightbert.train.log import Meter, MetricsFile, TensorBoard
 from lightbert.train.optim import Optimizers
 from lightbert.train.run import Batches, Outcome, Phase, Position, Settings
 from lightbert.train.schedule import progress_of
@@ -63,7 +63,7 @@ class Loop:
         self.best = BestWeights(settings.best, objective, world)
         self._saved: dict[str, Any] | None = None
         self.meter = Meter()
-        self._counted_at = monotonic()
+        self._counted_at, self._lr = monotonic(), phases[-1].lr
         self._resume()
         self.metrics = self._open_log(self.at.step) if world.is_main else None
         self.held_out_metrics: dict[str, float] = {}
@@ -139,6 +139,7 @@ class Loop:
     def _begin(self, phase: Phase) -> None:
         """Set up a phase: the trained parameters, and a new step, because CUDA graphs and DDP depend on them."""
         phase.begin()
+        self._lr = phase.lr
         self.optimizers.scale(phase.scales)
         kind = CudaGraphStep if uses_cuda_graph(self.settings.recipe.cuda_graph, self.world) else Step
         self.step = kind(self.objective, self.optimizers, self.world, accumulate=self.settings.recipe.accumulate)
@@ -218,16 +219,11 @@ class Loop:
             bar.total = round(self.at.phase_step * self._budget(phase) / self.at.phase_seconds)
         bar.note(loss=values["loss"], **speed)
         if worst > MAX_SKIPPED_IN_A_ROW:
-            raise divergence_error(
+            raise diverged(
                 f"skipped {worst} steps in a row before step {self.at.step + 1}: the gradients were not finite; "
                 f"'{self.settings.out / 'metrics.jsonl'}' lists their examples",
                 phase.lr,
             )
-
-    @property
-    def _lr(self) -> float:
-        """The peak learning rate of the current phase, or of the last one."""
-        return self.phases[min(self.at.phase, len(self.phases) - 1)].lr
 
     def _open_log(self, step: int) -> MetricsFile:
         """Open the log, without the lines after ``step``."""
@@ -264,7 +260,7 @@ class Loop:
             self.metrics.flush()
         if self._saved is not None and self.at.is_at(self._saved):
             return
-        check_weights(self.objective, self.world, self.at.step, self._lr)
+        check_weights(self.objective, self.at, self._lr, self.world)
         self._saved = self.at.facts()
         weights = {name: p.detach() for name, p in self.objective.named_parameters()}
         groups = {

@@ -45,7 +45,7 @@ def pretrain(
         save_recipe(
             to_mapping(recipe), Path(recipe.out), world, may_change=recipe.may_change, data_content=shards.content
         )
-        done = read_result(Outcome, Path(recipe.out), world, keep_checkpoints=recipe.keep_checkpoints)
+        done = read_result(Path(recipe.out), world, Outcome, keep_checkpoints=recipe.keep_checkpoints)
         if done is not None:
             return done
         objective = make_objective(recipe, shards)

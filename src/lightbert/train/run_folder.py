@@ -57,7 +57,8 @@ def check_run_folder(out: Path) -> None:
     found = next((name for name in _OUTPUTS if _has_content(out / name)), None)
     if found is not None and not _is_run(out):
         raise InputError(f"'{out / found}' exists and is not from a run; set out= to another folder")
-    for name in _MODELS:
+    # The models of a finished run are not written again.
+    for name in _MODELS if not (out / "result.json").exists() else ():
         MODEL_FOLDER.check(out / name)
 
 

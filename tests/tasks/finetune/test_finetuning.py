@@ -231,15 +231,6 @@ def test_a_missing_development_set_is_an_error_before_training(start, tmp_path: 
     assert not list(tmp_path.rglob("metrics.jsonl"))
 
 
-def test_checkpoints_are_kept_only_if_asked(start, tmp_path: Path):
-    first = only(finetune(RECIPE, *start, f"out={tmp_path / 'a'}"))
-    assert sorted(path.name for path in (tmp_path / "a").iterdir() if path.is_dir()) == ["final"]
-    kept = only(finetune(RECIPE, *start, f"out={tmp_path / 'b'}", "keep_checkpoints=true"))
-    assert (tmp_path / "b" / "checkpoints" / f"step-{kept.step}").exists()
-    again = only(finetune(RECIPE, *start, f"out={tmp_path / 'b'}", "keep_checkpoints=true"))
-    assert first.metrics == kept.metrics == again.metrics
-
-
 @pytest.mark.parametrize("change", ["labels", "rows", "dev", "text"])
 def test_data_that_changed_while_a_run_was_interrupted_is_an_error(start, tmp_path: Path, change: str):
     train, dev = write_reviews(tmp_path / "train.csv"), write_reviews(tmp_path / "dev.csv", rows=20)
@@ -290,5 +281,14 @@ def test_files_of_the_user_in_the_folder_of_several_runs_are_kept(start, tmp_pat
 def test_a_damaged_result_is_an_error(start, tmp_path: Path, content: str):
     finetune(RECIPE, *start, f"out={tmp_path}", "steps=1")
     (tmp_path / "result.json").write_text(content)
-    with pytest.raises(InputError, match=r"result\.json' is damaged .* remove it to train the run again"):
+    with pytest.raises(InputError, match=r"result\.json' is damaged; remove the folder to train again"):
         finetune(RECIPE, *start, f"out={tmp_path}", "steps=1")
+
+
+def test_checkpoints_are_kept_only_if_asked(start, tmp_path: Path):
+    first = only(finetune(RECIPE, *start, f"out={tmp_path / 'a'}"))
+    assert sorted(path.name for path in (tmp_path / "a").iterdir() if path.is_dir()) == ["final"]
+    kept = only(finetune(RECIPE, *start, f"out={tmp_path / 'b'}", "keep_checkpoints=true"))
+    assert (tmp_path / "b" / "checkpoints" / f"step-{kept.step}").exists()
+    again = only(finetune(RECIPE, *start, f"out={tmp_path / 'b'}", "keep_checkpoints=true"))
+    assert first.metrics == kept.metrics == again.metrics

@@ -56,17 +56,17 @@ def finetune(
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     with locked_run(Path(recipe.out), world):
-        return _finetune(recipe, world, interrupted, requires_dev, command)
+        return _finetune(recipe, world, interrupted, requires_dev=requires_dev, command=command)
 
 
 def _finetune(
-    recipe: FinetuneRecipe, world: World, interrupted: Interruption, requires_dev: bool, command: Sequence[str]
+    recipe: FinetuneRecipe, world: World, interrupted: Interruption, *, requires_dev: bool, command: Sequence[str]
 ) -> Result:
     out = Path(recipe.out)
     before = load_recipe(out)
     if before is not None:
         check_recipe(to_mapping(recipe), before, out, recipe.may_change)
-    done = read_result(Result, out, world, keep_checkpoints=recipe.keep_checkpoints)
+    done = read_result(out, world, Result, keep_checkpoints=recipe.keep_checkpoints)
     if done is not None:
         return done
     model = starting_model(recipe)
