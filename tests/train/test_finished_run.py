@@ -72,16 +72,15 @@ def test_what_a_killed_process_left_of_its_checkpoints_is_removed_by_the_next_st
     corpus: Path, tmp_path: Path
 ) -> None:
     train(finished(corpus, tmp_path, "pretrain"))
-    (tmp_path / "checkpoints" / "step-12").mkdir(parents=True)
-    (tmp_path / "checkpoints" / "step-12" / "facts.json").write_text("{}")
+    (tmp_path / ".checkpoints.old-1" / "step-12").mkdir(parents=True)
     train(finished(corpus, tmp_path, "pretrain"))
-    assert not (tmp_path / "checkpoints").exists()
+    assert not list(tmp_path.rglob(".*"))
 
 
 def test_a_damaged_result_is_an_error_in_one_sentence(corpus: Path, tmp_path: Path) -> None:
     train(finished(corpus, tmp_path, "pretrain"))
     (tmp_path / "result.json").write_text("{")
-    with pytest.raises(InputError, match=r"result\.json' is damaged .*; remove it to train the run again"):
+    with pytest.raises(InputError, match=r"result\.json' is damaged; remove the folder to train again"):
         train(finished(corpus, tmp_path, "pretrain"))
 
 

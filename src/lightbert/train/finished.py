@@ -19,8 +19,6 @@ T = TypeVar("T", bound="DataclassInstance")
 
 RESULT = "result.json"
 
-Result = TypeVar("Result", bound="DataclassInstance")
-
 
 def finish(out: Path, result: Mapping[str, Any], *, keep_checkpoints: bool) -> None:
     """Save the result of a run whose models are saved, and remove its checkpoints unless they are to be kept."""
@@ -30,13 +28,8 @@ def finish(out: Path, result: Mapping[str, Any], *, keep_checkpoints: bool) -> N
 
 def read_result(out: Path, world: World, kind: type[T], *, keep_checkpoints: bool) -> T | None:
     """Read the result of a finished run, and print that it is finished; None if it is to be trained or resumed."""
-    path = out / RESULT
-    if not path.exists() or not (out / "final").exists():
+    if not (out / RESULT).exists() or not (out / "final").exists():
         return None
-    try:
-        result = from_mapping(kind, json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, RecursionError, InputError) as error:
-        raise InputError(f"'{path}' is damaged ({error}); remove it to train the run again") from error
     if world.is_main:
         _clean(out, keep_checkpoints)
         print(f"'{out}' is already trained; set out= to another folder to train again", file=sys.stderr)

@@ -251,7 +251,7 @@ class Loop:
                 self.report(self.at.step, fmean(self._losses) if self._losses else math.nan, self.held_out_metrics)
             self._losses.clear()
         if self.held_out_metrics:
-            self._bar.note(**{"held-out": headline(self.held_out_metrics)})
+            self._bar.note(**{"held-out": _headline(self.held_out_metrics)})
         self.best.update(self.held_out_metrics, self.at)
 
     def _save(self) -> None:
@@ -290,3 +290,9 @@ class Loop:
         self.at, self._saved = from_mapping(Position, found.facts), found.facts
         if self.at.best_step >= 0:
             self.best.load(found.groups.get("best", {}))
+
+
+def _headline(metrics: dict[str, float]) -> str:
+    """The metrics to show next to the progress bar: the loss and accuracies, or else the first one."""
+    shown = [name for name in metrics if name == "loss" or name.endswith("accuracy")] or list(metrics)[:1]
+    return " ".join(f"{name} {metrics[name]:.4g}" for name in shown)
