@@ -3,15 +3,17 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from numpy.typing import NDArray
-from torch import nn
 
 from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
 from lightbert.tasks.kinds.findings.finding import Finding
 from lightbert.tasks.texts import TextEncoder
+
+if TYPE_CHECKING:
+    from torch import nn
 
 E = TypeVar("E")
 
@@ -64,7 +66,7 @@ class Kind(ABC, Generic[E]):
         """Choose settings, such as a threshold, from the predictions of a trained model. Most kinds have none."""
         return self
 
-    def fold_into(self, head: nn.Module) -> "Kind[E]":
+    def fold_into(self, head: "nn.Module") -> "Kind[E]":
         """Fold output scaling into the weights of the head. Most kinds have none."""
         return self
 

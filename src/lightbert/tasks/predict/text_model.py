@@ -7,14 +7,14 @@ from typing import Any
 import torch
 
 from lightbert import models
-from lightbert.errors import InputError
 from lightbert.interop import load as interop
 from lightbert.models import Config, Model
 from lightbert.nn.inference import Pool, TextVector
 from lightbert.tasks.kinds.kind import Prediction
 from lightbert.tasks.predict.model_kind import encoder_of
 from lightbert.tasks.predict.predictor import Predictor
-from lightbert.tasks.predict.vectors import Floats, normalize_vectors, text_vectors
+from lightbert.tasks.predict.torch_runtime import TorchRuntime
+from lightbert.tasks.predict.vectors import Floats, encode_texts
 
 
 class TextModel(Model):
@@ -53,13 +53,8 @@ class TextModel(Model):
         normalize: scale each vector to length 1, so that a dot product is the cosine similarity.
         length: the maximum tokens per row; longer texts are truncated. 0 = as in fine-tuning, or up to 512.
         """
-        if isinstance(texts, bytes | Mapping) or not isinstance(texts, Iterable):
-            raise InputError(f"texts must be a string or a list of strings, got {texts!r}")
-        single = isinstance(texts, str | tuple)
-        given: Iterable[Any] = [texts] if single else texts
-        vectors = text_vectors(TextVector(self, pool), encoder_of(self, length), given, batch)
-        vectors = normalize_vectors(vectors) if normalize else vectors
-        return vectors[0] if single else vectors
+        runtime, encoder = TorchRuntime(TextVector(self, pool)), encoder_of(self, length)
+        return encode_texts(runtime, self.width, encoder, texts, normalize=normalize, batch=batch)
 
 
 def load(name: str | Path) -> TextModel:
