@@ -27,7 +27,12 @@ _STDIN = "-"
 class Config:
     """A model, and one of: texts, text pairs, a question with its context, a file ("-" is standard input)."""
 
-    model: Annotated[str, typer.Argument(help="A fine-tuned model: a folder, or org/name on the Hugging Face Hub.")]
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A fine-tuned model: a folder, an exported model.onnx, or org/name on the Hugging Face Hub."
+        ),
+    ]
     texts: Annotated[tuple[str, ...], typer.Argument(help="Texts, or - for standard input.")] = ()
     pairs: Annotated[
         tuple[str, ...], typer.Option("--pair", help="The second text of a pair; repeat it for each text.")
@@ -79,12 +84,19 @@ class PredictionReport:
 def run(config: Config, out: TextIO) -> PredictionReport:
     """Write one line of JSON per text to `out` as soon as it is predicted, or to the file `config.out`."""
     from lightbert.data.text.row_file import remedy_for_bad_rows
-    from lightbert.interop.load import load
+    from lightbert.tasks.predict.exported import ExportedModel
+    from lightbert.tasks.predict.loading import load
     from lightbert.tasks.predict.predictor import Predictor
     from lightbert.tasks.predict.records import Fields, prediction_lines
 
+    model = load(config.model)
     predictor = Predictor(
-        load(config.model), batch=config.batch, device=config.device, length=config.length, chunk=config.chunk
+        model,
+        batch=config.batch,
+        device=config.device,
+        length=config.length,
+        chunk=config.chunk,
+        runtime=model.runtime if isinstance(model, ExportedModel) else None,
     )
     # Texts given as arguments have the default field names.
     fields, count = Fields() if config.texts and _STDIN not in config.texts else Fields(config.text, config.text_b), 0

@@ -58,11 +58,7 @@ class TextModel(Model):
 
 
 def load(name: str | Path) -> TextModel:
-    """Load a model, ready to use.
-
-    name: a model folder, ours or Hugging Face's; the name of a bundled model; ``org/name`` or ``org/name@revision`` for
-    the Hugging Face Hub; or the path prefix of a TensorFlow 1 checkpoint (docs/models.md).
-    """
+    """Load a model by name; exported models are loaded by `lightbert.load`."""
     model = interop.load(name)
     return TextModel(model, model.metadata)
 
