@@ -10,7 +10,9 @@ from small import FAMILIES, POSITIONS, VARIANTS, ids, model_of
 from torch import nn
 
 from extras import needs_onnx
-from lightbert.deploy.export import reference, write_onnx
+from lightbert.deploy.export import reference
+from lightbert.deploy.onnx.lowering import lower
+from lightbert.deploy.onnx.model import graph_of
 from lightbert.errors import InputError
 from lightbert.models import Model, build
 from lightbert.nn.inference import Inference
@@ -32,6 +34,10 @@ HEADS = {
     "beam": {"inner": 8, "beam": 5},
 }
 SHAPES = [(1, 1), (2, 2), (3, 7), (2, 17), (2, POSITIONS)]
+
+
+def write_onnx(model: Model, head: str, path: Path) -> None:
+    path.write_bytes(lower(*graph_of(model, head)))
 
 
 def exported(model: Model, head: str, folder: Path) -> OnnxRuntime:

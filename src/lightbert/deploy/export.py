@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,18 +10,44 @@ from typing import Any
 import torch
 
 from lightbert.deploy.description import exported_config
-from lightbert.deploy.verification import Comparison, Compute, batches, compare, eager
+from lightbert.deploy.onnx.lowering import lower
+from lightbert.deploy.onnx.model import graph_of
+from lightbert.deploy.quantization import Mode, Quantized, quantize
+from lightbert.deploy.verification import Batch, Comparison, Compute, batches, compare, eager, outputs_of
 from lightbert.errors import InputError, unknown
 from lightbert.files import folder_atomic, write_atomic
 from lightbert.models import Model
 from lightbert.models.tokenizer import write_tokenizer
 from lightbert.nn.inference import Inference
 from lightbert.tasks.predict.exported import FILE, STATES
+from lightbert.tasks.predict.forward import Runtime
 from lightbert.tasks.predict.model_kind import kind_of_model
 from lightbert.tasks.predict.onnx_runtime import OnnxRuntime
 
 ERROR = 1e-3
 """The largest error of a float32 file, relative to the largest output; larger ones are not rounding."""
+MAX_LOSS = 0.5
+"""The largest loss of an int8 file in points of the main metric, unless a larger one is allowed."""
+
+PER_TOKEN = (STATES, "mlm", "rtd", "tokens", "span")
+"""The heads with outputs for each token."""
+
+Measure = Callable[[Runtime | None], dict[str, float]]
+"""Computes the metrics of a runtime, or of the model itself (None); the first one is the main metric."""
+
+
+@dataclass(frozen=True)
+class MetricChange:
+    """The main metric of a task before and after an export, as a fraction of 1."""
+
+    name: str
+    before: float
+    after: float
+
+    @property
+    def loss(self) -> float:
+        """The loss in points."""
+        return 100 * (self.before - self.after)
 
 
 @dataclass(frozen=True)
@@ -36,40 +62,97 @@ class Export:
     seconds: float
     """The time to write the file, without the verification."""
     comparisons: tuple[Comparison, ...]
+    quantized: Quantized | None = None
+    metric: MetricChange | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-serializable dict."""
-        return {
+        metrics = {
+            "error": max(each.error for each in self.comparisons),
+            "cosine": min(each.cosine for each in self.comparisons),
+        }
+        if self.metric is not None:
+            metrics |= {
+                f"{self.metric.name}_before": self.metric.before,
+                f"{self.metric.name}_after": self.metric.after,
+            }
+        content = {
             "folder": str(self.folder),
             "file": self.file,
             "head": self.head,
             "precision": self.precision,
             "bytes": self.bytes,
             "seconds": self.seconds,
-            "metrics": {"error": max(each.error for each in self.comparisons)},
+            "metrics": metrics,
             "comparisons": [each.to_json() for each in self.comparisons],
         }
+        if self.quantized is not None:
+            content["layers"] = self.quantized.layers
+            content["float_layers"] = [each.to_json() for each in self.quantized.floats]
+        return content
 
 
-def export_onnx(model: Model, out: str | Path, *, head: str = "", texts: Sequence[str] = ()) -> Export:
+def export_onnx(
+    model: Model,
+    out: str | Path,
+    *,
+    head: str = "",
+    int8: Mode | None = None,
+    calibration: Sequence[Batch] = (),
+    measure: Measure | None = None,
+    max_loss: float = MAX_LOSS,
+) -> Export:
     """Write a folder with model.onnx, config.json and the tokenizer; it appears once the file is verified.
 
     head: the head to export; "" = that of the model's task, or "states" if it has none. "states" exports the hidden
     states.
-    texts: what is compared; English sentences if empty.
+    int8: quantize the weights, and the inputs of layers by their own range ("dynamic") or a calibrated one ("static").
+    calibration: batches of the user's texts, on which ranges and errors are measured; English sentences if empty.
+    measure: computes the metrics of the model and of the file; a loss of more than `max_loss` points is an error.
     """
     model = model.eval().requires_grad_(False).to("cpu", torch.float32)
-    head = choose_head(model, head)
+    head, precision = choose_head(model, head), "float32" if int8 is None else f"int8 {int8}"
+    inputs, per_token = list(batches(model)), head in PER_TOKEN
     with folder_atomic(out) as folder:
+        expected = outputs_of(reference(model, head), inputs)
         start = time.perf_counter()
-        write_onnx(model, head, folder / FILE)
+        graph, outputs = graph_of(model, head)
+        quantized = None
+        if int8 is None:
+            content = lower(graph, outputs)
+        else:
+            real = [number for number, batch in enumerate(inputs) if batch.real] or list(range(len(inputs)))
+            chosen, wanted = [inputs[number] for number in real], [expected[number] for number in real]
+            quantized = quantize(
+                graph,
+                outputs,
+                int8,
+                calibration or chosen,
+                lambda session: compare(chosen, wanted, outputs_of(session, chosen), per_token=per_token),
+            )
+            content = quantized.content
+        (folder / FILE).write_bytes(content)
         seconds = time.perf_counter() - start
-        runtime = OnnxRuntime(folder / FILE, head)
-        comparisons = compare(reference(model, head), runtime, batches(model, texts))
-        check_errors(comparisons, ERROR)
-        write_description(model, head, "float32", folder)
+        runtime = OnnxRuntime(folder / FILE, head, reads_padding=model.released_padding)
+        comparisons = compare(inputs, expected, outputs_of(runtime, inputs), per_token=per_token)
+        if int8 is None:
+            check_errors(comparisons, ERROR)
+        metric = None if measure is None else _change(measure, runtime, max_loss)
+        write_description(model, head, precision, folder)
         size = (folder / FILE).stat().st_size
-    return Export(Path(out), FILE, head, "float32", size, seconds, tuple(comparisons))
+    return Export(Path(out), FILE, head, precision, size, seconds, tuple(comparisons), quantized, metric)
+
+
+def _change(measure: Measure, runtime: Runtime, max_loss: float) -> MetricChange:
+    before, after = measure(None), measure(runtime)
+    name = next(iter(before))
+    change = MetricChange(name, before[name], after[name])
+    if not change.loss <= max_loss:
+        raise InputError(
+            f"the loss of {name} must be <= {max_loss:g} points, got {change.loss:.2f} ({before[name]:.4f} to "
+            f"{after[name]:.4f}); nothing was written. Allow more with --max-loss, or export without --int8"
+        )
+    return change
 
 
 def choose_head(model: Model, head: str) -> str:
@@ -82,20 +165,6 @@ def choose_head(model: Model, head: str) -> str:
         return kind_of_model(model).head
     except InputError:
         return STATES
-
-
-def write_onnx(model: Model, head: str, path: Path) -> None:
-    """Write a model in float32."""
-    try:
-        import onnx
-
-        from lightbert.deploy.onnx.lowering import lower
-    except ImportError:
-        raise InputError("export to ONNX requires onnx; install it with: pip install 'lightbert[export]'") from None
-    from lightbert.deploy.onnx.model import graph_of
-
-    graph, outputs = graph_of(model, head)
-    onnx.save_model(lower(graph, outputs), path)
 
 
 def reference(model: Model, head: str) -> Compute:

@@ -41,6 +41,8 @@ class Batch:
     ids: Array
     mask: NDArray[np.bool_]
     segments: Array
+    real: bool = True
+    """Whether the tokens are those of texts, not random ones."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,9 @@ class Comparison:
     error: float
     """The largest difference, relative to the largest output if that is above 1."""
     cosine: float
-    """The smallest cosine between the outputs of a row."""
+    """The smallest cosine between the outputs for a text."""
     same: float
-    """The fraction of predictions that agree: the largest of several outputs, or the sign of one."""
+    """The fraction of predictions that agree: the largest of several outputs, or the sign of a single one."""
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-serializable dict."""
@@ -72,7 +74,7 @@ def batches(model: Model, texts: Sequence[str] = ()) -> Iterator[Batch]:
 
     def random(name: str, *shape: int) -> Batch:
         ids = generator.integers(0, model.table.shape[0], shape)
-        return Batch(name, ids, np.ones(shape, np.bool_), np.zeros(shape, np.int64))
+        return Batch(name, ids, np.ones(shape, np.bool_), np.zeros(shape, np.int64), real=False)
 
     if model.tokenizer is None:
         yield random("one row", 1, min(12, longest))
@@ -106,16 +108,23 @@ def eager(inference: Callable[..., Sequence[torch.Tensor]]) -> Compute:
     return compute
 
 
-def compare(expected: Compute, found: Compute, inputs: Iterator[Batch]) -> list[Comparison]:
-    """Compare two ways to compute the same outputs."""
-    return [_comparison(batch, expected, found) for batch in inputs]
+def outputs_of(compute: Compute, inputs: Sequence[Batch]) -> list[Arrays]:
+    """The outputs for each batch."""
+    return [compute(batch.ids, batch.mask, batch.segments) for batch in inputs]
 
 
-def _comparison(batch: Batch, expected: Compute, found: Compute) -> Comparison:
-    ours, theirs = (compute(batch.ids, batch.mask, batch.segments) for compute in (expected, found))
+def compare(
+    inputs: Sequence[Batch], expected: Sequence[Arrays], found: Sequence[Arrays], *, per_token: bool
+) -> list[Comparison]:
+    """Compare the outputs that a model and a file give for the same batches; `per_token` outputs are [B, T, …]."""
+    return [_comparison(*each, per_token) for each in zip(inputs, expected, found, strict=True)]
+
+
+def _comparison(batch: Batch, expected: Arrays, found: Arrays, per_token: bool) -> Comparison:
+    mask = batch.mask if per_token else None
     pairs = [
-        _real(one, other, batch.mask)
-        for one, other in zip(ours, theirs, strict=True)
+        _real(one, other, mask)
+        for one, other in zip(expected, found, strict=True)
         if np.issubdtype(one.dtype, np.floating)
     ]
     largest = max([1.0, *(float(np.abs(one).max(initial=0.0)) for one, _ in pairs)])
@@ -125,33 +134,37 @@ def _comparison(batch: Batch, expected: Compute, found: Compute) -> Comparison:
         tokens=batch.ids.shape[1],
         error=max(float(np.abs(one - other).max(initial=0.0)) for one, other in pairs) / largest,
         cosine=min(_cosine(one, other) for one, other in pairs),
-        same=float(np.mean([_agreement(one, other) for one, other in pairs])),
+        same=float(np.mean([_agreement(one, other, mask) for one, other in pairs])),
     )
 
 
-def _real(one: NDArray[Any], other: NDArray[Any], mask: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The outputs of real tokens and of candidates that are not masked out, one row per prediction."""
+def _real(one: Array, other: Array, mask: NDArray[np.bool_] | None) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Set the outputs of padding, and candidates that the model has masked out, to zero."""
     if one.shape != other.shape:
         return np.zeros((1, 1)), np.full((1, 1), np.inf)
-    if one.shape[:2] == mask.shape:
-        one, other = one[mask], other[mask]
-    one, other = (each.astype(np.float64).reshape(len(each), -1) for each in (one, other))
-    kept = one > _MASKED
-    # Where the model has masked a candidate, the file must have masked it too.
-    other = np.where(kept, other, np.where(other > _MASKED, np.inf, 0.0))
-    return np.where(kept, one, 0.0), np.nan_to_num(other, nan=np.inf, posinf=np.inf, neginf=-np.inf)
+    kept = np.ones_like(one, dtype=np.bool_)
+    if mask is not None:
+        kept &= mask.reshape(*mask.shape, *[1] * (one.ndim - 2))
+    # Where the model has masked a candidate, the file must have masked it, too.
+    wrong = kept & (one <= _MASKED) & (other > _MASKED)
+    kept &= one > _MASKED
+    found = np.where(kept, np.nan_to_num(other, nan=np.inf), 0.0)
+    return np.where(kept, one, 0.0).astype(np.float64), np.where(wrong, np.inf, found).astype(np.float64)
 
 
 def _cosine(one: NDArray[Any], other: NDArray[Any]) -> float:
+    """The smallest cosine between the outputs for a text; of one number per text, between those of all texts."""
     if not np.isfinite(other).all():
         return float("nan")
-    if one.shape[1] == 1:
-        one, other = one.reshape(1, -1), other.reshape(1, -1)
+    rows = 1 if one.size == len(one) else len(one)
+    one, other = one.reshape(rows, -1), other.reshape(rows, -1)
     lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
     return float(((one * other).sum(1) / np.where(lengths > 0, lengths, 1.0)).min())
 
 
-def _agreement(one: NDArray[Any], other: NDArray[Any]) -> float:
-    if one.shape[1] == 1:
+def _agreement(one: NDArray[Any], other: NDArray[Any], mask: NDArray[np.bool_] | None) -> float:
+    if one.size == len(one):
         return float(np.mean((one > 0) == (other > 0)))
-    return float(np.mean(one.argmax(1) == other.argmax(1)))
+    if one.ndim == 3 and mask is not None and one.shape[:2] == mask.shape:
+        one, other = one[mask], other[mask]
+    return float(np.mean(one.argmax(-1) == other.argmax(-1)))

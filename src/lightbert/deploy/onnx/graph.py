@@ -33,6 +33,8 @@ class Linear:
     bias: Array | None
     table: str = ""
     """The name of the table [O, I] that the layer shares its weight with; "" if it has its own."""
+    floating: bool = False
+    """Whether the layer stays in float32 where others become int8."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +52,7 @@ class Output:
     """An output of a graph."""
 
     value: str
-    shape: tuple[str | int, ...]
+    shape: tuple[str | int, ...] | None
     integer: bool = False
 
 

@@ -39,7 +39,11 @@ def norm(graph: Graph, layer: nn.Module, x: str) -> str:
     """Apply a LayerNorm or a NoNorm."""
     weight, shift = _parameters(graph, layer)
     if isinstance(layer, nn.LayerNorm):
-        return graph.op("LayerNormalization", x, weight, shift, axis=-1, epsilon=layer.eps)
+        # In steps: ONNX Runtime's LayerNormalization takes more than twice the time (docs/adr/0004).
+        centred = graph.op("Sub", x, graph.op("ReduceMean", x, graph.ints(-1), keepdims=1))
+        variance = graph.op("ReduceMean", graph.op("Mul", centred, centred), graph.ints(-1), keepdims=1)
+        deviation = graph.op("Sqrt", graph.op("Add", variance, graph.number(layer.eps)))
+        x = graph.op("Mul", centred, graph.op("Reciprocal", deviation))
     return graph.op("Add", graph.op("Mul", x, weight), shift)
 
 

@@ -13,36 +13,55 @@ from lightbert.tasks.predict.forward import CPU_CHUNK, CPU_TOKENS, Array, Arrays
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 
 
-class OnnxRuntime:
-    """Runs a model.onnx that `lightbert export` wrote.
+class Session:
+    """An ONNX Runtime session with the inputs of our graphs, on a CPU.
 
+    source: the path of a file, or its content.
     threads: the number of threads of an operator; 0 = one per core.
     """
 
-    batch_tokens, chunk = CPU_TOKENS, CPU_CHUNK
-
-    def __init__(self, path: Path, head: str, *, reads_padding: bool = False, threads: int = 0) -> None:
+    def __init__(self, source: str | bytes, threads: int = 0) -> None:
         try:
             import onnxruntime
         except ImportError:
             raise InputError(
-                f"'{path}' requires onnxruntime; install it with: pip install 'lightbert[export]'"
+                "exported models require onnxruntime; install it with: pip install 'lightbert[export]'"
             ) from None
-        self.head, self.reads_padding = head, reads_padding
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         # Errors only: the warnings are about the runtime's own optimizations.
         options.log_severity_level = 3
+        self._session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+    @property
+    def inputs(self) -> set[str]:
+        """The names of the inputs."""
+        return {each.name for each in self._session.get_inputs()}
+
+    def __call__(self, ids: Array, mask: NDArray[np.bool_] | None, segments: Array) -> Arrays:
+        """Ids, mask and segments [B, T] to the outputs."""
+        real = np.ones_like(ids) if mask is None else mask.astype(np.int64)
+        return tuple(self._session.run(None, {"input_ids": ids, "attention_mask": real, "token_type_ids": segments}))
+
+
+class OnnxRuntime:
+    """Runs a model.onnx that `lightbert export` wrote."""
+
+    batch_tokens, chunk = CPU_TOKENS, CPU_CHUNK
+
+    def __init__(self, path: Path, head: str, *, reads_padding: bool = False, threads: int = 0) -> None:
+        self.head, self.reads_padding = head, reads_padding
         try:
-            self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            self._session = Session(str(path), threads)
+        except InputError:
+            raise
         # The classes of ONNX Runtime's errors have no common base class.
         except Exception as error:
             raise InputError(f"ONNX Runtime can't read '{path}' ({error}); export or copy it again") from error
-        inputs = {each.name for each in self._session.get_inputs()}
-        if inputs != _INPUTS:
+        if self._session.inputs != _INPUTS:
             raise InputError(
-                f"the inputs of '{path}' must be {', '.join(sorted(_INPUTS))}, got {', '.join(sorted(inputs))}; "
-                "export the model with `lightbert export`"
+                f"the inputs of '{path}' must be {', '.join(sorted(_INPUTS))}, got "
+                f"{', '.join(sorted(self._session.inputs))}; export the model with `lightbert export`"
             )
 
     def running(self) -> AbstractContextManager[object]:
@@ -56,6 +75,4 @@ class OnnxRuntime:
 
     def __call__(self, ids: Array, mask: NDArray[np.bool_] | None, segments: Array) -> Arrays:
         """Ids, mask and segments [B, T] to the outputs of the head."""
-        real = np.ones_like(ids) if mask is None else mask.astype(np.int64)
-        inputs = {"input_ids": ids, "attention_mask": real, "token_type_ids": segments}
-        return tuple(self._session.run(None, inputs))
+        return self._session(ids, mask, segments)
