@@ -13,5 +13,6 @@ def _needs(extra: str, *packages: str) -> pytest.MarkDecorator:
 
 needs_metrics = _needs("metrics", "sklearn", "scipy")
 needs_plots = _needs("plots", "matplotlib")
+needs_sentence_transformers = _needs("hf", "sentence_transformers")
 needs_trainer = _needs("hf", "transformers", "accelerate")
 needs_onnx = _needs("export", "onnx", "onnxruntime")

@@ -2,6 +2,7 @@ import io
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -75,6 +76,28 @@ def test_the_rate_of_a_resumed_run_excludes_earlier_work(clock, capsys):
         clock.now = 10.0
         bar.advance(10)
     assert capsys.readouterr().err.splitlines()[-1] == "training: 110/120 steps, 1.00 steps/s, 0:00:10 left"
+
+
+def test_a_run_with_nothing_left_to_do_shows_no_rate(clock, capsys):
+    with progress("training", total=100, unit="steps", done=100) as bar:
+        clock.now = 10.0
+        bar.note(loss=1.5)
+    assert capsys.readouterr().err.splitlines()[-1] == "training: 100/100 steps, loss 1.5"
+
+
+def test_a_bar_is_redrawn_while_nothing_advances(clock, capsys):
+    with progress("merging", total=2, unit="passes") as bar:
+        bar.advance(2)
+        clock.now = 10.0
+        with bar.redrawn():
+            wait_until(lambda: "merging: 2/2 passes, 0.20 passes/s, 0:00:10 taken\n" in capsys.readouterr().err)
+
+
+def wait_until(reached):
+    end = time.monotonic() + 30
+    while not reached():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_a_line_that_was_due_at_the_end_is_printed_once(clock, capsys):

@@ -53,8 +53,11 @@ def _dispatch(arguments: list[str]) -> int:
 
         print(f"lightbert {lightbert.__version__}")
         return 0
+    if verb in ("--completion", "--complete"):
+        _complete(verb, rest)
+        return 0
     if verb.startswith("-"):
-        raise unknown("option", verb, ["--help", "--version"])
+        raise unknown("option", verb, ["--help", "--version", "--completion"])
     if verb not in COMMANDS:
         raise unknown("command", verb, COMMANDS)
     module = importlib.import_module(COMMANDS[verb][0])
@@ -74,6 +77,16 @@ def _dispatch(arguments: list[str]) -> int:
             raise _unknown_option(error, verb, [*options, "--help"], rest) from None
         raise
     return 0
+
+
+def _complete(option: str, rest: list[str]) -> None:
+    """Print the completion script of a shell, or for the script the candidates for a command line."""
+    from lightbert.commands.completion import candidates, script
+
+    if option == "--complete" and len(rest) == 2:
+        print(*candidates(*rest), sep="\n")
+    else:
+        print(script(rest[0] if rest else ""), end="")
 
 
 class _UnknownOptionError(InputError):
@@ -104,6 +117,7 @@ def _help() -> str:
             "Usage: lightbert COMMAND [ARGUMENTS]",
             "       lightbert COMMAND --help",
             "       lightbert --version",
+            "       lightbert --completion bash|zsh   print a script for shell completion",
             "",
             "Commands:",
             *commands,

@@ -1,6 +1,7 @@
 """Progress reporting on stderr: a live bar on a terminal, a plain line every few seconds elsewhere."""
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -44,16 +45,32 @@ class Bar:
         seconds = _clock() - self._started
         rate = (self.done - self._initial) / seconds if seconds > 0 else 0.0
         count = f"{self.done:,}" if self.total is None else f"{self.done:,}/{self.total:,}"
-        parts = [
-            f"{count} {self.unit}".rstrip(),
-            f"{rate:,.{0 if rate >= 100 else 2}f} {self.unit}/s".replace(" /", "/"),
-        ]
-        if self.total is None or self.done >= self.total:
-            parts.append(f"{_duration(seconds)} taken")
-        elif rate > 0:
-            parts.append(f"{_duration((self.total - self.done) / rate)} left")
+        parts = [f"{count} {self.unit}".rstrip()]
+        # A rate of 0 would be misleading where nothing was left to do, or nothing is done yet.
+        if rate > 0:
+            parts.append(f"{rate:,.{0 if rate >= 100 else 2}f} {self.unit}/s".replace(" /", "/"))
+            finished = self.total is None or self.done >= self.total
+            left = 0.0 if self.total is None else (self.total - self.done) / rate
+            parts.append(f"{_duration(seconds)} taken" if finished else f"{_duration(left)} left")
         parts += [f"{name} {value if isinstance(value, str) else f'{value:.4g}'}" for name, value in self.notes.items()]
         return ", ".join(parts)
+
+    @contextmanager
+    def redrawn(self) -> Iterator[None]:
+        """Redraw the bar from a thread while the body computes without calling `advance`."""
+        stop = threading.Event()
+
+        def redraw() -> None:
+            while not stop.wait(_SECONDS_BETWEEN_FRAMES):
+                self._draw_if_due()
+
+        thread = threading.Thread(target=redraw, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
 
     def set_renderer(self, draw: Callable[[], None], seconds_between: float) -> None:
         """Call `draw` after each change, at most once every `seconds_between` seconds."""

@@ -7,7 +7,8 @@ import torch
 
 from extras import needs_plots
 from lightbert.analysis.attention_comparison import compare_attention
-from lightbert.analysis.attention_plot import plot_attention
+from lightbert.analysis.attention_maps import attention_maps
+from lightbert.analysis.attention_plot import plot_attention, plot_maps
 from lightbert.errors import InputError
 from lightbert.interop import huggingface
 from lightbert.interop.load import load
@@ -176,3 +177,59 @@ def test_the_mean_over_heads_has_one_map_per_model(tmp_path):
         "student, mean of heads",
     ]
     figure.savefig(tmp_path / "maps.png")
+
+
+def test_the_maps_of_one_model_have_the_entropy_of_each_head():
+    model = reader(MIXED, 2)
+    found = attention_maps(model, TEXT)
+    assert found.tokens == ("[CLS]", "w1", "w2", "$", "w4", "[SEP]")
+    for each, maps in zip(found.layers, attention(model), strict=True):
+        torch.testing.assert_close(each.maps, maps)
+        by_hand = [[-sum(p * math.log(p) for p in row) for row in head] for head in maps.tolist()]
+        assert each.entropies == pytest.approx([sum(rows) / len(rows) for rows in by_hand], rel=1e-3)
+        assert each.entropy == pytest.approx(sum(each.entropies) / 2)
+
+
+def test_the_mean_over_the_heads_of_one_model():
+    model = reader(STUDENT, 2)
+    first = attention_maps(model, TEXT, mean=True).layers[0]
+    torch.testing.assert_close(first.maps, attention(model)[0].mean(dim=0)[None])
+
+
+def test_a_model_without_a_tokenizer_can_t_be_shown():
+    model = reader(STUDENT)
+    model.tokenizer = None
+    with pytest.raises(InputError, match="the model has no tokenizer"):
+        attention_maps(model, TEXT)
+
+
+def grid_of(figure):
+    """The titles of the maps of the first layer, row by row, from top to bottom."""
+    figure.canvas.draw()
+    panels = maps_of(figure.subfigs[0])
+    tops = sorted({round(panel.get_position().y1, 3) for panel in panels}, reverse=True)
+    rows = [[panel for panel in panels if round(panel.get_position().y1, 3) == top] for top in tops]
+    return [[panel.get_title() for panel in sorted(row, key=lambda each: each.get_position().x0)] for row in rows]
+
+
+@needs_plots
+def test_many_heads_continue_in_the_next_row():
+    model = reader(STUDENT, 2, n_heads=6, block_width=12)
+    alone = plot_maps(attention_maps(model, TEXT).of([1]))
+    assert grid_of(alone) == [["head 1", "head 2", "head 3", "head 4"], ["head 5", "head 6"]]
+    both = plot_attention(compare_attention(model, model, TEXT).of([1]))
+    assert grid_of(both) == [
+        [f"{side}, head {head}" for side in ("teacher", "student") for head in (1, 2, 3, 4)],
+        [f"{side}, head {head}" for side in ("teacher", "student") for head in (5, 6)],
+    ]
+    assert both.get_size_inches()[0] < 20
+
+
+@needs_plots
+def test_the_last_map_of_a_column_and_the_first_of_a_row_are_labelled():
+    maps = attention_maps(reader(STUDENT, 2, n_heads=6, block_width=12), TEXT)
+    panels = {panel.get_title(): panel for panel in maps_of(plot_maps(maps.of([1])).subfigs[0])}
+    below = {name for name, panel in panels.items() if [label.get_text() for label in panel.get_xticklabels()]}
+    beside = {name for name, panel in panels.items() if [label.get_text() for label in panel.get_yticklabels()]}
+    assert below == {"head 3", "head 4", "head 5", "head 6"}
+    assert beside == {"head 1", "head 5"}

@@ -90,6 +90,18 @@ def test_attention_metrics_cover_all_layers_and_the_plot_the_selected_ones(there
     assert (tmp_path / "two.png").stat().st_size > 1000
 
 
+def test_the_attention_of_one_model_needs_no_teacher(there, tmp_path, capsys):
+    line = ["analyse", "attention", str(there / "mixed"), "--text", "w1 w2", "--out", str(tmp_path / "one.png")]
+    assert cli.main([*line, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["tokens"] == ["[CLS]", "w1", "w2", "[SEP]"]
+    assert {layer: len(heads) for layer, heads in report["heads"].items()} == {"1": 2, "2": 2, "3": 2}
+    assert report["metrics"] == {f"entropy_{n}": pytest.approx(sum(report["heads"][str(n)]) / 2) for n in (1, 2, 3)}
+    assert (tmp_path / "one.png").stat().st_size > 1000
+    assert cli.main([*line, "--mean"]) == 0
+    assert "entropy" in capsys.readouterr().out
+
+
 def test_a_model_has_no_divergence_from_itself_and_the_default_plot_is_in_the_working_directory(
     there, tmp_path, monkeypatch
 ):
@@ -113,7 +125,8 @@ def test_a_model_has_no_divergence_from_itself_and_the_default_plot_is_in_the_wo
             "transfer run --out run/metrics.jsonl/x.png",
             "must be a folder, but is a file; choose another name",
         ),
-        ("attention student --text w1", "add --teacher FOLDER"),
+        ("attention student", "the analysis 'attention' requires a text; add --text TEXT"),
+        ("attention student --text w1 --layers 4", "layers must be in [1, 3], got 4"),
         ("attention student --teacher teacher", "add --text TEXT"),
         ("attention nowhere --teacher teacher --text w1", "model 'nowhere' not found"),
         ("attention shallow --teacher teacher --text w1", "must have the same number of layers, got 3 and 2"),

@@ -100,7 +100,8 @@ def test_again_removes_only_files_of_the_demo(tmp_path):
 
 def test_an_interrupted_demo_has_the_exit_code_of_an_interrupted_run(tmp_path, config, monkeypatch, capsys):
     monkeypatch.setattr(demo, "SOURCE", config.source)
-    monkeypatch.setattr(pretrain, "run", lambda recipe: TrainingReport(tmp_path, Outcome(7, False, 0.0, {})))
+    stopped = TrainingReport(tmp_path, Outcome(7, False, 0.0, {}))
+    monkeypatch.setattr(pretrain, "run", lambda recipe, command: stopped)
     assert cli.main(["demo", "--out", str(tmp_path / "run"), "--minutes", "0.01"]) == 75
     assert "interrupted and saved at step 7" in capsys.readouterr().out
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import pytest
 import typer
 
-from lightbert.commands.options import CommaSeparated, options
+from lightbert.commands.options import CommaSeparated, options, options_in_errors
 from lightbert.errors import InputError
 
 
@@ -85,3 +85,19 @@ def test_the_config_checks_what_the_types_of_typer_do_not():
 
     with pytest.raises(InputError, match="size must be >= 1, got 0"):
         command(size=0)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [
+        ("set data.text_b=COLUMN", "set --text-b COLUMN"),
+        ("data.separator must be one character", "--separator must be one character"),
+        ("skip such rows with data.bad_rows=skip", "skip such rows with --bad-rows skip"),
+        ("'data.text' and my/data.label have no column", "'data.text' and my/data.label have no column"),
+        ("data.csv not found; data.train is not set", "data.csv not found; data.train is not set"),
+    ],
+)
+def test_errors_of_commands_name_options_instead_of_keys(sentence, expected):
+    with pytest.raises(InputError) as error, options_in_errors():
+        raise InputError(sentence)
+    assert str(error.value) == expected

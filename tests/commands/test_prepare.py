@@ -46,7 +46,9 @@ def test_the_json_is_one_object_with_metrics(corpus: Path, tmp_path: Path, capsy
     assert cli.main(arguments) == 0
     first = json.loads(capsys.readouterr().out)
     assert first["metrics"]["tokens"] == first["train"]["tokens"] + first["held_out"]["tokens"]
-    assert first["metrics"]["tokens_per_second"] > 0
+    metrics = first["metrics"]
+    assert metrics["tokens_per_second"] == pytest.approx(metrics["tokens_encoded"] / metrics["seconds"])
+    assert 0 < metrics["tokenizer_seconds"] + metrics["encoding_seconds"] < metrics["seconds"]
     assert cli.main(arguments) == 0
     second = json.loads(capsys.readouterr().out)
     assert (second["tokens_encoded"], second["train"]) == (0, first["train"])

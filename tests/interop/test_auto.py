@@ -97,6 +97,18 @@ def test_a_model_without_a_head_gets_a_new_one_that_is_reported_as_missing(auto,
     assert all(0 < fresh[name].std() < 0.04 for name in fresh if name.endswith("weight") and name not in norms)
 
 
+def test_the_heads_of_pre_training_are_not_reported_as_unexpected(tmp_path, caplog):
+    lightbert.save(randomised(FAMILIES["bert"], {"mlm": {}, "rtd": {}}), tmp_path / "both")
+    transformers.utils.logging.set_verbosity_warning()
+    auto = transformers.AutoModelForSequenceClassification
+    _, info = auto.from_pretrained(tmp_path / "both", output_loading_info=True)
+    assert not info["unexpected_keys"]
+    # The new head is reported as new, and nothing else.
+    assert "heads.classify" in caplog.text
+    assert "rtd" not in caplog.text
+    assert "mlm" not in caplog.text
+
+
 def test_heads_that_are_not_requested_are_dropped(tmp_path):
     lightbert.save(randomised(FAMILIES["bert"], {"mlm": {}, "rtd": {}}), tmp_path / "both")
     transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "both").save_pretrained(tmp_path / "one")

@@ -42,7 +42,12 @@ def saved(folder, body="bert", suffix="Model", **changes):
         ("bert", {"pruned_heads": {"0": [1]}}, "pruned heads"),
         ("bert", {"quantization_config": {"bits": 4}}, "quantized weights"),
         ("bert", {"hidden_act": "gelu_nwe"}, "unknown hidden_act 'gelu_nwe'; did you mean 'gelu_new'"),
-        ("bert", {"model_type": "convbrt"}, "unknown model_type 'convbrt'; did you mean 'convbert'"),
+        (
+            "bert",
+            {"model_type": "roberta"},
+            r"model_type in '.*config\.json' must be one of bert, electra, convbert, mobilebert, lightbert, got "
+            "'roberta'; lightbert has no such architecture",
+        ),
         ("bert", {"num_hidden_layers": 3}, "don't match the config: 'encoder.layer.2.*missing"),
         ("bert", {"num_hidden_layers": 1}, "don't match the config: 'encoder.layer.1.*unexpected"),
         ("bert", {"vocab_size": 61}, r"must have the shape \[61, 32\], got \[60, 32\]"),

@@ -11,6 +11,7 @@ from tokenizers.models import WordLevel
 
 from lightbert.errors import InputError
 from lightbert.models import Metadata, Model, build
+from lightbert.models.pooling import Pooling
 from lightbert.nn.encoder import Encoder
 
 CONFIG = VARIANTS["convbert-small"]
@@ -22,6 +23,7 @@ def full() -> Model:
     model = build(CONFIG, heads={"classify": {"labels": 2}}).eval()
     model.tokenizer = Tokenizer(WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
     model.labels, model.task, model.origin = ("no", "yes"), {"kind": "classify"}, "electra"
+    model.pooling = Pooling("cls")
     return model
 
 

@@ -18,7 +18,7 @@ GIVEN = {
     "finetune": {"model": "m", "out": "o", "task": "rte"},
 }
 LOOP = {"accumulate", "checkpoint_every", "cuda_graph", "device", "keep", "log_every", "max_minutes", "out"}
-LOOP |= {"tensorboard", "threads", "workers"}
+LOOP |= {"keep_checkpoints", "tensorboard", "threads", "workers"}
 
 
 @pytest.mark.parametrize("verb", VERBS)

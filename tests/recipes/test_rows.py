@@ -111,7 +111,7 @@ ROWS = {
     ],
 }
 TRAININGS = [*PRETRAINING, *DISTILLATION]
-ALSO = {"tiny-rtd", "tiny-mlm", "mobilebert-mlm", "ib-bert-nano-mlm", "tiny-distill"}
+ALSO = {"convbert-small-hour", "tiny-rtd", "tiny-mlm", "mobilebert-mlm", "ib-bert-nano-mlm", "tiny-distill"}
 """Recipes that don't reproduce a row of a table."""
 
 

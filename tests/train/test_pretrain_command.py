@@ -21,6 +21,7 @@ steps = 80
 batch = 4
 length = 16
 checkpoint_every = 3
+keep_checkpoints = true
 evaluate_every = 40
 evaluate_batches = 2
 device = "cpu"

@@ -1,23 +1,17 @@
 """Attention maps of a teacher and a student for the same text, and their KL divergence head by head."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from lightbert.data.examples.specials import Specials
+from lightbert.analysis.attention_maps import attention_scores, check_layers, log_maps, read_ids, tokens_of
 from lightbert.errors import InputError
 from lightbert.models import Model
-from lightbert.nn.record import Record
 from lightbert.objectives.distill.losses import attention_transfer
 from lightbert.objectives.distill.pair import check_pair, shared_heads
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -48,9 +42,7 @@ class AttentionComparison:
 
     def of(self, layers: Sequence[int]) -> "AttentionComparison":
         """Select layers, in the given order."""
-        for layer in layers:
-            if not 1 <= layer <= len(self.layers):
-                raise InputError(f"layers must be in [1, {len(self.layers)}], got {layer}")
+        check_layers(layers, len(self.layers))
         return replace(self, layers=tuple(self.layers[layer - 1] for layer in layers))
 
 
@@ -76,46 +68,17 @@ def compare_attention(teacher: Model, student: Model, text: str, *, mean: bool =
     tokenizer = student.tokenizer or teacher.tokenizer
     if tokenizer is None:
         raise InputError("neither model has a tokenizer; add a tokenizer.json to one of the folders")
-    ids = _read(text, tokenizer, min((model.positions for model in (teacher, student) if model.positions), default=0))
-    maps = [[_log_maps(scores, shared, mean=mean) for scores in _scores(model, ids)] for model in (teacher, student)]
+    ids = read_ids(
+        text, tokenizer, min((model.positions for model in (teacher, student) if model.positions), default=0)
+    )
+    maps = [
+        [log_maps(scores, shared, mean=mean) for scores in attention_scores(model, ids)] for model in (teacher, student)
+    ]
     return AttentionComparison(
-        tokens=tuple(tokenizer.id_to_token(token) or "" for token in ids),
+        tokens=tokens_of(ids, tokenizer),
         layers=tuple(_compare_layer(number, *pair) for number, pair in enumerate(zip(*maps, strict=True), start=1)),
         mean=mean,
     )
-
-
-def _read(text: str, tokenizer: "Tokenizer", longest: int) -> list[int]:
-    """Encode a text as [CLS] text [SEP]; ``longest`` 0 means no limit."""
-    from tokenizers import Tokenizer as _Tokenizer
-
-    # A copy, because the tokenizer of a model may be configured to truncate and pad.
-    copy = _Tokenizer.from_str(tokenizer.to_str())
-    copy.no_truncation()
-    copy.no_padding()
-    pieces = copy.encode(text, add_special_tokens=False).ids
-    if not pieces:
-        raise InputError(f"the text {text!r} has no tokens; give a sentence")
-    specials = Specials.of(copy)
-    ids = [specials.cls, *pieces, specials.sep]
-    if 0 < longest < len(ids):
-        raise InputError(f"the text must have at most {longest} tokens, got {len(ids)}; give a shorter one")
-    return ids
-
-
-@torch.inference_mode()
-def _scores(model: Model, ids: list[int]) -> list[Tensor]:
-    """The attention scores of each layer before the softmax: [1, H, T, T]."""
-    scores: list[Tensor] = []
-    model.eval()(torch.tensor([ids]), record=Record(states=None, attention=None, kernels=None, scores=scores))
-    return scores
-
-
-def _log_maps(scores: Tensor, shared: int, *, mean: bool) -> Tensor:
-    """The log attention maps to compare, [1, H, T, T]; logarithms keep the precision of small weights."""
-    kept = scores[:, :shared] if shared else scores
-    logs = torch.log_softmax(kept.float(), dim=-1)
-    return logs.logsumexp(dim=1, keepdim=True) - math.log(logs.shape[1]) if mean else logs
 
 
 def _compare_layer(layer: int, teacher: Tensor, student: Tensor) -> LayerAttention:

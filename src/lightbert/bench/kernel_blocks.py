@@ -9,27 +9,20 @@ from lightbert.bench.kernel_cases import Size, depthwise_inputs, dynamic_inputs
 
 DYNAMIC = ((32, 2), (32, 4), (64, 4), (64, 8), (128, 8))
 """(tokens, warps)."""
-DEPTHWISE_FORWARD = (
-    (8, 128, 32, 4),
-    (4, 128, 32, 4),
-    (4, 256, 32, 4),
-    (2, 256, 32, 4),
-    (4, 256, 64, 4),
-    (1, 256, 32, 1),
-)
+DEPTHWISE_FORWARD = ((16, 64, 2), (32, 64, 4), (64, 64, 4), (64, 64, 8), (32, 128, 4), (64, 128, 8), (16, 256, 4))
+"""(tokens, channels, warps)."""
 DEPTHWISE_BACKWARD = (
-    (4, 128, 32, 4),
-    (4, 128, 64, 4),
-    (4, 128, 128, 4),
-    (4, 128, 32, 8),
-    (4, 128, 64, 8),
-    (1, 256, 32, 2),
-    (1, 256, 64, 2),
-    (2, 256, 64, 4),
-    (2, 256, 64, 8),
-    (2, 128, 64, 2),
+    (16, 64, 4, 4),
+    (16, 64, 8, 4),
+    (16, 64, 16, 4),
+    (16, 32, 8, 2),
+    (32, 32, 8, 4),
+    (8, 128, 8, 4),
+    (8, 128, 16, 4),
+    (16, 128, 8, 8),
+    (16, 128, 8, 4),
 )
-"""(streams, channels, length, warps)."""
+"""(tokens, channels, steps, warps)."""
 
 Times = dict[str, tuple[float, float]]
 
@@ -63,16 +56,12 @@ def _depthwise(size: Size) -> Times:
 
     sets = [[tensor.detach() for tensor in depthwise_inputs(size).values()] for _ in range(3)]
     found = {}
-    for blocks in DEPTHWISE_FORWARD:
-        chosen = _named(blocks)
+    for tokens, channels, warps in DEPTHWISE_FORWARD:
+        chosen = {"block_tokens": tokens, "block_channels": channels, "warps": warps}
         forward = [partial(kernel.forward, x, weight, None, None, **chosen) for x, weight in sets]
-        found[f"depthwise forward {blocks}"] = (microseconds(forward), 0.0)
-    for blocks in DEPTHWISE_BACKWARD:
-        chosen = _named(blocks)
+        found[f"depthwise forward {tokens}×{channels} w{warps}"] = (microseconds(forward), 0.0)
+    for tokens, channels, steps, warps in DEPTHWISE_BACKWARD:
+        chosen = {"block_tokens": tokens, "block_channels": channels, "steps": steps, "warps": warps}
         backward = [partial(kernel.backward, torch.randn_like(x), x, weight, None, **chosen) for x, weight in sets]
-        found[f"depthwise backward {blocks}"] = (0.0, microseconds(backward))
+        found[f"depthwise backward {tokens}×{channels}×{steps} w{warps}"] = (0.0, microseconds(backward))
     return found
-
-
-def _named(blocks: tuple[int, int, int, int]) -> dict[str, int]:
-    return dict(zip(("streams", "block_channels", "length", "warps"), blocks, strict=True))

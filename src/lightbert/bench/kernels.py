@@ -64,7 +64,8 @@ def check(op: Op, given: Tensors, **texts: Tensor | None) -> float:
         raise AssertionError("the kernel is not deterministic: two runs give different results")
     if not exact[0].is_floating_point():
         differing = float((found[0] != exact[0]).double().mean())
-        if differing > 1e-3:
+        # Rounding in fp32 moves each of the vocabulary's boundaries by about 2^-23 of the total.
+        if differing > 2**-22 * given["logits"].shape[-1]:
             raise AssertionError(f"{differing:.2%} of the kernel's results differ from the reference's")
         return differing
     ratios = [

@@ -21,8 +21,8 @@ class Config:
 
     name: Annotated[str, typer.Argument(help="transfer or attention; lists the analyses if omitted.")] = ""
     subject: Annotated[str, typer.Argument(help="The folder of a run (transfer) or of a model (attention).")] = ""
-    teacher: Annotated[str, typer.Option(help="attention: the folder of the teacher.")] = ""
-    text: Annotated[str, typer.Option(help="attention: the input of both models.")] = ""
+    teacher: Annotated[str, typer.Option(help="attention: the folder of a teacher to compare with.")] = ""
+    text: Annotated[str, typer.Option(help="attention: the text to read.")] = ""
     layers: Annotated[str, typer.Option(help="attention: layers to plot, such as 1,4; default: first and last.")] = ""
     mean: Annotated[bool, typer.Option("--mean", help="attention: average the heads of each model.")] = False
     out: Annotated[str, typer.Option(help="The file to write; default: RUN/transfer.png or ./attention.png.")] = ""
@@ -103,20 +103,46 @@ def transfer(config: Config) -> AnalysisReport:
 
 
 def attention(config: Config) -> AnalysisReport:
-    """Plot the attention maps of teacher and student side by side; the metrics cover all layers."""
+    """Plot the attention maps of a model, or of teacher and student side by side; the metrics cover all layers."""
+    if not config.text.strip():
+        raise InputError("the analysis 'attention' requires a text; add --text TEXT")
+    return _compare_attention(config) if config.teacher.strip() else _show_attention(config)
+
+
+def _show_attention(config: Config) -> AnalysisReport:
+    from lightbert.analysis.attention_maps import attention_maps
+    from lightbert.analysis.attention_plot import plot_maps
+    from lightbert.analysis.picture import write
+    from lightbert.interop.load import load
+
+    drawn = _numbers(config.layers)
+    found = attention_maps(load(config.subject), config.text, mean=config.mean)
+    picture = Path(config.out or "attention.png")
+    write(plot_maps(found.of(drawn or sorted({1, len(found.layers)}))), picture)
+    heads = [] if config.mean else _head_columns(len(found.layers[0].entropies))
+    return AnalysisReport(
+        picture,
+        columns=("layer", "entropy", *heads),
+        rows=[(str(each.layer), each.entropy, *each.entropies[: len(heads)]) for each in found.layers],
+        metrics={f"entropy_{each.layer}": each.entropy for each in found.layers},
+        details={
+            "tokens": list(found.tokens),
+            "heads": {str(each.layer): list(each.entropies) for each in found.layers},
+        },
+    )
+
+
+def _compare_attention(config: Config) -> AnalysisReport:
     from lightbert.analysis.attention_comparison import compare_attention
     from lightbert.analysis.attention_plot import plot_attention
     from lightbert.analysis.picture import write
     from lightbert.interop.load import load
 
-    for option, value in (("--teacher FOLDER", config.teacher), ("--text TEXT", config.text)):
-        if not value.strip():
-            raise InputError(f"the analysis 'attention' requires a teacher and a text; add {option}")
     drawn = _numbers(config.layers)
     compared = compare_attention(load(config.teacher), load(config.subject), config.text, mean=config.mean)
     picture = Path(config.out or "attention.png")
     write(plot_attention(compared.of(drawn or sorted({1, len(compared.layers)}))), picture)
-    heads = [] if config.mean else [f"head {n}" for n, _ in enumerate(compared.layers[0].divergences, start=1)]
+    heads = [] if config.mean else _head_columns(len(compared.layers[0].divergences))
     return AnalysisReport(
         picture,
         columns=("layer", "KL", *heads),
@@ -129,6 +155,10 @@ def attention(config: Config) -> AnalysisReport:
     )
 
 
+def _head_columns(count: int) -> list[str]:
+    return [f"head {number}" for number in range(1, count + 1)]
+
+
 ANALYSES: dict[str, tuple[str, str, Callable[[Config], Report]]] = {
     "transfer": (
         "lightbert analyse transfer RUN",
@@ -136,8 +166,8 @@ ANALYSES: dict[str, tuple[str, str, Callable[[Config], Report]]] = {
         transfer,
     ),
     "attention": (
-        "lightbert analyse attention STUDENT --teacher TEACHER --text TEXT",
-        "the attention maps of a teacher and a student for a text, side by side",
+        "lightbert analyse attention MODEL --text TEXT [--teacher TEACHER]",
+        "the attention maps of a model for a text, with the entropy of each head; or of a teacher and a student",
         attention,
     ),
 }
@@ -149,7 +179,8 @@ def command(config: Config, json: bool) -> None:
     """Plot what a model learned, and print the metrics.
 
     `transfer` plots the feature map and attention losses of each layer over the steps of a distillation. `attention`
-    plots the attention maps of a teacher and a student for a text, with their KL divergence.
+    plots the attention maps of a model for a text, with the entropy of each head; with --teacher, the maps of both
+    models side by side, with their KL divergence.
     """
     show(run(config), json=json)
 

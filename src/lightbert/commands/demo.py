@@ -44,7 +44,7 @@ RECIPE: dict[str, Any] = {
 _SENTENCES = 200
 _WORDS = range(6, 13)
 _FOLDERS = ("checkpoints", "data", "data.partial", "final", "generator")
-_FILES = ("metrics.jsonl", "recipe.json", "loss.png", "words.svg")
+_FILES = ("metrics.jsonl", "recipe.json", "result.json", "loss.png", "words.svg")
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def run(config: Config) -> "DemoReport | TrainingReport":
     if not trained_before:
         prepare(Settings(sources=(config.source or SOURCE,), vocab_size=VOCAB_SIZE, held_out=0.04), data)
         own = {"data": str(data), "out": str(out), "max_minutes": config.minutes, "device": config.device}
-        trained = pretrain.run(from_mapping(Recipe, {**RECIPE, **own}))
+        trained = pretrain.run(from_mapping(Recipe, {**RECIPE, **own}), command=("lightbert", "demo"))
         if not trained.outcome.finished:
             return trained
     report = examine(out, trained_before=trained_before)

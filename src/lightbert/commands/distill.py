@@ -1,27 +1,31 @@
 """`lightbert distill`: knowledge distillation from a recipe."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lightbert.commands.report import AsJson, show
-from lightbert.commands.training import key_list, resolve
+from lightbert.commands.training import command_words, key_list, resolve
 from lightbert.commands.training_report import TrainingReport, draw_curves
 
 if TYPE_CHECKING:
     from lightbert.train.distill_recipe import DistillRecipe
 
 
-def run(recipe: "DistillRecipe") -> TrainingReport:
-    """Train the student, or resume its training, and save it after the last step."""
+def run(recipe: "DistillRecipe", command: Sequence[str] = ()) -> TrainingReport:
+    """Train the student, or resume its training, and save it after the last step.
+
+    command: the words of the command, for the model card.
+    """
     from lightbert.train.distillation import distill
     from lightbert.train.distributed import process_group
     from lightbert.train.signals import catch_signals
 
     out = Path(recipe.out)
     with catch_signals() as interrupted, process_group(recipe.device) as world:
-        outcome = distill(recipe, world, interrupted)
+        outcome = distill(recipe, world, interrupted, command=command)
         if outcome.finished and world.is_main:
             draw_curves(out, transfer=recipe.transfers_layers)
     return TrainingReport(out, outcome, is_main=world.is_main)
@@ -51,7 +55,8 @@ def command(
     from lightbert.train.distill_recipe import DistillRecipe
     from lightbert.train.signals import EXIT_CODE
 
-    report = run(resolve(DistillRecipe, "distill", recipe, assignments(overrides or [])))
+    given = assignments(overrides or [])
+    report = run(resolve(DistillRecipe, "distill", recipe, given), command_words("distill", recipe, given))
     if report.is_main:
         show(report, json=json)
     if not report.outcome.finished:

@@ -1,12 +1,12 @@
 """`lightbert evaluate`: metrics of a model, or of a file of predictions, on a task."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from lightbert.commands.options import CommaSeparated, options
+from lightbert.commands.options import CommaSeparated, options, options_in_errors
 from lightbert.commands.report import Report, show
 from lightbert.errors import InputError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lightbert.tasks.evaluate.report import Evaluation
 
 BadRows = Literal["error", "skip"]
-
+KindName = Literal["auto", "classify", "labels", "regress", "tokens"]
 
 _OWN = ("own", "tokens")
 _NAMED = ("classify", "tokens")
@@ -34,10 +34,23 @@ class Config:
     ] = ""
     data: Annotated[str, typer.Option(help="The folder or file of the task, or your own table.")] = ""
     split: Annotated[str, typer.Option(help="dev, dev_mismatched, test, …")] = "dev"
-    text: Annotated[str, typer.Option(help="Own tables: the column of the text.")] = "text"
-    text_b: Annotated[str, typer.Option(help="Own tables: the column of the second text.")] = ""
-    label: Annotated[str, typer.Option(help="Own tables: the column of the label.")] = "label"
-    separator: Annotated[str, typer.Option(help="The field separator of .csv files.")] = ","
+    kind: Annotated[
+        KindName, typer.Option(help="The kind of labels, for a classifier that doesn't specify it; auto: by the model.")
+    ] = "auto"
+    text: Annotated[str | None, typer.Option(help="Own tables: the column of the text [text].")] = None
+    text_b: Annotated[str | None, typer.Option(help="Own tables: the column of the second text [none].")] = None
+    label: Annotated[str | None, typer.Option(help="Own tables: the column of the label [label].")] = None
+    label_separator: Annotated[
+        str | None, typer.Option(help="Own tables: the separator between several labels in one cell [;].")
+    ] = None
+    separator: Annotated[str | None, typer.Option(help="The field separator of .csv files [,].")] = None
+    words: Annotated[str | None, typer.Option(help="Tagging: the column with the list of words [words].")] = None
+    tags: Annotated[str | None, typer.Option(help="Tagging: the column with the list of tags [tags].")] = None
+    word_column: Annotated[int | None, typer.Option(help="CoNLL files: the index of the word column [0].")] = None
+    tag_column: Annotated[
+        int | None, typer.Option(help="CoNLL files: the index of the tag column; negative: from the end [-1].")
+    ] = None
+    comments: Annotated[str | None, typer.Option(help="CoNLL files: the prefix of comment lines [none].")] = None
     bad_rows: Annotated[BadRows, typer.Option(help="Raise an error for a bad row, or skip and count it.")] = "error"
     labels: Annotated[
         tuple[str, ...],
@@ -79,13 +92,12 @@ class EvaluationReport:
 def run(config: Config) -> Report:
     """Evaluate a model, or score or collect predictions."""
     from lightbert.commands import scoring
-    from lightbert.data.text.row_file import remedy_for_bad_rows
 
     if config.submission is not None:
         return scoring.collect(config.predictions, config.submission)
     if config.predictions is None and config.model is None:
         raise InputError("evaluate requires a model or predictions; give a model folder, or --predictions FILE")
-    with remedy_for_bad_rows("--bad-rows skip"):
+    with options_in_errors():
         if config.predictions is None:
             return _evaluate(config, str(config.model))
         open_data = (config.task, config.data, config.split)
@@ -119,10 +131,11 @@ def _evaluate(config: Config, path: str) -> EvaluationReport:
 
 def task_of(config: Config, model: "Model") -> "Task":
     """The task given, or the one the model was fine-tuned for; a single file is a table of the user."""
+    from lightbert.config import from_mapping, to_mapping
     from lightbert.tasks.datasets.catalogue import open_task
     from lightbert.tasks.datasets.own import own_task
-    from lightbert.tasks.datasets.own_files import Files
-    from lightbert.tasks.predict.model_kind import kind_of_model
+    from lightbert.tasks.datasets.own_files import READING, Files
+    from lightbert.tasks.predict.model_kind import kind_by_name
 
     stored = str(model.task.get("task", "own"))
     name = config.task or ("own" if Path(config.data).is_file() and not stored.startswith("squad") else stored)
@@ -131,15 +144,10 @@ def task_of(config: Config, model: "Model") -> "Task":
     if not config.data:
         raise InputError("evaluate requires data; add --data FILE, or --task NAME --data FOLDER")
     found = Files.at(config.data) if Path(config.data).is_dir() else Files(dev=config.data, test=config.data)
-    files = replace(
-        found,
-        text=config.text,
-        text_b=config.text_b,
-        label=config.label,
-        separator=config.separator,
-        bad_rows=config.bad_rows,
-    )
-    kind = kind_of_model(model, config.labels)
+    given = {name: value for name in READING if (value := getattr(config, name)) is not None}
+    as_in_training = model.task.get("data", {})
+    files = from_mapping(Files, {**to_mapping(found), **as_in_training, **given, "bad_rows": config.bad_rows})
+    kind = kind_by_name(model, config.kind, config.labels)
     if kind.head in _NAMED and not ("task" in model.task or model.labels or config.labels):
         names = ", ".join(kind.description()["labels"])
         raise InputError(
@@ -155,5 +163,8 @@ def command(config: Config, json: bool) -> None:
     For a model: metrics, confusion matrix, calibration and the worst errors. For --predictions without a model: the
     official SQuAD scores, or the metrics of the task. With --split test and --out, the predictions of a GLUE task are
     written in the format of the leaderboard; --submission collects several of these files in one zip file.
+
+    Own files are read as in fine-tuning, which is saved with the model: the same columns, separators and kind of
+    labels, or for other models the values in brackets. The options change single values.
     """
     show(run(config), json=json)

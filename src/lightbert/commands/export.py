@@ -39,10 +39,10 @@ class Config:
     ] = ""
     task: Annotated[str, typer.Option(help="The task of the data, as in evaluate; default: that of the model.")] = ""
     split: Annotated[str, typer.Option(help="The split of the data.")] = "dev"
-    text: Annotated[str, typer.Option(help="The column of the text.")] = "text"
-    text_b: Annotated[str, typer.Option(help="The column of the second text.")] = ""
-    label: Annotated[str, typer.Option(help="The column of the label.")] = "label"
-    separator: Annotated[str, typer.Option(help="The field separator of .csv files.")] = ","
+    text: Annotated[str | None, typer.Option(help="The column of the text; default: as in fine-tuning.")] = None
+    text_b: Annotated[str | None, typer.Option(help="The column of the second text.")] = None
+    label: Annotated[str | None, typer.Option(help="The column of the label.")] = None
+    separator: Annotated[str | None, typer.Option(help="The field separator of .csv files.")] = None
     labels: Annotated[
         tuple[str, ...], CommaSeparated(), typer.Option(help="Names for the outputs of a model without label names.")
     ] = ()
@@ -164,8 +164,8 @@ def _texts(config: Config, model: "Model") -> "tuple[list[Batch], None]":
     from lightbert.deploy.calibration_data import text_batches
     from lightbert.tasks.predict.records import open_records
 
-    with open_records(config.data, separator=config.separator) as rows:
-        texts = [str(record.get(config.text, "")) for _, record in islice(rows, config.calibrate)]
+    with open_records(config.data, separator=config.separator or ",") as rows:
+        texts = [str(record.get(config.text or "text", "")) for _, record in islice(rows, config.calibrate)]
     return text_batches(model, texts), None
 
 

@@ -1,5 +1,6 @@
 """`lightbert finetune`: fine-tuning from a recipe, as a single run or a grid."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -7,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lightbert.commands.report import AsJson, show
-from lightbert.commands.training import key_list, read_recipe
+from lightbert.commands.training import command_words, key_list, read_recipe
+from lightbert.commands.training_report import draw_curves
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -94,8 +96,14 @@ def _table(settings: "list[Setting]", *, single: bool) -> "Table":
         table.add_column("value", justify="right")
         [setting] = settings
         result = setting.runs[0][1]
+        if result.baseline:
+            table.add_column("baseline", justify="right")
         for name, value in result.metrics.items():
-            table.add_row(name, f"{value:.4f}")
+            baseline = f"{result.baseline[name]:.4f}" if name in result.baseline else None
+            table.add_row(name, f"{value:.4f}", *([baseline] if result.baseline else []))
+        for split, count in result.skipped.items():
+            if count:
+                table.add_row(f"skipped rows of {split}", f"{count:,}")
         best = result.best_step >= 0
         table.add_row("weights", f"best, of step {result.best_step:,}" if best else f"last, of step {result.step:,}")
         return table
@@ -111,14 +119,28 @@ def _table(settings: "list[Setting]", *, single: bool) -> "Table":
     return table
 
 
-def run(plan: "Plan") -> FinetuningReport:
-    """Train all runs, or resume them."""
+def run(plan: "Plan", command: Sequence[str] = ()) -> FinetuningReport:
+    """Train all runs, or resume them.
+
+    command: the words of the command, for the model cards.
+    """
     from lightbert.tasks.finetune.grid import run_all
     from lightbert.train.distributed import process_group
     from lightbert.train.signals import catch_signals
 
     with catch_signals() as interrupted, process_group(plan.runs[0].recipe.device) as world:
-        return FinetuningReport(plan, run_all(plan, world, interrupted), is_main=world.is_main)
+        runs = run_all(plan, world, interrupted, command)
+    if world.is_main:
+        _draw(runs)
+    return FinetuningReport(plan, runs, is_main=world.is_main)
+
+
+def _draw(runs: "RunResults") -> None:
+    """Plot the loss and the main metric of each finished run, until it fails."""
+    for planned, result in runs:
+        out = Path(planned.recipe.out)
+        if result.finished and not (out / "loss.png").exists() and not draw_curves(out, more=[result.metric]):
+            return
 
 
 def epilog() -> str:
@@ -146,7 +168,8 @@ def command(
     from lightbert.tasks.finetune.plan import expand_data_key, plan
     from lightbert.train.signals import EXIT_CODE
 
-    report = run(plan(read_recipe("finetune", recipe), assignments(expand_data_key(overrides or []))))
+    given = assignments(expand_data_key(overrides or []))
+    report = run(plan(read_recipe("finetune", recipe), given), command_words("finetune", recipe, given))
     if report.is_main:
         show(report, json=json)
     if not report.finished:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightbert.commands.training import read_recipe, resolve
+from lightbert.commands.training import command_words, read_recipe, resolve
 from lightbert.config import from_mapping
 from lightbert.errors import InputError
 
@@ -36,7 +36,8 @@ def pretrain(recipe: str | Path, **keys: Any) -> "TrainingReport":
     from lightbert.commands.pretrain import run
     from lightbert.train.recipe import Recipe
 
-    return run(resolve(Recipe, "pretrain", str(recipe), _plain(keys)))
+    given = _plain(keys)
+    return run(resolve(Recipe, "pretrain", str(recipe), given), command_words("pretrain", str(recipe), given))
 
 
 def distill(recipe: str | Path, **keys: Any) -> "TrainingReport":
@@ -44,7 +45,8 @@ def distill(recipe: str | Path, **keys: Any) -> "TrainingReport":
     from lightbert.commands.distill import run
     from lightbert.train.distill_recipe import DistillRecipe
 
-    return run(resolve(DistillRecipe, "distill", str(recipe), _plain(keys)))
+    given = _plain(keys)
+    return run(resolve(DistillRecipe, "distill", str(recipe), given), command_words("distill", str(recipe), given))
 
 
 def finetune(recipe: str | Path, **keys: Any) -> "FinetuningReport":
@@ -56,7 +58,8 @@ def finetune(recipe: str | Path, **keys: Any) -> "FinetuningReport":
     from lightbert.commands.finetune import run
     from lightbert.tasks.finetune.plan import plan
 
-    return run(plan(read_recipe("finetune", str(recipe)), _plain(keys)))
+    given = _plain(keys)
+    return run(plan(read_recipe("finetune", str(recipe)), given), command_words("finetune", str(recipe), given))
 
 
 def evaluate(model: str | Path | None = None, **keys: Any) -> "Report":

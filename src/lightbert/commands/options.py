@@ -2,17 +2,41 @@
 
 import copy
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from lightbert.commands.report import AsJson
 from lightbert.config import from_mapping
+from lightbert.errors import InputError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T", bound="DataclassInstance")
+
+
+# A key of a recipe that is an option of a command: data.text_b=VALUE, but not a file name such as 'data.csv'.
+_KEY = re.compile(
+    r"(?<![\w'/])data\.(text|text_b|label|label_separator|separator|words|tags|word_column|tag_column|comments|"
+    r"bad_rows|kind)\b(?:=(\S+))?"
+)
+
+
+@contextmanager
+def options_in_errors() -> Iterator[None]:
+    """Name the options of a command instead of the keys of a recipe in errors: `--text-b` for `data.text_b`."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(_KEY.sub(_option, str(error))) from error
+
+
+def _option(key: "re.Match[str]") -> str:
+    option = f"--{key[1].replace('_', '-')}"
+    return option if key[2] is None else f"{option} {key[2]}"
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """`lightbert predict`: predictions of a fine-tuned model for texts, files and standard input."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 import typer
 
-from lightbert.commands.options import options
+from lightbert.commands.options import options, options_in_errors
 from lightbert.commands.report import show
 from lightbert.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from lightbert.tasks.predict.output_files import Write
+    from lightbert.tasks.predict.predictor import Predictor
     from lightbert.tasks.predict.records import Fields, Source
 
 BadRows = Literal["error", "skip"]
@@ -42,11 +44,15 @@ class Config:
     file: Annotated[
         str, typer.Option(help="A .jsonl, .csv, .tsv, .parquet or .txt file, compressed or not; - for standard input.")
     ] = ""
-    text: Annotated[str, typer.Option(help="The field of the text.")] = "text"
-    text_b: Annotated[str, typer.Option(help="The field of the second text; default: text_b, if it exists.")] = ""
-    separator: Annotated[str, typer.Option(help="The field separator of .csv files.")] = ","
+    text: Annotated[str | None, typer.Option(help="The field of the text; default: as in fine-tuning, or text.")] = None
+    text_b: Annotated[
+        str | None, typer.Option(help="The field of the second text; default: as in fine-tuning, or text_b.")
+    ] = None
+    separator: Annotated[
+        str | None, typer.Option(help="The field separator of .csv files; default: as in fine-tuning, or a comma.")
+    ] = None
     bad_rows: Annotated[BadRows, typer.Option(help="Raise an error for a bad row, or skip and count it.")] = "error"
-    out: Annotated[Path | None, typer.Option(help="Write the predictions to this file, atomically.")] = None
+    out: Annotated[Path | None, typer.Option(help="Write the predictions to this file: .jsonl, .csv or .tsv.")] = None
     batch: Annotated[int, typer.Option(help="Rows of 128 tokens per batch; 0: chosen for the device.")] = 0
     length: Annotated[int, typer.Option(help="Maximum number of tokens; 0: as in fine-tuning.")] = 0
     chunk: Annotated[
@@ -78,16 +84,21 @@ class PredictionReport:
         }
 
     def __rich__(self) -> "RenderableType":
-        return f"{self.count:,} predictions: {self.out}"
+        skipped = f" ({self.skipped:,} rows skipped)" if self.skipped else ""
+        return f"{self.count:,} predictions{skipped}: {self.out}"
 
 
 def run(config: Config, out: TextIO) -> PredictionReport:
-    """Write one line of JSON per text to `out` as soon as it is predicted, or to the file `config.out`."""
-    from lightbert.data.text.row_file import remedy_for_bad_rows
+    """Write one line of JSON per text to `out` as soon as it is predicted, or all predictions to `config.out`."""
+    from lightbert.tasks.predict.output_files import check_path
+
+    if config.out is not None:
+        # Before torch is imported, which takes seconds.
+        check_path(config.out)
     from lightbert.tasks.predict.exported import ExportedModel
     from lightbert.tasks.predict.loading import load
     from lightbert.tasks.predict.predictor import Predictor
-    from lightbert.tasks.predict.records import Fields, prediction_lines
+    from lightbert.tasks.predict.records import Fields, predicted_records
 
     model = load(config.model)
     predictor = Predictor(
@@ -99,14 +110,15 @@ def run(config: Config, out: TextIO) -> PredictionReport:
         runtime=model.runtime if isinstance(model, ExportedModel) else None,
     )
     # Texts given as arguments have the default field names.
-    fields, count = Fields() if config.texts and _STDIN not in config.texts else Fields(config.text, config.text_b), 0
+    given = bool(config.texts) and _STDIN not in config.texts
+    fields, count = Fields() if given else Fields.of(predictor.model.task, config.text, config.text_b), 0
     with (
-        remedy_for_bad_rows("--bad-rows skip"),
-        _source(config, predictor.kind.name, fields) as source,
-        _destination(config.out, out) as write,
+        options_in_errors(),
+        _source(config, predictor, fields) as source,
+        _destination(config.out, out, predictor.model.task) as write,
     ):
-        for line in prediction_lines(predictor, source, fields):
-            write(line)
+        for record in predicted_records(predictor, source, fields):
+            write(record)
             count += 1
     return PredictionReport(count, predictor.cut, predictor.encoder.length, source.skipped, config.out)
 
@@ -115,7 +127,7 @@ def run(config: Config, out: TextIO) -> PredictionReport:
     Config, Annotated[bool, typer.Option("--json", help="With --out: print a JSON object that describes the run.")]
 )
 def command(config: Config, json: bool) -> None:
-    """Predict texts with a fine-tuned model; prints one line of JSON per text, in order.
+    """Predict texts with a fine-tuned model; prints one line of JSON per text, in order, or writes a file.
 
     Labels have probabilities; answers and tags have character offsets. A line of standard input or of a .txt file is a
     text, or a JSON object with "text" and "text_b", "question" and "context", or "words". The fields of a record are
@@ -132,10 +144,10 @@ def command(config: Config, json: bool) -> None:
         show(report, json=json)
 
 
-def _source(config: Config, kind: str, fields: "Fields") -> "Source":
+def _source(config: Config, predictor: "Predictor", fields: "Fields") -> "Source":
     from lightbert.tasks.predict.records import Lines, RecordList, Source, check_columns, open_records
 
-    given = _given(config)
+    given, kind = _given(config), predictor.kind.name
     _check_kind(config, kind)
     source: Source
     if given:
@@ -143,7 +155,9 @@ def _source(config: Config, kind: str, fields: "Fields") -> "Source":
     elif _STDIN in (config.file, *config.texts):
         source = Lines(sys.stdin.buffer, "standard input", config.bad_rows)
     else:
-        source = open_records(config.file, config.bad_rows, separator=config.separator)
+        as_in_training = predictor.model.task.get("data", {}).get("separator", ",")
+        separator = as_in_training if config.separator is None else config.separator
+        source = open_records(config.file, config.bad_rows, separator=separator)
         check_columns(source, fields, kind)
     return source
 
@@ -181,23 +195,22 @@ def _given(config: Config) -> list[dict[str, str]]:
 
 
 @contextmanager
-def _destination(path: Path | None, out: TextIO) -> Iterator[Callable[[str], None]]:
-    """The function that writes a line: to `out` at once, or to a file that appears when all lines are written."""
-    from lightbert.files import file_atomic, make_folder
+def _destination(path: Path | None, out: TextIO, task: Mapping[str, Any]) -> Iterator["Write"]:
+    """The function that writes a record: to `out` at once, or to a file that appears when all are written."""
+    from lightbert.files import make_folder
     from lightbert.progress import progress
+    from lightbert.tasks.predict.output_files import json_line, prediction_file
 
     if path is None:
-        yield lambda line: print(line, file=out, flush=True)
+        yield lambda record: print(json_line(record), file=out, flush=True)
         return
     make_folder(path.parent)
-    with (
-        file_atomic(path) as temporary,
-        temporary.open("w", encoding="utf-8") as file,
-        progress("predict", unit="texts") as bar,
-    ):
+    # Several labels are joined as in the table that the model was fine-tuned on.
+    list_separator = task.get("data", {}).get("label_separator", ";")
+    with prediction_file(path, list_separator) as write_record, progress("predict", unit="texts") as bar:
 
-        def write(line: str) -> None:
-            file.write(f"{line}\n")
+        def write(record: Mapping[str, Any]) -> None:
+            write_record(record)
             bar.advance()
 
         yield write

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from lightbert.commands.options import options
+from lightbert.commands.options import options, options_in_errors
 from lightbert.commands.report import show
 from lightbert.errors import InputError
 
@@ -27,7 +27,8 @@ class Config:
     sources: Annotated[
         tuple[str, ...],
         typer.Argument(
-            help="Files, folders or quoted globs of .txt, .jsonl and .parquet, plain or .gz, .xz, .bz2, .zst; "
+            help="Files, folders or quoted globs of .txt, .jsonl, .parquet, .csv and .tsv, plain or .gz, .xz, .bz2, "
+            ".zst; of a folder, the first three; "
             "hf:NAME[:CONFIG][:SPLIT], a Hugging Face dataset; docstrings, the documentation of all installed "
             "Python packages, or docstrings:stdlib,numpy, of some."
         ),
@@ -43,7 +44,10 @@ class Config:
         Literal["wordpiece", "unigram"], typer.Option(help="The tokenizer to train: wordpiece or unigram.")
     ] = "wordpiece"
     cased: Annotated[bool, typer.Option("--cased", help="Don't lowercase text.")] = False
-    text: Annotated[str, typer.Option(help="The field of .jsonl, or column of .parquet and datasets.")] = "text"
+    text: Annotated[str, typer.Option(help="The field of .jsonl, or column of .csv, .tsv, .parquet and datasets.")] = (
+        "text"
+    )
+    separator: Annotated[str, typer.Option(help="The field separator of .csv files.")] = ","
     documents: Annotated[
         Literal["blank", "file", "line"],
         typer.Option(help="Documents of a .txt file are separated by blank lines (blank), or are files or lines."),
@@ -83,7 +87,13 @@ class PreparationReport:
     parts_kept: int
     tokens_encoded: int
     seconds: float
-    tokens_per_second: float
+    tokenizer_seconds: float
+    encoding_seconds: float
+
+    @property
+    def tokens_per_second(self) -> float:
+        """The tokens encoded by this call per second of the whole call."""
+        return self.tokens_encoded / self.seconds
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-serializable dict."""
@@ -92,8 +102,10 @@ class PreparationReport:
             "tokens_encoded": self.tokens_encoded,
             "tokens_per_second": self.tokens_per_second,
             "seconds": self.seconds,
+            "tokenizer_seconds": self.tokenizer_seconds,
+            "encoding_seconds": self.encoding_seconds,
         }
-        return {**asdict(self), "metrics": metrics}
+        return {**asdict(self), "tokens_per_second": self.tokens_per_second, "metrics": metrics}
 
     def __rich__(self) -> "RenderableType":
         from rich.console import Group
@@ -111,7 +123,8 @@ class PreparationReport:
         if not self.tokens_encoded:
             return f"{size}; already prepared"
         kept = f", {self.parts_kept} parts reused" if self.parts_kept else ""
-        return f"{size}; {self.seconds:,.1f} s, {self.tokens_per_second:,.0f} tokens/s{kept}"
+        parts = f"{self.tokenizer_seconds:,.1f} s for the tokenizer, {self.encoding_seconds:,.1f} s for encoding"
+        return f"{size}; {self.seconds:,.1f} s ({parts}), {self.tokens_per_second:,.0f} tokens/s in all{kept}"
 
 
 def run(config: Config) -> PreparationReport:
@@ -128,6 +141,7 @@ def run(config: Config) -> PreparationReport:
         vocab_size=config.vocab_size or _VOCAB_SIZES[config.model],
         lowercase=not config.cased,
         text=config.text,
+        separator=config.separator,
         documents=config.documents,
         sentences=config.sentences,
         held_out=config.held_out,
@@ -136,7 +150,8 @@ def run(config: Config) -> PreparationReport:
         streams=config.streams,
     )
     start = time.perf_counter()
-    result = prepare(settings, config.out, config.workers, again=config.again)
+    with options_in_errors():
+        result = prepare(settings, config.out, config.workers, again=config.again)
     return PreparationReport(
         out=str(config.out),
         vocab=result.manifest.vocab,
@@ -147,7 +162,8 @@ def run(config: Config) -> PreparationReport:
         parts_kept=result.parts_kept,
         tokens_encoded=result.tokens,
         seconds=time.perf_counter() - start,
-        tokens_per_second=result.tokens / result.seconds if result.tokens else 0.0,
+        tokenizer_seconds=result.tokenizer_seconds,
+        encoding_seconds=result.encoding_seconds,
     )
 
 

@@ -1,26 +1,30 @@
 """`lightbert pretrain`: pre-training from a recipe."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lightbert.commands.report import AsJson, show
-from lightbert.commands.training import key_list, resolve
+from lightbert.commands.training import command_words, key_list, resolve
 from lightbert.commands.training_report import TrainingReport, draw_curves
 
 if TYPE_CHECKING:
     from lightbert.train.recipe import Recipe
 
 
-def run(recipe: "Recipe") -> TrainingReport:
-    """Train, or resume training, and save the models after the last step."""
+def run(recipe: "Recipe", command: Sequence[str] = ()) -> TrainingReport:
+    """Train, or resume training, and save the models after the last step.
+
+    command: the words of the command, for the model card.
+    """
     from lightbert.train.distributed import process_group
     from lightbert.train.pretraining import pretrain
     from lightbert.train.signals import catch_signals
 
     with catch_signals() as interrupted, process_group(recipe.device) as world:
-        outcome = pretrain(recipe, world, interrupted, flops_per_token=_flops(recipe))
+        outcome = pretrain(recipe, world, interrupted, flops_per_token=_flops(recipe), command=command)
         if outcome.finished and world.is_main:
             draw_curves(Path(recipe.out))
     return TrainingReport(Path(recipe.out), outcome, is_main=world.is_main)
@@ -47,7 +51,8 @@ def command(
     from lightbert.train.recipe import Recipe
     from lightbert.train.signals import EXIT_CODE
 
-    report = run(resolve(Recipe, "pretrain", recipe, assignments(overrides or [])))
+    given = assignments(overrides or [])
+    report = run(resolve(Recipe, "pretrain", recipe, given), command_words("pretrain", recipe, given))
     if report.is_main:
         show(report, json=json)
     if not report.outcome.finished:

@@ -19,15 +19,18 @@ class ScoreReport:
 
     task: str
     metrics: dict[str, float]
+    skipped: int = 0
+    """The number of bad rows of the data that were skipped."""
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-serializable dict."""
-        return {"task": self.task, "metrics": self.metrics}
+        return {"task": self.task, "metrics": self.metrics, "skipped": self.skipped}
 
     def __rich__(self) -> "RenderableType":
         from lightbert.tasks.kinds.findings.finding import Table
 
-        return Table(self.task, ("metric", "value"), list(self.metrics.items())).__rich__()
+        rows: list[tuple[str, Any]] = list(self.metrics.items())
+        return Table(self.task, ("metric", "value"), [*rows, ("skipped rows", self.skipped)]).__rich__()
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,8 @@ def score(
         raise InputError(f"--predictions requires the task squad, squad2 or one of GLUE, got {task!r}")
     opened = open_task(task, data, bad_rows=bad_rows)
     examples = opened.examples(split)
-    return ScoreReport(opened.name, opened.kind.metrics(examples, read_predictions(predictions, opened, examples)))
+    found = read_predictions(predictions, opened, examples)
+    return ScoreReport(opened.name, opened.kind.metrics(examples, found), examples.skipped)
 
 
 def collect(folder: Path | None, path: Path) -> SubmissionReport:

@@ -8,9 +8,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lightbert import recipes
-from lightbert.config import from_mapping, override
+from lightbert.config import assignments, from_mapping, override
 from lightbert.errors import InputError
 from lightbert.keys import Key, keys, meant_keys
+from lightbert.recipes.toml import to_toml_value
 
 if TYPE_CHECKING:
     from lightbert.train.base_recipe import BaseRecipe
@@ -51,6 +52,21 @@ def read_recipe(verb: str, recipe: str) -> dict[str, Any]:
 def resolve(cls: type[T], verb: str, recipe: str, given: Mapping[str, Any]) -> T:
     """Build the recipe of a run from a packaged recipe or a file, and overrides."""
     return from_mapping(cls, override(read_recipe(verb, recipe), given))
+
+
+def command_words(verb: str, recipe: str, given: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the words of a command with these overrides, for the model card."""
+    return ("lightbert", verb, recipe, *_pairs(given))
+
+
+def _pairs(given: Mapping[str, Any], prefix: str = "") -> Iterable[str]:
+    for key, value in given.items():
+        if isinstance(value, Mapping) and value:
+            yield from _pairs(value, f"{prefix}{key}.")
+        elif isinstance(value, str) and assignments([f"value={value}"]) == {"value": value}:
+            yield f"{prefix}{key}={value}"
+        else:
+            yield f"{prefix}{key}={to_toml_value(value)}"
 
 
 def as_assignment(verb: str, option: str, arguments: list[str]) -> str | None:

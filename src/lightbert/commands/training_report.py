@@ -1,6 +1,7 @@
 """The report of `pretrain` and `distill`."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ class TrainingReport:
             "finished": outcome.finished,
             "tokens_per_second": outcome.tokens_per_second,
             "metrics": outcome.held_out,
+            "verdict": outcome.verdict,
         }
 
     def __rich__(self) -> "RenderableType":
@@ -41,18 +43,25 @@ class TrainingReport:
         # Metrics of single layers, such as fmt_24, are only logged.
         shown = {name: value for name, value in outcome.held_out.items() if not name[-1].isdigit()}
         numbers = ", ".join(f"{name} {value:.4f}" for name, value in shown.items()) or "not measured"
-        steps, speed = f"{outcome.step:,} steps", f"{outcome.tokens_per_second:,.0f} tokens/s"
-        return f"{steps} at {speed}; held out: {numbers}\nmodel: {self.out / 'final'}"
+        # A resumed run may have had no step left to measure.
+        speed = f" at {outcome.tokens_per_second:,.0f} tokens/s" if outcome.tokens_per_second else ""
+        lines = [f"{outcome.step:,} steps{speed}; held out: {numbers}", outcome.verdict, f"model: {self.out / 'final'}"]
+        return "\n".join(line for line in lines if line)
 
 
-def draw_curves(out: Path, *, transfer: bool = False) -> None:
-    """Write ``out/loss.png``, and ``out/transfer.png`` if layers were transferred, or print why it can't."""
+def draw_curves(out: Path, *, transfer: bool = False, more: Sequence[str] = ()) -> bool:
+    """Write ``out/loss.png``, and ``out/transfer.png`` if layers were transferred, or print why it can't.
+
+    more: metrics to plot besides the losses. Returns whether it succeeded.
+    """
     from lightbert.analysis.loss_plot import draw_losses
     from lightbert.analysis.transfer_plot import draw_transfer
 
     try:
-        draw_losses(out / "metrics.jsonl", out / "loss.png")
+        draw_losses(out / "metrics.jsonl", out / "loss.png", more)
         if transfer:
             draw_transfer(out / "metrics.jsonl", out / "transfer.png")
     except InputError as error:
         print(f"the loss curve was not drawn: {error}", file=sys.stderr)
+        return False
+    return True

@@ -1,6 +1,6 @@
 """The config.json of an exported folder: Hugging Face's keys, and our description of the file."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from lightbert.errors import InputError
@@ -46,6 +46,7 @@ def exported_config(model: Model, head: str, precision: str) -> dict[str, Any]:
             "heads": kept,
             "labels": list(model.labels),
             "task": model.task,
+            "pooling": {} if model.pooling is None else asdict(model.pooling),
         },
     }
 

@@ -17,6 +17,7 @@ from lightbert.deploy.verification import Batch, Comparison, Compute, batches, c
 from lightbert.errors import InputError, unknown
 from lightbert.files import folder_atomic, write_atomic
 from lightbert.models import Model
+from lightbert.models.pooling import write_pooling
 from lightbert.models.tokenizer import write_tokenizer
 from lightbert.nn.inference import Inference
 from lightbert.tasks.predict.exported import FILE, STATES
@@ -187,7 +188,9 @@ def check_errors(comparisons: Sequence[Comparison], bound: float) -> None:
 
 
 def write_description(model: Model, head: str, precision: str, folder: Path) -> None:
-    """Write config.json and the tokenizer."""
+    """Write config.json, the tokenizer, and for a sentence encoder the files of its pooling."""
     write_atomic(folder / "config.json", json.dumps(exported_config(model, head, precision), indent=2) + "\n")
     if model.tokenizer is not None:
         write_tokenizer(model.tokenizer, folder, model.positions)
+    if model.pooling is not None and head == STATES:
+        write_pooling(model.pooling, folder, model.width)

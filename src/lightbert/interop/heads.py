@@ -70,16 +70,18 @@ def class_name(family: Family, ours: Settings, theirs: Settings, heads: Heads) -
     kinds = set(heads) - {"pooler"}
     suffixes = [suffix for suffix, needs in _CLASSES if needs == kinds]
     if not suffixes or not set(heads) <= set(possible):
+        remedy = "fine-tune with answers.head=span, or " if "beam" in kinds else ""
         raise InputError(
-            f"transformers has no {family.stem} class with the heads {quote_names(sorted(heads))}; drop some or all "
-            f"heads; {NATIVE_WORKS}"
+            f"transformers has no {family.stem} class with the heads {quote_names(sorted(heads))}; {remedy}drop some "
+            f"or all heads with --heads; {NATIVE_WORKS}"
         )
     for kind in heads:
         for name, value in possible[kind].items():
             if heads[kind].get(name) != value:
+                remedy = f"fine-tune with head.hidden={value or 'none'}, or " if name == "hidden" else ""
                 raise InputError(
                     f"{name} of the {kind} head must be {value!r} in {family.stem}{suffixes[0]}, got "
-                    f"{heads[kind].get(name)!r}; drop the head; {NATIVE_WORKS}"
+                    f"{heads[kind].get(name)!r}; {remedy}drop the head with --heads none; {NATIVE_WORKS}"
                 )
     return family.stem + suffixes[0]
 

@@ -11,6 +11,10 @@ _FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
     "vocab.txt",
+    # sentence-transformers
+    "modules.json",
+    "sentence_bert_config.json",
+    "1_Pooling/config.json",
 )
 _PICKLES = ("pytorch_model*.bin", "pytorch_model.bin.index.json")
 

@@ -1,11 +1,12 @@
 """Read and write Hugging Face folders of BERT, ELECTRA, ConvBERT and MobileBERT, without transformers."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lightbert.config import from_mapping, to_mapping
-from lightbert.errors import InputError, unknown
+from lightbert.errors import InputError
 from lightbert.files import folder_atomic, write_atomic, write_tensors
 from lightbert.interop.families import FAMILIES, NATIVE_WORKS, Family, Settings
 from lightbert.interop.heads import class_name, read_heads, read_labels, write_heads
@@ -15,6 +16,7 @@ from lightbert.interop.weights import read_weights
 from lightbert.models import FAMILIES as OUR_FAMILIES
 from lightbert.models import Model, build
 from lightbert.models.folder import description, fill, read_config
+from lightbert.models.pooling import read_pooling, write_pooling
 from lightbert.models.tokenizer import write_tokenizer
 
 
@@ -30,7 +32,11 @@ def read(path: str | Path, *, pickled: bool = False, name: str = "") -> Model:
     theirs = read_config(folder)
     model_type = theirs.get("model_type")
     if model_type not in FAMILIES:
-        raise unknown("model_type", str(model_type), [*FAMILIES, "lightbert"])
+        supported = ", ".join([*FAMILIES, "lightbert"])
+        raise InputError(
+            f"model_type in '{folder / 'config.json'}' must be one of {supported}, got {model_type!r}; lightbert has "
+            "no such architecture: use a model of one of these"
+        )
     family = FAMILIES[model_type]
     ours = family.to_ours(theirs)
     tensors = read_weights(folder, body=model_type, pickled=pickled, name=name or str(folder))
@@ -39,7 +45,7 @@ def read(path: str | Path, *, pickled: bool = False, name: str = "") -> Model:
     fill(model, family.keymap.to_ours(tensors, model.state_dict(), **_constants(ours)), folder)
     model.labels, model.origin = read_labels(theirs, heads), model_type
     model.task = read_problem(theirs.get("problem_type"), heads, model.labels)
-    model.tokenizer = read_tokenizer(folder)
+    model.tokenizer, model.pooling = read_tokenizer(folder), read_pooling(folder)
     return model.eval()
 
 
@@ -54,6 +60,48 @@ def write(model: Model, path: str | Path) -> None:
         write_atomic(folder / "config.json", json.dumps(theirs, indent=2) + "\n")
         if model.tokenizer is not None:
             write_tokenizer(model.tokenizer, folder, model.positions)
+        if model.pooling is not None:
+            write_pooling(model.pooling, folder, model.width)
+
+
+def settings_of_head(model: Model, kind: str) -> Settings:
+    """Return the settings that a head has in the class of transformers that the model comes from.
+
+    Empty if the model doesn't come from transformers, or if its class has no such head.
+    """
+    if model.origin not in FAMILIES:
+        return {}
+    family, ours = FAMILIES[model.origin], to_mapping(model.config)
+    try:
+        theirs = family.to_theirs(ours, model.head_settings)
+    except InputError:
+        return {}
+    return family.heads(ours, theirs).get(kind, {})
+
+
+def reason_not_writable(model: Model) -> str:
+    """Return why `write` fails for a model from transformers; empty if it works, or for a model of another origin."""
+    if model.origin not in FAMILIES:
+        return ""
+    try:
+        _describe(model)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def conversion(model: Model) -> tuple[str, tuple[str, ...]]:
+    """The class of transformers for a model, and the options of `lightbert convert --to hf`; "" if there is none.
+
+    A model whose heads transformers doesn't support is converted without them.
+    """
+    body = Model(model, replace(model.metadata, head_settings={}, labels=(), task={}))
+    for each, options in ((model, ()), (body, ("--heads", "none"))):
+        try:
+            return _describe(each)[1]["architectures"][0], options
+        except InputError:
+            continue
+    return "", ()
 
 
 def their_config(model: Model) -> Settings:

@@ -1,4 +1,4 @@
-"""Save and load model folders: model.safetensors, config.json and optionally a tokenizer."""
+"""Save and load model folders: model.safetensors, config.json, and optionally a tokenizer and a pooling."""
 
 import json
 from pathlib import Path
@@ -11,6 +11,7 @@ from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError, unknown
 from lightbert.files import folder_atomic, read_tensors, write_atomic, write_tensors
 from lightbert.models import FAMILIES, Model, build
+from lightbert.models.pooling import read_pooling, write_pooling
 from lightbert.models.tokenizer import read_tokenizer, write_tokenizer
 
 if TYPE_CHECKING:
@@ -38,14 +39,21 @@ def description(model: Model) -> dict[str, Any]:
     return content
 
 
-def save(model: Model, path: str | Path, tokenizer: "Tokenizer | None" = None) -> None:
-    """Write a model folder atomically; an existing one is replaced."""
+def save(model: Model, path: str | Path, tokenizer: "Tokenizer | None" = None, *, card: str = "") -> None:
+    """Write a model folder atomically; an existing one is replaced.
+
+    card: the content of README.md; "" = write none.
+    """
     tokenizer = tokenizer or model.tokenizer
     with folder_atomic(path) as folder:
         write_tensors(folder / "model.safetensors", model.state_dict(), metadata={"format": "pt"})
         write_atomic(folder / "config.json", json.dumps(description(model), indent=2) + "\n")
         if tokenizer is not None:
             write_tokenizer(tokenizer, folder, model.positions)
+        if model.pooling is not None:
+            write_pooling(model.pooling, folder, model.width)
+        if card:
+            write_atomic(folder / "README.md", card)
 
 
 def load(path: str | Path) -> Model:
@@ -53,7 +61,7 @@ def load(path: str | Path) -> Model:
     folder = Path(path)
     model = from_description(read_config(folder), folder)
     fill(model, read_tensors(folder / "model.safetensors"), folder / "model.safetensors")
-    model.tokenizer = read_tokenizer(folder)
+    model.tokenizer, model.pooling = read_tokenizer(folder), read_pooling(folder)
     return model.eval()
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from lightbert.errors import InputError
+from lightbert.models.pooling import Pooling
 from lightbert.models.presets import Config
 from lightbert.nn.encoder import Encoder
 
@@ -27,6 +28,8 @@ class Metadata:
     """What the model was fine-tuned for, as plain values."""
     origin: str = ""
     """The `model_type` under which another library saved the model."""
+    pooling: Pooling | None = None
+    """How a sentence encoder computes vectors; None if the model is not one."""
 
 
 class Model(Encoder):
@@ -44,6 +47,7 @@ class Model(Encoder):
     labels: tuple[str, ...]
     task: dict[str, Any]
     origin: str
+    pooling: Pooling | None
 
     def __init__(self, encoder: Encoder, metadata: Metadata) -> None:
         super().__init__(

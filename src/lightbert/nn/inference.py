@@ -125,6 +125,11 @@ class TextVector(_EncoderModule):
             raise unknown("pool", pool, POOLS)
         self.pool = pool
 
+    @property
+    def width(self) -> int:
+        """The number of values in a vector."""
+        return self.encoder.width
+
     def forward(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Vectors:
         """Run the encoder and pool its states."""
         states = self.encoder(ids, mask, segments).float()  # [B, T, D]

@@ -10,11 +10,13 @@ from lightbert.data.batches.batch import Batch
 from lightbert.nn.encoder import Encoder
 from lightbert.ops.cross_entropy import cross_entropy
 
+_ALIGNMENT = 64
+
 
 class Prediction(NamedTuple):
     """A model's predictions at the masked positions of a batch."""
 
-    logits: Tensor  # [B, P, V]
+    logits: Tensor  # [B, P, V]; on a GPU V is rounded up, and the logits of the added entries are -inf
     loss: Tensor  # [], summed over the masked tokens, without filler
     correct: Tensor  # [], number of correct predictions
 
@@ -28,7 +30,8 @@ class MaskedPrediction(nn.Module):
         assert batch.targets is not None
         assert batch.weights is not None
         index = batch.positions.unsqueeze(-1).expand(-1, -1, states.shape[-1])
-        logits = model.heads["mlm"](states.gather(1, index), model.table)  # [B, P, V]
+        multiple = _ALIGNMENT if states.is_cuda else 1
+        logits = model.heads["mlm"](states.gather(1, index), model.table, multiple)  # [B, P, V]
         each, likely = cross_entropy(logits, batch.targets)  # [B, P]
         hits = (likely == batch.targets) & (batch.weights != 0)
         return Prediction(logits, torch.dot(each.flatten(), batch.weights.flatten()), hits.sum())

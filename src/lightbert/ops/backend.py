@@ -1,7 +1,7 @@
 """Which implementation of an op runs: the PyTorch reference, or a Triton kernel where one exists and fits.
 
-The choice depends on the tensors of a call only, so it is in no config and in no checkpoint. Without Triton, on a CPU
-and in exported graphs every op is its reference.
+The choice depends on the tensors of a call only, so it is in no config and in no checkpoint. Without Triton and on a
+CPU every op is its reference; models are exported from a CPU.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def using(backend: Backend) -> Iterator[None]:
 
 def use_triton(x: Tensor, *, fits: bool) -> bool:
     """Whether to run the kernel on x; ``fits`` says whether it takes tensors of these shapes at all."""
-    if not fits or _override == "torch" or torch.compiler.is_exporting():
+    if not fits or _override == "torch":
         return False
     if _override == "triton":
         return True

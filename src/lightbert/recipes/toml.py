@@ -13,7 +13,7 @@ def to_toml(values: Mapping[str, Any]) -> str:
 
 def _lines(values: Mapping[str, Any], path: str = "") -> list[str]:
     single = {key: value for key, value in values.items() if not isinstance(value, Mapping)}
-    lines = [f"{_key(key)} = {_value(value)}" for key, value in single.items()]
+    lines = [f"{_key(key)} = {to_toml_value(value)}" for key, value in single.items()]
     for key, value in values.items():
         if isinstance(value, Mapping):
             name = f"{path}{_key(key)}"
@@ -27,11 +27,12 @@ def _key(key: str) -> str:
     return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _text(key)
 
 
-def _value(value: Any) -> str:
+def to_toml_value(value: Any) -> str:
+    """Write a single value; a table is written on one line."""
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{_key(key)} = {_value(each)}" for key, each in value.items()) + " }"
+        return "{ " + ", ".join(f"{_key(key)} = {to_toml_value(each)}" for key, each in value.items()) + " }"
     if isinstance(value, list):
-        return "[" + ", ".join(map(_value, value)) + "]"
+        return "[" + ", ".join(map(to_toml_value, value)) + "]"
     if isinstance(value, str):
         return _text(value)
     return str(value).lower() if isinstance(value, bool) else repr(value)

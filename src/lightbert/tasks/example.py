@@ -1,6 +1,10 @@
 """Examples of tasks: texts, tagged sentences and questions, with their labels where known."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeVar
+
+E = TypeVar("E")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +47,11 @@ class Question:
     context: str
     answers: tuple[Answer, ...] | None = None
     id: str = ""
+
+
+class Examples(list[E]):
+    """The examples of a file, with the number of its bad rows that were skipped."""
+
+    def __init__(self, examples: Iterable[E] = (), skipped: int = 0) -> None:
+        super().__init__(examples)
+        self.skipped = skipped

@@ -28,7 +28,7 @@ ALIASES = {
     **dict.fromkeys(("max_grad_norm", "grad_clip", "clip_norm", "gradient_clip_val"), "optimizer.clip"),
     **dict.fromkeys(("gradient_accumulation_steps", "accumulation_steps", "grad_accum"), "accumulate"),
     **dict.fromkeys(("save_steps", "save_every", "checkpoint_steps"), "checkpoint_every"),
-    **dict.fromkeys(("save_total_limit", "keep_checkpoints"), "keep"),
+    **dict.fromkeys(("save_total_limit",), "keep"),
     **dict.fromkeys(("eval_steps", "eval_every", "eval_interval"), "evaluate_every"),
     **dict.fromkeys(("logging_steps", "log_interval"), "log_every"),
     **dict.fromkeys(("num_workers", "dataloader_num_workers"), "workers"),

@@ -45,7 +45,10 @@ class BaseRecipe:
         "gradient accumulation: parts into which each process splits its batch; less memory, same result",
     ] = 1
     checkpoint_every: Annotated[Count, MAY_CHANGE, "steps between checkpoints; 0: only at the end"] = 1000
-    keep: Annotated[Size, MAY_CHANGE, "number of checkpoints to keep"] = 2
+    keep: Annotated[Size, MAY_CHANGE, "number of checkpoints to keep while training"] = 2
+    keep_checkpoints: Annotated[
+        bool, MAY_CHANGE, "keep the checkpoints, with the optimizer state, after the end of the run"
+    ] = False
     evaluate_every: Annotated[Count, "steps between evaluations; 0: only at the end"] = 1000
     log_every: Annotated[Count, MAY_CHANGE, "steps between log writes; 0: only at evaluations and checkpoints"] = 10
     device: Annotated[str, MAY_CHANGE, "auto: the GPU if there is one; or cpu, cuda, cuda:1"] = "auto"

@@ -1,6 +1,7 @@
 """Checkpoints: folders of hashed files, written atomically; resuming reads the newest intact one."""
 
 import json
+import os
 import shutil
 import sys
 from dataclasses import dataclass
@@ -46,6 +47,14 @@ def save(folder: Path, step: int, checkpoint: Checkpoint, keep: int) -> None:
     earlier = [path for path in _list(folder) if _step(path) <= step]
     for obsolete in {*_list(folder)} - {*earlier[:keep]}:
         shutil.rmtree(obsolete)
+
+
+def remove_all(folder: Path) -> None:
+    """Remove a folder of checkpoints; renamed first, so that a killed process leaves no damaged checkpoint."""
+    if folder.exists():
+        renamed = folder.with_name(f".{folder.name}.old-{os.getpid()}")
+        folder.replace(renamed)
+        shutil.rmtree(renamed)
 
 
 def remove_partial(folder: Path) -> None:

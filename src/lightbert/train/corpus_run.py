@@ -1,6 +1,7 @@
 """A training run on prepared text: load batches, evaluate on held-out ones, train, save the models."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -13,13 +14,16 @@ from lightbert.data.examples.specials import Specials
 from lightbert.models import Model, folder
 from lightbert.objectives.masker import Masker
 from lightbert.objectives.objective import Objective
+from lightbert.train.corpus_card import corpus_card
 from lightbert.train.corpus_recipe import CorpusRecipe
 from lightbert.train.distributed import World
+from lightbert.train.finished import finish
 from lightbert.train.loop import Loop
 from lightbert.train.run import Outcome, Phase, Settings
 from lightbert.train.sharding import gather, is_sharded
 from lightbert.train.signals import Interruption
 from lightbert.train.step import Step
+from lightbert.train.verdict import verdict
 
 _PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40": 181e12, "L4": 121e12, "4090": 165e12}
 """Dense bf16 FLOP/s from the vendors' data sheets."""
@@ -59,15 +63,20 @@ def train(
     interrupted: Interruption,
     *,
     flops_per_token: float = 0.0,
+    command: Sequence[str] = (),
 ) -> Outcome:
-    """Run the phases, starting from the newest checkpoint, and save the models at the end."""
+    """Run the phases, starting from the newest checkpoint, and save the models and the result at the end."""
     settings = make_settings(recipe, world, flops_per_token)
     outcome = Loop(objective, phases, settings, world, _measure(recipe, world)).run(interrupted)
     if outcome.finished:
+        outcome = replace(outcome, verdict=verdict(outcome.held_out, recipe.data))
         for name, model in objective.models().items():
             complete = _gather_model(model, world) if is_sharded(objective) else model
             if world.is_main:
-                folder.save(complete, settings.out / name, tokenizer=shards.tokenizer())
+                card = corpus_card(recipe, outcome, complete, shards, command) if name == "final" else ""
+                folder.save(complete, settings.out / name, tokenizer=shards.tokenizer(), card=card)
+        if world.is_main:
+            finish(settings.out, asdict(outcome), keep_checkpoints=recipe.keep_checkpoints)
     world.barrier()
     return outcome
 

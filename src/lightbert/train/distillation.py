@@ -1,6 +1,7 @@
 """Run a distillation recipe: load the teacher, build the student, train the strategy's stages as phases."""
 
 import hashlib
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from lightbert.train.compilation import compile_objective
 from lightbert.train.corpus_run import make_loader, make_masker, train
 from lightbert.train.distill_recipe import DistillRecipe
 from lightbert.train.distributed import World
+from lightbert.train.finished import read_result
 from lightbert.train.recipe_file import load_recipe, save_recipe
 from lightbert.train.run import Outcome, Phase
 from lightbert.train.schedule import Schedule
@@ -29,8 +31,11 @@ from lightbert.train.starting_model import starting_model
 _WITHIN_A_STAGE = Schedule("progressive", warmup=0.1)
 
 
-def distill(recipe: DistillRecipe, world: World, interrupted: Interruption) -> Outcome:
-    """Train a recipe, resuming from the newest checkpoint if there is one; save ``out/final`` at the end."""
+def distill(recipe: DistillRecipe, world: World, interrupted: Interruption, *, command: Sequence[str] = ()) -> Outcome:
+    """Train a recipe, resuming from the newest checkpoint if there is one; save ``out/final`` at the end.
+
+    command: the words of the command, for the model card.
+    """
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     shards = Shards.open(recipe.data)
@@ -38,6 +43,9 @@ def distill(recipe: DistillRecipe, world: World, interrupted: Interruption) -> O
     weights = {"teacher_weights": fingerprint(teacher)} if teacher is not None else {}
     _check_teacher(recipe, weights)
     save_recipe(to_mapping(recipe) | weights, Path(recipe.out), world, may_change=recipe.may_change)
+    result = read_result(Path(recipe.out), world, keep_checkpoints=recipe.keep_checkpoints)
+    if result is not None:
+        return Outcome(**result)
     objective, plan = make_distillation(recipe, shards, teacher, world)
     compile_objective(objective, recipe.compile, *([] if teacher is None else [teacher]))
     phases = [
@@ -52,7 +60,7 @@ def distill(recipe: DistillRecipe, world: World, interrupted: Interruption) -> O
         )
         for number, stage in enumerate(plan)
     ]
-    return train(recipe, objective, phases, shards, world, interrupted)
+    return train(recipe, objective, phases, shards, world, interrupted, command=command)
 
 
 def make_distillation(

@@ -70,11 +70,12 @@ class MetricsFile:
         if self.board is not None:
             self.board.write(kind, step, finite)
 
-    def flush(self) -> None:
-        """Flush the file to disk."""
+    def flush(self, *, sync: bool = True) -> None:
+        """Make the lines visible to readers, and with ``sync`` durable: flushed to disk."""
         with self._write_errors():
             self._file.flush()
-            os.fsync(self._file.fileno())
+            if sync:
+                os.fsync(self._file.fileno())
 
     def close(self) -> None:
         """Flush and close."""

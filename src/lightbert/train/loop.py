@@ -1,8 +1,10 @@
 """The training loop for every objective: steps, logs, evaluations and checkpoints."""
 
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -34,6 +36,8 @@ class Loop:
 
     All random numbers of a step are a function of (seed, step, rank), so that no generator state is saved.
     measure: returns the held-out metrics; it must be deterministic for given weights.
+    report: called on the main process after each evaluation with the step, the mean training loss since the previous
+    evaluation, and the metrics.
     """
 
     def __init__(
@@ -43,9 +47,10 @@ class Loop:
         settings: Settings,
         world: World,
         measure: Callable[[Step], dict[str, float]] | None,
+        report: Callable[[int, float, dict[str, float]], None] = lambda step, loss, metrics: None,
     ) -> None:
         self.objective, self.phases, self.settings = objective.to(world.device), phases, settings
-        self.world, self.measure = world, measure
+        self.world, self.measure, self.report = world, measure, report
         if settings.sharding == "shard" and world.size > 1:
             shard(objective, world)
         self.optimizers = Optimizers(objective, settings.recipe.optimizer)
@@ -59,6 +64,8 @@ class Loop:
         self.metrics = self._open_log(self.at.step) if world.is_main else None
         self.held_out_metrics: dict[str, float] = {}
         self._pending: list[tuple[int, float, Tensor]] = []
+        self._losses: list[float] = []
+        self._bar = Bar("training", None, "steps", self.at.step)
 
     def run(self, interrupted: Interruption) -> Outcome:
         """Train from the current position to the end, or until interrupted."""
@@ -66,11 +73,11 @@ class Loop:
         total = sum(phase.steps for phase in self.phases)
         stopped = False
         with nullcontext() if self.metrics is None else closing(self.metrics):
-            with self._progress(total) as bar:
+            with self._progress(total) as self._bar:
                 while self.at.phase < len(self.phases) and not stopped:
-                    stopped = self._train_phase(self.phases[self.at.phase], interrupted, bar)
-            if not stopped:
-                self._evaluate()
+                    stopped = self._train_phase(self.phases[self.at.phase], interrupted, self._bar)
+                if not stopped:
+                    self._evaluate()
             self._save()
         if not stopped and self.best.restore() and self.metrics is not None:
             self.held_out_metrics = self.metrics.held_out[self.at.best_step]
@@ -171,12 +178,15 @@ class Loop:
             values |= {"lr": rate, "norm": norm / self.world.size}
             if finite:
                 self.at.bad_in_a_row = 0
+                self._losses.append(values["loss"])
                 self._log("train", step, values)
             else:
                 self.at.bad_in_a_row += 1
                 worst = max(worst, self.at.bad_in_a_row)
                 self._log("skipped", step, {**values, "examples": loader.examples(first + offset).tolist()})
         self._pending.clear()
+        if self.metrics is not None:
+            self.metrics.flush(sync=False)
         speed = {"tokens/s": f"{self.meter.latest:,.0f}"}
         if self.settings.peak_flops:
             share = self.meter.latest * self.settings.flops_per_token / self.settings.peak_flops / self.world.size
@@ -214,6 +224,11 @@ class Loop:
             self.held_out_metrics = self.measure(self.step)
             self._log("held-out", self.at.step, self.held_out_metrics)
             self._count_time(self.meter.pause(), idle=True)
+            if self.world.is_main:
+                self.report(self.at.step, fmean(self._losses) if self._losses else math.nan, self.held_out_metrics)
+            self._losses.clear()
+        if self.held_out_metrics:
+            self._bar.note(**{"held-out": _headline(self.held_out_metrics)})
         self.best.update(self.held_out_metrics, self.at)
 
     def _save(self) -> None:
@@ -251,3 +266,9 @@ class Loop:
         self.at, self._saved = Position(**found.facts), found.facts
         if self.at.best_step >= 0:
             self.best.load(found.groups.get("best", {}))
+
+
+def _headline(metrics: dict[str, float]) -> str:
+    """The metrics to show next to the progress bar: the loss and accuracies, or else the first one."""
+    shown = [name for name in metrics if name == "loss" or name.endswith("accuracy")] or list(metrics)[:1]
+    return " ".join(f"{name} {metrics[name]:.4g}" for name in shown)

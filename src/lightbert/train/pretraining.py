@@ -1,5 +1,6 @@
 """Run a pre-training recipe: data, models, objective and phases."""
 
+from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from lightbert.ops.randomness import named
 from lightbert.train.compilation import compile_objective
 from lightbert.train.corpus_run import make_loader, make_masker, train
 from lightbert.train.distributed import World
+from lightbert.train.finished import read_result
 from lightbert.train.recipe import Recipe
 from lightbert.train.recipe_file import save_recipe
 from lightbert.train.run import Outcome, Phase
@@ -23,12 +25,25 @@ from lightbert.train.signals import Interruption
 from lightbert.train.starting_model import starting_model
 
 
-def pretrain(recipe: Recipe, world: World, interrupted: Interruption, *, flops_per_token: float = 0.0) -> Outcome:
-    """Train a recipe, resuming from the newest checkpoint if there is one; save ``out/final`` at the end."""
+def pretrain(
+    recipe: Recipe,
+    world: World,
+    interrupted: Interruption,
+    *,
+    flops_per_token: float = 0.0,
+    command: Sequence[str] = (),
+) -> Outcome:
+    """Train a recipe, resuming from the newest checkpoint if there is one; save ``out/final`` at the end.
+
+    command: the words of the command, for the model card.
+    """
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     shards = Shards.open(recipe.data)
     save_recipe(to_mapping(recipe), Path(recipe.out), world, may_change=recipe.may_change)
+    result = read_result(Path(recipe.out), world, keep_checkpoints=recipe.keep_checkpoints)
+    if result is not None:
+        return Outcome(**result)
     objective = make_objective(recipe, shards)
     compile_objective(objective, recipe.compile)
     loader = cache(partial(make_loader, recipe, world, shards))
@@ -42,7 +57,9 @@ def pretrain(recipe: Recipe, world: World, interrupted: Interruption, *, flops_p
         )
         for number, part in enumerate(recipe.resolved_phases(loader(0, recipe.batch, recipe.length).steps_per_epoch))
     ]
-    return train(recipe, objective, phases, shards, world, interrupted, flops_per_token=flops_per_token)
+    return train(
+        recipe, objective, phases, shards, world, interrupted, flops_per_token=flops_per_token, command=command
+    )
 
 
 def make_objective(recipe: Recipe, shards: Shards) -> Objective:

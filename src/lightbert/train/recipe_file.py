@@ -36,7 +36,7 @@ def load_recipe(out: Path) -> dict[str, Any] | None:
 def check_recipe(recipe: dict[str, Any], before: dict[str, Any], out: Path, may_change: Collection[str]) -> None:
     """Check that two recipes of a run agree, except for the keys that may change."""
     now = {key: value for key, value in json.loads(json.dumps(recipe)).items() if key not in may_change}
-    values, earlier = dict(_flatten(now)), dict(_flatten({key: before.get(key) for key in now}))
+    values, earlier = dict(flatten(now)), dict(flatten({key: before.get(key) for key in now}))
     for key in values | earlier:
         value, was = values.get(key), earlier.get(key)
         if value != was:
@@ -46,10 +46,10 @@ def check_recipe(recipe: dict[str, Any], before: dict[str, Any], out: Path, may_
             )
 
 
-def _flatten(recipe: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(recipe: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values of a recipe with dotted keys, such as ``transfer.maps``."""
     for key, value in recipe.items():
         if isinstance(value, dict):
-            yield from _flatten(value, f"{prefix}{key}.")
+            yield from flatten(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value

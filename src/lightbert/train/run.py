@@ -95,3 +95,5 @@ class Outcome:
     held_out: dict[str, float]
     best_step: int = -1
     """The step of the weights that were kept; -1 = the last step."""
+    verdict: str = ""
+    """Whether a pre-trained model beats a trivial baseline on held-out text, in words."""

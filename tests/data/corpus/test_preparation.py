@@ -1,15 +1,19 @@
 """Preparing a folder of shards from text sources."""
 
 import random
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from lightbert.data.corpus import parts, preparation
 from lightbert.data.corpus.preparation import prepare
-from lightbert.data.corpus.settings import Settings
+from lightbert.data.corpus.settings import Settings, differences, resolve
 from lightbert.data.corpus.shards import Shards
 from lightbert.data.corpus.stage import StreamWriter
+from lightbert.data.corpus.vocabulary import PASSES, train
 from lightbert.errors import InputError
 
 WORDS = [
@@ -153,6 +157,13 @@ def test_a_crash_during_the_final_rename_is_recovered(
     prepare(settings(corpus), tmp_path / "out", workers=1)
     prepare(settings(corpus), tmp_path / "other", workers=1)
     assert content(tmp_path / "out") == content(tmp_path / "other")
+
+
+def test_a_setting_that_an_earlier_version_did_not_have_is_compared_by_its_default(corpus: Path) -> None:
+    now = resolve(settings(corpus), [])
+    before = {key: value for key, value in now.items() if key != "separator"}
+    assert differences(before, now) == ""
+    assert differences(before, {**now, "separator": ";"}) == "separator (',' before, ';' now)"
 
 
 def test_a_finished_folder_is_left_unchanged(corpus: Path, tmp_path: Path) -> None:
@@ -302,3 +313,34 @@ def test_zero_workers_is_an_input_error(corpus: Path, tmp_path: Path) -> None:
 def test_settings_out_of_range_are_input_errors(corpus: Path, changes: dict[str, object]) -> None:
     with pytest.raises(InputError, match=next(iter(changes))):
         settings(corpus, **changes)
+
+
+def test_the_training_of_the_tokenizer_shows_its_progress(corpus: Path, tmp_path: Path, capsys) -> None:
+    prepare(settings(corpus), tmp_path / "out", workers=1)
+    lines = capsys.readouterr().err.splitlines()
+    [line] = [line for line in lines if line.startswith("training the tokenizer: ")]
+    done, total = re.findall(r"[\d,]+", line)[:2]
+    assert done == total
+
+
+@pytest.mark.parametrize("model", ["wordpiece", "unigram"])
+def test_the_tokenizer_is_trained_in_the_announced_number_of_passes(model: Literal["wordpiece", "unigram"]) -> None:
+    texts, seen = ["some words, more words", "other words"] * 20, []
+
+    def watch(given: Sequence[str]) -> Iterator[str]:
+        for text in given:
+            seen.append(text)
+            yield text
+
+    watched = train(texts, model, 70, watch=watch)
+    assert len(seen) == PASSES[model] * len(texts)
+    assert watched.to_str() == train(texts, model, 70).to_str()
+
+
+def test_the_tokens_of_all_streams_are_counted_together(tmp_path: Path, capsys) -> None:
+    for number in range(2):
+        (tmp_path / f"{number}.txt").write_text("\n\n".join(f"some words {number} {i}" for i in range(40)))
+    result = prepare(Settings(sources=(str(tmp_path),), vocab_size=90, streams=2), tmp_path / "out", workers=1)
+    [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("encoding: ")]
+    assert line.endswith(f"tokens {result.tokens:,}")
+    assert result.tokens == sum(shard.tokens for shard in result.manifest.shards)

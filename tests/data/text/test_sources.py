@@ -114,6 +114,41 @@ def test_a_bad_json_line_is_reported_with_its_number(tmp_path: Path, line: str, 
         read(tmp_path / "a.jsonl")
 
 
+def test_a_column_of_a_table_is_the_document(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b'\xef\xbb\xbftext,body\r\n"a, ""b""\r\nc",d\r\n\r\ne,f\r\n')
+    assert read(tmp_path / "a.csv") == ['a, "b"\nc', "e"]
+    assert read(tmp_path / "a.csv", text="body") == ["d", "f"]
+    (tmp_path / "b.csv.gz").write_bytes(gzip.compress(b"text;n\na, b;1\n"))
+    assert read(tmp_path / "b.csv.gz", separator=";") == ["a, b"]
+    (tmp_path / "c.tsv").write_text('n\ttext\n1\t"a\n')
+    assert read(tmp_path / "c.tsv") == ['"a']
+    [source] = find([str(tmp_path / "a.csv")])
+    assert [position for _, position in sources.documents(source, ReadOptions())][-1] == source.size
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"body,n\na,1\n", "has no column 'text', only body, n; set the column with --text"),
+        (b"text,n\na\n", "line 2 of '.*' has 1 fields, but the header has 2"),
+        (b'text,n\n"a"b,1\n', "line 2 of '.*' is not CSV"),
+        (b"text,text\n", "has the column 'text' twice"),
+        (b"text\n\xff\n", "is not UTF-8 at byte 5; convert it, or pass --undecodable replace"),
+    ],
+)
+def test_a_bad_row_of_a_table_is_reported(tmp_path: Path, content: bytes, problem: str) -> None:
+    (tmp_path / "a.csv").write_bytes(content)
+    with pytest.raises(InputError, match=problem):
+        read(tmp_path / "a.csv")
+
+
+def test_a_folder_includes_tables_only_if_they_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    (tmp_path / "about.csv").write_text("file,licence\na.txt,mine\n")
+    assert [Path(source.name).name for source in find([str(tmp_path)])] == ["a.txt"]
+    assert [Path(source.name).name for source in find([f"{tmp_path}/*.csv"])] == ["about.csv"]
+
+
 def test_a_column_of_a_parquet_file_is_the_document(tmp_path: Path) -> None:
     write_parquet(tmp_path / "a.parquet", {"text": ["a", "b"], "body": ["c", None]})
     assert read(tmp_path / "a.parquet") == ["a", "b"]
@@ -167,8 +202,8 @@ def test_folders_and_globs_are_expanded_in_order(tmp_path: Path) -> None:
     [
         ("missing.txt", r"'.*missing\.txt' not found; give a file, a folder"),
         ("*.jsonl", "no file matches"),
-        ("empty", "the folder '.*empty' must contain .txt, .jsonl, .parquet files, but has none"),
-        ("notes.md", r"'.*notes\.md' must have one of the suffixes .txt, .jsonl, .parquet"),
+        ("empty", "the folder '.*empty' must contain .txt, .jsonl, .ndjson, .parquet files, but has none"),
+        ("notes.md", r"'.*notes\.md' must have one of the suffixes .txt, .jsonl, .ndjson, .csv"),
     ],
 )
 def test_a_source_that_cannot_be_found_is_an_input_error(tmp_path: Path, specification: str, problem: str) -> None:

@@ -17,7 +17,7 @@ from lightbert.data.text.tables import Table
 from lightbert.errors import InputError
 from parquet import write_parquet
 
-NEEDED = {"text": "text", "label": "label"}
+NEEDED = {"data.text": "text", "data.label": "label"}
 
 texts = st.text(st.characters(codec="utf-8"), max_size=12)
 
@@ -50,6 +50,14 @@ def test_quotes_have_no_special_meaning_in_tsv(tmp_path):
 def test_a_byte_order_mark_and_carriage_returns_are_stripped_from_tables(tmp_path):
     path = write_file(tmp_path, "a.csv", b"\xef\xbb\xbftext,label\r\none,x\r\n\r\ntwo,y\r\n")
     assert list(Table(path, NEEDED)) == [(2, {"text": "one", "label": "x"}), (4, {"text": "two", "label": "y"})]
+
+
+@pytest.mark.parametrize("separator", [";", "|", "\t"])
+def test_another_separator_is_suggested_if_there_is_only_one_column(tmp_path, separator):
+    path = write_file(tmp_path, "a.csv", f"text{separator}label\none{separator}x\n")
+    assert error_message(path).endswith(
+        f"if its fields are separated by {separator!r}, set data.separator={separator!r}"
+    )
 
 
 def test_the_separator_of_csv_can_be_chosen(tmp_path):
@@ -142,7 +150,7 @@ BAD = {
     "absent.jsonl": (
         '{"text": "one", "label": 1}\n{"txet": "two", "label": 1}\n{"text": "three", "label": 1}\n',
         "line 2",
-        "has no column 'text', only txet, label; did you mean 'txet'?",
+        "has no column 'text', only txet, label; did you mean 'txet'? Set data.text=txet",
     ),
 }
 
@@ -182,14 +190,17 @@ def test_parquet_text_that_is_not_utf_8_is_a_bad_row(tmp_path):
 
 def test_a_missing_column_is_reported_with_the_existing_columns(tmp_path):
     path = write_file(tmp_path, "a.csv", "id,txt,topic\n1,one,x\n")
-    assert error_message(path) == f"'{path}' has no column 'text', only id, txt, topic; did you mean 'txt'?"
-    assert error_message(path, {"label": "class"}).endswith("specify the label column")
+    assert (
+        error_message(path)
+        == f"'{path}' has no column 'text', only id, txt, topic; did you mean 'txt'? Set data.text=txt"
+    )
+    assert error_message(path, {"data.label": "class"}).endswith("set data.label=COLUMN")
 
 
 def test_a_missing_column_of_a_parquet_file_is_reported(tmp_path):
     path = tmp_path / "a.parquet"
     write_parquet(path, {"body": ["one"], "label": ["x"]})
-    assert error_message(path) == f"'{path}' has no column 'text', only body, label; specify the text column"
+    assert error_message(path) == f"'{path}' has no column 'text', only body, label; set data.text=COLUMN"
 
 
 def test_a_missing_column_is_an_error_even_if_bad_rows_are_skipped(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from lightbert.models import folder
 from lightbert.tasks.datasets.own import own_task
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.evaluate.evaluation import evaluate
+from lightbert.tasks.finetune.finetuning import measure
 from lightbert.tasks.predict.model_kind import kind_of_model
 
 pytestmark = needs_metrics
@@ -132,6 +134,12 @@ def test_an_unknown_metric_is_an_error_before_training(start, tmp_path: Path, mo
     assert not list(tmp_path.rglob("step-*"))
 
 
+def test_the_name_of_a_metric_is_checked_without_evaluating_the_model(start, tmp_path: Path):
+    with mock.patch("lightbert.tasks.finetune.finetuning.measure", side_effect=measure) as measured:
+        finetune(RECIPE, *start, f"out={tmp_path}", "metric=accuracy", "choose=last", "steps=1")
+    assert measured.call_count == 1
+
+
 def test_lower_is_better_for_errors(start, tmp_path: Path):
     train = tmp_path / "scores.csv"
     train.write_text("body,score\n" + "".join(f"{'good ' * (n % 5 + 1)},{n % 5}\n" for n in range(20)))
@@ -220,3 +228,12 @@ def test_a_missing_development_set_is_an_error_before_training(start, tmp_path: 
     ):
         finetune(RECIPE, model, train, *columns, "data.hold_out=0", f"out={tmp_path}", needs, *choice)
     assert not list(tmp_path.rglob("metrics.jsonl"))
+
+
+def test_checkpoints_are_kept_only_if_asked(start, tmp_path: Path):
+    first = only(finetune(RECIPE, *start, f"out={tmp_path / 'a'}"))
+    assert sorted(path.name for path in (tmp_path / "a").iterdir() if path.is_dir()) == ["final"]
+    kept = only(finetune(RECIPE, *start, f"out={tmp_path / 'b'}", "keep_checkpoints=true"))
+    assert (tmp_path / "b" / "checkpoints" / f"step-{kept.step}").exists()
+    again = only(finetune(RECIPE, *start, f"out={tmp_path / 'b'}", "keep_checkpoints=true"))
+    assert first.metrics == kept.metrics == again.metrics

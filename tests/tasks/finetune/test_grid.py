@@ -8,8 +8,8 @@ from tiny_tasks import finetune, results, write_model, write_reviews
 
 import lightbert
 from extras import needs_metrics
-from lightbert.tasks.finetune.finetuning import Result
 from lightbert.tasks.finetune.plan import PlannedRun
+from lightbert.tasks.finetune.result import Result
 from lightbert.tasks.finetune.summary import best_settings, glue_scores, settings_of
 
 pytestmark = needs_metrics

@@ -21,7 +21,7 @@ def test_losses_match_plain_steps_of_the_same_widths(tmp_path: Path, monkeypatch
     model = write_model(tmp_path / "model", dropout=0.0, attention_dropout=0.0)
     train = write_reviews(tmp_path / "train.csv")
     # Several widths for texts of a dozen tokens, in both runs.
-    monkeypatch.setattr("lightbert.tasks.finetune.finetuning._GRAPH_WIDTHS", 2)
+    monkeypatch.setattr("lightbert.tasks.finetune.finetuning._GRAPH_WIDTH_MULTIPLE", 2)
     runs = []
     for graphed in ("false", "true"):
         files = (f"model={model}", f"data.train={train}", "data.text=body", "data.label=topic", "head.dropout=0.0")

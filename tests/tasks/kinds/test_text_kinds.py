@@ -151,3 +151,30 @@ def test_invalid_kinds_are_errors():
         kind_of({"kind": "clasify"})
     with pytest.raises(InputError, match="invalid arguments for a task of kind 'classify'"):
         kind_of({"kind": "classify", "classes": 2})
+
+
+@pytest.mark.parametrize("kind", KINDS[:2], ids=repr)
+def test_rows_are_predicted_together_as_alone(kind):
+    examples = [Example("film")] * 50
+    features = kind.features(examples, ENCODER)
+    logits = np.random.default_rng(0).normal(scale=30, size=(50, len(kind.labels))).astype(np.float32)
+    together = kind.predictions(examples, features, [(row,) for row in logits])
+    alone = [kind.predictions(examples[:1], features, [(row,)])[0] for row in logits]
+    assert together == alone
+    assert kind.predictions([], features, []) == []
+
+
+@needs_metrics
+@pytest.mark.parametrize(
+    ("kind", "label", "prediction"),
+    [
+        (KINDS[0], "good", {"label": "good"}),
+        (Classify(("a", "b", "c")), "a", {"label": "a"}),
+        (KINDS[1], ("a",), {"labels": ["a"]}),
+        (KINDS[2], 2.0, {"score": 2.0}),
+    ],
+)
+def test_the_names_of_the_metrics_are_known_without_a_model(kind, label, prediction):
+    examples = [Example("film", label=label), Example("good", label=label)]
+    train = kind.features(examples, ENCODER)
+    assert kind.metric_names(train, examples) == tuple(kind.metrics(examples, [prediction] * 2))

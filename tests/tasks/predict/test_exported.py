@@ -14,6 +14,7 @@ from extras import needs_onnx
 from lightbert.cli import main
 from lightbert.deploy.export import export_onnx
 from lightbert.errors import InputError
+from lightbert.models.pooling import Pooling
 from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.predict.predictor import Predictor
 from lightbert.tasks.predict.text_model import TextModel
@@ -124,3 +125,18 @@ def test_a_file_with_other_inputs_is_an_error(exported):
     onnx.save(content, exported / "model.onnx")
     with pytest.raises(InputError, match="must be attention_mask, input_ids, token_type_ids, got pixels"):
         lightbert.load(exported).predict("good film")
+
+
+def test_embed_writes_the_vectors_of_the_model_without_torch(tmp_path):
+    model = tiny_model(None)
+    model.pooling = Pooling("cls", normalize=True)
+    export_onnx(model, tmp_path / "out")
+    assert (tmp_path / "out" / "modules.json").is_file()
+    (tmp_path / "my.txt").write_text("good film\na bad film\n")
+    arguments = ["embed", str(tmp_path / "out"), str(tmp_path / "my.txt"), "--out", str(tmp_path / "x.npy")]
+    code = f"import sys; from lightbert.cli import main; sys.exit(main({arguments}) or 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    expected = TextModel(model, model.metadata).encode(["good film", "a bad film"])
+    np.testing.assert_allclose(np.linalg.norm(expected, axis=1), 1, rtol=1e-5)
+    np.testing.assert_allclose(np.load(tmp_path / "x.npy"), expected, atol=1e-5)

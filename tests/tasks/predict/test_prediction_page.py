@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from command_options import option_names
-from tiny_classifiers import tiny_model, write_tiny_model
+from tiny_classifiers import tiny_model
 
 from lightbert import cli
 from lightbert.commands.predict import command
+from lightbert.models import folder
 from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.labels.kind import Labels
 from lightbert.tasks.kinds.regress.kind import Regress
@@ -34,7 +35,9 @@ def runs(tmp_path, monkeypatch):
     """The folders and files used by the examples of the page."""
     for name, kind in {"topics": TOPICS, "rte": TOPICS, "squad": KINDS["questions"]}.items():
         (tmp_path / "runs" / name).mkdir(parents=True)
-        write_tiny_model(tmp_path / "runs" / name / "final", kind)
+        model = tiny_model(kind)
+        model.task["data"] = {"text": "body"}
+        folder.save(model, tmp_path / "runs" / name / "final")
     (tmp_path / "my.csv").write_text("id,body\n1,good film\n")
     (tmp_path / "my.txt").write_text("good film\nbad film\n")
     monkeypatch.chdir(tmp_path)

@@ -167,3 +167,29 @@ def test_dev_and_test_tags_must_occur_in_training(tmp_path):
 def test_a_single_tag_is_an_error(tmp_path):
     with pytest.raises(InputError, match="training requires at least two tags, got O"):
         own_task(Files(train=written(tmp_path, "a.conll", "a O\n")))
+
+
+PROSE = "It was a dark and stormy night.\nCall me Ishmael.\n\nSome years ago, never mind how long, I went to sea.\n"
+
+
+@pytest.mark.parametrize("content", [PROSE, "one\nword\nper\nline\n"])
+def test_plain_text_is_not_taken_for_columns_when_the_kind_is_inferred(tmp_path, content):
+    path = written(tmp_path, "my.txt", content)
+    with pytest.raises(InputError) as error:
+        own_task(Files(train=path))
+    assert str(error.value) == (
+        f"'{path}' must have CoNLL columns, a word and its tag per line, but seems to be plain text; to classify "
+        "texts, give a table with texts and labels (.csv, .tsv, .jsonl, .ndjson, .parquet)"
+    )
+
+
+def test_a_single_bad_line_is_not_taken_for_plain_text(tmp_path):
+    path = written(tmp_path, "my.txt", "a O\nb B-X\n\nc O\nd O\ne\nf O\n")
+    with pytest.raises(InputError, match=r"line 6 of '.*' must have 2 columns like the first sentence, has 1; fix it"):
+        own_task(Files(train=path))
+
+
+def test_comments_that_are_read_as_words_are_explained(tmp_path):
+    path = written(tmp_path, "my.conllu", "# text = a b\na O\nb B-X\n")
+    assert "has 2 (if lines that begin with # are comments, set data.comments=#)" in error_message(path)
+    assert len(read_sentences(path, Files(comments="#"))) == 1

@@ -217,9 +217,11 @@ def test_one_non_numeric_cell_does_not_change_a_regression_to_classification(tmp
 
 def test_a_missing_column_is_an_error_that_names_its_setting(tmp_path):
     path = written(tmp_path, "a.csv", TOPICS)
-    assert error_message(Files(train=path)).endswith("has no column 'text', only body, topic; specify the text column")
-    assert error_message(Files(train=path, text="body", label="topics")).endswith("did you mean 'topic'?")
-    assert "specify the text_b column" in error_message(Files(train=path, text="body", text_b="second", label="topic"))
+    assert error_message(Files(train=path)).endswith("has no column 'text', only body, topic; set data.text=COLUMN")
+    assert error_message(Files(train=path, text="body", label="topics")).endswith(
+        "did you mean 'topic'? Set data.label=topic"
+    )
+    assert "set data.text_b=COLUMN" in error_message(Files(train=path, text="body", text_b="second", label="topic"))
 
 
 def test_an_empty_file_is_an_error(tmp_path):
@@ -244,7 +246,7 @@ def test_a_file_of_an_unknown_format_is_an_error(tmp_path):
 def test_settings_out_of_range_are_errors():
     with pytest.raises(InputError, match=r"hold_out must be in \[0, 1\), got 1\.0"):
         Files(hold_out=1.0)
-    with pytest.raises(InputError, match=r"data\.label_separator"):
+    with pytest.raises(InputError, match=r"data\.label_separator must not be empty"):
         Files(label_separator="")
     with pytest.raises(InputError, match="'skip'"):
         from_mapping(Files, {"bad_rows": "skp"})

@@ -2,9 +2,9 @@
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lightbert.data.corpus import tokenizer, vocabulary
 from lightbert.data.corpus.encoding import is_held_out, replace_surrogates, score, width
@@ -20,14 +20,19 @@ from lightbert.errors import InputError
 from lightbert.files import write_atomic
 from lightbert.progress import Bar, progress
 
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
 
 class PreparationResult(NamedTuple):
-    """The manifest of the prepared folder, the number of parts that existed before, and what this call encoded."""
+    """The manifest of the prepared folder, the number of parts that existed before, and what this call did."""
 
     manifest: Manifest
     parts_kept: int
     tokens: int = 0
-    seconds: float = 0.0
+    """Encoded by this call."""
+    tokenizer_seconds: float = 0.0
+    encoding_seconds: float = 0.0
 
 
 def prepare(settings: Settings, out: Path, workers: int | None = None, *, again: bool = False) -> PreparationResult:
@@ -52,11 +57,12 @@ def prepare(settings: Settings, out: Path, workers: int | None = None, *, again:
                 return PreparationResult(existing, len(existing.shards))
             start_or_resume(folder, wanted, again=again)
             work = _Preparation(settings, found, folder, workers or _cores())
-            work.write_tokenizer()
             start = time.perf_counter()
+            work.write_tokenizer()
+            middle = time.perf_counter()
             kept, tokens = work.encode()
-            seconds = time.perf_counter() - start
-            return PreparationResult(finish(folder, out, wanted), kept, tokens, seconds)
+            end = time.perf_counter()
+            return PreparationResult(finish(folder, out, wanted), kept, tokens, middle - start, end - middle)
     except OSError as error:
         raise InputError(f"cannot write '{folder}': {error.strerror or error}; finished shards are kept") from error
 
@@ -83,8 +89,21 @@ class _Preparation:
         elif not path.is_file():
             with progress("reading for the tokenizer", self.size, "bytes") as bar:
                 texts = sample(self._texts(bar), settings.tokenizer_characters, settings.held_out)
-            trained = vocabulary.train(texts, settings.model, settings.vocab_size, lowercase=settings.lowercase)
-            tokenizer.save(trained, self.folder)
+            tokenizer.save(self._train_tokenizer(texts), self.folder)
+
+    def _train_tokenizer(self, texts: list[str]) -> "Tokenizer":
+        settings = self.settings
+        total = vocabulary.PASSES[settings.model] * len(texts)
+        with progress("training the tokenizer", total, "documents") as bar, bar.redrawn():
+
+            def watch(texts: Sequence[str]) -> Iterator[str]:
+                for text in texts:
+                    yield text
+                    bar.advance()
+
+            return vocabulary.train(
+                texts, settings.model, settings.vocab_size, lowercase=settings.lowercase, watch=watch
+            )
 
     def encode(self) -> tuple[int, int]:
         """Write the missing parts; return the number of existing parts and the number of tokens encoded now."""
@@ -96,15 +115,15 @@ class _Preparation:
             for stream, records in enumerate(parts):
                 if not (records and records[-1].ends_stream):
                     place = records[-1].place if records else Place()
-                    tokens += self._write_stream(stream, self.sources[stream::count], len(records), place, bar)
+                    tokens = self._write_stream(stream, self.sources[stream::count], len(records), place, bar, tokens)
         return sum(map(len, parts)), tokens
 
-    def _write_stream(self, stream: int, found: list[Source], part: int, place: Place, bar: Bar) -> int:
+    def _write_stream(self, stream: int, found: list[Source], part: int, place: Place, bar: Bar, tokens: int) -> int:
+        """Write the missing parts of a stream; return `tokens`, those of the earlier streams, plus its own."""
         file, settings = self.folder / tokenizer.FILE, self.settings
         chunks = split_chunks(read_stream(found, self._read, place), settings.shard_characters)
         # A small corpus is encoded before worker processes have started.
         workers = self.workers if self.size is None else min(self.workers, 1 + self.size // CHUNK)
-        tokens = 0
         with StreamWriter(self.folder, width(tokenizer.load(file)), stream, settings.streams, part) as writer:
             for chunk, encoded in encode_chunks(chunks, file, settings.sentences, settings.held_out, workers):
                 writer.append(encoded)

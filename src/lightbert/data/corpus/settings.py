@@ -52,7 +52,11 @@ def resolve(settings: Settings, sources: Sequence[Source]) -> dict[str, Any]:
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> str:
-    """Describe the settings that differ, or return an empty string."""
+    """Describe the settings that differ, or return an empty string.
+
+    A setting that an earlier version didn't have is compared by its default.
+    """
+    before = {**to_mapping(Settings()), **before}
     changed = [key for key in now if before.get(key) != now[key]]
     return ", ".join(
         "the input files" if key == "inputs" else f"{key} ({before.get(key)!r} before, {now[key]!r} now)"

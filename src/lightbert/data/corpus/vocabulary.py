@@ -7,7 +7,7 @@ sorted afterwards.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
 from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers, trainers
@@ -18,6 +18,11 @@ from lightbert.errors import InputError
 
 Model = Literal["wordpiece", "unigram"]
 
+PASSES: dict[Model, int] = {"wordpiece": 2, "unigram": 1}
+"""How often the training of a model iterates over the texts."""
+
+Watch = Callable[[Sequence[str]], Iterator[str]]
+
 PAD, UNK, CLS, SEP, MASK = SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MIN_VOCAB_SIZE = 64
 
@@ -27,16 +32,19 @@ _MAX_CHARACTERS = 1000
 _UNCOVERED_STEP = 1e-4
 
 
-def train(texts: Sequence[str], model: Model, vocab_size: int, *, lowercase: bool = True) -> Tokenizer:
+def train(
+    texts: Sequence[str], model: Model, vocab_size: int, *, lowercase: bool = True, watch: Watch = iter
+) -> Tokenizer:
     """Train a WordPiece tokenizer like BERT's, or a Unigram tokenizer as in the composite paper.
 
     `vocab_size` includes the five special tokens. A small corpus can give fewer entries.
+    watch: iterates over the texts, `PASSES[model]` times, to observe the progress.
     """
     if vocab_size < MIN_VOCAB_SIZE:
         raise InputError(f"vocab_size must be >= {MIN_VOCAB_SIZE}, got {vocab_size}")
     if not any(text and not text.isspace() for text in texts):
         raise InputError("training a tokenizer requires text, but the sources have none; check the sources")
-    return (_train_wordpiece if model == "wordpiece" else _train_unigram)(texts, vocab_size, lowercase)
+    return (_train_wordpiece if model == "wordpiece" else _train_unigram)(texts, vocab_size, lowercase, watch)
 
 
 def wordpiece(vocabulary: dict[str, int], *, lowercase: bool) -> Tokenizer:
@@ -77,9 +85,9 @@ def _with_specials(tokenizer: Tokenizer) -> Tokenizer:
     return tokenizer
 
 
-def _train_wordpiece(texts: Sequence[str], vocab_size: int, lowercase: bool) -> Tokenizer:
+def _train_wordpiece(texts: Sequence[str], vocab_size: int, lowercase: bool, watch: Watch) -> Tokenizer:
     tokenizer = wordpiece({name: index for index, name in enumerate(SPECIALS)}, lowercase=lowercase)
-    first, inner = _characters(texts, tokenizer)
+    first, inner = _characters(watch(texts), tokenizer)
     counts = first + inner
     # Each character may need two entries, and at least half of the vocabulary should be longer pieces.
     most = min(_MAX_CHARACTERS, vocab_size // 4)
@@ -94,7 +102,7 @@ def _train_wordpiece(texts: Sequence[str], vocab_size: int, lowercase: bool) -> 
         continuing_subword_prefix=_CONTINUATION,
         show_progress=False,
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.train_from_iterator(watch(texts), trainer)
     return wordpiece(_sorted_by_id(tokenizer.get_vocab(with_added_tokens=True)), lowercase=lowercase)
 
 
@@ -117,12 +125,12 @@ def _sorted_by_id(vocabulary: dict[str, int]) -> dict[str, int]:
     return {piece: index for index, piece in enumerate(sorted(vocabulary, key=vocabulary.__getitem__))}
 
 
-def _train_unigram(texts: Sequence[str], vocab_size: int, lowercase: bool) -> Tokenizer:
+def _train_unigram(texts: Sequence[str], vocab_size: int, lowercase: bool, watch: Watch) -> Tokenizer:
     tokenizer = unigram([(name, 0.0) for name in SPECIALS], lowercase=lowercase)
     trainer = trainers.UnigramTrainer(
         vocab_size=vocab_size, special_tokens=list(SPECIALS), unk_token=UNK, show_progress=False
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.train_from_iterator(watch(texts), trainer)
     scores = dict(json.loads(tokenizer.to_str())["model"]["vocab"])
     pieces = _stable_scores({piece: score for piece, score in scores.items() if piece not in SPECIALS})
     return unigram([*((name, 0.0) for name in SPECIALS), *pieces], lowercase=lowercase)

@@ -3,7 +3,6 @@
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -19,18 +18,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 class BadRowError(InputError):
     """A bad row, raised unless bad rows are skipped."""
 
-    def __init__(self, sentence: str, remedy: str = "data.bad_rows=skip") -> None:
-        super().__init__(f"{sentence}; fix it, or skip such rows with {remedy}")
-        self.sentence = sentence
-
-
-@contextmanager
-def remedy_for_bad_rows(remedy: str) -> Iterator[None]:
-    """Name a command-line option instead of a recipe key in errors about bad rows."""
-    try:
-        yield
-    except BadRowError as error:
-        raise BadRowError(error.sentence, remedy) from None
+    def __init__(self, sentence: str) -> None:
+        super().__init__(f"{sentence}; fix it, or skip such rows with data.bad_rows=skip")
 
 
 class BadRowHandler:

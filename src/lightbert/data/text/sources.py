@@ -6,10 +6,14 @@ from pathlib import Path
 from typing import Literal
 
 from lightbert.data.text import docstrings, hugging_face
+from lightbert.data.text.delimited_texts import delimited_texts
 from lightbert.data.text.text_files import COMPRESSIONS, Undecodable, json_lines, lines, parquet_rows
 from lightbert.errors import InputError
 
-FORMATS = (".txt", ".jsonl", ".parquet")
+FORMATS = (".txt", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
+
+# Other tables of a folder may be about the texts rather than contain them; they are read if they are named.
+_FORMATS_IN_FOLDERS = (".txt", ".jsonl", ".ndjson", ".parquet")
 
 # Longer documents are split, so that memory stays bounded for any input.
 _MAX_DOCUMENT_CHARACTERS = 1 << 24
@@ -28,12 +32,14 @@ class Source:
 class ReadOptions:
     """How sources are split into documents.
 
-    text: the field of .jsonl records, the column of .parquet files and Hugging Face datasets.
+    text: the field of .jsonl records, the column of .csv, .tsv and .parquet files and Hugging Face datasets.
+    separator: the field separator of .csv files.
     documents: what a document of a .txt file is: the text between blank lines, the whole file, or a line.
     undecodable: whether bytes that are not UTF-8 are an error or are replaced by U+FFFD.
     """
 
     text: str = "text"
+    separator: str = ","
     documents: Literal["blank", "file", "line"] = "blank"
     undecodable: Undecodable = "error"
 
@@ -56,8 +62,12 @@ def documents(source: Source, reading: ReadOptions, workers: int = 1) -> Iterato
     match _format(path):
         case ".txt":
             return _paragraphs(lines(path, reading.undecodable), reading.documents)
-        case ".jsonl":
+        case ".jsonl" | ".ndjson":
             return json_lines(path, reading.text, reading.undecodable)
+        case ".csv":
+            return delimited_texts(path, reading.text, reading.separator, quotes=True, undecodable=reading.undecodable)
+        case ".tsv":
+            return delimited_texts(path, reading.text, "\t", quotes=False, undecodable=reading.undecodable)
         case _:
             return parquet_rows(path, reading.text)
 
@@ -69,9 +79,14 @@ def _expand(specification: str) -> list[Source]:
         return [Source(specification, "hf")]
     path = Path(specification)
     if path.is_dir():
-        paths = [each for each in sorted(path.rglob("*")) if each.is_file() and _format(each) and _visible(each, path)]
+        files = [each for each in sorted(path.rglob("*")) if each.is_file() and _visible(each, path)]
+        paths = [each for each in files if _format(each) in _FORMATS_IN_FOLDERS]
         if not paths:
-            raise InputError(f"the folder '{specification}' must contain {', '.join(FORMATS)} files, but has none")
+            known = ", ".join(_FORMATS_IN_FOLDERS)
+            raise InputError(
+                f"the folder '{specification}' must contain {known} files, but has none; name other tables with a "
+                f"quoted glob, such as '{path / '*.csv'}'"
+            )
     elif path.exists():
         paths = [path]
     elif any(character in specification for character in "*?["):

@@ -22,9 +22,9 @@ def delimited_rows(file: RowFile, separator: str, *, quotes: bool) -> Iterator[R
     The first line contains the column names. Empty lines are skipped.
     """
     header: list[str] = []
-    for number, fields in _lines_of_fields(file.path, separator, quotes):
+    for number, fields in split_rows(file.path, text_lines(file.path), separator, quotes=quotes):
         if not header:
-            header = _checked_header(file.path, fields)
+            header = check_header(file.path, fields)
         elif isinstance(fields, str):
             file.reject(number, fields)
         elif problem := decoding_problem("".join(fields)):
@@ -38,8 +38,8 @@ def delimited_rows(file: RowFile, separator: str, *, quotes: bool) -> Iterator[R
 
 def delimited_columns(path: Path, separator: str, *, quotes: bool) -> list[str]:
     """Read the column names of a .csv or .tsv file."""
-    for _, fields in _lines_of_fields(path, separator, quotes):
-        return _checked_header(path, fields)
+    for _, fields in split_rows(path, text_lines(path), separator, quotes=quotes):
+        return check_header(path, fields)
     raise InputError(f"'{path}' is empty; its first line must contain the column names")
 
 
@@ -90,20 +90,28 @@ def parquet_columns(path: Path) -> list[str]:
         raise InputError(f"'{path}' is damaged or not a Parquet file ({error}); copy it again") from error
 
 
-def _lines_of_fields(path: Path, separator: str, quotes: bool) -> Iterator[tuple[int, list[str] | str]]:
-    """Yield the fields of each row, or a description of the problem."""
+def check_separator(separator: str) -> None:
+    """Check the field separator of a .csv file."""
+    if len(separator) != 1 or separator in '"\r\n':
+        raise InputError(f"data.separator must be one character and not a quote or line ending, got {separator!r}")
+
+
+def split_rows(
+    path: Path, lines: Iterator[str], separator: str, *, quotes: bool
+) -> Iterator[tuple[int, list[str] | str]]:
+    """Yield the number and the fields of each row, or a description of its problem. `path` is named in errors."""
     if quotes:
-        yield from _quoted(path, separator)
+        yield from _quoted(path, lines, separator)
         return
-    for number, line in enumerate(text_lines(path), start=1):
+    for number, line in enumerate(lines, start=1):
         if content := line.rstrip("\r\n"):
             yield number, content.split(separator)
 
 
-def _quoted(path: Path, separator: str) -> Iterator[tuple[int, list[str] | str]]:
+def _quoted(path: Path, lines: Iterator[str], separator: str) -> Iterator[tuple[int, list[str] | str]]:
     # The limit is global to the process, so it is only ever raised.
     csv.field_size_limit(max(_MAX_FIELD_CHARACTERS, csv.field_size_limit()))
-    reader = csv.reader(text_lines(path), delimiter=separator, strict=True)
+    reader = csv.reader(lines, delimiter=separator, strict=True)
     while True:
         number = reader.line_num + 1
         try:
@@ -120,7 +128,8 @@ def _quoted(path: Path, separator: str) -> Iterator[tuple[int, list[str] | str]]
             yield number, fields
 
 
-def _checked_header(path: Path, names: list[str] | str) -> list[str]:
+def check_header(path: Path, names: list[str] | str) -> list[str]:
+    """Return the column names; raise an error if they are unreadable or not distinct."""
     problem = names if isinstance(names, str) else decoding_problem("".join(names))
     if isinstance(names, str) or problem:
         raise InputError(f"the header of '{path}' {problem}; save the file as CSV in UTF-8")

@@ -7,6 +7,7 @@ from pathlib import Path
 from lightbert.data.text.row_file import BadRows, RowFile
 from lightbert.data.text.table_rows import (
     Row,
+    check_separator,
     delimited_columns,
     delimited_rows,
     json_rows,
@@ -22,7 +23,7 @@ FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 class Table(RowFile):
     """The rows of one file, each a line number and a dictionary. All but Parquet may be compressed (.gz, .zst, …).
 
-    `needed` maps settings to column names, such as {"text": "body"}; every row must have a value in each of these
+    `needed` maps keys to column names, such as {"data.text": "body"}; every row must have a value in each of these
     columns, and errors name both. If it is given, only these and the `optional` columns of a Parquet file are read.
     `separator` applies to .csv files only.
     """
@@ -40,8 +41,7 @@ class Table(RowFile):
         if self.format not in FORMATS:
             raise InputError(f"'{path}' must have one of the suffixes {', '.join(FORMATS)}")
         super().__init__(path, bad_rows, "row" if self.format == ".parquet" else "line")
-        if len(separator) != 1 or separator in '"\r\n':
-            raise InputError(f"data.separator must be one character and not a quote or line ending, got {separator!r}")
+        check_separator(separator)
         self._needed = dict(needed or {})
         self._optional = set(optional)
         self._separator = separator if self.format == ".csv" else "\t"
@@ -83,10 +83,17 @@ class Table(RowFile):
     def _describe_missing(self, column: str, columns: list[str]) -> str:
         if column in columns:
             return f"has no value in column {column!r}"
-        setting = next(key for key, value in self._needed.items() if value == column)
+        key = next(key for key, value in self._needed.items() if value == column)
         nearest = difflib.get_close_matches(column, columns, n=1)
-        remedy = f"did you mean {nearest[0]!r}?" if nearest else f"specify the {setting} column"
+        remedy = f"did you mean {nearest[0]!r}? Set {key}={nearest[0]}" if nearest else f"set {key}=COLUMN"
+        if self.format == ".csv" and len(columns) == 1 and (other := _other_separator(columns[0])):
+            remedy = f"if its fields are separated by {other!r}, set data.separator={other!r}"
         return f"has no column {column!r}, only {', '.join(columns) or 'none'}; {remedy}"
+
+
+def _other_separator(header: str) -> str:
+    """The separator that a header of one column seems to have; "" if none."""
+    return next((each for each in ";\t|," if each in header), "")
 
 
 def table_format(path: str | Path) -> str:

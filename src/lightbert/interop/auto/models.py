@@ -1,7 +1,7 @@
 """Thin wrappers around our models with transformers' inputs, outputs and losses; registered on import."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -38,6 +38,8 @@ class LightbertModel(PreTrainedModel):  # type: ignore[misc]
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     accepts_loss_kwargs = False
+    # A folder may contain other heads, such as those of pre-training: each class loads its own only.
+    _keys_to_ignore_on_load_unexpected: ClassVar[list[str]] = [r"heads\."]
 
     def __init__(self, config: LightbertConfig) -> None:
         config = config.with_heads(self.heads(config))

@@ -37,13 +37,22 @@ class MaskedLanguage(nn.Module):
         self.bias = nn.Parameter(torch.zeros(vocab))
         self.extra = nn.Parameter(torch.empty(vocab, hidden - narrow)) if hidden > narrow else None
 
-    def forward(self, states: Tensor, table: Tensor) -> Tensor:
-        """States [..., D] to logits [..., V]; gather the masked positions first, because the logits are expensive."""
+    def forward(self, states: Tensor, table: Tensor, multiple: int = 1) -> Tensor:
+        """States [..., D] to logits [..., V]; gather the masked positions first, because the logits are expensive.
+
+        multiple: append entries with logit -inf up to a multiple of this; matmuls with aligned rows are faster on GPUs.
+        """
         features = self.norm(self.activation(self.transform(states)))  # [..., hidden]
-        if self.extra is None:
-            return F.linear(features, table, self.bias)  # [..., V]
+        bias: Tensor = self.bias
+        extra: Tensor | None = self.extra
+        if filler := -len(bias) % multiple:
+            bias = F.pad(bias, (0, filler), value=-torch.inf)
+            table = F.pad(table, (0, 0, 0, filler))
+            extra = None if extra is None else F.pad(extra, (0, 0, 0, filler))
+        if extra is None:
+            return F.linear(features, table, bias)  # [..., V]
         tied, untied = features[..., : self.narrow], features[..., self.narrow :]
-        return F.linear(tied, table, self.bias) + F.linear(untied, self.extra)  # [..., V]
+        return F.linear(tied, table, bias) + F.linear(untied, extra)  # [..., V]
 
 
 class ReplacedToken(nn.Module):

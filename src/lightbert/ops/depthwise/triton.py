@@ -1,10 +1,9 @@
-"""Depthwise convolution on a GPU: each thread processes consecutive tokens of a row and keeps the window in registers.
+"""Depthwise convolution on a GPU: a program computes a block of tokens and channels, tap by tap.
 
-A program takes ``streams`` stretches of ``length`` tokens and a block of channels. It reads every token of a stretch
-once, and the K//2 tokens before and after it. What lies beyond the row or in the padding is loaded as zero; only packed
-rows compare the text numbers tap by tap. The backward pass computes all gradients from one window over the output's
-gradient. The gradient of the weight is summed in two stages, per program and then over programs, in an order that never
-changes.
+The rows of the batch follow each other as one sequence of B·T tokens; a tap that leaves its row is masked like one that
+leaves its text. The K shifted reads of a block hit the L1 cache, so memory is read once. The backward pass reads the
+output's gradient at all shifts and the input at its own place only, and computes all gradients from that. The
+gradients of weight and bias are summed in two stages, per program and then over programs, in a fixed order.
 """
 
 import torch
@@ -14,18 +13,17 @@ from torch import Tensor
 
 from lightbert.ops.flat_tokens import flat, text_rule
 
-FORWARD = {"streams": 8, "block_channels": 128, "length": 32, "warps": 4}
-BACKWARD = {"streams": 4, "block_channels": 128, "length": 32, "warps": 4}
-UNROLL = 8
+FORWARD = {"block_tokens": 16, "block_channels": 64, "warps": 2}
+BACKWARD = {"block_tokens": 16, "block_channels": 64, "steps": 16, "warps": 4}
 
 
 @triton.jit
-def _of_text(window, text_window, text, taps: tl.constexpr):
-    """The window's tiles, zero where they belong to another text."""
-    seen = ()
-    for tap in tl.static_range(taps):
-        seen = seen + (tl.where((text_window[tap] == text)[:, None], window[tap], 0.0),)
-    return seen
+def _reads(texts, text, token, real, place, row_tokens, shift, rule: tl.constexpr):
+    """Whether each token's tap at ``shift`` stays in its row and, if texts are compared (rule 2), in its text."""
+    reads = real & (place + shift >= 0) & (place + shift < row_tokens)
+    if rule > 1:
+        reads = reads & (text != 0) & (tl.load(texts + token + shift, mask=reads, other=0) == text)
+    return reads
 
 
 @triton.jit
@@ -35,71 +33,41 @@ def _forward_kernel(
     bias,
     texts,
     out,
-    n_rows,
+    n_tokens,
     row_tokens,
     channels,
     x_stride,
-    out_stride,
     taps: tl.constexpr,
     rule: tl.constexpr,
     has_bias: tl.constexpr,
-    streams: tl.constexpr,
+    block_tokens: tl.constexpr,
     block_channels: tl.constexpr,
-    length: tl.constexpr,
-    unroll: tl.constexpr,
 ):
     radius: tl.constexpr = taps // 2
     parts = tl.cdiv(channels, block_channels)
     channel = (tl.program_id(0) % parts) * block_channels + tl.arange(0, block_channels)
     exists = channel < channels
-    stream = (tl.program_id(0) // parts) * streams + tl.arange(0, streams)
-    stretches = tl.cdiv(row_tokens, length)
-    start = (stream % stretches) * length
-    first = (stream // stretches).to(tl.int64) * row_tokens + start
-    in_batch = stream < n_rows * stretches
-    source = x + (first * x_stride)[:, None] + channel[None, :]
-    target = out + (first * out_stride)[:, None] + channel[None, :]
+    token = (tl.program_id(0) // parts) * block_tokens + tl.arange(0, block_tokens)
+    real = token < n_tokens
+    place = token % row_tokens
+    source = x + (token.to(tl.int64) * x_stride)[:, None] + channel[None, :]
+    text = place
+    if rule > 1:
+        text = tl.load(texts + token, mask=real, other=0)
 
-    factors = ()
-    for tap in tl.static_range(taps):
-        factor = tl.load(weight + channel * taps + tap, mask=exists, other=0.0)
-        factors = factors + (factor.to(tl.float32)[None, :],)
-    offset = tl.zeros((block_channels,), tl.float32)
+    mixed = tl.zeros((block_tokens, block_channels), tl.float32)
     if has_bias:
-        offset += tl.load(bias + channel, mask=exists, other=0.0).to(tl.float32)
-
-    window, text_window = (), ()
-    for place in tl.static_range(taps - 1):
-        there = in_batch & (start + place >= radius) & (start + place - radius < row_tokens)
-        if rule > 0:
-            text = tl.load(texts + first + place - radius, mask=there, other=0)
-            there = there & (text != 0)
-            text_window = text_window + (text,)
-        read = tl.load(source + (place - radius) * x_stride, mask=there[:, None] & exists[None, :], other=0.0)
-        window = window + (read.to(tl.float32),)
-
-    for step in range(0, length, unroll):
-        for ahead in tl.static_range(unroll):
-            token = step + ahead
-            there = in_batch & (start + token + radius < row_tokens)
-            if rule > 0:
-                text = tl.load(texts + first + token + radius, mask=there, other=0)
-                there = there & (text != 0)
-                text_window = text_window + (text,)
-            read = tl.load(source + (token + radius) * x_stride, mask=there[:, None] & exists[None, :], other=0.0)
-            window = window + (read.to(tl.float32),)
-            seen = window
-            if rule > 1:
-                seen = _of_text(window, text_window, text_window[radius], taps)
-            mixed = offset[None, :]
-            for tap in tl.static_range(taps):
-                mixed += seen[tap] * factors[tap]
-            inside = in_batch & (start + token < row_tokens)
-            to_store = inside[:, None] & exists[None, :]
-            tl.store(target + token * out_stride, mixed.to(out.dtype.element_ty), mask=to_store)
-            window = window[1:]
-            if rule > 0:
-                text_window = text_window[1:]
+        mixed += tl.load(bias + channel, mask=exists, other=0.0).to(tl.float32)[None, :]
+    for tap in tl.static_range(taps):
+        shift = tap - radius
+        reads = _reads(texts, text, token, real, place, row_tokens, shift, rule)
+        if rule == 1:
+            reads = reads & (tl.load(texts + token + shift, mask=reads, other=0) != 0)
+        value = tl.load(source + shift * x_stride, mask=reads[:, None] & exists[None, :], other=0.0)
+        factor = tl.load(weight + tap * channels + channel, mask=exists, other=0.0)
+        mixed += value.to(tl.float32) * factor.to(tl.float32)[None, :]
+    target = out + (token.to(tl.int64) * channels)[:, None] + channel[None, :]
+    tl.store(target, mixed.to(out.dtype.element_ty), mask=real[:, None] & exists[None, :])
 
 
 @triton.jit
@@ -110,97 +78,84 @@ def _backward_kernel(
     texts,
     grad_x,
     partial,
-    n_rows,
+    n_tokens,
     row_tokens,
     channels,
     grad_stride,
     x_stride,
-    out_stride,
     taps: tl.constexpr,
     rule: tl.constexpr,
-    streams: tl.constexpr,
+    steps: tl.constexpr,
+    block_tokens: tl.constexpr,
     block_channels: tl.constexpr,
-    length: tl.constexpr,
-    unroll: tl.constexpr,
 ):
-    """Write the gradient of x, and this program's sums for each tap's weight and the bias: [taps + 1, channels].
+    """Write the gradient of x, and this program's sums for each tap's weight and the bias: [channels, taps + 1].
 
-    Token s was read by tap j of token s - (j - radius), so the window is walked with the taps in reverse order.
+    Tap j of token s - (j - radius) read token s, so the gradient is read with the taps in reverse order.
     """
     radius: tl.constexpr = taps // 2
     parts = tl.cdiv(channels, block_channels)
     program = tl.program_id(0) // parts
     channel = (tl.program_id(0) % parts) * block_channels + tl.arange(0, block_channels)
     exists = channel < channels
-    stream = program * streams + tl.arange(0, streams)
-    stretches = tl.cdiv(row_tokens, length)
-    start = (stream % stretches) * length
-    first = (stream // stretches).to(tl.int64) * row_tokens + start
-    in_batch = stream < n_rows * stretches
-    change = grad + (first * grad_stride)[:, None] + channel[None, :]
-    source = x + (first * x_stride)[:, None] + channel[None, :]
-    target = grad_x + (first * out_stride)[:, None] + channel[None, :]
 
-    factors, sums = (), ()
-    for place in tl.static_range(taps):
-        factor = tl.load(weight + channel * taps + (taps - 1 - place), mask=exists, other=0.0)
-        factors = factors + (factor.to(tl.float32)[None, :],)
-        sums = sums + (tl.zeros((streams, block_channels), tl.float32),)
-    of_bias = tl.zeros((streams, block_channels), tl.float32)
+    sums = ()
+    for _ in tl.static_range(taps + 1):
+        sums = sums + (tl.zeros((block_tokens, block_channels), tl.float32),)
+    for step in range(steps):
+        token = (program * steps + step) * block_tokens + tl.arange(0, block_tokens)
+        real = token < n_tokens
+        within = real[:, None] & exists[None, :]
+        place = token % row_tokens
+        text, is_read = place, real
+        if rule > 0:
+            text = tl.load(texts + token, mask=real, other=0)
+            is_read = real & (text != 0)
+        change = grad + (token.to(tl.int64) * grad_stride)[:, None] + channel[None, :]
+        source = x + (token.to(tl.int64) * x_stride)[:, None] + channel[None, :]
+        value = tl.load(source, mask=is_read[:, None] & exists[None, :], other=0.0).to(tl.float32)
 
-    window, text_window = (), ()
-    for place in tl.static_range(taps - 1):
-        there = in_batch & (start + place >= radius) & (start + place - radius < row_tokens)
-        if rule > 1:
-            text_window = text_window + (tl.load(texts + first + place - radius, mask=there, other=0),)
-        read = tl.load(change + (place - radius) * grad_stride, mask=there[:, None] & exists[None, :], other=0.0)
-        window = window + (read.to(tl.float32),)
-
-    for step in range(0, length, unroll):
-        for ahead in tl.static_range(unroll):
-            token = step + ahead
-            there = in_batch & (start + token + radius < row_tokens)
-            inside = in_batch & (start + token < row_tokens)
-            is_read = inside
-            read = tl.load(change + (token + radius) * grad_stride, mask=there[:, None] & exists[None, :], other=0.0)
-            window = window + (read.to(tl.float32),)
-            seen = window
-            if rule == 1:
-                is_read = inside & (tl.load(texts + first + token, mask=inside, other=0) != 0)
-            if rule > 1:
-                text_window = text_window + (tl.load(texts + first + token + radius, mask=there, other=0),)
-                is_read = inside & (text_window[radius] != 0)
-                seen = _of_text(window, text_window, text_window[radius], taps)
-            value = tl.load(source + token * x_stride, mask=is_read[:, None] & exists[None, :], other=0.0)
-            value = value.to(tl.float32)
-
-            of_x = tl.zeros((streams, block_channels), tl.float32)
-            added = ()
-            for place in tl.static_range(taps):
-                of_x += seen[place] * factors[place]
-                added = added + (sums[place] + seen[place] * value,)
-            sums = added
-            of_x = tl.where(is_read[:, None], of_x, 0.0)
-            to_store = inside[:, None] & exists[None, :]
-            tl.store(target + token * out_stride, of_x.to(grad_x.dtype.element_ty), mask=to_store)
-            of_bias += tl.where(inside[:, None], window[radius], 0.0)
-            window = window[1:]
-            if rule > 1:
-                text_window = text_window[1:]
+        of_x = tl.zeros((block_tokens, block_channels), tl.float32)
+        added = ()
+        for tap in tl.static_range(taps):
+            shift = radius - tap
+            reads = _reads(texts, text, token, is_read, place, row_tokens, shift, rule)
+            seen = tl.load(change + shift * grad_stride, mask=reads[:, None] & exists[None, :], other=0.0)
+            seen = seen.to(tl.float32)
+            factor = tl.load(weight + tap * channels + channel, mask=exists, other=0.0)
+            of_x += seen * factor.to(tl.float32)[None, :]
+            added = added + (sums[tap] + seen * value,)
+        of_bias = tl.load(change, mask=within, other=0.0).to(tl.float32)
+        sums = added + (sums[taps] + of_bias,)
+        target = grad_x + (token.to(tl.int64) * channels)[:, None] + channel[None, :]
+        tl.store(target, of_x.to(grad_x.dtype.element_ty), mask=within)
 
     result = partial + program.to(tl.int64) * (taps + 1) * channels + channel
-    for place in tl.static_range(taps):
-        tl.store(result + (taps - 1 - place) * channels, tl.sum(sums[place], axis=0), mask=exists)
-    tl.store(result + taps * channels, tl.sum(of_bias, axis=0), mask=exists)
+    for tap in tl.static_range(taps + 1):
+        tl.store(result + tap * channels, tl.sum(sums[tap], axis=0), mask=exists)
 
 
-def _streams(blocks: dict[str, int], taps: int) -> int:
-    """A thread's registers hold the windows of its channels: with more taps it takes half as many of them."""
-    return blocks["streams"] if taps <= 9 else blocks["streams"] // 2
+@triton.jit
+def _combine_kernel(
+    partial, of_weight, of_bias, programs, channels, taps: tl.constexpr, block: tl.constexpr, lanes: tl.constexpr
+):
+    """Sum the programs' results [programs, taps + 1, channels] into those of the weight and the bias."""
+    entry = tl.program_id(0) * block + tl.arange(0, block)
+    exists = entry < (taps + 1) * channels
+    total = tl.zeros((lanes, block), tl.float32)
+    for start in range(0, programs, lanes):
+        program = start + tl.arange(0, lanes)
+        source = partial + program.to(tl.int64)[:, None] * ((taps + 1) * channels) + entry[None, :]
+        total += tl.load(source, mask=(program < programs)[:, None] & exists[None, :], other=0.0)
+    summed = tl.sum(total, axis=0)
+    tap, channel = entry // channels, entry % channels
+    tl.store(of_weight + channel * taps + tap, summed.to(of_weight.dtype.element_ty), mask=exists & (tap < taps))
+    tl.store(of_bias + channel, summed, mask=exists & (tap == taps))
 
 
-def _programs(batch: int, tokens: int, streams: int, length: int) -> int:
-    return int(triton.cdiv(batch * triton.cdiv(tokens, length), streams))
+def _tokens_per_block(blocks: dict[str, int], taps: int) -> int:
+    """A thread's registers hold one sum per tap: with more taps a block has half as many tokens."""
+    return blocks["block_tokens"] if taps <= 9 else blocks["block_tokens"] // 2
 
 
 def forward(
@@ -209,36 +164,32 @@ def forward(
     bias: Tensor | None,
     texts: Tensor | None,
     *,
-    streams: int | None = None,
+    block_tokens: int = FORWARD["block_tokens"],
     block_channels: int = FORWARD["block_channels"],
-    length: int = FORWARD["length"],
     warps: int = FORWARD["warps"],
 ) -> Tensor:
     """The convolution, by blocks of a chosen size."""
-    streams = streams or _streams(FORWARD, weight.shape[1])
-    x, weight = flat(x), weight.contiguous()
+    x, taps_first = flat(x), weight.t().contiguous()  # [K, D]: a program reads consecutive channels of a tap
     texts, rule = text_rule(texts)
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if out.numel():
         batch, tokens, channels = x.shape
-        _forward_kernel[(_programs(batch, tokens, streams, length) * triton.cdiv(channels, block_channels),)](
+        blocks = triton.cdiv(batch * tokens, block_tokens) * triton.cdiv(channels, block_channels)
+        _forward_kernel[(blocks,)](
             x,
-            weight,
+            taps_first,
             None if bias is None else bias.contiguous(),
             texts,
             out,
-            batch,
+            batch * tokens,
             tokens,
             channels,
             x.stride(1),
-            channels,
             taps=weight.shape[1],
             rule=rule,
             has_bias=bias is not None,
-            streams=streams,
+            block_tokens=block_tokens,
             block_channels=block_channels,
-            length=length,
-            unroll=UNROLL,
             num_warps=warps,
             enable_fp_fusion=True,
         )
@@ -251,42 +202,45 @@ def backward(
     weight: Tensor,
     texts: Tensor | None,
     *,
-    streams: int | None = None,
+    block_tokens: int | None = None,
     block_channels: int = BACKWARD["block_channels"],
-    length: int = BACKWARD["length"],
+    steps: int = BACKWARD["steps"],
     warps: int = BACKWARD["warps"],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of x, weight and bias, by blocks of a chosen size."""
-    streams = streams or _streams(BACKWARD, weight.shape[1])
-    grad, x, weight = flat(grad), flat(x), weight.contiguous()
+    grad, x, taps_first = flat(grad), flat(x), weight.t().contiguous()
     texts, rule = text_rule(texts)
-    batch, tokens, channels = x.shape
-    taps = weight.shape[1]
+    (batch, tokens, channels), taps = x.shape, weight.shape[1]
+    block_tokens = block_tokens or _tokens_per_block(BACKWARD, taps)
+    programs = triton.cdiv(batch * tokens, block_tokens * steps)
     grad_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    programs = _programs(batch, tokens, streams, length)
     partial = torch.empty((programs, taps + 1, channels), dtype=torch.float32, device=x.device)
+    of_weight = torch.empty(weight.shape, dtype=weight.dtype, device=x.device)
+    of_bias = torch.empty(channels, dtype=torch.float32, device=x.device)
     if grad.numel():
         _backward_kernel[(programs * triton.cdiv(channels, block_channels),)](
             grad,
             x,
-            weight,
+            taps_first,
             texts,
             grad_x,
             partial,
-            batch,
+            batch * tokens,
             tokens,
             channels,
             grad.stride(1),
             x.stride(1),
-            channels,
             taps=taps,
             rule=rule,
-            streams=streams,
+            steps=steps,
+            block_tokens=block_tokens,
             block_channels=block_channels,
-            length=length,
-            unroll=UNROLL,
             num_warps=warps,
             enable_fp_fusion=True,
         )
-    sums = partial.sum(0)  # [taps + 1, channels]
-    return grad_x, sums[:taps].t().contiguous().to(weight.dtype), sums[taps].clone()
+    if of_weight.numel():
+        entries = (taps + 1) * channels
+        _combine_kernel[(triton.cdiv(entries, 64),)](
+            partial, of_weight, of_bias, programs, channels, taps=taps, block=64, lanes=16, num_warps=4
+        )
+    return grad_x, of_weight, of_bias

@@ -1,5 +1,7 @@
 """Sentences with one tag per word: CoNLL columns, or tables with lists of words and of tags."""
 
+import itertools
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
@@ -8,29 +10,48 @@ from lightbert.data.text.tables import FORMATS, Table, table_format
 from lightbert.errors import InputError
 from lightbert.tasks.datasets.label_cells import label_name, unknown_label
 from lightbert.tasks.datasets.own_files import Files
-from lightbert.tasks.example import TaggedSentence
+from lightbert.tasks.example import Examples, TaggedSentence
 
 _DOCUMENT = "-DOCSTART-"
+# The usual prefix of comments, as in CoNLL-U; it is also a word, so that comments are not skipped by default.
+_COMMENT = "#"
+_LINES_TO_CHECK = 200
+_MIN_SHARE = 0.8
 
 
 def read_sentences(
     path: str, files: Files, known: Collection[str] | None = None, *, test: bool = False
-) -> list[TaggedSentence]:
+) -> Examples[TaggedSentence]:
     """Read a file. `known` are the allowed tags; None allows all. Only a `test` file may have no tags.
 
     If bad rows are skipped, a bad line skips its whole sentence.
     """
     if table_format(path) in FORMATS:
-        needed = {"words": files.words} | ({} if test else {"tags": files.tags})
+        needed = {"data.words": files.words} | ({} if test else {"data.tags": files.tags})
         with Table(path, needed, optional=[files.tags], separator=files.separator, bad_rows=files.bad_rows) as table:
             return _collect(table, _from_table(table, files, known))
     with RowFile(path, files.bad_rows) as file:
         return _collect(file, _from_columns(file, files, known, test))
 
 
-def _collect(file: RowFile, sentences: Iterator[TaggedSentence]) -> list[TaggedSentence]:
-    found = list(sentences)
+def check_columns(path: str, files: Files) -> None:
+    """Check that a file whose kind is inferred has columns: most of its first lines have the same number of fields."""
+    lines = (line for block in _blocks(RowFile(path), files.comments) for _, line in block)
+    counts = Counter(len(_fields(line)) for line in itertools.islice(lines, _LINES_TO_CHECK))
+    if not counts:
+        return
+    width, most = counts.most_common(1)[0]
+    if width == 1 or most < _MIN_SHARE * counts.total():
+        raise InputError(
+            f"'{path}' must have CoNLL columns, a word and its tag per line, but seems to be plain text; to classify "
+            f"texts, give a table with texts and labels ({', '.join(FORMATS)})"
+        )
+
+
+def _collect(file: RowFile, sentences: Iterator[TaggedSentence]) -> Examples[TaggedSentence]:
+    found = Examples(sentences)
     file.require_some(len(found))
+    found.skipped = file.skipped
     return found
 
 
@@ -74,7 +95,9 @@ def _from_columns(file: RowFile, files: Files, known: Collection[str] | None, te
         words, tags = [], []
         for number, line in block:
             fields = _fields(line)
-            if problem := _problem(line, fields, width, word) or (word != tag and _unknown_tag([fields[tag]], known)):
+            if problem := _problem(line, fields, width, word, comments=_has_comment(block, files)) or (
+                word != tag and _unknown_tag([fields[tag]], known)
+            ):
                 file.reject(number, problem)
                 break
             words.append(fields[word])
@@ -109,12 +132,18 @@ def _column_index(column: int, width: int, setting: str, file: RowFile) -> int:
     return column % width
 
 
-def _problem(line: str, fields: list[str], width: int, word: int) -> str:
+def _problem(line: str, fields: list[str], width: int, word: int, *, comments: bool) -> str:
     if problem := decoding_problem(line):
         return problem
     if len(fields) != width:
-        return f"must have {width} columns like the first sentence, has {len(fields)}"
+        hint = f" (if lines that begin with {_COMMENT} are comments, set data.comments={_COMMENT})" if comments else ""
+        return f"must have {width} columns like the first sentence, has {len(fields)}{hint}"
     return "" if fields[word] else "has no word"
+
+
+def _has_comment(block: list[tuple[int, str]], files: Files) -> bool:
+    """Whether the sentence begins with a line that may be a comment, which is read as a word."""
+    return not files.comments and block[0][1].startswith(_COMMENT)
 
 
 def _unknown_tag(tags: Iterable[str], known: Collection[str] | None) -> str:

@@ -11,12 +11,13 @@ from typing import Any
 
 from lightbert.data.text.tables import FORMATS, Table, table_format
 from lightbert.errors import InputError
-from lightbert.tasks.datasets.conll import read_sentences
+from lightbert.tasks.datasets.conll import check_columns, read_sentences
 from lightbert.tasks.datasets.held_out import hold_out
 from lightbert.tasks.datasets.label_cells import sort_labels
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.datasets.own_texts import read_texts, read_training_texts
 from lightbert.tasks.datasets.task import Task
+from lightbert.tasks.example import Examples
 from lightbert.tasks.kinds.kind import Kind
 from lightbert.tasks.kinds.tokens.entities import are_entity_tags
 from lightbert.tasks.kinds.tokens.kind import Tokens
@@ -34,7 +35,7 @@ def own_task(data: str | Files, *, kind: Kind[Any] | None = None, name: str = "o
     files = data if isinstance(data, Files) else Files.at(data)
     if kind is None:
         kind, examples = _read_training_data(files)
-        read_train: Callable[[], list[Any]] = partial(list, examples)
+        read_train: Callable[[], list[Any]] = partial(Examples, examples, examples.skipped)
     else:
         read_train = partial(_read, files.train, files, kind)
     splits: dict[str, Callable[[], list[Any]]] = {}
@@ -47,10 +48,10 @@ def own_task(data: str | Files, *, kind: Kind[Any] | None = None, name: str = "o
         splits["dev"] = partial(_read, files.dev, files, kind)
     if files.test:
         splits["test"] = partial(_read, files.test, files, kind, test=True)
-    return Task(name, kind, splits, _metric(kind))
+    return Task(name, kind, splits, _metric(kind), reading=files.reading())
 
 
-def _read_training_data(files: Files) -> tuple[Kind[Any], list[Any]]:
+def _read_training_data(files: Files) -> tuple[Kind[Any], Examples[Any]]:
     if not files.train:
         raise InputError("the labels are read from data.train, which is not set; add data.train=FILE")
     if not _has_sentences(files):
@@ -62,7 +63,7 @@ def _read_training_data(files: Files) -> tuple[Kind[Any], list[Any]]:
     return Tokens(tags), sentences
 
 
-def _read(path: str, files: Files, kind: Kind[Any], *, test: bool = False) -> list[Any]:
+def _read(path: str, files: Files, kind: Kind[Any], *, test: bool = False) -> Examples[Any]:
     if isinstance(kind, Tokens):
         return read_sentences(path, files, kind.labels, test=test)
     return read_texts(path, files, kind, test=test)
@@ -73,6 +74,7 @@ def _has_sentences(files: Files) -> bool:
         return files.kind == "tokens"
     if table_format(files.train) not in FORMATS:
         if table_format(files.train) in _CONLL_SUFFIXES:
+            check_columns(files.train, files)
             return True
         raise InputError(
             f"the name of '{files.train}' must end in {', '.join(FORMATS)}; if it has CoNLL columns, set "

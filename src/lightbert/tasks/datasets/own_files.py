@@ -3,12 +3,26 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from lightbert.config import check
 from lightbert.data.text.row_file import BadRows
 from lightbert.errors import InputError
 from lightbert.ranges import PartialShare
+
+READING = (
+    "text",
+    "text_b",
+    "label",
+    "label_separator",
+    "separator",
+    "words",
+    "tags",
+    "word_column",
+    "tag_column",
+    "comments",
+)
+"""The fields of `Files` that say how a file is read; they are saved with a fine-tuned model."""
 
 KindName = Literal["auto", "classify", "labels", "regress", "tokens"]
 
@@ -58,6 +72,10 @@ class Files:
                 f"folder '{path}' must contain a file named train, dev or test; or name the files: data.train=…"
             )
         return cls(found["train"], found["dev"], found["test"])
+
+    def reading(self) -> dict[str, Any]:
+        """The settings with which other files of the same form can be read."""
+        return {name: getattr(self, name) for name in READING}
 
     def __post_init__(self) -> None:
         check(self)

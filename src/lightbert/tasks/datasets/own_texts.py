@@ -8,7 +8,7 @@ from lightbert.data.text.tables import Table
 from lightbert.errors import InputError
 from lightbert.tasks.datasets.label_cells import Label, infer_kind, parse_label, sort_labels, unknown_label
 from lightbert.tasks.datasets.own_files import Files
-from lightbert.tasks.example import Example
+from lightbert.tasks.example import Example, Examples
 from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.kind import Kind
 from lightbert.tasks.kinds.labels.kind import Labels
@@ -18,35 +18,37 @@ _Row = tuple[int, Example, Any]
 """The row number, the texts, and the label cell (None if missing)."""
 
 
-def read_training_texts(path: str, files: Files) -> tuple[Kind[Any], list[Example]]:
+def read_training_texts(path: str, files: Files) -> tuple[Kind[Any], Examples[Example]]:
     """Read the training file, and infer the kind of task and the labels from it."""
     with _table(path, files, test=False) as table:
         rows = list(_rows(table, files))
         kind = infer_kind([cell for _, _, cell in rows]) if files.kind == "auto" else files.kind
-        examples = list(_add_labels(rows, table, kind, files.label_separator))
+        examples = Examples(_add_labels(rows, table, kind, files.label_separator))
         table.require_some(len(examples))
+        examples.skipped = table.skipped
     return _make_kind(kind, [example.label for example in examples if example.label is not None], path), examples
 
 
-def read_texts(path: str, files: Files, kind: Kind[Any], *, test: bool = False) -> list[Example]:
+def read_texts(path: str, files: Files, kind: Kind[Any], *, test: bool = False) -> Examples[Example]:
     """Read another file; only a `test` file may have no labels."""
     known = None if isinstance(kind, Regress) else kind.description()["labels"]
     with _table(path, files, test=test) as table:
         rows = (
             (number, example, None if test and cell == "" else cell) for number, example, cell in _rows(table, files)
         )
-        examples = list(_add_labels(rows, table, kind.name, files.label_separator, known))
+        examples = Examples(_add_labels(rows, table, kind.name, files.label_separator, known))
         table.require_some(len(examples))
+        examples.skipped = table.skipped
     return examples
 
 
 def _table(path: str, files: Files, *, test: bool) -> Table:
-    required = {"text": files.text}
+    required = {"data.text": files.text}
     if files.text_b:
-        required["text_b"] = files.text_b
+        required["data.text_b"] = files.text_b
     label = _label_column(Table(path, separator=files.separator), files)
     if not test:
-        required["label"] = label
+        required["data.label"] = label
     return Table(path, required, optional=[label], separator=files.separator, bad_rows=files.bad_rows)
 
 

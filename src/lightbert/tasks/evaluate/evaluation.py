@@ -74,6 +74,7 @@ def evaluate(
         findings=kind.findings(examples, predictions, worst) if labelled else (),
         tokens=tokens,
         cut=cut,
+        skipped=examples.skipped,
         seconds=seconds,
         model=name,
         data=data,

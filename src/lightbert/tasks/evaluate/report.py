@@ -32,6 +32,8 @@ class Evaluation:
     tokens: int = 0
     cut: int = 0
     """The number of truncated rows."""
+    skipped: int = 0
+    """The number of bad rows of the file that were skipped."""
     seconds: float = 0.0
     """The time of the forward passes."""
     model: str = ""
@@ -42,6 +44,7 @@ class Evaluation:
         """Counts of examples and tokens, time and throughput."""
         return {
             "examples": len(self.examples),
+            "skipped": self.skipped,
             "tokens": self.tokens,
             "cut": self.cut,
             "seconds": self.seconds,

@@ -9,7 +9,7 @@ from lightbert.data.examples.features import Features
 from lightbert.tasks.datasets.catalogue import open_task
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.datasets.task import Task
-from lightbert.tasks.example import Example
+from lightbert.tasks.example import Example, Examples
 from lightbert.tasks.finetune.recipe import AnswerSettings, FinetuneRecipe
 from lightbert.tasks.kinds.kind import Kind
 from lightbert.tasks.kinds.regress.kind import Regress
@@ -29,7 +29,9 @@ class TaskData:
 
     task: Task
     train: Features
-    dev: dict[str, tuple[list[Any], Features]]
+    dev: dict[str, tuple[Examples[Any], Features]]
+    skipped: dict[str, int]
+    """The number of bad rows of each split that were skipped."""
 
     def sentence(self, examples: int) -> str:
         """Summarize the data in one line, so that a wrongly inferred kind is visible before training starts."""
@@ -80,8 +82,9 @@ def _load_data(request: _Request, *, verbose: bool) -> TaskData:
     task = open_task(request.task or "own", request.data)
     task = replace(task, kind=_apply_settings(task.kind, request.scaled, request.answers))
     encoder = TextEncoder(Tokenizer.from_str(request.tokenizer), request.length)
-    examples = task.examples("train")
-    examples = examples[: request.limit] if request.limit else examples
+    loaded = task.examples("train")
+    skipped = {"train": loaded.skipped}
+    examples = loaded[: request.limit or None]
     if request.double and task.symmetric:
         examples = [*examples, *map(_swap, examples)]
     train = task.kind.features(examples, encoder)
@@ -94,8 +97,9 @@ def _load_data(request: _Request, *, verbose: bool) -> TaskData:
     dev = {}
     for split in (split for split in task.splits if split.startswith("dev")):
         held_out = task.examples(split)
+        skipped[split] = held_out.skipped
         dev[split] = (held_out, task.kind.features(held_out, encoder))
-    data = TaskData(task, train, dev)
+    data = TaskData(task, train, dev, skipped)
     if verbose:
         print(data.sentence(len(examples)), file=sys.stderr)
     return data

@@ -1,8 +1,8 @@
 """From a fine-tuning recipe to a trained model, with the shared training loop."""
 
-import json
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,63 +12,52 @@ from lightbert.config import to_mapping
 from lightbert.data.batches.buckets import Buckets
 from lightbert.data.examples.specials import Specials
 from lightbert.errors import InputError, unknown
-from lightbert.files import write_atomic
+from lightbert.interop import huggingface
 from lightbert.models import Model, folder
 from lightbert.nn.inference import Inference
 from lightbert.objectives.task import TaskObjective
+from lightbert.tasks.finetune.card import task_card
 from lightbert.tasks.finetune.dataset import TaskData, load_data
+from lightbert.tasks.finetune.epoch_report import EpochReport, baseline_metrics
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
+from lightbert.tasks.finetune.result import Result
 from lightbert.tasks.finetune.starting_model import check_length, set_head, starting_model
 from lightbert.tasks.kinds.kind import Prediction
 from lightbert.tasks.predict.forward import run
 from lightbert.tasks.predict.torch_runtime import TorchRuntime
 from lightbert.train.distributed import World
+from lightbert.train.finished import finish, read_result
 from lightbert.train.loop import Loop
 from lightbert.train.recipe_file import save_recipe
 from lightbert.train.run import Phase, Settings
 from lightbert.train.schedule import layer_rate
 from lightbert.train.signals import Interruption
 
-RESULT = "result.json"
-
 # A CUDA graph is recorded per batch width: rounding widths up means fewer graphs for a little more padding.
 _GRAPH_WIDTH_MULTIPLE = 16
 
 
-@dataclass(frozen=True)
-class Result:
-    """The outcome of a run."""
-
-    metrics: dict[str, float]
-    """On the development set, for the weights that are saved."""
-    metric: str
-    """The name of the metric that ranks runs."""
-    step: int
-    best_step: int
-    """The step of the saved weights; -1 = the last step."""
-    rows_per_second: float
-    finished: bool = True
-
-    @property
-    def score(self) -> float:
-        """The value of the metric that ranks runs."""
-        return self.metrics[self.metric]
-
-
-def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *, requires_dev: bool = False) -> Result:
+def finetune(
+    recipe: FinetuneRecipe,
+    world: World,
+    interrupted: Interruption,
+    *,
+    requires_dev: bool = False,
+    command: Sequence[str] = (),
+) -> Result:
     """Train by a recipe, or resume from the newest checkpoint in ``out``; write ``out/final`` at the end.
 
     The result of a finished run is read from ``out`` instead of training again.
     requires_dev: fail if the task has no development data, because the result is compared with other runs.
+    command: the words of the command, for the model card.
     """
     out = Path(recipe.out)
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     save_recipe(to_mapping(recipe), out, world, may_change=recipe.may_change)
-    if (out / RESULT).exists() and (out / "final").exists():
-        if world.is_main:
-            print(f"'{out}' is already trained; set out= to another folder to train again", file=sys.stderr)
-        return Result(**json.loads((out / RESULT).read_text(encoding="utf-8")))
+    done = read_result(out, world, keep_checkpoints=recipe.keep_checkpoints)
+    if done is not None:
+        return Result(**done)
     model = starting_model(recipe)
     check_length(model, recipe.length)
     data = load_data(recipe, model.require_tokenizer(), verbose=world.is_main)
@@ -77,15 +66,18 @@ def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *,
             f"{'comparing runs' if requires_dev else 'choose=best'} requires development data, got none: add "
             "data.dev=FILE or data.hold_out=0.1, or train a single run with choose=last"
         )
-    set_head(model, data.task.kind, _head_settings(recipe, data), recipe.seed)
+    set_head(model, data.task.kind, _head_settings(recipe, data, model), recipe.seed)
+    if world.is_main and (reason := huggingface.reason_not_writable(model)):
+        print(f"the model can be trained, but not written with convert --to hf: {reason}", file=sys.stderr)
     model.task = {
         **data.task.kind.description(),
         "task": data.task.name,
         "length": recipe.length,
         "pairs": bool((data.train.seconds < data.train.lengths).all()),
+        **({"data": dict(data.task.reading)} if data.task.reading else {}),
     }
     if recipe.metric:
-        _check_metric(recipe.metric, data, model.to(world.device))
+        _check_metric(recipe.metric, data)
     outcome = _make_loop(recipe, model, data, world).run(interrupted)
     metrics = outcome.held_out
     if outcome.finished:
@@ -101,10 +93,13 @@ def finetune(recipe: FinetuneRecipe, world: World, interrupted: Interruption, *,
         best_step=outcome.best_step,
         rows_per_second=outcome.tokens_per_second / float(data.train.lengths.mean()),
         finished=outcome.finished,
+        baseline=baseline_metrics(data),
+        skipped=data.skipped,
     )
     if outcome.finished and world.is_main:
-        folder.save(model.cpu(), out / "final")
-        write_atomic(out / RESULT, json.dumps(vars(result), indent=2) + "\n")
+        card = task_card(recipe, data, model.cpu(), result, command)
+        folder.save(model, out / "final", card=card)
+        finish(out, vars(result), keep_checkpoints=recipe.keep_checkpoints)
     world.barrier()
     return result
 
@@ -133,35 +128,57 @@ def _make_loop(recipe: FinetuneRecipe, model: Model, data: TaskData, world: Worl
         scales=lambda name: layer_rate(name, depth, decay, depths),
     )
     objective = TaskObjective(model, data.task.kind.head)
-    best = (recipe.metric or data.task.metric) if recipe.choose == "best" else ""
-    settings = Settings(replace(recipe, evaluate_every=recipe.evaluate_every or epoch), best=best)
-    return Loop(objective, [phase], settings, world, lambda step: measure(data, model))
+    metric = recipe.metric or data.task.metric
+    settings = Settings(
+        replace(recipe, evaluate_every=recipe.evaluate_every or epoch), best=metric if recipe.choose == "best" else ""
+    )
+    report = EpochReport(data, metric, steps_per_epoch=epoch, steps=steps)
+    return Loop(objective, [phase], settings, world, lambda step: measure(data, model, report.check), report.print)
 
 
-def _head_settings(recipe: FinetuneRecipe, data: TaskData) -> dict[str, Any]:
+def _head_settings(recipe: FinetuneRecipe, data: TaskData, model: Model) -> dict[str, Any]:
     """The recipe's settings for the head, under the names of the head's arguments."""
     head = recipe.head
     match data.task.kind.head:
-        case "classify" | "regress":
-            return {"hidden": None if head.hidden == "none" else head.hidden, "dropout": head.dropout}
+        case "classify" | "regress" as kind:
+            theirs = huggingface.settings_of_head(model, kind).get("hidden")
+            hidden = theirs if head.hidden == "auto" else None if head.hidden == "none" else head.hidden
+            return {"hidden": hidden, "dropout": head.dropout}
         case "tokens":
             return {"dropout": head.dropout}
     return {}
 
 
-def _check_metric(name: str, data: TaskData, model: Model) -> None:
-    """Check before training that the task has this metric: evaluating the untrained model lists the metrics."""
-    if data.dev and name not in (metrics := measure(data, model)):
-        raise unknown("metric", name, metrics)
+def _check_metric(name: str, data: TaskData) -> None:
+    """Check before training that the task has this metric."""
+    kind = data.task.kind
+    known = [
+        _metric_name(split, each)
+        for split, (examples, _) in data.dev.items()
+        for each in kind.metric_names(data.train, examples)
+    ]
+    if known and name not in known:
+        raise unknown("metric", name, known)
 
 
-def measure(data: TaskData, model: Model) -> dict[str, float]:
-    """Compute the metrics of every development split; those of "dev_mismatched" begin with "mismatched_"."""
+def _metric_name(split: str, name: str) -> str:
+    return f"{split.removeprefix('dev').lstrip('_')}_{name}".lstrip("_")
+
+
+def measure(
+    data: TaskData, model: Model, check: Callable[[str, list[Prediction]], None] = lambda split, predictions: None
+) -> dict[str, float]:
+    """Compute the metrics of every development split; those of "dev_mismatched" begin with "mismatched_".
+
+    check: called with each split and its predictions.
+    """
     kind = data.task.kind
     metrics: dict[str, float] = {}
     for name, (examples, _) in data.dev.items():
-        found = kind.metrics(examples, _predictions(data, model, name))
-        metrics |= {f"{name.removeprefix('dev').lstrip('_')}_{key}".lstrip("_"): value for key, value in found.items()}
+        predictions = _predictions(data, model, name)
+        check(name, predictions)
+        found = kind.metrics(examples, predictions)
+        metrics |= {_metric_name(name, key): value for key, value in found.items()}
     return metrics
 
 

@@ -3,11 +3,13 @@
 import json
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from lightbert.files import folder_atomic, write_atomic
-from lightbert.tasks.finetune.finetuning import Result, finetune
+from lightbert.tasks.finetune.finetuning import finetune
 from lightbert.tasks.finetune.plan import Plan, PlannedRun
+from lightbert.tasks.finetune.result import Result
 from lightbert.tasks.finetune.summary import best_settings, settings_of
 from lightbert.train.checkpoint import remove_partial
 from lightbert.train.distributed import World
@@ -16,11 +18,12 @@ from lightbert.train.signals import Interruption
 RunResults = list[tuple[PlannedRun, Result]]
 
 
-def run_all(plan: Plan, world: World, interrupted: Interruption) -> RunResults:
+def run_all(plan: Plan, world: World, interrupted: Interruption, command: Sequence[str] = ()) -> RunResults:
     """Train the runs that are not finished and return the results so far; an interrupted run comes last.
 
-    With several runs, write a summary to ``out/runs.json``, delete the checkpoints of finished runs, and if there is
-    only one task, copy the best model to ``out/final``.
+    With several runs, write a summary to ``out/runs.json``, and if there is only one task, copy the best model to
+    ``out/final``.
+    command: the words of the command, for the model cards.
     """
     if not plan.single and world.is_main:
         remove_partial(plan.out)
@@ -29,12 +32,11 @@ def run_all(plan: Plan, world: World, interrupted: Interruption) -> RunResults:
         if not plan.single and world.is_main:
             description = " ".join(part for part in (planned.task, planned.settings, f"seed={planned.seed}") if part)
             print(f"run {number} of {len(plan.runs)}: {description}", file=sys.stderr)
-        result = finetune(planned.recipe, world, interrupted, requires_dev=not plan.single)
+        result = finetune(planned.recipe, world, interrupted, requires_dev=not plan.single, command=command)
         done.append((planned, result))
         if not result.finished:
             return done
         if not plan.single and world.is_main:
-            shutil.rmtree(Path(planned.recipe.out) / "checkpoints", ignore_errors=True)
             content = [setting.to_json() for setting in settings_of(done)]
             write_atomic(plan.out / "runs.json", json.dumps(content, indent=2) + "\n")
     if not plan.single and world.is_main:

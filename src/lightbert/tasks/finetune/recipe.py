@@ -15,10 +15,10 @@ class HeadSettings:
     """The layer between [CLS] and the output layer: none (ELECTRA), BERT's tanh, or transformers' gelu."""
 
     hidden: Annotated[
-        Literal["none", "tanh", "gelu"],
-        "the layer between [CLS] and the output layer: none (ELECTRA), tanh (BERT's pooler), gelu; transformers' "
-        "classes support the last two only",
-    ] = "none"
+        Literal["auto", "none", "tanh", "gelu"],
+        "the layer between [CLS] and the output layer: none (ELECTRA), tanh (BERT's pooler), gelu; auto: that of "
+        "transformers' class for a model from Hugging Face, which can be written back, otherwise none",
+    ] = "auto"
     dropout: Annotated[PartialShare, "dropout before the output layer"] = 0.1
 
     def __post_init__(self) -> None:

@@ -6,8 +6,8 @@ from statistics import fmean, median, stdev
 from typing import Any
 
 from lightbert.tasks.datasets.glue.means import MEANS, MISMATCHED, Score
-from lightbert.tasks.finetune.finetuning import Result
 from lightbert.tasks.finetune.plan import PlannedRun
+from lightbert.tasks.finetune.result import Result
 from lightbert.train.best import rank_key
 
 

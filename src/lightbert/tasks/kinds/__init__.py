@@ -16,7 +16,7 @@ _KINDS = {
 }
 
 # Keys of a description that are not arguments of the kind.
-_OTHER_KEYS = ("kind", "task", "length", "pairs")
+_OTHER_KEYS = ("kind", "task", "length", "pairs", "data")
 
 
 def kind_of(description: Mapping[str, Any]) -> Kind[Any]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from lightbert.data.examples.features import Features
@@ -22,6 +23,13 @@ Prediction = dict[str, Any]
 
 Outputs = list[tuple[NDArray[Any], ...]]
 """The outputs of a head for each row of the features, in order, without padding."""
+
+
+def softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
+    """Probabilities over the last dimension, in double precision."""
+    exponentials = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))
+    probabilities: NDArray[np.float64] = exponentials / exponentials.sum(axis=-1, keepdims=True)
+    return probabilities
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,18 @@ class Kind(ABC, Generic[E]):
     @abstractmethod
     def findings(self, examples: Sequence[E], predictions: Sequence[Prediction], worst: int) -> list[Finding]:
         """Analyse the errors beyond the metrics, with the ``worst`` largest errors."""
+
+    def baseline(self, train: Features, examples: Sequence[E]) -> list[Prediction]:
+        """Predict examples without reading them, such as the most frequent label of the training data; [] = none."""
+        return []
+
+    def metric_names(self, train: Features, examples: Sequence[E]) -> tuple[str, ...]:
+        """The metrics of these examples, found without a model: those of the baseline."""
+        return tuple(self.metrics(examples, self.baseline(train, examples)))
+
+    def only_label(self, predictions: Sequence[Prediction]) -> str:
+        """The label that all predictions have; "" if they differ, or if the kind has no labels."""
+        return ""
 
     def tune(self, examples: Sequence[E], predictions: Sequence[Prediction]) -> "Kind[E]":
         """Choose settings, such as a threshold, from the predictions of a trained model. Most kinds have none."""

@@ -17,7 +17,7 @@ from lightbert.tasks.predict.forward import Array, Arrays
 from lightbert.tasks.predict.model_kind import encoder_of
 from lightbert.tasks.predict.onnx_runtime import OnnxRuntime
 from lightbert.tasks.predict.predictor import Predictor
-from lightbert.tasks.predict.vectors import Floats, encode_texts
+from lightbert.tasks.predict.vectors import Embedder, Floats, encode_texts
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -49,6 +49,8 @@ class ExportedModel:
     head_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
     task: Mapping[str, Any] = field(default_factory=dict)
+    pooling: Mapping[str, Any] = field(default_factory=dict)
+    """How a sentence encoder pools: pool, normalize and length."""
     threads: int = 0
 
     @property
@@ -90,18 +92,35 @@ class ExportedModel:
         return Predictor(self, batch=batch, length=length, chunk=chunk, runtime=self.runtime).stream(texts)
 
     def encode(
-        self, texts: Any, *, pool: str = "mean", normalize: bool = False, batch: int = 0, length: int = 0
+        self,
+        texts: Any,
+        *,
+        pool: str | None = None,
+        normalize: bool | None = None,
+        batch: int = 0,
+        length: int = 0,
     ) -> Floats:
         """Encode texts as vectors: float32 [N, D], or [D] for one text; see `TextModel.encode`."""
+        return encode_texts(self.embedder(pool=pool, normalize=normalize, batch=batch, length=length), texts)
+
+    def embedder(
+        self, *, pool: str | None = None, normalize: bool | None = None, batch: int = 0, length: int = 0
+    ) -> Embedder:
+        """An embedder with the pooling of a sentence encoder by default, otherwise with the unscaled mean."""
         if self.head != STATES:
             raise InputError(
                 f"'{self.path}' was exported with the {self.head} head and has no hidden states; export the model "
                 f"again with --head {STATES}"
             )
+        pool = self.pooling.get("pool", "mean") if pool is None else pool
         if pool not in _POOLS:
             raise unknown("pool", pool, _POOLS)
-        runtime, encoder = _PooledStates(self.runtime, pool), encoder_of(self, length)
-        return encode_texts(runtime, self.width, encoder, texts, normalize=normalize, batch=batch)
+        return Embedder(
+            _PooledStates(self.runtime, pool, self.width),
+            encoder_of(self, length or self.pooling.get("length", 0)),
+            normalize=self.pooling.get("normalize", False) if normalize is None else normalize,
+            batch=batch,
+        )
 
 
 class _PooledStates:
@@ -109,8 +128,8 @@ class _PooledStates:
 
     head = "vector"
 
-    def __init__(self, runtime: OnnxRuntime, pool: str) -> None:
-        self._runtime, self._pool = runtime, pool
+    def __init__(self, runtime: OnnxRuntime, pool: str, width: int) -> None:
+        self._runtime, self._pool, self.width = runtime, pool, width
         self.reads_padding, self.batch_tokens, self.chunk = runtime.reads_padding, runtime.batch_tokens, runtime.chunk
 
     def running(self) -> AbstractContextManager[object]:
@@ -160,6 +179,7 @@ def read_exported(path: Path, *, threads: int = 0) -> ExportedModel:
             head_settings=ours["heads"],
             labels=tuple(ours["labels"]),
             task=ours["task"],
+            pooling=ours["pooling"],
             threads=threads,
         )
     except FileNotFoundError:

@@ -15,7 +15,7 @@ def example_of(given: Any, kind: Kind[Any], names: Mapping[str, str] | None = No
     """Convert a string, a tuple of two strings, or a record with the fields that the kind requires to an example.
 
     Examples are returned unchanged. Other fields of a record are ignored.
-    names: field -> its name in the records, if it differs, such as {"text": "body"}.
+    names: field -> its name in the record, if it differs, such as {"text": "body"}; "" if the field is not used.
     """
     match given:
         case Example() | TaggedSentence() | Question():
@@ -36,15 +36,22 @@ def example_of(given: Any, kind: Kind[Any], names: Mapping[str, str] | None = No
 
 
 def check_pairs(examples: Iterable[Any], task: Mapping[str, Any]) -> None:
-    """Check that every text has a second one if the model was fine-tuned on pairs only, by its `task`."""
-    if not task.get("pairs"):
+    """Check that texts are pairs, or are not, as in the data that the model was fine-tuned on, by its `task`."""
+    pairs = task.get("pairs")
+    if pairs is None or task.get("kind") == "tokens":
         return
     for example in examples:
-        if isinstance(example, Example) and example.text_b is None:
+        if not isinstance(example, Example) or pairs == (example.text_b is not None):
+            continue
+        if pairs:
             raise InputError(
                 f"the model requires pairs of texts, got a single one: {_short(example.text)}; give the second with "
                 "--pair, --text-b or as a tuple"
             )
+        raise InputError(
+            f"the model was fine-tuned on single texts, got the pair {_short(example.text)} and "
+            f"{_short(example.text_b)}; leave out the second text, or fine-tune a model on pairs with data.text_b"
+        )
 
 
 _ACCEPTED: dict[str, tuple[type, ...]] = {"spans": (Question,), "tokens": (Example, TaggedSentence)}
@@ -59,10 +66,11 @@ def _from_record(
 ) -> Example | TaggedSentence | Question:
     if kind.name == "spans":
         return Question(_text(record, "question"), _text(record, "context"))
-    if kind.name == "tokens" and record.get("words") is not None:
-        return TaggedSentence(_words(record["words"]))
-    first, second = names.get("text", "text"), names.get("text_b", "text_b")
-    single = kind.name == "tokens" or record.get(second) is None
+    words = names.get("words", "words")
+    if kind.name == "tokens" and words and record.get(words) is not None:
+        return TaggedSentence(_words(record[words]))
+    first, second = names.get("text") or "text", names.get("text_b", "text_b")
+    single = kind.name == "tokens" or not second or record.get(second) is None
     return Example(_text(record, first), None if single else _text(record, second))
 
 

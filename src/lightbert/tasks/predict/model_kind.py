@@ -80,6 +80,19 @@ def kind_of_model(model: Described, labels: Sequence[str] = (), like: Kind[Any] 
     return replace(like, head=head) if isinstance(like, Spans) else Spans(head)
 
 
+def kind_by_name(model: Described, name: str, labels: Sequence[str] = ()) -> Kind[Any]:
+    """The kind of a model, which must be `name` unless that is "auto".
+
+    A classifier that doesn't specify its kind can also be a multi-label one.
+    """
+    kind = kind_of_model(model, labels)
+    if name == Labels.name and isinstance(kind, Classify) and not model.task:
+        return Labels(kind.labels)
+    if name not in ("auto", kind.name):
+        raise InputError(f"kind must be {kind.name!r}, the kind of the model, got {name!r}; leave it out")
+    return kind
+
+
 def encoder_of(model: Described, length: int = 0) -> TextEncoder:
     """An encoder with the model's tokenizer and rows of at most `length` tokens.
 

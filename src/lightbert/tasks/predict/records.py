@@ -1,9 +1,9 @@
-"""Read records to predict from files and pipes of any size, and write predictions as JSON lines."""
+"""Read records to predict from files and pipes of any size, and merge them with their predictions."""
 
 import json
 import math
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,23 +67,54 @@ def open_records(path: str | Path, bad_rows: BadRows = "error", *, separator: st
 
 @dataclass(frozen=True)
 class Fields:
-    """The names of the text fields; without a name for the second text, an optional field "text_b" is used."""
+    """The possible names of the input fields, in order of preference."""
 
-    text: str = "text"
-    text_b: str = ""
+    text: tuple[str, ...] = ("text",)
+    text_b: tuple[str, ...] = ("text_b",)
+    words: tuple[str, ...] = ("words",)
+    pairs: bool = False
+    """Whether the second text is required."""
+
+    @classmethod
+    def of(cls, task: Mapping[str, Any], text: str | None = None, text_b: str | None = None) -> "Fields":
+        """The given names, or those of the table that the model was fine-tuned on, or the default names.
+
+        task: the `task` of the model. A model for single texts reads a second text only if its field is given.
+        """
+        data, pairs = task.get("data", {}), task.get("pairs")
+        names = {field: _distinct(data.get(field) or field, field) for field in ("text", "text_b", "words")}
+        if text is not None:
+            names["text"] = (text,)
+        if text_b:
+            names["text_b"] = (text_b,)
+        elif text_b == "" or pairs is False:
+            names["text_b"] = ()
+        return cls(**names, pairs=bool(text_b or (pairs and names["text_b"])))
+
+    def names(self, present: Collection[str]) -> dict[str, str]:
+        """The name of each input field in a record; "" if the record doesn't have it."""
+        return {
+            field: next((name for name in getattr(self, field) if name in present), "")
+            for field in ("text", "text_b", "words")
+        }
 
     def missing(self, present: Collection[str], kind: str) -> str:
         """Describe the first missing field that the kind of task requires, and the remedy; "" if none is missing."""
+        found = self.names(present)
         if kind == "spans":
             required = dict.fromkeys(("question", "context"), "rename one of them")
-        elif kind == "tokens" and "words" in present:
-            return ""
+            required = {field: remedy for field, remedy in required.items() if field not in present}
+        elif found["text"] or (kind == "tokens" and found["words"]):
+            required = {self.text_b[0]: "set its name with --text-b"} if self.pairs and not found["text_b"] else {}
         else:
-            required = {self.text: "set its name with --text"}
-            if self.text_b:
-                required[self.text_b] = "set its name with --text-b"
-        field = next((field for field in required if field not in present), "")
-        return field and f"{field!r}, only {', '.join(map(repr, present)) or 'nothing'}; {required[field]}"
+            required = {self.text[0]: "set its name with --text"}
+        for field, remedy in required.items():
+            return f"{field!r}, only {', '.join(map(repr, present)) or 'nothing'}; {remedy}"
+        return ""
+
+
+def _distinct(*names: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
 
 
 def check_columns(table: Lines | Table, fields: Fields, kind: str) -> None:
@@ -94,12 +125,12 @@ def check_columns(table: Lines | Table, fields: Fields, kind: str) -> None:
             raise InputError(f"{table.name} has no column {missing}")
 
 
-def prediction_lines(predictor: Predictor, source: Source, fields: Fields) -> Iterator[str]:
-    """Yield one JSON line per record, in order: the fields of the record and the prediction.
+def predicted_records(predictor: Predictor, source: Source, fields: Fields) -> Iterator[dict[str, Any]]:
+    """Yield the fields of each record with its prediction, in order.
 
-    Memory is bounded: a record is dropped once its line is written.
+    Memory is bounded: only the records of the current chunk are kept.
     """
-    kind, names = predictor.kind, {"text": fields.text, "text_b": fields.text_b or "text_b"}
+    kind = predictor.kind
     pending: deque[dict[str, Any]] = deque()
 
     def examples() -> Iterator[Any]:
@@ -108,7 +139,7 @@ def prediction_lines(predictor: Predictor, source: Source, fields: Fields) -> It
                 source.reject(number, f"has no {missing}")
                 continue
             try:
-                example = example_of(record, kind, names)
+                example = example_of(record, kind, fields.names(record))
             except InputError as error:
                 source.reject(number, f"is invalid: {error}")
             else:
@@ -119,11 +150,10 @@ def prediction_lines(predictor: Predictor, source: Source, fields: Fields) -> It
         yield _merge(pending.popleft(), prediction)
 
 
-def _merge(record: dict[str, Any], prediction: dict[str, Any]) -> str:
+def _merge(record: dict[str, Any], prediction: dict[str, Any]) -> dict[str, Any]:
     """Merge a record and its prediction; fields of the record with the same name get the prefix "input_"."""
     renamed = {f"input_{field}" if field in prediction else field: value for field, value in record.items()}
-    # default=str, because tables may contain types that JSON lacks, such as dates.
-    return json.dumps({**_replace_non_finite(renamed), **prediction}, ensure_ascii=False, default=str)
+    return {**_replace_non_finite(renamed), **prediction}
 
 
 def _replace_non_finite(value: Any) -> Any:

@@ -9,11 +9,10 @@ import torch
 from lightbert import models
 from lightbert.interop import load as interop
 from lightbert.models import Config, Model
-from lightbert.nn.inference import Pool, TextVector
+from lightbert.nn.inference import Pool
 from lightbert.tasks.kinds.kind import Prediction
-from lightbert.tasks.predict.model_kind import encoder_of
 from lightbert.tasks.predict.predictor import Predictor
-from lightbert.tasks.predict.torch_runtime import TorchRuntime
+from lightbert.tasks.predict.torch_runtime import embedder_of
 from lightbert.tasks.predict.vectors import Floats, encode_texts
 
 
@@ -42,8 +41,8 @@ class TextModel(Model):
         self,
         texts: str | tuple[str, str] | Iterable[str | tuple[str, str]],
         *,
-        pool: Pool = "mean",
-        normalize: bool = False,
+        pool: Pool | None = None,
+        normalize: bool | None = None,
         batch: int = 0,
         length: int = 0,
     ) -> Floats:
@@ -52,9 +51,10 @@ class TextModel(Model):
         pool: "mean" or "max" over the tokens of a text, [CLS] and [SEP] included, or "cls", the hidden state of [CLS].
         normalize: scale each vector to length 1, so that a dot product is the cosine similarity.
         length: the maximum tokens per row; longer texts are truncated. 0 = as in fine-tuning, or up to 512.
+
+        The defaults are those of ``model.pooling`` if the model is a sentence encoder, otherwise the unscaled mean.
         """
-        runtime, encoder = TorchRuntime(TextVector(self, pool)), encoder_of(self, length)
-        return encode_texts(runtime, self.width, encoder, texts, normalize=normalize, batch=batch)
+        return encode_texts(embedder_of(self, pool=pool, normalize=normalize, length=length, batch=batch), texts)
 
 
 def load(name: str | Path) -> TextModel:

@@ -8,8 +8,12 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from lightbert.nn.inference import Inference, TextVector
+from lightbert.models import Model
+from lightbert.models.pooling import Pooling
+from lightbert.nn.inference import Inference, Pool, TextVector
 from lightbert.tasks.predict.forward import CPU_CHUNK, CPU_TOKENS, Array, Arrays
+from lightbert.tasks.predict.model_kind import encoder_of
+from lightbert.tasks.predict.vectors import Embedder
 
 _CUDA_TOKENS = (32768, 65536)
 _CUDA_CHUNK = 16384
@@ -40,6 +44,30 @@ class TorchRuntime:
         )
         results = self.inference(*inputs)
         return lambda: tuple((each.float() if each.is_floating_point() else each).cpu().numpy() for each in results)
+
+
+class TorchVectors(TorchRuntime):
+    """Runs an encoder and a pool."""
+
+    def __init__(self, inference: TextVector) -> None:
+        super().__init__(inference)
+        self.width = inference.width
+
+
+def embedder_of(
+    model: Model, *, pool: Pool | None = None, normalize: bool | None = None, length: int = 0, batch: int = 0
+) -> Embedder:
+    """An embedder with the pooling of a sentence encoder by default, otherwise with the unscaled mean.
+
+    length: the maximum tokens per row; 0 = that of the sentence encoder, or as in fine-tuning, or up to 512.
+    """
+    default = model.pooling or Pooling()
+    return Embedder(
+        TorchVectors(TextVector(model, pool or default.pool)),
+        encoder_of(model, length or default.length),
+        normalize=default.normalize if normalize is None else normalize,
+        batch=batch,
+    )
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Encode texts as vectors: the pooled hidden states of an encoder."""
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,32 +14,59 @@ from lightbert.tasks.texts import TextEncoder, text_features
 
 Floats = NDArray[np.float32]
 
-# Large enough to batch rows of similar length, small enough to bound memory.
-_CHUNK = 4096
+
+class VectorRuntime(Runtime, Protocol):
+    """An inference backend that returns one vector per text: a model in torch, or an exported file."""
+
+    @property
+    def width(self) -> int:
+        """The number of values in a vector."""
 
 
-def text_vectors(
-    runtime: Runtime, width: int, encoder: TextEncoder, texts: Iterable[str | tuple[str, str]], batch: int = 0
-) -> Floats:
-    """One vector of `width` numbers per text or pair of texts, in order: [N, D]."""
-    source, found = iter(texts), [np.zeros((0, width), dtype=np.float32)]
-    while chunk := list(itertools.islice(source, _CHUNK)):
-        features = text_features([_example(text) for text in chunk], encoder, None)
-        found.append(np.stack([vector for (vector,) in run(runtime, features, encoder.specials, batch)]))
-    return np.concatenate(found)
+class Embedder:
+    """Encodes texts and pairs of texts as vectors, in order. A vector doesn't depend on the other texts of its batch.
+
+    encoder: the tokenizer and the maximum row length; longer texts are truncated.
+    normalize: scale each vector to length 1.
+    batch: batch size in rows of 128 tokens; 0 = chosen for the device.
+    """
+
+    def __init__(
+        self, runtime: VectorRuntime, encoder: TextEncoder, *, normalize: bool = False, batch: int = 0
+    ) -> None:
+        if batch < 0:
+            raise InputError(f"batch must be >= 0, got {batch}")
+        self.runtime, self.encoder, self.normalize, self.batch = runtime, encoder, normalize, batch
+        self.cut = 0
+        """The number of texts truncated so far."""
+
+    @property
+    def width(self) -> int:
+        """The number of values in a vector."""
+        return self.runtime.width
+
+    def encode(self, texts: Iterable[str | tuple[str, str] | Example]) -> Floats:
+        """Return one vector per text, in order: [N, D]."""
+        return np.concatenate([np.zeros((0, self.width), dtype=np.float32), *self.stream(texts)])
+
+    def stream(self, texts: Iterable[str | tuple[str, str] | Example]) -> Iterator[Floats]:
+        """Encode any number of texts in bounded memory: yield arrays [n, D] that cover the texts in order."""
+        source = iter(texts)
+        while chunk := list(itertools.islice(source, self.runtime.chunk)):
+            features = text_features([_example(text) for text in chunk], self.encoder, None)
+            self.cut += features.cut
+            vectors = np.stack([each for (each,) in run(self.runtime, features, self.encoder.specials, self.batch)])
+            yield normalize_vectors(vectors) if self.normalize else vectors
 
 
-def encode_texts(
-    runtime: Runtime, width: int, encoder: TextEncoder, texts: Any, *, normalize: bool = False, batch: int = 0
-) -> Floats:
+def encode_texts(embedder: Embedder, texts: Any) -> Floats:
     """Encode one text as a vector [D], or an iterable of texts as vectors [N, D]."""
     if isinstance(texts, bytes | Mapping) or not isinstance(texts, Iterable):
         raise InputError(f"texts must be a string or a list of strings, got {texts!r}")
-    single = isinstance(texts, str | tuple)
-    given: Iterable[Any] = [texts] if single else texts
-    vectors = text_vectors(runtime, width, encoder, given, batch)
-    vectors = normalize_vectors(vectors) if normalize else vectors
-    return vectors[0] if single else vectors
+    if isinstance(texts, str | tuple):
+        vector: Floats = embedder.encode([texts])[0]
+        return vector
+    return embedder.encode(texts)
 
 
 def normalize_vectors(vectors: Floats) -> Floats:
@@ -48,8 +75,10 @@ def normalize_vectors(vectors: Floats) -> Floats:
     return np.divide(vectors, np.where(lengths > 0, lengths, 1.0), dtype=np.float32)
 
 
-def _example(text: str | Sequence[str]) -> Example:
+def _example(text: str | Sequence[str] | Example) -> Example:
     match text:
+        case Example():
+            return text
         case str():
             return Example(text)
         case (str() as first, str() as second):

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from questions import encoder
 
 from lightbert.errors import InputError
 from lightbert.tasks.example import Answer, Question
@@ -63,3 +64,12 @@ def test_choosing_a_threshold_requires_answers():
         best_threshold([], [])
     with pytest.raises(InputError, match="choosing a threshold requires answers, got none for 'q'"):
         best_threshold([Question("Who?", CONTEXT, None, "q")], [predicted("cat", 0.0)])
+
+
+@pytest.mark.parametrize("answers", [((Answer("a", 0),), (Answer("b", 2),)), ((Answer("a", 0),), ())])
+def test_the_names_of_the_metrics_are_known_without_a_model(answers):
+    questions = [Question("?", "a b", each) for each in answers]
+    kind = Spans()
+    predictions = [{"answer": "a"}, {"answer": "b"}]
+    train = kind.features(questions, encoder(length=80))
+    assert kind.metric_names(train, questions) == tuple(kind.metrics(questions, predictions))

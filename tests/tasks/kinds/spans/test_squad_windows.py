@@ -131,7 +131,9 @@ def test_no_questions_give_no_rows():
 
 
 def test_a_length_without_room_for_the_context_is_an_error():
-    with pytest.raises(InputError, match="length must be >= max_query \\+ 4 = 68 to leave room for a context, got 66"):
+    with pytest.raises(
+        InputError, match=r"length must be >= answers\.max_query \+ 4 = 68 to leave room for a context, got 66"
+    ):
         encode([CAT], encoder(66), stride=8, max_query=64)
 
 

@@ -8,7 +8,7 @@ from lightbert.data.text.row_file import BadRows, RowFile, decoding_problem, tex
 from lightbert.errors import InputError
 from lightbert.tasks.datasets.glue.columns import Columns, example_of, find_columns
 from lightbert.tasks.datasets.glue.table import TABLE, Row, find
-from lightbert.tasks.example import Example
+from lightbert.tasks.example import Example, Examples
 
 
 def find_folder(name: str, data: str | Path) -> Path:
@@ -45,7 +45,7 @@ def _path(name: str, split: str, folder: Path) -> Path:
     return next((path for path in paths if path.is_file()), paths[0])
 
 
-def read_file(path: Path, row: Row, *, labelled: bool, bad_rows: BadRows = "error") -> list[Example]:
+def read_file(path: Path, row: Row, *, labelled: bool, bad_rows: BadRows = "error") -> Examples[Example]:
     """Read a file; with ``labelled``, a missing label column is an error.
 
     Columns are found by the names in the header. Quotes are not special, because they are not balanced in GLUE's files.
@@ -65,7 +65,7 @@ def read_file(path: Path, row: Row, *, labelled: bool, bad_rows: BadRows = "erro
             except InputError as error:
                 file.reject(line, str(error))
         file.require_some(len(examples))
-    return examples
+    return Examples(examples, file.skipped)
 
 
 def _rows(path: Path) -> Iterator[tuple[int, str]]:

@@ -11,7 +11,7 @@ from lightbert.data.text.text_files import COMPRESSIONS
 from lightbert.errors import InputError, unknown
 from lightbert.tasks.datasets.squad.reading import read
 from lightbert.tasks.datasets.task import Task
-from lightbert.tasks.example import Question
+from lightbert.tasks.example import Examples, Question
 from lightbert.tasks.kinds.spans.kind import RELEASED_THRESHOLDS, Spans
 
 Version = Literal["1.1", "2.0"]
@@ -62,9 +62,9 @@ def _file(folder: Path, split: str, version: str) -> Path | None:
     return found[0] if found else None
 
 
-def _questions(path: Path, version: Version, bad_rows: str) -> list[Question]:
+def _questions(path: Path, version: Version, bad_rows: str) -> Examples[Question]:
     questions, skipped = read(path, unanswerable=version == "2.0", bad_rows=bad_rows)
     if skipped:
         total = len(questions) + len(skipped)
         print(f"skipped {len(skipped):,} of {total:,} questions of '{path}'; the first: {skipped[0]}", file=sys.stderr)
-    return questions
+    return Examples(questions, len(skipped))

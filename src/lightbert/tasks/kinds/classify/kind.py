@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from lightbert.tasks import metrics
 from lightbert.tasks.example import Example
 from lightbert.tasks.kinds.classify.findings import classification_findings
 from lightbert.tasks.kinds.findings.finding import Finding
-from lightbert.tasks.kinds.kind import LabelledKind, Outputs, Prediction
+from lightbert.tasks.kinds.kind import LabelledKind, Outputs, Prediction, softmax
 from lightbert.tasks.texts import TextEncoder, text_features
 
 
@@ -40,14 +40,18 @@ class Classify(LabelledKind[Example]):
 
     def predictions(self, examples: Sequence[Example], features: Features, outputs: Outputs) -> list[Prediction]:
         """The most probable label, and the probabilities of all labels."""
-        return [self._prediction(logits) for (logits,) in outputs]
-
-    def _prediction(self, logits: np.ndarray[Any, Any]) -> Prediction:
-        exponentials = np.exp(logits.astype(np.float64) - logits.max())
-        values = exponentials / exponentials.sum()
-        probabilities = dict(zip(self.labels, values.tolist(), strict=True))
-        label = self.labels[int(logits.argmax())]
-        return {"label": label, "probability": probabilities[label], "probabilities": probabilities}
+        if not outputs:
+            return []
+        logits = np.concatenate([each for (each,) in outputs]).reshape(len(outputs), -1)  # [N, C]
+        probabilities = softmax(logits).tolist()
+        return [
+            {
+                "label": self.labels[best],
+                "probability": row[best],
+                "probabilities": dict(zip(self.labels, row, strict=True)),
+            }
+            for best, row in zip(logits.argmax(axis=-1).tolist(), probabilities, strict=True)
+        ]
 
     def metrics(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, float]:
         """Accuracy, F1 (binary: of the second label; otherwise macro F1) and Matthews' correlation."""
@@ -59,6 +63,17 @@ class Classify(LabelledKind[Example]):
         else:
             result["macro_f1"] = metrics.macro_f1(gold, predicted)
         return result | {"mcc": metrics.matthews(gold, predicted)}
+
+    def baseline(self, train: Features, examples: Sequence[Example]) -> list[Prediction]:
+        """The most frequent label of the training data."""
+        assert train.targets is not None
+        counts = np.bincount(train.targets, minlength=len(self.labels))
+        return [{"label": self.labels[int(counts.argmax())]}] * len(examples)
+
+    def only_label(self, predictions: Sequence[Prediction]) -> str:
+        """The label that all predictions have."""
+        found = {prediction["label"] for prediction in predictions}
+        return str(found.pop()) if len(found) == 1 else ""
 
     def findings(self, examples: Sequence[Example], predictions: Sequence[Prediction], worst: int) -> list[Finding]:
         """Rates by label, confusion matrix, calibration, and the most confident errors."""

@@ -41,13 +41,18 @@ class Labels(LabelledKind[Example]):
 
     def predictions(self, examples: Sequence[Example], features: Features, outputs: Outputs) -> list[Prediction]:
         """The labels with a probability above 0.5, and the probabilities of all labels."""
-        return [self._prediction(logits) for (logits,) in outputs]
-
-    def _prediction(self, logits: np.ndarray[Any, Any]) -> Prediction:
+        if not outputs:
+            return []
+        logits = np.concatenate([each for (each,) in outputs]).reshape(len(outputs), -1)  # [N, C]
         # The sigmoid in a form that cannot overflow.
-        probabilities = 0.5 * (1.0 + np.tanh(0.5 * logits.astype(np.float64)))
-        chosen = [label for label, logit in zip(self.labels, logits, strict=True) if logit > 0]
-        return {"labels": chosen, "probabilities": dict(zip(self.labels, probabilities.tolist(), strict=True))}
+        probabilities = (0.5 * (1.0 + np.tanh(0.5 * logits.astype(np.float64)))).tolist()
+        return [
+            {
+                "labels": [label for label, is_chosen in zip(self.labels, chosen, strict=True) if is_chosen],
+                "probabilities": dict(zip(self.labels, row, strict=True)),
+            }
+            for chosen, row in zip((logits > 0).tolist(), probabilities, strict=True)
+        ]
 
     def metrics(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, float]:
         """Micro F1, macro F1, and the fraction of examples whose label set is exactly right."""
@@ -64,6 +69,19 @@ class Labels(LabelledKind[Example]):
             "macro_f1": float(np.mean(each)),
             "accuracy": float(np.mean([a == b for a, b in zip(gold, predicted, strict=True)])),
         }
+
+    def baseline(self, train: Features, examples: Sequence[Example]) -> list[Prediction]:
+        """The labels of more than half of the training examples; if there are none, the most frequent label."""
+        assert train.targets is not None
+        shares = train.targets.mean(axis=0)
+        threshold = min(0.5, float(shares.max()) - 1e-6)
+        chosen = [label for label, share in zip(self.labels, shares, strict=True) if share > threshold]
+        return [{"labels": chosen}] * len(examples)
+
+    def only_label(self, predictions: Sequence[Prediction]) -> str:
+        """The labels that all predictions have."""
+        found = {", ".join(prediction["labels"]) or "no label" for prediction in predictions}
+        return found.pop() if len(found) == 1 else ""
 
     def findings(self, examples: Sequence[Example], predictions: Sequence[Prediction], worst: int) -> list[Finding]:
         """Rates by label, calibration, and the most confident errors."""

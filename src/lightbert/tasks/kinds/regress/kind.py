@@ -65,6 +65,11 @@ class Regress(Kind[Example]):
             "mse": metrics.squared_error(gold, predicted),
         }
 
+    def baseline(self, train: Features, examples: Sequence[Example]) -> list[Prediction]:
+        """The mean of the training data."""
+        assert train.targets is not None
+        return self.predictions(examples, train, [(train.targets.mean(),)] * len(examples))
+
     def findings(self, examples: Sequence[Example], predictions: Sequence[Prediction], worst: int) -> list[Finding]:
         """Error statistics, errors by range of the true value, and the largest errors."""
         return regression_findings(examples, predictions, worst)

@@ -77,6 +77,10 @@ class Spans(Kind[Question]):
         shares = {name: value / 100 for name, value in found.items() if not name.endswith("total")}
         return {"f1": shares.pop("f1"), **shares}
 
+    def metric_names(self, train: Features, examples: Sequence[Question]) -> tuple[str, ...]:
+        """The metrics of these questions, found with empty answers."""
+        return tuple(self.metrics(examples, [{"answer": ""}] * len(examples)))
+
     def findings(self, examples: Sequence[Question], predictions: Sequence[Prediction], worst: int) -> list[Finding]:
         """Scores by answerability and by question word, calibration, and the worst answers."""
         return answer_findings(examples, predictions, worst)

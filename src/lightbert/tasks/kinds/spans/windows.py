@@ -46,8 +46,8 @@ def encode(questions: Sequence[Question], encoder: TextEncoder, *, stride: int, 
     """
     if encoder.length < max_query + 4:
         raise InputError(
-            f"length must be >= max_query + 4 = {max_query + 4} to leave room for a context, got {encoder.length}; "
-            "raise length or lower max_query"
+            f"length must be >= answers.max_query + 4 = {max_query + 4} to leave room for a context, got "
+            f"{encoder.length}; raise length, or fine-tune with a lower answers.max_query"
         )
     numbers: dict[str, int] = {}
     contexts = np.array([numbers.setdefault(each.context, len(numbers)) for each in questions], dtype=np.int64)

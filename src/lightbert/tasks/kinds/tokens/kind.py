@@ -10,7 +10,7 @@ from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
 from lightbert.tasks.example import Example, TaggedSentence
 from lightbert.tasks.kinds.findings.finding import Finding
-from lightbert.tasks.kinds.kind import LabelledKind, Outputs, Prediction
+from lightbert.tasks.kinds.kind import LabelledKind, Outputs, Prediction, softmax
 from lightbert.tasks.kinds.tokens.entities import are_entity_tags, entities, entity_scores
 from lightbert.tasks.kinds.tokens.findings import tagging_findings
 from lightbert.tasks.kinds.tokens.word_features import WordFeatures, encode_words, text_of
@@ -47,10 +47,8 @@ class Tokens(LabelledKind[TaggedSentence | Example]):
             raise TypeError("features must come from Tokens.features")
         if not examples:
             return []
-        logits = np.concatenate([each for (each,) in outputs])[features.first_pieces].astype(np.float64)  # [Σw, C]
-        exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        softmax = exponentials / exponentials.sum(axis=-1, keepdims=True)
-        best, probabilities = softmax.argmax(axis=-1).tolist(), softmax.max(axis=-1).tolist()
+        values = softmax(np.concatenate([each for (each,) in outputs])[features.first_pieces])  # [Σw, C]
+        best, probabilities = values.argmax(axis=-1).tolist(), values.max(axis=-1).tolist()
         offsets, bounds = features.offsets.tolist(), features.words.tolist()
         return [
             self._prediction(
@@ -82,6 +80,17 @@ class Tokens(LabelledKind[TaggedSentence | Example]):
         accuracy = sum(a == b for a, b in pairs) / len(pairs) if pairs else 0.0
         spans = entity_scores(truth, predicted) if are_entity_tags(self.labels) else {}
         return spans | {"accuracy": accuracy}
+
+    def baseline(self, train: Features, examples: Sequence[TaggedSentence | Example]) -> list[Prediction]:
+        """The most frequent tag of the training data for every word."""
+        assert train.targets is not None
+        tag = self.labels[int(np.bincount(train.targets[train.targets >= 0], minlength=len(self.labels)).argmax())]
+        return [{"tags": [{"tag": tag}] * len(_tags(example))} for example in examples]
+
+    def only_label(self, predictions: Sequence[Prediction]) -> str:
+        """The tag of every word."""
+        found = {word["tag"] for prediction in predictions for word in prediction["tags"]}
+        return str(found.pop()) if len(found) == 1 else ""
 
     def findings(
         self, examples: Sequence[TaggedSentence | Example], predictions: Sequence[Prediction], worst: int

@@ -1,0 +1,119 @@
+"""Write vectors to .npy and .parquet files incrementally, in bounded memory."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from lightbert.errors import InputError, unknown
+from lightbert.files import file_atomic, make_folder
+from lightbert.tasks.predict.vectors import Floats
+
+_FORMATS = (".npy", ".parquet")
+
+VECTOR = "vector"
+"""The column of the vectors in a .parquet file."""
+
+
+class VectorFile(ABC):
+    """A file of vectors that grows chunk by chunk."""
+
+    @abstractmethod
+    def write(self, vectors: Floats, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Append vectors [n, D] and, if the format has them, the n values of each column."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Complete the file."""
+
+
+@contextmanager
+def vector_file(path: Path, width: int, columns: Sequence[str] = ()) -> Iterator[VectorFile]:
+    """Create a file of vectors; it appears under its name when the body succeeds.
+
+    columns: further columns of a .parquet file. A .npy file contains vectors only.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in _FORMATS:
+        raise unknown("format of vectors", suffix, _FORMATS)
+    make_folder(path.parent)
+    with (
+        file_atomic(path) as temporary,
+        temporary.open("wb") as file,
+        closing(NpyFile(file, width) if suffix == ".npy" else ParquetFile(file, path, width, columns)) as writer,
+    ):
+        yield writer
+
+
+class NpyFile(VectorFile):
+    """A float32 array [N, D] in NumPy's format; the header is rewritten once N is known."""
+
+    def __init__(self, file: BinaryIO, width: int) -> None:
+        self._file, self._width, self._count = file, width, 0
+        self._write_header()
+        self._header_size = file.tell()
+
+    def write(self, vectors: Floats, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Append vectors; the columns are ignored."""
+        self._file.write(np.ascontiguousarray(vectors, dtype="<f4").data)
+        self._count += len(vectors)
+
+    def close(self) -> None:
+        """Write the number of vectors into the header."""
+        self._file.seek(0)
+        self._write_header()
+        # NumPy pads headers so that the first dimension can grow in place.
+        assert self._file.tell() == self._header_size
+
+    def _write_header(self) -> None:
+        shape = {"descr": "<f4", "fortran_order": False, "shape": (self._count, self._width)}
+        np.lib.format.write_array_header_1_0(self._file, shape)
+
+
+class ParquetFile(VectorFile):
+    """A table with the given columns and a column "vector" of float32 lists of one size.
+
+    The type of a column is that of its values in the first chunk.
+    """
+
+    def __init__(self, file: BinaryIO, path: Path, width: int, columns: Sequence[str]) -> None:
+        if VECTOR in columns:
+            raise InputError(f"the column {VECTOR!r} is written by lightbert; rename that column of the input")
+        try:
+            import pyarrow
+            import pyarrow.parquet
+        except ImportError:
+            raise InputError(f"'{path}' requires pyarrow; install it with: pip install 'lightbert[data]'") from None
+        self._arrow, self._parquet = pyarrow, pyarrow.parquet
+        self._file, self._columns = file, tuple(columns)
+        self._vectors = pyarrow.list_(pyarrow.float32(), width)
+        self._writer: Any = None
+
+    def write(self, vectors: Floats, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Append a row group."""
+        arrays = [self._array(name, columns[name]) for name in self._columns]
+        values = self._arrow.array(vectors.reshape(-1), type=self._arrow.float32())
+        lists = self._arrow.FixedSizeListArray.from_arrays(values, type=self._vectors)
+        table = self._arrow.table([*arrays, lists], names=[*self._columns, VECTOR])
+        if self._writer is None:
+            self._writer = self._parquet.ParquetWriter(self._file, table.schema)
+        self._writer.write_table(table)
+
+    def close(self) -> None:
+        """Write the footer; without any text, the table is empty."""
+        if self._writer is None:
+            self.write(np.zeros((0, self._vectors.list_size), dtype=np.float32), dict.fromkeys(self._columns, ()))
+        self._writer.close()
+
+    def _array(self, name: str, values: Sequence[Any]) -> Any:
+        known = None if self._writer is None else self._writer.schema.field(name).type
+        try:
+            array = self._arrow.array(list(values), type=known)
+        except (self._arrow.ArrowInvalid, self._arrow.ArrowTypeError) as error:
+            expected = "values of one type" if known is None else f"{known}, like the first rows"
+            raise InputError(f"the column {name!r} must contain {expected} ({error}); leave it out of --keep") from None
+        # A column that is empty in the first chunk may contain anything later; text can hold it.
+        return array.cast(self._arrow.string()) if self._arrow.types.is_null(array.type) else array

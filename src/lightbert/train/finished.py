@@ -1,0 +1,41 @@
+"""The end of a run: its result is saved, its checkpoints are removed; a finished run is not trained again."""
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lightbert.errors import InputError
+from lightbert.files import write_atomic
+from lightbert.train import checkpoint
+from lightbert.train.distributed import World
+
+RESULT = "result.json"
+
+
+def finish(out: Path, result: Mapping[str, Any], *, keep_checkpoints: bool) -> None:
+    """Save the result of a run whose models are saved, and remove its checkpoints unless they are to be kept."""
+    write_atomic(out / RESULT, json.dumps(result, indent=2) + "\n")
+    _clean(out, keep_checkpoints)
+
+
+def read_result(out: Path, world: World, *, keep_checkpoints: bool) -> dict[str, Any] | None:
+    """Read the result of a finished run, and print that it is finished; None if it is to be trained or resumed."""
+    if not (out / RESULT).exists() or not (out / "final").exists():
+        return None
+    if world.is_main:
+        _clean(out, keep_checkpoints)
+        print(f"'{out}' is already trained; set out= to another folder to train again", file=sys.stderr)
+    try:
+        result: dict[str, Any] = json.loads((out / RESULT).read_text(encoding="utf-8"))
+    except ValueError:
+        raise InputError(f"'{out / RESULT}' is damaged; remove the folder to train again") from None
+    return result
+
+
+def _clean(out: Path, keep_checkpoints: bool) -> None:
+    """Remove the checkpoints unless they are to be kept, and what a killed process left of them."""
+    if not keep_checkpoints:
+        checkpoint.remove_all(out / "checkpoints")
+    checkpoint.remove_partial(out)

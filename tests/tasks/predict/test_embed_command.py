@@ -1,0 +1,174 @@
+"""`lightbert embed`: texts of files and pipes to files of vectors."""
+
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+from tiny_classifiers import write_tiny_model
+
+import lightbert
+from lightbert import cli
+from lightbert.tasks.predict import torch_runtime, vectors
+from parquet import write_parquet
+
+TEXTS = ["good film", "a bad film was the film .", "the"]
+FILES = {
+    "my.txt": "\n".join(TEXTS) + "\n",
+    "my.jsonl": "".join(json.dumps({"id": n, "text": text}) + "\n" for n, text in enumerate(TEXTS)),
+    "my.csv": "id,text\n" + "".join(f"{n},{text}\n" for n, text in enumerate(TEXTS)),
+    "my.tsv": "id\ttext\n" + "".join(f"{n}\t{text}\n" for n, text in enumerate(TEXTS)),
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_tiny_model(tmp_path_factory.mktemp("model"), None)
+
+
+@pytest.fixture
+def embed(capsys, monkeypatch, tmp_path):
+    """Run the command in an empty folder with standard input; return the exit code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments, piped: bytes = b""):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(piped)))
+        code = cli.main(["embed", *map(str, arguments)])
+        output = capsys.readouterr()
+        return code, output.out, output.err
+
+    return run
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_file_format_gives_the_vectors_of_encode(embed, model, tmp_path, name):
+    (tmp_path / name).write_text(FILES[name])
+    code, said, _ = embed(model, name, "--out", "x.npy")
+    assert (code, said) == (0, "3 vectors of 16 numbers: x.npy\n")
+    found = np.load("x.npy")
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, lightbert.load(model).encode(TEXTS))
+
+
+@pytest.mark.parametrize("pool", ["mean", "cls", "max"])
+def test_pooling_and_normalization_are_those_of_encode(embed, model, pool):
+    piped = FILES["my.txt"].encode()
+    assert embed(model, "-", "--out", "x.npy", "--pool", pool, "--normalize", piped=piped)[0] == 0
+    np.testing.assert_array_equal(np.load("x.npy"), lightbert.load(model).encode(TEXTS, pool=pool, normalize=True))
+
+
+def test_the_vectors_do_not_depend_on_the_chunk_size(embed, model, monkeypatch):
+    monkeypatch.setattr(torch_runtime, "CPU_CHUNK", 2)
+    embed(model, "-", "--out", "x.npy", piped=FILES["my.txt"].encode() * 3)
+    expected = lightbert.load(model).encode(TEXTS * 3)
+    np.testing.assert_allclose(np.load("x.npy"), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_only_one_chunk_of_a_stream_is_in_memory(model, monkeypatch):
+    monkeypatch.setattr(torch_runtime, "CPU_CHUNK", 2)
+    read = []
+    found = vectors.Embedder(*_parts(model)).stream(read.append(text) or text for text in TEXTS * 5)
+    assert next(found).shape == (2, 16)
+    assert len(read) == 2
+
+
+def _parts(model):
+    from lightbert.nn.inference import TextVector
+    from lightbert.tasks.predict.model_kind import encoder_of
+
+    loaded = lightbert.load(model)
+    return torch_runtime.TorchVectors(TextVector(loaded)), encoder_of(loaded)
+
+
+def test_a_parquet_file_has_the_vectors_and_the_kept_columns(embed, model, tmp_path, monkeypatch):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr(torch_runtime, "CPU_CHUNK", 2)
+    (tmp_path / "my.jsonl").write_text(FILES["my.jsonl"])
+    assert embed(model, "my.jsonl", "--out", "x.parquet", "--keep", "id,text")[0] == 0
+    table = parquet.read_table("x.parquet")
+    assert table.column_names == ["id", "text", "vector"]
+    assert table["id"].to_pylist() == [0, 1, 2]
+    assert table["text"].to_pylist() == TEXTS
+    kind = table.schema.field("vector").type
+    assert (kind.list_size, str(kind.value_type)) == (16, "float")
+    found = np.array(table["vector"].to_pylist(), dtype=np.float32)
+    np.testing.assert_allclose(found, lightbert.load(model).encode(TEXTS), rtol=1e-5, atol=1e-6)
+
+
+def test_a_parquet_file_is_also_read(embed, model, tmp_path):
+    write_parquet(tmp_path / "my.parquet", {"body": TEXTS})
+    assert embed(model, "my.parquet", "--text", "body", "--out", "x.npy")[0] == 0
+    assert np.load("x.npy").shape == (3, 16)
+
+
+def test_a_column_that_changes_its_type_is_an_error_that_names_it(embed, model, monkeypatch):
+    pytest.importorskip("pyarrow")
+    monkeypatch.setattr(torch_runtime, "CPU_CHUNK", 1)
+    piped = b'{"text": "good", "id": 1}\n{"text": "bad", "id": "b"}\n'
+    code, _, said = embed(model, "-", "--out", "x.parquet", "--keep", "id", piped=piped)
+    assert code == 1
+    assert "the column 'id' must contain int64, like the first rows" in said
+    assert "leave it out of --keep" in said
+
+
+def test_no_text_gives_an_empty_file(embed, model):
+    assert embed(model, "-", "--out", "x.npy")[0] == 0
+    assert np.load("x.npy").shape == (0, 16)
+    parquet = pytest.importorskip("pyarrow.parquet")
+    assert embed(model, "-", "--out", "x.parquet", "--keep", "id")[0] == 0
+    assert parquet.read_table("x.parquet").num_rows == 0
+
+
+def test_a_second_text_makes_a_pair(embed, model):
+    piped = b'{"text": "good", "text_b": "film"}\n{"text": "good", "text_b": null}\n'
+    embed(model, "-", "--out", "x.npy", piped=piped)
+    expected = lightbert.load(model).encode([("good", "film"), "good"])
+    np.testing.assert_allclose(np.load("x.npy"), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_report_counts_vectors_truncated_texts_and_skipped_rows(embed, model):
+    piped = b'{"text": "good"}\n{"text": 5}\n' + b"bad " * 30 + b"\n"
+    code, found, said = embed(model, "-", "--out", "a/x.npy", "--bad-rows", "skip", "--json", piped=piped)
+    assert code == 0
+    assert json.loads(found) == {"vectors": 2, "width": 16, "cut": 1, "skipped": 1, "out": "a/x.npy"}
+    assert "line 2 of standard input must have a text in 'text', got 5" in said
+    assert "1 text was truncated to 16 tokens" in said
+
+
+def test_after_an_error_the_old_file_is_unchanged(embed, model, tmp_path):
+    embed(model, "-", "--out", "x.npy", piped=b"good\n")
+    before = (tmp_path / "x.npy").read_bytes()
+    code, _, said = embed(model, "-", "--out", "x.npy", piped=b'good\n{"body": "bad"}\n')
+    assert code == 1
+    assert "line 2 of standard input has no 'text', only 'body'; set its name with --text" in said
+    assert "skip such rows with --bad-rows skip" in said
+    assert (tmp_path / "x.npy").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("-", "--out", "x.csv"), "--out must end in .npy or .parquet, got 'x.csv'"),
+        (("-", "--out", "x.npy", "--keep", "id"), "--keep requires a table"),
+        (("-", "--out", "x.npy", "--pool", "avg"), "unknown pool 'avg'; choose from auto, mean, cls, max"),
+        (("-", "--out", "x.npy", "--length", "17"), "length must be <= 16, the positions of the model, got 17"),
+        (("-", "--out", "x.npy", "--batch", "-1"), "batch must be >= 0, got -1"),
+        (("missing.jsonl", "--out", "x.npy"), "'missing.jsonl' not found"),
+        (("my.doc", "--out", "x.npy"), "'my.doc' must end in one of"),
+        (("-", "--out", "x.parquet", "--keep", "vector"), "rename that column"),
+    ],
+)
+def test_invalid_options_are_a_one_line_error(embed, model, arguments, problem):
+    code, found, said = embed(model, *arguments, piped=b"good\n")
+    if "parquet" in arguments[2]:
+        pytest.importorskip("pyarrow")
+    assert (code, found) == (1, "")
+    assert problem in said.splitlines()[-1]
+
+
+def test_a_kept_field_must_exist(embed, model):
+    pytest.importorskip("pyarrow")
+    said = embed(model, "-", "--out", "x.parquet", "--keep", "id", piped=b"good\n")[2]
+    assert "line 1 of standard input has no 'id', only 'text'; leave it out of --keep" in said
