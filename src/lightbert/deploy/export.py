@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from lightbert.deploy.description import exported_config
-from lightbert.deploy.onnx.lowering import lower
+from lightbert.deploy.onnx.lowering import Int8, lower
 from lightbert.deploy.onnx.model import graph_of
 from lightbert.deploy.quantization import Mode, Quantized, quantize
 from lightbert.deploy.verification import Batch, Comparison, Compute, batches, compare, eager, outputs_of
@@ -19,6 +19,7 @@ from lightbert.files import folder_atomic, write_atomic
 from lightbert.models import Model
 from lightbert.models.pooling import write_pooling
 from lightbert.models.tokenizer import write_tokenizer
+from lightbert.nn.encoder import Encoder
 from lightbert.nn.inference import Inference
 from lightbert.tasks.predict.exported import FILE, STATES
 from lightbert.tasks.predict.forward import Runtime
@@ -142,6 +143,12 @@ def export_onnx(
         write_description(model, head, precision, folder)
         size = (folder / FILE).stat().st_size
     return Export(Path(out), FILE, head, precision, size, seconds, tuple(comparisons), quantized, metric)
+
+
+def export_content(encoder: Encoder, *, int8: bool = False) -> bytes:
+    """The content of an ONNX file of an encoder's states, unverified and without calibration, for benchmarks."""
+    graph, outputs = graph_of(encoder, STATES)
+    return lower(graph, outputs, Int8() if int8 else None)
 
 
 def _change(measure: Measure, runtime: Runtime, max_loss: float) -> MetricChange:
