@@ -86,7 +86,7 @@ def test_a_plugin_that_warns_does_not_break_a_run_on_several_processes(tmp_path:
 OPTIONAL = (
     *("transformers", "huggingface_hub", "datasets", "accelerate", "datatrove", "pyarrow", "pandas", "zstandard"),
     *("sklearn", "scipy", "matplotlib", "onnx", "onnxscript", "onnxruntime", "executorch", "torchao", "triton"),
-    *("tensorboard", "tensorflow"),
+    *("tensorboard", "tensorflow", "fastapi", "starlette", "uvicorn", "httpx"),
 )
 """What the extras install: nothing but their own tests may need it."""
 

@@ -54,3 +54,17 @@ class Features:
             per_token=per_token,
             cut=cut,
         )
+
+    @classmethod
+    def concatenate(cls, parts: "Sequence[Features]") -> "Features":
+        """The rows of several features, in order, without their targets; each row is its own example."""
+        offsets = np.cumsum([0, *(len(part.tokens) for part in parts)])
+        starts = [part.starts[:-1] + offset for part, offset in zip(parts, offsets, strict=False)]
+        seconds = np.concatenate([part.seconds for part in parts])
+        return cls(
+            tokens=np.concatenate([part.tokens for part in parts]),
+            starts=np.concatenate([*starts, offsets[-1:]]),
+            seconds=seconds,
+            sources=np.arange(len(seconds)),
+            cut=sum(part.cut for part in parts),
+        )

@@ -157,10 +157,10 @@ def predicted_records(predictor: Predictor, source: Source, fields: Fields) -> I
                 yield example
 
     for prediction in predictor.stream(examples()):
-        yield _merge(pending.popleft(), prediction)
+        yield merge(pending.popleft(), prediction)
 
 
-def _merge(record: dict[str, Any], prediction: dict[str, Any]) -> dict[str, Any]:
+def merge(record: dict[str, Any], prediction: dict[str, Any]) -> dict[str, Any]:
     """Merge a record and its prediction; fields of the record with the same name get the prefix "input_"."""
     renamed = {_free_name(field, record, prediction): value for field, value in record.items()}
     return {**_replace_non_finite(renamed), **prediction}

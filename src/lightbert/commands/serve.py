@@ -1,0 +1,112 @@
+"""`lightbert serve`: a model behind an HTTP API, with a page for the browser."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lightbert.commands.options import options
+from lightbert.commands.report import show
+from lightbert.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True)
+class Config:
+    """A model, an address, and the limits of the server."""
+
+    model: Annotated[str, typer.Argument(help="A model: a folder, an exported model.onnx, or org/name on the Hub.")]
+    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 is reachable from other machines.")] = (
+        "127.0.0.1"
+    )
+    port: Annotated[int, typer.Option(help="The port to listen on; 0: any free one.")] = 8000
+    length: Annotated[int, typer.Option(help="Maximum number of tokens per text; 0: as in fine-tuning.")] = 0
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto"
+    queue: Annotated[int, typer.Option(help="Requests that may wait; more are answered with 429.")] = 256
+    max_bytes: Annotated[int, typer.Option(help="Maximum size of a request.")] = 1 << 20
+    max_texts: Annotated[int, typer.Option(help="Maximum number of texts per request.")] = 256
+    max_tokens: Annotated[int, typer.Option(help="Maximum number of tokens per request.")] = 32768
+    timeout: Annotated[float, typer.Option(help="Maximum number of seconds until a request is answered.")] = 60.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise InputError(f"--port must be in [0, 65535], got {self.port}")
+        for name in ("queue", "max_bytes", "max_texts", "max_tokens", "timeout"):
+            if getattr(self, name) <= 0:
+                raise InputError(f"--{name.replace('_', '-')} must be > 0, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class ServeReport:
+    """The number of answered requests and texts."""
+
+    requests: int
+    texts: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON-serializable dict."""
+        return {"requests": self.requests, "texts": self.texts}
+
+    def __rich__(self) -> "RenderableType":
+        return f"stopped after {self.requests:,} requests with {self.texts:,} texts"
+
+
+def run(config: Config, ready: Callable[[str], None] = lambda url: None) -> ServeReport:
+    """Serve until a signal stops the server; `ready` is called with its URL when it accepts connections."""
+    missing = [package for package in ("fastapi", "uvicorn") if find_spec(package) is None]
+    if missing:
+        raise InputError(f"serve requires {' and '.join(missing)}; install them with: pip install 'lightbert[serve]'")
+    from lightbert.serve.endpoints import endpoints_of
+    from lightbert.serve.limits import Limits
+    from lightbert.serve.server import bind, serve
+    from lightbert.serve.service import Service
+    from lightbert.tasks.predict.loading import load
+
+    limits = Limits(
+        body=config.max_bytes,
+        texts=config.max_texts,
+        tokens=config.max_tokens,
+        queue=config.queue,
+        timeout=config.timeout,
+    )
+    with bind(config.host, config.port) as bound:
+        endpoints = endpoints_of(load(config.model), device=config.device, length=config.length)
+        service = Service(_name(config.model), endpoints, limits)
+        service.warm_up()
+        serve(service, bound, ready)
+    return ServeReport(service.metrics.total("requests_total"), service.metrics.total("texts_total"))
+
+
+@options(Config, Annotated[bool, typer.Option("--json", help="At the end, print the number of requests as JSON.")])
+def command(config: Config, json: bool) -> None:
+    """Serve a model over HTTP: a JSON API, and a page for the browser at the same address.
+
+    POST /v1/predict {"texts": ["…"]} answers {"predictions": […]}, each as of `lightbert predict`; /v1/embed answers
+    vectors, /v1/fill candidates for [MASK], and /v1/suspicion the words that look replaced, as far as the model has the
+    heads for it. /docs describes the API, /healthz and /metrics are for monitoring.
+
+    Only this machine can reach the server unless --host says otherwise. Requests that arrive within milliseconds share
+    batches. SIGTERM or Ctrl+C stops the server after it has answered what it has accepted.
+    """
+
+    def ready(url: str) -> None:
+        line = f"lightbert: serving {config.model} at {url} (page), {url}/docs (API); stop with Ctrl+C"
+        print(line, file=sys.stderr, flush=True)
+
+    show(run(config, ready), json=json)
+
+
+def _name(model: str) -> str:
+    """The name that clients see: without the path of a folder, whose last part is often "final"."""
+    path = Path(model)
+    if not path.exists():
+        return model
+    folder = path.parent if path.is_file() else path
+    parts = folder.resolve().parts
+    return "/".join(parts[-2:]) if parts[-1] == "final" else parts[-1]

@@ -1,0 +1,1 @@
+"""Serve a model over HTTP: a JSON API and a page for the browser."""

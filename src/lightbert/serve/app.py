@@ -1,0 +1,101 @@
+"""The routes of the server, as a FastAPI application."""
+
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from starlette.exceptions import HTTPException
+
+from lightbert.serve.endpoints import PURPOSES
+from lightbert.serve.openapi import operation
+from lightbert.serve.pages import PAGE_HEADERS, read_page
+from lightbert.serve.service import Answer, Service, to_json
+
+_JSON = "application/json"
+_HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+_UNREAD = (408, 413)
+
+
+def create_app(service: Service) -> FastAPI:
+    """An application that answers for one model; when it shuts down, the worker finishes what it has."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        service.close()
+
+    app = FastAPI(
+        title=f"lightbert serve: {service.name}",
+        version="1",
+        # FastAPI's pages load scripts from other hosts; /docs is a page of our own.
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    for name in PURPOSES:
+        app.add_api_route(
+            f"/v1/{name}",
+            _route(service, name),
+            methods=["POST"],
+            summary=PURPOSES[name],
+            openapi_extra=operation(name, service.endpoints.get(name)),
+        )
+
+    async def describe() -> Response:
+        return _respond(Answer(200, service.describe()))
+
+    async def health() -> Response:
+        return _respond(Answer(200, {"status": "ok", "model": service.name, "endpoints": [*service.endpoints]}))
+
+    async def metrics() -> Response:
+        return Response(str(service.metrics), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    app.add_api_route("/v1/model", describe, summary="the model, its endpoints with examples, and the limits")
+    app.add_api_route("/healthz", health, summary="whether the server answers")
+    app.add_api_route("/metrics", metrics, summary="metrics in the text format of Prometheus")
+    for path, file in {"/": "page.html", "/docs": "docs.html"}.items():
+        app.add_api_route(path, _page(read_page(file)), include_in_schema=False)
+    app.add_exception_handler(HTTPException, _routing_error(service))
+    return app
+
+
+def _route(service: Service, name: str) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    async def answer(request: Request) -> Response:
+        return _respond(await service.answer(name, request))
+
+    # FastAPI names operations after their functions.
+    answer.__name__ = name
+    return answer
+
+
+def _page(content: str) -> Callable[[], Coroutine[Any, Any, Response]]:
+    async def page() -> Response:
+        return Response(content, media_type="text/html; charset=utf-8", headers=PAGE_HEADERS)
+
+    return page
+
+
+def _routing_error(service: Service) -> Callable[[Request, Exception], Coroutine[Any, Any, Response]]:
+    async def explain(request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 400
+        path = request.url.path
+        if status == 405:
+            method = "POST" if path.startswith("/v1/") and path != "/v1/model" else "GET"
+            sentence = f"{path} takes {method}, got {request.method}"
+        else:
+            sentence = f"nothing is at {path[:60]}; the model answers {service.abilities()}"
+        headers = dict(getattr(error, "headers", None) or {})
+        return _respond(Answer(status, {"error": sentence}), headers)
+
+    return explain
+
+
+def _respond(answer: Answer, headers: dict[str, str] | None = None) -> Response:
+    extra = dict(_HEADERS, **(headers or {}))
+    if answer.status in (429, 503):
+        extra["Retry-After"] = "1"
+    if answer.status in _UNREAD:
+        # The rest of the body has not been read.
+        extra["Connection"] = "close"
+    return Response(to_json(answer.body), answer.status, extra, _JSON)

@@ -1,0 +1,76 @@
+"""Servers for tests: the application on a free loopback port, in a thread of the test's own process."""
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tiny_classifiers import tiny_model
+
+from lightbert.serve.endpoints import endpoints_of
+from lightbert.serve.endpoints.endpoint import Endpoint
+from lightbert.serve.limits import Limits
+from lightbert.serve.service import Service
+from lightbert.tasks.predict.text_model import TextModel
+
+if TYPE_CHECKING:
+    import httpx
+
+
+def text_model(*arguments: Any, **settings: Any) -> TextModel:
+    """A tiny model as `lightbert.load` returns it."""
+    model = tiny_model(*arguments, **settings)
+    return TextModel(model, model.metadata)
+
+
+@contextmanager
+def running(model: Any, limits: Limits | None = None) -> Iterator["httpx.Client"]:
+    """A client of a server that answers for a model."""
+    with running_endpoints(endpoints_of(model, device="cpu"), limits) as client:
+        yield client
+
+
+@contextmanager
+def running_endpoints(endpoints: Mapping[str, Endpoint], limits: Limits | None = None) -> Iterator["httpx.Client"]:
+    """A client of a server with these endpoints."""
+    # Imported here because tests are collected without the packages of the extra.
+    import httpx
+    import uvicorn
+
+    from lightbert.serve.app import create_app
+    from lightbert.serve.server import bind, url_of
+
+    with bind("127.0.0.1", 0) as bound:
+        app = create_app(Service("tiny", endpoints, limits or Limits()))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
+        thread.start()
+        try:
+            while not server.started:
+                assert thread.is_alive()
+                time.sleep(0.005)
+            with httpx.Client(base_url=url_of(bound), timeout=30, trust_env=False) as client:
+                yield client
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+class HeldRuntime:
+    """A runtime whose batches wait until the test releases them."""
+
+    def __init__(self, runtime: Any) -> None:
+        self._runtime = runtime
+        self.head, self.reads_padding = runtime.head, runtime.reads_padding
+        self.batch_tokens, self.chunk = runtime.batch_tokens, runtime.chunk
+        self.running = runtime.running
+        self.released, self.started = threading.Event(), threading.Event()
+        self.rows: list[int] = []
+        """The number of rows of each batch."""
+
+    def submit(self, ids: Any, mask: Any, segments: Any) -> Any:
+        self.rows.append(len(ids))
+        self.started.set()
+        assert self.released.wait(30)
+        return self._runtime.submit(ids, mask, segments)

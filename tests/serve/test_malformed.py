@@ -1,0 +1,153 @@
+"""Malformed requests in bulk: each is answered with a 4xx and a sentence, none with a 500."""
+
+import json
+import random
+
+import pytest
+from servers import running, text_model
+
+from extras import needs_serve
+from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.spans.kind import Spans
+from lightbert.tasks.kinds.tokens.kind import Tokens
+
+pytestmark = needs_serve
+
+VALUES = (
+    None,
+    True,
+    7,
+    -1.5,
+    1e300,
+    [],
+    {},
+    [[]],
+    ["a"],
+    ["a", "b", "c"],
+    {"text": 7},
+    {"text": None},
+    {"words": "a"},
+    {"words": [1]},
+    {"question": "a"},
+    {"context": ["a"]},
+    {"": ""},
+    ["a", 1],
+    [["a", "b"]],
+    "\ud800",
+)
+BODIES = (
+    b"",
+    b" ",
+    b"{",
+    b"}",
+    b"nothing",
+    b"[1, 2]",
+    b"null",
+    b'"text"',
+    b"7",
+    b"NaN",
+    b'{"texts": NaN}',
+    b'{"texts": ["a"]',
+    b'{"texts": ["a"]} x',
+    b"\xff\xfe{}",
+    b'{"texts": ["\xe9"]}',
+    b'{"texts": ["\\ud800"]}',
+    b'{"texts": ["\\x"]}',
+    b"\xef\xbb\xbf{}",
+    b"[" * 100_000,
+    b'{"a":' * 50_000,
+    b'{"texts": [' + b"[" * 500 + b"]" * 500 + b"]}",
+    b"9" * 5000,
+    b'{"texts": ["a"], "n": 1}',
+    b'{"text": "a"}',
+    b"{}",
+    b'{"texts": "a"}',
+    b'{"texts": {"0": "a"}}',
+    b'{"texts": [1e999]}',
+    b'{"texts": [{"text": "a", "x": 1e999}]}',
+    b"texts=a&b=c",
+    b"<texts/>",
+    b"\x00" * 50,
+    json.dumps({"texts": ["a"]}).encode("utf-16"),
+    json.dumps({"texts": ["a"]}).encode("utf-32"),
+)
+
+MODELS = {
+    "predict": (Classify(("bad", "good")),),
+    "predict-tokens": (Tokens(("O", "B-X", "I-X")),),
+    "predict-spans": (Spans("span", stride=4, max_query=4),),
+    "embed": (None,),
+    "fill": (None, "mlm"),
+    "suspicion": (None, "rtd"),
+}
+
+
+def mutations(count):
+    """A valid request with bytes replaced, removed and repeated so that it is no longer JSON or UTF-8."""
+    choose = random.Random(0)
+    valid = b'{"texts": ["good [MASK] film", "a bad one"]}'
+    while count:
+        body = bytearray(valid)
+        for _ in range(choose.randint(1, 6)):
+            at = choose.randrange(len(body))
+            match choose.randrange(3):
+                case 0:
+                    body[at] = choose.randrange(256)
+                case 1:
+                    del body[at : at + choose.randint(1, 9)]
+                case 2:
+                    body[at:at] = body[at : at + choose.randint(1, 9)]
+        try:
+            json.loads(bytes(body).decode("utf-8"))
+        except ValueError:
+            count -= 1
+            yield bytes(body)
+
+
+def assert_sentence(answer, given):
+    assert 400 <= answer.status_code < 500, (answer.status_code, answer.text, given)
+    sentence = answer.json()["error"]
+    assert " " in sentence
+    assert "Traceback" not in sentence
+    assert len(sentence) < 400, sentence
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_malformed_requests_get_a_sentence(name):
+    path, headers = f"/v1/{name.partition('-')[0]}", {"content-type": "application/json"}
+    with running(text_model(*MODELS[name])) as client:
+        for body in (*BODIES, *mutations(200)):
+            assert_sentence(client.post(path, content=body, headers=headers), body[:80])
+        example = client.get("/v1/model").json()["endpoints"][name.partition("-")[0]]["example"]
+        assert client.post(path, json={"texts": [example]}).status_code == 200
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_values_of_the_wrong_type_get_a_sentence_and_no_500(name):
+    path = f"/v1/{name.partition('-')[0]}"
+    with running(text_model(*MODELS[name])) as client:
+        for value in VALUES:
+            body = json.dumps({"texts": [value]}).encode()
+            answer = client.post(path, content=body, headers={"content-type": "application/json"})
+            assert_sentence(answer, value)
+            assert "texts[0]" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("top", [0, 51, -1, 1.5, "3", True, None, [3], 10**30])
+def test_an_option_out_of_range_gets_a_sentence(top):
+    with running(text_model(None, "mlm")) as client:
+        answer = client.post("/v1/fill", json={"texts": ["a [MASK]"], "top": top})
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith("'top' must be an integer from 1 to 50, got ")
+
+
+@pytest.mark.parametrize("text", ["", " ", "\x00", "\u200b", "😀" * 50, "a" * 5000, "\u202e", "á", "\r\n\t"])
+def test_unusual_texts_are_answered(text):
+    for arguments, path in (
+        ((Classify(("bad", "good")),), "predict"),
+        ((Tokens(("O", "B-X", "I-X")),), "predict"),
+        ((None, "rtd"), "suspicion"),
+        ((None,), "embed"),
+    ):
+        with running(text_model(*arguments)) as client:
+            assert client.post(f"/v1/{path}", json={"texts": [text, "good"]}).status_code == 200
