@@ -50,7 +50,7 @@ $(BIN)/python:
 
 $(CORE): $(SOURCES) | $(BIN)/python
 	@echo "installing lightbert into .venv; the first time takes minutes"
-	@$(PIP) -e '.[plots]'
+	@$(PIP) -e '.[plots,serve]'
 	@touch $@
 
 $(DEVELOPER): $(SOURCES) | $(BIN)/python

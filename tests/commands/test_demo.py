@@ -78,6 +78,7 @@ def test_the_printed_report_has_metrics_suspicion_and_next_commands(shown, confi
         assert f"{100 * word.suspicion:.0f}" in page
     assert f"{first.words[first.place].text} replaces {first.original}" in page
     assert "lightbert prepare" in page
+    assert f"lightbert serve {config.out / 'final'}" in page.replace("\n", "")
     assert "--again" not in page
 
 

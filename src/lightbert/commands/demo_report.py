@@ -1,5 +1,6 @@
 """The report of `lightbert demo`: metrics on held-out text, and replaced words in sentences."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -131,6 +132,7 @@ class DemoReport:
         steps = Table(title="What to run next, on your own text", title_justify="left", show_header=False, box=None)
         for line, why in NEXT:
             steps.add_row(line, why)
+        steps.add_row(f"lightbert serve {shlex.quote(str(self.out / 'final'))}", "open the model in a browser")
         return steps
 
 

@@ -1,0 +1,75 @@
+"""The page in headless Chromium: opened, typed into, read back. Opt-in: `pytest -m browser`, with playwright."""
+
+import pytest
+from servers import running, text_model
+
+from extras import needs_serve
+from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.spans.kind import Spans
+from lightbert.tasks.kinds.tokens.kind import Tokens
+
+pytestmark = [needs_serve, pytest.mark.browser]
+
+SIZES = {"phone": {"width": 360, "height": 740}, "desktop": {"width": 1280, "height": 900}}
+
+
+@pytest.fixture(scope="module")
+def chromium(request):
+    if "browser" not in request.config.option.markexpr:
+        pytest.skip("needs Chromium: run by `pytest -m browser`")
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright not installed")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch()
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(params=SIZES)
+def page(request, chromium):
+    """A page of each size; an error of its script fails the test."""
+    opened = chromium.new_page(viewport=SIZES[request.param])
+    problems = []
+    opened.on("pageerror", lambda error: problems.append(str(error)))
+    yield opened
+    opened.close()
+    assert not problems
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((Classify(("bad", "good")),), "Prediction:"),
+        ((Tokens(("O", "B-X", "I-X")),), "tagged part"),
+        ((Spans("span", stride=4, max_query=4),), "nswer"),
+        ((None, "rtd"), "Words that look replaced"),
+        ((None, "mlm"), "Candidates for mask 1"),
+        ((None,), "Nearest to: The train was late again."),
+    ],
+    ids=["classify", "tokens", "spans", "rtd", "mlm", "embed"],
+)
+def test_the_example_is_shown_and_another_text_can_be_typed(page, arguments, expected):
+    with running(text_model(*arguments)) as client:
+        page.goto(str(client.base_url))
+        page.wait_for_selector("#result h2")
+        assert expected in page.inner_text("#result")
+        width = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert width <= 0, "the page scrolls sideways"
+        field = page.locator("textarea").first
+        field.fill("good [MASK] film <b>x</b>\nbad film")
+        field.press("Control+Enter")
+        page.wait_for_function("document.querySelector('#progress').hidden")
+        page.wait_for_selector("#result h2")
+        assert page.locator("#result b").count() == 0, "a text was inserted as HTML"
+
+
+def test_a_wrong_input_gets_a_sentence(page):
+    with running(text_model(None, "mlm")) as client:
+        page.goto(str(client.base_url))
+        page.wait_for_selector("#result h2")
+        page.locator("textarea").fill("no mask here")
+        page.get_by_role("button", name="Run").click()
+        page.wait_for_function("document.querySelector('#error').textContent !== ''")
+        assert "must contain [MASK]" in page.inner_text("#error")
+        page.locator("textarea").fill(" ")
+        page.get_by_role("button", name="Run").click()
+        page.wait_for_function("document.querySelector('#error').textContent.includes('is empty')")

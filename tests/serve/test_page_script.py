@@ -1,0 +1,108 @@
+"""What the script of the page shows, run in node against a server; `test_browser.py` does the same in Chromium."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from shutil import which
+
+import numpy as np
+import pytest
+from servers import running, text_model
+
+from extras import needs_serve
+from lightbert.serve.pages import read_page
+from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.labels.kind import Labels
+from lightbert.tasks.kinds.regress.kind import Regress
+from lightbert.tasks.kinds.spans.kind import Spans
+from lightbert.tasks.kinds.tokens.kind import Tokens
+
+pytestmark = [needs_serve, pytest.mark.skipif(which("node") is None, reason="node not installed")]
+
+
+@pytest.fixture
+def show(tmp_path):
+    """A function that opens the page of a model, types texts, and returns what is shown: first for the example."""
+
+    def run(model, *typed):
+        script = re.search(r"<script>\n(.*?)</script>", read_page("page.html"), re.DOTALL)[1]
+        (tmp_path / "page.js").write_text(script, encoding="utf-8")
+        driver = Path(__file__).with_name("page_in_node.js")
+        with running(model) as client:
+            command = ["node", driver, tmp_path / "page.js", str(client.base_url).rstrip("/"), *typed]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        shown = [json.loads(line) for line in done.stdout.splitlines()]
+        assert len(shown) == 1 + len(typed), done.stderr
+        return shown
+
+    return run
+
+
+def test_labels_have_probabilities_and_the_example_is_filled_in(show):
+    model = text_model(Classify(("bad", "good")))
+    example, typed = show(model, "good film")
+    assert example["fields"] == ["A quiet film, beautifully made, that stays with you."]
+    prediction = model.predict("good film")
+    assert typed["headings"] == [f"Prediction: {prediction['label']}"]
+    assert typed["rows"][1] == [prediction["label"], "", f"{100 * prediction['probability']:.1f} %"]
+    assert len(typed["rows"]) == 3
+    assert typed["error"] == ""
+
+
+def test_several_labels_and_numbers_are_shown(show):
+    [several] = show(text_model(Labels(("a", "b", "c"))))
+    assert several["headings"] == ["Prediction: a, c"]
+    [number] = show(text_model(Regress(0.0, 5.0)))
+    assert re.fullmatch(r"Prediction: \d\.\d+", number["headings"][0])
+
+
+def test_tags_are_marked_in_the_text_also_after_characters_of_two_units(show):
+    model, text = text_model(Tokens(("O", "B-X", "I-X"))), "😀 good <b>film</b> was bad"
+    *_, shown = show(model, text)
+    spans = model.predict(text)["spans"]
+    assert spans
+    assert shown["marks"] == [f"{span['text']}{span['type']}" for span in spans]
+    assert [each.replace("X", "") for each in shown["text"]] == [text]
+
+
+def test_answers_are_marked_in_their_context(show):
+    model = text_model(Spans("span", stride=4, max_query=4, null_threshold=100.0))
+    example, typed = show(model, "good film")
+    question, context = typed["fields"]
+    assert (question, context) == ("good film", example["fields"][1])
+    prediction = model.predict({"question": question, "context": context})
+    assert typed["headings"][0] == f"Answer: {prediction['answer']}"
+    assert typed["marks"][0].startswith(prediction["answer"])
+
+
+def test_suspicious_words_are_marked_and_ranked(show):
+    *_, shown = show(text_model(None, "rtd"), "good films was bad.")
+    assert shown["marks"] == ["good", "films", "was", "bad", "."]
+    assert len(shown["rows"]) == 6
+
+
+def test_masks_are_filled(show):
+    example, typed, wrong = show(text_model(None, "mlm"), "good [MASK] was a[MASK].", "good film")
+    assert example["error"] == ""
+    assert typed["headings"][1:] == ["Candidates for mask 1", "Candidates for mask 2"]
+    assert len(typed["marks"]) == 2
+    assert wrong["error"] == "texts[0] must contain [MASK] where a word is to be filled in"
+    assert wrong["headings"] == []
+
+
+def test_sentences_are_ranked_by_their_similarity_to_the_first(show):
+    model, sentences = text_model(None), ["good film", "bad was the", "good film"]
+    _, typed, wrong = show(model, "\n".join(sentences), "one line")
+    vectors = model.encode(sentences)
+    cosine = vectors[0] @ vectors[1] / np.linalg.norm(vectors[0]) / np.linalg.norm(vectors[1])
+    assert [row[0] for row in typed["rows"][1:]] == ["good film", "bad was the"]
+    assert typed["rows"][1][2] == "1.000"
+    assert float(typed["rows"][2][2]) == pytest.approx(cosine, abs=6e-4)
+    assert wrong["error"] == "At least two sentences are needed, one per line."
+
+
+def test_an_empty_field_gets_a_sentence(show):
+    *_, shown = show(text_model(Classify(("bad", "good"))), "  ")
+    assert shown["error"] == "The field “Text” is empty; type a text."
