@@ -95,6 +95,14 @@ def test_half_precision_weights_are_converted_to_fp32(tmp_path):
     assert torch.equal(ours.table.to(torch.bfloat16), model.embeddings.word_embeddings.weight)
 
 
+def test_our_half_precision_weights_are_converted_to_fp32(tmp_path):
+    model = lightbert.build("bert-tiny", seed=0).to(torch.bfloat16)
+    lightbert.save(model, tmp_path / "half")
+    ours = lightbert.load(tmp_path / "half")
+    assert ours.table.dtype is torch.float32
+    assert torch.equal(ours.table, model.table.float())
+
+
 def test_one_label_is_a_regression_and_round_trips(tmp_path):
     model = original("bert", "ForSequenceClassification", id2label={0: "LABEL_0"}, label2id={"LABEL_0": 0})
     model.save_pretrained(tmp_path / "before")

@@ -194,6 +194,11 @@ def error_of(user: str, name: str) -> str:
     ("name", "sentence"),
     [
         ("runs/x", "'runs/x' is a run folder; its model is 'runs/x/final'"),
+        (
+            "bert-base-uncased",
+            "model 'bert-base-uncased' not found; for the model on the Hugging Face Hub, write "
+            "google-bert/bert-base-uncased",
+        ),
         ("runs/y", "model 'runs/y' not found; give a folder with config.json, the name of a preset"),
         ("convbert-smal", "unknown preset 'convbert-smal'; did you mean 'convbert-small'?"),
         ("ours/other", "model folder 'ours/other' not found, and downloading it from the Hugging Face Hub failed"),

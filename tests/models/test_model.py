@@ -91,3 +91,12 @@ def test_a_model_behaves_like_any_module():
 def test_a_missing_tokenizer_is_a_one_line_error():
     with pytest.raises(InputError, match="the model has no tokenizer: put its"):
         build(CONFIG).require_tokenizer()
+
+
+def test_a_tokenizer_with_more_entries_than_embeddings_is_an_error():
+    model = full()
+    assert model.require_tokenizer() is model.tokenizer
+    many = {"[UNK]": 0} | {f"w{number}": number for number in range(1, CONFIG.vocab + 1)}
+    model.tokenizer = Tokenizer(WordLevel(many, unk_token="[UNK]"))
+    with pytest.raises(InputError, match=r"must not be larger than that of the model \(.* embeddings\)"):
+        model.require_tokenizer()

@@ -11,6 +11,7 @@ from lightbert.errors import InputError
 from lightbert.interop import huggingface
 from lightbert.models import Metadata, build, folder
 from lightbert.models.bert import Bert
+from lightbert.models.pooling import Pooling
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.tasks.finetune.starting_model import starting_model
 from lightbert.tasks.kinds.classify.kind import Classify
@@ -23,6 +24,7 @@ def imported(tmp_path: Path) -> Path:
     model = build(config, heads={"classify": {"labels": 2, "hidden": "gelu"}})
     described = tiny_model(Classify(("bad", "good")))
     model.tokenizer, model.labels, model.task = described.tokenizer, described.labels, described.task
+    model.pooling = Pooling("cls")
     model.origin = "electra"
     folder.save(model, tmp_path / "imported")
     return tmp_path / "imported"

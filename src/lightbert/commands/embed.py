@@ -99,7 +99,8 @@ class EmbeddingReport:
         }
 
     def __rich__(self) -> "RenderableType":
-        return f"{self.count:,} vectors of {self.width} numbers: {self.out}"
+        skipped = f" ({self.skipped:,} rows skipped)" if self.skipped else ""
+        return f"{self.count:,} vectors of {self.width} numbers{skipped}: {self.out}"
 
 
 def run(config: Config) -> EmbeddingReport:

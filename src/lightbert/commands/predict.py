@@ -1,5 +1,6 @@
 """`lightbert predict`: predictions of a fine-tuned model for texts, files and standard input."""
 
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 BadRows = Literal["error", "skip"]
 
 _STDIN = "-"
+# A text that is the name of such a file is most likely meant as the file.
+_FILE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".txt", ".json", ".gz", ".xz", ".bz2", ".zst")
 
 
 @dataclass(frozen=True)
@@ -145,6 +148,7 @@ def command(config: Config, json: bool) -> None:
 
 
 def _source(config: Config, predictor: "Predictor", fields: "Fields") -> "Source":
+    from lightbert.data.text.text_files import bounded_lines
     from lightbert.tasks.predict.records import Lines, RecordList, Source, check_columns, open_records
 
     given, kind = _given(config), predictor.kind.name
@@ -153,7 +157,7 @@ def _source(config: Config, predictor: "Predictor", fields: "Fields") -> "Source
     if given:
         source = RecordList(given)
     elif _STDIN in (config.file, *config.texts):
-        source = Lines(sys.stdin.buffer, "standard input", config.bad_rows)
+        source = Lines(bounded_lines(sys.stdin.buffer, "standard input"), "standard input", config.bad_rows)
     else:
         as_in_training = predictor.model.task.get("data", {}).get("separator", ",")
         separator = as_in_training if config.separator is None else config.separator
@@ -189,6 +193,9 @@ def _given(config: Config) -> list[dict[str, str]]:
         if len(config.texts) > 1:
             raise InputError("'-' can't be combined with other texts; give it alone to read standard input")
         return []
+    for text in config.texts:
+        if Path(text).suffix.lower() in _FILE_SUFFIXES and Path(text).is_file():
+            raise InputError(f"'{text}' is a file; to predict its texts, write --file {shlex.quote(text)}")
     if config.pairs:
         return [{"text": text, "text_b": second} for text, second in zip(config.texts, config.pairs, strict=True)]
     return [{"text": text} for text in config.texts]

@@ -8,7 +8,15 @@ from lightbert.interop.heads import write_heads
 from lightbert.interop.huggingface import their_config
 from lightbert.interop.problem_types import write_problem
 from lightbert.models import Model, folder
+from lightbert.models.owned import MODEL_FILES, config_of
+from lightbert.owned_folders import FolderKind
 from lightbert.tasks.predict.exported import FORMAT, KEY, STATES
+
+EXPORTED_FOLDER = FolderKind(
+    "an exported model that lightbert wrote",
+    ("model.onnx", "model.pte", "model.pt2", *MODEL_FILES),
+    lambda folder: KEY in config_of(folder),
+)
 
 _CLASSES = {
     "classify": "ForSequenceClassification",

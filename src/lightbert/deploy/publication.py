@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from lightbert.deploy.description import exported_config
+from lightbert.deploy.description import EXPORTED_FOLDER, exported_config
 from lightbert.deploy.outcome import Export, MetricChange
 from lightbert.deploy.quantization import Quantized
 from lightbert.deploy.verification import Batch, Comparison, Compute, batches, compare, eager, outputs_of
@@ -73,7 +73,7 @@ def publish(
 
     write: writes the file to a path.
     """
-    with folder_atomic(out) as folder:
+    with folder_atomic(out, EXPORTED_FOLDER) as folder:
         path, start = folder / file, time.perf_counter()
         quantized = write(path)
         seconds = time.perf_counter() - start

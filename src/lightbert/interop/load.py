@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import torch
+
 from lightbert.errors import InputError
 from lightbert.interop import huggingface
 from lightbert.interop.names import FoundModel, ModelFolder, Preset, find
@@ -18,14 +20,16 @@ def load(name: str | Path, *, pickled: bool = False) -> Model:
 
 
 def read(found: FoundModel, *, pickled: bool = False) -> Model:
-    """Load a model that `find` returned."""
+    """Load a model that `find` returned; weights stored in half precision become float32."""
     match found:
         case Preset():
             raise InputError(
                 f"'{found.name}' is a preset without weights; use build, or give the folder of a trained model"
             )
         case ModelFolder() if _is_ours(found):
-            return folder.load(found.path)
+            model = folder.load(found.path)
+            # Half precision saves space in files; computing in it is up to autocast, and slow on many CPUs.
+            return model.float() if model.table.dtype in (torch.bfloat16, torch.float16) else model
         case ModelFolder():
             return huggingface.read(found.path, pickled=pickled, name=found.name)
     return read_tf1(found.prefix)

@@ -23,6 +23,10 @@ BUNDLED = Path(__file__).parents[1] / "bundled"
 _HUB_ID = re.compile(r"(?P<repository>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>\S+))?", re.ASCII)
 
 
+# Names that transformers accepts without their organization.
+_BERT_ON_HUB = re.compile(r"bert-(base|large)-\w*-?(un)?cased(-\S+)?")
+
+
 @dataclass(frozen=True)
 class Preset:
     """A config by name, without weights."""
@@ -75,7 +79,9 @@ def bundled() -> dict[str, Path]:
 
 
 def _not_found(name: str) -> InputError:
-    """Return an error that suggests the nearest preset or bundled model, or lists what a name can be."""
+    """Return an error that suggests the nearest name, or lists what a name can be."""
+    if _BERT_ON_HUB.fullmatch(name):
+        return InputError(f"model '{name}' not found; for the model on the Hugging Face Hub, write google-bert/{name}")
     nearest = difflib.get_close_matches(name, [*PRESETS, *bundled()], n=1)
     if nearest and Path(name).name == name:
         return unknown("preset", name, nearest)

@@ -86,10 +86,16 @@ class Model(Encoder):
         return encoder
 
     def require_tokenizer(self) -> "Tokenizer":
-        """Return the tokenizer; raise an InputError if there is none."""
+        """Return the tokenizer; raise an InputError if there is none, or if it doesn't fit the embeddings."""
         if self.tokenizer is None:
             raise InputError(
                 "the model has no tokenizer: put its tokenizer.json or vocab.txt into the folder, or set "
                 "model.tokenizer to a tokenizers.Tokenizer"
+            )
+        entries, embeddings = self.tokenizer.get_vocab_size(), self.table.shape[0]
+        if entries > embeddings:
+            raise InputError(
+                f"the vocabulary of the tokenizer ({entries:,} entries) must not be larger than that of the model "
+                f"({embeddings:,} embeddings); use the tokenizer that the model was trained with"
             )
         return self.tokenizer

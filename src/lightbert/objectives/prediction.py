@@ -16,7 +16,7 @@ _ALIGNMENT = 64
 class Prediction(NamedTuple):
     """A model's predictions at the masked positions of a batch."""
 
-    logits: Tensor  # [B, P, V]; on a GPU V is rounded up, and the logits of the added entries are -inf
+    logits: Tensor  # [B, P, V], without gradient; on a GPU V is rounded up, and the added entries are -inf
     loss: Tensor  # [], summed over the masked tokens, without filler
     correct: Tensor  # [], number of correct predictions
 
@@ -34,7 +34,8 @@ class MaskedPrediction(nn.Module):
         logits = model.heads["mlm"](states.gather(1, index), model.table, multiple)  # [B, P, V]
         each, likely = cross_entropy(logits, batch.targets)  # [B, P]
         hits = (likely == batch.targets) & (batch.weights != 0)
-        return Prediction(logits, torch.dot(each.flatten(), batch.weights.flatten()), hits.sum())
+        # Detached: autograd would otherwise add zeros of the logits' size to their gradient.
+        return Prediction(logits.detach(), torch.dot(each.flatten(), batch.weights.flatten()), hits.sum())
 
 
 class PairPrediction(NamedTuple):

@@ -249,10 +249,23 @@ def test_an_invalid_prediction_table_is_a_one_line_error(evaluate, tmp_path, glu
         (("--submission", "s.zip", "--predictions", "nowhere"), "must contain predictions such as CoLA.tsv"),
         (("nowhere",), "model 'nowhere' not found"),
         (("MODEL",), "evaluate requires data; add --data FILE"),
+        (
+            ("MODEL", "--data", "TABLE", "--text", "body", "--label", "topic", "--worst", "-1"),
+            "worst must be >= 0, got -1",
+        ),
+        (
+            ("MODEL", "--data", "TABLE", "--text", "body", "--label", "topic", "--batch", "-1"),
+            "batch must be >= 0, got -1",
+        ),
         (("MODEL", "--data", "TABLE"), "'text'"),
         (("MODEL", "--data", "TABLE", "--text", "body"), "'label'"),
         (("MODEL", "--data", "TABLE", "--text", "body", "--label", "body"), "'good film'"),
         (("MODEL", "--task", "glu", "--data", "TABLE"), "unknown task 'glu'"),
+        (
+            ("MODEL", "--task", "sst2", "--data", "GLUE", "--text-b", "x"),
+            "--text-b is for own files, but the task is 'sst2'",
+        ),
+        (("MODEL", "--task", "sst2", "--data", "GLUE", "--kind", "labels"), "--kind is for own files"),
         (("MODEL", "--task", "sst2", "--data", "GLUE"), "among those of the model, bad, good, got 'positive'"),
         (
             ("MODEL", "--task", "stsb", "--data", "GLUE"),
@@ -264,10 +277,13 @@ def test_an_invalid_prediction_table_is_a_one_line_error(evaluate, tmp_path, glu
     ],
 )
 def test_invalid_arguments_are_a_one_line_error(evaluate, tmp_path, monkeypatch, table, glue, arguments, sentence):
+    named = tmp_path / "named.csv"
+    named.write_text("text,label\ngood film,good\n")
     places = {
         "MODEL": write_tiny_model(tmp_path / "model", REVIEWS),
         "BODY": write_tiny_model(tmp_path / "body", None),
         "TABLE": table,
+        "NAMED": named,
         "GLUE": glue,
     }
     monkeypatch.chdir(tmp_path)

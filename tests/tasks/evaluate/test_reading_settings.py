@@ -85,6 +85,7 @@ def test_prediction_reads_the_columns_of_fine_tuning(run, finetune, topics, tmp_
     assert (code, report["predictions"]) == (0, 2), error
 
 
+@needs_metrics
 def test_the_second_column_of_a_model_for_pairs_is_saved_with_it(run, finetune, tmp_path):
     path = tmp_path / "pairs.csv"
     path.write_text("one,two,label\n" + "good,film,a\nbad,film,b\nthe,film,a\nwas,good,b\n" * 2)

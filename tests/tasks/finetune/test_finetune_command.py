@@ -77,6 +77,8 @@ def test_several_runs_are_summarized_in_one_table(start, tmp_path, capfd):
         (["epoch=3"], "unknown key 'epoch'; did you mean 'epochs'?"),
         (["model=nowhere/final"], "model folder 'nowhere/final' not found"),
         (["task=cool", "data=''"], "unknown task 'cool'; did you mean 'cola'?"),
+        (["data=my.csv"], "data must be the folder of a task, got 'my.csv'; for your own file write data.train=my.csv"),
+        (["data.train=my.json"], "must end in .csv, .tsv, .jsonl, .ndjson, .parquet; write one JSON object per line"),
     ],
 )
 def test_invalid_input_is_a_one_line_error(start, tmp_path, capfd, change, sentence):
@@ -85,3 +87,11 @@ def test_invalid_input_is_a_one_line_error(start, tmp_path, capfd, change, sente
     captured = capfd.readouterr()
     assert captured.out == ""
     assert sentence in captured.err.splitlines()[-1]
+
+
+def test_a_single_file_of_a_task_is_not_enough_to_train(start, tmp_path, capfd):
+    path = tmp_path / "train-v1.1.json"
+    path.write_text(json.dumps({"data": []}))
+    kept = [each for each in start if not each.startswith("data.")]
+    assert main(["finetune", RECIPE, *kept, f"out={tmp_path / 'out'}", "task=squad", f"data={path}"]) == 1
+    assert f"the task 'squad' requires a training file, but '{path}' only has dev" in capfd.readouterr().err

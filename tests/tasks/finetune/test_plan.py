@@ -38,7 +38,7 @@ def test_a_single_run_uses_the_out_folder_itself(planned):
 
 
 def test_every_combination_runs_in_its_own_folder(planned):
-    made = planned("tasks=[cola, rte]", "seeds=[1, 2]", "grid.lr=[1e-4, 3e-4]", "grid.optimizer.weight_decay=[0, 0.1]")
+    made = planned("tasks=[cola, rte]", "seeds=1,2", "grid.lr=[1e-4, 3e-4]", "grid.optimizer.weight_decay=[0, 0.1]")
     assert len(made.runs) == 16 == len({run.recipe.out for run in made.runs})
     last = made.runs[-1]
     assert last.recipe.out == "runs/y/runs/rte_lr-0.0003_optimizer.weight_decay-0.1_seed-2"
@@ -68,6 +68,7 @@ def test_data_keys_can_be_combined_with_the_folder_shorthand(planned, given):
     ("override", "sentence"),
     [
         ("seeds=[1, 1]", "seeds must not contain duplicates, got [1, 1]: they would be the same run"),
+        ("seeds=a,2", "seeds must be a list such as [1, 2, 3], got 'a,2'"),
         ("seeds=[a]", "seeds must be a list such as [1, 2, 3], got '[a]'"),
         ("grid.lr=1e-4", "grid.lr must be a list of values, such as [1e-4, 3e-4], got 0.0001"),
         ("grid=3", "grid must map keys to lists of values, such as grid.lr=[1e-4, 3e-4], got 3"),

@@ -7,6 +7,7 @@ import pytest
 
 from lightbert.config import from_mapping
 from lightbert.errors import InputError
+from lightbert.tasks.datasets.label_cells import separator_of_joined
 from lightbert.tasks.datasets.own import own_task
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.example import Example
@@ -268,3 +269,32 @@ def test_an_invalid_label_or_text_is_an_error_that_shows_the_cell(tmp_path, row,
 def test_a_folder_instead_of_a_file_is_an_error(tmp_path):
     with pytest.raises(InputError, match="is a folder; give the path of a file in it"):
         own_task(Files(train=str(tmp_path)))
+
+
+def test_missing_numbers_do_not_change_a_regression_to_classification(tmp_path):
+    cells = [f"{number / 4}" for number in range(20)] + ["nan", "NA", ""] * 10
+    assert "has the label 'nan', which must be a number" in error_message(scores(tmp_path, cells))
+    files = scores(tmp_path, cells, bad_rows="skip")
+    task = own_task(files)
+    assert task.kind == Regress(0.0, 4.75)
+    assert task.examples("train").skipped == 30
+
+
+@pytest.mark.parametrize(
+    ("names", "separator"),
+    [
+        (("a", "b", "a|b"), "|"),
+        (("a; b", "a; c", "b; c", "a"), ";"),
+        (("sea/land", "sea", "land"), "/"),
+        (("New York, NY", "Albany, NY"), ""),
+        (("a", "b"), ""),
+    ],
+)
+def test_labels_that_seem_to_be_joined_are_recognized(names, separator):
+    assert separator_of_joined(names) == separator
+
+
+def test_spaces_around_the_names_of_columns_are_stripped(tmp_path):
+    (tmp_path / "my.csv").write_text("text, label\none, a\ntwo, b\n")
+    task = own_task(Files(train=str(tmp_path / "my.csv"), hold_out=0.0))
+    assert [example.label for example in task.examples("train")] == ["a", "b"]

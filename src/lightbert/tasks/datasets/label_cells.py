@@ -8,6 +8,8 @@ import math
 from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
+_SEPARATORS = ("|", ";", ",", "/")
+
 Label = str | float | tuple[str, ...]
 LabelKind = Literal["classify", "labels", "regress"]
 
@@ -15,14 +17,17 @@ LabelKind = Literal["classify", "labels", "regress"]
 _MAX_NUMERIC_CLASSES = 10
 _MIN_ROWS_PER_CLASS = 3
 _MIN_NUMERIC_SHARE = 0.9
+# How tables write a number that is missing.
+_MISSING = ("", "nan", "na", "n/a", "none", "null")
 
 
 def infer_kind(cells: Sequence[Any]) -> LabelKind:
     """Infer the kind of task from the training labels.
 
     Lists mean multi-label classification. Numbers mean regression if some are not integers and there are more than ten
-    distinct values, or more than one for every three rows; up to 10 % of the cells may be non-numeric, and are bad rows
-    then. Everything else means classification, including any number of distinct integers.
+    distinct values, or more than one for every three rows; up to 10 % of the cells may be non-numeric, and any number
+    may be missing (empty or "nan"), and are bad rows then. Everything else means classification, including any number
+    of distinct integers.
     """
     if any(isinstance(cell, list) for cell in cells):
         return "labels"
@@ -30,7 +35,8 @@ def infer_kind(cells: Sequence[Any]) -> LabelKind:
     distinct = len(set(numbers))
     many = distinct > _MAX_NUMERIC_CLASSES or distinct * _MIN_ROWS_PER_CLASS > len(numbers)
     has_fractions = not all(number.is_integer() for number in numbers)
-    return "regress" if many and has_fractions and len(numbers) >= _MIN_NUMERIC_SHARE * len(cells) else "classify"
+    present = sum(str(cell).strip().lower() not in _MISSING for cell in cells)
+    return "regress" if many and has_fractions and len(numbers) >= _MIN_NUMERIC_SHARE * present else "classify"
 
 
 def parse_label(cell: Any, kind: str, separator: str) -> Label:
@@ -84,6 +90,15 @@ def sort_labels(names: Collection[str]) -> tuple[str, ...]:
     if all(parse_number(name) is not None for name in names):
         return tuple(sorted(set(names), key=lambda name: (float(name), name)))
     return tuple(sorted(set(names)))
+
+
+def separator_of_joined(names: Collection[str]) -> str:
+    """The separator if some names seem to be several labels in one cell, such as "a|b" next to "a" and "b"; or ""."""
+    for separator in _SEPARATORS:
+        parts = {part.strip() for name in names for part in name.split(separator)}
+        if len(parts) < len(names) and any(separator in name for name in names):
+            return separator
+    return ""
 
 
 def unknown_label(what: str, name: str, known: Collection[str]) -> str:

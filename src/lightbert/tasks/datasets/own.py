@@ -76,8 +76,9 @@ def _has_sentences(files: Files) -> bool:
         if table_format(files.train) in _CONLL_SUFFIXES:
             check_columns(files.train, files)
             return True
+        remedy = "write one JSON object per line" if table_format(files.train) == ".json" else "save it as one of these"
         raise InputError(
-            f"the name of '{files.train}' must end in {', '.join(FORMATS)}; if it has CoNLL columns, set "
+            f"the name of '{files.train}' must end in {', '.join(FORMATS)}; {remedy}, or if it has CoNLL columns, set "
             "data.kind=tokens"
         )
     columns = Table(files.train, separator=files.separator).columns()

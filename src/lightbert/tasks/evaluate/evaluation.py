@@ -44,6 +44,9 @@ def evaluate(
     name, data: the names of the model and the data in the report.
     runtime: the inference backend, such as an exported file of the model; None = the model itself on `device`.
     """
+    for setting, value in (("batch", batch), ("worst", worst)):
+        if value < 0:
+            raise InputError(f"{setting} must be >= 0, got {value}")
     kind = kind_of_model(model, labels, like=task.kind)
     _check_kind(kind, task)
     examples = task.examples(split)

@@ -1,16 +1,22 @@
 """The data of a task as features; cached, so that the runs of a grid read and encode it once."""
 
+import hashlib
 import sys
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from lightbert.data.examples.features import Features
+from lightbert.errors import InputError
 from lightbert.tasks.datasets.catalogue import open_task
+from lightbert.tasks.datasets.label_cells import separator_of_joined
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.datasets.task import Task
 from lightbert.tasks.example import Example, Examples
 from lightbert.tasks.finetune.recipe import AnswerSettings, FinetuneRecipe
+from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.kind import Kind
 from lightbert.tasks.kinds.regress.kind import Regress
 from lightbert.tasks.kinds.spans.kind import Spans
@@ -32,6 +38,17 @@ class TaskData:
     dev: dict[str, tuple[Examples[Any], Features]]
     skipped: dict[str, int]
     """The number of bad rows of each split that were skipped."""
+
+    @cached_property
+    def content(self) -> str:
+        """A hash of the data: the encoded texts, their targets, and the development examples."""
+        digest = hashlib.sha256()
+        for features in (self.train, *(features for _, features in self.dev.values())):
+            for array in (features.tokens, features.starts, features.seconds, features.sources, features.targets):
+                digest.update(b"" if array is None else np.ascontiguousarray(array).data)
+        for examples, _ in self.dev.values():
+            digest.update(repr(examples).encode("utf-8", "surrogatepass"))
+        return f"sha256:{digest.hexdigest()}"
 
     def sentence(self, examples: int) -> str:
         """Summarize the data in one line, so that a wrongly inferred kind is visible before training starts."""
@@ -82,6 +99,12 @@ def _load_data(request: _Request, *, verbose: bool) -> TaskData:
     task = open_task(request.task or "own", request.data)
     task = replace(task, kind=_apply_settings(task.kind, request.scaled, request.answers))
     encoder = TextEncoder(Tokenizer.from_str(request.tokenizer), request.length)
+    if "train" not in task.splits:
+        where = request.data.folder if isinstance(request.data, Files) else request.data
+        raise InputError(
+            f"the task {task.name!r} requires a training file, but '{where}' only has {', '.join(task.splits)}; give a "
+            "folder with the files of train and dev"
+        )
     loaded = task.examples("train")
     skipped = {"train": loaded.skipped}
     examples = loaded[: request.limit or None]
@@ -102,6 +125,12 @@ def _load_data(request: _Request, *, verbose: bool) -> TaskData:
     data = TaskData(task, train, dev, skipped)
     if verbose:
         print(data.sentence(len(examples)), file=sys.stderr)
+        if isinstance(task.kind, Classify) and (separator := separator_of_joined(task.kind.labels)):
+            print(
+                f"if a text can have several labels, joined by {separator!r}, set data.kind=labels "
+                f"data.label_separator='{separator}'",
+                file=sys.stderr,
+            )
     return data
 
 

@@ -36,7 +36,7 @@ class EpochReport:
             if label and metrics.get("accuracy", 0.0) < 1:
                 print(
                     f"warning: all predictions for {split} are {label!r}; if this doesn't change, train for more "
-                    "epochs, or try another lr= or seed=",
+                    "epochs, or try sort_over=1, another lr= or another seed=",
                     file=sys.stderr,
                     flush=True,
                 )

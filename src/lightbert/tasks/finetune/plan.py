@@ -80,11 +80,13 @@ def expand_data_key(assignments: list[str]) -> list[str]:
 
 
 def _read_list(whole: Mapping[str, Any], key: str, kind: type) -> list[Any]:
-    """Read a plural key as a list of values. A single value is a list of one; names need no quotes: cola,rte."""
+    """Read a plural key as a list of values. A single value is a list of one; brackets and quotes are optional: 1,2."""
     value = whole.get(key, [])
     values = value if isinstance(value, list) else [value]
-    if kind is str and isinstance(value, str):
+    if isinstance(value, str):
         values = [name.strip() for name in value.strip("[]").split(",")]
+    if kind is int:
+        values = [int(each) if isinstance(each, str) and each.isdecimal() else each for each in values]
     for each in values:
         if type(each) is not kind:
             example = {str: '["rte", "mrpc"]', int: "[1, 2, 3]"}[kind]

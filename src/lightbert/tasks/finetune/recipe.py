@@ -1,6 +1,7 @@
 """A fine-tuning recipe: the keys of one run, from a TOML file and the command line."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from lightbert.config import check
@@ -80,4 +81,14 @@ class FinetuneRecipe(BaseRecipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.task and not (isinstance(self.data, Files) and self.data.train):
+            given = self.data if isinstance(self.data, str) else ""
+            if given and not Path(given).is_dir():
+                raise InputError(
+                    f"data must be the folder of a task, got '{given}'; for your own file write data.train={given}"
+                )
             raise InputError("a recipe requires training data: add task=NAME data=FOLDER, or data.train=FILE")
+
+    @property
+    def starting_model(self) -> str:
+        """The model to start from, with the seed of this run in place of ``{seed}``."""
+        return self.model.replace("{seed}", str(self.seed))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from lightbert.data.batches.grouping import group_by_length, padded_rows
 from lightbert.data.examples.features import Features
 from lightbert.data.examples.specials import Specials
+from lightbert.errors import InputError
 from lightbert.tasks.kinds.kind import Outputs
 
 Array = NDArray[np.int64]
@@ -71,8 +72,14 @@ def run(runtime: Runtime, features: Features, specials: Specials, batch: int = 0
 
     def collect() -> None:
         rows, wait = pending.pop()
-        for row, each in zip(rows.tolist(), zip(*wait(), strict=True), strict=True):
+        arrays = wait()
+        finite = all(np.isfinite(array).all() for array in arrays)
+        for row, each in zip(rows.tolist(), zip(*arrays, strict=True), strict=True):
             outputs[row] = each if per_text else _remove_padding(each, int(lengths[row]))
+            if not finite and not all(np.isfinite(array).all() for array in outputs[row]):
+                raise InputError(
+                    "the outputs of the model are not finite: its training has diverged; train it again with a lower lr"
+                )
 
     with runtime.running():
         for rows in group_by_length(

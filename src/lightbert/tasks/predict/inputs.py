@@ -50,7 +50,7 @@ def check_pairs(examples: Iterable[Any], task: Mapping[str, Any]) -> None:
             )
         raise InputError(
             f"the model was fine-tuned on single texts, got the pair {_short(example.text)} and "
-            f"{_short(example.text_b)}; leave out the second text, or fine-tune a model on pairs with data.text_b"
+            f"{_short(example.text_b)}; leave out the second text, or fine-tune a model on pairs"
         )
 
 
