@@ -193,6 +193,12 @@ def test_the_command_measures_the_metric_before_and_after(mode, trained, data, t
     assert "accuracy: 1.0000 before, 1.0000 after (+0.00 points)" in capsys.readouterr().out
 
 
+def test_evaluate_measures_an_exported_model(trained, data, tmp_path, capsys):
+    export_onnx(trained, tmp_path / "out", int8="dynamic")
+    assert main(["evaluate", str(tmp_path / "out"), "--data", str(data), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["metrics"]["accuracy"] == 1.0
+
+
 def test_states_are_calibrated_on_lines_of_text(tmp_path, capsys):
     model = write_tiny_model(tmp_path / "model", None)
     (tmp_path / "lines.txt").write_text("\n".join(TEXTS))
