@@ -104,7 +104,7 @@ def run(config: Config) -> EmbeddingReport:
     from lightbert.interop.load import load
     from lightbert.progress import progress
     from lightbert.tasks.predict.embedding import embed_file
-    from lightbert.tasks.predict.records import Fields
+    from lightbert.tasks.predict.fields import Fields
     from lightbert.tasks.predict.vectors import embedder_of
     from lightbert.train.distributed import resolve_device
 
