@@ -1,5 +1,7 @@
 """What every test gets: the CPU, the same random numbers, one thread, and hypothesis without a clock."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from hypothesis import settings
@@ -21,6 +23,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     skip_gpu_tests(config.option.markexpr, items)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Remember hashes of files in a temporary folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LIGHTBERT_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import pytest
 import typer
+from rich.console import Group
+from rich.text import Text
 
 import lightbert
 from lightbert import cli
@@ -19,7 +21,7 @@ class Greeting:
         return {"greeting": "grüße"}
 
     def __rich__(self):
-        return "[bold]grüße[/bold]"
+        return Group("grüße", "model: [x]/y[/y] :smile:", Text("bold", "bold"))
 
 
 OUTCOMES = {
@@ -78,7 +80,8 @@ def test_the_version_is_that_of_the_package(capsys):
 
 def test_a_report_is_printed_as_text_or_as_one_json_object(capsys):
     assert cli.main(["greet", "world"]) == 0
-    assert capsys.readouterr().out == "grüße\n"
+    # Square brackets and colons in a path are not markup.
+    assert capsys.readouterr().out == "grüße\nmodel: [x]/y[/y] :smile:\nbold\n"
     assert cli.main(["greet", "world", "--json"]) == 0
     assert capsys.readouterr().out == '{\n  "greeting": "grüße"\n}\n'
 

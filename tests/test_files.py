@@ -1,6 +1,7 @@
 import hashlib
 import os
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,10 +14,13 @@ from lightbert.files import (
     folder_atomic,
     make_folder,
     read_tensors,
+    recover_folder,
     sha256,
     write_atomic,
     write_tensors,
 )
+from lightbert.models.owned import ANY_FOLDER
+from lightbert.owned_folders import FolderKind
 
 
 def test_a_file_is_written_without_leftovers(tmp_path):
@@ -63,7 +67,7 @@ def test_a_folder_that_is_not_writable_is_named_in_the_error(tmp_path, monkeypat
 
 
 def test_a_folder_appears_only_after_its_body_succeeds(tmp_path):
-    with folder_atomic(tmp_path / "deep" / "model") as folder:
+    with folder_atomic(tmp_path / "deep" / "model", ANY_FOLDER) as folder:
         (folder / "inner").mkdir()
         (folder / "inner" / "a").write_text("a")
         assert not (tmp_path / "deep" / "model").exists()
@@ -73,7 +77,7 @@ def test_a_folder_appears_only_after_its_body_succeeds(tmp_path):
 
 def test_an_existing_folder_is_replaced_as_a_whole(tmp_path):
     for name in ("old", "new"):
-        with folder_atomic(tmp_path / "model") as folder:
+        with folder_atomic(tmp_path / "model", ANY_FOLDER) as folder:
             (folder / name).touch()
     assert names(tmp_path / "model") == ["new"]
     assert names(tmp_path) == ["model"]
@@ -82,7 +86,7 @@ def test_an_existing_folder_is_replaced_as_a_whole(tmp_path):
 @pytest.mark.parametrize("interruption", [RuntimeError, KeyboardInterrupt])
 def test_nothing_is_left_behind_when_the_body_raises(tmp_path, interruption):
     def interrupted():
-        with folder_atomic(tmp_path / "deep" / "model") as folder:
+        with folder_atomic(tmp_path / "deep" / "model", ANY_FOLDER) as folder:
             (folder / "half").touch()
             raise interruption
 
@@ -96,7 +100,7 @@ def test_an_existing_folder_survives_a_body_that_raises(tmp_path):
     (tmp_path / "model" / "old").touch()
 
     def interrupted():
-        with folder_atomic(tmp_path / "model"):
+        with folder_atomic(tmp_path / "model", ANY_FOLDER):
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
@@ -116,7 +120,7 @@ def test_an_existing_folder_is_restored_when_the_last_rename_fails(tmp_path, mon
         return rename(source, target)
 
     monkeypatch.setattr(type(tmp_path), "replace", fail_for_the_new_folder)
-    with pytest.raises(OSError, match="disk full"), folder_atomic(tmp_path / "model"):
+    with pytest.raises(OSError, match="disk full"), folder_atomic(tmp_path / "model", ANY_FOLDER):
         pass
     assert names(tmp_path / "model") == ["old"]
     assert names(tmp_path) == ["model"]
@@ -126,16 +130,108 @@ def test_files_of_a_crashed_attempt_are_not_mixed_into_the_next_one(tmp_path):
     stale = tmp_path / f".model.tmp-{os.getpid()}"
     stale.mkdir()
     (stale / "half").touch()
-    with folder_atomic(tmp_path / "model") as folder:
+    with folder_atomic(tmp_path / "model", ANY_FOLDER) as folder:
         (folder / "whole").touch()
     assert names(tmp_path / "model") == ["whole"]
+
+
+MINE = FolderKind("one of mine", ("a.txt", "inner/*.txt"), lambda folder: (folder / "a.txt").exists())
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [("notes.txt", "exists and is not one of mine"), ("a.txt/b", "contains 'a.txt/b', which lightbert did not write")],
+)
+def test_a_folder_with_files_of_others_is_never_replaced(tmp_path, name, problem):
+    (tmp_path / "model" / name).parent.mkdir(parents=True)
+    (tmp_path / "model" / name).write_text("mine")
+    with pytest.raises(InputError, match=problem), folder_atomic(tmp_path / "model", MINE):
+        pytest.fail("the work would be lost")
+    assert (tmp_path / "model" / name).read_text() == "mine"
+    MINE.remove(tmp_path / "model")
+    assert (tmp_path / "model" / name).read_text() == "mine"
+
+
+def test_a_file_that_is_added_while_the_folder_is_written_is_kept(tmp_path):
+    def write():
+        with folder_atomic(tmp_path / "model", MINE) as folder:
+            (folder / "inner").mkdir()
+            (folder / "a.txt").write_text("new")
+            (folder / "inner" / "b.txt").touch()
+
+    write()
+    write()
+
+    def write_slowly():
+        with folder_atomic(tmp_path / "model", MINE):
+            (tmp_path / "model" / "inner" / "notes.md").touch()
+
+    with pytest.raises(InputError, match=r"contains 'inner/notes\.md'"):
+        write_slowly()
+    assert (tmp_path / "model" / "a.txt").read_text() == "new"
+    assert names(tmp_path) == ["model"]
+
+
+@pytest.mark.parametrize("here", [".", "inner"])
+def test_the_current_folder_is_never_replaced(tmp_path, monkeypatch, here):
+    (tmp_path / "inner").mkdir()
+    monkeypatch.chdir(tmp_path / here)
+    with pytest.raises(InputError, match="is the current folder or contains it"), folder_atomic(tmp_path, ANY_FOLDER):
+        pytest.fail("the work would be lost")
+
+
+def test_a_folder_whose_replacement_was_killed_is_restored(tmp_path):
+    old = tmp_path / ".model.old-999999999"
+    old.mkdir()
+    (old / "a.txt").write_text("old")
+    recover_folder(tmp_path / "model", MINE)
+    assert (tmp_path / "model" / "a.txt").read_text() == "old"
+    assert names(tmp_path) == ["model"]
+
+
+def test_the_backup_of_a_replaced_folder_is_removed_if_it_is_ours(tmp_path):
+    for name, file in ((".model.old-999999999", "a.txt"), (".model.old-999999998", "notes.txt"), ("model", "a.txt")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).touch()
+    recover_folder(tmp_path / "model", MINE)
+    assert names(tmp_path) == [".model.old-999999998", "model"]
+
+
+def test_a_pipe_is_written_and_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_atomic(tmp_path / "pipe", "text")
+    assert os.read(reader, 100) == b"text"
+    os.close(reader)
+    write_atomic(Path(os.devnull), "text")
+    assert names(tmp_path) == ["pipe"]
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_the_target_of_a_link_is_replaced_and_not_the_link(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "target").write_text("old")
+    (tmp_path / "link").symlink_to("folder/target")
+    write_atomic(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "folder" / "target").read_text() == "new"
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
+def test_tensor_files_have_the_mode_of_other_files(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        write_tensors(tmp_path / "t.safetensors", {"a": torch.ones(1)})
+    finally:
+        os.umask(before)
+    assert (tmp_path / "t.safetensors").stat().st_mode & 0o777 == 0o666 & ~umask
 
 
 def test_a_folder_does_not_replace_a_file(tmp_path):
     (tmp_path / "model").touch()
     with (
         pytest.raises(InputError, match="must be a folder, but is a file"),
-        folder_atomic(tmp_path / "model"),
+        folder_atomic(tmp_path / "model", ANY_FOLDER),
     ):
         pass
 

@@ -5,14 +5,17 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import cast
 
 import typer
 
+from lightbert import memory, standard_streams
 from lightbert.commands import COMMANDS
 from lightbert.commands.training import VERBS, as_assignment
 from lightbert.errors import InputError, unknown
+from lightbert.train.signals import EXIT_CODE, StoppedEarlyError, catch_signals
 
 # typer doesn't export the base class of its parsing errors, and its location differs between releases.
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
@@ -20,6 +23,8 @@ _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return the exit code: 0 on success, 2 if the arguments can't be parsed."""
+    if arguments is None:
+        standard_streams.set_up()
     warnings.formatwarning = _warning
     try:
         code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
@@ -33,11 +38,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(_explain(error), code=2)
     except typer.Exit as end:
         return end.exit_code
+    except StoppedEarlyError:
+        return EXIT_CODE
     except KeyboardInterrupt:
         return _fail("interrupted", code=130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except (MemoryError, RuntimeError) as error:
+        if not memory.is_out_of_memory(error):
+            raise
+        return _fail(f"{memory.describe(error)}; {_smaller(sys.argv[1:] if arguments is None else arguments)}")
     except OSError as error:
         return _fail(f"{error.strerror}: '{error.filename}'" if error.filename else str(error))
     return code
@@ -60,6 +71,12 @@ def _dispatch(arguments: list[str]) -> int:
         raise unknown("option", verb, ["--help", "--version", "--completion"])
     if verb not in COMMANDS:
         raise unknown("command", verb, COMMANDS)
+    # From here on, so that a signal during the imports, which take seconds, has the same exit code.
+    with catch_signals() if verb in (*VERBS, "demo") else nullcontext():
+        return _run(verb, rest)
+
+
+def _run(verb: str, rest: list[str]) -> int:
     module = importlib.import_module(COMMANDS[verb][0])
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     # Commands that take key=value pairs list the keys below the options.
@@ -100,6 +117,16 @@ def _unknown_option(error: typer.BadParameter, verb: str, options: list[str], re
     if pair is not None:
         return _UnknownOptionError(f"unknown option '{name}'; keys are given without dashes; write {pair}")
     return _UnknownOptionError(str(unknown("option", name, options)))
+
+
+def _smaller(arguments: Sequence[str]) -> str:
+    """Name the keys or options of a command that reduce its memory."""
+    verb = next(iter(arguments), "")
+    if verb in VERBS:
+        return "lower batch= or length=, raise accumulate=, or choose a smaller model="
+    if verb in ("predict", "evaluate"):
+        return "lower --batch, or choose a smaller model"
+    return "lower --workers, or use a machine with more memory" if verb == "prepare" else "choose a smaller model"
 
 
 def _explain(error: typer.BadParameter) -> str:

@@ -93,6 +93,8 @@ def _parse(text: str) -> Any:
         parsed = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
         return text
+    except RecursionError:
+        raise InputError(f"the value {text[:20]}… is nested too deeply; write a flat value") from None
     value = parsed.pop("value")
     # A text with line breaks can contain further keys, and configs have no dates.
     return value if not parsed and isinstance(value, bool | int | float | str | list | dict) else text

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightbert.errors import InputError
+from lightbert.owned_folders import FolderKind
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,15 +26,16 @@ def write_atomic(path: str | Path, content: bytes | str) -> None:
 
 
 @contextmanager
-def folder_atomic(path: str | Path) -> Iterator[Path]:
+def folder_atomic(path: str | Path, kind: FolderKind) -> Iterator[Path]:
     """Yield a temporary folder next to `path` and rename it to `path` when the body succeeds.
 
-    An existing folder is replaced as a whole: it is renamed first, and removed once the new folder is in place.
-    If the body raises, `path` is unchanged.
+    An existing folder of the same kind is replaced as a whole: it is renamed first, and removed once the new folder is
+    in place. A folder with anything else in it raises an error before the body runs. If the body raises, `path` is
+    unchanged.
     """
     path = Path(path).resolve()
-    if path.exists() and not path.is_dir():
-        raise InputError(f"'{path}' must be a folder, but is a file; remove it or choose another name")
+    recover_folder(path, kind)
+    _check_target(path, kind)
     created = [parent for parent in path.parents if not parent.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _sibling(path, "tmp")
@@ -45,6 +47,8 @@ def folder_atomic(path: str | Path) -> Iterator[Path]:
             for name in names:
                 _sync(Path(folder, name))
             _sync(Path(folder))
+        # Checked again: files may have been added while the body ran.
+        _check_target(path, kind)
         move_folder(temporary, path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -53,6 +57,14 @@ def folder_atomic(path: str | Path) -> Iterator[Path]:
             with suppress(OSError):
                 parent.rmdir()
         raise
+
+
+def _check_target(path: Path, kind: FolderKind) -> None:
+    if path.exists() and not path.is_dir():
+        raise InputError(f"'{path}' must be a folder, but is a file; remove it or choose another name")
+    if path.exists() and Path.cwd().is_relative_to(path):
+        raise InputError(f"'{path}' is the current folder or contains it, and can't be replaced; name another folder")
+    kind.check(path)
 
 
 def move_folder(source: Path, target: Path) -> None:
@@ -71,6 +83,30 @@ def move_folder(source: Path, target: Path) -> None:
         raise
     _sync(target.parent)
     shutil.rmtree(backup)
+
+
+def recover_folder(path: Path, kind: FolderKind) -> None:
+    """Undo what a process that was killed in `move_folder` left: restore the old folder, or remove its backup."""
+    prefix = f".{path.name}.old-"
+    found = [each for each in path.parent.iterdir() if each.name.startswith(prefix)] if path.parent.is_dir() else []
+    for backup in found:
+        if _process_runs(backup.name.removeprefix(prefix)):
+            continue
+        if path.exists():
+            kind.remove(backup)
+        else:
+            backup.replace(path)
+
+
+def _process_runs(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except ValueError:
+        # Not a backup of ours.
+        return True
+    except OSError:
+        return False
+    return int(pid) != os.getpid()
 
 
 def make_folder(path: str | Path) -> None:
@@ -119,8 +155,12 @@ def write_tensors(path: str | Path, tensors: "Mapping[str, Tensor]", metadata: M
 
     with file_atomic(Path(path)) as temporary:
         contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
+        # safetensors creates files that only their owner can read; created here, they have the mode of other files.
+        temporary.touch()
+        mode = temporary.stat().st_mode
         try:
             save_file(contiguous, temporary, metadata=dict(metadata) if metadata is not None else None)
+            temporary.chmod(mode)
         except SafetensorError as error:
             # Most often the disk is full; callers handle OSError, which all other writes raise in that case.
             raise OSError(errno.EIO, str(error), str(path)) from error
@@ -128,10 +168,17 @@ def write_tensors(path: str | Path, tensors: "Mapping[str, Tensor]", metadata: M
 
 @contextmanager
 def file_atomic(path: Path) -> Iterator[Path]:
-    """Yield a temporary path next to `path`; the file written there is renamed to `path` when the body succeeds."""
+    """Yield a temporary path next to `path`; the file written there is renamed to `path` when the body succeeds.
+
+    A device or a pipe is written directly, and the target of a symbolic link is replaced instead of the link.
+    """
     # Checked first because `os.replace` would fail only after the body has done its work.
     if path.is_dir():
         raise InputError(f"'{path}' must be a file, but is a folder; choose another name")
+    if path.exists() and not path.is_file():
+        yield path
+        return
+    path = path.resolve() if path.is_symlink() else path
     temporary = _sibling(path, "tmp")
     try:
         yield temporary

@@ -9,6 +9,7 @@ from small import FAMILIES, VARIANTS, VOCAB, ids
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
+from lightbert.errors import InputError
 from lightbert.models import Config, build, folder
 from lightbert.nn.encoder import Encoder
 from randomised import randomised
@@ -123,3 +124,21 @@ def test_saving_again_replaces_the_whole_folder(tmp_path, tokenizer):
     folder.save(make(VARIANTS["bert-small"]), path)
     assert folder.load(path).config == VARIANTS["bert-small"]
     assert not (path / "tokenizer.json").exists()
+
+
+def test_a_folder_of_others_is_replaced_only_with_force(tmp_path, monkeypatch):
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "thesis.txt").write_text("mine")
+    with pytest.raises(InputError, match="exists and is not a model folder that lightbert wrote"):
+        folder.save(make(), project)
+    (project / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(InputError, match="exists and is not a model folder that lightbert wrote"):
+        folder.save(make(), project)
+    monkeypatch.chdir(project)
+    with pytest.raises(InputError, match="is the current folder"):
+        folder.save(make(), ".")
+    assert contents(project).keys() == {"config.json", "thesis.txt"}
+    monkeypatch.chdir(tmp_path)
+    folder.save(make(), project, force=True)
+    assert contents(project).keys() == {"config.json", "model.safetensors"}

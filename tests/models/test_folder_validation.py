@@ -9,6 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from small import VARIANTS
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from lightbert.errors import InputError
 from lightbert.models import build, folder
@@ -165,3 +167,57 @@ def test_saving_over_a_file_is_an_error_with_its_name(tmp_path):
     with pytest.raises(InputError, match="model' must be a folder, but is a file"):
         folder.save(build(VARIANTS["bert-small"]), tmp_path / "model")
     assert (tmp_path / "model").read_text() == "precious"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_an_error(path: Path, value: float) -> None:
+    edit_weights(path, lambda tensors: tensors["blocks.0.mixer.query.weight"].view(-1)[3:4].fill_(value))
+    assert "must be finite, but 'blocks.0.mixer.query.weight' contains NaN or infinity" in load_error(path)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float16, torch.bool])
+def test_weights_of_several_dtypes_are_an_error(path: Path, dtype: torch.dtype) -> None:
+    def change(tensors: dict[str, torch.Tensor]) -> None:
+        tensors["blocks.0.mixer.query.weight"] = tensors["blocks.0.mixer.query.weight"].to(dtype)
+
+    edit_weights(path, change)
+    assert "must have one floating-point dtype, got " in load_error(path)
+
+
+def test_integer_weights_are_an_error(path: Path) -> None:
+    edit_weights(path, lambda tensors: tensors.update({name: t.long() for name, t in tensors.items()}))
+    assert "must have one floating-point dtype, got int64" in load_error(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("labels", 3),
+        ("labels", [1]),
+        ("task", [1]),
+        ("task", "x"),
+        ("origin", 4),
+        ("heads", {"classify": {"labels": "x"}}),
+    ],
+)
+def test_entries_of_the_wrong_type_are_an_error(path: Path, key: str, value: Any) -> None:
+    edit_config(path, lambda config: config.update({key: value}))
+    assert load_error(path)
+
+
+@pytest.mark.parametrize("depth", [10**9, 10**30])
+def test_an_absurd_depth_is_an_error_at_once(path: Path, depth: int) -> None:
+    edit_config(path, lambda config: config["config"].update(depth=depth))
+    assert f"depth must be <= 1000, got {depth}" in load_error(path)
+
+
+def test_a_deeply_nested_config_is_an_error(path: Path) -> None:
+    (path / "config.json").write_text('{"a":' * 100_000)
+    assert "is not valid JSON" in load_error(path)
+
+
+def test_a_tokenizer_with_more_ids_than_the_model_is_an_error(path: Path) -> None:
+    vocab = VARIANTS["convbert-small"].vocab
+    tokenizer = Tokenizer(WordLevel({f"w{number}": number for number in range(vocab + 1)}, unk_token="w0"))
+    tokenizer.save(str(path / "tokenizer.json"))
+    assert f"has the id {vocab}, but the model has {vocab} entries" in load_error(path)

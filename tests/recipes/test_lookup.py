@@ -100,3 +100,18 @@ def test_every_recipe_begins_with_a_summary_line():
     for name in recipes.names():
         first, *_ = recipes.comment(name)
         assert first.endswith("."), name
+
+
+def test_a_chain_of_two_thousand_parents_is_an_error(tmp_path):
+    for number in range(2000):
+        (tmp_path / f"{number}.toml").write_text(f'parent = "{number + 1}.toml"\n')
+    (tmp_path / "2000.toml").write_text("steps = 1\n")
+    with pytest.raises(InputError, match=r"0\.toml' must have at most 100 parents; merge some of the files"):
+        recipes.read(tmp_path / "0.toml")
+    assert recipes.read(tmp_path / "1950.toml") == {"steps": 1}
+
+
+def test_a_deeply_nested_recipe_is_an_error(tmp_path):
+    (tmp_path / "a.toml").write_text(f"x = {'[' * 5000}{']' * 5000}\n")
+    with pytest.raises(InputError, match="is nested too deeply"):
+        recipes.read(tmp_path / "a.toml")

@@ -51,7 +51,7 @@ def test_the_help_lists_every_key_with_its_default(verb, capsys):
 def test_a_resumed_run_may_change_keys_that_do_not_affect_the_results():
     changeable = {verb: may_change(recipe_class(verb)) for verb in VERBS}
     assert changeable["finetune"] == LOOP
-    assert changeable["pretrain"] == LOOP | {"compile", "checkpointing", "sharding"}
+    assert changeable["pretrain"] == LOOP | {"compile", "checkpointing", "sharding", "verify"}
     assert changeable["distill"] == changeable["pretrain"] | {"teacher"}
 
 
@@ -127,3 +127,18 @@ def test_every_alias_names_a_key_and_is_not_a_key_itself():
     names = {key.name for verb in VERBS for key in keys(recipe_class(verb))}
     assert {*ALIASES.values()} <= names
     assert not names & {*ALIASES}
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"workers": 100_000}, "workers must be in [0, 1024], got 100000"),
+        ({"threads": 100_000}, "threads must be in [0, 1024], got 100000"),
+        ({"steps": 10**20}, f"steps must be <= {2**53}, got {10**20}"),
+        ({"batch": 10**20}, f"batch must be <= {2**53}, got {10**20}"),
+    ],
+)
+def test_an_absurd_number_is_an_error(values, sentence):
+    with pytest.raises(InputError) as raised:
+        from_mapping(recipe_class("pretrain"), GIVEN["pretrain"] | values)
+    assert str(raised.value) == sentence

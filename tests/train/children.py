@@ -26,7 +26,7 @@ from lightbert.tasks.finetune import finetuning, grid
 from lightbert.train import checkpoint, corpus_run
 from lightbert.train.corpus_recipe import CorpusRecipe
 from lightbert.train.distributed import World, process_group
-from lightbert.train.signals import EXIT_CODE, Interruption, catch_signals
+from lightbert.train.signals import EXIT_CODE, Interruption, StoppedEarlyError, catch_signals
 from lightbert.train.step import Step
 
 _server = multiprocessing.get_context("forkserver")
@@ -94,8 +94,11 @@ def _do(work: Work, out: Path, moment: Moment | None, environment: dict[str, str
         _log_batches(out / f"batches-{environment['RANK']}.jsonl")
     if moment is not None:
         moment.arrange()
-    with catch_signals() as interrupted, process_group("cpu") as world:
-        finished = work(world, interrupted)
+    try:
+        with catch_signals() as interrupted, process_group("cpu") as world:
+            finished = work(world, interrupted)
+    except StoppedEarlyError:
+        finished = False
     sys.exit(0 if finished else EXIT_CODE)
 
 

@@ -11,6 +11,7 @@ from tiny_runs import assert_same_results, recipe_of, records, train
 from lightbert.errors import InputError
 from lightbert.models import folder
 from lightbert.train import corpus_run
+from lightbert.train.best import rank_key
 from lightbert.train.checkpoint import load_newest
 from lightbert.train.loop import Loop
 from lightbert.train.recipe import Recipe
@@ -78,3 +79,13 @@ def test_higher_is_better_for_metrics_other_than_losses(corpus: Path, tmp_path: 
 def test_an_unknown_metric_raises_an_error(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="unknown held-out metric 'mlm_lost'; did you mean 'mlm_loss'"):
         train_for("mlm_lost", recipe_of(corpus, tmp_path, **STEPS))
+
+
+def test_a_metric_that_is_not_a_number_is_never_the_best(corpus: Path, tmp_path: Path) -> None:
+    nan = float("nan")
+    with mock.patch.dict(LOSSES, {2: nan, 6: nan}):
+        assert train_for("mlm_loss", recipe_of(corpus, tmp_path, **STEPS)).best_step == 4
+    with mock.patch.dict(LOSSES, dict.fromkeys(LOSSES, nan)), pytest.raises(InputError, match="training has diverged"):
+        train_for("mlm_loss", recipe_of(corpus, tmp_path / "all", **STEPS))
+    assert max([nan, 1.0, 2.0], key=lambda value: rank_key("accuracy", value)) == 2.0
+    assert min([nan, 1.0, 2.0], key=lambda value: -rank_key("mse", value)) == 1.0

@@ -36,3 +36,9 @@ def test_a_single_process_is_main_and_needs_no_communication() -> None:
         assert not alone.any(False)
         assert alone.broadcast(0.1) == 0.1
         alone.barrier()
+
+
+@pytest.mark.parametrize("name", ["mps", "meta", "xla", "vulkan"])
+def test_a_device_that_lightbert_does_not_support_is_an_error(name: str) -> None:
+    with pytest.raises(InputError, match=f"device '{name}' is not supported; use auto, cpu or cuda"):
+        resolve_device(name)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from lightbert.errors import InputError
 from lightbert.train.log import MetricsFile, read
 
 
@@ -87,3 +88,17 @@ def test_flushed_lines_are_on_disk(path: Path) -> None:
     log.flush()
     assert steps(path)[-1] == ("train", 5)
     log.close()
+
+
+@pytest.mark.parametrize(
+    "damage", [b"\xff\xfe\n", b"{\n", b"[1]\n", b'{"kind": "train"}\n', b'{"kind": 1, "step": "x"}\n']
+)
+def test_a_damaged_line_between_whole_ones_is_an_error(tmp_path: Path, damage: bytes) -> None:
+    path = tmp_path / "metrics.jsonl"
+    line = b'{"kind": "train", "step": %d, "loss": 1.0}\n'
+    path.write_bytes(line % 1 + damage + line % 2)
+    with pytest.raises(InputError, match=r"line 2 of '.*metrics\.jsonl' is damaged; restore the file, or remove it"):
+        MetricsFile(path, 2)
+    path.write_bytes(line % 1 + damage)
+    MetricsFile(path, 2).close()
+    assert path.read_bytes() == line % 1

@@ -7,19 +7,44 @@ import sys
 
 import pytest
 
-from lightbert.train.signals import Interruption, catch_signals
+from lightbert.train.signals import Interruption, StoppedEarlyError, catch_signals
 
 BOTH = [signal.SIGTERM, signal.SIGINT]
 
 
 @pytest.mark.parametrize("number", BOTH)
 def test_the_first_signal_sets_the_flag(number: int, capfd: pytest.CaptureFixture[str]) -> None:
-    with catch_signals() as caught:
+    with catch_signals() as caught, caught.deferred():
         assert not caught
         os.kill(os.getpid(), number)
         assert caught
         assert caught.signal == number
     assert capfd.readouterr().err == "interrupted: saving a checkpoint; a second signal exits at once\n"
+
+
+@pytest.mark.parametrize("number", BOTH)
+def test_a_signal_with_nothing_to_save_stops_at_once(number: int, capfd: pytest.CaptureFixture[str]) -> None:
+    with catch_signals() as caught:
+        with caught.deferred():
+            pass
+        with pytest.raises(StoppedEarlyError):
+            os.kill(os.getpid(), number)
+    assert capfd.readouterr().err == "interrupted; run the same command again to continue\n"
+
+
+def test_a_signal_after_the_reader_of_the_messages_has_left_sets_the_flag() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    before = os.dup(2)
+    os.dup2(write, 2)
+    try:
+        with catch_signals() as caught, caught.deferred():
+            os.kill(os.getpid(), signal.SIGINT)
+            assert caught
+    finally:
+        os.dup2(before, 2)
+        for descriptor in (before, write):
+            os.close(descriptor)
 
 
 def test_the_previous_handlers_are_restored() -> None:
@@ -36,7 +61,7 @@ def test_without_a_signal_the_flag_is_not_set() -> None:
 SECOND = """
 import os, signal
 from lightbert.train.signals import catch_signals
-with catch_signals():
+with catch_signals() as caught, caught.deferred():
     try:
         os.kill(os.getpid(), signal.{first})
         os.kill(os.getpid(), signal.{second})

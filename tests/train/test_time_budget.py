@@ -12,6 +12,8 @@ from lightbert.data.batches.loader import Loader
 from lightbert.data.corpus.shards import Shards
 from lightbert.train import log
 
+ONLY_LOGS = {"log_every": 1, "evaluate_every": 0, "checkpoint_every": 0}
+
 
 @pytest.fixture(autouse=True)
 def _three_seconds_between_looks_at_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,7 +22,7 @@ def _three_seconds_between_looks_at_the_clock(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_time_limit_alone_ends_a_run(corpus: Path, tmp_path: Path) -> None:
-    recipe = recipe_of(corpus, tmp_path, steps=0, max_minutes=0.5, log_every=1, evaluate_every=0)
+    recipe = recipe_of(corpus, tmp_path, steps=0, max_minutes=0.5, **ONLY_LOGS)
     outcome = train(recipe)
     assert (outcome.step, outcome.finished) == (10, True)
     rates = [record["lr"] / 1e-3 for record in records(tmp_path)]
@@ -34,25 +36,39 @@ def test_slow_first_steps_do_not_skip_the_warm_up(
     compiling = itertools.chain([0.0], itertools.count(60.0, step=3.0))
     monkeypatch.setattr(log, "time", SimpleNamespace(monotonic=lambda: next(compiling)))
     schedule = {"kind": "linear", "warmup": 0.5}
-    recipe = recipe_of(corpus, tmp_path, steps=0, max_minutes=1.5, log_every=1, evaluate_every=0, schedule=schedule)
+    recipe = recipe_of(corpus, tmp_path, steps=0, max_minutes=1.5, **ONLY_LOGS, schedule=schedule)
     assert train(recipe).step == 11
     rates = [record["lr"] / 1e-3 for record in records(tmp_path)]
     assert rates[1:6] == pytest.approx([0.0, 0.2, 0.4, 0.6, 0.8], abs=1e-5)
 
 
 def test_evaluations_count_towards_the_time_limit(corpus: Path, tmp_path: Path) -> None:
-    recipe = recipe_of(corpus, tmp_path, steps=0, max_minutes=0.5, log_every=1, evaluate_every=2)
+    recipe = recipe_of(corpus, tmp_path, steps=0, max_minutes=0.5, log_every=1, evaluate_every=2, checkpoint_every=0)
     assert train(recipe).step < 10
 
 
+def test_checkpoints_count_towards_the_time_limit(corpus: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(corpus, tmp_path, steps=0, max_minutes=0.5, **ONLY_LOGS | {"checkpoint_every": 1})
+    # Of ten intervals of three seconds, a step takes one and its checkpoint another.
+    assert train(recipe).step == 5
+
+
+@pytest.mark.timeout(120)
+def test_a_time_limit_ends_a_run_that_logs_nothing(corpus: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(corpus, tmp_path, steps=0, max_minutes=0.01, **ONLY_LOGS | {"log_every": 0})
+    outcome = train(recipe)
+    assert outcome.finished
+    assert outcome.step > 1
+
+
 def test_time_before_an_interruption_counts(corpus: Path, tmp_path: Path) -> None:
-    recipe = recipe_of(corpus, tmp_path, steps=0, max_minutes=0.5, log_every=1, evaluate_every=0)
+    recipe = recipe_of(corpus, tmp_path, steps=0, max_minutes=0.5, **ONLY_LOGS)
     assert train(recipe, stop_after=7).step == 7
     assert train(recipe).step == 10
 
 
 def test_the_time_limit_can_end_a_run_before_its_steps(corpus: Path, tmp_path: Path) -> None:
-    recipe = recipe_of(corpus, tmp_path, steps=1000, max_minutes=0.2, log_every=1, evaluate_every=0)
+    recipe = recipe_of(corpus, tmp_path, steps=1000, max_minutes=0.2, **ONLY_LOGS)
     assert train(recipe).step == 4
 
 
@@ -63,7 +79,7 @@ def test_the_steps_can_end_a_run_before_its_time_limit(corpus: Path, tmp_path: P
 
 def test_phases_share_the_time_limit_in_proportion_to_their_steps(corpus: Path, tmp_path: Path) -> None:
     phases = [{"length": 32, "steps": 100}]
-    recipe = recipe_of(corpus, tmp_path, steps=300, phases=phases, max_minutes=0.6, log_every=1, evaluate_every=0)
+    recipe = recipe_of(corpus, tmp_path, steps=300, phases=phases, max_minutes=0.6, **ONLY_LOGS)
     assert train(recipe).step == 12
     lengths = [record["lr"] for record in records(tmp_path)]
     # The schedule starts over with the second phase, after three quarters of the time.

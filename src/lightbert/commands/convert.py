@@ -72,7 +72,7 @@ def run(config: Config) -> Conversion:
     if config.heads is not None:
         _keep(model, config.heads)
     write = huggingface.write if config.to == "hf" else folder.save
-    write(model, config.target)
+    write(model, config.target, force=config.force)
     reads_padding = config.to == "hf" and getattr(model.config, "padding", "") == "masked"
     return Conversion(
         source=config.source,

@@ -1,7 +1,6 @@
 """`lightbert demo`: from text to a trained encoder in a few minutes on a CPU."""
 
 import random
-import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +42,6 @@ RECIPE: dict[str, Any] = {
 
 _SENTENCES = 200
 _WORDS = range(6, 13)
-_FOLDERS = ("checkpoints", "data", "data.partial", "final", "generator")
 _FILES = ("metrics.jsonl", "recipe.json", "result.json", "loss.png", "words.svg")
 
 
@@ -136,8 +134,17 @@ def _choose(detector: "Detector", shards: "Shards") -> "list[tuple[Word, ...]]":
 
 def clear(out: Path) -> None:
     """Remove the files that a demo wrote, and no others."""
-    for name in _FOLDERS:
-        shutil.rmtree(out / name, ignore_errors=True)
+    from lightbert.data.corpus.stage import PREPARED, STAGING
+    from lightbert.models.owned import MODEL_FOLDER
+    from lightbert.train import checkpoint
+    from lightbert.train.run_folder import check_run_folder
+
+    check_run_folder(out)
+    checkpoint.remove_all(out / "checkpoints")
+    kinds = {"data": PREPARED, "data.partial": STAGING, "final": MODEL_FOLDER, "generator": MODEL_FOLDER}
+    for name, kind in kinds.items():
+        kind.check(out / name)
+        kind.remove(out / name)
     for name in _FILES:
         (out / name).unlink(missing_ok=True)
 

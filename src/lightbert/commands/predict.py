@@ -138,6 +138,7 @@ def command(config: Config, json: bool) -> None:
 
 
 def _source(config: Config, predictor: "Predictor", fields: "Fields") -> "Source":
+    from lightbert.data.text.text_files import bounded_lines
     from lightbert.tasks.predict.records import Lines, RecordList, Source, check_columns, open_records
 
     given, kind = _given(config), predictor.kind.name
@@ -146,7 +147,7 @@ def _source(config: Config, predictor: "Predictor", fields: "Fields") -> "Source
     if given:
         source = RecordList(given)
     elif _STDIN in (config.file, *config.texts):
-        source = Lines(sys.stdin.buffer, "standard input", config.bad_rows)
+        source = Lines(bounded_lines(sys.stdin.buffer, "standard input"), "standard input", config.bad_rows)
     else:
         as_in_training = predictor.model.task.get("data", {}).get("separator", ",")
         separator = as_in_training if config.separator is None else config.separator

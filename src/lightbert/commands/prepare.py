@@ -138,7 +138,7 @@ def run(config: Config) -> PreparationReport:
         sources=config.sources,
         tokenizer=config.tokenizer,
         model=config.model,
-        vocab_size=config.vocab_size or _VOCAB_SIZES[config.model],
+        vocab_size=_VOCAB_SIZES[config.model] if config.vocab_size is None else config.vocab_size,
         lowercase=not config.cased,
         text=config.text,
         separator=config.separator,

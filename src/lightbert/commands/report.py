@@ -1,6 +1,7 @@
 """Reports of commands, printed as text or JSON."""
 
 import json as json_format
+import os
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -27,10 +28,20 @@ class Report(Protocol):
 
 
 def show(report: Report, *, json: bool) -> None:
-    """Print a report on standard output."""
-    if json:
-        print(json_format.dumps(report.to_json(), indent=2, ensure_ascii=False))
-        return
+    """Print a report on standard output; the work is done, so a reader that has left is not an error."""
+    text = json_format.dumps(report.to_json(), indent=2, ensure_ascii=False) + "\n" if json else _text(report)
+    try:
+        print(text, end="", flush=True)
+    except BrokenPipeError:
+        # What is buffered would raise again at the exit of the interpreter.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _text(report: Report) -> str:
     from rich.console import Console
 
-    Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH).print(report)
+    # Reports contain paths, in which square brackets are not markup.
+    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, markup=False, emoji=False)
+    with console.capture() as capture:
+        console.print(report)
+    return capture.get()

@@ -16,8 +16,9 @@ from lightbert.interop.weights import read_weights
 from lightbert.models import FAMILIES as OUR_FAMILIES
 from lightbert.models import Model, build
 from lightbert.models.folder import description, fill, read_config
+from lightbert.models.owned import ANY_FOLDER, MODEL_FOLDER, WRITER
 from lightbert.models.pooling import read_pooling, write_pooling
-from lightbert.models.tokenizer import write_tokenizer
+from lightbert.models.tokenizer import check_ids, write_tokenizer
 
 
 def read(path: str | Path, *, pickled: bool = False, name: str = "") -> Model:
@@ -46,18 +47,22 @@ def read(path: str | Path, *, pickled: bool = False, name: str = "") -> Model:
     model.labels, model.origin = read_labels(theirs, heads), model_type
     model.task = read_problem(theirs.get("problem_type"), heads, model.labels)
     model.tokenizer, model.pooling = read_tokenizer(folder), read_pooling(folder)
+    check_ids(model.tokenizer, model.config.vocab, folder)
     return model.eval()
 
 
-def write(model: Model, path: str | Path) -> None:
-    """Write a folder that transformers reads with its own classes; an existing one is replaced."""
+def write(model: Model, path: str | Path, *, force: bool = False) -> None:
+    """Write a folder that transformers reads with its own classes.
+
+    Replaces a folder that lightbert wrote; with ``force``, any folder.
+    """
     family, theirs = _describe(model)
     tensors = family.keymap.to_theirs(model.state_dict(), **_constants(to_mapping(model.config)))
     if theirs["architectures"] != [f"{family.stem}Model"]:
         tensors = {_inside(name, family.model_type): tensor for name, tensor in tensors.items()}
-    with folder_atomic(path) as folder:
+    with folder_atomic(path, ANY_FOLDER if force else MODEL_FOLDER) as folder:
         write_tensors(folder / "model.safetensors", tensors, metadata={"format": "pt"})
-        write_atomic(folder / "config.json", json.dumps(theirs, indent=2) + "\n")
+        write_atomic(folder / "config.json", json.dumps(theirs | WRITER, indent=2) + "\n")
         if model.tokenizer is not None:
             write_tokenizer(model.tokenizer, folder, model.positions)
         if model.pooling is not None:

@@ -8,21 +8,21 @@ from lightbert.nn.embeddings import Embeddings
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.feedforward import FeedForward
 from lightbert.nn.norms import layer_norm
-from lightbert.ranges import Count, NonNegative, PartialShare, Size
+from lightbert.ranges import Depth, Dimension, NonNegative, OptionalDimension, PartialShare
 
 
 @dataclass(frozen=True)
 class Bert:
     """Self-attention in post-norm blocks; embeddings are projected if ``narrow`` differs from ``width`` (ELECTRA)."""
 
-    vocab: Size = 30522
-    positions: Count = 512
-    segments: Size = 2
-    narrow: Size = 768
-    width: Size = 768
-    depth: Size = 12
-    n_heads: Size = 12
-    inner: Size = 3072
+    vocab: Dimension = 30522
+    positions: OptionalDimension = 512
+    segments: Dimension = 2
+    narrow: Dimension = 768
+    width: Dimension = 768
+    depth: Depth = 12
+    n_heads: Dimension = 12
+    inner: Dimension = 3072
     activation: str = "gelu"
     dropout: PartialShare = 0.1
     attention_dropout: PartialShare = 0.1

@@ -11,7 +11,7 @@ from lightbert.nn.feedforward import FeedForward
 from lightbert.nn.local import LocalAttention
 from lightbert.nn.mixer import Mixer
 from lightbert.nn.norms import layer_norm
-from lightbert.ranges import Count, NonNegative, PartialShare, Size
+from lightbert.ranges import Depth, Dimension, NonNegative, OptionalDimension, PartialShare
 
 
 @dataclass(frozen=True)
@@ -21,15 +21,15 @@ class Composite:
     ``local`` = "query" or "key" (as released) selects the paper's version of ConvBERT as the mixer.
     """
 
-    vocab: Size = 30004
-    positions: Count = 0
-    segments: Size = 2
-    narrow: Size = 128
-    width: Size = 256
-    depth: Size = 12
-    n_heads: Size = 4
-    inner: Size = 1024
-    radius: Count = 8
+    vocab: Dimension = 30004
+    positions: OptionalDimension = 0
+    segments: Dimension = 2
+    narrow: Dimension = 128
+    width: Dimension = 256
+    depth: Depth = 12
+    n_heads: Dimension = 4
+    inner: Dimension = 1024
+    radius: OptionalDimension = 8
     fixed: bool = True
     query_dynamic: bool = True
     key_dynamic: bool = False
@@ -37,7 +37,7 @@ class Composite:
     depthwise: bool = False
     convolved: Literal["", "qk", "v", "qkv"] = ""
     local: Literal["none", "query", "key"] = "none"
-    local_kernel: Size = 9
+    local_kernel: Dimension = 9
     activation: str = "gelu"
     dropout: PartialShare = 0.1
     attention_dropout: PartialShare = 0.1

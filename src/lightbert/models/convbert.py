@@ -15,7 +15,7 @@ from lightbert.nn.feedforward import FeedForward
 from lightbert.nn.mixed import MixedAttention, reduced_heads
 from lightbert.nn.mixer import Mixer
 from lightbert.nn.norms import layer_norm
-from lightbert.ranges import Count, NonNegative, PartialShare, Size
+from lightbert.ranges import Depth, Dimension, NonNegative, OptionalDimension, PartialShare
 
 Convolution = Literal["span", "dynamic", "conventional", "none"]
 
@@ -57,17 +57,17 @@ def mixed_attention(
 class ConvBert:
     """ConvBERT and its ablations. ``n_heads`` is the number before reduction by γ = ``head_ratio``, as released."""
 
-    vocab: Size = 30522
-    positions: Count = 512
-    segments: Size = 2
-    narrow: Size = 768
-    width: Size = 768
-    depth: Size = 12
-    n_heads: Size = 12
-    inner: Size = 3072
-    head_ratio: Size = 2
-    kernel: Size = 9
-    groups: Size = 1
+    vocab: Dimension = 30522
+    positions: OptionalDimension = 512
+    segments: Dimension = 2
+    narrow: Dimension = 768
+    width: Dimension = 768
+    depth: Depth = 12
+    n_heads: Dimension = 12
+    inner: Dimension = 3072
+    head_ratio: Dimension = 2
+    kernel: Dimension = 9
+    groups: Dimension = 1
     convolution: Convolution = "span"
     padding: Literal["masked", "released"] = "masked"
     activation: str = "gelu"

@@ -1,6 +1,7 @@
 """Save and load model folders: model.safetensors, config.json, and optionally a tokenizer and a pooling."""
 
 import json
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +12,23 @@ from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError, unknown
 from lightbert.files import folder_atomic, read_tensors, write_atomic, write_tensors
 from lightbert.models import FAMILIES, Model, build
+from lightbert.models.owned import ANY_FOLDER, MODEL_FOLDER
 from lightbert.models.pooling import read_pooling, write_pooling
-from lightbert.models.tokenizer import read_tokenizer, write_tokenizer
+from lightbert.models.tokenizer import check_ids, read_tokenizer, write_tokenizer
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 FORMAT = 1
+
+
+@dataclass(frozen=True)
+class _Extra:
+    """The optional entries of config.json."""
+
+    labels: tuple[str, ...] = ()
+    task: dict[str, Any] = field(default_factory=dict)
+    origin: str = ""
 
 
 def description(model: Model) -> dict[str, Any]:
@@ -39,13 +50,15 @@ def description(model: Model) -> dict[str, Any]:
     return content
 
 
-def save(model: Model, path: str | Path, tokenizer: "Tokenizer | None" = None, *, card: str = "") -> None:
-    """Write a model folder atomically; an existing one is replaced.
+def save(
+    model: Model, path: str | Path, tokenizer: "Tokenizer | None" = None, *, card: str = "", force: bool = False
+) -> None:
+    """Write a model folder atomically, replacing a folder that lightbert wrote.
 
-    card: the content of README.md; "" = write none.
+    card: the content of README.md; "" = write none. force: replace any folder.
     """
     tokenizer = tokenizer or model.tokenizer
-    with folder_atomic(path) as folder:
+    with folder_atomic(path, ANY_FOLDER if force else MODEL_FOLDER) as folder:
         write_tensors(folder / "model.safetensors", model.state_dict(), metadata={"format": "pt"})
         write_atomic(folder / "config.json", json.dumps(description(model), indent=2) + "\n")
         if tokenizer is not None:
@@ -62,6 +75,7 @@ def load(path: str | Path) -> Model:
     model = from_description(read_config(folder), folder)
     fill(model, read_tensors(folder / "model.safetensors"), folder / "model.safetensors")
     model.tokenizer, model.pooling = read_tokenizer(folder), read_pooling(folder)
+    check_ids(model.tokenizer, model.config.vocab, folder)
     return model.eval()
 
 
@@ -76,7 +90,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise _not_a_model_error(folder)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"'{path}' is not valid JSON: {error}") from error
     if not isinstance(content, dict):
         raise InputError(f"'{path}' is not a JSON object; copy it again")
@@ -107,8 +121,8 @@ def from_description(content: dict[str, Any], where: Path) -> Model:
         model = build(from_mapping(FAMILIES[family], content.get("config", {})), heads=heads, device="meta")
     except InputError as error:
         raise InputError(f"'{where}': {error}") from None
-    model.labels, model.origin = tuple(content.get("labels", ())), content.get("origin", "")
-    model.task = dict(content.get("task", {}))
+    extra = from_mapping(_Extra, {key: content[key] for key in ("labels", "task", "origin") if key in content})
+    model.labels, model.task, model.origin = extra.labels, extra.task, extra.origin
     return model
 
 
@@ -120,10 +134,24 @@ def fill(model: Model, tensors: dict[str, Tensor], where: Path) -> None:
         problem = f"'{missing[0]}' is missing" if missing else f"'{extra[0]}' is unexpected"
         count = len(missing) + len(extra)
         raise InputError(f"the weights '{where}' don't match config.json: {problem} ({count} names differ)")
+    dtype = next(iter(tensors.values())).dtype
     for name, tensor in tensors.items():
+        if not tensor.is_floating_point() or tensor.dtype != dtype:
+            raise InputError(
+                f"the weights '{where}' must have one floating-point dtype, got {_short(dtype)} and for '{name}' "
+                f"{_short(tensor.dtype)}; convert them"
+            )
+        if not tensor.isfinite().all():
+            raise InputError(
+                f"the weights '{where}' must be finite, but '{name}' contains NaN or infinity; copy them again"
+            )
         if tensor.shape != expected[name].shape:
             have, want = list(tensor.shape), list(expected[name].shape)
             raise InputError(
                 f"the weights '{where}' don't match config.json: '{name}' must have the shape {want}, got {have}"
             )
     model.load_state_dict({name: torch.nn.Parameter(tensor) for name, tensor in tensors.items()}, assign=True)
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

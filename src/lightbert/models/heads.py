@@ -41,9 +41,9 @@ def add_head(model: Model, kind: str, settings: dict[str, Any] | None = None, *,
     with torch.device("meta"):
         try:
             inspect.signature(_KINDS[kind]).bind(*sizes, **complete)
-        except TypeError as error:
+            head = _KINDS[kind](*sizes, **complete)
+        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
             raise InputError(f"invalid settings {complete} for the {kind} head: {error}") from None
-        head = _KINDS[kind](*sizes, **complete)
     if model.table.device.type != "meta":
         head = head.to_empty(device=model.table.device).to(model.table.dtype)
         initialize(head, seed_from_torch() if seed is None else seed, prefix=f"heads.{kind}.")

@@ -16,7 +16,7 @@ from lightbert.nn.feedforward import FeedForward
 from lightbert.nn.local import LocalAttention
 from lightbert.nn.mixer import Mixer
 from lightbert.nn.norms import NoNorm, Norm, layer_norm
-from lightbert.ranges import Count, NonNegative, PartialShare, Size
+from lightbert.ranges import Depth, Dimension, NonNegative, OptionalDimension, PartialShare
 
 
 @dataclass(frozen=True)
@@ -30,22 +30,22 @@ class Hybrid:
     shell: Literal["post-norm", "bottleneck", "inverted"] = "post-norm"
     norm: Literal["layer", "none"] = "layer"
     embeddings: Literal["plain", "factorized", "trigram"] = "factorized"
-    vocab: Size = 30522
-    positions: Count = 512
-    segments: Size = 2
-    narrow: Size = 128
-    width: Size = 256
-    block_width: Count = 0
-    depth: Size = 12
-    n_heads: Size = 4
-    inner: Size = 1024
-    groups: Size = 1
-    feedforwards: Size = 1
+    vocab: Dimension = 30522
+    positions: OptionalDimension = 512
+    segments: Dimension = 2
+    narrow: Dimension = 128
+    width: Dimension = 256
+    block_width: OptionalDimension = 0
+    depth: Depth = 12
+    n_heads: Dimension = 4
+    inner: Dimension = 1024
+    groups: Dimension = 1
+    feedforwards: Dimension = 1
     mixer_input: Literal["narrow", "shared", "wide"] = "shared"
-    head_ratio: Size = 2
-    kernel: Size = 9
+    head_ratio: Dimension = 2
+    kernel: Dimension = 9
     convolution: Convolution = "span"
-    radius: Count = 8
+    radius: OptionalDimension = 8
     fixed: bool = True
     query_dynamic: bool = True
     key_dynamic: bool = False

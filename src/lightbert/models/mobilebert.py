@@ -12,7 +12,7 @@ from lightbert.nn.embeddings import TrigramEmbeddings
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.feedforward import FeedForward
 from lightbert.nn.norms import NoNorm, layer_norm
-from lightbert.ranges import Count, NonNegative, PartialShare, Size
+from lightbert.ranges import Depth, Dimension, NonNegative, OptionalDimension, PartialShare
 
 
 @dataclass(frozen=True)
@@ -22,16 +22,16 @@ class MobileBert:
     Dropout applies to the embeddings and to the output projection of each block only, as in the released code.
     """
 
-    vocab: Size = 30522
-    positions: Count = 512
-    segments: Size = 2
-    narrow: Size = 128
-    width: Size = 512
-    block_width: Count = 128
-    depth: Size = 24
-    n_heads: Size = 4
-    inner: Size = 512
-    feedforwards: Size = 4
+    vocab: Dimension = 30522
+    positions: OptionalDimension = 512
+    segments: Dimension = 2
+    narrow: Dimension = 128
+    width: Dimension = 512
+    block_width: OptionalDimension = 128
+    depth: Depth = 24
+    n_heads: Dimension = 4
+    inner: Dimension = 512
+    feedforwards: Dimension = 4
     mixer_input: Literal["narrow", "shared", "wide"] = "shared"
     norm: Literal["none", "layer"] = "none"
     padding: Literal["masked", "released"] = "masked"

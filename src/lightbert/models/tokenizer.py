@@ -35,3 +35,13 @@ def read_tokenizer(folder: Path) -> "Tokenizer | None":
     # The library raises nothing more specific.
     except Exception as error:
         raise InputError(f"'{path}' is not a valid tokenizer: {error}; copy it again") from error
+
+
+def check_ids(tokenizer: "Tokenizer | None", vocab: int, where: Path) -> None:
+    """Check that every id of the tokenizer has a row in the model's word table."""
+    highest = max(tokenizer.get_vocab().values(), default=0) if tokenizer is not None else 0
+    if highest >= vocab:
+        raise InputError(
+            f"the tokenizer of '{where}' has the id {highest}, but the model has {vocab} entries; "
+            "use the tokenizer that the model was trained with"
+        )

@@ -10,6 +10,7 @@ from lightbert.config import merge
 from lightbert.errors import InputError, nearest, unknown
 
 FOLDER = Path(__file__).parent
+_MAX_PARENTS = 100
 _PACKAGED = re.compile(r"([\w-]+)|recipes/([\w-]+)\.toml")
 
 
@@ -64,10 +65,14 @@ def _packaged_name(recipe: str | Path) -> str:
 def _read(path: Path, children: tuple[Path, ...]) -> dict[str, Any]:
     if path.resolve() in children:
         raise InputError(f"'{path}' has a cycle of parents; remove the key 'parent' from one of the files")
+    if len(children) > _MAX_PARENTS:
+        raise InputError(f"'{children[0]}' must have at most {_MAX_PARENTS} parents; merge some of the files")
     try:
         mapping = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"'{path}' is not valid TOML: {error}") from error
+    except RecursionError:
+        raise InputError(f"'{path}' is nested too deeply; a recipe has at most three levels") from None
     parent = mapping.pop("parent", None)
     if parent is None:
         return mapping

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 from lightbert.config import check
 from lightbert.errors import InputError
 from lightbert.keys import MAY_CHANGE, may_change
-from lightbert.ranges import Count, NonNegative, Positive, Seed, Size
+from lightbert.ranges import Count, NonNegative, Positive, Seed, Size, Threads
 from lightbert.train.aliases import ALIASES
 from lightbert.train.optimizer_settings import OptimizerSettings
 from lightbert.train.schedule import Schedule
@@ -32,7 +32,7 @@ class BaseRecipe:
     max_minutes: Annotated[
         NonNegative,
         MAY_CHANGE,
-        "time limit in minutes, evaluation included; with steps, whichever ends first; 0: no limit",
+        "time limit in minutes, evaluations and checkpoints included; with steps, whichever ends first; 0: no limit",
     ] = 0.0
     batch: Annotated[Size, "rows per step, over all processes"] = 128
     length: Annotated[Size, "tokens per row"] = 128
@@ -52,13 +52,15 @@ class BaseRecipe:
     evaluate_every: Annotated[Count, "steps between evaluations; 0: only at the end"] = 1000
     log_every: Annotated[Count, MAY_CHANGE, "steps between log writes; 0: only at evaluations and checkpoints"] = 10
     device: Annotated[str, MAY_CHANGE, "auto: the GPU if there is one; or cpu, cuda, cuda:1"] = "auto"
-    workers: Annotated[Count, MAY_CHANGE, "threads that prefetch batches; affects speed only"] = 2
+    workers: Annotated[Threads, MAY_CHANGE, "threads that prefetch batches; affects speed only"] = 2
     threads: Annotated[
-        Count,
+        Threads,
         MAY_CHANGE,
         "CPU threads of PyTorch; 0: PyTorch's default; models of about a million parameters are fastest with 1",
     ] = 0
-    cuda_graph: Annotated[bool, MAY_CHANGE, "on a GPU, capture the whole step as a CUDA graph and replay it"] = False
+    cuda_graph: Annotated[
+        bool, MAY_CHANGE, "on a GPU with a single process, capture the whole step as a CUDA graph and replay it"
+    ] = False
     tensorboard: Annotated[bool, MAY_CHANGE, "also write out/tensorboard"] = False
 
     def __post_init__(self) -> None:

@@ -1,6 +1,7 @@
 """The weights with the best held-out metric, kept until the end of a run."""
 
 from collections.abc import Mapping
+from math import inf, isnan
 
 from torch import Tensor, nn
 
@@ -11,7 +12,9 @@ from lightbert.train.run import Position
 
 
 def rank_key(name: str, value: float) -> float:
-    """Return a sort key for a metric's value, larger for the better; losses and errors are negated."""
+    """Return a sort key for a metric's value, larger for the better; losses and errors are negated, NaN is worst."""
+    if isnan(value):
+        return -inf
     return -value if name.endswith(("loss", "mse")) else value
 
 
@@ -26,12 +29,14 @@ class BestWeights:
         self.weights: dict[str, Tensor] = {}
 
     def update(self, numbers: Mapping[str, float], at: Position) -> None:
-        """Copy the weights if the metric improved; a tie keeps the earlier copy."""
+        """Copy the weights if the metric improved; a tie keeps the earlier copy, and NaN is never the best."""
         if not self.name or at.best_step == at.step:
             return
         if self.world.is_main and self.name not in numbers:
             raise unknown("held-out metric", self.name, numbers)
         value = self.world.broadcast(numbers.get(self.name, 0.0))
+        if isnan(value):
+            return
         if at.best_step < 0 or rank_key(self.name, value) > rank_key(self.name, at.best):
             at.best, at.best_step = value, at.step
             self.weights = {name: p.detach().clone() for name, p in self.model.named_parameters()}

@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import shutil
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,17 @@ from torch import Tensor
 
 from lightbert.errors import InputError
 from lightbert.files import folder_atomic, read_tensors, sha256, write_atomic, write_tensors
+from lightbert.models.owned import MODEL_FOLDER
+from lightbert.owned_folders import FolderKind
 from lightbert.train.sharding import fill
 
 FORMAT = 1
+CHECKPOINT = FolderKind("a checkpoint", ("manifest.json", "facts.json", "*.safetensors"))
+
+# The folders that a killed process leaves are incomplete: only their names tell what they are.
+_PARTIAL = FolderKind("a partial folder", ("step-*", *CHECKPOINT.files, *MODEL_FOLDER.files))
+_TEMPORARY_NAME = re.compile(r"\.(.+)\.(?:tmp|old)-\d+")
+_PARTIAL_FILES = (".json", ".jsonl", ".png", ".safetensors")
 
 
 @dataclass(frozen=True)
@@ -32,7 +42,7 @@ def save(folder: Path, step: int, checkpoint: Checkpoint, keep: int) -> None:
     displace intact checkpoints.
     """
     try:
-        with folder_atomic(folder / f"step-{step}") as temporary:
+        with folder_atomic(folder / f"step-{step}", CHECKPOINT) as temporary:
             for name, tensors in checkpoint.groups.items():
                 write_tensors(temporary / f"{name}.safetensors", tensors)
             write_atomic(temporary / "facts.json", json.dumps(checkpoint.facts, indent=2))
@@ -40,30 +50,47 @@ def save(folder: Path, step: int, checkpoint: Checkpoint, keep: int) -> None:
             manifest = {"format": FORMAT, "step": step, "files": files}
             write_atomic(temporary / "manifest.json", json.dumps(manifest, indent=2))
     except OSError as error:
+        previous = "the previous one is intact" if _list(folder) else "there is none yet"
         raise InputError(
-            f"can't write checkpoint step-{step} to '{folder}' ({error.strerror}); the previous one is intact: "
+            f"can't write checkpoint step-{step} to '{folder}' ({error.strerror}); {previous}: "
             "free disk space or set out= to another folder, and run the same command again"
         ) from error
     earlier = [path for path in _list(folder) if _step(path) <= step]
-    for obsolete in {*_list(folder)} - {*earlier[:keep]}:
-        shutil.rmtree(obsolete)
+    _remove({*_list(folder)} - {*earlier[:keep]})
+
+
+def exists(folder: Path) -> bool:
+    """Return whether the folder has a checkpoint, intact or not."""
+    return any(map(CHECKPOINT.is_ours, _list(folder)))
 
 
 def remove_all(folder: Path) -> None:
-    """Remove a folder of checkpoints; renamed first, so that a killed process leaves no damaged checkpoint."""
-    if folder.exists():
+    """Remove the checkpoints of a run, and their folder if it holds nothing else."""
+    if folder.is_dir() and all(_is_step(path) and CHECKPOINT.is_ours(path) for path in folder.iterdir()):
+        # Renamed first, so that a killed process leaves no damaged checkpoint.
         renamed = folder.with_name(f".{folder.name}.old-{os.getpid()}")
         folder.replace(renamed)
         shutil.rmtree(renamed)
+    else:
+        _remove(_list(folder))
 
 
 def remove_partial(folder: Path) -> None:
-    """Remove the partial files and folders that a killed process left behind."""
-    for path in (*folder.glob(".*.tmp-*"), *folder.glob(".*.old-*")):
-        if path.is_dir():
+    """Remove the partial files and folders that a killed process left behind; the folder must be locked."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        name = _TEMPORARY_NAME.fullmatch(path.name)
+        if name is None:
+            continue
+        if _PARTIAL.is_ours(path):
             shutil.rmtree(path, ignore_errors=True)
-        else:
+        elif path.is_file() and name[1].endswith(_PARTIAL_FILES):
             path.unlink(missing_ok=True)
+
+
+def _remove(folders: Iterable[Path]) -> None:
+    for path in folders:
+        if CHECKPOINT.is_ours(path):
+            shutil.rmtree(path)
 
 
 def load_newest(folder: Path) -> Checkpoint | None:
@@ -83,8 +110,11 @@ def load_newest(folder: Path) -> Checkpoint | None:
 
 def _list(folder: Path) -> list[Path]:
     """List the checkpoints of a run, newest first."""
-    found = [path for path in folder.glob("step-*") if path.name.removeprefix("step-").isdecimal()]
-    return sorted(found, key=_step, reverse=True)
+    return sorted(filter(_is_step, folder.glob("step-*")), key=_step, reverse=True)
+
+
+def _is_step(path: Path) -> bool:
+    return path.name.startswith("step-") and path.name.removeprefix("step-").isdecimal()
 
 
 def _step(path: Path) -> int:
@@ -108,7 +138,7 @@ def _read(path: Path) -> Checkpoint:
 def _json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"'{path}' is missing or damaged") from error
     if not isinstance(content, dict):
         raise InputError(f"'{path}' is damaged")

@@ -21,6 +21,9 @@ class CorpusRecipe(BaseRecipe):
     required: ClassVar[tuple[str, ...]] = ("data", "out")
 
     data: Annotated[str, "a folder written by lightbert prepare; it sets the vocabulary; required"] = ""
+    verify: Annotated[
+        bool, MAY_CHANGE, "hash all data files at the start, also those that did not change since they were verified"
+    ] = False
     epochs: Annotated[Count, "passes over the data; use instead of steps"] = 0
     examples: Annotated[
         Literal["segments", "segments-released", "lines", "pairs", "packed"],

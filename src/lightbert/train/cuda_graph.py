@@ -1,5 +1,6 @@
 """A training step as a CUDA graph: captured once, then replayed without Python overhead."""
 
+import sys
 from collections import Counter
 from typing import Any, NamedTuple
 
@@ -14,6 +15,15 @@ from lightbert.train.step import Step
 
 WARMUP_STEPS = 3
 """Eager steps per batch shape before the step is captured."""
+
+
+def uses_cuda_graph(wanted: bool, world: World) -> bool:
+    """Return whether steps are captured: on a GPU and by a single process; several processes get a warning instead."""
+    if not wanted or world.device.type != "cuda":
+        return False
+    if world.size > 1 and world.is_main:
+        print("warning: cuda_graph=true requires a single process; steps run without CUDA graphs", file=sys.stderr)
+    return world.size == 1
 
 
 class _Capture(NamedTuple):

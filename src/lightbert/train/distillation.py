@@ -24,6 +24,7 @@ from lightbert.train.distributed import World
 from lightbert.train.finished import read_result
 from lightbert.train.recipe_file import load_recipe, save_recipe
 from lightbert.train.run import Outcome, Phase
+from lightbert.train.run_folder import check_outside, locked_run
 from lightbert.train.schedule import Schedule
 from lightbert.train.signals import Interruption
 from lightbert.train.starting_model import starting_model
@@ -38,29 +39,32 @@ def distill(recipe: DistillRecipe, world: World, interrupted: Interruption, *, c
     """
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
-    shards = Shards.open(recipe.data)
+    check_outside(recipe.out, model=recipe.model, teacher=recipe.teacher)
+    shards = Shards.open(recipe.data, verify=world.is_main, again=recipe.verify)
     teacher = load_teacher(recipe)
     weights = {"teacher_weights": fingerprint(teacher)} if teacher is not None else {}
-    _check_teacher(recipe, weights)
-    save_recipe(to_mapping(recipe) | weights, Path(recipe.out), world, may_change=recipe.may_change)
-    result = read_result(Path(recipe.out), world, keep_checkpoints=recipe.keep_checkpoints)
-    if result is not None:
-        return Outcome(**result)
-    objective, plan = make_distillation(recipe, shards, teacher, world)
-    compile_objective(objective, recipe.compile, *([] if teacher is None else [teacher]))
-    phases = [
-        Phase(
-            partial(make_loader, recipe, world, shards, number, recipe.batch, recipe.length),
-            stage.steps,
-            recipe.lr,
-            recipe.batch * recipe.length,
-            recipe.schedule if stage.schedule == "recipe" else _WITHIN_A_STAGE,
-            stage.scales,
-            partial(objective.set_stage, stage),
-        )
-        for number, stage in enumerate(plan)
-    ]
-    return train(recipe, objective, phases, shards, world, interrupted, command=command)
+    with locked_run(Path(recipe.out), world):
+        _check_teacher(recipe, weights)
+        resolved = to_mapping(recipe) | weights
+        save_recipe(resolved, Path(recipe.out), world, may_change=recipe.may_change, data_content=shards.content)
+        done = read_result(Path(recipe.out), world, Outcome, keep_checkpoints=recipe.keep_checkpoints)
+        if done is not None:
+            return done
+        objective, plan = make_distillation(recipe, shards, teacher, world)
+        compile_objective(objective, recipe.compile, *([] if teacher is None else [teacher]))
+        phases = [
+            Phase(
+                partial(make_loader, recipe, world, shards, number, recipe.batch, recipe.length),
+                stage.steps,
+                recipe.lr,
+                recipe.batch * recipe.length,
+                recipe.schedule if stage.schedule == "recipe" else _WITHIN_A_STAGE,
+                stage.scales,
+                partial(objective.set_stage, stage),
+            )
+            for number, stage in enumerate(plan)
+        ]
+        return train(recipe, objective, phases, shards, world, interrupted, command=command)
 
 
 def make_distillation(
@@ -69,8 +73,9 @@ def make_distillation(
     """Build the student, copy the teacher's embeddings and heads if asked for, and plan the stages."""
     heads = ("mlm", "nsp") if recipe.examples == "pairs" else ("mlm",)
     # The teacher may have been initialised with this seed under the same parameter names.
-    student = starting_model(recipe, shards.vocab, heads, named(recipe.seed, "student"))
-    student.tokenizer = shards.tokenizer()
+    tokenizer = shards.tokenizer()
+    student = starting_model(recipe, shards.vocab, heads, named(recipe.seed, "student"), tokenizer)
+    student.tokenizer = tokenizer
     objective = Distillation(
         student,
         make_masker(recipe, shards),

@@ -4,12 +4,18 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from lightbert.config import from_mapping
 from lightbert.errors import InputError
 from lightbert.files import write_atomic
 from lightbert.train import checkpoint
 from lightbert.train.distributed import World
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
 
 RESULT = "result.json"
 
@@ -20,7 +26,7 @@ def finish(out: Path, result: Mapping[str, Any], *, keep_checkpoints: bool) -> N
     _clean(out, keep_checkpoints)
 
 
-def read_result(out: Path, world: World, *, keep_checkpoints: bool) -> dict[str, Any] | None:
+def read_result(out: Path, world: World, kind: type[T], *, keep_checkpoints: bool) -> T | None:
     """Read the result of a finished run, and print that it is finished; None if it is to be trained or resumed."""
     if not (out / RESULT).exists() or not (out / "final").exists():
         return None
@@ -28,10 +34,9 @@ def read_result(out: Path, world: World, *, keep_checkpoints: bool) -> dict[str,
         _clean(out, keep_checkpoints)
         print(f"'{out}' is already trained; set out= to another folder to train again", file=sys.stderr)
     try:
-        result: dict[str, Any] = json.loads((out / RESULT).read_text(encoding="utf-8"))
-    except ValueError:
+        return from_mapping(kind, json.loads((out / RESULT).read_text(encoding="utf-8")))
+    except (ValueError, RecursionError, InputError):
         raise InputError(f"'{out / RESULT}' is damaged; remove the folder to train again") from None
-    return result
 
 
 def _clean(out: Path, keep_checkpoints: bool) -> None:

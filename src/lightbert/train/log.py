@@ -3,6 +3,7 @@
 metrics.jsonl has one line per step and per evaluation. Its bytes don't depend on how often a run was interrupted.
 """
 
+import itertools
 import json
 import math
 import os
@@ -49,14 +50,12 @@ class MetricsFile:
         self.path, self.board = path, board
         self.held_out: dict[int, dict[str, Any]] = {}
         kept = []
-        if path.exists():
-            for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-                record = _parse(line)
-                if record is None or record["step"] > step:
-                    break
-                kept.append(line)
-                if record.pop("kind") == "held-out":
-                    self.held_out[record.pop("step")] = record
+        for line, record in _read_lines(path):
+            if record["step"] > step:
+                break
+            kept.append(line)
+            if record.pop("kind") == "held-out":
+                self.held_out[record.pop("step")] = record
         write_atomic(path, "".join(kept))
         self._file = path.open("a", encoding="utf-8")
 
@@ -97,17 +96,30 @@ class MetricsFile:
 
 def read(path: Path, kind: str) -> list[dict[str, Any]]:
     """Read all lines of a kind ("train", "held-out" or "skipped")."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [record for line in lines if (record := _parse(line + "\n")) and record["kind"] == kind]
+    return [record for _, record in _read_lines(path) if record["kind"] == kind]
+
+
+def _read_lines(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Read all lines with their records, without what a crash truncated at the end; damage elsewhere is an error."""
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    parsed = [(line, _parse(line)) for line in text.splitlines(keepends=True)]
+    whole = list(itertools.takewhile(lambda item: item[1] is not None, parsed))
+    if any(record is not None for _, record in parsed[len(whole) :]):
+        raise InputError(
+            f"line {len(whole) + 1} of '{path}' is damaged; restore the file, or remove it to start a new log"
+        )
+    return [(line, record) for line, record in whole if record is not None]
 
 
 def _parse(line: str) -> dict[str, Any] | None:
-    """Parse a line; None if it was truncated by a crash."""
+    """Parse a line; None if it is truncated or damaged."""
     try:
         record = json.loads(line) if line.endswith("\n") else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return record if isinstance(record, dict) and {"kind", "step"} <= record.keys() else None
+    if not isinstance(record, dict) or not isinstance(record.get("kind"), str):
+        return None
+    return record if type(record.get("step")) is int else None
 
 
 class Meter:

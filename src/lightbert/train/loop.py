@@ -5,21 +5,23 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from statistics import fmean
+from time import monotonic
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from lightbert.config import from_mapping
 from lightbert.data.batches.batch import Batch
-from lightbert.errors import InputError
 from lightbert.objectives.objective import Objective
 from lightbert.ops.randomness import Stream, bits
 from lightbert.progress import Bar, progress
 from lightbert.train import checkpoint
 from lightbert.train.best import BestWeights
 from lightbert.train.checkpoint import Checkpoint
-from lightbert.train.cuda_graph import CudaGraphStep
+from lightbert.train.cuda_graph import CudaGraphStep, uses_cuda_graph
 from lightbert.train.distributed import World
+from lightbert.train.divergence import MAX_SKIPPED_IN_A_ROW, check_outcome, check_weights, diverged
 from lightbert.train.log import Meter, MetricsFile, TensorBoard
 from lightbert.train.optim import Optimizers
 from lightbert.train.run import Batches, Outcome, Phase, Position, Settings
@@ -28,7 +30,8 @@ from lightbert.train.sharding import gather, shard
 from lightbert.train.signals import Interruption
 from lightbert.train.step import Step
 
-_MAX_SKIPPED_IN_A_ROW = 5
+# Processes agree on the time, which takes communication.
+_STEPS_BETWEEN_TIME_CHECKS = 10
 
 
 class Loop:
@@ -60,6 +63,7 @@ class Loop:
         self.best = BestWeights(settings.best, objective, world)
         self._saved: dict[str, Any] | None = None
         self.meter = Meter()
+        self._counted_at, self._lr = monotonic(), phases[-1].lr
         self._resume()
         self.metrics = self._open_log(self.at.step) if world.is_main else None
         self.held_out_metrics: dict[str, float] = {}
@@ -69,6 +73,10 @@ class Loop:
 
     def run(self, interrupted: Interruption) -> Outcome:
         """Train from the current position to the end, or until interrupted."""
+        with interrupted.deferred():
+            return self._run(interrupted)
+
+    def _run(self, interrupted: Interruption) -> Outcome:
         self.objective.train()
         total = sum(phase.steps for phase in self.phases)
         stopped = False
@@ -78,6 +86,7 @@ class Loop:
                     stopped = self._train_phase(self.phases[self.at.phase], interrupted, self._bar)
                 if not stopped:
                     self._evaluate()
+                    check_outcome(self.held_out_metrics, self.at, self._lr)
             self._save()
         if not stopped and self.best.restore() and self.metrics is not None:
             self.held_out_metrics = self.metrics.held_out[self.at.best_step]
@@ -104,7 +113,8 @@ class Loop:
                 # Several processes agree on stopping when they communicate anyway; a single process stops at once.
                 alone = self.world.size == 1 and bool(interrupted)
                 stop = False
-                if saves or evaluates or alone or self._due(recipe.log_every) or self._is_over(phase):
+                logs = self._due(recipe.log_every) or self._checks_time(phase)
+                if saves or evaluates or alone or logs or self._is_over(phase):
                     self._flush(loader, phase, bar)
                     stop = self.world.any(bool(interrupted))
                 over = self._is_over(phase)
@@ -120,13 +130,18 @@ class Loop:
                     self._save()
                 if over:
                     return False
+                # The evaluation or the checkpoint used up the time.
+                if self._is_over(phase):
+                    self.at.begin_next_phase()
+                    return False
         return False
 
     def _begin(self, phase: Phase) -> None:
         """Set up a phase: the trained parameters, and a new step, because CUDA graphs and DDP depend on them."""
         phase.begin()
+        self._lr = phase.lr
         self.optimizers.scale(phase.scales)
-        kind = CudaGraphStep if self.settings.recipe.cuda_graph and self.world.device.type == "cuda" else Step
+        kind = CudaGraphStep if uses_cuda_graph(self.settings.recipe.cuda_graph, self.world) else Step
         self.step = kind(self.objective, self.optimizers, self.world, accumulate=self.settings.recipe.accumulate)
         if self._due(self.settings.recipe.evaluate_every):
             self._evaluate()
@@ -157,8 +172,16 @@ class Loop:
         budget = self._budget(phase)
         return bool(phase.steps and self.at.phase_step >= phase.steps) or 0 < budget <= self.at.phase_seconds
 
+    def _checks_time(self, phase: Phase) -> bool:
+        """Whether to measure the time now, because the budget may be used up; the same for all processes."""
+        budget = self._budget(phase)
+        if budget and self.world.size > 1:
+            return self._due(_STEPS_BETWEEN_TIME_CHECKS)
+        return 0 < budget <= self.at.phase_seconds + monotonic() - self._counted_at
+
     def _count_time(self, seconds: float, *, idle: bool) -> None:
         """Add time to the current phase, as measured by the main process; does nothing after the last phase."""
+        self._counted_at = monotonic()
         if self.at.phase < len(self.phases):
             seconds = self.world.broadcast(seconds)
             self.at.phase_seconds += seconds
@@ -195,11 +218,11 @@ class Loop:
             # With a time budget only, estimate the total number of steps from the speed so far.
             bar.total = round(self.at.phase_step * self._budget(phase) / self.at.phase_seconds)
         bar.note(loss=values["loss"], **speed)
-        if worst > _MAX_SKIPPED_IN_A_ROW:
-            raise InputError(
+        if worst > MAX_SKIPPED_IN_A_ROW:
+            raise diverged(
                 f"skipped {worst} steps in a row before step {self.at.step + 1}: the gradients were not finite; "
-                f"'{self.settings.out / 'metrics.jsonl'}' lists their examples; try a learning rate below "
-                f"lr={phase.lr} in another folder out="
+                f"'{self.settings.out / 'metrics.jsonl'}' lists their examples",
+                phase.lr,
             )
 
     def _open_log(self, step: int) -> MetricsFile:
@@ -235,8 +258,9 @@ class Loop:
         """Save a checkpoint if the position changed since the last one; the log is flushed first."""
         if self.metrics is not None:
             self.metrics.flush()
-        if self.at.facts() == self._saved:
+        if self._saved is not None and self.at.is_at(self._saved):
             return
+        check_weights(self.objective, self.at, self._lr, self.world)
         self._saved = self.at.facts()
         weights = {name: p.detach() for name, p in self.objective.named_parameters()}
         groups = {
@@ -248,7 +272,7 @@ class Loop:
         if self.world.is_main:
             checkpoint.save(self.folder, self.at.step, Checkpoint(groups, self._saved), self.settings.recipe.keep)
         self.world.barrier()
-        self.meter.pause()
+        self._count_time(self.meter.pause(), idle=True)
 
     def _resume(self) -> None:
         """Load weights, optimizer state and position from the newest intact checkpoint, if there is one."""
@@ -263,7 +287,7 @@ class Loop:
         weights = {name: p.data for name, p in self.objective.named_parameters()}
         checkpoint.restore(weights, found.groups.get("weights", {}), "weights")
         checkpoint.restore(self.optimizers.tensors(), found.groups.get("optimizer", {}), "optimizer state")
-        self.at, self._saved = Position(**found.facts), found.facts
+        self.at, self._saved = from_mapping(Position, found.facts), found.facts
         if self.at.best_step >= 0:
             self.best.load(found.groups.get("best", {}))
 

@@ -1,5 +1,6 @@
 """Run a pre-training recipe: data, models, objective and phases."""
 
+import sys
 from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -8,12 +9,9 @@ import torch
 
 from lightbert.config import to_mapping
 from lightbert.data.corpus.shards import Shards
-from lightbert.models import build
-from lightbert.models.generator import generator
 from lightbert.objectives.mlm import MaskedLanguageModelling
 from lightbert.objectives.objective import Objective
 from lightbert.objectives.rtd import ReplacedTokenDetection
-from lightbert.ops.randomness import named
 from lightbert.train.compilation import compile_objective
 from lightbert.train.corpus_run import make_loader, make_masker, train
 from lightbert.train.distributed import World
@@ -21,7 +19,9 @@ from lightbert.train.finished import read_result
 from lightbert.train.recipe import Recipe
 from lightbert.train.recipe_file import save_recipe
 from lightbert.train.run import Outcome, Phase
+from lightbert.train.run_folder import check_outside, locked_run
 from lightbert.train.signals import Interruption
+from lightbert.train.starting_generator import describe_generator, starting_generator
 from lightbert.train.starting_model import starting_model
 
 
@@ -39,15 +39,28 @@ def pretrain(
     """
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
-    shards = Shards.open(recipe.data)
-    save_recipe(to_mapping(recipe), Path(recipe.out), world, may_change=recipe.may_change)
-    result = read_result(Path(recipe.out), world, keep_checkpoints=recipe.keep_checkpoints)
-    if result is not None:
-        return Outcome(**result)
-    objective = make_objective(recipe, shards)
-    compile_objective(objective, recipe.compile)
+    check_outside(recipe.out, model=recipe.model, generator_model=recipe.generator_model)
+    shards = Shards.open(recipe.data, verify=world.is_main, again=recipe.verify)
+    with locked_run(Path(recipe.out), world):
+        save_recipe(
+            to_mapping(recipe), Path(recipe.out), world, may_change=recipe.may_change, data_content=shards.content
+        )
+        done = read_result(Path(recipe.out), world, Outcome, keep_checkpoints=recipe.keep_checkpoints)
+        if done is not None:
+            return done
+        objective = make_objective(recipe, shards)
+        if recipe.objective == "rtd" and world.is_main:
+            print(f"generator: {describe_generator(recipe)}", file=sys.stderr)
+        compile_objective(objective, recipe.compile)
+        phases = _phases(recipe, shards, world)
+        return train(
+            recipe, objective, phases, shards, world, interrupted, flops_per_token=flops_per_token, command=command
+        )
+
+
+def _phases(recipe: Recipe, shards: Shards, world: World) -> list[Phase]:
     loader = cache(partial(make_loader, recipe, world, shards))
-    phases = [
+    return [
         Phase(
             partial(loader, number, part.batch, part.length),
             part.steps,
@@ -57,20 +70,15 @@ def pretrain(
         )
         for number, part in enumerate(recipe.resolved_phases(loader(0, recipe.batch, recipe.length).steps_per_epoch))
     ]
-    return train(
-        recipe, objective, phases, shards, world, interrupted, flops_per_token=flops_per_token, command=command
-    )
 
 
 def make_objective(recipe: Recipe, shards: Shards) -> Objective:
     """Build the objective and its models, with weights drawn from the seed or read from a folder."""
-    masker = make_masker(recipe, shards)
+    masker, tokenizer = make_masker(recipe, shards), shards.tokenizer()
     if recipe.objective == "mlm":
         heads = ("mlm", "nsp") if recipe.examples == "pairs" else ("mlm",)
-        return MaskedLanguageModelling(starting_model(recipe, shards.vocab, heads, recipe.seed), masker)
-    model = starting_model(recipe, shards.vocab, ("rtd",), recipe.seed)
-    # Generator and discriminator have the same parameter names: with one seed they would get the same weights.
-    seed = named(recipe.seed, "generator")
-    small = build(generator(model.config, recipe.generator), heads={"mlm": {}}, seed=seed)
+        return MaskedLanguageModelling(starting_model(recipe, shards.vocab, heads, recipe.seed, tokenizer), masker)
+    model = starting_model(recipe, shards.vocab, ("rtd",), recipe.seed, tokenizer)
+    small = starting_generator(recipe, model)
     small.checkpointing = recipe.checkpointing
     return ReplacedTokenDetection(small, model, masker, temperature=recipe.temperature)

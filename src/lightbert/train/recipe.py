@@ -43,6 +43,11 @@ class Recipe(CorpusRecipe):
     generator: Annotated[
         PositiveShare, "size of the RTD generator: width, feed-forward and heads as a fraction of the model's"
     ] = 0.25
+    generator_model: Annotated[
+        str,
+        "a trained generator to continue with; by default the folder generator next to the model, if there is one; "
+        "none: random weights",
+    ] = ""
     temperature: Annotated[
         Positive, "sampling temperature of the generator; above 1 replacements are easier to detect"
     ] = 1.0

@@ -9,15 +9,29 @@ from lightbert.errors import InputError
 from lightbert.files import make_folder, write_atomic
 from lightbert.train.distributed import World
 
+DATA_CONTENT = "data_content"
+"""The key of recipe.json that holds the hash of the training data."""
 
-def save_recipe(recipe: dict[str, Any], out: Path, world: World, *, may_change: Collection[str]) -> None:
-    """Save the resolved recipe; if the folder already holds a run, check that the recipes match instead."""
+
+def save_recipe(
+    recipe: dict[str, Any], out: Path, world: World, *, may_change: Collection[str], data_content: str
+) -> None:
+    """Save the resolved recipe; if the folder already holds a run, check that the recipes match instead.
+
+    data_content: a hash of the training data, which must not change while a run is interrupted.
+    """
     before = load_recipe(out)
     if before is not None:
         check_recipe(recipe, before, out, may_change)
+        # Runs of earlier versions have no hash.
+        if before.get(DATA_CONTENT, data_content) != data_content:
+            raise InputError(
+                f"the data of the run in '{out}' has changed since the run was started; restore the data, or set out= "
+                "to another folder to train on the new data"
+            )
     elif world.is_main:
         make_folder(out)
-        write_atomic(out / "recipe.json", json.dumps(recipe, indent=2) + "\n")
+        write_atomic(out / "recipe.json", json.dumps(recipe | {DATA_CONTENT: data_content}, indent=2) + "\n")
     world.barrier()
 
 
@@ -27,9 +41,11 @@ def load_recipe(out: Path) -> dict[str, Any] | None:
     if not path.exists() or not ((out / "final").exists() or any((out / "checkpoints").glob("step-*"))):
         return None
     try:
-        before: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        raise InputError(f"'{path}' is damaged; remove it to resume with this recipe") from None
+        before = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        before = None
+    if not isinstance(before, dict):
+        raise InputError(f"'{path}' is damaged; remove it to resume with this recipe")
     return before
 
 

@@ -79,6 +79,11 @@ class Position:
         """Advance to the next phase."""
         self.phase, self.phase_step, self.phase_seconds, self.phase_idle = self.phase + 1, 0, 0.0, 0.0
 
+    def is_at(self, facts: dict[str, Any]) -> bool:
+        """Return whether saved values describe the same position; time that passed since does not matter."""
+        clock = ("phase_seconds", "phase_idle")
+        return all(facts.get(name) == value for name, value in self.facts().items() if name not in clock)
+
     def facts(self) -> dict[str, Any]:
         """Return the position as plain values."""
         return asdict(self)

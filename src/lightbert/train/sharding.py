@@ -43,6 +43,11 @@ def full_tensor(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if _is_sharded(tensor) else tensor
 
 
+def local_part(tensor: Tensor) -> Tensor:
+    """Return the part of a tensor that this process stores."""
+    return tensor.to_local() if _is_sharded(tensor) else tensor
+
+
 def gather(tensors: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
     """Gather tensors in host memory on the main process; other processes get an empty dict."""
     found = {}

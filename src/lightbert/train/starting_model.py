@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError
@@ -10,9 +11,14 @@ from lightbert.interop.names import FoundModel, Preset, find
 from lightbert.models import Config, Model, add_head, build
 from lightbert.train.corpus_recipe import CorpusRecipe
 
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
 
 def starting_config(recipe: CorpusRecipe) -> Config:
     """Return the model's config with the recipe's overrides, and with enough positions for the longest row."""
+    if "vocab" in recipe.change:
+        raise InputError("change.vocab can't be set: the data determines the vocabulary; remove it")
     config = describe(find(recipe.model)).config
     config = from_mapping(type(config), {**to_mapping(config), **recipe.change})
     if 0 < config.positions < recipe.longest:
@@ -22,11 +28,21 @@ def starting_config(recipe: CorpusRecipe) -> Config:
     return config
 
 
-def starting_model(recipe: CorpusRecipe, vocab: int, heads: Collection[str], seed: int) -> Model:
-    """Build the model with weights drawn from the seed, or load it, and add the heads to train."""
+def starting_model(
+    recipe: CorpusRecipe, vocab: int, heads: Collection[str], seed: int, tokenizer: "Tokenizer | None" = None
+) -> Model:
+    """Build the model with weights drawn from the seed, or load it, and add the heads to train.
+
+    tokenizer: that of the data, which must have the token ids of a loaded model.
+    """
     config = replace(starting_config(recipe), vocab=vocab)
     found = find(recipe.model)
     model = build(config, seed=seed) if isinstance(found, Preset) else _read(found, recipe.model, config)
+    if tokenizer is not None and model.tokenizer is not None and model.tokenizer.get_vocab() != tokenizer.get_vocab():
+        raise InputError(
+            f"the model '{recipe.model}' and the data '{recipe.data}' must have the same vocabulary, but their token "
+            f"ids differ; prepare the text with the model's tokenizer (lightbert prepare --tokenizer {recipe.model})"
+        )
     model.checkpointing = recipe.checkpointing
     _add_heads(model, {*heads}, seed)
     return model

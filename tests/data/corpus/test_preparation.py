@@ -1,5 +1,6 @@
 """Preparing a folder of shards from text sources."""
 
+import os
 import random
 import re
 from collections.abc import Iterator, Sequence
@@ -270,6 +271,106 @@ def test_a_folder_with_other_files_is_never_changed(corpus: Path, name: str, aga
     assert content(corpus) == before
 
 
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("source", ["corpus.partial", "corpus.partial/0.txt", "corpus.partial/*.txt"])
+def test_sources_in_the_working_folder_are_never_removed(
+    corpus: Path, tmp_path: Path, source: str, again: bool
+) -> None:
+    corpus.rename(tmp_path / "corpus.partial")
+    before = content(tmp_path / "corpus.partial")
+    with pytest.raises(InputError, match=r"is in a folder that --out .* replaces; move it elsewhere"):
+        prepare(settings(tmp_path / source), tmp_path / "corpus", workers=1, again=again)
+    assert content(tmp_path / "corpus.partial") == before
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_files_of_others_in_the_working_folder_are_never_removed(corpus: Path, tmp_path: Path, again: bool) -> None:
+    (tmp_path / "out.partial").mkdir()
+    (tmp_path / "out.partial" / "notes.txt").write_text("mine")
+    with pytest.raises(
+        InputError, match=r"out\.partial' exists and is not the working folder of a preparation; move it"
+    ):
+        prepare(settings(corpus), tmp_path / "out", workers=1, again=again)
+    assert content(tmp_path / "out.partial") == {"notes.txt": b"mine"}
+
+
+def test_a_file_added_to_a_prepared_folder_is_never_removed(corpus: Path, tmp_path: Path) -> None:
+    prepare(settings(corpus), tmp_path / "out", workers=1)
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    before = content(tmp_path / "out")
+    with pytest.raises(InputError, match=r"contains 'notes\.txt', which lightbert did not write"):
+        prepare(settings(corpus, vocab_size=90), tmp_path / "out", workers=1, again=True)
+    assert content(tmp_path / "out") == before
+
+
+def test_a_prepared_folder_whose_replacement_was_killed_is_completed(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(settings(corpus), tmp_path / "out", workers=1)
+    wanted = settings(corpus, vocab_size=90)
+
+    def crash(source: Path, target: Path) -> None:
+        target.replace(target.with_name(".out.old-999999999"))
+        raise _CrashError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lightbert.data.corpus.stage.move_folder", crash)
+        with pytest.raises(_CrashError):
+            prepare(wanted, tmp_path / "out", workers=1, again=True)
+    prepare(wanted, tmp_path / "out", workers=1)
+    assert Shards.open(tmp_path / "out").manifest.settings["vocab_size"] == 90
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "out"]
+
+
+def unfinished(corpus: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Prepare all parts, but not the manifest."""
+    with monkeypatch.context() as patch:
+        patch.setattr(preparation, "finish", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            prepare(settings(corpus), out, workers=1)
+    return out.with_name(f"{out.name}.partial")
+
+
+def test_damage_of_unfinished_work_is_detected_in_every_file(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = unfinished(corpus, tmp_path / "out", monkeypatch)
+    files = sorted(path for path in folder.iterdir() if path.name != "tokenizer_config.json")
+    assert len(files) > 10
+    for path in files:
+        whole = path.read_bytes()
+        for broken in (whole[:-1] + bytes([whole[-1] ^ 1]), whole[: len(whole) // 2]):
+            path.write_bytes(broken)
+            with pytest.raises(InputError, match=r"damaged|other settings"):
+                prepare(settings(corpus), tmp_path / "out", workers=1)
+        path.write_bytes(whole)
+    (folder / "train-00000-00000.tokens.bin").unlink()
+    with pytest.raises(InputError, match=r"tokens\.bin' is damaged or was edited .*; pass --again to start over"):
+        prepare(settings(corpus), tmp_path / "out", workers=1)
+    prepare(settings(corpus), tmp_path / "out", workers=1, again=True)
+
+
+def test_an_edited_source_of_the_same_size_is_detected(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unfinished(corpus, tmp_path / "out", monkeypatch)
+    text = (corpus / "0.txt").read_text()
+    (corpus / "0.txt").write_text(text[:-1] + "!")
+    with pytest.raises(InputError, match="other settings: the input files"):
+        prepare(settings(corpus), tmp_path / "out", workers=1)
+    (corpus / "0.txt").write_text(text)
+    prepare(settings(corpus), tmp_path / "out", workers=1)
+    (corpus / "0.txt").write_text(text[:-1] + "!")
+    with pytest.raises(InputError, match="other settings: the input files"):
+        prepare(settings(corpus), tmp_path / "out", workers=1)
+
+
+def test_a_pipe_is_not_a_source(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.txt")
+    with pytest.raises(InputError, match="must be a regular file, because sources are read more than once"):
+        prepare(settings(tmp_path / "a.txt"), tmp_path / "out", workers=1)
+
+
 def test_an_empty_folder_is_filled(corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     prepare(settings(corpus), tmp_path / "out", workers=1)
@@ -300,7 +401,10 @@ def test_a_full_disk_keeps_finished_parts(corpus: Path, tmp_path: Path, monkeypa
 def test_a_folder_is_locked_against_concurrent_preparation(corpus: Path, tmp_path: Path) -> None:
     from lightbert.data.corpus.resumption import locked
 
-    with locked(tmp_path / "out.partial"), pytest.raises(InputError, match="another process is preparing"):
+    with (
+        locked(tmp_path / "out.partial"),
+        pytest.raises(InputError, match=r"process \d+ on \S+, started .+, is preparing '.*out\.partial'; wait for it"),
+    ):
         prepare(settings(corpus), tmp_path / "out", workers=1)
 
 

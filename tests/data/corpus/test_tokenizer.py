@@ -128,3 +128,20 @@ def test_an_unusable_tokenizer_is_an_input_error(tmp_path: Path) -> None:
     write_vocabulary(tmp_path / "vocab.txt", "the", "the")
     with pytest.raises(InputError, match="has duplicate entries"):
         tokenizer.load(tmp_path / "vocab.txt")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("model", ["wordpiece", "unigram"])
+def test_a_word_of_a_million_characters_takes_no_time(model):
+    long = "ab" * 500_000
+    trained = train(["the cat sat on the mat"] * 5 + [long], model, 100)
+    if model == "wordpiece":
+        expected = train(["the cat sat on the mat"] * 5, model, 100)
+        assert trained.to_str() == expected.to_str()
+        assert trained.encode(long, add_special_tokens=False).tokens == ["[UNK]"]
+
+
+def test_parts_of_a_long_text_without_spaces_are_learned():
+    pieces = ["http://example.org/" + "/".join(["the", "cat"] * 40)] * 3
+    spaced = [text.replace("/", " / ").replace(":", " : ").replace(".", " . ") for text in pieces]
+    assert train(pieces, "wordpiece", 100).to_str() == train(spaced, "wordpiece", 100).to_str()

@@ -86,7 +86,7 @@ def test_an_encoding_error_names_the_byte_offset(tmp_path: Path) -> None:
 
 
 def test_a_line_above_the_size_limit_is_an_input_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_files, "_MAX_LINE_BYTES", 1 << 20)
+    monkeypatch.setattr(text_files, "MAX_LINE_BYTES", 1 << 20)
     (tmp_path / "a.txt").write_bytes(b"x" * (1 << 20))
     with pytest.raises(InputError, match="a line of more than 1 MiB"):
         read(tmp_path / "a.txt")

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import lzma
+import os
 import tempfile
 from pathlib import Path
 
@@ -253,3 +254,28 @@ def test_an_unknown_suffix_or_a_missing_file_is_an_input_error(tmp_path):
 def test_rows_are_streamed_before_the_whole_file_is_read(tmp_path):
     path = write_file(tmp_path, "a.csv", "text,label\none,x\ntwo,y,z\n")
     assert next(iter(Table(path, NEEDED))) == (2, {"text": "one", "label": "x"})
+
+
+@pytest.mark.timeout(20)
+def test_a_hundred_thousand_columns_are_read_at_once(tmp_path):
+    names = ["text", "label", *(f"c{number}" for number in range(100_000))]
+    path = write_file(tmp_path, "a.csv", ",".join(names) + "\n" + ",".join(["x"] * len(names)) + "\n")
+    assert len(list(Table(path, NEEDED))) == 1
+
+
+def test_a_long_cell_is_not_called_an_open_quote(tmp_path):
+    path = write_file(tmp_path, "a.csv", f'text,label\n"{"x" * (1 << 24)}x",y\n')
+    assert "has a cell of more than 16 Mi characters or a quote that is never closed" in error_message(path)
+
+
+def test_a_record_that_is_nested_too_deeply_is_a_bad_row(tmp_path):
+    deep = '{"text": "a", "label": ' + "[" * 600 + "]" * 600 + "}\n"
+    path = write_file(tmp_path, "a.jsonl", deep + '{"text": "b", "label": "c"}\n')
+    assert "line 1 of" in error_message(path)
+    assert "is nested more than 100 levels deep" in error_message(path)
+    assert [values["text"] for _, values in Table(path, NEEDED, bad_rows="skip")] == ["b"]
+
+
+def test_a_pipe_is_not_a_table(tmp_path):
+    os.mkfifo(tmp_path / "a.csv")
+    assert "must be a regular file; save the data first" in error_message(tmp_path / "a.csv")

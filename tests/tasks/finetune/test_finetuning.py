@@ -15,6 +15,7 @@ from lightbert.models import folder
 from lightbert.tasks.datasets.own import own_task
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.evaluate.evaluation import evaluate
+from lightbert.tasks.finetune.dataset import _load_data as load_data_cache
 from lightbert.tasks.finetune.finetuning import measure
 from lightbert.tasks.predict.model_kind import kind_of_model
 
@@ -228,6 +229,60 @@ def test_a_missing_development_set_is_an_error_before_training(start, tmp_path: 
     ):
         finetune(RECIPE, model, train, *columns, "data.hold_out=0", f"out={tmp_path}", needs, *choice)
     assert not list(tmp_path.rglob("metrics.jsonl"))
+
+
+@pytest.mark.parametrize("change", ["labels", "rows", "dev", "text"])
+def test_data_that_changed_while_a_run_was_interrupted_is_an_error(start, tmp_path: Path, change: str):
+    train, dev = write_reviews(tmp_path / "train.csv"), write_reviews(tmp_path / "dev.csv", rows=20)
+    columns = (f"data.train={train}", f"data.dev={dev}", "data.text=body", "data.label=topic")
+    finetune(RECIPE, start[0], *columns, f"out={tmp_path / 'out'}", stop_after=4)
+    changed = dev if change == "dev" else train
+    head, first, *rest = changed.read_text().splitlines()
+    text, label = first.rsplit(",", 1)
+    lines = {
+        "labels": [f"{text},{'bad' if label == 'good' else 'good'}", *rest],
+        "rows": rest,
+        "dev": rest,
+        "text": [f"film {text},{label}", *rest],
+    }[change]
+    changed.write_text("\n".join([head, *lines]) + "\n")
+    load_data_cache.cache_clear()
+    with pytest.raises(InputError, match=r"the data of the run in '.*out' has changed since the run was started"):
+        finetune(RECIPE, start[0], *columns, f"out={tmp_path / 'out'}")
+
+
+def test_the_model_that_a_run_starts_from_is_never_replaced(start, tmp_path: Path):
+    finetune(RECIPE, *start, f"out={tmp_path / 'run'}", "steps=2")
+    before = (tmp_path / "run" / "final" / "model.safetensors").read_bytes()
+    rest = start[1:]
+    for plural in ((), ("seeds=[1,2]",)):
+        with pytest.raises(
+            InputError, match=r"model '.*final' is in the folder of the run, '.*', which would replace it"
+        ):
+            finetune(RECIPE, f"model={tmp_path / 'run' / 'final'}", *rest, f"out={tmp_path / 'run'}", *plural)
+    assert (tmp_path / "run" / "final" / "model.safetensors").read_bytes() == before
+
+
+def test_braces_in_the_path_of_a_model_are_kept(start, tmp_path: Path):
+    model = write_model(tmp_path / "m {a} {0}")
+    finetune(RECIPE, f"model={model}", *start[1:], f"out={tmp_path / 'run'}", "steps=1")
+
+
+@pytest.mark.parametrize("name", ["runs.json", "final/notes.txt"])
+def test_files_of_the_user_in_the_folder_of_several_runs_are_kept(start, tmp_path: Path, name: str):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(InputError, match="exists and is not from the runs in 'runs'"):
+        finetune(RECIPE, *start, f"out={tmp_path}", "seeds=[1,2]", "steps=1")
+    assert (tmp_path / name).read_text() == "mine"
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"metrics": 1}', "[" * 100_000, "\x00"])
+def test_a_damaged_result_is_an_error(start, tmp_path: Path, content: str):
+    finetune(RECIPE, *start, f"out={tmp_path}", "steps=1")
+    (tmp_path / "result.json").write_text(content)
+    with pytest.raises(InputError, match=r"result\.json' is damaged; remove the folder to train again"):
+        finetune(RECIPE, *start, f"out={tmp_path}", "steps=1")
 
 
 def test_checkpoints_are_kept_only_if_asked(start, tmp_path: Path):

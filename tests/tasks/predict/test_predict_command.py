@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny_classifiers import write_tiny_model
+from tiny_classifiers import tiny_model, write_tiny_model
 
 from lightbert import cli
+from lightbert.data.text import text_files
+from lightbert.models import folder
 from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.spans.kind import Spans
 from lightbert.tasks.kinds.tokens.kind import Tokens
@@ -252,3 +254,60 @@ def test_a_closed_pipe_ends_the_command_silently(model):
     assert process.stderr.read() == b""
     process.stderr.close()
     assert process.wait() == 1
+
+
+BAD_LINES = {
+    "half a character": b'{"text": "\\ud83d"}',
+    "deep nesting": b'{"text": "a", "more": ' + b"[" * 600 + b"]" * 600 + b"}",
+    "a long line": b"x" * 3000,
+}
+
+
+@pytest.mark.parametrize("line", BAD_LINES.values(), ids=BAD_LINES)
+def test_a_bad_line_of_a_stream_is_an_error_or_skipped(predict, model, monkeypatch, line):
+    monkeypatch.setattr(text_files, "MAX_LINE_BYTES", 2000)
+    piped = b"good\n" + line + b"\nbad\n"
+    code, _, said = predict(model, "-", piped=piped)
+    assert code == 1
+    assert said.startswith("lightbert: line 2 of standard input ")
+    assert said.count("\n") == 1
+    code, found, said = predict(model, "-", "--bad-rows", "skip", piped=piped)
+    assert (code, [record["text"] for record in found]) == (0, ["good", "bad"])
+    assert "skipped 1 bad row" in said
+
+
+def test_a_line_without_an_end_is_an_error(predict, model, monkeypatch):
+    monkeypatch.setattr(text_files, "MAX_LINE_BYTES", 100)
+    code, _, said = predict(model, "-", "--bad-rows", "skip", piped=b"x" * 100_000)
+    assert code == 1
+    assert "standard input has a line of more than" in said
+
+
+def test_no_field_of_a_record_is_lost(predict, model):
+    record = {"text": "good", "label": "mine", "input_label": "also mine", "probability": 1}
+    _, (found,), _ = predict(model, "-", piped=json.dumps(record).encode() + b"\n")
+    assert found["label"] in ("bad", "good")
+    assert (found["input_input_label"], found["input_label"]) == ("mine", "also mine")
+    assert found["input_probability"] == 1
+
+
+def test_outputs_that_are_not_finite_are_an_error(predict, tmp_path):
+    model = tiny_model(Classify(("bad", "good")))
+    # Finite weights whose products are not.
+    for parameter in model.heads["classify"].parameters():
+        parameter.data.fill_(3e38)
+    folder.save(model, tmp_path / "diverged")
+    code, found, said = predict(tmp_path / "diverged", "good film", "bad")
+    assert (code, found) == (1, [])
+    assert "the outputs of the model are not finite: its training has diverged" in said
+
+
+def test_devices_and_pipes_are_written_and_not_replaced(model, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    assert cli.main(["predict", str(model), "good", "--out", str(tmp_path / "pipe")]) == 0
+    assert json.loads(os.read(reader, 10_000))["text"] == "good"
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()
+    assert cli.main(["predict", str(model), "good", "--out", os.devnull]) == 0
+    assert Path(os.devnull).is_char_device()

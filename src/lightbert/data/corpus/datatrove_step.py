@@ -15,9 +15,10 @@ from datatrove.pipeline.base import PipelineStep
 from lightbert.data.corpus import tokenizer
 from lightbert.data.corpus.encoding import DocumentEncoder, Sentences, width
 from lightbert.data.corpus.parts import Place, split_chunks
-from lightbert.data.corpus.stage import StreamWriter, check_replaceable, finish, partial_folder, remove_stream_records
+from lightbert.data.corpus.stage import PREPARED, STAGING, StreamWriter, finish, partial_folder, remove_stream_records
 from lightbert.data.text import sources
 from lightbert.data.text.sources import ReadOptions
+from lightbert.folder_lock import NAME as LOCK
 
 
 class ReadText(PipelineStep):  # type: ignore[misc]
@@ -62,8 +63,11 @@ class WriteShards(PipelineStep):  # type: ignore[misc]
         # Each task runs on one core.
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         ids, folder = tokenizer.load(self.tokenizer), partial_folder(self.out)
-        check_replaceable(self.out)
+        PREPARED.check(self.out)
+        STAGING.check(folder)
         folder.mkdir(parents=True, exist_ok=True)
+        # Marks the folder as ours; tasks write separate streams and don't lock it.
+        (folder / LOCK).touch()
         remove_stream_records(folder, rank)
         encode = DocumentEncoder(ids, self.sentences, self.held_out)
         place = Place()

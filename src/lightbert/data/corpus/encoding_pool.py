@@ -20,6 +20,7 @@ Mark = TypeVar("Mark")
 
 # Enough to keep the workers busy, few enough to keep memory small.
 _CHUNKS_PER_WORKER = 3
+_SECONDS_BETWEEN_LOOKS = 5.0
 
 
 def encode_chunks(
@@ -37,23 +38,54 @@ def encode_chunks(
     pending: deque[tuple[Chunk[Mark], Future[EncodedDocuments]]] = deque()
     try:
         for chunk in chunks:
-            pending.append((chunk, pool.submit(_encode, chunk.documents)))
+            pending.append((chunk, _submit(pool, chunk.documents)))
             if len(pending) >= _CHUNKS_PER_WORKER * workers:
-                yield _next(pending)
+                yield _next(pending, pool)
         while pending:
-            yield _next(pending)
-    except BrokenProcessPool as error:
+            yield _next(pending, pool)
+    except (BrokenProcessPool, MemoryError) as error:
         raise InputError(
             "a worker process died, perhaps because memory ran out; run the same command again with fewer --workers, "
             "finished shards are kept"
         ) from error
     finally:
-        pool.shutdown(cancel_futures=True)
+        _shut_down(pool)
 
 
-def _next(pending: "deque[tuple[Chunk[Mark], Future[EncodedDocuments]]]") -> tuple[Chunk[Mark], EncodedDocuments]:
+def _submit(pool: ProcessPoolExecutor, documents: list[str]) -> "Future[EncodedDocuments]":
+    try:
+        return pool.submit(_encode, documents)
+    except (RuntimeError, OSError) as error:
+        # Without memory, neither a process nor the thread that serves the processes can be started.
+        raise BrokenProcessPool(str(error)) from error
+
+
+def _next(
+    pending: "deque[tuple[Chunk[Mark], Future[EncodedDocuments]]]", pool: ProcessPoolExecutor
+) -> tuple[Chunk[Mark], EncodedDocuments]:
     chunk, future = pending.popleft()
-    return chunk, future.result()
+    while True:
+        try:
+            return chunk, future.result(_SECONDS_BETWEEN_LOOKS)
+        except TimeoutError:
+            # If memory runs out in the thread that serves the processes, it ends and no result ever arrives.
+            if not _manager_is_alive(pool):
+                raise BrokenProcessPool("the pool has stopped") from None
+
+
+def _manager_is_alive(pool: ProcessPoolExecutor) -> bool:
+    manager = getattr(pool, "_executor_manager_thread", None)
+    return manager is None or manager.is_alive()
+
+
+def _shut_down(pool: ProcessPoolExecutor) -> None:
+    """End the workers; those of a broken pool would keep the interpreter from exiting."""
+    processes = list((getattr(pool, "_processes", None) or {}).values())
+    pool.shutdown(wait=_manager_is_alive(pool), cancel_futures=True)
+    for process in processes:
+        if process.is_alive():
+            process.kill()
+            process.join()
 
 
 _encoder: DocumentEncoder

@@ -13,11 +13,19 @@ from lightbert.data.corpus.manifest import Manifest
 from lightbert.data.corpus.parts import CHUNK, Place, read_stream, split_chunks
 from lightbert.data.corpus.resumption import locked, read_finished, start_or_resume
 from lightbert.data.corpus.settings import Settings, resolve
-from lightbert.data.corpus.stage import StreamWriter, check_replaceable, finish, partial_folder, publish, read_parts
+from lightbert.data.corpus.stage import (
+    PREPARED,
+    StreamWriter,
+    finish,
+    partial_folder,
+    publish,
+    read_parts,
+    verify_parts,
+)
 from lightbert.data.text import sources
 from lightbert.data.text.sources import ReadOptions, Source
 from lightbert.errors import InputError
-from lightbert.files import write_atomic
+from lightbert.files import recover_folder, write_atomic
 from lightbert.progress import Bar, progress
 
 if TYPE_CHECKING:
@@ -45,13 +53,15 @@ def prepare(settings: Settings, out: Path, workers: int | None = None, *, again:
     if workers is not None and workers < 1:
         raise InputError(f"workers must be >= 1, got {workers}")
     found = sources.find(settings.sources)
-    wanted = resolve(settings, found)
     folder = partial_folder(out)
-    check_replaceable(out)
+    PREPARED.check(out)
+    _check_outside(found, out, folder)
+    wanted = resolve(settings, found, out)
     if not again and (existing := read_finished(out, wanted)) is not None:
         return PreparationResult(existing, len(existing.shards))
     try:
         with locked(folder):
+            recover_folder(out, PREPARED)
             if not again and (existing := read_finished(folder, wanted)) is not None:
                 publish(folder, out, existing)
                 return PreparationResult(existing, len(existing.shards))
@@ -65,6 +75,15 @@ def prepare(settings: Settings, out: Path, workers: int | None = None, *, again:
             return PreparationResult(finish(folder, out, wanted), kept, tokens, middle - start, end - middle)
     except OSError as error:
         raise InputError(f"cannot write '{folder}': {error.strerror or error}; finished shards are kept") from error
+
+
+def _check_outside(found: Iterable[Source], out: Path, folder: Path) -> None:
+    """Check that no source is in a folder that is written."""
+    written = (out.resolve(), folder.resolve())
+    for source in found:
+        path = Path(source.name).resolve()
+        if source.kind == "file" and any(path.is_relative_to(each) for each in written):
+            raise InputError(f"the source '{source.name}' is in a folder that --out {out} replaces; move it elsewhere")
 
 
 class _Preparation:
@@ -110,6 +129,7 @@ class _Preparation:
         """Write the missing parts; return the number of existing parts and the number of tokens encoded now."""
         count = self.settings.streams
         parts = [read_parts(self.folder, stream) for stream in range(count)]
+        verify_parts(self.folder, (record for records in parts for record in records))
         tokens = 0
         done = sum(records[-1].place.position for records in parts if records)
         with progress("encoding", self.size, "bytes", done) as bar:

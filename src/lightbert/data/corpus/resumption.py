@@ -1,21 +1,19 @@
 """Resuming a preparation: finished and unfinished work on disk, and the lock that protects it."""
 
 import json
-import shutil
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from lightbert.data.corpus import manifest
 from lightbert.data.corpus.manifest import Manifest
 from lightbert.data.corpus.settings import differences
-from lightbert.data.corpus.stage import has_finished_parts
+from lightbert.data.corpus.stage import SETTINGS, STAGING, has_finished_parts, remove_staged
 from lightbert.errors import InputError
 from lightbert.files import write_atomic
+from lightbert.folder_lock import locked as lock
 
-_SETTINGS, _LOCK = "settings.json", "lock"
 _REMEDY = "use the same settings, another --out, or --again to start over"
 
 
@@ -31,38 +29,44 @@ def read_finished(folder: Path, settings: dict[str, Any]) -> Manifest | None:
 
 def start_or_resume(folder: Path, settings: dict[str, Any], *, again: bool) -> None:
     """Write the settings to a new folder, or compare them with the settings of the existing parts."""
-    path = folder / _SETTINGS
+    path = folder / SETTINGS
     if has_finished_parts(folder) and not again:
-        if changed := differences(json.loads(path.read_text()), settings):
+        if changed := differences(_read_settings(path), settings):
             raise _settings_error(folder, changed)
         return
-    for other in folder.iterdir():
-        if other.name != _LOCK:
-            other.unlink()
+    remove_staged(folder)
     write_atomic(path, json.dumps(settings))
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Lock the folder against concurrent preparations; the lock is released when the process ends."""
+    """Lock the staging folder against concurrent preparations; the lock is released when the process ends."""
+    # Before the lock is written, which would mark a folder of the user as ours.
+    STAGING.check(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / _LOCK).open("w") as file:
-        if sys.platform != "win32":
-            import fcntl
-
+    try:
+        with lock(folder, "is preparing", "wait for it or choose another --out"):
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InputError(
-                    f"another process is preparing '{folder}'; wait for it or choose another --out"
-                ) from None
-        try:
-            yield
-        except InputError:
-            # Bad input that is found before the first finished part leaves no files.
-            if not has_finished_parts(folder):
-                shutil.rmtree(folder)
-            raise
+                yield
+            except InputError:
+                # Bad input that is found before the first finished part leaves no files.
+                if not has_finished_parts(folder):
+                    remove_staged(folder)
+                raise
+    finally:
+        # Empty if nothing was finished.
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        raise InputError(f"'{path}' is missing or damaged; pass --again to start over")
+    return content
 
 
 def _settings_error(folder: Path, changed: str) -> InputError:

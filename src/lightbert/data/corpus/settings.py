@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from lightbert.config import to_mapping
@@ -9,6 +10,7 @@ from lightbert.data.corpus.encoding import Sentences
 from lightbert.data.corpus.vocabulary import Model
 from lightbert.data.text.sources import ReadOptions, Source
 from lightbert.errors import InputError
+from lightbert.remembered_hashes import hash_files
 
 # Offsets within a shard are 32-bit.
 _MAX_SHARD_CHARACTERS = 1 << 31
@@ -46,9 +48,12 @@ class Settings(ReadOptions):
             raise InputError(f"streams must be >= 1, got {self.streams}")
 
 
-def resolve(settings: Settings, sources: Sequence[Source]) -> dict[str, Any]:
-    """Return the settings as plain values, with the name and size of every input."""
-    return {**to_mapping(settings), "inputs": [[source.name, source.size] for source in sources]}
+def resolve(settings: Settings, sources: Sequence[Source], out: Path) -> dict[str, Any]:
+    """Return the settings as plain values, with the name, size and hash of every input; ``out`` remembers hashes."""
+    files = [Path(source.name) for source in sources if source.kind == "file"]
+    hashes = {str(path): digest for path, digest in hash_files(files, out).items()}
+    inputs = [[source.name, source.size, hashes.get(str(Path(source.name)))] for source in sources]
+    return {**to_mapping(settings), "inputs": inputs}
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> str:
@@ -57,8 +62,15 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> str:
     A setting that an earlier version didn't have is compared by its default.
     """
     before = {**to_mapping(Settings()), **before}
-    changed = [key for key in now if before.get(key) != now[key]]
+    changed = [key for key in now if not _same(before.get(key), now[key])]
     return ", ".join(
         "the input files" if key == "inputs" else f"{key} ({before.get(key)!r} before, {now[key]!r} now)"
         for key in changed
     )
+
+
+def _same(before: Any, now: Any) -> bool:
+    if isinstance(before, list) and all(isinstance(each, list) and len(each) == 2 for each in before):
+        # Inputs as they were stored before version 0.1: without hashes.
+        now = [each[:2] for each in now]
+    return bool(before == now)

@@ -1,5 +1,7 @@
 """Memory-mapped token shards: documents, which consist of sentences, which consist of token ids."""
 
+import hashlib
+import json
 from bisect import bisect_right
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 from lightbert.data.corpus import manifest
 from lightbert.data.corpus.manifest import FileRecord, ShardRecord, Split
 from lightbert.errors import InputError
-from lightbert.files import sha256
+from lightbert.remembered_hashes import hash_files
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -59,20 +61,28 @@ class Shards:
         self._starts = [0, *accumulate(record.documents for record in self._records)]
 
     @classmethod
-    def open(cls, folder: str | Path, split: Split = "train", *, verify: bool = True) -> "Shards":
-        """Open a folder and, by default, verify the hash of every file."""
+    def open(cls, folder: str | Path, split: Split = "train", *, verify: bool = True, again: bool = False) -> "Shards":
+        """Open a folder and, by default, verify the hash of every file; ``again`` as in `verify`."""
         shards = cls(folder, split)
         if verify:
-            shards.verify()
+            shards.verify(again=again)
         return shards
 
-    def verify(self) -> None:
-        """Verify the hash of every file in the folder, for all splits."""
-        for name, record in self.manifest.all_files():
-            if sha256(self.folder / name) != record.sha256:
-                raise InputError(
-                    f"'{self.folder / name}' is damaged: its hash does not match the manifest; copy it again"
-                )
+    def verify(self, *, again: bool = False) -> None:
+        """Verify the hash of every file in the folder, for all splits.
+
+        again: also hash the files that have not changed since they were last verified.
+        """
+        records = {self.folder / name: record for name, record in self.manifest.all_files()}
+        for path, digest in hash_files(records, self.folder, again=again).items():
+            if digest != records[path].sha256:
+                raise InputError(f"'{path}' is damaged: its hash does not match the manifest; copy it again")
+
+    @property
+    def content(self) -> str:
+        """A hash of the content of the folder: its shards and its tokenizer, wherever they were prepared from."""
+        hashes = [[name, record.sha256] for name, record in self.manifest.all_files()]
+        return f"sha256:{hashlib.sha256(json.dumps(hashes).encode()).hexdigest()}"
 
     @property
     def vocab(self) -> int:

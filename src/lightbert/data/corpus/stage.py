@@ -5,6 +5,7 @@ shards are flushed to disk; files without a record are overwritten or removed.
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,23 @@ from lightbert.data.corpus.manifest import FileRecord, Manifest, ShardRecord, Sp
 from lightbert.data.corpus.parts import Place
 from lightbert.data.corpus.shard_writer import Block, ShardWriter, Width
 from lightbert.errors import InputError
-from lightbert.files import move_folder, write_atomic
+from lightbert.files import move_folder, sha256, write_atomic
+from lightbert.folder_lock import NAME as LOCK
+from lightbert.owned_folders import FolderKind
+
+SETTINGS = "settings.json"
+
+_SHARDS = ("train-*.bin", "held-out-*.bin", tokenizer.FILE, tokenizer.CONFIG, manifest.NAME)
+
+PREPARED = FolderKind(
+    "a prepared folder", _SHARDS, lambda folder: (folder / manifest.NAME).is_file(), "choose another --out"
+)
+STAGING = FolderKind(
+    "the working folder of a preparation",
+    (LOCK, SETTINGS, "part-*.json", "docstrings-*.txt", *_SHARDS),
+    lambda folder: (folder / LOCK).exists() or (folder / SETTINGS).exists() or has_finished_parts(folder),
+    "move it, or choose another --out",
+)
 
 
 @dataclass(frozen=True)
@@ -30,6 +47,8 @@ class PartRecord:
     empty: int
     place: Place
     ends_stream: bool
+    tokenizer: str = ""
+    """The hash of the tokenizer file that encoded the part; "" if it is not in the folder."""
 
 
 def partial_folder(out: Path) -> Path:
@@ -42,6 +61,7 @@ class StreamWriter:
 
     def __init__(self, folder: Path, width: Width, stream: int, streams: int, part: int = 0) -> None:
         self._folder, self._width, self._stream, self._streams, self._part = folder, width, stream, streams, part
+        self._tokenizer = _hash_of(folder / tokenizer.FILE)
         self._open: dict[Split, ShardWriter] = {}
         self._empty = 0
 
@@ -61,7 +81,9 @@ class StreamWriter:
     def end_part(self, place: Place, *, ends_stream: bool = False) -> None:
         """Flush the current part to disk and start the next one."""
         shards = tuple(writer.close() for writer in self._open.values())
-        record = PartRecord(self._stream, self._streams, self._part, shards, self._empty, place, ends_stream)
+        record = PartRecord(
+            self._stream, self._streams, self._part, shards, self._empty, place, ends_stream, self._tokenizer
+        )
         path = self._folder / _record_name(self._stream, self._part)
         write_atomic(path, json.dumps(to_mapping(record)))
         self._part += 1
@@ -76,13 +98,6 @@ class StreamWriter:
         self._open[split].append(block)
 
 
-def check_replaceable(out: Path) -> None:
-    """Check that `out` does not exist, is an empty folder, or is a prepared folder."""
-    empty = not out.exists() or (out.is_dir() and not any(out.iterdir()))
-    if not empty and not (out / manifest.NAME).is_file():
-        raise InputError(f"'{out}' exists and is not a prepared folder; choose another --out")
-
-
 def has_finished_parts(folder: Path) -> bool:
     """Return whether the folder has at least one finished part."""
     return (folder / manifest.NAME).is_file() or any(folder.glob("part-*.json"))
@@ -92,10 +107,32 @@ def read_parts(folder: Path, stream: int) -> list[PartRecord]:
     """Return the finished parts of a stream, in order."""
     records: list[PartRecord] = []
     while (path := folder / _record_name(stream, len(records))).is_file():
-        records.append(from_mapping(PartRecord, json.loads(path.read_text())))
+        try:
+            records.append(from_mapping(PartRecord, json.loads(path.read_text())))
+        except (ValueError, RecursionError, InputError) as error:
+            raise _damaged(path) from error
         if records[-1].ends_stream:
             break
     return records
+
+
+def verify_parts(folder: Path, records: Iterable[PartRecord]) -> None:
+    """Verify the hashes of the shards and of the tokenizer that finished parts depend on."""
+    ours = _hash_of(folder / tokenizer.FILE)
+    for record in records:
+        if record.tokenizer not in ("", ours):
+            raise _damaged(folder / tokenizer.FILE)
+        for name, file in (item for shard in record.shards for item in shard.files.items()):
+            if _hash_of(folder / name) != file.sha256:
+                raise _damaged(folder / name)
+
+
+def remove_staged(folder: Path) -> None:
+    """Remove everything from a staging folder except its lock."""
+    STAGING.check(folder)
+    for path in folder.iterdir():
+        if path.name != LOCK:
+            path.unlink()
 
 
 def remove_stream_records(folder: Path, stream: int) -> None:
@@ -131,7 +168,8 @@ def finish(folder: Path, out: Path, settings: dict[str, Any]) -> Manifest:
 
 def publish(folder: Path, out: Path, content: Manifest) -> None:
     """Rename a folder with a manifest to `out`; safe to repeat after a crash."""
-    check_replaceable(out)
+    PREPARED.check(out)
+    STAGING.check(folder)
     names = {manifest.NAME, *(name for name, _ in content.all_files())}
     for path in folder.iterdir():
         if path.name not in names:
@@ -148,3 +186,11 @@ def _finished_stream(folder: Path, stream: int) -> list[PartRecord]:
 
 def _record_name(stream: int, part: int) -> str:
     return f"part-{stream:05d}-{part:05d}.json"
+
+
+def _hash_of(path: Path) -> str:
+    return sha256(path) if path.is_file() else ""
+
+
+def _damaged(path: Path) -> InputError:
+    return InputError(f"'{path}' is damaged or was edited since its part was finished; pass --again to start over")

@@ -6,6 +6,7 @@ sorted afterwards.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
@@ -26,6 +27,9 @@ Watch = Callable[[Sequence[str]], Iterator[str]]
 PAD, UNK, CLS, SEP, MASK = SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MIN_VOCAB_SIZE = 64
 
+MAX_WORD_CHARACTERS = 100
+_LONG_CHUNK = re.compile(rf"\S{{{MAX_WORD_CHARACTERS + 1},}}")
+_LONG_PART = re.compile(r"(\S{1000})(?=\S)")
 _CONTINUATION = "##"
 _MAX_CHARACTERS = 1000
 # The trainer assigns uncovered characters scores that differ by this step, in the order of its hash map.
@@ -49,7 +53,7 @@ def train(
 
 def wordpiece(vocabulary: dict[str, int], *, lowercase: bool) -> Tokenizer:
     """Create BERT's tokenizer from a vocabulary, which must contain the special tokens."""
-    tokenizer = Tokenizer(WordPiece(vocabulary, unk_token=UNK, max_input_chars_per_word=100))
+    tokenizer = Tokenizer(WordPiece(vocabulary, unk_token=UNK, max_input_chars_per_word=MAX_WORD_CHARACTERS))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix=_CONTINUATION)
@@ -87,6 +91,8 @@ def _with_specials(tokenizer: Tokenizer) -> Tokenizer:
 
 def _train_wordpiece(texts: Sequence[str], vocab_size: int, lowercase: bool, watch: Watch) -> Tokenizer:
     tokenizer = wordpiece({name: index for index, name in enumerate(SPECIALS)}, lowercase=lowercase)
+    # Longer words become [UNK], and the trainer needs time quadratic in the length of a word.
+    texts = [_LONG_CHUNK.sub(lambda chunk: _short_words(chunk[0], tokenizer), text) for text in texts]
     first, inner = _characters(watch(texts), tokenizer)
     counts = first + inner
     # Each character may need two entries, and at least half of the vocabulary should be longer pieces.
@@ -104,6 +110,12 @@ def _train_wordpiece(texts: Sequence[str], vocab_size: int, lowercase: bool, wat
     )
     tokenizer.train_from_iterator(watch(texts), trainer)
     return wordpiece(_sorted_by_id(tokenizer.get_vocab(with_added_tokens=True)), lowercase=lowercase)
+
+
+def _short_words(chunk: str, tokenizer: Tokenizer) -> str:
+    """Return the words of a text without spaces that the tokenizer doesn't replace by [UNK] for their length."""
+    words = tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(chunk))
+    return " ".join(word for word, _ in words if len(word) <= MAX_WORD_CHARACTERS)
 
 
 def _characters(texts: Iterable[str], tokenizer: Tokenizer) -> tuple[Counter[str], Counter[str]]:
@@ -127,6 +139,8 @@ def _sorted_by_id(vocabulary: dict[str, int]) -> dict[str, int]:
 
 def _train_unigram(texts: Sequence[str], vocab_size: int, lowercase: bool, watch: Watch) -> Tokenizer:
     tokenizer = unigram([(name, 0.0) for name in SPECIALS], lowercase=lowercase)
+    # No word becomes [UNK] for its length; parts of long ones keep the time of the trainer linear.
+    texts = [_LONG_PART.sub(r"\1 ", text) for text in texts]
     trainer = trainers.UnigramTrainer(
         vocab_size=vocab_size, special_tokens=list(SPECIALS), unk_token=UNK, show_progress=False
     )

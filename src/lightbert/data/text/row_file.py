@@ -1,17 +1,20 @@
 """Files that are read row by row, with an error or a skip for each bad row."""
 
+import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from lightbert.data.text.text_files import BOM, byte_lines
 from lightbert.errors import InputError
 
 BadRows = Literal["error", "skip"]
 
+# Far below the limit of Python's recursion, which functions that take records apart must not reach.
+_MAX_LEVELS = 100
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -68,7 +71,10 @@ class RowFile(BadRowHandler):
         if self.path.is_dir():
             raise InputError(f"'{path}' is a folder; give the path of a file in it")
         if not self.path.is_file():
-            raise InputError(f"'{path}' not found; check the path")
+            problem = (
+                "must be a regular file; save the data first" if self.path.exists() else "not found; check the path"
+            )
+            raise InputError(f"'{path}' {problem}")
 
 
 def text_lines(path: Path) -> Iterator[str]:
@@ -86,3 +92,20 @@ def decoding_problem(text: str) -> str:
     return (
         f"is not UTF-8 (byte 0x{code - 0xDC00:02x})" if 0xDC80 <= code <= 0xDCFF else "contains an unpaired surrogate"
     )
+
+
+def record_problem(record: dict[str, Any], line: str) -> str:
+    """Return what is wrong with a JSON record that was read from a line, or an empty string."""
+    level: list[Any] = [record]
+    for _ in range(_MAX_LEVELS):
+        level = [each for value in level for each in _items(value)]
+        if not level:
+            break
+    else:
+        return f"is nested more than {_MAX_LEVELS} levels deep"
+    # Only an escape sequence such as \ud83d can still contain an unpaired surrogate.
+    return decoding_problem(json.dumps(record, ensure_ascii=False)) if "\\ud" in line.lower() else ""
+
+
+def _items(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

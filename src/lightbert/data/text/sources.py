@@ -97,6 +97,8 @@ def _expand(specification: str) -> list[Source]:
     else:
         raise InputError(f"'{specification}' not found; give a file, a folder, a quoted glob, hf:NAME or docstrings")
     for each in paths:
+        if not each.is_file():
+            raise InputError(f"'{each}' must be a regular file, because sources are read more than once; save it first")
         if not _format(each):
             known = f"{', '.join(FORMATS)}, optionally followed by {', '.join(COMPRESSIONS)}"
             raise InputError(f"'{each}' must have one of the suffixes {known}")

@@ -2,11 +2,12 @@
 
 import csv
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lightbert.data.text.row_file import RowFile, decoding_problem, text_lines
+from lightbert.data.text.row_file import RowFile, decoding_problem, record_problem, text_lines
 from lightbert.errors import InputError
 
 Row = tuple[int, dict[str, Any]]
@@ -56,10 +57,9 @@ def json_rows(file: RowFile) -> Iterator[Row]:
         except (ValueError, RecursionError):
             file.reject(number, "is not JSON")
             continue
-        # Only an escape sequence such as \ud83d can still contain an unpaired surrogate.
-        unpaired = decoding_problem(json.dumps(record, ensure_ascii=False)) if "\\ud" in line.lower() else ""
-        if unpaired or not isinstance(record, dict):
-            file.reject(number, unpaired or "is not a JSON object")
+        problem = record_problem(record, line) if isinstance(record, dict) else "is not a JSON object"
+        if problem:
+            file.reject(number, problem)
         else:
             yield number, record
 
@@ -120,8 +120,13 @@ def _quoted(path: Path, lines: Iterator[str], separator: str) -> Iterator[tuple[
             return
         except csv.Error as error:
             # Not skipped as a bad row, because everything after the quote would be lost.
-            if "unexpected end of data" in str(error) or "field larger than" in str(error):
+            if "unexpected end of data" in str(error):
                 raise InputError(f"line {number} of '{path}' has a quote that is never closed; close it") from None
+            if "field larger than" in str(error):
+                raise InputError(
+                    f"line {number} of '{path}' has a cell of more than {_MAX_FIELD_CHARACTERS >> 20} Mi characters "
+                    "or a quote that is never closed; shorten the cell or close the quote"
+                ) from None
             yield number, f"is not CSV ({str(error).split(' - ')[0]})"
             continue
         if fields:
@@ -135,7 +140,7 @@ def check_header(path: Path, names: list[str] | str) -> list[str]:
         raise InputError(f"the header of '{path}' {problem}; save the file as CSV in UTF-8")
     # "text, label" is a common way to write a header.
     names = [name.strip() for name in names]
-    duplicates = sorted({name for name in names if names.count(name) > 1})
+    duplicates = sorted(name for name, count in Counter(names).items() if count > 1)
     if duplicates:
         raise InputError(f"the header of '{path}' has the column {duplicates[0]!r} twice; rename one of them")
     return names

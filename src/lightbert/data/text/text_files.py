@@ -19,19 +19,37 @@ COMPRESSIONS = (".gz", ".xz", ".bz2", ".zst")
 BOM = b"\xef\xbb\xbf"
 
 # Bounds the memory of a line; prose never has longer lines.
-_MAX_LINE_BYTES = 1 << 26
+MAX_LINE_BYTES = 1 << 26
+_MAX_SKIPPED_BLOCKS = 64
 _BLOCK = 1 << 18
 
 
 def byte_lines(path: Path) -> Iterator[tuple[bytes, int]]:
     """Yield each line with its line ending, and the number of bytes of the file on disk read so far."""
     with _open(path) as (file, position):
-        while line := file.readline(_MAX_LINE_BYTES):
-            if len(line) == _MAX_LINE_BYTES:
+        while line := file.readline(MAX_LINE_BYTES):
+            if len(line) == MAX_LINE_BYTES:
                 raise InputError(
-                    f"'{path}' has a line of more than {_MAX_LINE_BYTES >> 20} MiB; check that it is a text file"
+                    f"'{path}' has a line of more than {MAX_LINE_BYTES >> 20} MiB; check that it is a text file"
                 )
             yield line, position()
+
+
+def bounded_lines(file: IO[bytes], name: str) -> Iterator[bytes | None]:
+    """Yield each line of a stream, or None for a line that is too long to keep; one without an end is an error."""
+    while line := file.readline(MAX_LINE_BYTES):
+        if len(line) < MAX_LINE_BYTES or line.endswith(b"\n"):
+            yield line
+            continue
+        for _ in range(_MAX_SKIPPED_BLOCKS):
+            line = file.readline(MAX_LINE_BYTES)
+            if len(line) < MAX_LINE_BYTES or line.endswith(b"\n"):
+                break
+        else:
+            raise InputError(
+                f"{name} has a line of more than {_MAX_SKIPPED_BLOCKS * MAX_LINE_BYTES >> 30} GiB; check it"
+            )
+        yield None
 
 
 def lines(path: Path, undecodable: Undecodable = "error") -> Iterator[tuple[str, int]]:
@@ -63,7 +81,7 @@ def json_lines(path: Path, field: str, undecodable: Undecodable = "error") -> It
             continue
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise InputError(f"line {number} of '{path}' is not JSON; each line must be one JSON object") from None
         text = record.get(field) if isinstance(record, dict) else None
         if not isinstance(text, str):
@@ -91,6 +109,10 @@ def parquet_rows(path: Path, column: str) -> Iterator[tuple[str, int]]:
                             f"row {rows} of '{path}' has no text in column {column!r}; set another column with --text"
                         )
                     yield text, size * rows // file.metadata.num_rows
+    except UnicodeDecodeError:
+        raise InputError(
+            f"row {rows + 1} of '{path}' or a later one is not UTF-8; convert the column {column!r}"
+        ) from None
     except (ArrowException, OSError) as error:
         raise InputError(f"'{path}' is damaged or not a Parquet file ({error}); copy it again") from error
 

@@ -1,9 +1,12 @@
 """The data of a task as features; cached, so that the runs of a grid read and encode it once."""
 
+import hashlib
 import sys
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
@@ -35,6 +38,17 @@ class TaskData:
     dev: dict[str, tuple[Examples[Any], Features]]
     skipped: dict[str, int]
     """The number of bad rows of each split that were skipped."""
+
+    @cached_property
+    def content(self) -> str:
+        """A hash of the data: the encoded texts, their targets, and the development examples."""
+        digest = hashlib.sha256()
+        for features in (self.train, *(features for _, features in self.dev.values())):
+            for array in (features.tokens, features.starts, features.seconds, features.sources, features.targets):
+                digest.update(b"" if array is None else np.ascontiguousarray(array).data)
+        for examples, _ in self.dev.values():
+            digest.update(repr(examples).encode("utf-8", "surrogatepass"))
+        return f"sha256:{digest.hexdigest()}"
 
     def sentence(self, examples: int) -> str:
         """Summarize the data in one line, so that a wrongly inferred kind is visible before training starts."""

@@ -24,11 +24,13 @@ from lightbert.tasks.finetune.result import Result
 from lightbert.tasks.finetune.starting_model import check_length, set_head, starting_model
 from lightbert.tasks.kinds.kind import Prediction
 from lightbert.tasks.predict.forward import run
+from lightbert.train.cuda_graph import uses_cuda_graph
 from lightbert.train.distributed import World
 from lightbert.train.finished import finish, read_result
 from lightbert.train.loop import Loop
-from lightbert.train.recipe_file import save_recipe
+from lightbert.train.recipe_file import check_recipe, load_recipe, save_recipe
 from lightbert.train.run import Phase, Settings
+from lightbert.train.run_folder import check_outside, locked_run
 from lightbert.train.schedule import layer_rate
 from lightbert.train.signals import Interruption
 
@@ -50,16 +52,27 @@ def finetune(
     requires_dev: fail if the task has no development data, because the result is compared with other runs.
     command: the words of the command, for the model card.
     """
-    out = Path(recipe.out)
+    check_outside(recipe.out, model=recipe.starting_model)
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
-    save_recipe(to_mapping(recipe), out, world, may_change=recipe.may_change)
-    done = read_result(out, world, keep_checkpoints=recipe.keep_checkpoints)
+    with locked_run(Path(recipe.out), world):
+        return _finetune(recipe, world, interrupted, requires_dev=requires_dev, command=command)
+
+
+def _finetune(
+    recipe: FinetuneRecipe, world: World, interrupted: Interruption, *, requires_dev: bool, command: Sequence[str]
+) -> Result:
+    out = Path(recipe.out)
+    before = load_recipe(out)
+    if before is not None:
+        check_recipe(to_mapping(recipe), before, out, recipe.may_change)
+    done = read_result(out, world, Result, keep_checkpoints=recipe.keep_checkpoints)
     if done is not None:
-        return Result(**done)
+        return done
     model = starting_model(recipe)
     check_length(model, recipe.length)
     data = load_data(recipe, model.require_tokenizer(), verbose=world.is_main)
+    save_recipe(to_mapping(recipe), out, world, may_change=recipe.may_change, data_content=data.content)
     if not data.dev and (requires_dev or recipe.choose == "best"):
         raise InputError(
             f"{'comparing runs' if requires_dev else 'choose=best'} requires development data, got none: add "
@@ -104,7 +117,7 @@ def finetune(
 
 
 def _make_loop(recipe: FinetuneRecipe, model: Model, data: TaskData, world: World) -> Loop:
-    graphed = recipe.cuda_graph and world.device.type == "cuda"
+    graphed = uses_cuda_graph(recipe.cuda_graph, world)
     batches = Buckets(
         data.train,
         batch=recipe.batch,

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lightbert.files import folder_atomic, write_atomic
+from lightbert.models.owned import MODEL_FOLDER
 from lightbert.tasks.finetune.finetuning import finetune
 from lightbert.tasks.finetune.plan import Plan, PlannedRun
 from lightbert.tasks.finetune.result import Result
 from lightbert.tasks.finetune.summary import best_settings, settings_of
 from lightbert.train.checkpoint import remove_partial
 from lightbert.train.distributed import World
+from lightbert.train.run_folder import check_outside, locked_grid
 from lightbert.train.signals import Interruption
 
 RunResults = list[tuple[PlannedRun, Result]]
@@ -25,8 +27,17 @@ def run_all(plan: Plan, world: World, interrupted: Interruption, command: Sequen
     ``out/final``.
     command: the words of the command, for the model cards.
     """
-    if not plan.single and world.is_main:
-        remove_partial(plan.out)
+    if plan.single:
+        return _run_each(plan, world, interrupted, command)
+    for planned in plan.runs:
+        check_outside(str(plan.out / "final"), model=planned.recipe.starting_model)
+    with locked_grid(plan.out, world):
+        if world.is_main:
+            remove_partial(plan.out)
+        return _run_each(plan, world, interrupted, command)
+
+
+def _run_each(plan: Plan, world: World, interrupted: Interruption, command: Sequence[str]) -> RunResults:
     done: RunResults = []
     for number, planned in enumerate(plan.runs, start=1):
         if not plan.single and world.is_main:
@@ -49,5 +60,5 @@ def _copy_best(plan: Plan, done: RunResults) -> None:
     settings = best_settings(settings_of(done))
     if len(settings) == 1:
         best, _ = settings[0].best
-        with folder_atomic(plan.out / "final") as folder:
+        with folder_atomic(plan.out / "final", MODEL_FOLDER) as folder:
             shutil.copytree(Path(best.recipe.out) / "final", folder, dirs_exist_ok=True)

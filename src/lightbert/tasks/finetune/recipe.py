@@ -87,3 +87,8 @@ class FinetuneRecipe(BaseRecipe):
                     f"data must be the folder of a task, got '{given}'; for your own file write data.train={given}"
                 )
             raise InputError("a recipe requires training data: add task=NAME data=FOLDER, or data.train=FILE")
+
+    @property
+    def starting_model(self) -> str:
+        """The model to start from, with the seed of this run in place of ``{seed}``."""
+        return self.model.replace("{seed}", str(self.seed))

@@ -1,6 +1,7 @@
 """The initial model of a fine-tuning run: loaded or built, with the recipe's config changes and the task's head."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,13 +13,14 @@ from lightbert.errors import InputError
 from lightbert.interop.load import read
 from lightbert.interop.names import Preset, find
 from lightbert.models import PRESETS, Model, add_head, build
+from lightbert.models.tokenizer import check_ids
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.tasks.kinds.kind import Kind
 
 
 def starting_model(recipe: FinetuneRecipe) -> Model:
     """Load the recipe's model, or build its preset with weights drawn from the seed. The model has a tokenizer."""
-    found = find(recipe.model.format(seed=recipe.seed))
+    found = find(recipe.starting_model)
     if isinstance(found, Preset):
         if not recipe.tokenizer:
             raise InputError(
@@ -28,11 +30,13 @@ def starting_model(recipe: FinetuneRecipe) -> Model:
         changes = {"vocab": tokenizer.get_vocab_size(), **recipe.change}
         preset = PRESETS[found.name]
         model = build(from_mapping(type(preset), {**to_mapping(preset), **changes}), seed=recipe.seed)
+        check_ids(tokenizer, model.config.vocab, Path(recipe.tokenizer))
         model.tokenizer = tokenizer
         return model
     model = read(found)
     if recipe.tokenizer:
         model.tokenizer = tokenizers.load(recipe.tokenizer)
+        check_ids(model.tokenizer, model.config.vocab, Path(recipe.tokenizer))
     if model.tokenizer is None:
         raise InputError(f"'{recipe.model}' has no tokenizer: add tokenizer=PATH")
     return _with_changes(model, recipe.change) if recipe.change else model

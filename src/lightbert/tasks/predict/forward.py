@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from lightbert.data.batches.batch import Specials
 from lightbert.data.batches.padding import group_by_length, pad_rows
 from lightbert.data.examples.features import Features
+from lightbert.errors import InputError
 from lightbert.tasks.kinds.kind import Outputs
 
 Array = NDArray[np.int64]
@@ -66,8 +67,13 @@ def run(runtime: Runtime, features: Features, specials: Specials, batch: int = 0
     def collect() -> None:
         rows, results = pending.pop()
         arrays = [(each.float() if each.is_floating_point() else each).cpu().numpy() for each in results]
+        finite = all(np.isfinite(array).all() for array in arrays)
         for row, each in zip(rows.tolist(), zip(*arrays, strict=True), strict=True):
             outputs[row] = each if per_text else _remove_padding(each, int(lengths[row]))
+            if not finite and not all(np.isfinite(array).all() for array in outputs[row]):
+                raise InputError(
+                    "the outputs of the model are not finite: its training has diverged; train it again with a lower lr"
+                )
 
     with _eval_mode(runtime), torch.inference_mode(), _autocast(device):
         for rows in group_by_length(

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lightbert.data.text.row_file import BadRowHandler, BadRows, decoding_problem
+from lightbert.data.text.row_file import BadRowHandler, BadRows, decoding_problem, record_problem
 from lightbert.data.text.table_rows import Row
 from lightbert.data.text.tables import FORMATS, Table, table_format
-from lightbert.data.text.text_files import BOM, byte_lines
+from lightbert.data.text.text_files import BOM, MAX_LINE_BYTES, byte_lines
 from lightbert.errors import InputError
 from lightbert.tasks.predict.fields import Fields
 from lightbert.tasks.predict.inputs import example_of
@@ -22,20 +22,30 @@ _TABLES_WITH_HEADERS = (".csv", ".tsv", ".parquet")
 
 
 class Lines(BadRowHandler):
-    """Lines of UTF-8: a JSON object is a record, any other line a text. Empty lines are skipped."""
+    """Lines of UTF-8: a JSON object is a record, any other line a text. Empty lines are skipped.
 
-    def __init__(self, lines: Iterable[bytes], name: str, bad_rows: BadRows = "error") -> None:
+    lines: None is a line that is too long.
+    """
+
+    def __init__(self, lines: Iterable[bytes | None], name: str, bad_rows: BadRows = "error") -> None:
         super().__init__(name, bad_rows)
         self._lines = lines
 
     def __iter__(self) -> Iterator[Row]:
         for number, line in enumerate(self._lines, start=1):
+            if line is None:
+                self.reject(number, f"has more than {MAX_LINE_BYTES >> 20} MiB")
+                continue
             content = line.removeprefix(BOM) if number == 1 else line
             text = content.decode("utf-8", "surrogateescape").rstrip("\r\n")
             if problem := decoding_problem(text):
                 self.reject(number, problem)
             elif text.strip():
-                yield number, _parse_line(text)
+                record = _parse_line(text)
+                if problem := record_problem(record, text):
+                    self.reject(number, problem)
+                else:
+                    yield number, record
 
 
 class RecordList(BadRowHandler):
@@ -100,8 +110,15 @@ def predicted_records(predictor: Predictor, source: Source, fields: Fields) -> I
 
 def _merge(record: dict[str, Any], prediction: dict[str, Any]) -> dict[str, Any]:
     """Merge a record and its prediction; fields of the record with the same name get the prefix "input_"."""
-    renamed = {f"input_{field}" if field in prediction else field: value for field, value in record.items()}
+    renamed = {_free_name(field, record, prediction): value for field, value in record.items()}
     return {**_replace_non_finite(renamed), **prediction}
+
+
+def _free_name(field: str, record: dict[str, Any], prediction: dict[str, Any]) -> str:
+    name = field
+    while name in prediction or (name != field and name in record):
+        name = f"input_{name}"
+    return name
 
 
 def _replace_non_finite(value: Any) -> Any:

@@ -1,0 +1,50 @@
+"""Worker processes that can't be started or served end a preparation with a sentence and leave no processes."""
+
+import multiprocessing
+from collections.abc import Iterator
+from concurrent.futures import process
+from pathlib import Path
+
+import pytest
+
+from lightbert.data.corpus import encoding_pool, tokenizer, vocabulary
+from lightbert.data.corpus.encoding_pool import encode_chunks
+from lightbert.data.corpus.parts import Chunk
+from lightbert.errors import InputError
+
+SENTENCE = r"a worker process died, perhaps because memory ran out; run the same command again with fewer --workers"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    tokenizer.save(vocabulary.train(["the cat sat on the mat"], "wordpiece", 64), tmp_path)
+    return tmp_path / tokenizer.FILE
+
+
+def chunks(count: int) -> Iterator[Chunk[int]]:
+    return (Chunk(["the cat"], number, ends_part=False) for number in range(count))
+
+
+def test_a_pool_whose_thread_cannot_start_is_an_error(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(process._ExecutorManagerThread, "start", start)
+    with pytest.raises(InputError, match=SENTENCE):
+        list(encode_chunks(chunks(10), file, "line", 0.0, 2))
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.timeout(120)
+def test_a_pool_whose_thread_ends_is_an_error(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoding_pool, "_SECONDS_BETWEEN_LOOKS", 0.2)
+    monkeypatch.setattr(process._ExecutorManagerThread, "run", lambda _: None)
+    with pytest.raises(InputError, match=SENTENCE):
+        list(encode_chunks(chunks(10), file, "line", 0.0, 2))
+    assert multiprocessing.active_children() == []
+
+
+def test_all_chunks_are_encoded_in_order(file: Path) -> None:
+    found = list(encode_chunks(chunks(10), file, "line", 0.0, 2))
+    assert [chunk.mark for chunk, _ in found] == list(range(10))
+    assert multiprocessing.active_children() == []
