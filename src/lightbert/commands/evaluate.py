@@ -111,7 +111,7 @@ def _evaluate(config: Config, path: str) -> EvaluationReport:
     from lightbert.tasks.evaluate.report import write
 
     model = load(path)
-    task = _task(config, model)
+    task = task_of(config, model)
     if config.out is not None:
         # An error is raised before an evaluation that may take hours.
         make_folder(config.out)
@@ -129,7 +129,7 @@ def _evaluate(config: Config, path: str) -> EvaluationReport:
     return EvaluationReport(evaluation, tuple(write(evaluation, config.out)) if config.out is not None else ())
 
 
-def _task(config: Config, model: "Model") -> "Task":
+def task_of(config: Config, model: "Model") -> "Task":
     """The task given, or the one the model was fine-tuned for; a single file is a table of the user."""
     from lightbert.config import from_mapping, to_mapping
     from lightbert.tasks.datasets.catalogue import open_task
