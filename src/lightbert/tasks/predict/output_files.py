@@ -22,8 +22,13 @@ def check_path(path: Path) -> None:
     """Check that an output file has a known suffix and is not a folder."""
     if path.is_dir():
         raise InputError(f"'{path}' must be a file, but is a folder; choose another name")
-    if path.suffix.lower() not in FORMATS:
+    if _format(path) not in FORMATS:
         raise InputError(f"the name of an output file must end in one of {', '.join(FORMATS)}, got '{path}'")
+
+
+def _format(path: Path) -> str:
+    """The suffix of a file; devices and pipes get JSON lines."""
+    return ".jsonl" if path.exists() and not path.is_file() else path.suffix.lower()
 
 
 def json_line(value: Any) -> str:
@@ -41,7 +46,7 @@ def prediction_file(path: Path, list_separator: str = ";") -> Iterator[Write]:
     """
     check_path(path)
     with file_atomic(path) as temporary:
-        if path.suffix.lower() in (".jsonl", ".ndjson"):
+        if _format(path) in (".jsonl", ".ndjson"):
             with temporary.open("w", encoding="utf-8") as file:
                 yield lambda record: print(json_line(record), file=file)
             return
