@@ -21,7 +21,7 @@ from lightbert.train.signals import Interruption
 VALUES = st.one_of(
     st.sampled_from([None, True, False, -1, 0, 1, 2, 3, 10**9, 2**53, 2**63, 2**64, 10**30, -(10**30)]),
     st.sampled_from([0.0, -0.0, 0.5, 1.0, 1.5, -1.0, 1e-30, 1e30, 1e308, math.nan, math.inf, -math.inf]),
-    st.sampled_from(["", "x", "none", "auto", "cpu", "meta", "../x", "a\x00b", "[x]", "{a}", "\ud83d", "x" * 5000]),
+    st.sampled_from(["", "x", "none", "auto", "cpu", "meta", "../x", "a\x00b", "[x]", "{a}", "\ud83d", "x" * 300]),
     st.sampled_from([[], [[]], [1, "a"], [{}], {}, {"a": 1}, {"a": {"b": [1]}}]),
     st.integers(),
     st.floats(),
@@ -84,7 +84,8 @@ def train_with(corpus: Path, out: Path, verb: str, key: str, value: Any) -> None
         recipe = dataclasses.replace(recipe, out=str(out), device="cpu", data=str(corpus / "data"))
         with process_group("cpu") as world:
             run_by(recipe, world, Interruption())
-    except InputError:
+    except (InputError, OSError):
+        # The command line describes both in one sentence.
         return
     # Loading checks that the weights are finite.
     folder.load(out / "final")
