@@ -40,7 +40,7 @@ def storeys() -> dict[str, int]:
     """Top-level module or package -> the number in brackets on its line."""
     tops = {name.rstrip("/").removesuffix(".py"): text for name, text in drawn_tree().items() if name.count("/") == 0}
     tops |= {name.rstrip("/"): text for name, text in drawn_tree().items() if re.fullmatch(r"\w+/", name)}
-    found = {name: re.match(r"\[(\d)\]", text) for name, text in tops.items()}
+    found = {name: re.match(r"\[(\d+)\]", text) for name, text in tops.items()}
     assert all(found.values()), f"no storey such as [3] on the line of {[name for name in found if not found[name]]}"
     return {name: int(match[1]) for name, match in found.items() if match}
 

@@ -29,6 +29,7 @@ sys.exit(code)
         ("pretrain tiny-rtd --batch-size=8", 2, "keys are given without dashes; write batch=8"),
         ("finetune classify --train x.csv", 2, "keys are given without dashes; write data.train=x.csv"),
         ("finetune classify --steps", 2, "keys are given without dashes; write steps=VALUE"),
+        ("predict model text --out my.xlsx", 1, "must end in one of .jsonl, .ndjson, .csv, .tsv, got 'my.xlsx'"),
         ("finetune classify --jsn", 2, "unknown option '--jsn'; did you mean '--json'?"),
         ("finetune --help", 0, ""),
         ("recipes", 0, ""),

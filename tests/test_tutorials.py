@@ -65,7 +65,7 @@ def test_own_text_then_own_labels_then_deploying(there: Path, capfd: pytest.Capt
     assert float(epochs[-1][0]) > float(epochs[-1][1])
     run_page("deploying.md")
     assert (there / "report" / "report.md").exists()
-    assert len((there / "predictions.jsonl").read_text().splitlines()) == 60
+    assert len((there / "predictions.csv").read_text().splitlines()) == 61
     assert "pipeline_tag: text-classification" in capfd.readouterr().out
 
 

@@ -12,13 +12,15 @@ from lightbert.interop import hook
 if TYPE_CHECKING:
     from lightbert.commands.jobs import distill, evaluate, finetune, prepare, pretrain
     from lightbert.models.folder import save
-    from lightbert.tasks.predict.text_model import build, load
+    from lightbert.tasks.predict.loading import load
+    from lightbert.tasks.predict.text_model import build
 
 __all__ = ["build", "distill", "evaluate", "finetune", "load", "prepare", "presets", "pretrain", "save"]
 __version__ = "0.1.0"
 
 _MODULES = {
-    **dict.fromkeys(("build", "load"), "lightbert.tasks.predict.text_model"),
+    "build": "lightbert.tasks.predict.text_model",
+    "load": "lightbert.tasks.predict.loading",
     "save": "lightbert.models.folder",
     **dict.fromkeys(("prepare", "pretrain", "distill", "finetune", "evaluate"), "lightbert.commands.jobs"),
 }

@@ -29,7 +29,7 @@ from lightbert.commands.completion import candidates
         ("lightbert finetune classify lr=", []),
         ("lightbert finetune classify data.train='my fi", []),
         ("lightbert embed model --po", ["--pool"]),
-        ("lightbert embed model --pool ", ["mean", "cls", "max"]),
+        ("lightbert embed model --pool ", ["auto", "mean", "cls", "max"]),
         ("lightbert embed model ", []),
     ],
 )

@@ -41,7 +41,7 @@ def test_a_wrong_argument_is_one_sentence(job, arguments, sentence):
 
 def test_paths_tuples_and_dicts_are_accepted(monkeypatch):
     given = []
-    monkeypatch.setattr(finetune, "run", given.append)
+    monkeypatch.setattr(finetune, "run", lambda recipe, command: given.append(recipe))
     files = {"train": Path("my.csv"), "text": "body"}
     lightbert.finetune("classify", model=Path("m"), data=files, out=Path("o"), seeds=(1, 2), grid={"lr": (1e-4,)})
     [plan] = given
@@ -53,7 +53,7 @@ def test_paths_tuples_and_dicts_are_accepted(monkeypatch):
 
 def test_the_folder_of_a_task_is_accepted_as_a_string_or_in_a_dict(monkeypatch):
     given = []
-    monkeypatch.setattr(finetune, "run", given.append)
+    monkeypatch.setattr(finetune, "run", lambda recipe, command: given.append(recipe))
     lightbert.finetune("tokens", model="m", data="CONLL", out="o")
     lightbert.finetune("tokens", model="m", data={"folder": "CONLL", "bad_rows": "skip"}, out="o")
     assert given[0].runs[0].recipe.data == "CONLL"
@@ -62,7 +62,7 @@ def test_the_folder_of_a_task_is_accepted_as_a_string_or_in_a_dict(monkeypatch):
 
 def test_a_toml_file_is_accepted_as_a_recipe(monkeypatch, tmp_path):
     given = []
-    monkeypatch.setattr(pretrain, "run", given.append)
+    monkeypatch.setattr(pretrain, "run", lambda recipe, command: given.append(recipe))
     (tmp_path / "mine.toml").write_text('parent = "tiny-rtd"\nsteps = 7\n')
     lightbert.pretrain(tmp_path / "mine.toml", data="d", out="o", phases=[{"length": 128, "steps": 2}])
     [recipe] = given

@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lightbert.data.batches.batch import Batch, Specials
+from lightbert.data.batches.batch import Batch
 from lightbert.data.batches.masking_settings import Masking
+from lightbert.data.examples.specials import Specials
 from lightbert.errors import InputError
 from lightbert.models import build, preset
 from lightbert.models.generator import generator

@@ -7,9 +7,9 @@ import pytest
 import torch
 from tiny_runs import recipe_of, train
 
-from lightbert.data.batches.batch import Specials
 from lightbert.data.batches.loader import Loader
 from lightbert.data.corpus.shards import Shards
+from lightbert.data.examples.specials import Specials
 from lightbert.train.corpus_run import evaluate
 from lightbert.train.distributed import World
 from lightbert.train.optim import Optimizers

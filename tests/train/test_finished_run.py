@@ -1,8 +1,10 @@
 """A finished run keeps its models, log, recipe and result, and no optimizer state unless asked."""
 
+import signal
 from pathlib import Path
 
 import pytest
+from children import Moment, exit_code, start
 from tiny_runs import distillation_of, recipe_of, records, train
 
 from lightbert.errors import InputError
@@ -80,3 +82,20 @@ def test_a_damaged_result_is_an_error_in_one_sentence(corpus: Path, tmp_path: Pa
     (tmp_path / "result.json").write_text("{")
     with pytest.raises(InputError, match=r"result\.json' is damaged; remove the folder to train again"):
         train(finished(corpus, tmp_path, "pretrain"))
+
+
+def test_a_run_killed_while_it_removes_its_checkpoints_finishes_when_it_is_started_again(
+    corpus: Path, tmp_path: Path
+) -> None:
+    # The first two removals are those of old checkpoints during training.
+    moment = Moment("removing", 2, (signal.SIGKILL,))
+    whole, killed = (finished(corpus, tmp_path / name, "pretrain") for name in ("whole", "killed"))
+    assert exit_code(start(whole)) == 0
+    assert exit_code(start(killed, moment)) == -signal.SIGKILL
+    assert len(records(tmp_path / "killed")) == 12
+    assert exit_code(start(killed)) == 0
+    assert not (tmp_path / "killed" / "checkpoints").exists()
+    assert not list((tmp_path / "killed").rglob(".*"))
+    for name in ("final/model.safetensors", "generator/model.safetensors", "metrics.jsonl", "final/README.md"):
+        here = (tmp_path / "killed" / name).read_bytes().replace(b"killed", b"whole")
+        assert here == (tmp_path / "whole" / name).read_bytes()

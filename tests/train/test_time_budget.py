@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 from tiny_runs import recipe_of, records, train
 
-from lightbert.data.batches.batch import Specials
 from lightbert.data.batches.loader import Loader
 from lightbert.data.corpus.shards import Shards
+from lightbert.data.examples.specials import Specials
 from lightbert.train import log
 
 ONLY_LOGS = {"log_every": 1, "evaluate_every": 0, "checkpoint_every": 0}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from lightbert.data.batches.batch import Specials
+from lightbert.data.examples.specials import Specials
 from lightbert.errors import InputError
 from lightbert.models import Model
 from lightbert.nn.record import Record

@@ -21,8 +21,8 @@ import torch
 
 from lightbert.bench.finetune_report import OURS, Comparison
 from lightbert.bench.sst2 import Material, prepare
-from lightbert.data.batches.batch import Specials
 from lightbert.data.examples.features import Features
+from lightbert.data.examples.specials import Specials
 from lightbert.errors import InputError
 from lightbert.interop.peers import Peer
 from lightbert.models import Model, folder
@@ -31,6 +31,7 @@ from lightbert.progress import progress
 from lightbert.tasks.finetune.finetuning import finetune
 from lightbert.tasks.finetune.recipe import FinetuneRecipe, HeadSettings
 from lightbert.tasks.predict.forward import run
+from lightbert.tasks.predict.torch_runtime import TorchRuntime
 from lightbert.train.distributed import process_group, resolve_device
 from lightbert.train.signals import Interruption
 
@@ -163,7 +164,7 @@ def _peers(material: Material, batch: int, device: torch.device) -> dict[str, Pe
 def _predict(model: Model, material: Material, features: Features) -> float:
     """Predict, and return the seconds from token ids to predictions."""
     start = time.perf_counter()
-    outputs = run(Inference(model, "classify"), features, Specials.of(model.require_tokenizer()))
+    outputs = run(TorchRuntime(Inference(model, "classify")), features, Specials.of(model.require_tokenizer()))
     material.kind.predictions(material.predicted.examples, features, outputs)
     return time.perf_counter() - start
 

@@ -18,8 +18,9 @@ from typing import Literal
 import torch
 
 from lightbert.config import from_mapping, to_mapping
-from lightbert.data.batches.batch import Batch, Specials
+from lightbert.data.batches.batch import Batch
 from lightbert.data.batches.masking_settings import Masking
+from lightbert.data.examples.specials import Specials
 from lightbert.errors import InputError
 from lightbert.models import build, preset
 from lightbert.objectives.distill.objective import Distillation

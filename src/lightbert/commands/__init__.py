@@ -43,6 +43,7 @@ COMMANDS = {
     "evaluate": ("lightbert.commands.evaluate", "evaluate a model, or a file of predictions, on a task"),
     "predict": ("lightbert.commands.predict", "predict texts, files or standard input with a fine-tuned model"),
     "embed": ("lightbert.commands.embed", "encode the texts of a file as vectors (.npy, .parquet)"),
+    "export": ("lightbert.commands.export", "export a model for ONNX Runtime, verified and ready to predict"),
     "analyse": ("lightbert.commands.analyse", "plot the layer losses of a distillation, or attention maps"),
     "bench": ("lightbert.commands.bench", "compare speed with other libraries on the same data"),
     "convert": ("lightbert.commands.convert", "convert a model from or to the Hugging Face layout"),

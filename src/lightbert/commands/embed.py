@@ -1,6 +1,7 @@
 """`lightbert embed`: vectors for the texts of a file or standard input."""
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from lightbert.data.text.tables import Table
+    from lightbert.tasks.predict.exported import ExportedModel
     from lightbert.tasks.predict.records import Lines
+    from lightbert.tasks.predict.text_model import TextModel
+    from lightbert.tasks.predict.vectors import Embedder
 
 _STDIN = "-"
 _FORMATS = (".npy", ".parquet")
@@ -25,7 +29,7 @@ _FORMATS = (".npy", ".parquet")
 class Config:
     """A model, a file of texts ("-" is standard input), and how its vectors are computed and written."""
 
-    model: Annotated[str, typer.Argument(help="A model: a folder, or org/name on the Hugging Face Hub.")]
+    model: Annotated[str, typer.Argument(help="A model: a folder, an exported model.onnx, or org/name on the Hub.")]
     file: Annotated[
         str,
         typer.Argument(help="A .txt, .jsonl, .csv, .tsv or .parquet file, compressed or not; - for standard input."),
@@ -95,22 +99,20 @@ class EmbeddingReport:
         }
 
     def __rich__(self) -> "RenderableType":
-        return f"{self.count:,} vectors of {self.width} numbers: {self.out}"
+        skipped = f" ({self.skipped:,} rows skipped)" if self.skipped else ""
+        return f"{self.count:,} vectors of {self.width} numbers{skipped}: {self.out}"
 
 
 def run(config: Config) -> EmbeddingReport:
     """Write one vector per text to the file `config.out`, in order."""
-    from lightbert.interop.load import load
     from lightbert.progress import progress
     from lightbert.tasks.predict.embedding import embed_file
-    from lightbert.tasks.predict.records import Fields
-    from lightbert.tasks.predict.vectors import embedder_of
-    from lightbert.train.distributed import resolve_device
+    from lightbert.tasks.predict.fields import Fields
+    from lightbert.tasks.predict.loading import load
 
-    model = load(config.model).to(resolve_device(config.device))
+    model = load(config.model)
     source = _source(config, model.task)
-    pool = None if config.pool == "auto" else config.pool
-    embedder = embedder_of(model, pool=pool, normalize=config.normalize, length=config.length, batch=config.batch)
+    embedder = _embedder(config, model)
     # Any encoder computes vectors of single texts.
     fields = replace(Fields.of(model.task, config.text, config.text_b), pairs=bool(config.text_b))
     with options_in_errors(), progress("embed", unit="texts") as bar:
@@ -142,7 +144,20 @@ def command(config: Config, json: bool) -> None:
     show(report, json=json)
 
 
-def _source(config: Config, task: dict[str, Any]) -> "Lines | Table":
+def _embedder(config: Config, model: "TextModel | ExportedModel") -> "Embedder":
+    from lightbert.tasks.predict.exported import ExportedModel
+
+    pool = None if config.pool == "auto" else config.pool
+    if isinstance(model, ExportedModel):
+        return model.embedder(pool=pool, normalize=config.normalize, length=config.length, batch=config.batch)
+    from lightbert.tasks.predict.torch_runtime import embedder_of
+    from lightbert.train.distributed import resolve_device
+
+    model.to(resolve_device(config.device))
+    return embedder_of(model, pool=pool, normalize=config.normalize, length=config.length, batch=config.batch)
+
+
+def _source(config: Config, task: Mapping[str, Any]) -> "Lines | Table":
     from lightbert.tasks.predict.records import Lines, open_records
 
     if config.file == _STDIN:

@@ -111,7 +111,7 @@ def _evaluate(config: Config, path: str) -> EvaluationReport:
     from lightbert.tasks.evaluate.report import write
 
     model = load(path)
-    task = _task(config, model)
+    task = task_of(config, model)
     if config.out is not None:
         # An error is raised before an evaluation that may take hours.
         make_folder(config.out)
@@ -129,7 +129,7 @@ def _evaluate(config: Config, path: str) -> EvaluationReport:
     return EvaluationReport(evaluation, tuple(write(evaluation, config.out)) if config.out is not None else ())
 
 
-def _task(config: Config, model: "Model") -> "Task":
+def task_of(config: Config, model: "Model") -> "Task":
     """The task given, or the one the model was fine-tuned for; a single file is a table of the user."""
     from lightbert.config import from_mapping, to_mapping
     from lightbert.tasks.datasets.catalogue import open_task
@@ -139,12 +139,16 @@ def _task(config: Config, model: "Model") -> "Task":
 
     stored = str(model.task.get("task", "own"))
     name = config.task or ("own" if Path(config.data).is_file() and not stored.startswith("squad") else stored)
+    given = {key: value for key in READING if (value := getattr(config, key)) is not None}
     if name not in _OWN:
+        if unused := [*given, *(["kind"] if config.kind != "auto" else [])]:
+            raise InputError(
+                f"data.{unused[0]} is for own files, but the task is {name!r}; leave it out, or add --task own"
+            )
         return open_task(name, config.data, bad_rows=config.bad_rows)
     if not config.data:
         raise InputError("evaluate requires data; add --data FILE, or --task NAME --data FOLDER")
     found = Files.at(config.data) if Path(config.data).is_dir() else Files(dev=config.data, test=config.data)
-    given = {name: value for name in READING if (value := getattr(config, name)) is not None}
     as_in_training = model.task.get("data", {})
     files = from_mapping(Files, {**to_mapping(found), **as_in_training, **given, "bad_rows": config.bad_rows})
     kind = kind_by_name(model, config.kind, config.labels)

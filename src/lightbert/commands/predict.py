@@ -17,9 +17,10 @@ from lightbert.errors import InputError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from lightbert.tasks.predict.fields import Fields
     from lightbert.tasks.predict.output_files import Write
     from lightbert.tasks.predict.predictor import Predictor
-    from lightbert.tasks.predict.records import Fields, Source
+    from lightbert.tasks.predict.records import Source
 
 BadRows = Literal["error", "skip"]
 
@@ -32,7 +33,12 @@ _FILE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".txt", ".jso
 class Config:
     """A model, and one of: texts, text pairs, a question with its context, a file ("-" is standard input)."""
 
-    model: Annotated[str, typer.Argument(help="A fine-tuned model: a folder, or org/name on the Hugging Face Hub.")]
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A fine-tuned model: a folder, an exported model.onnx, or org/name on the Hugging Face Hub."
+        ),
+    ]
     texts: Annotated[tuple[str, ...], typer.Argument(help="Texts, or - for standard input.")] = ()
     pairs: Annotated[
         tuple[str, ...], typer.Option("--pair", help="The second text of a pair; repeat it for each text.")
@@ -93,12 +99,20 @@ def run(config: Config, out: TextIO) -> PredictionReport:
     if config.out is not None:
         # Before torch is imported, which takes seconds.
         check_path(config.out)
-    from lightbert.interop.load import load
+    from lightbert.tasks.predict.exported import ExportedModel
+    from lightbert.tasks.predict.fields import Fields
+    from lightbert.tasks.predict.loading import load
     from lightbert.tasks.predict.predictor import Predictor
-    from lightbert.tasks.predict.records import Fields, predicted_records
+    from lightbert.tasks.predict.records import predicted_records
 
+    model = load(config.model)
     predictor = Predictor(
-        load(config.model), batch=config.batch, device=config.device, length=config.length, chunk=config.chunk
+        model,
+        batch=config.batch,
+        device=config.device,
+        length=config.length,
+        chunk=config.chunk,
+        runtime=model.runtime if isinstance(model, ExportedModel) else None,
     )
     # Texts given as arguments have the default field names.
     given = bool(config.texts) and _STDIN not in config.texts
@@ -190,7 +204,7 @@ def _given(config: Config) -> list[dict[str, str]]:
 
 
 @contextmanager
-def _destination(path: Path | None, out: TextIO, task: dict[str, Any]) -> Iterator["Write"]:
+def _destination(path: Path | None, out: TextIO, task: Mapping[str, Any]) -> Iterator["Write"]:
     """The function that writes a record: to `out` at once, or to a file that appears when all are written."""
     from lightbert.files import make_folder
     from lightbert.progress import progress

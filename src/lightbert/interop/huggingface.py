@@ -109,6 +109,11 @@ def conversion(model: Model) -> tuple[str, tuple[str, ...]]:
     return "", ()
 
 
+def their_config(model: Model) -> Settings:
+    """Return the config.json with which transformers describes a model; an InputError if it can't."""
+    return _describe(model)[1]
+
+
 def _describe(model: Model) -> tuple[Family, Settings]:
     """Return the family to write a model as, preferring its origin, and the config.json."""
     name, ours = description(model)["family"], to_mapping(model.config)
@@ -119,13 +124,13 @@ def _describe(model: Model) -> tuple[Family, Settings]:
     errors = []
     for family in candidates:
         try:
-            return family, _their_config(family, ours, model)
+            return family, _config_of(family, ours, model)
         except InputError as error:
             errors.append(error)
     raise errors[0]
 
 
-def _their_config(family: Family, ours: dict[str, Any], model: Model) -> Settings:
+def _config_of(family: Family, ours: dict[str, Any], model: Model) -> Settings:
     theirs = family.to_theirs(ours, model.head_settings)
     architecture = class_name(family, ours, theirs, model.head_settings)
     problem = write_problem(model.head_settings, model.task)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
@@ -30,6 +31,24 @@ class PeerRecipe:
 
 
 _DEFAULT_RECIPE = PeerRecipe()
+
+
+class PlainEncoder(nn.Module):
+    """A model of transformers without a head: ids, mask and segments [B, T] to states [B, T, D]."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids: Tensor, mask: Tensor, segments: Tensor) -> Tensor:
+        """Run the model."""
+        states: Tensor = self.model(input_ids=ids, attention_mask=mask, token_type_ids=segments)[0]
+        return states
+
+
+def plain_encoder(folder: Path) -> PlainEncoder:
+    """Read a model folder in the Hugging Face layout with transformers."""
+    return PlainEncoder(_transformers().AutoModel.from_pretrained(folder).eval().requires_grad_(False))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from lightbert.owned_folders import FolderKind
 
@@ -12,18 +13,23 @@ _CARD = ("README.md", ".gitattributes")
 _SENTENCE_TRANSFORMERS = ("modules.json", "*_config.json", "config_*.json", "1_Pooling/config.json")
 
 
-def _is_ours(folder: Path) -> bool:
+MODEL_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", *_CARD, *_SENTENCE_TRANSFORMERS)
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    """Return the content of config.json, or an empty dictionary if it can't be read."""
     try:
         config = json.loads((folder / "config.json").read_bytes())
     except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(config, dict) and (config.get("model_type") == "lightbert" or WRITER.items() <= config.items())
+        return {}
+    return config if isinstance(config, dict) else {}
 
 
-MODEL_FOLDER = FolderKind(
-    "a model folder that lightbert wrote",
-    ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", *_CARD, *_SENTENCE_TRANSFORMERS),
-    _is_ours,
-)
+def _is_ours(folder: Path) -> bool:
+    config = config_of(folder)
+    return config.get("model_type") == "lightbert" or WRITER.items() <= config.items()
+
+
+MODEL_FOLDER = FolderKind("a model folder that lightbert wrote", ("model.safetensors", *MODEL_FILES), _is_ours)
 
 ANY_FOLDER = FolderKind("a folder", ("*",))

@@ -2,9 +2,10 @@
 
 from torch import Tensor, nn
 
-from lightbert.data.batches.batch import Batch, Specials
+from lightbert.data.batches.batch import Batch
 from lightbert.data.batches.masking import mask_batch
 from lightbert.data.batches.masking_settings import Masking
+from lightbert.data.examples.specials import Specials
 
 
 class Masker(nn.Module):

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from lightbert.data.batches.batch import Specials
 from lightbert.data.examples.features import Features
+from lightbert.data.examples.specials import Specials
 from lightbert.errors import InputError
 from lightbert.tasks.example import Example
 

@@ -20,8 +20,13 @@ def compile_objective(objective: Objective, how: Literal["none", "blocks", "whol
             objective.compile(dynamic=False)
         case "blocks":
             for child in (*objective.children(), *extra):
-                for part in _parts(child):
-                    part.compile(dynamic=False)
+                compile_parts(child)
+
+
+def compile_parts(module: nn.Module) -> None:
+    """Compile a model's embeddings, blocks and heads, each in place; another module as a whole."""
+    for part in _parts(module):
+        part.compile(dynamic=False)
 
 
 def _parts(module: nn.Module) -> list[nn.Module]:

@@ -94,8 +94,9 @@ class ModelCard:
         lines = ["```python", "import lightbert", "", 'model = lightbert.load("FOLDER")  # the folder of this file']
         parts = ["\n".join([*lines, self.usage, "```"])]
         name, options = conversion(model)
-        auto = "AutoModel" if options else _PIPELINES.get(self.head, ("", "AutoModel"))[1]
         if name:
+            # ConvBertForMaskedLM is loaded by AutoModelForMaskedLM, ConvBertModel by AutoModel.
+            auto = f"AutoModel{name[name.find('For') :]}" if "For" in name else "AutoModel"
             convert = " ".join(["lightbert convert FOLDER HF_FOLDER --to hf", *options])
             parts += [
                 f"`lightbert convert` writes a folder that transformers reads as `{name}`:",
@@ -103,6 +104,7 @@ class ModelCard:
                 f'```python\nfrom transformers import {auto}\n\nmodel = {auto}.from_pretrained("HF_FOLDER")\n```',
             ]
         else:
+            auto = _PIPELINES.get(self.head, ("", "AutoModel"))[1]
             parts.append(
                 f"transformers has no class for this model. After `import lightbert`, `{auto}.from_pretrained(FOLDER)` "
                 "loads this folder as it is."

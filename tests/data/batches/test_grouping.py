@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightbert.data.batches.padding import group_by_length
+from lightbert.data.batches.grouping import group_by_length
 
 lengths_of_rows = st.lists(st.integers(1, 40), min_size=1, max_size=60)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from corpora import SPECIALS, corpus, prose
 
-from lightbert.data.batches.batch import Batch, Specials
+from lightbert.data.batches.batch import Batch
 from lightbert.data.batches.loader import Loader
 from lightbert.data.batches.masking import mask_batch
 from lightbert.data.batches.masking_settings import BERT
@@ -19,6 +19,7 @@ from lightbert.data.examples.line_pairs import LinePairs
 from lightbert.data.examples.packing import Packing
 from lightbert.data.examples.segments import Segments
 from lightbert.data.examples.sentence_pairs import SentencePairs
+from lightbert.data.examples.specials import Specials
 from lightbert.errors import InputError
 
 KEYS = {field.name for field in fields(LoaderSettings)}

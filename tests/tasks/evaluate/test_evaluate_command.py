@@ -261,6 +261,11 @@ def test_an_invalid_prediction_table_is_a_one_line_error(evaluate, tmp_path, glu
         (("MODEL", "--data", "TABLE", "--text", "body"), "'label'"),
         (("MODEL", "--data", "TABLE", "--text", "body", "--label", "body"), "'good film'"),
         (("MODEL", "--task", "glu", "--data", "TABLE"), "unknown task 'glu'"),
+        (
+            ("MODEL", "--task", "sst2", "--data", "GLUE", "--text-b", "x"),
+            "--text-b is for own files, but the task is 'sst2'",
+        ),
+        (("MODEL", "--task", "sst2", "--data", "GLUE", "--kind", "labels"), "--kind is for own files"),
         (("MODEL", "--task", "sst2", "--data", "GLUE"), "among those of the model, bad, good, got 'positive'"),
         (
             ("MODEL", "--task", "stsb", "--data", "GLUE"),

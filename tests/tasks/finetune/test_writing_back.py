@@ -21,13 +21,16 @@ CHECKPOINTS = {
     "bert": ("bert-tiny", {"narrow": 16}, {"pooler": {}}, "tanh"),
     "electra": ("bert-tiny", {"narrow": 8}, {"rtd": {}}, "gelu"),
     "convbert": ("convbert-tiny", {"narrow": 8}, {"mlm": {}}, "gelu"),
+    "mobilebert": ("mobilebert-nano", {}, {"pooler": {}}, "tanh"),
+    "mobilebert-unpooled": ("mobilebert-nano", {}, {}, None),
 }
 
 
 def write_checkpoint(where: Path, name: str) -> Path:
     preset, changes, heads, _ = CHECKPOINTS[name]
-    model = build(replace(PRESETS[preset], **SIZES, **changes), heads=heads, seed=0)
-    model.tokenizer, model.origin = small_tokenizer(), name
+    sizes = {"vocab": 13, "positions": 16} if preset == "mobilebert-nano" else SIZES
+    model = build(replace(PRESETS[preset], **sizes, **changes), heads=heads, seed=0)
+    model.tokenizer, model.origin = small_tokenizer(), name.partition("-")[0]
     huggingface.write(model, where)
     return where
 
@@ -63,6 +66,7 @@ def test_a_classifier_is_read_by_transformers_with_the_same_outputs(finetune, tm
     assert theirs.config.id2label == {0: "bad", 1: "good"}
 
 
+@needs_metrics
 def test_berts_pooler_starts_the_new_head(finetune, tmp_path):
     finetune("classify", "bert", *reviews(tmp_path), "lr=1e-30")
     before = huggingface.read(tmp_path / "bert").state_dict()["heads.pooler.dense.weight"]
@@ -70,6 +74,7 @@ def test_berts_pooler_starts_the_new_head(finetune, tmp_path):
     assert torch.equal(before, after)
 
 
+@needs_metrics
 def test_a_head_that_transformers_lacks_is_reported_before_training_and_at_conversion(finetune, tmp_path, capsys):
     said = finetune("classify", "bert", *reviews(tmp_path), "head.hidden=none")
     assert "the model can be trained, but not written with convert --to hf: hidden of the classify head must be" in said
@@ -92,6 +97,7 @@ def test_the_beam_head_is_reported_with_the_head_that_can_be_written(finetune, t
     assert "fine-tune with answers.head=span" in capsys.readouterr().err
 
 
+@needs_metrics
 def test_a_model_of_our_own_keeps_a_linear_classifier(tmp_path):
     model = build(replace(PRESETS["bert-tiny"], **SIZES, narrow=16), heads={"rtd": {}}, seed=0)
     folder.save(model, tmp_path / "ours", tokenizer=small_tokenizer())

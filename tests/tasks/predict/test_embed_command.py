@@ -10,7 +10,7 @@ from tiny_classifiers import write_tiny_model
 
 import lightbert
 from lightbert import cli
-from lightbert.tasks.predict import vectors
+from lightbert.tasks.predict import torch_runtime, vectors
 from parquet import write_parquet
 
 TEXTS = ["good film", "a bad film was the film .", "the"]
@@ -59,14 +59,14 @@ def test_pooling_and_normalization_are_those_of_encode(embed, model, pool):
 
 
 def test_the_vectors_do_not_depend_on_the_chunk_size(embed, model, monkeypatch):
-    monkeypatch.setitem(vectors._CHUNK, "cpu", 2)
+    monkeypatch.setattr(torch_runtime, "CPU_CHUNK", 2)
     embed(model, "-", "--out", "x.npy", piped=FILES["my.txt"].encode() * 3)
     expected = lightbert.load(model).encode(TEXTS * 3)
     np.testing.assert_allclose(np.load("x.npy"), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_only_one_chunk_of_a_stream_is_in_memory(model, monkeypatch):
-    monkeypatch.setitem(vectors._CHUNK, "cpu", 2)
+    monkeypatch.setattr(torch_runtime, "CPU_CHUNK", 2)
     read = []
     found = vectors.Embedder(*_parts(model)).stream(read.append(text) or text for text in TEXTS * 5)
     assert next(found).shape == (2, 16)
@@ -78,12 +78,12 @@ def _parts(model):
     from lightbert.tasks.predict.model_kind import encoder_of
 
     loaded = lightbert.load(model)
-    return TextVector(loaded), encoder_of(loaded)
+    return torch_runtime.TorchVectors(TextVector(loaded)), encoder_of(loaded)
 
 
 def test_a_parquet_file_has_the_vectors_and_the_kept_columns(embed, model, tmp_path, monkeypatch):
     parquet = pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setitem(vectors._CHUNK, "cpu", 2)
+    monkeypatch.setattr(torch_runtime, "CPU_CHUNK", 2)
     (tmp_path / "my.jsonl").write_text(FILES["my.jsonl"])
     assert embed(model, "my.jsonl", "--out", "x.parquet", "--keep", "id,text")[0] == 0
     table = parquet.read_table("x.parquet")
@@ -104,7 +104,7 @@ def test_a_parquet_file_is_also_read(embed, model, tmp_path):
 
 def test_a_column_that_changes_its_type_is_an_error_that_names_it(embed, model, monkeypatch):
     pytest.importorskip("pyarrow")
-    monkeypatch.setitem(vectors._CHUNK, "cpu", 1)
+    monkeypatch.setattr(torch_runtime, "CPU_CHUNK", 1)
     piped = b'{"text": "good", "id": 1}\n{"text": "bad", "id": "b"}\n'
     code, _, said = embed(model, "-", "--out", "x.parquet", "--keep", "id", piped=piped)
     assert code == 1

@@ -10,8 +10,8 @@ from tiny_classifiers import tiny_model, write_tiny_model
 from vocabularies import small_tokenizer
 
 import lightbert
-from lightbert.data.batches.batch import Specials
 from lightbert.data.examples.features import Features
+from lightbert.data.examples.specials import Specials
 from lightbert.errors import InputError
 from lightbert.nn.inference import Inference
 from lightbert.nn.mask import Mask
@@ -23,6 +23,7 @@ from lightbert.tasks.kinds.spans.kind import Spans
 from lightbert.tasks.kinds.tokens.kind import Tokens
 from lightbert.tasks.predict.forward import run
 from lightbert.tasks.predict.predictor import Predictor
+from lightbert.tasks.predict.torch_runtime import TorchRuntime
 
 REVIEWS = Classify(("bad", "good"))
 KINDS = [
@@ -222,12 +223,17 @@ def test_another_runtime_can_compute_the_outputs():
     class Elsewhere:
         """Computes what the model would, outside of it: all that a predictor asks of an exported file."""
 
-        head, device, reads_padding = "classify", torch.device("cpu"), False
+        head, reads_padding, batch_tokens, chunk = "classify", False, (256, 4096), 1024
         calls = 0
 
-        def __call__(self, ids, mask, segments):
+        def running(self):
+            return torch.inference_mode()
+
+        def submit(self, ids, mask, segments):
             self.calls += 1
-            return tuple(inference(ids, mask, segments))
+            tensors = (None if each is None else torch.from_numpy(each) for each in (ids, mask, segments))
+            (logits,) = inference(*tensors)
+            return lambda: (logits.numpy(),)
 
     runtime, empty = Elsewhere(), tiny_model(REVIEWS).to("meta")
     given = Predictor(empty, device=None, runtime=runtime).predict(["good film", "a bad film was the film"])
@@ -265,7 +271,7 @@ def test_outputs_have_no_padding_in_them(head):
     settings = {"tokens": {"labels": 3}, "span": {}, "beam": {"inner": 8, "beam": 6}}[head]
     model = tiny_model(None, head, **settings)
     rows = [[2, 5, 3, 6, 7, 3], [2, 5, 3, 6, 6, 6, 7, 8, 9, 3]]
-    outputs = run(Inference(model, head), Features.of(rows, [3, 3]), Specials(0, 2, 3, 4))
+    outputs = run(TorchRuntime(Inference(model, head)), Features.of(rows, [3, 3]), Specials(0, 2, 3, 4))
     for row, given in zip(rows, outputs, strict=True):
         if head == "beam":
             start, end, score, impossible = given
@@ -279,6 +285,6 @@ def test_outputs_have_no_padding_in_them(head):
 
 def test_outputs_are_single_precision_without_gradient():
     model = tiny_model(REVIEWS).to(torch.bfloat16)
-    ((logits,),) = run(Inference(model, "classify"), Features.of([[2, 5, 3]], [3]), Specials(0, 2, 3, 4))
+    ((logits,),) = run(TorchRuntime(Inference(model, "classify")), Features.of([[2, 5, 3]], [3]), Specials(0, 2, 3, 4))
     assert logits.dtype == np.float32
     assert logits.shape == (2,)

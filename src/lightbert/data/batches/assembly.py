@@ -5,9 +5,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lightbert.data.batches.batch import Specials
 from lightbert.data.corpus.shards import Shards
 from lightbert.data.examples.index import Array, Index, Mark
+from lightbert.data.examples.specials import Specials
 
 
 class Rows(NamedTuple):

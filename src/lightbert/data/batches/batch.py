@@ -2,35 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from lightbert.errors import InputError
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
-
-@dataclass(frozen=True)
-class Specials:
-    """The ids of the special tokens."""
-
-    pad: int
-    cls: int
-    sep: int
-    mask: int
-
-    @classmethod
-    def of(cls, tokenizer: "Tokenizer") -> "Specials":
-        """Look up the ids under BERT's or SentencePiece's names."""
-        return cls(
-            pad=_id(tokenizer, "[PAD]", "<pad>"),
-            cls=_id(tokenizer, "[CLS]"),
-            sep=_id(tokenizer, "[SEP]"),
-            mask=_id(tokenizer, "[MASK]"),
-        )
 
 
 @dataclass(frozen=True)
@@ -84,11 +60,3 @@ class Batch:
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         tensors = {field.name: getattr(self, field.name) for field in fields(self)}
         return replace(self, **{name: change(tensor) for name, tensor in tensors.items() if tensor is not None})
-
-
-def _id(tokenizer: "Tokenizer", *names: str) -> int:
-    for name in names:
-        index = tokenizer.token_to_id(name)
-        if index is not None:
-            return index
-    raise InputError(f"the tokenizer has no {names[0]} token; train one with `lightbert prepare` or add the token")

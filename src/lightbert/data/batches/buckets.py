@@ -5,11 +5,12 @@ from collections.abc import Generator
 import numpy as np
 from numpy.typing import NDArray
 
-from lightbert.data.batches.batch import Batch, Specials
+from lightbert.data.batches.batch import Batch
 from lightbert.data.batches.padding import pad_rows
 from lightbert.data.batches.prefetch import SINGLE_PROCESS, LoaderSettings, PerEpoch, prefetch
 from lightbert.data.examples.features import Features
 from lightbert.data.examples.order import shuffle_at
+from lightbert.data.examples.specials import Specials
 from lightbert.errors import InputError
 from lightbert.ops.randomness import Stream, bits
 

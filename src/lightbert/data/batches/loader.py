@@ -6,11 +6,12 @@ import numpy as np
 import torch
 
 from lightbert.data.batches.assembly import assemble
-from lightbert.data.batches.batch import Batch, Specials
+from lightbert.data.batches.batch import Batch
 from lightbert.data.batches.prefetch import SINGLE_PROCESS, LoaderSettings, PerEpoch, prefetch
 from lightbert.data.corpus.shards import Shards
 from lightbert.data.examples.index import Array, Builder, Index
 from lightbert.data.examples.order import shuffle_at
+from lightbert.data.examples.specials import Specials
 from lightbert.errors import InputError
 
 

@@ -9,9 +9,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lightbert.data.batches.batch import Batch, Specials
+from lightbert.data.batches.batch import Batch
 from lightbert.data.batches.masking_settings import Masking
 from lightbert.data.batches.whole_words import choose_words
+from lightbert.data.examples.specials import Specials
 from lightbert.ops.randomness import Stream, bits, chance
 
 

@@ -1,12 +1,11 @@
-"""Grouping rows of any length into batches, and padding them."""
-
-from collections.abc import Iterator
+"""Rows of any length as padded batches of tensors."""
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from lightbert.data.batches.batch import Batch
+from lightbert.data.batches.grouping import padded_rows
 from lightbert.data.examples.features import IGNORE_INDEX, Features
 
 Array = NDArray[np.int64]
@@ -22,64 +21,19 @@ def pad_rows(
     step: int = 0,
 ) -> Batch:
     """Pad the chosen rows to `length`; `rows` are their row numbers in the whole batch of the step."""
-    places = np.arange(length)
-    mask = places < features.lengths[chosen, None]  # [B, T]
-    # After the end of a row any valid index can be used, because the values are masked.
-    at = np.minimum(features.starts[chosen, None] + places, max(len(features.tokens) - 1, 0))
+    padded = padded_rows(features, chosen, length, pad)
     targets = None
     if features.targets is not None:
-        picked = np.where(mask, features.targets[at], IGNORE_INDEX) if features.per_token else features.targets[chosen]
+        if features.per_token:
+            picked = np.where(padded.mask, features.targets[padded.at], IGNORE_INDEX)
+        else:
+            picked = features.targets[chosen]
         targets = torch.from_numpy(np.ascontiguousarray(picked))
     return Batch(
-        ids=torch.from_numpy(np.where(mask, features.tokens[at], pad).astype(np.int64)),
-        mask=torch.from_numpy(mask),
-        segments=torch.from_numpy((mask & (places >= features.seconds[chosen, None])).astype(np.int64)),
+        ids=torch.from_numpy(padded.ids),
+        mask=torch.from_numpy(padded.mask),
+        segments=torch.from_numpy(padded.segments),
         rows=torch.from_numpy(np.arange(len(chosen)) if rows is None else rows),
         step=torch.tensor(step),
         targets=targets,
     )
-
-
-def group_by_length(
-    lengths: Array, *, min_tokens: int, max_tokens: int, equal_lengths: bool = False
-) -> Iterator[Array]:
-    """Group rows into few batches with little padding, and yield the row numbers of each batch, shortest rows first.
-
-    The last row of a batch is its longest. The cost of a batch is its number of tokens, padding included, and at least
-    `min_tokens`, because smaller batches leave the device idle. Dynamic programming finds the cheapest way to split the
-    sorted rows where the length changes. A batch of more than `max_tokens` tokens is split further. With
-    `equal_lengths`, all rows of a batch have the same length, so there is no padding.
-    """
-    if not len(lengths):
-        return
-    order = np.argsort(lengths, kind="stable")
-    widths, ends = _distinct(lengths[order])
-    cuts = range(len(widths)) if equal_lengths else _cheapest_splits(widths, ends, min_tokens)
-    start = 0
-    for cut in cuts:
-        rows = order[start : ends[cut]]
-        pieces = -(-len(rows) // max(1, max_tokens // int(widths[cut])))
-        yield from np.array_split(rows, pieces)
-        start = int(ends[cut])
-
-
-def _distinct(ordered: Array) -> tuple[Array, Array]:
-    """Return the distinct lengths, and for each the number of rows that are not longer."""
-    widths, counts = np.unique(ordered, return_counts=True)
-    return widths, np.cumsum(counts)
-
-
-def _cheapest_splits(widths: Array, ends: Array, min_tokens: int) -> list[int]:
-    """Return which of the lengths are the maximum length of a batch."""
-    begins = np.concatenate([[0], ends])
-    costs, origins = np.zeros(len(widths) + 1), np.zeros(len(widths), dtype=np.int64)
-    for last, width in enumerate(widths):
-        areas = (ends[last] - begins[: last + 1]) * width
-        choices = costs[: last + 1] + np.maximum(areas, min_tokens)
-        origins[last] = choices.argmin()
-        costs[last + 1] = choices[origins[last]]
-    cuts, at = [], len(widths)
-    while at:
-        cuts.append(at - 1)
-        at = int(origins[at - 1])
-    return cuts[::-1]

@@ -12,9 +12,10 @@ from lightbert.tasks.datasets.task import Task
 from lightbert.tasks.evaluate.report import Evaluation
 from lightbert.tasks.example import Question, TaggedSentence
 from lightbert.tasks.kinds.kind import Kind, Prediction
-from lightbert.tasks.predict.forward import run
+from lightbert.tasks.predict.forward import Runtime, run
 from lightbert.tasks.predict.inputs import check_pairs
 from lightbert.tasks.predict.model_kind import encoder_of, kind_of_model
+from lightbert.tasks.predict.torch_runtime import TorchRuntime
 from lightbert.train.distributed import resolve_device
 
 # Large enough to batch rows of similar length, small enough to update the progress bar.
@@ -32,6 +33,7 @@ def evaluate(
     labels: Sequence[str] = (),
     name: str = "",
     data: str = "",
+    runtime: Runtime | None = None,
 ) -> Evaluation:
     """Predict a split, and compute metrics and findings if its labels are known.
 
@@ -40,6 +42,7 @@ def evaluate(
     worst: the number of worst errors to report.
     labels: names for the outputs of a model without label names.
     name, data: the names of the model and the data in the report.
+    runtime: the inference backend, such as an exported file of the model; None = the model itself on `device`.
     """
     for setting, value in (("batch", batch), ("worst", worst)):
         if value < 0:
@@ -51,8 +54,8 @@ def evaluate(
     labelled = _all_labelled(task, split, examples)
     if labelled:
         _check_labels(kind, task, examples)
-    model.to(resolve_device(device))
-    encoder, inference = encoder_of(model), Inference(model, kind.head)
+    encoder = encoder_of(model)
+    runtime = runtime or TorchRuntime(Inference(model.to(resolve_device(device)), kind.head))
     predictions: list[Prediction] = []
     tokens, cut, seconds = 0, 0, 0.0
     with progress("evaluating", total=len(examples), unit="examples") as bar:
@@ -60,7 +63,7 @@ def evaluate(
             chunk = examples[first : first + _CHUNK]
             features = kind.features(chunk, encoder)
             start = time.perf_counter()
-            outputs = run(inference, features, encoder.specials, batch)
+            outputs = run(runtime, features, encoder.specials, batch)
             seconds += time.perf_counter() - start
             predictions += kind.predictions(chunk, features, outputs)
             tokens, cut = tokens + len(features.tokens), cut + features.cut

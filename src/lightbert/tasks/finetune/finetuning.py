@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from lightbert.config import to_mapping
-from lightbert.data.batches.batch import Specials
 from lightbert.data.batches.buckets import Buckets
+from lightbert.data.examples.specials import Specials
 from lightbert.errors import InputError, nearest
 from lightbert.interop import huggingface
 from lightbert.models import Model, folder
@@ -24,6 +24,7 @@ from lightbert.tasks.finetune.result import Result
 from lightbert.tasks.finetune.starting_model import check_length, set_head, starting_model
 from lightbert.tasks.kinds.kind import Prediction
 from lightbert.tasks.predict.forward import run
+from lightbert.tasks.predict.torch_runtime import TorchRuntime
 from lightbert.train.cuda_graph import uses_cuda_graph
 from lightbert.train.distributed import World
 from lightbert.train.finished import finish, read_result
@@ -206,5 +207,5 @@ def _tune(data: TaskData, model: Model) -> TaskData:
 
 def _predictions(data: TaskData, model: Model, split: str) -> list[Prediction]:
     kind, (examples, features) = data.task.kind, data.dev[split]
-    outputs = run(Inference(model, kind.head), features, Specials.of(model.require_tokenizer()))
+    outputs = run(TorchRuntime(Inference(model, kind.head)), features, Specials.of(model.require_tokenizer()))
     return kind.predictions(examples, features, outputs)

@@ -3,16 +3,18 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
 
 from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
 from lightbert.tasks.kinds.findings.finding import Finding
 from lightbert.tasks.texts import TextEncoder
+
+if TYPE_CHECKING:
+    from torch import nn
 
 E = TypeVar("E")
 
@@ -84,7 +86,7 @@ class Kind(ABC, Generic[E]):
         """Choose settings, such as a threshold, from the predictions of a trained model. Most kinds have none."""
         return self
 
-    def fold_into(self, head: nn.Module) -> "Kind[E]":
+    def fold_into(self, head: "nn.Module") -> "Kind[E]":
         """Fold output scaling into the weights of the head. Most kinds have none."""
         return self
 

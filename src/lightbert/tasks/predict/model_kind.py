@@ -1,11 +1,10 @@
 """The kind of task of a model, including models imported from other libraries."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lightbert.errors import InputError
-from lightbert.models import Model
 from lightbert.tasks.kinds import kind_of
 from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.kind import Kind
@@ -15,11 +14,47 @@ from lightbert.tasks.kinds.spans.kind import Spans
 from lightbert.tasks.kinds.tokens.kind import Tokens
 from lightbert.tasks.texts import TextEncoder
 
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
 _HEADS = ("classify", "regress", "tokens", "beam", "span")
 _DEFAULT_LENGTH = 512
 
 
-def kind_of_model(model: Model, labels: Sequence[str] = (), like: Kind[Any] | None = None) -> Kind[Any]:
+class Names(Protocol):
+    """A collection of names, such as the keys of a ``ModuleDict``."""
+
+    def __contains__(self, key: str) -> bool: ...
+
+
+class Described(Protocol):
+    """What prediction needs to know of a model: a `lightbert.models.Model`, or the description of an exported one."""
+
+    @property
+    def heads(self) -> Names:
+        """The names of the heads."""
+
+    @property
+    def head_settings(self) -> Mapping[str, Mapping[str, Any]]:
+        """Kind of head -> the settings it was built with."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of a classifier's outputs, in order."""
+
+    @property
+    def task(self) -> Mapping[str, Any]:
+        """What the model was fine-tuned for."""
+
+    @property
+    def positions(self) -> int:
+        """The maximum number of tokens per row (0 = unlimited)."""
+
+    def require_tokenizer(self) -> "Tokenizer":
+        """Return the tokenizer; raise an InputError if there is none."""
+
+
+def kind_of_model(model: Described, labels: Sequence[str] = (), like: Kind[Any] | None = None) -> Kind[Any]:
     """The kind that the model was fine-tuned for, or one inferred from its head and label names.
 
     labels: names for the outputs of a model without label names, in order.
@@ -45,7 +80,7 @@ def kind_of_model(model: Model, labels: Sequence[str] = (), like: Kind[Any] | No
     return replace(like, head=head) if isinstance(like, Spans) else Spans(head)
 
 
-def kind_by_name(model: Model, name: str, labels: Sequence[str] = ()) -> Kind[Any]:
+def kind_by_name(model: Described, name: str, labels: Sequence[str] = ()) -> Kind[Any]:
     """The kind of a model, which must be `name` unless that is "auto".
 
     A classifier that doesn't specify its kind can also be a multi-label one.
@@ -58,7 +93,7 @@ def kind_by_name(model: Model, name: str, labels: Sequence[str] = ()) -> Kind[An
     return kind
 
 
-def encoder_of(model: Model, length: int = 0) -> TextEncoder:
+def encoder_of(model: Described, length: int = 0) -> TextEncoder:
     """An encoder with the model's tokenizer and rows of at most `length` tokens.
 
     0 = the length of fine-tuning, or if that is unknown, the positions of the model, at most 512 (BERT).
@@ -69,7 +104,7 @@ def encoder_of(model: Model, length: int = 0) -> TextEncoder:
     return TextEncoder(model.require_tokenizer(), length or default)
 
 
-def _names(model: Model, head: str, labels: Sequence[str]) -> tuple[str, ...]:
+def _names(model: Described, head: str, labels: Sequence[str]) -> tuple[str, ...]:
     count = model.head_settings[head]["labels"]
     names = tuple(labels) or model.labels or tuple(f"LABEL_{number}" for number in range(count))
     if len(names) != count:

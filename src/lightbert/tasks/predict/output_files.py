@@ -19,16 +19,16 @@ Write = Callable[[Mapping[str, Any]], None]
 
 
 def check_path(path: Path) -> None:
-    """Check that an output file has a known suffix and is not a folder."""
+    """Check that an output file has a known suffix and is not a folder; pipes and devices have any name."""
     if path.is_dir():
         raise InputError(f"'{path}' must be a file, but is a folder; choose another name")
-    if _format(path) not in FORMATS:
+    if path.suffix.lower() not in FORMATS and not _is_stream(path):
         raise InputError(f"the name of an output file must end in one of {', '.join(FORMATS)}, got '{path}'")
 
 
-def _format(path: Path) -> str:
-    """The suffix of a file; devices and pipes get JSON lines."""
-    return ".jsonl" if path.exists() and not path.is_file() else path.suffix.lower()
+def _is_stream(path: Path) -> bool:
+    """Whether JSON lines are written into a pipe or a device."""
+    return path.exists() and not path.is_file()
 
 
 def json_line(value: Any) -> str:
@@ -46,7 +46,7 @@ def prediction_file(path: Path, list_separator: str = ";") -> Iterator[Write]:
     """
     check_path(path)
     with file_atomic(path) as temporary:
-        if _format(path) in (".jsonl", ".ndjson"):
+        if path.suffix.lower() in (".jsonl", ".ndjson") or _is_stream(path):
             with temporary.open("w", encoding="utf-8") as file:
                 yield lambda record: print(json_line(record), file=file)
             return

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 
 from lightbert import models
-from lightbert.errors import InputError
 from lightbert.interop import load as interop
 from lightbert.models import Config, Model
 from lightbert.nn.inference import Pool
 from lightbert.tasks.kinds.kind import Prediction
 from lightbert.tasks.predict.predictor import Predictor
-from lightbert.tasks.predict.vectors import Floats, embedder_of
+from lightbert.tasks.predict.torch_runtime import embedder_of
+from lightbert.tasks.predict.vectors import Floats, encode_texts
 
 
 class TextModel(Model):
@@ -54,21 +54,11 @@ class TextModel(Model):
 
         The defaults are those of ``model.pooling`` if the model is a sentence encoder, otherwise the unscaled mean.
         """
-        if isinstance(texts, bytes | Mapping) or not isinstance(texts, Iterable):
-            raise InputError(f"texts must be a string or a list of strings, got {texts!r}")
-        single = isinstance(texts, str | tuple)
-        given: Iterable[Any] = [texts] if single else texts
-        embedder = embedder_of(self, pool=pool, normalize=normalize, length=length, batch=batch)
-        vectors = embedder.encode(given)
-        return vectors[0] if single else vectors
+        return encode_texts(embedder_of(self, pool=pool, normalize=normalize, length=length, batch=batch), texts)
 
 
 def load(name: str | Path) -> TextModel:
-    """Load a model, ready to use.
-
-    name: a model folder, ours or Hugging Face's; the name of a bundled model; ``org/name`` or ``org/name@revision`` for
-    the Hugging Face Hub; or the path prefix of a TensorFlow 1 checkpoint (docs/models.md).
-    """
+    """Load a model by name; exported models are loaded by `lightbert.load`."""
     model = interop.load(name)
     return TextModel(model, model.metadata)
 

@@ -1,29 +1,22 @@
 """Encode texts as vectors: the pooled hidden states of an encoder."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lightbert.errors import InputError
-from lightbert.models import Model
-from lightbert.models.pooling import Pooling
-from lightbert.nn.inference import Pool, TextVector
 from lightbert.tasks.example import Example
 from lightbert.tasks.predict.forward import Runtime, run
-from lightbert.tasks.predict.model_kind import encoder_of
 from lightbert.tasks.texts import TextEncoder, text_features
 
 Floats = NDArray[np.float32]
 
-# Large enough to batch rows of similar length, small enough to bound memory and to show progress.
-_CHUNK = {"cpu": 1024, "cuda": 16384}
-
 
 class VectorRuntime(Runtime, Protocol):
-    """An inference backend that returns one vector per text: `nn.inference.TextVector`, or an exported file."""
+    """An inference backend that returns one vector per text: a model in torch, or an exported file."""
 
     @property
     def width(self) -> int:
@@ -58,28 +51,22 @@ class Embedder:
 
     def stream(self, texts: Iterable[str | tuple[str, str] | Example]) -> Iterator[Floats]:
         """Encode any number of texts in bounded memory: yield arrays [n, D] that cover the texts in order."""
-        source, size = iter(texts), _CHUNK.get(self.runtime.device.type, _CHUNK["cpu"])
-        while chunk := list(itertools.islice(source, size)):
+        source = iter(texts)
+        while chunk := list(itertools.islice(source, self.runtime.chunk)):
             features = text_features([_example(text) for text in chunk], self.encoder, None)
             self.cut += features.cut
             vectors = np.stack([each for (each,) in run(self.runtime, features, self.encoder.specials, self.batch)])
             yield normalize_vectors(vectors) if self.normalize else vectors
 
 
-def embedder_of(
-    model: Model, *, pool: Pool | None = None, normalize: bool | None = None, length: int = 0, batch: int = 0
-) -> Embedder:
-    """An embedder with the pooling of a sentence encoder by default, otherwise with the unscaled mean.
-
-    length: the maximum tokens per row; 0 = that of the sentence encoder, or as in fine-tuning, or up to 512.
-    """
-    default = model.pooling or Pooling()
-    return Embedder(
-        TextVector(model, pool or default.pool),
-        encoder_of(model, length or default.length),
-        normalize=default.normalize if normalize is None else normalize,
-        batch=batch,
-    )
+def encode_texts(embedder: Embedder, texts: Any) -> Floats:
+    """Encode one text as a vector [D], or an iterable of texts as vectors [N, D]."""
+    if isinstance(texts, bytes | Mapping) or not isinstance(texts, Iterable):
+        raise InputError(f"texts must be a string or a list of strings, got {texts!r}")
+    if isinstance(texts, str | tuple):
+        vector: Floats = embedder.encode([texts])[0]
+        return vector
+    return embedder.encode(texts)
 
 
 def normalize_vectors(vectors: Floats) -> Floats:

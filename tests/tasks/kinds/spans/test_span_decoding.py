@@ -15,6 +15,7 @@ from lightbert.tasks.kinds.spans.kind import Spans
 from lightbert.tasks.kinds.spans.pieces import char_span, token_span
 from lightbert.tasks.kinds.spans.windows import split_windows
 from lightbert.tasks.predict.forward import run
+from lightbert.tasks.predict.torch_runtime import TorchRuntime
 
 LENGTH, STRIDE, MAX_QUERY = 28, 6, 6
 # The window that owns the first token of an answer always has room for this many tokens.
@@ -211,7 +212,8 @@ def test_outputs_of_a_real_head_decode_to_answers(head):
     questions = [Question("Who?", "The cat sat on the mat. " * times) for times in (9, 1, 4)]
     using = encoder(LENGTH)
     features = spans.features(questions, using)
-    predictions = spans.predictions(questions, features, run(Inference(model, head), features, using.specials))
+    outputs = run(TorchRuntime(Inference(model, head)), features, using.specials)
+    predictions = spans.predictions(questions, features, outputs)
     assert len(features) > len(questions)
     for question, prediction in zip(questions, predictions, strict=True):
         assert prediction["answer"] == question.context[prediction["start"] : prediction["end"]] != ""

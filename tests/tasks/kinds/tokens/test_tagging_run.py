@@ -11,6 +11,7 @@ from lightbert.objectives.task import TaskObjective
 from lightbert.tasks.example import Example, TaggedSentence
 from lightbert.tasks.kinds.tokens.kind import Tokens
 from lightbert.tasks.predict.forward import run
+from lightbert.tasks.predict.torch_runtime import TorchRuntime
 from lightbert.tasks.texts import TextEncoder
 
 PIECES = [*SPECIALS, "jim", "ann", "lives", "in", "new", "york", "##er", "."]
@@ -36,12 +37,13 @@ def test_a_tiny_model_learns_to_tag_texts_longer_than_its_rows():
         objective(batch, objective.counts(batch)).total.backward()
         optimizer.step()
 
-    predictions = kind.predictions(examples, features, run(Inference(model, kind.head), features, encoder.specials))
+    runtime = TorchRuntime(Inference(model, kind.head))
+    predictions = kind.predictions(examples, features, run(runtime, features, encoder.specials))
     assert kind.metrics(examples, predictions)["f1"] == 1.0
 
     text = Example("Ann lives in\n New  Yorker. Jim lives in New Yorker.")
     windows = kind.features([text], encoder)
-    (prediction,) = kind.predictions([text], windows, run(Inference(model, kind.head), windows, encoder.specials))
+    (prediction,) = kind.predictions([text], windows, run(runtime, windows, encoder.specials))
     assert len(windows) == 2
     assert [(span["type"], span["text"], span["start"]) for span in prediction["spans"]] == [
         ("PER", "Ann", 0),

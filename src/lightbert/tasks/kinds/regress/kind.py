@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
-from torch import nn
 
 from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
@@ -16,6 +14,9 @@ from lightbert.tasks.kinds.findings.finding import Finding
 from lightbert.tasks.kinds.kind import Kind, Outputs, Prediction
 from lightbert.tasks.kinds.regress.findings import regression_findings
 from lightbert.tasks.texts import TextEncoder, text_features
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @dataclass(frozen=True)
@@ -73,14 +74,14 @@ class Regress(Kind[Example]):
         """Error statistics, errors by range of the true value, and the largest errors."""
         return regression_findings(examples, predictions, worst)
 
-    @torch.no_grad()
-    def fold_into(self, head: nn.Module) -> "Regress":
+    def fold_into(self, head: "nn.Module") -> "Regress":
         """Fold the scaling into the last layer, so that the head outputs the numbers on their original scale."""
         if not self.scaled:
             return self
         output = head.get_submodule("output")
-        output.get_parameter("weight").mul_(self._range)
-        output.get_parameter("bias").mul_(self._range).add_(self.low)
+        # Of the tensors, not of the parameters: autograd doesn't record it.
+        output.get_parameter("weight").data.mul_(self._range)
+        output.get_parameter("bias").data.mul_(self._range).add_(self.low)
         return replace(self, scaled=False)
 
 

@@ -1,0 +1,1 @@
+"""Deployment: models as files for other runtimes, smaller and faster, verified before they are written."""

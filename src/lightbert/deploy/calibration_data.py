@@ -1,0 +1,41 @@
+"""The user's data as batches, on which int8 is calibrated."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from lightbert.data.batches.grouping import padded_rows
+from lightbert.data.examples.features import Features
+from lightbert.deploy.verification import Batch
+from lightbert.errors import InputError
+from lightbert.models import Model
+from lightbert.tasks.example import Example
+from lightbert.tasks.predict.model_kind import encoder_of, kind_of_model
+from lightbert.tasks.texts import text_features
+
+_ROWS = 8
+
+
+def task_batches(model: Model, examples: Iterable[Any]) -> list[Batch]:
+    """Examples of the model's task, encoded as in prediction."""
+    encoder = encoder_of(model)
+    features = kind_of_model(model).features(list(examples), encoder)
+    return list(_batches(features, encoder.specials.pad))
+
+
+def text_batches(model: Model, texts: Iterable[str]) -> list[Batch]:
+    """Texts for a model without a task."""
+    encoder = encoder_of(model)
+    features = text_features([Example(text) for text in texts], encoder, None)
+    return list(_batches(features, encoder.specials.pad))
+
+
+def _batches(features: Features, pad: int) -> Iterator[Batch]:
+    if not len(features):
+        raise InputError("the data for calibration must have at least one text, got none")
+    order = np.argsort(features.lengths, kind="stable")
+    for start in range(0, len(order), _ROWS):
+        rows = order[start : start + _ROWS]
+        padded = padded_rows(features, rows, int(features.lengths[rows[-1]]), pad)
+        yield Batch("calibration", padded.ids, padded.mask, padded.segments)

@@ -1,0 +1,1 @@
+"""ONNX graphs of our models, written part by part (docs/adr/0004)."""

@@ -1,0 +1,81 @@
+"""The inputs of an exported graph, and the mask in the forms that attention, convolutions and embeddings use."""
+
+import numpy as np
+
+from lightbert.deploy.onnx.graph import Graph
+
+IDS, MASK, SEGMENTS = "input_ids", "attention_mask", "token_type_ids"
+INPUTS = (IDS, MASK, SEGMENTS)
+"""The names and the order of Hugging Face's tokenizers; each is int64 [B, T]."""
+
+HIDDEN = float(np.finfo(np.float32).min)
+"""Added to the scores of keys that are masked."""
+
+
+class Mask:
+    """The counterpart of `lightbert.nn.mask.Mask` for a boolean mask; all parts are computed once per graph."""
+
+    def __init__(self, graph: Graph, *, released: bool) -> None:
+        self._graph, self._released = graph, released
+        self.real = graph.op("Not", graph.op("Equal", MASK, graph.ints(0)))  # [B, T]
+        ones = graph.op("Cast", self.real, to=_INT64)
+        # A row that is all padding attends to all of its tokens, as in the model.
+        any_real = graph.op("ReduceMax", ones, graph.ints(1), keepdims=1)
+        visible = graph.op("Or", self.real, graph.op("Equal", any_real, graph.ints(0)))
+        bias = graph.op("Where", visible, graph.number(0.0), graph.number(HIDDEN))
+        self.attention = graph.op("Unsqueeze", bias, graph.ints(1, 2))
+        """[B, 1, 1, T], added to the scores"""
+        self._ones = ones
+
+    @property
+    def tokens(self) -> str:
+        """The number of tokens T, [1]."""
+        return self._graph.once("tokens", lambda: self._graph.op("Shape", IDS, start=1, end=2))
+
+    @property
+    def positions(self) -> str:
+        """The position of each token in its text [B, T], or with released padding in its row [T]."""
+        return self._graph.once("positions", self._positions)
+
+    def zero_padding(self, x: str) -> str:
+        """Set the padding of x [B, T, D] to zero; with released padding, x is returned as it is."""
+        return x if self._released else self._graph.op("Mul", x, self._factor())
+
+    def taps(self, kernel: int) -> str:
+        """Which taps of a window around each token read a real token, or the token itself: [B, T, 1, K]."""
+        return self._graph.once(("taps", kernel), lambda: self._taps(kernel))
+
+    def _factor(self) -> str:
+        graph = self._graph
+        return graph.once(
+            "factor",
+            lambda: graph.op("Unsqueeze", graph.op("Cast", self.real, to=_FLOAT), graph.ints(2)),
+        )
+
+    def _positions(self) -> str:
+        graph = self._graph
+        zero, one = graph.constant("zero", np.array(0)), graph.constant("one", np.array(1))
+        if self._released:
+            end = graph.op("Squeeze", self.tokens, graph.ints(0))
+            return graph.op("Range", zero, end, one)
+        counted = graph.op("Sub", graph.op("CumSum", self._ones, one), one)
+        return graph.op("Max", counted, zero)
+
+    def _taps(self, kernel: int) -> str:
+        graph, radius = self._graph, kernel // 2
+        # With released padding, only the ends of a row are outside.
+        ones = graph.op("Max", self._ones, graph.ints(1)) if self._released else self._ones
+        padded = graph.op("Pad", graph.op("Cast", ones, to=_FLOAT), graph.ints(0, radius, 0, radius))
+        shifted = []
+        for tap in range(kernel):
+            if tap == radius:
+                shifted.append(graph.op("Cast", graph.op("Max", self._ones, graph.ints(1)), to=_FLOAT))
+                continue
+            end = graph.op("Add", self.tokens, graph.ints(tap))
+            shifted.append(graph.slice(padded, graph.ints(tap), end, 1))
+        columns = [graph.op("Unsqueeze", each, graph.ints(2, 3)) for each in shifted]
+        return graph.op("Cast", graph.concat(*columns), to=_BOOL)
+
+
+# onnx.TensorProto's numbers, so that this file doesn't import onnx.
+_FLOAT, _INT64, _BOOL = 1, 7, 9

@@ -1,0 +1,23 @@
+"""A model with one of its heads as an ONNX graph."""
+
+from lightbert.deploy.onnx.blocks import block, embeddings
+from lightbert.deploy.onnx.graph import Graph, Output
+from lightbert.deploy.onnx.heads import head
+from lightbert.deploy.onnx.inputs import Mask
+from lightbert.errors import unknown
+from lightbert.nn.encoder import Encoder
+from lightbert.tasks.predict.exported import STATES
+
+
+def graph_of(encoder: Encoder, kind: str) -> tuple[Graph, dict[str, Output]]:
+    """The graph of an encoder with the head `kind`, or without one, and the names of its outputs."""
+    if kind != STATES and kind not in encoder.heads:
+        raise unknown("head", kind, [*encoder.heads, STATES])
+    graph = Graph(encoder)
+    mask = Mask(graph, released=encoder.released_padding)
+    x = embeddings(graph, encoder.embeddings, mask)
+    for each in encoder.blocks:
+        x = block(graph, each, x, mask)
+    if kind == STATES:
+        return graph, {"last_hidden_state": Output(x, ("batch", "tokens", encoder.width))}
+    return graph, head(graph, encoder, kind, x, mask)

@@ -1,0 +1,24 @@
+"""Load any model for texts by name: exported models without torch, all others with it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lightbert.tasks.predict.exported import ExportedModel, find_exported, read_exported
+
+if TYPE_CHECKING:
+    from lightbert.tasks.predict.text_model import TextModel
+
+
+def load(name: str | Path) -> "TextModel | ExportedModel":
+    """Load a model, ready to use.
+
+    name: a model folder, ours or Hugging Face's; the name of a bundled model; ``org/name`` or ``org/name@revision`` for
+    the Hugging Face Hub; the path prefix of a TensorFlow 1 checkpoint (docs/models.md); or a ``model.onnx`` or its
+    folder that `lightbert export` wrote, which is loaded without torch (docs/deploy.md).
+    """
+    exported = find_exported(name)
+    if exported is not None:
+        return read_exported(exported)
+    from lightbert.tasks.predict.text_model import load as load_model
+
+    return load_model(name)

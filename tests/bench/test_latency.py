@@ -1,0 +1,63 @@
+"""The latency benchmark runs every runtime; times are not tested."""
+
+import json
+
+import pytest
+import torch
+
+from extras import needs_onnx, needs_trainer
+from lightbert.bench.latency import Settings, measure
+from lightbert.bench.latency_models import encoder_of
+from lightbert.cli import main
+from lightbert.errors import InputError
+from lightbert.nn.convolution import SpanConvolution
+
+
+@needs_onnx
+def test_every_model_is_measured_in_every_runtime(capsys):
+    arguments = ["bench", "latency", "--models", "bert-tiny,convbert-tiny", "--length", "9", "--rounds", "2"]
+    before = torch.get_num_threads()
+    assert main([*arguments, "--threads", "1", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    found = [(row["model"], row["runtime"]) for row in report["rows"]]
+    assert found == [
+        (model, runtime) for model in ("bert-tiny", "convbert-tiny") for runtime in ("torch", "onnx", "int8")
+    ]
+    assert report["rows"][0]["ratio"] == 1.0
+    assert report["metrics"]["bert-tiny/onnx"] == report["rows"][1]["milliseconds"] > 0
+    assert report["rows"][2]["megabytes"] < report["rows"][1]["megabytes"] / 2
+    assert torch.get_num_threads() == before
+    assert main([*arguments, "--runtimes", "onnx"]) == 0
+    assert "ratios to bert-tiny, onnx" in " ".join(capsys.readouterr().out.split())
+
+
+@needs_onnx
+def test_a_model_of_transformers_is_measured_next_to_ours():
+    pytest.importorskip("transformers")
+    report = measure(Settings(models=("convbert-tiny",), runtimes=("torch", "peer"), length=7, threads=1, rounds=1))
+    assert [row.runtime for row in report.rows] == ["torch", "peer"]
+
+
+@needs_trainer
+def test_a_model_of_transformers_has_our_weights():
+    from lightbert.bench.latency_models import transformers_encoder
+
+    ids = torch.randint(5, 50, (1, 6))
+    expected = encoder_of("bert-tiny")(ids)
+    found = transformers_encoder("bert-tiny")(ids, torch.ones_like(ids), torch.zeros_like(ids))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
+def test_models_can_have_changes_and_be_single_blocks():
+    assert encoder_of("mobilebert-nano:norm=layer:activation=gelu").fp16
+    assert any(isinstance(part, SpanConvolution) for part in encoder_of("mixed-block").modules())
+    assert not any(isinstance(part, SpanConvolution) for part in encoder_of("attention-block").modules())
+
+
+def test_bad_settings_are_errors():
+    with pytest.raises(InputError, match="unknown runtime 'onx'; did you mean 'onnx'"):
+        Settings(runtimes=("onx",))
+    with pytest.raises(InputError, match="rounds must be >= 1, got 0"):
+        Settings(rounds=0)
+    with pytest.raises(InputError, match="length must be <= 128, the positions of bert-tiny"):
+        measure(Settings(models=("bert-tiny",), runtimes=("torch",), length=4096))

@@ -1,0 +1,149 @@
+"""ONNX graphs compute what the models compute, for every family and every head."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from small import FAMILIES, POSITIONS, VARIANTS, ids, model_of
+from torch import nn
+
+from extras import needs_onnx
+from lightbert.deploy.export import reference
+from lightbert.deploy.onnx.lowering import lower
+from lightbert.deploy.onnx.model import graph_of
+from lightbert.errors import InputError
+from lightbert.models import Model, build
+from lightbert.nn.inference import Inference
+from lightbert.tasks.predict.onnx_runtime import OnnxRuntime
+from randomised import randomised
+
+pytestmark = needs_onnx
+
+HEADS = {
+    "mlm": {},
+    "rtd": {},
+    "pooler": {},
+    "nsp": {},
+    "classify": {"labels": 3, "hidden": "tanh"},
+    "regress": {"hidden": "gelu"},
+    "tokens": {"labels": 4},
+    "choice": {},
+    "span": {},
+    "beam": {"inner": 8, "beam": 5},
+}
+SHAPES = [(1, 1), (2, 2), (3, 7), (2, 17), (2, POSITIONS)]
+
+
+def write_onnx(model: Model, head: str, path: Path) -> None:
+    path.write_bytes(lower(*graph_of(model, head)))
+
+
+def exported(model: Model, head: str, folder: Path) -> OnnxRuntime:
+    write_onnx(model, head, folder / "model.onnx")
+    return OnnxRuntime(folder / "model.onnx", head, threads=1)
+
+
+def batch(rows: int, tokens: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of which the first has no padding."""
+    lengths = np.random.default_rng(tokens).integers(1, tokens + 1, (rows, 1))
+    lengths[0] = tokens
+    mask = np.arange(tokens) < lengths
+    return ids(rows, tokens).numpy(), mask, torch.randint(0, 2, (rows, tokens)).numpy()
+
+
+def assert_same(found: np.ndarray, expected: np.ndarray) -> None:
+    """Check that outputs agree within 2e-5, relative to the largest output if the model has no normalization."""
+    assert found.shape == expected.shape
+    finite = np.isfinite(expected) & (np.abs(expected) < 1e30)
+    assert np.array_equal(finite, np.isfinite(found) & (np.abs(found) < 1e30))
+    largest = max(1.0, np.abs(expected[finite]).max(initial=0.0))
+    np.testing.assert_allclose(found[finite], expected[finite], rtol=0, atol=2e-5 * largest)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_model_computes_the_same_states(name, tmp_path):
+    model = model_of(replace(VARIANTS[name], depth=1))
+    runtime = exported(model, "states", tmp_path)
+    for shape in SHAPES:
+        inputs = batch(*shape)
+        (found,) = runtime(*inputs)
+        (expected,) = reference(model, "states")(*inputs)
+        assert_same(found[inputs[1]], expected[inputs[1]])
+
+
+@pytest.mark.parametrize("name", ["convbert-small", "mobilebert"])
+def test_released_padding_is_read(name, tmp_path):
+    config = replace(VARIANTS[name], depth=1, padding="released")
+    model = randomised(build(config)).requires_grad_(False)
+    runtime, inputs = exported(model, "states", tmp_path), batch(3, 9)
+    (found,), (expected,) = runtime(*inputs), reference(model, "states")(*inputs)
+    assert_same(found, expected)
+    masked = reference(randomised(build(replace(config, padding="masked"))), "states")
+    assert np.abs(masked(*inputs)[0] - expected)[inputs[1]].max() > 1e-3
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_every_head_computes_the_same_outputs(head, tmp_path):
+    model = randomised(build(replace(FAMILIES["convbert"], depth=1), {head: HEADS[head]})).requires_grad_(False)
+    runtime = exported(model, head, tmp_path)
+    for shape in SHAPES:
+        inputs = batch(*shape)
+        for found, expected in zip(runtime(*inputs), reference(model, head)(*inputs), strict=True):
+            if np.issubdtype(expected.dtype, np.floating):
+                assert_same(found, expected)
+            else:
+                # Candidates that are masked out have equal scores, so their order is arbitrary.
+                assert found.shape == expected.shape
+                assert np.array_equal(found[:, 0], expected[:, 0])
+
+
+@pytest.mark.parametrize("family", ["bert", "composite", "mobilebert", "hybrid"])
+def test_the_mlm_head_shares_the_table_of_the_embeddings(family, tmp_path):
+    import onnx
+
+    model = randomised(build(replace(FAMILIES[family], depth=1), {"mlm": {}})).requires_grad_(False)
+    inputs = batch(2, 5)
+    (found,), (expected,) = exported(model, "mlm", tmp_path)(*inputs), reference(model, "mlm")(*inputs)
+    assert_same(found, expected)
+    stored = onnx.load(tmp_path / "model.onnx").graph.initializer
+    table = model.table.numpy()
+    arrays = {each.name: onnx.numpy_helper.to_array(each) for each in stored}
+    copies = [name for name, array in arrays.items() if array.size == table.size and set(array.flat) == set(table.flat)]
+    assert copies == ["embeddings.word.weight"]
+
+
+def test_a_row_that_is_all_padding_gives_finite_states(tmp_path):
+    model = model_of(FAMILIES["convbert"])
+    rows, mask, segments = batch(2, 6)
+    mask[1] = False
+    (found,) = exported(model, "states", tmp_path)(rows, mask, segments)
+    assert np.isfinite(found).all()
+
+
+def test_the_file_is_valid_onnx_without_operators_of_a_vendor(tmp_path):
+    import onnx
+
+    write_onnx(model_of(FAMILIES["convbert"]), "states", tmp_path / "model.onnx")
+    model = onnx.load(tmp_path / "model.onnx")
+    onnx.checker.check_model(model, full_check=True)
+    assert {each.domain for each in model.opset_import} == {""}
+    assert [each.name for each in model.graph.input] == ["input_ids", "attention_mask", "token_type_ids"]
+
+
+def test_the_convolution_has_no_unfolded_copy_and_no_scatter(tmp_path):
+    import onnx
+
+    write_onnx(model_of(VARIANTS["convbert-small"]), "states", tmp_path / "model.onnx")
+    kinds = {node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node}
+    assert "Conv" in kinds
+    assert not kinds & {"ScatterND", "ScatterElements", "GatherND", "GatherElements", "Einsum", "Loop", "Scan"}
+
+
+def test_a_layer_without_an_onnx_form_is_an_error(tmp_path):
+    model = build(replace(FAMILIES["bert"], depth=1), {"classify": {"labels": 2}})
+    model.heads["classify"].output = nn.Sequential(model.heads["classify"].output)
+    with pytest.raises(InputError, match="Sequential can't be exported to ONNX"):
+        write_onnx(model, "classify", tmp_path / "model.onnx")
+    assert Inference(model, "classify")(ids(1, 3)).logits.shape == (1, 2)

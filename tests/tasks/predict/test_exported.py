@@ -1,0 +1,142 @@
+"""Exported models answer like the models that they come from."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from test_predictor import KINDS, assert_close, texts_for
+from tiny_classifiers import tiny_model, write_tiny_model
+
+import lightbert
+from extras import needs_onnx
+from lightbert.cli import main
+from lightbert.deploy.export import export_onnx
+from lightbert.errors import InputError
+from lightbert.models.pooling import Pooling
+from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.predict.predictor import Predictor
+from lightbert.tasks.predict.text_model import TextModel
+
+pytestmark = needs_onnx
+
+REVIEWS = Classify(("bad", "good"))
+
+
+@pytest.fixture
+def exported(tmp_path):
+    export_onnx(tiny_model(REVIEWS), tmp_path / "out")
+    return tmp_path / "out"
+
+
+@pytest.mark.parametrize(("kind", "settings"), KINDS, ids=lambda value: repr(value)[:16])
+def test_predictions_are_those_of_the_model(kind, settings, tmp_path):
+    model, texts = tiny_model(kind, **settings), texts_for(kind, 23)
+    export_onnx(model, tmp_path / "out")
+    expected = Predictor(model).predict(texts)
+    assert_close(lightbert.load(tmp_path / "out").predict(texts), expected)
+    assert_close(list(lightbert.load(tmp_path / "out" / "model.onnx").stream(texts)), expected)
+
+
+def test_models_that_read_padding_are_run_without_padding(tmp_path):
+    model, texts = tiny_model(REVIEWS), texts_for(REVIEWS, 9)
+    model.released_padding = True
+    export_onnx(model, tmp_path / "out")
+    assert_close(lightbert.load(tmp_path / "out").predict(texts), Predictor(model).predict(texts))
+
+
+@pytest.mark.parametrize("pool", ["mean", "cls", "max"])
+def test_vectors_are_those_of_the_model(pool, tmp_path):
+    model = tiny_model(None)
+    export_onnx(model, tmp_path / "out")
+    texts = ["good film", ("a bad film", "the film was good"), "film"]
+    expected = TextModel(model, model.metadata).encode(texts, pool=pool)
+    found = lightbert.load(tmp_path / "out").encode(texts, pool=pool)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    one = lightbert.load(tmp_path / "out").encode("good film", pool=pool, normalize=True)
+    assert one.shape == (16,)
+    assert np.linalg.norm(one) == pytest.approx(1.0)
+
+
+def test_the_command_predicts_without_torch_and_onnx(tmp_path, exported):
+    folder = write_tiny_model(tmp_path / "model", REVIEWS)
+    code = (
+        "import sys; from lightbert.cli import main; code = main(['predict', sys.argv[1], 'good film', 'bad film']); "
+        "heavy = {'torch', 'onnx', 'transformers', 'safetensors'} & set(sys.modules); "
+        "sys.exit(code or ','.join(heavy) or None)"
+    )
+    outputs = []
+    for model in (exported, exported / "model.onnx"):
+        done = subprocess.run([sys.executable, "-c", code, str(model)], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        outputs.append([json.loads(line) for line in done.stdout.splitlines()])
+    for output in outputs:
+        texts = [line.pop("text") for line in output]
+        assert texts == ["good film", "bad film"]
+        assert_close(output, Predictor(lightbert.load(folder)).predict(texts))
+
+
+def test_python_loads_and_predicts_without_torch(exported):
+    code = (
+        "import sys, lightbert; print(lightbert.load(sys.argv[1]).predict('good film')['label']); "
+        "sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(exported)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() in ("good", "bad")
+
+
+def test_vectors_of_a_model_with_a_head_are_an_error(exported):
+    with pytest.raises(InputError, match="exported with the classify head and has no hidden states"):
+        lightbert.load(exported).encode("good film")
+
+
+def test_predictions_of_states_are_an_error(tmp_path):
+    export_onnx(tiny_model(None), tmp_path / "out")
+    with pytest.raises(InputError, match="has no head for a task"):
+        lightbert.load(tmp_path / "out").predict("good film")
+
+
+def test_damaged_foreign_and_missing_files_are_errors(exported, tmp_path, capsys):
+    content = (exported / "model.onnx").read_bytes()
+    (exported / "model.onnx").write_bytes(content[: len(content) // 2])
+    assert main(["predict", str(exported), "good film"]) == 1
+    assert "ONNX Runtime can't read" in capsys.readouterr().err
+    (tmp_path / "alone.onnx").write_bytes(content)
+    assert main(["predict", str(tmp_path / "alone.onnx"), "good film"]) == 1
+    assert "has no config.json next to it" in capsys.readouterr().err
+    (exported / "config.json").write_text('{"model_type": "bert"}')
+    assert main(["predict", str(exported), "good film"]) == 1
+    assert "doesn't describe an export of lightbert (KeyError: 'lightbert')" in capsys.readouterr().err
+    assert main(["predict", str(tmp_path / "none.onnx"), "good film"]) == 1
+    assert "none.onnx' not found" in capsys.readouterr().err
+
+
+def test_a_file_with_other_inputs_is_an_error(exported):
+    import onnx
+
+    content = onnx.load(exported / "model.onnx")
+    del content.graph.input[:], content.graph.node[:], content.graph.output[:], content.graph.initializer[:]
+    content.graph.input.append(onnx.helper.make_tensor_value_info("pixels", onnx.TensorProto.FLOAT, [1]))
+    content.graph.output.append(onnx.helper.make_tensor_value_info("logits", onnx.TensorProto.FLOAT, [1]))
+    content.graph.node.append(onnx.helper.make_node("Identity", ["pixels"], ["logits"]))
+    onnx.save(content, exported / "model.onnx")
+    with pytest.raises(InputError, match="must be attention_mask, input_ids, token_type_ids, got pixels"):
+        lightbert.load(exported).predict("good film")
+
+
+def test_embed_writes_the_vectors_of_the_model_without_torch(tmp_path):
+    model = tiny_model(None)
+    model.pooling = Pooling("cls", normalize=True)
+    export_onnx(model, tmp_path / "out")
+    assert (tmp_path / "out" / "modules.json").is_file()
+    (tmp_path / "my.txt").write_text("good film\na bad film\n")
+    arguments = ["embed", str(tmp_path / "out"), str(tmp_path / "my.txt"), "--out", str(tmp_path / "x.npy")]
+    code = f"import sys; from lightbert.cli import main; sys.exit(main({arguments}) or 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    expected = TextModel(model, model.metadata).encode(["good film", "a bad film"])
+    np.testing.assert_allclose(np.linalg.norm(expected, axis=1), 1, rtol=1e-5)
+    np.testing.assert_allclose(np.load(tmp_path / "x.npy"), expected, atol=1e-5)
