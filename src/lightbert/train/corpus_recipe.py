@@ -40,8 +40,8 @@ class CorpusRecipe(BaseRecipe):
     compile: Annotated[
         Literal["auto", "none", "blocks", "whole"],
         MAY_CHANGE,
-        "torch.compile: auto is blocks on a GPU and none on a CPU; blocks compiles within seconds; whole takes a minute "
-        "or more and runs faster",
+        "torch.compile: auto is blocks on a GPU and none on a CPU; blocks compiles within seconds; whole takes a "
+        "minute or more and runs faster",
     ] = "none"
     checkpointing: Annotated[
         bool, MAY_CHANGE, "recompute activations in the backward pass: less memory, about a third slower"
