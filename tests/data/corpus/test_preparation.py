@@ -160,8 +160,10 @@ def test_a_crash_during_the_final_rename_is_recovered(
     assert content(tmp_path / "out") == content(tmp_path / "other")
 
 
-def test_a_setting_that_an_earlier_version_did_not_have_is_compared_by_its_default(corpus: Path) -> None:
-    now = resolve(settings(corpus), [])
+def test_a_setting_that_an_earlier_version_did_not_have_is_compared_by_its_default(
+    corpus: Path, tmp_path: Path
+) -> None:
+    now = resolve(settings(corpus), [], tmp_path / "out")
     before = {key: value for key, value in now.items() if key != "separator"}
     assert differences(before, now) == ""
     assert differences(before, {**now, "separator": ";"}) == "separator (',' before, ';' now)"

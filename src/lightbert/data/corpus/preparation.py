@@ -112,8 +112,9 @@ class _Preparation:
 
     def _train_tokenizer(self, texts: list[str]) -> "Tokenizer":
         settings = self.settings
-        total = vocabulary.PASSES[settings.model] * len(texts)
-        with progress("training the tokenizer", total, "documents") as bar, bar.redrawn():
+        passes = vocabulary.PASSES[settings.model]
+        with progress("training the tokenizer", passes * len(texts), "documents") as bar, bar.redrawn():
+            bar.note(passes=passes)
 
             def watch(texts: Sequence[str]) -> Iterator[str]:
                 for text in texts:
