@@ -18,10 +18,11 @@ from lightbert.cli import main
 from lightbert.data.batches.grouping import padded_rows
 from lightbert.deploy import quantization
 from lightbert.deploy.calibration_data import text_batches
-from lightbert.deploy.export import MAX_LOSS, export_onnx
+from lightbert.deploy.export import export_onnx
 from lightbert.deploy.onnx.calibration import Activation, _channel_scales, _error, rounded
 from lightbert.deploy.onnx.graph import Linear
 from lightbert.deploy.onnx.int8 import Range, quantize_columns, quantize_rows
+from lightbert.deploy.publication import MAX_LOSS, Guard
 from lightbert.errors import InputError
 from lightbert.models import Model, build
 from lightbert.nn.inference import Inference
@@ -173,9 +174,9 @@ def test_a_loss_of_the_metric_above_the_bound_is_an_error(trained, tmp_path):
         return {"accuracy": 0.9 if runtime is None else 0.894, "f1": 0.5}
 
     with pytest.raises(InputError, match=r"the loss of accuracy must be <= 0.5 points, got 0.60 \(0.9000 to 0.8940\)"):
-        export_onnx(trained, tmp_path / "out", int8="dynamic", measure=measure)
+        export_onnx(trained, tmp_path / "out", int8="dynamic", guard=Guard(measure))
     assert list(tmp_path.iterdir()) == []
-    done = export_onnx(trained, tmp_path / "out", int8="dynamic", measure=measure, max_loss=2 * MAX_LOSS)
+    done = export_onnx(trained, tmp_path / "out", int8="dynamic", guard=Guard(measure, 2 * MAX_LOSS))
     assert done.metric is not None
     assert done.metric.loss == pytest.approx(0.6)
 

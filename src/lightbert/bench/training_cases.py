@@ -89,8 +89,7 @@ def whole_step(case: Case, device: torch.device) -> Work:
     model = build(config, heads={"rtd": {}}, seed=0)
     masker = Masker(Masking(), _SPECIALS, vocab=config.vocab, seed=0)
     objective = ReplacedTokenDetection(small, model, masker).to(device).train()
-    if device.type == "cuda":
-        compile_objective(objective, "blocks")
+    compile_objective(objective, "auto", device)
     optimizers = Optimizers(objective, OptimizerSettings(bias_correction=True))
     optimizers.set_rate(1e-4)
     step = Step(objective, optimizers, World(0, 1, device))

@@ -2,17 +2,23 @@
 
 from typing import Literal
 
+import torch
 from torch import nn
 
 from lightbert.nn.encoder import Encoder
 from lightbert.objectives.objective import Objective
 
+How = Literal["auto", "none", "blocks", "whole"]
 
-def compile_objective(objective: Objective, how: Literal["none", "blocks", "whole"], *extra: nn.Module) -> None:
+
+def compile_objective(objective: Objective, how: How, device: torch.device, *extra: nn.Module) -> None:
     """Compile in place. "blocks" reuses one compiled block for all blocks of a model; "whole" fuses slightly more.
 
+    "auto" is "blocks" on a GPU and "none" on a CPU.
     extra: modules that the objective calls but doesn't own, such as a teacher; "whole" covers them anyway.
     """
+    if how == "auto":
+        how = "blocks" if device.type == "cuda" else "none"
     match how:
         case "none":
             return
