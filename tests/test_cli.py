@@ -1,4 +1,5 @@
 import errno
+import json
 import subprocess
 import sys
 import types
@@ -107,6 +108,13 @@ def test_bad_input_is_one_sentence_on_stderr(capsys, arguments, code, sentence):
     assert output.err.startswith("lightbert: ")
     assert sentence in output.err
     assert output.err.count("\n") == 1
+
+
+def test_numbers_that_are_not_finite_are_null_in_json(capsys, monkeypatch):
+    numbers = {"metrics": {"pearson": float("nan")}, "runs": [1.0, float("inf")]}
+    monkeypatch.setattr(Greeting, "to_json", lambda self: numbers)
+    assert cli.main(["greet", "world", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"metrics": {"pearson": None}, "runs": [1.0, None]}
 
 
 def test_a_command_chooses_its_exit_code():

@@ -5,6 +5,7 @@ An unknown key or a value of the wrong type raises an `InputError` with the dott
 
 import dataclasses
 import math
+import re
 import tomllib
 import types
 from collections.abc import Iterable, Mapping
@@ -76,6 +77,16 @@ def check(obj: "DataclassInstance") -> None:
     """
     for field in dataclasses.fields(obj):
         _check_numbers(getattr(obj, field.name), hints(type(obj))[field.name], field.name)
+
+
+def check_texts(obj: "DataclassInstance", prefix: str = "") -> None:
+    """Check that the texts of a dataclass can be names of files: no NUL and no unpaired surrogates."""
+    for field in dataclasses.fields(obj):
+        value, key = getattr(obj, field.name), f"{prefix}{field.name}"
+        if isinstance(value, str) and re.search("[\0\ud800-\udfff]", value):
+            raise InputError(f"{key} must not contain NUL or unpaired surrogates, got {value!r}")
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            check_texts(value, f"{key}.")
 
 
 def _check_tables(base: Mapping[str, Any], addition: Mapping[str, Any], prefix: str) -> None:

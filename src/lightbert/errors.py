@@ -1,6 +1,7 @@
 """`InputError`, the exception for bad input, and suggestions for misspelled names."""
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -9,6 +10,10 @@ class InputError(ValueError):
 
     The command line prints the sentence without a traceback and exits with a non-zero status.
     """
+
+    def __init__(self, sentence: str) -> None:
+        # Messages of other libraries, which are quoted, can have several lines.
+        super().__init__(re.sub(r"\s*\n\s*", " ", sentence))
 
 
 def nearest(name: str, choices: Iterable[str]) -> str | None:

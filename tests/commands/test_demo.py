@@ -12,6 +12,8 @@ from extras import needs_plots
 from lightbert import cli
 from lightbert.commands import COMMANDS, demo, demo_report, pretrain
 from lightbert.commands.training_report import TrainingReport
+from lightbert.errors import InputError
+from lightbert.folder_lock import locked
 from lightbert.recipes import names
 from lightbert.train.run import Outcome
 
@@ -118,3 +120,14 @@ def test_every_next_command_names_an_existing_verb_and_recipe():
         assert program == "lightbert"
         assert verb in COMMANDS
         assert verb != "pretrain" or arguments[0] in names()
+
+
+def test_again_keeps_folders_of_others_and_a_demo_that_runs(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "mine.txt").write_text("mine")
+    with pytest.raises(InputError, match="exists and is not a prepared folder"):
+        demo.clear(tmp_path)
+    assert (tmp_path / "data" / "mine.txt").exists()
+    with locked(tmp_path, "is training in", "wait"), pytest.raises(InputError, match="is training in"):
+        demo.clear(tmp_path)
+    demo.clear(tmp_path / "new")

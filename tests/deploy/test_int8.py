@@ -18,10 +18,11 @@ from lightbert.cli import main
 from lightbert.data.batches.grouping import padded_rows
 from lightbert.deploy import quantization
 from lightbert.deploy.calibration_data import text_batches
-from lightbert.deploy.export import MAX_LOSS, export_onnx
+from lightbert.deploy.export import export_onnx
 from lightbert.deploy.onnx.calibration import Activation, _channel_scales, _error, rounded
 from lightbert.deploy.onnx.graph import Linear
 from lightbert.deploy.onnx.int8 import Range, quantize_columns, quantize_rows
+from lightbert.deploy.publication import MAX_LOSS, Guard
 from lightbert.errors import InputError
 from lightbert.models import Model, build
 from lightbert.nn.inference import Inference
@@ -173,9 +174,9 @@ def test_a_loss_of_the_metric_above_the_bound_is_an_error(trained, tmp_path):
         return {"accuracy": 0.9 if runtime is None else 0.894, "f1": 0.5}
 
     with pytest.raises(InputError, match=r"the loss of accuracy must be <= 0.5 points, got 0.60 \(0.9000 to 0.8940\)"):
-        export_onnx(trained, tmp_path / "out", int8="dynamic", measure=measure)
+        export_onnx(trained, tmp_path / "out", int8="dynamic", guard=Guard(measure))
     assert list(tmp_path.iterdir()) == []
-    done = export_onnx(trained, tmp_path / "out", int8="dynamic", measure=measure, max_loss=2 * MAX_LOSS)
+    done = export_onnx(trained, tmp_path / "out", int8="dynamic", guard=Guard(measure, 2 * MAX_LOSS))
     assert done.metric is not None
     assert done.metric.loss == pytest.approx(0.6)
 
@@ -190,6 +191,12 @@ def test_the_command_measures_the_metric_before_and_after(mode, trained, data, t
     assert report["metrics"]["accuracy_after"] == 1.0
     assert main([*arguments, "--force"]) == 0
     assert "accuracy: 1.0000 before, 1.0000 after (+0.00 points)" in capsys.readouterr().out
+
+
+def test_evaluate_measures_an_exported_model(trained, data, tmp_path, capsys):
+    export_onnx(trained, tmp_path / "out", int8="dynamic")
+    assert main(["evaluate", str(tmp_path / "out"), "--data", str(data), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["metrics"]["accuracy"] == 1.0
 
 
 def test_states_are_calibrated_on_lines_of_text(tmp_path, capsys):

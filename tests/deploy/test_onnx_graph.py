@@ -10,9 +10,9 @@ from small import FAMILIES, POSITIONS, VARIANTS, ids, model_of
 from torch import nn
 
 from extras import needs_onnx
-from lightbert.deploy.export import reference
 from lightbert.deploy.onnx.lowering import lower
 from lightbert.deploy.onnx.model import graph_of
+from lightbert.deploy.publication import reference
 from lightbert.errors import InputError
 from lightbert.models import Model, build
 from lightbert.nn.inference import Inference

@@ -330,7 +330,7 @@ def test_the_compiled_objective_gives_the_same_losses(how, strategy, monkeypatch
     make = nn.Module.compile
     traced = {"backend": "eager", "fullgraph": True}
     monkeypatch.setattr(nn.Module, "compile", lambda self, **given: make(self, **given, **traced))
-    compile_objective(compiled, how, compiled.teacher)
+    compile_objective(compiled, how, torch.device("cpu"), compiled.teacher)
     batch = prepared(plain)
     # One layer stage covers all of them: a compared layer with layers below it.
     for stage in stages_of(strategy)[-3::2]:

@@ -9,6 +9,7 @@ from tiny_runs import distillation_of, records, train, write_model
 from torch import nn
 
 from lightbert.data.corpus.shards import Shards
+from lightbert.train.compilation import compile_objective
 
 compile_module = nn.Module.compile
 
@@ -54,3 +55,12 @@ def test_the_teacher_is_compiled_too(corpus: Path, tmp_path: Path) -> None:
         train(distillation_of(corpus, tmp_path, compile="blocks"))
     wide = [part for part in compiled if getattr(getattr(part, "enter", None), "out_features", 0) == 24]
     assert len(wide) == 3
+
+
+@pytest.mark.parametrize(("device", "compiled"), [("cpu", False), ("cuda", True)])
+def test_auto_compiles_on_a_gpu_only(device: str, compiled: bool) -> None:
+    parts = []
+    objective = nn.Sequential(nn.Linear(2, 2))
+    with mock.patch.object(nn.Module, "compile", lambda part, **how: parts.append(part)):
+        compile_objective(objective, "auto", torch.device(device))
+    assert parts == ([objective[0]] if compiled else [])

@@ -7,7 +7,7 @@ from threading import Event, Thread
 
 import pytest
 import torch
-from tiny_runs import recipe_of, records, train
+from tiny_runs import distillation_of, recipe_of, records, train
 
 PHASES = [{"length": 32, "steps": 8, "batch": 2}, {"length": 16, "steps": 8}]
 
@@ -15,8 +15,10 @@ PHASES = [{"length": 32, "steps": 8, "batch": 2}, {"length": 16, "steps": 8}]
 pytestmark = pytest.mark.gpu
 
 
-@pytest.mark.parametrize("compiled", ["none", "blocks"])
-def test_losses_equal_those_of_eager_steps(corpus: Path, tmp_path: Path, compiled: str) -> None:
+@pytest.mark.parametrize(
+    ("objective", "compiled"), [("rtd", "none"), ("rtd", "blocks"), ("mlm", "none")], ids=lambda value: value
+)
+def test_losses_equal_those_of_eager_steps(corpus: Path, tmp_path: Path, objective: str, compiled: str) -> None:
     runs = []
     for graphed in (False, True):
         out = tmp_path / str(graphed)
@@ -25,6 +27,7 @@ def test_losses_equal_those_of_eager_steps(corpus: Path, tmp_path: Path, compile
                 corpus,
                 out,
                 model=str(corpus / "steady"),
+                objective=objective,
                 steps=8,
                 phases=PHASES,
                 device="cuda",
@@ -36,6 +39,19 @@ def test_losses_equal_those_of_eager_steps(corpus: Path, tmp_path: Path, compile
     plain, recorded = runs
     assert len(plain) == 24
     assert recorded == pytest.approx(plain, rel=1e-2)
+
+
+def test_captured_stages_of_a_distillation_have_the_losses_of_eager_ones(corpus: Path, tmp_path: Path) -> None:
+    runs = []
+    for graphed in (False, True):
+        recipe = distillation_of(
+            corpus, tmp_path / str(graphed), transfer_steps=18, steps=6, device="cuda", cuda_graph=graphed
+        )
+        train(recipe)
+        runs.append([record["loss"] for record in records(tmp_path / str(graphed))])
+    plain, captured = runs
+    assert len(plain) == 24
+    assert captured == pytest.approx(plain, rel=1e-2)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+import torch
 from tiny_runs import assert_same_results, recipe_of, train
 
 from lightbert import cli, files
@@ -108,3 +109,12 @@ def test_a_folder_that_cannot_be_created_is_reported_in_one_sentence(
     printed = capsys.readouterr().err
     assert f"'{tmp_path / 'recipe.toml'}' must be a folder, but is a file; choose another name" in printed
     assert printed.count("\n") == 1
+
+
+def test_the_first_checkpoint_has_no_previous_one(tmp_path: Path) -> None:
+    weights = {"weights": {"a": torch.zeros(10_000)}}
+    with (
+        files_up_to(5000),
+        pytest.raises(InputError, match=r"can't write checkpoint step-1 to .*; there is none yet: free disk space"),
+    ):
+        checkpoint.save(tmp_path, 1, checkpoint.Checkpoint(weights, {"step": 1}), keep=1)

@@ -39,3 +39,9 @@ def copy_bandwidth(gibibytes: float = 1.0) -> float:
     target = torch.empty_like(source)
     taken = microseconds([lambda: torch.mul(source, 2.0, out=target)])
     return 2 * source.numel() * source.element_size() / taken * 1e6
+
+
+def matmul_rate(size: int = 8192) -> float:
+    """FLOP/s of a large bfloat16 matmul."""
+    one, other = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    return 2 * size**3 / microseconds([lambda: one @ other]) * 1e6

@@ -101,7 +101,7 @@ def _pair(sizes: Sizes, world: World) -> Distillation:
     teacher, student = (build(config, heads={"mlm": {}, "nsp": {}}, seed=seed) for seed, config in enumerate(resized))
     masker = Masker(Masking(), _SPECIALS, vocab=sizes.vocab, seed=0)
     objective = Distillation(student, masker, teacher, transfer=Transfer()).to(world.device)
-    compile_objective(objective, sizes.compile, teacher)
+    compile_objective(objective, sizes.compile, world.device, teacher)
     return objective.train()
 
 

@@ -21,6 +21,10 @@ BENCHMARKS = {
         "lightbert bench latency --models bert-small,convbert-small",
         "one text on a CPU: torch, ONNX Runtime in float32 and int8, and transformers' models",
     ),
+    "training": (
+        "lightbert bench training",
+        "forward and backward passes and whole pre-training steps on a GPU, next to transformers",
+    ),
     "preparation": (
         "python -m lightbert.bench.prepare_speed",
         "`lightbert prepare` against a minimal loop over the tokenizers library",
@@ -41,7 +45,7 @@ BENCHMARKS = {
 class Config:
     """The benchmark and its options."""
 
-    name: Annotated[str, typer.Argument(help="finetune or latency; lists the benchmarks if omitted.")] = ""
+    name: Annotated[str, typer.Argument(help="finetune, latency or training; lists the benchmarks if omitted.")] = ""
     data: Annotated[str, typer.Option(help="The folder of GLUE, or of SST-2.")] = ""
     tokenizer: Annotated[
         str, typer.Option(help="A tokenizer.json or vocab.txt; trained on the sentences if omitted.")
@@ -69,6 +73,8 @@ class Config:
         typer.Option(help="latency: torch, compiled, onnx, int8, peer, peer-onnx, peer-int8."),
     ] = ()
     threads: Annotated[int, typer.Option(help="latency: the number of threads; 0: one per core.")] = 0
+    cases: Annotated[str, typer.Option(help="training: cases whose name contains this text; all if omitted.")] = ""
+    seconds: Annotated[float, typer.Option(help="training: no case is started after this time.")] = 480.0
 
 
 @dataclass(frozen=True)
@@ -89,13 +95,17 @@ class BenchmarkList:
 
 
 def run(config: Config) -> Report:
-    """Run the benchmark `finetune` or `latency`, or list all benchmarks."""
+    """Run a benchmark, or list all benchmarks."""
     if not config.name:
         return BenchmarkList()
     if config.name not in BENCHMARKS:
         raise unknown("benchmark", config.name, BENCHMARKS)
     if config.name == "latency":
         return _latency(config)
+    if config.name == "training":
+        from lightbert.bench import training
+
+        return training.measure(training.Settings(cases=config.cases, seconds=config.seconds))
     if config.name != "finetune":
         raise InputError(f"the benchmark {config.name!r} is a separate program; run {BENCHMARKS[config.name][0]}")
     if not config.data:
@@ -138,5 +148,7 @@ def command(config: Config, json: bool) -> None:
     length-grouped sampling, and compares prediction of texts of different lengths with texts of equal length.
 
     `latency` runs models with random weights on one text, alternately in all runtimes, and prints medians and ratios.
+
+    `training` times encoders and whole pre-training steps on a GPU, each captured as a CUDA graph.
     """
     show(run(config), json=json)

@@ -135,18 +135,22 @@ def _choose(detector: "Detector", shards: "Shards") -> "list[tuple[Word, ...]]":
 def clear(out: Path) -> None:
     """Remove the files that a demo wrote, and no others."""
     from lightbert.data.corpus.stage import PREPARED, STAGING
+    from lightbert.folder_lock import locked
     from lightbert.models.owned import MODEL_FOLDER
     from lightbert.train import checkpoint
     from lightbert.train.run_folder import check_run_folder
 
-    check_run_folder(out)
-    checkpoint.remove_all(out / "checkpoints")
-    kinds = {"data": PREPARED, "data.partial": STAGING, "final": MODEL_FOLDER, "generator": MODEL_FOLDER}
-    for name, kind in kinds.items():
-        kind.check(out / name)
-        kind.remove(out / name)
-    for name in _FILES:
-        (out / name).unlink(missing_ok=True)
+    if not out.is_dir():
+        return
+    with locked(out, "is training in", "wait for it, stop it, or choose another --out"):
+        check_run_folder(out)
+        checkpoint.remove_all(out / "checkpoints")
+        kinds = {"data": PREPARED, "data.partial": STAGING, "final": MODEL_FOLDER, "generator": MODEL_FOLDER}
+        for name, kind in kinds.items():
+            kind.check(out / name)
+            kind.remove(out / name)
+        for name in _FILES:
+            (out / name).unlink(missing_ok=True)
 
 
 def command(

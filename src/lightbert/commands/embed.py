@@ -107,8 +107,8 @@ def run(config: Config) -> EmbeddingReport:
     """Write one vector per text to the file `config.out`, in order."""
     from lightbert.progress import progress
     from lightbert.tasks.predict.embedding import embed_file
+    from lightbert.tasks.predict.fields import Fields
     from lightbert.tasks.predict.loading import load
-    from lightbert.tasks.predict.records import Fields
 
     model = load(config.model)
     source = _source(config, model.task)

@@ -13,9 +13,9 @@ from lightbert.errors import InputError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from lightbert.models import Model
     from lightbert.tasks.datasets.task import Task
     from lightbert.tasks.evaluate.report import Evaluation
+    from lightbert.tasks.predict.model_kind import Described
 
 BadRows = Literal["error", "skip"]
 KindName = Literal["auto", "classify", "labels", "regress", "tokens"]
@@ -28,7 +28,9 @@ _NAMED = ("classify", "tokens")
 class Config:
     """The options of the command: a model or predictions, a task, and the files to write."""
 
-    model: Annotated[str | None, typer.Argument(help="A fine-tuned model: a folder, or org/name on the Hub.")] = None
+    model: Annotated[
+        str | None, typer.Argument(help="A fine-tuned model: a folder, an exported file, or org/name on the Hub.")
+    ] = None
     task: Annotated[
         str, typer.Option(help="cola, sst2, mrpc, …, squad, squad2, own; default: the task of the model.")
     ] = ""
@@ -106,9 +108,10 @@ def run(config: Config) -> Report:
 
 def _evaluate(config: Config, path: str) -> EvaluationReport:
     from lightbert.files import make_folder
-    from lightbert.interop.load import load
     from lightbert.tasks.evaluate.evaluation import evaluate
     from lightbert.tasks.evaluate.report import write
+    from lightbert.tasks.predict.exported import ExportedModel
+    from lightbert.tasks.predict.loading import load
 
     model = load(path)
     task = task_of(config, model)
@@ -125,11 +128,12 @@ def _evaluate(config: Config, path: str) -> EvaluationReport:
         labels=config.labels,
         name=path,
         data=config.data,
+        runtime=model.runtime if isinstance(model, ExportedModel) else None,
     )
     return EvaluationReport(evaluation, tuple(write(evaluation, config.out)) if config.out is not None else ())
 
 
-def task_of(config: Config, model: "Model") -> "Task":
+def task_of(config: Config, model: "Described") -> "Task":
     """The task given, or the one the model was fine-tuned for; a single file is a table of the user."""
     from lightbert.config import from_mapping, to_mapping
     from lightbert.tasks.datasets.catalogue import open_task

@@ -15,7 +15,8 @@ from lightbert.errors import InputError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from lightbert.deploy.export import Export, Measure, MetricChange
+    from lightbert.deploy.outcome import Export, MetricChange
+    from lightbert.deploy.publication import Measure
     from lightbert.deploy.verification import Batch
     from lightbert.models import Model
 
@@ -26,7 +27,9 @@ class Config:
 
     model: Annotated[str, typer.Argument(help="A model: a folder, or org/name on the Hugging Face Hub.")]
     out: Annotated[Path, typer.Option(help="The folder to write.")]
-    to: Annotated[Literal["onnx"], typer.Option(help="The target: onnx.")] = "onnx"
+    to: Annotated[
+        Literal["onnx", "pt2", "executorch"], typer.Option(help="The target: onnx, pt2 (PyTorch) or executorch.")
+    ] = "onnx"
     int8: Annotated[
         Literal["none", "dynamic", "static"],
         typer.Option(help="Quantize: none; dynamic, without data; static, calibrated on --data."),
@@ -109,23 +112,21 @@ def run(config: Config) -> ExportReport:
         raise InputError("--int8 static requires texts to calibrate on; add --data FILE, or use --int8 dynamic")
     if config.calibrate < 1:
         raise InputError(f"--calibrate must be >= 1, got {config.calibrate}")
-    from lightbert.deploy.export import choose_head, export_onnx
+    if config.to != "onnx" and config.int8 != "none":
+        raise InputError(f"--int8 requires --to onnx, got --to {config.to}")
+    from lightbert.deploy.export import export_onnx, export_program
+    from lightbert.deploy.publication import Guard, choose_head
     from lightbert.interop.load import load
     from lightbert.tasks.predict.exported import STATES
 
     model = load(config.model)
     head = choose_head(model, config.head)
     calibration, measure = _texts(config, model) if head == STATES else _task(config, model)
-    done = export_onnx(
-        model,
-        config.out,
-        head=head,
-        int8=None if config.int8 == "none" else config.int8,
-        calibration=calibration,
-        measure=measure,
-        max_loss=config.max_loss,
-    )
-    return ExportReport(done)
+    guard = Guard(measure, config.max_loss)
+    if config.to != "onnx":
+        return ExportReport(export_program(model, config.out, to=config.to, head=head, guard=guard))
+    int8 = None if config.int8 == "none" else config.int8
+    return ExportReport(export_onnx(model, config.out, head=head, int8=int8, calibration=calibration, guard=guard))
 
 
 def _task(config: Config, model: "Model") -> "tuple[list[Batch], Measure | None]":
@@ -171,7 +172,7 @@ def _texts(config: Config, model: "Model") -> "tuple[list[Batch], None]":
 
 @options(Config)
 def command(config: Config, json: bool) -> None:
-    """Export a model for another runtime: model.onnx with its config and tokenizer, in a folder.
+    """Export a model for another runtime: model.onnx, model.pt2 or model.pte with config and tokenizer, in a folder.
 
     The file is compared with the model on sentences, a padded batch, pairs, one token and the maximum length; the
     folder appears only if all outputs agree. Predict with `lightbert predict FOLDER`, which doesn't need torch.

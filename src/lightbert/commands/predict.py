@@ -17,9 +17,10 @@ from lightbert.errors import InputError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from lightbert.tasks.predict.fields import Fields
     from lightbert.tasks.predict.output_files import Write
     from lightbert.tasks.predict.predictor import Predictor
-    from lightbert.tasks.predict.records import Fields, Source
+    from lightbert.tasks.predict.records import Source
 
 BadRows = Literal["error", "skip"]
 
@@ -99,9 +100,10 @@ def run(config: Config, out: TextIO) -> PredictionReport:
         # Before torch is imported, which takes seconds.
         check_path(config.out)
     from lightbert.tasks.predict.exported import ExportedModel
+    from lightbert.tasks.predict.fields import Fields
     from lightbert.tasks.predict.loading import load
     from lightbert.tasks.predict.predictor import Predictor
-    from lightbert.tasks.predict.records import Fields, predicted_records
+    from lightbert.tasks.predict.records import predicted_records
 
     model = load(config.model)
     predictor = Predictor(

@@ -1,8 +1,10 @@
 """Reports of commands, printed as text or JSON."""
 
 import json as json_format
+import math
 import os
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
@@ -29,12 +31,25 @@ class Report(Protocol):
 
 def show(report: Report, *, json: bool) -> None:
     """Print a report on standard output; the work is done, so a reader that has left is not an error."""
-    text = json_format.dumps(report.to_json(), indent=2, ensure_ascii=False) + "\n" if json else _text(report)
+    text = _json(report) if json else _text(report)
     try:
         print(text, end="", flush=True)
     except BrokenPipeError:
         # What is buffered would raise again at the exit of the interpreter.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _json(report: Report) -> str:
+    return json_format.dumps(_without_nan(report.to_json()), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _without_nan(value: Any) -> Any:
+    """Replace numbers that are not finite by None, because JSON has none."""
+    if isinstance(value, Mapping):
+        return {key: _without_nan(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _text(report: Report) -> str:

@@ -33,7 +33,7 @@ Compute = Callable[[Array, NDArray[np.bool_] | None, Array], Arrays]
 _MASKED = -1e30
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Batch:
     """One comparison's inputs."""
 

@@ -32,7 +32,7 @@ def read(path: str | Path, *, pickled: bool = False, name: str = "") -> Model:
     folder = Path(path)
     theirs = read_config(folder)
     model_type = theirs.get("model_type")
-    if model_type not in FAMILIES:
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
         supported = ", ".join([*FAMILIES, "lightbert"])
         raise InputError(
             f"model_type in '{folder / 'config.json'}' must be one of {supported}, got {model_type!r}; lightbert has "

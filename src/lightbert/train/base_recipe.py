@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
-from lightbert.config import check
+from lightbert.config import check, check_texts
 from lightbert.errors import InputError
 from lightbert.keys import MAY_CHANGE, may_change
 from lightbert.ranges import Count, NonNegative, Positive, Seed, Size, Threads
@@ -65,6 +65,7 @@ class BaseRecipe:
 
     def __post_init__(self) -> None:
         check(self)
+        check_texts(self)
         for key in self.required:
             if not getattr(self, key):
                 raise InputError(f"{key} is required; add {key}=FOLDER")

@@ -124,11 +124,13 @@ def _step(path: Path) -> int:
 def _read(path: Path) -> Checkpoint:
     manifest = _json(path / "manifest.json")
     files = manifest.get("files")
-    if manifest.get("format") != FORMAT or not isinstance(files, dict) or manifest.get("step") != _step(path):
+    if manifest != {"format": FORMAT, "step": _step(path), "files": files} or not isinstance(files, dict):
         raise InputError(f"'{path / 'manifest.json'}' is damaged")
     for name, digest in files.items():
         if not (path / name).is_file() or sha256(path / name) != digest:
             raise InputError(f"'{path / name}' is missing or damaged")
+    if extra := {each.name for each in path.iterdir()} - files.keys() - {"manifest.json"}:
+        raise InputError(f"'{path / min(extra)}' is not in the manifest")
     groups = {
         name.removesuffix(".safetensors"): read_tensors(path / name) for name in files if name.endswith(".safetensors")
     }

@@ -38,9 +38,10 @@ class CorpusRecipe(BaseRecipe):
     schedule: Schedule = field(default_factory=lambda: Schedule(warmup=10_000))
     evaluate_batches: Annotated[Size, "held-out batches per evaluation"] = 20
     compile: Annotated[
-        Literal["none", "blocks", "whole"],
+        Literal["auto", "none", "blocks", "whole"],
         MAY_CHANGE,
-        "torch.compile: blocks compiles within seconds; whole takes a minute or more and runs faster",
+        "torch.compile: auto is blocks on a GPU and none on a CPU; blocks compiles within seconds; whole takes a "
+        "minute or more and runs faster",
     ] = "none"
     checkpointing: Annotated[
         bool, MAY_CHANGE, "recompute activations in the backward pass: less memory, about a third slower"

@@ -51,7 +51,7 @@ def distill(recipe: DistillRecipe, world: World, interrupted: Interruption, *, c
         if done is not None:
             return done
         objective, plan = make_distillation(recipe, shards, teacher, world)
-        compile_objective(objective, recipe.compile, *([] if teacher is None else [teacher]))
+        compile_objective(objective, recipe.compile, world.device, *([] if teacher is None else [teacher]))
         phases = [
             Phase(
                 partial(make_loader, recipe, world, shards, number, recipe.batch, recipe.length),

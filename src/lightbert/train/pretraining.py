@@ -51,7 +51,7 @@ def pretrain(
         objective = make_objective(recipe, shards)
         if recipe.objective == "rtd" and world.is_main:
             print(f"generator: {describe_generator(recipe)}", file=sys.stderr)
-        compile_objective(objective, recipe.compile)
+        compile_objective(objective, recipe.compile, world.device)
         phases = _phases(recipe, shards, world)
         return train(
             recipe, objective, phases, shards, world, interrupted, flops_per_token=flops_per_token, command=command

@@ -16,6 +16,7 @@ from lightbert.data.corpus.shards import Shards
 from lightbert.data.corpus.stage import StreamWriter
 from lightbert.data.corpus.vocabulary import PASSES, train
 from lightbert.errors import InputError
+from parquet import write_parquet
 
 WORDS = [
     "the",
@@ -160,8 +161,10 @@ def test_a_crash_during_the_final_rename_is_recovered(
     assert content(tmp_path / "out") == content(tmp_path / "other")
 
 
-def test_a_setting_that_an_earlier_version_did_not_have_is_compared_by_its_default(corpus: Path) -> None:
-    now = resolve(settings(corpus), [])
+def test_a_setting_that_an_earlier_version_did_not_have_is_compared_by_its_default(
+    corpus: Path, tmp_path: Path
+) -> None:
+    now = resolve(settings(corpus), [], tmp_path / "out")
     before = {key: value for key, value in now.items() if key != "separator"}
     assert differences(before, now) == ""
     assert differences(before, {**now, "separator": ";"}) == "separator (',' before, ';' now)"
@@ -448,3 +451,25 @@ def test_the_tokens_of_all_streams_are_counted_together(tmp_path: Path, capsys) 
     [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("encoding: ")]
     assert line.endswith(f"tokens {result.tokens:,}")
     assert result.tokens == sum(shard.tokens for shard in result.manifest.shards)
+
+
+@pytest.mark.parametrize("out", [".", "..", "../here", ""])
+def test_the_current_folder_is_never_replaced(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(InputError, match="is the current folder or contains it"):
+        prepare(settings(corpus), Path(out), workers=1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "here"]
+
+
+def test_a_parquet_file_that_is_not_utf8_leaves_no_files(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    texts = arrow.Array.from_buffers(
+        arrow.string(), 2, [None, arrow.py_buffer(b"\0\0\0\0\3\0\0\0\5\0\0\0"), arrow.py_buffer(b"the\xff\xfe")]
+    )
+    write_parquet(tmp_path / "a.parquet", {"text": texts})
+    with pytest.raises(InputError, match="is not UTF-8"):
+        prepare(settings(tmp_path / "a.parquet"), tmp_path / "out", workers=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]

@@ -6,6 +6,7 @@ import pytest
 from tiny_classifiers import tiny_model
 from tiny_tasks import SETTINGS, write_model
 
+import lightbert
 from extras import needs_metrics
 from lightbert import cli
 from lightbert.interop import huggingface
@@ -78,6 +79,7 @@ def test_prediction_reads_the_columns_of_fine_tuning(run, finetune, topics, tmp_
     code, report, error = run("predict", model, "--file", topics, "--out", out, "--json")
     assert (code, report["predictions"]) == (0, 6), error
     assert json.loads(out.read_text().splitlines()[0])["body"] == "good film"
+    assert lightbert.load(model).predict({"body": "good film"}) == lightbert.load(model).predict("good film")
     # Lines and records with the default names are read too.
     lines = tmp_path / "lines.jsonl"
     lines.write_text('{"text": "good"}\n{"body": "bad"}\n')

@@ -292,3 +292,11 @@ def test_checkpoints_are_kept_only_if_asked(start, tmp_path: Path):
     assert (tmp_path / "b" / "checkpoints" / f"step-{kept.step}").exists()
     again = only(finetune(RECIPE, *start, f"out={tmp_path / 'b'}", "keep_checkpoints=true"))
     assert first.metrics == kept.metrics == again.metrics
+
+
+@pytest.mark.parametrize("choose", ["last", "best"])
+def test_a_learning_rate_that_is_far_too_high_is_an_error_and_leaves_no_model(start, tmp_path: Path, choose: str):
+    with pytest.raises(InputError, match=r"diverged|not finite"):
+        finetune(RECIPE, *start, f"out={tmp_path}", "lr=1e30", "steps=3", f"choose={choose}")
+    assert not (tmp_path / "final").exists()
+    assert not (tmp_path / "result.json").exists()

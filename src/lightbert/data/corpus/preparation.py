@@ -53,6 +53,12 @@ def prepare(settings: Settings, out: Path, workers: int | None = None, *, again:
     if workers is not None and workers < 1:
         raise InputError(f"workers must be >= 1, got {workers}")
     found = sources.find(settings.sources)
+    # "." and ".." have no name to which ".partial" could be added.
+    out = out.resolve() if out.name in ("", "..") else out
+    if Path.cwd().is_relative_to(out.resolve()):
+        raise InputError(
+            f"--out '{out}' is the current folder or contains it, and can't be replaced; name another folder"
+        )
     folder = partial_folder(out)
     PREPARED.check(out)
     _check_outside(found, out, folder)
@@ -112,8 +118,9 @@ class _Preparation:
 
     def _train_tokenizer(self, texts: list[str]) -> "Tokenizer":
         settings = self.settings
-        total = vocabulary.PASSES[settings.model] * len(texts)
-        with progress("training the tokenizer", total, "documents") as bar, bar.redrawn():
+        passes = vocabulary.PASSES[settings.model]
+        with progress("training the tokenizer", passes * len(texts), "documents") as bar, bar.redrawn():
+            bar.note(passes=passes)
 
             def watch(texts: Sequence[str]) -> Iterator[str]:
                 for text in texts:

@@ -48,7 +48,7 @@ class Settings(ReadOptions):
             raise InputError(f"streams must be >= 1, got {self.streams}")
 
 
-def resolve(settings: Settings, sources: Sequence[Source], out: Path) -> dict[str, Any]:
+def resolve(settings: Settings, sources: Sequence[Source], out: Path = Path()) -> dict[str, Any]:
     """Return the settings as plain values, with the name, size and hash of every input; ``out`` remembers hashes."""
     files = [Path(source.name) for source in sources if source.kind == "file"]
     hashes = {str(path): digest for path, digest in hash_files(files, out).items()}

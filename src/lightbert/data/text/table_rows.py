@@ -86,7 +86,7 @@ def parquet_columns(path: Path) -> list[str]:
     arrow, parquet = _pyarrow(path)
     try:
         return list(parquet.read_schema(path).names)
-    except (arrow.ArrowException, OSError) as error:
+    except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(f"'{path}' is damaged or not a Parquet file ({error}); copy it again") from error
 
 

@@ -14,7 +14,7 @@ from lightbert.tasks.example import Question, TaggedSentence
 from lightbert.tasks.kinds.kind import Kind, Prediction
 from lightbert.tasks.predict.forward import Runtime, run
 from lightbert.tasks.predict.inputs import check_pairs
-from lightbert.tasks.predict.model_kind import encoder_of, kind_of_model
+from lightbert.tasks.predict.model_kind import Described, encoder_of, kind_of_model
 from lightbert.tasks.predict.torch_runtime import TorchRuntime
 from lightbert.train.distributed import resolve_device
 
@@ -23,7 +23,7 @@ _CHUNK = 2048
 
 
 def evaluate(
-    model: Model,
+    model: Described,
     task: Task,
     split: str = "dev",
     *,
@@ -55,7 +55,7 @@ def evaluate(
     if labelled:
         _check_labels(kind, task, examples)
     encoder = encoder_of(model)
-    runtime = runtime or TorchRuntime(Inference(model.to(resolve_device(device)), kind.head))
+    runtime = runtime or _torch_runtime(model, kind.head, device)
     predictions: list[Prediction] = []
     tokens, cut, seconds = 0, 0, 0.0
     with progress("evaluating", total=len(examples), unit="examples") as bar:
@@ -82,6 +82,12 @@ def evaluate(
         model=name,
         data=data,
     )
+
+
+def _torch_runtime(model: Described, head: str, device: str) -> Runtime:
+    if not isinstance(model, Model):
+        raise InputError("a model that is not a lightbert.models.Model requires a runtime")
+    return TorchRuntime(Inference(model.to(resolve_device(device)), head))
 
 
 def is_labelled(example: Any) -> bool:

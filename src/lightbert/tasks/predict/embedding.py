@@ -7,7 +7,8 @@ from typing import Any
 
 from lightbert.data.text.tables import Table
 from lightbert.tasks.example import Example
-from lightbert.tasks.predict.records import Fields, Lines, check_columns
+from lightbert.tasks.predict.fields import Fields
+from lightbert.tasks.predict.records import Lines, check_columns
 from lightbert.tasks.predict.vector_files import vector_file
 from lightbert.tasks.predict.vectors import Embedder
 

@@ -17,12 +17,14 @@ from lightbert.tasks.predict.forward import Array, Arrays
 from lightbert.tasks.predict.model_kind import encoder_of
 from lightbert.tasks.predict.onnx_runtime import OnnxRuntime
 from lightbert.tasks.predict.predictor import Predictor
+from lightbert.tasks.predict.program_runtime import ProgramRuntime, Pt2Runtime, PteRuntime
 from lightbert.tasks.predict.vectors import Embedder, Floats, encode_texts
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-FILE = "model.onnx"
+FILES = {"onnx": "model.onnx", "pt2": "model.pt2", "executorch": "model.pte"}
+"""Target -> the name of its file."""
 KEY = "lightbert"
 """The key of config.json whose object describes the exported model."""
 STATES = "states"
@@ -30,6 +32,7 @@ STATES = "states"
 FORMAT = 1
 
 _POOLS = ("mean", "cls", "max")
+_SUFFIXES = {Path(file).suffix for file in FILES.values()}
 
 
 @dataclass(frozen=True)
@@ -79,9 +82,9 @@ class ExportedModel:
         return self.tokenizer
 
     @cached_property
-    def runtime(self) -> OnnxRuntime:
-        """The session that runs the file."""
-        return OnnxRuntime(self.path, self.head, reads_padding=self.reads_padding, threads=self.threads)
+    def runtime(self) -> "OnnxRuntime | ProgramRuntime":
+        """What runs the file."""
+        return runtime_of(self.path, self.head, reads_padding=self.reads_padding, threads=self.threads)
 
     def predict(self, texts: Any, *, batch: int = 0, length: int = 0) -> Any:
         """Predict one text or a list of texts; see `Predictor.predict` for the accepted types."""
@@ -128,7 +131,7 @@ class _PooledStates:
 
     head = "vector"
 
-    def __init__(self, runtime: OnnxRuntime, pool: str, width: int) -> None:
+    def __init__(self, runtime: "OnnxRuntime | ProgramRuntime", pool: str, width: int) -> None:
         self._runtime, self._pool, self.width = runtime, pool, width
         self.reads_padding, self.batch_tokens, self.chunk = runtime.reads_padding, runtime.batch_tokens, runtime.chunk
 
@@ -151,14 +154,25 @@ class _PooledStates:
         return mean.astype(np.float32)
 
 
+def runtime_of(path: Path, head: str, *, reads_padding: bool, threads: int = 0) -> "OnnxRuntime | ProgramRuntime":
+    """Load an exported file; `threads` is for ONNX Runtime."""
+    if path.suffix == ".pt2":
+        return Pt2Runtime(path, head, reads_padding=reads_padding)
+    if path.suffix == ".pte":
+        return PteRuntime(path, head)
+    return OnnxRuntime(path, head, reads_padding=reads_padding, threads=threads)
+
+
 def find_exported(name: str | Path) -> Path | None:
     """Return the exported file that a name means, a file or the folder with it; None if it means something else."""
     path = Path(name)
-    if path.suffix == ".onnx":
+    if path.suffix in _SUFFIXES:
         if not path.is_file():
-            raise InputError(f"'{path}' not found; give a {FILE} that `lightbert export` wrote, or its folder")
+            raise InputError(f"'{path}' not found; give a file that `lightbert export` wrote, or its folder")
         return path
-    return path / FILE if (path / FILE).is_file() and not (path / "model.safetensors").exists() else None
+    if (path / "model.safetensors").exists():
+        return None
+    return next((path / file for file in FILES.values() if (path / file).is_file()), None)
 
 
 def read_exported(path: Path, *, threads: int = 0) -> ExportedModel:

@@ -7,6 +7,7 @@ from typing import Any
 from lightbert.errors import InputError
 from lightbert.tasks.example import Example, Question, TaggedSentence
 from lightbert.tasks.kinds.kind import Kind, Prediction
+from lightbert.tasks.predict.fields import Fields
 from lightbert.tasks.predict.forward import Runtime, run
 from lightbert.tasks.predict.inputs import check_pairs, example_of
 from lightbert.tasks.predict.model_kind import Described, encoder_of, kind_of_model
@@ -42,6 +43,7 @@ class Predictor:
         self.batch, self.chunk, self.runtime = batch, chunk, runtime
         self.encoder = encoder_of(model, length)
         """The tokenizer and the maximum row length."""
+        self._fields = Fields.of(model.task, allow_pairs=True)
         self.cut = 0
         """The number of texts truncated so far."""
 
@@ -54,7 +56,8 @@ class Predictor:
         """Predict one text or an iterable of texts.
 
         A text is a string, a tuple of two strings, or a dictionary with "text" and "text_b", "question" and "context",
-        or "words". One text returns one prediction, an iterable of texts a list of predictions.
+        or "words", or with the columns of the training data. One text returns one prediction, an iterable of texts a
+        list of predictions.
         """
         if isinstance(texts, str | tuple | Mapping | Example | TaggedSentence | Question):
             return next(self.stream([texts], batch=batch))
@@ -73,9 +76,12 @@ class Predictor:
         largest = self.chunk or runtime.chunk
         size = 1
         while chunk := list(itertools.islice(source, size)):
-            examples = [example_of(text, kind) for text in chunk]
+            examples = [self._example(text, kind) for text in chunk]
             yield from self._predictions(kind, runtime, examples, batch or self.batch)
             size = min(_GROWTH * size, largest)
+
+    def _example(self, text: Any, kind: Kind[Any]) -> Any:
+        return example_of(text, kind, self._fields.names(text) if isinstance(text, Mapping) else None)
 
     def _torch_runtime(self, head: str) -> Runtime:
         # Imported here because an exported model is predicted without torch.

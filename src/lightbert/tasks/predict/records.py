@@ -3,8 +3,7 @@
 import json
 import math
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from lightbert.data.text.table_rows import Row
 from lightbert.data.text.tables import FORMATS, Table, table_format
 from lightbert.data.text.text_files import BOM, MAX_LINE_BYTES, byte_lines
 from lightbert.errors import InputError
+from lightbert.tasks.predict.fields import Fields
 from lightbert.tasks.predict.inputs import example_of
 from lightbert.tasks.predict.predictor import Predictor
 
@@ -73,58 +73,6 @@ def open_records(path: str | Path, bad_rows: BadRows = "error", *, separator: st
         known = ", ".join((*FORMATS, TEXT_FORMAT))
         raise InputError(f"'{path}' must end in one of {known}")
     return Table(path, separator=separator, bad_rows=bad_rows)
-
-
-@dataclass(frozen=True)
-class Fields:
-    """The possible names of the input fields, in order of preference."""
-
-    text: tuple[str, ...] = ("text",)
-    text_b: tuple[str, ...] = ("text_b",)
-    words: tuple[str, ...] = ("words",)
-    pairs: bool = False
-    """Whether the second text is required."""
-
-    @classmethod
-    def of(cls, task: Mapping[str, Any], text: str | None = None, text_b: str | None = None) -> "Fields":
-        """The given names, or those of the table that the model was fine-tuned on, or the default names.
-
-        task: the `task` of the model. A model for single texts reads a second text only if its field is given.
-        """
-        data, pairs = task.get("data", {}), task.get("pairs")
-        names = {field: _distinct(data.get(field) or field, field) for field in ("text", "text_b", "words")}
-        if text is not None:
-            names["text"] = (text,)
-        if text_b:
-            names["text_b"] = (text_b,)
-        elif text_b == "" or pairs is False:
-            names["text_b"] = ()
-        return cls(**names, pairs=bool(text_b or (pairs and names["text_b"])))
-
-    def names(self, present: Collection[str]) -> dict[str, str]:
-        """The name of each input field in a record; "" if the record doesn't have it."""
-        return {
-            field: next((name for name in getattr(self, field) if name in present), "")
-            for field in ("text", "text_b", "words")
-        }
-
-    def missing(self, present: Collection[str], kind: str) -> str:
-        """Describe the first missing field that the kind of task requires, and the remedy; "" if none is missing."""
-        found = self.names(present)
-        if kind == "spans":
-            required = dict.fromkeys(("question", "context"), "rename one of them")
-            required = {field: remedy for field, remedy in required.items() if field not in present}
-        elif found["text"] or (kind == "tokens" and found["words"]):
-            required = {self.text_b[0]: "set its name with --text-b"} if self.pairs and not found["text_b"] else {}
-        else:
-            required = {self.text[0]: "set its name with --text"}
-        for field, remedy in required.items():
-            return f"{field!r}, only {', '.join(map(repr, present)) or 'nothing'}; {remedy}"
-        return ""
-
-
-def _distinct(*names: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(names))
 
 
 def check_columns(table: Lines | Table, fields: Fields, kind: str) -> None:

@@ -1,0 +1,151 @@
+"""Training speed on a GPU: encoders forward and backward, and whole RTD steps, next to transformers in the same run.
+
+Each row is captured as a CUDA graph, so that times exclude Python, and timed by the median of its replays. Shares are
+relative to ceilings measured in the same run: a large matmul for FLOPs, a large elementwise kernel for bytes.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from lightbert.bench.gpu_timing import copy_bandwidth, matmul_rate, microseconds
+from lightbert.bench.training_cases import CASES, Case, Work, matmul_flops, our_pass, their_pass, whole_step
+from lightbert.errors import InputError
+from lightbert.progress import progress
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_WARM = 3
+_CPU_REPEATS = 3
+_NOT_IN_TRANSFORMERS = ("composite",)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is measured. cases: those whose name contains this text; seconds: no case is started after this time."""
+
+    cases: str = ""
+    peers: bool = True
+    seconds: float = 480.0
+    device: str = "cuda"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One case in one library."""
+
+    case: str
+    library: str
+    milliseconds: float
+    tokens_per_second: float
+    gibibytes: float
+    """The peak of allocated memory; 0 on a CPU."""
+    share: float
+    """Of the measured matmul rate, by the FLOPs of an encoder; 0 if they are not counted."""
+    captured: bool
+    """Whether the work could be captured as a CUDA graph."""
+
+
+@dataclass(frozen=True)
+class TrainingSpeed:
+    """All rows of one run, and the ceilings of the device."""
+
+    device: str
+    matmul_tflops: float
+    copy_tbytes: float
+    rows: tuple[Row, ...]
+    skipped: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON-serializable dict."""
+        metrics = {f"{row.case}/{row.library}": row.tokens_per_second for row in self.rows}
+        return {"metrics": metrics, **asdict(self)}
+
+    def __rich__(self) -> "RenderableType":
+        from rich.table import Table
+
+        table = Table("case", "library", "ms", "million tokens/s", "GiB", "of the matmul rate")
+        table.title = f"{self.device}: {self.matmul_tflops:.0f} TFLOP/s in a matmul, {self.copy_tbytes:.2f} TB/s"
+        for row in self.rows:
+            library = row.library if row.captured else f"{row.library} (not captured)"
+            share = f"{row.share:.0%}" if row.share else ""
+            speed = f"{row.tokens_per_second / 1e6:.3f}"
+            table.add_row(row.case, library, f"{row.milliseconds:.2f}", speed, f"{row.gibibytes:.1f}", share)
+        if self.skipped:
+            table.caption = f"skipped at the time limit: {', '.join(self.skipped)}"
+        return table
+
+
+def measure(settings: Settings, cases: tuple[Case, ...] = CASES) -> TrainingSpeed:
+    """Time every case in lightbert, and in transformers if it has the model, until the time limit."""
+    device = torch.device(settings.device)
+    on_gpu = device.type == "cuda"
+    if on_gpu and not torch.cuda.is_available():
+        raise InputError("the benchmark 'training' requires a GPU, but PyTorch finds none")
+    chosen = [case for case in cases if settings.cases in case.name]
+    if not chosen:
+        raise InputError(f"no case contains {settings.cases!r}; the cases are {', '.join(case.name for case in cases)}")
+    rate, bandwidth = (matmul_rate(), copy_bandwidth()) if on_gpu else (0.0, 0.0)
+    rows: list[Row] = []
+    skipped: list[str] = []
+    started = time.monotonic()
+    with progress("training speed", total=len(chosen), unit="cases") as bar:
+        for case in chosen:
+            if time.monotonic() - started > settings.seconds:
+                skipped.append(case.name)
+                continue
+            for library, make in _libraries(case, peers=settings.peers):
+                rows.append(_row(case, library, make, device, rate))
+            bar.advance()
+    name = torch.cuda.get_device_name(device) if on_gpu else "CPU"
+    return TrainingSpeed(name, rate / 1e12, bandwidth / 1e12, tuple(rows), tuple(skipped))
+
+
+def _libraries(case: Case, *, peers: bool) -> list[tuple[str, Callable[[Case, torch.device], Work]]]:
+    if case.rtd:
+        return [("lightbert", whole_step)]
+    has_peer = peers and not case.model.startswith(_NOT_IN_TRANSFORMERS)
+    return [("lightbert", our_pass), *([("transformers", their_pass)] if has_peer else [])]
+
+
+def _row(
+    case: Case, library: str, make: Callable[[Case, torch.device], Work], device: torch.device, rate: float
+) -> Row:
+    work = make(case, device)
+    seconds, gibibytes, captured = _on_gpu(work) if device.type == "cuda" else (_on_cpu(work), 0.0, False)
+    speed = case.tokens / seconds
+    share = speed * matmul_flops(case) / rate if rate else 0.0
+    torch._dynamo.reset()
+    return Row(case.name, library, seconds * 1e3, speed, gibibytes, share, captured)
+
+
+def _on_cpu(work: Work) -> float:
+    work()
+    start = time.perf_counter()
+    for _ in range(_CPU_REPEATS):
+        work()
+    return (time.perf_counter() - start) / _CPU_REPEATS
+
+
+def _on_gpu(work: Work) -> tuple[float, float, bool]:
+    """The seconds of a call, its peak memory in GiB, and whether it could be captured."""
+    torch.cuda.reset_peak_memory_stats()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for _ in range(_WARM):
+            work()
+    torch.cuda.synchronize()
+    peak = torch.cuda.max_memory_allocated() / 2**30
+    try:
+        return microseconds([work]) / 1e6, peak, True
+    except RuntimeError:
+        # Work that synchronises with the host can't be captured.
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(10 * _WARM):
+            work()
+        torch.cuda.synchronize()
+        return (time.perf_counter() - start) / (10 * _WARM), peak, False

@@ -1,0 +1,139 @@
+"""The work that the training benchmark times: an encoder's forward and backward pass, or a whole step."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from lightbert.bench.flops import flops
+from lightbert.bench.latency_models import transformers_encoder
+from lightbert.data.batches.batch import Batch
+from lightbert.data.batches.masking_settings import Masking
+from lightbert.data.examples.specials import Specials
+from lightbert.models import build, preset
+from lightbert.models.generator import generator
+from lightbert.nn.encoder import Encoder
+from lightbert.objectives.masker import Masker
+from lightbert.objectives.rtd import ReplacedTokenDetection
+from lightbert.train.compilation import compile_objective, compile_parts
+from lightbert.train.distributed import World
+from lightbert.train.optim import Optimizers
+from lightbert.train.optimizer_settings import OptimizerSettings
+from lightbert.train.step import Step
+
+Work = Callable[[], object]
+
+_SPECIALS, _FIRST_WORD = Specials(pad=0, cls=2, sep=3, mask=4), 5
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model and the size of its batches; ``rtd``: a whole step of replaced-token detection with its optimizer."""
+
+    model: str
+    batch: int
+    length: int
+    rtd: bool = False
+
+    @property
+    def name(self) -> str:
+        """Such as "convbert-small 256×128" or "convbert-small 256×128, RTD step"."""
+        return f"{self.model} {self.batch}×{self.length}{', RTD step' if self.rtd else ''}"
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of a batch."""
+        return self.batch * self.length
+
+
+CASES = (
+    Case("convbert-small", 256, 128, rtd=True),
+    Case("convbert-small", 1024, 128, rtd=True),
+    Case("convbert-small", 1024, 128),
+    Case("convbert-small", 128, 128),
+    Case("convbert-small", 128, 512),
+    Case("bert-small", 1024, 128),
+    Case("bert-small", 128, 512),
+    Case("composite-small", 1024, 128),
+    Case("composite-small-absolute", 1024, 128),
+    Case("mobilebert", 512, 128),
+    Case("convbert-base", 256, 128),
+    Case("bert-base", 256, 128),
+)
+
+
+def our_pass(case: Case, device: torch.device) -> Work:
+    """The forward and backward pass of our encoder, its blocks compiled on a GPU."""
+    encoder = build(case.model, seed=0, device=device).train()
+    if device.type == "cuda":
+        compile_parts(encoder)
+    return _both_passes(encoder, case, device)
+
+
+def their_pass(case: Case, device: torch.device) -> Work:
+    """The same in transformers, compiled as a whole on a GPU."""
+    model = transformers_encoder(case.model).to(device).train().requires_grad_(True)
+    if device.type == "cuda":
+        model.compile(dynamic=False)
+    ids = _ids(case, model, device)
+    mask, segments = torch.ones_like(ids), torch.zeros_like(ids)
+    return _with_gradients(model, device, lambda: model(ids, mask, segments))
+
+
+def whole_step(case: Case, device: torch.device) -> Work:
+    """A step of replaced-token detection: masks, generator, samples, discriminator, gradients, clipping, AdamW."""
+    config = preset(case.model)
+    small = build(generator(config, 0.25), heads={"mlm": {}}, seed=1)
+    model = build(config, heads={"rtd": {}}, seed=0)
+    masker = Masker(Masking(), _SPECIALS, vocab=config.vocab, seed=0)
+    objective = ReplacedTokenDetection(small, model, masker).to(device).train()
+    compile_objective(objective, "auto", device)
+    optimizers = Optimizers(objective, OptimizerSettings(bias_correction=True))
+    optimizers.set_rate(1e-4)
+    step = Step(objective, optimizers, World(0, 1, device))
+    ids = _ids(case, model, device)
+    batch = Batch(
+        ids=ids,
+        mask=torch.ones_like(ids, dtype=torch.bool),
+        segments=torch.zeros_like(ids),
+        rows=torch.arange(case.batch, device=device),
+        step=torch.zeros((), dtype=torch.int64, device=device),
+    )
+    return lambda: step(batch)
+
+
+def matmul_flops(case: Case) -> float:
+    """FLOPs per token of forward and backward pass of the encoder; those of a whole step are not counted."""
+    return 0.0 if case.rtd else 3 * flops(build(case.model, device="meta"), case.length) / case.length
+
+
+def _both_passes(encoder: Encoder, case: Case, device: torch.device) -> Work:
+    ids = _ids(case, encoder, device)
+    mask = torch.ones_like(ids, dtype=torch.bool)
+    return _with_gradients(encoder, device, lambda: encoder(ids, mask))
+
+
+def _with_gradients(model: nn.Module, device: torch.device, forward: Callable[[], Tensor]) -> Work:
+    with torch.no_grad(), _autocast(device):
+        direction = torch.randn_like(forward())
+
+    def work() -> None:
+        for parameter in model.parameters():
+            parameter.grad = None
+        with _autocast(device):
+            states = forward()
+        states.backward(direction)
+
+    return work
+
+
+def _autocast(device: torch.device) -> AbstractContextManager[object]:
+    return torch.autocast("cuda", dtype=torch.bfloat16) if device.type == "cuda" else nullcontext()
+
+
+def _ids(case: Case, model: nn.Module, device: torch.device) -> Tensor:
+    vocab = max(each.num_embeddings for each in model.modules() if isinstance(each, nn.Embedding))
+    drawn = torch.Generator().manual_seed(0)
+    return torch.randint(_FIRST_WORD, vocab, (case.batch, case.length), generator=drawn).to(device)

@@ -1,0 +1,88 @@
+"""Inference with programs of torch.export: a .pt2 in PyTorch, a .pte in ExecuTorch."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightbert.errors import InputError
+from lightbert.tasks.predict.forward import CPU_CHUNK, CPU_TOKENS, Array, Arrays
+
+SHORTEST = 3
+"""The length of the shortest rows; shorter ones are padded."""
+
+_PER_TOKEN = ("states", "mlm", "rtd", "tokens", "span")
+
+
+class ProgramRuntime:
+    """Runs a program on a CPU: a subclass loads it."""
+
+    batch_tokens, chunk = CPU_TOKENS, CPU_CHUNK
+
+    def __init__(self, head: str, run: Callable[..., Any], *, reads_padding: bool) -> None:
+        self.head, self.reads_padding, self._run = head, reads_padding, run
+
+    def running(self) -> AbstractContextManager[object]:
+        """No preparation is needed."""
+        return nullcontext()
+
+    def submit(self, ids: Array, mask: NDArray[np.bool_] | None, segments: Array) -> Callable[[], Arrays]:
+        """Compute a batch at once."""
+        results = self(ids, mask, segments)
+        return lambda: results
+
+    def __call__(self, ids: Array, mask: NDArray[np.bool_] | None, segments: Array) -> Arrays:
+        """Ids, mask and segments [B, T] to the outputs of the head."""
+        mask, tokens = np.ones_like(ids, dtype=np.bool_) if mask is None else mask, ids.shape[1]
+        missing = max(0, SHORTEST - tokens)
+        padded = [np.pad(each, ((0, 0), (0, missing))) for each in (ids, mask, segments)]
+        outputs = self._outputs(*padded)
+        return tuple(each[:, :tokens] for each in outputs) if self.head in _PER_TOKEN else outputs
+
+    def _outputs(self, *inputs: NDArray[Any]) -> Arrays:
+        import torch
+
+        with torch.inference_mode():
+            return tuple(each.numpy() for each in self._run(*(torch.from_numpy(each) for each in inputs)))
+
+
+class Pt2Runtime(ProgramRuntime):
+    """Runs a model.pt2 in PyTorch."""
+
+    def __init__(self, path: Path, head: str, *, reads_padding: bool = False) -> None:
+        import torch
+
+        try:
+            program = torch.export.load(path).module()
+        # Damaged archives raise many kinds of errors.
+        except Exception as error:
+            raise InputError(f"PyTorch can't read '{path}' ({error}); export or copy it again") from error
+        super().__init__(head, program, reads_padding=reads_padding)
+
+
+class PteRuntime(ProgramRuntime):
+    """Runs a model.pte in ExecuTorch, row by row."""
+
+    def __init__(self, path: Path, head: str) -> None:
+        try:
+            from executorch.runtime import Runtime
+        except ImportError:
+            raise InputError(
+                f"'{path}' requires executorch; install it with: pip install 'lightbert[executorch]'"
+            ) from None
+        try:
+            self._program = Runtime.get().load_program(path)
+            method = self._program.load_method("forward")
+        # The runtime raises nothing more specific.
+        except Exception as error:
+            raise InputError(f"ExecuTorch can't read '{path}' ({error}); export or copy it again") from error
+        # Rows run one by one, so there is no reason to pad them to the length of others.
+        super().__init__(head, lambda *inputs: method.execute(list(inputs)), reads_padding=True)
+
+    def _outputs(self, *inputs: NDArray[Any]) -> Arrays:
+        split = (np.split(each, len(each)) for each in inputs)
+        rows = [super(PteRuntime, self)._outputs(*row) for row in zip(*split, strict=True)]
+        return tuple(np.concatenate(each) for each in zip(*rows, strict=True))
