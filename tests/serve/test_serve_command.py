@@ -12,10 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
+import torch
+from servers import text_model
 from tiny_classifiers import write_tiny_model
 
-from extras import needs_serve
+import lightbert
+from extras import needs_onnx, needs_serve
 from lightbert.cli import main
+from lightbert.deploy.export import export_onnx
+from lightbert.serve.threads import with_threads
 from lightbert.tasks.kinds.classify.kind import Classify
 
 REVIEWS = Classify(("bad", "good"))
@@ -96,6 +101,7 @@ def test_a_port_in_use_is_one_sentence(tmp_path, capsys):
     [
         (["--port", "65536"], "--port must be in [0, 65535], got 65536"),
         (["--queue", "0"], "--queue must be > 0, got 0"),
+        (["--threads", "-1"], "--threads must be >= 0, got -1"),
         (["--timeout", "-1"], "--timeout must be > 0, got -1"),
         (["--host", "no host"], "host must be an address of this machine, got 'no host'"),
     ],
@@ -125,3 +131,18 @@ def test_the_help_does_not_import_the_packages_of_the_server():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "--max-texts" in done.stdout
+
+
+@needs_onnx
+def test_threads_are_those_of_torch_or_of_the_exported_model(tmp_path):
+    model = text_model(REVIEWS)
+    export_onnx(model, tmp_path / "out")
+    exported = lightbert.load(tmp_path / "out")
+    assert with_threads(exported, 3).threads == 3
+    assert with_threads(exported, 0) is exported
+    before = torch.get_num_threads()
+    try:
+        assert with_threads(model, before + 1) is model
+        assert torch.get_num_threads() == before + 1
+    finally:
+        torch.set_num_threads(before)

@@ -9,7 +9,6 @@ the queue has places: requests are answered or get a 429, none is lost, and the 
 """
 
 import argparse
-import os
 import random
 import re
 import subprocess
@@ -54,8 +53,8 @@ def make_requests(texts: int, count: int = _REQUESTS, seed: int = 0) -> list[lis
 def server(model: str, threads: int, *options: str) -> Iterator[tuple[int, int]]:
     """A server on the loopback address: its port and its process id."""
     command = [sys.executable, "-m", "lightbert", "serve", model, "--port", "0", "--device", "cpu", *options]
-    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment)
+    command += ["--threads", str(threads)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     try:
         line = process.stderr.readline()
@@ -152,14 +151,10 @@ def _problems(load: Load) -> str:
 def _work(name: str, threads: int) -> tuple[str, Callable[[list[str]], Any]]:
     """The path to measure, and the same work without a server."""
     from lightbert.serve.endpoints import endpoints_of
-    from lightbert.tasks.predict.exported import ExportedModel
+    from lightbert.serve.threads import with_threads
     from lightbert.tasks.predict.loading import load
 
-    model = load(name)
-    if not isinstance(model, ExportedModel):
-        import torch
-
-        torch.set_num_threads(threads)
+    model = with_threads(load(name), threads)
     predict = endpoints_of(model, device="cpu").get("predict")
     if predict is None:
         return "/v1/embed", model.encode

@@ -28,6 +28,7 @@ class Config:
     port: Annotated[int, typer.Option(help="The port to listen on; 0: any free one.")] = 8000
     length: Annotated[int, typer.Option(help="Maximum number of tokens per text; 0: as in fine-tuning.")] = 0
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto"
+    threads: Annotated[int, typer.Option(help="Threads of the model on a CPU; 0: chosen by the runtime.")] = 0
     queue: Annotated[int, typer.Option(help="Requests that may wait; more are answered with 429.")] = 256
     max_bytes: Annotated[int, typer.Option(help="Maximum size of a request.")] = 1 << 20
     max_texts: Annotated[int, typer.Option(help="Maximum number of texts per request.")] = 256
@@ -37,6 +38,8 @@ class Config:
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise InputError(f"--port must be in [0, 65535], got {self.port}")
+        if self.threads < 0:
+            raise InputError(f"--threads must be >= 0, got {self.threads}")
         for name in ("queue", "max_bytes", "max_texts", "max_tokens", "timeout"):
             if getattr(self, name) <= 0:
                 raise InputError(f"--{name.replace('_', '-')} must be > 0, got {getattr(self, name)}")
@@ -66,6 +69,7 @@ def run(config: Config, ready: Callable[[str], None] = lambda url: None) -> Serv
     from lightbert.serve.limits import Limits
     from lightbert.serve.server import bind, serve
     from lightbert.serve.service import Service
+    from lightbert.serve.threads import with_threads
     from lightbert.tasks.predict.loading import load
 
     limits = Limits(
@@ -76,7 +80,8 @@ def run(config: Config, ready: Callable[[str], None] = lambda url: None) -> Serv
         timeout=config.timeout,
     )
     with bind(config.host, config.port) as bound:
-        endpoints = endpoints_of(load(config.model), device=config.device, length=config.length)
+        model = with_threads(load(config.model), config.threads)
+        endpoints = endpoints_of(model, device=config.device, length=config.length)
         service = Service(_name(config.model), endpoints, limits)
         service.warm_up()
         serve(service, bound, ready)

@@ -50,6 +50,7 @@ def serve(service: Service, bound: socket.socket, ready: Callable[[str], None]) 
         create_app(service),
         log_level=logging.WARNING,
         access_log=False,
+        ws="none",
         server_header=False,
         limit_concurrency=service.limits.connections,
         timeout_graceful_shutdown=max(1, round(service.limits.timeout)),
