@@ -40,7 +40,7 @@ def weights(out: Path) -> dict[str, torch.Tensor]:
 
 
 def test_the_trained_model_predicts_the_labels_it_learned(start, tmp_path: Path):
-    result = only(finetune(RECIPE, *start, *NO_DROPOUT, f"out={tmp_path}", "epochs=12", "lr=3e-3"))
+    result = only(finetune(RECIPE, *start, *NO_DROPOUT, f"out={tmp_path}", "epochs=12", "lr=3e-3", "choose=last"))
     assert result.metrics["accuracy"] == 1.0
     model = lightbert.load(tmp_path / "final")
     assert model.labels == ("bad", "good")
@@ -70,7 +70,7 @@ def test_scaled_regression_predicts_on_the_original_scale(start, tmp_path: Path)
     rows = ["the film was good .,8.5", "a bad film,2.5", "good,8.5", "bad,2.5"] * 10
     scores.write_text("\n".join(["body,score", *rows]) + "\n")
     own = (f"data.train={scores}", f"data.dev={scores}", "data.text=body", "data.label=score", "data.kind=regress")
-    enough = ("epochs=20", "lr=1e-3", "checkpoint_every=0")
+    enough = ("epochs=50", "lr=1e-3", "checkpoint_every=0")
     finetune(RECIPE, start[0], *own, *NO_DROPOUT, *enough, f"out={tmp_path / 'run'}", "head.hidden=tanh")
     model = lightbert.load(tmp_path / "run" / "final")
     assert not model.task["scaled"]
