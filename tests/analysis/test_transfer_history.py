@@ -77,6 +77,8 @@ def test_the_log_of_a_run_in_progress_is_read_up_to_its_last_complete_line(tmp_p
         ("", "has no layer losses; give a run of `lightbert distill` with strategy=akt, jkt or pkt"),
         ('{"kind": "train", "step": 1, "mlm_loss": 2.0}\n', "has no layer losses"),
         ('{"kind": "train", "step": 1, "fmt_1": 2.0}\n{"kind"\n', "line 2 of .* is not valid JSON"),
+        ("[" * 100_000 + "\n", "line 1 of .* is not valid JSON"),
+        ("[]\n", "line 1 of .* is not a JSON object"),
     ],
 )
 def test_a_log_without_transfer_raises_one_sentence(content, sentence, tmp_path):

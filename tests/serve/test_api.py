@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from every_kind import KINDS, REVIEWS, assert_close, words
 from servers import running, text_model
 
 import lightbert
@@ -17,27 +18,8 @@ from lightbert.cli import main
 from lightbert.deploy.export import export_onnx
 from lightbert.errors import InputError
 from lightbert.serve.endpoints import endpoints_of
-from lightbert.tasks.kinds.classify.kind import Classify
-from lightbert.tasks.kinds.labels.kind import Labels
-from lightbert.tasks.kinds.regress.kind import Regress
-from lightbert.tasks.kinds.spans.kind import Spans
-from lightbert.tasks.kinds.tokens.kind import Tokens
 
 pytestmark = needs_serve
-
-REVIEWS = Classify(("bad", "good"))
-KINDS = [
-    (REVIEWS, {}),
-    (Labels(("a", "b", "c")), {}),
-    (Regress(0.0, 5.0), {}),
-    (Tokens(("O", "B-X", "I-X")), {}),
-    (Spans("span", stride=4, max_query=4, null_threshold=0.0), {}),
-    (Spans("beam", stride=4, max_query=4), {"inner": 8, "beam": 5}),
-]
-
-
-def words(choose, most):
-    return " ".join(choose.choices(("good", "bad", "film", "a", "the", "was", "."), k=choose.randint(1, most)))
 
 
 def records_for(kind):
@@ -45,21 +27,6 @@ def records_for(kind):
     if kind.name == "spans":
         return [{"question": words(choose, 4), "context": words(choose, 20)} for _ in range(9)]
     return [{"text": words(choose, 24)} for _ in range(9)]
-
-
-def assert_close(one, other):
-    if isinstance(one, float) and isinstance(other, float):
-        assert one == pytest.approx(other, rel=1e-5, abs=1e-6)
-    elif isinstance(one, dict):
-        assert one.keys() == other.keys()
-        for key in one:
-            assert_close(one[key], other[key])
-    elif isinstance(one, list):
-        assert len(one) == len(other)
-        for each, another in zip(one, other, strict=True):
-            assert_close(each, another)
-    else:
-        assert one == other
 
 
 @pytest.mark.parametrize(("kind", "settings"), KINDS, ids=lambda value: repr(value)[:16])

@@ -77,8 +77,10 @@ def _records(metrics: Path) -> Iterator[dict[str, Any]]:
                 return
             try:
                 record = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 raise InputError(f"line {number} of '{metrics}' is not valid JSON; remove it") from None
+            if not isinstance(record, dict):
+                raise InputError(f"line {number} of '{metrics}' is not a JSON object; remove it")
             yield record
 
 

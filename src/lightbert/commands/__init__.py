@@ -43,7 +43,7 @@ COMMANDS = {
     "evaluate": ("lightbert.commands.evaluate", "evaluate a model, or a file of predictions, on a task"),
     "predict": ("lightbert.commands.predict", "predict texts, files or standard input with a fine-tuned model"),
     "embed": ("lightbert.commands.embed", "encode the texts of a file as vectors (.npy, .parquet)"),
-    "export": ("lightbert.commands.export", "export a model for ONNX Runtime, verified and ready to predict"),
+    "export": ("lightbert.commands.export", "export a model to ONNX, torch.export or ExecuTorch, verified"),
     "serve": ("lightbert.commands.serve", "serve a model over HTTP, with a page for the browser"),
     "analyse": ("lightbert.commands.analyse", "plot the layer losses of a distillation, or attention maps"),
     "bench": ("lightbert.commands.bench", "compare speed with other libraries on the same data"),

@@ -91,7 +91,7 @@ def _warn(folder: Path, unsupported: str) -> None:
 def _read(path: Path, kind: type) -> Any:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"'{path}' can't be read as JSON ({error}); copy it again") from error
     if not isinstance(content, kind):
         raise InputError(f"'{path}' must be a JSON {'object' if kind is dict else 'list'}; copy it again")

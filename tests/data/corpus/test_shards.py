@@ -65,6 +65,13 @@ def test_a_folder_without_a_manifest_is_an_input_error(tmp_path: Path) -> None:
         Shards(tmp_path)
 
 
+def test_a_deeply_nested_manifest_is_an_input_error(folder_of) -> None:
+    folder = folder_of(TRAIN)
+    (folder / "manifest.json").write_text("[" * 100_000)
+    with pytest.raises(InputError, match=r"manifest\.json' is damaged"):
+        Shards(folder)
+
+
 def test_a_missing_file_is_named_in_the_error(folder_of) -> None:
     folder = folder_of(TRAIN)
     (folder / "train-00000-00001.sentences.bin").unlink()

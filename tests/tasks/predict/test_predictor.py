@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pytest
 import torch
+from every_kind import KINDS, REVIEWS, assert_close, words
 from tiny_classifiers import tiny_model, write_tiny_model
 from vocabularies import small_tokenizer
 
@@ -16,28 +17,11 @@ from lightbert.errors import InputError
 from lightbert.nn.inference import Inference
 from lightbert.nn.mask import Mask
 from lightbert.tasks.example import Example, Question, TaggedSentence
-from lightbert.tasks.kinds.classify.kind import Classify
-from lightbert.tasks.kinds.labels.kind import Labels
-from lightbert.tasks.kinds.regress.kind import Regress
 from lightbert.tasks.kinds.spans.kind import Spans
 from lightbert.tasks.kinds.tokens.kind import Tokens
 from lightbert.tasks.predict.forward import run
 from lightbert.tasks.predict.predictor import Predictor
 from lightbert.tasks.predict.torch_runtime import TorchRuntime
-
-REVIEWS = Classify(("bad", "good"))
-KINDS = [
-    (REVIEWS, {}),
-    (Labels(("a", "b", "c")), {}),
-    (Regress(0.0, 5.0), {}),
-    (Tokens(("O", "B-X", "I-X")), {}),
-    (Spans("span", stride=4, max_query=4, null_threshold=0.0), {}),
-    (Spans("beam", stride=4, max_query=4), {"inner": 8, "beam": 5}),
-]
-
-
-def words(choose: random.Random, most: int) -> str:
-    return " ".join(choose.choices(("good", "bad", "film", "a", "the", "was", "."), k=choose.randint(1, most)))
 
 
 def texts_for(kind, count: int) -> list:
@@ -48,22 +32,6 @@ def texts_for(kind, count: int) -> list:
         words(choose, 24) if number % 3 or kind.name == "tokens" else (words(choose, 9), words(choose, 9))
         for number in range(count)
     ]
-
-
-def assert_close(one, other) -> None:
-    """Compare predictions: numbers approximately, all else exactly."""
-    if isinstance(one, float) and isinstance(other, float):
-        assert one == pytest.approx(other, rel=1e-5, abs=1e-6)
-    elif isinstance(one, dict):
-        assert one.keys() == other.keys()
-        for key in one:
-            assert_close(one[key], other[key])
-    elif isinstance(one, list):
-        assert len(one) == len(other)
-        for a, b in zip(one, other, strict=True):
-            assert_close(a, b)
-    else:
-        assert one == other
 
 
 @pytest.mark.parametrize(("kind", "settings"), KINDS, ids=lambda value: repr(value)[:16])

@@ -74,7 +74,7 @@ def read(folder: Path) -> Manifest:
     try:
         mapping = json.loads(text)
         mapping.pop("sha256")
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         raise _damaged(path) from None
     if mapping.get("format") != FORMAT:
         raise InputError(f"'{path}' must have format {FORMAT}, got {mapping.get('format')!r}; prepare the folder again")
