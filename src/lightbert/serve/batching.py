@@ -12,7 +12,7 @@ from lightbert.data.examples.features import Features
 from lightbert.serve.endpoints.endpoint import Endpoint, Prepared
 from lightbert.serve.limits import Limits
 from lightbert.serve.metrics import Metrics
-from lightbert.tasks.predict.forward import run
+from lightbert.tasks.predict.forward import Runtime, run
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,10 @@ class _Job:
     prepared: Prepared
     answers: "Future[list[Any]]" = field(default_factory=Future)
     arrived: float = field(default_factory=time.monotonic)
+
+    @property
+    def runtime(self) -> Runtime:
+        return self.prepared.runtime or self.endpoint.runtime
 
 
 class Batcher:
@@ -52,9 +56,8 @@ class Batcher:
         while open_:
             jobs, open_ = self._collect()
             waiting = [job for job in jobs if job.answers.set_running_or_notify_cancel()]
-            # Every endpoint has a runtime of its own.
-            for endpoint in {job.endpoint.name: job.endpoint for job in waiting}.values():
-                self._answer([job for job in waiting if job.endpoint is endpoint])
+            for runtime in {id(job.runtime): job.runtime for job in waiting}.values():
+                self._answer([job for job in waiting if job.runtime is runtime])
 
     def _collect(self) -> tuple[list[_Job], bool]:
         """The jobs of the next round, and whether more can follow."""
@@ -92,9 +95,9 @@ class Batcher:
 
 
 def _compute(jobs: Sequence[_Job]) -> list[list[Any]]:
-    """The answers of jobs of one endpoint, whose rows are batched together by length."""
-    endpoint, parts = jobs[0].endpoint, [job.prepared.features for job in jobs]
-    outputs = run(endpoint.runtime, Features.concatenate(parts), endpoint.specials)
+    """The answers of jobs with one runtime, whose rows are batched together by length."""
+    parts = [job.prepared.features for job in jobs]
+    outputs = run(jobs[0].runtime, Features.concatenate(parts), jobs[0].endpoint.specials)
     answers, start = [], 0
     for job, part in zip(jobs, parts, strict=True):
         answers.append(job.prepared.finish(outputs[start : start + len(part)]))

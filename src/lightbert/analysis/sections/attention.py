@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 _Draw = Callable[[list[Observation]], "Figure"]
 
 _SUMMARY = (
-    "A row of a map shows how much a token attends to every token of the text, in columns; a row sums to one. A dark "
-    "diagonal is attention to neighbours, a dark column a token that all others attend to, often [CLS] or [SEP]."
+    "A row of a map shows how much a token attends to every token of the text, in columns; a row sums to one. A strong "
+    "diagonal is attention to neighbours, a strong column a token that all others attend to, often [CLS] or [SEP]."
 )
 
 
@@ -111,7 +111,7 @@ def _draw_means(study: Study, text: int) -> Picture:
         )
 
     caption = (
-        "The mean over all layers and heads, as in ConvBERT Fig. 2 and 6. The darker the diagonal, the more of the "
+        "The mean over all layers and heads, as in ConvBERT Fig. 2 and 6. The stronger the diagonal, the more of the "
         "model's attention is local."
     )
     return _picture("mean", caption, study, text, draw)

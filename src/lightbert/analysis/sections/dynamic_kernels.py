@@ -74,7 +74,7 @@ def _text_picture(study: Study, which: int, text: int) -> Picture:
     number = f"-{text + 1}" if len(study.texts.drawn) > 1 else ""
     caption = (
         "The kernels of each token, in a row: the weights of the tokens around it, from the left to the right of the "
-        "window. A dark column is a kernel that all tokens share, a varied one depends on the token."
+        "window. A strong column is a kernel that all tokens share, a varied one depends on the token."
     )
     return Picture(f"kernels{_part(study, which)}{number}", _name(subject, caption), draw)
 

@@ -36,8 +36,8 @@ def heads_section(study: Study) -> Section:
     pictures.append(
         Picture(
             "distance",
-            "Attention by the offset of the attended token, a line per head, grouped by layer. A dark cell at -1 or +1 "
-            "is a head for the previous or the next token, as the kernels of a convolution.",
+            "Attention by the offset of the attended token, a line per head, grouped by layer. A strong cell at -1 or "
+            "+1 is a head for the previous or the next token, as the kernels of a convolution.",
             lambda: plot_profiles([(subject.name, each.profile) for subject, each, _ in found]),
         )
     )
@@ -45,8 +45,8 @@ def heads_section(study: Study) -> Section:
         Picture(
             "overlap",
             "The overlap of each pair of heads: 1 if they distribute their attention alike, 0 if they attend to "
-            "different tokens (Bhattacharyya's coefficient, mean over tokens). Dark squares on the diagonal are layers "
-            "of redundant heads.",
+            "different tokens (Bhattacharyya's coefficient, mean over tokens). Strong squares on the diagonal are "
+            "layers of redundant heads.",
             lambda: plot_overlap([(subject.name, each.overlap, each.local.shape[1]) for subject, each, _ in found]),
         )
     )
