@@ -22,6 +22,7 @@ def fixed_kernels_section(study: Study) -> Section:
         (subject, [kernels[layer - 1] for layer in study.layers(subject, default=range(1, len(kernels) + 1))])
         for subject, kernels in found
     ]
+    largest = max(each.abs().max().item() for _, kernels in found for each in kernels)
     return Section(
         "fixed-kernels",
         "Fixed kernels",
@@ -31,7 +32,8 @@ def fixed_kernels_section(study: Study) -> Section:
             Picture(
                 "fixed-kernels",
                 "The weights of each layer and head by offset, from the left to the right of a token; the dotted line "
-                "is the token itself, blue is above zero and red below, and all cells have one scale. A tall bar "
+                "is the token itself, blue is above zero and red below, and all cells have one scale, up to "
+                f"{largest:.3g}. A tall bar "
                 "next to the middle is a head for the previous or next token, a slope prefers the past or the future "
                 "(composite paper, Fig. 2).",
                 lambda: plot_fixed([(subject.name, kernels) for subject, kernels in chosen]),
