@@ -275,3 +275,11 @@ def test_texts_of_files_are_truncated_and_given_texts_are_not():
     assert encoder.row("w1 w2 w3 w4 w5", truncate=True) == [2, 6, 7, 8, 3]
     with pytest.raises(InputError, match="at most 5 tokens, got 7"):
         encoder.row("w1 w2 w3 w4 w5")
+
+
+def test_a_model_that_diverged_raises_an_error():
+    model = reader(STUDENT)
+    with torch.no_grad():
+        model.table.fill_(math.nan)
+    with pytest.raises(InputError, match="the attention of the model is not finite"):
+        attention_section(alone(model))

@@ -40,7 +40,7 @@ def study(*models):
 
 def applicable(given):
     """The analyses that apply, all of whose pictures are drawn."""
-    found = set()
+    found, names = set(), []
     for name, analyse in model_analyses().items():
         try:
             section = analyse(given)
@@ -51,6 +51,8 @@ def applicable(given):
             assert picture.caption.endswith(".")
             picture.draw().canvas.draw()
         found.add(name)
+        names += [picture.name for picture in section.pictures]
+    assert len(names) == len(set(names)), "pictures would overwrite each other"
     return found
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, cat
 
 from lightbert.analysis.plots.kernels import WordKernels, plot_dynamic, plot_word
-from lightbert.analysis.section import NotApplicableError, Picture, Section, Table
+from lightbert.analysis.section import NotApplicableError, Picture, Section, Table, file_name
 from lightbert.analysis.study.study import Study, Subject
 from lightbert.analysis.study.words import Occurrence, find_words, kernel_overlap
 from lightbert.nn.convolution import DynamicConvolution
@@ -95,7 +95,7 @@ def _word_picture(study: Study, which: int, word: str, places: Sequence[Occurren
         "dots the single heads; the labels are the tokens that the kernel weights. Different bars for one word show "
         "that the kernel depends on the context (ConvBERT Fig. 1c)."
     )
-    return Picture(f"word-{word}{_part(study, which)}", _name(subject, caption), draw)
+    return Picture(f"word-{file_name(word)}{_part(study, which)}", _name(subject, caption), draw)
 
 
 def _window(layer: int, kernels: Tensor, tokens: Sequence[str], place: int) -> WordKernels:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from lightbert.analysis.plots.heads import plot_grids, plot_overlap, plot_profiles
-from lightbert.analysis.section import Picture, Section, Table
+from lightbert.analysis.section import Picture, Section, Table, file_name
 from lightbert.analysis.sections.concentration import check_measured
 from lightbert.analysis.study.head_statistics import RADIUS, HeadStatistics
 from lightbert.analysis.study.study import Study
@@ -23,7 +23,7 @@ def heads_section(study: Study) -> Section:
     found = [(subject, each, _matrices(each)) for subject, each in zip(study.subjects, study.statistics, strict=True)]
     pictures = [
         Picture(
-            f"heads-{subject.prefix.rstrip('_') or 'model'}" if len(found) > 1 else "heads",
+            file_name(f"statistics {subject.name}"),
             "Five statistics of each layer and head. Local heads have a high locality, a short distance and a low "
             "entropy; a head that mostly attends to [CLS] and [SEP] hardly mixes tokens; a head with a redundancy near "
             "1 attends as another head of its layer does.",

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from lightbert.analysis.plots.kernels import plot_depthwise, plot_fixed
-from lightbert.analysis.section import NotApplicableError, Picture, Section, Table
+from lightbert.analysis.section import NotApplicableError, Picture, Section, Table, file_name
 from lightbert.analysis.study.learned_kernels import depthwise_kernels, fixed_kernels
 from lightbert.analysis.study.study import Study
 
@@ -69,7 +69,7 @@ def depthwise_kernels_section(study: Study) -> Section:
         layers = study.layers(subject, default=range(1, len(kernels) + 1))
         pictures.append(
             Picture(
-                "-".join(["depthwise", *subject.name.split()[:1], *use.split()]).replace("/", "-"),
+                file_name(f"depthwise {subject.name} {use}"),
                 f"{subject.title(use)}. Each line is the kernel of a channel, by offset: blue above zero, red below. "
                 "Channels are sorted by the weight of the next token minus that of the previous, so that channels for "
                 "either are at the ends (composite paper, Fig. 3).",
