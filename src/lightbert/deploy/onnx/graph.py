@@ -64,9 +64,11 @@ class Graph:
     """Collects nodes; every method that adds one returns the name of its output.
 
     root: the module whose parameter names become the names of the constants.
+    folding: fold the scale and shift of states into the layers that read them (`streams.py`).
     """
 
-    def __init__(self, root: nn.Module) -> None:
+    def __init__(self, root: nn.Module, *, folding: bool = True) -> None:
+        self.folding = folding
         self.nodes: list[Node | Linear | Lookup] = []
         self.constants: dict[str, Array] = {}
         self._paths = {module: path for path, module in root.named_modules()}

@@ -65,7 +65,7 @@ def linear_norm(graph: Graph, layer: nn.Module, norm_layer: nn.Module, x: Stream
     if isinstance(norm_layer, NoNorm) and isinstance(layer, nn.Linear):
         rows, matrix, shift = _folded(layer, x)
         changed = graph.linear(rows, graph.path(layer), matrix * weight, None)
-        return Stream(changed, np.ones_like(weight), shift * weight + bias)
+        return Stream(changed, np.ones_like(weight), shift * weight + bias).settled(graph)
     return Stream.plain(norm(graph, norm_layer, linear(graph, layer, x)), len(weight))
 
 

@@ -10,11 +10,14 @@ from lightbert.nn.encoder import Encoder
 from lightbert.tasks.predict.exported import STATES
 
 
-def graph_of(encoder: Encoder, kind: str) -> tuple[Graph, dict[str, Output]]:
-    """The graph of an encoder with the head `kind`, or without one, and the names of its outputs."""
+def graph_of(encoder: Encoder, kind: str, *, folding: bool = True) -> tuple[Graph, dict[str, Output]]:
+    """The graph of an encoder with the head `kind`, or without one, and the names of its outputs.
+
+    folding: as of `Graph`; without it, linear layers read what they read in the model.
+    """
     if kind != STATES and kind not in encoder.heads:
         raise unknown("head", kind, [*encoder.heads, STATES])
-    graph = Graph(encoder)
+    graph = Graph(encoder, folding=folding)
     mask = Mask(graph, released=encoder.released_padding)
     embedded = embeddings(graph, encoder.embeddings, mask)
     x = Stream.plain(graph.reshape(embedded, -1, encoder.width), encoder.width)

@@ -33,9 +33,11 @@ class Stream:
         return Stream(self.rows, self.scale * scale, self.shift * scale + shift)
 
     def settled(self, graph: Graph) -> "Stream":
-        """The same states; with the scales applied if their spread is too large to divide by them."""
+        """The same states; with scale and shift applied without folding, or if the scales differ too much."""
         largest, smallest = np.abs(self.scale).max(), np.abs(self.scale).min()
-        return self if largest <= SPREAD * smallest else Stream.plain(self.real(graph), len(self.scale))
+        if graph.folding and largest <= SPREAD * smallest:
+            return self
+        return Stream.plain(self.real(graph), len(self.scale))
 
     def real(self, graph: Graph) -> str:
         """The states as one value [N, D]."""
