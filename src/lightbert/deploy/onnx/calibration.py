@@ -89,8 +89,8 @@ def _activations(graph: Graph, names: Sequence[str], batches: Iterable[Batch]) -
     for batch in batches:
         for name, value in zip(names, session(batch.ids, batch.mask, batch.segments), strict=True):
             # The inputs of heads that read [CLS] are [B, D].
-            real = value[batch.mask] if value.ndim == 3 and value.shape[:2] == batch.mask.shape else value
-            rows[name].append(real.reshape(-1, real.shape[-1]))
+            real = value.reshape(-1, value.shape[-1])
+            rows[name].append(real[batch.mask.ravel()] if len(real) == batch.mask.size else real)
     return {name: _activation(np.concatenate(each)) for name, each in rows.items()}
 
 

@@ -4,6 +4,7 @@ from lightbert.deploy.onnx.blocks import block, embeddings
 from lightbert.deploy.onnx.graph import Graph, Output
 from lightbert.deploy.onnx.heads import head
 from lightbert.deploy.onnx.inputs import Mask
+from lightbert.deploy.onnx.streams import Stream
 from lightbert.errors import unknown
 from lightbert.nn.encoder import Encoder
 from lightbert.tasks.predict.exported import STATES
@@ -15,9 +16,11 @@ def graph_of(encoder: Encoder, kind: str) -> tuple[Graph, dict[str, Output]]:
         raise unknown("head", kind, [*encoder.heads, STATES])
     graph = Graph(encoder)
     mask = Mask(graph, released=encoder.released_padding)
-    x = embeddings(graph, encoder.embeddings, mask)
+    embedded = embeddings(graph, encoder.embeddings, mask)
+    x = Stream.plain(graph.reshape(embedded, -1, encoder.width), encoder.width)
     for each in encoder.blocks:
         x = block(graph, each, x, mask)
+    states = mask.texts(x.real(graph), encoder.width)
     if kind == STATES:
-        return graph, {"last_hidden_state": Output(x, ("batch", "tokens", encoder.width))}
-    return graph, head(graph, encoder, kind, x, mask)
+        return graph, {"last_hidden_state": Output(states, ("batch", "tokens", encoder.width))}
+    return graph, head(graph, encoder, kind, states, mask)
