@@ -25,9 +25,9 @@ def text_model(*arguments: Any, **settings: Any) -> TextModel:
 
 
 @contextmanager
-def running(model: Any, limits: Limits | None = None) -> Iterator["httpx.Client"]:
+def running(model: Any, limits: Limits | None = None, *, generator: Any = None) -> Iterator["httpx.Client"]:
     """A client of a server that answers for a model."""
-    with running_endpoints(endpoints_of(model, device="cpu"), limits) as client:
+    with running_endpoints(endpoints_of(model, generator=generator, device="cpu"), limits) as client:
         yield client
 
 

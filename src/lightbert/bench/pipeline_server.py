@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from lightbert.data.examples.features import Features
-from lightbert.data.examples.specials import Specials
 from lightbert.errors import InputError
 from lightbert.interop.pipeline import text_classifier
 from lightbert.serve.endpoints.endpoint import Endpoint, Prepared, require_strings
 from lightbert.serve.limits import Limits
 from lightbert.serve.server import bind, serve
 from lightbert.serve.service import Service
-from lightbert.tasks.predict.forward import Runtime
 
 Classify = Callable[[Sequence[str]], list[dict[str, Any]]]
 
@@ -33,7 +31,7 @@ _TOGETHER = 4096
 class _Texts(Prepared):
     """The texts of a request; the pipeline tokenizes them."""
 
-    texts: Sequence[str]
+    texts: Sequence[str] = ()
 
 
 class _PipelineEndpoint:
@@ -43,12 +41,12 @@ class _PipelineEndpoint:
     takes = 'texts: "…"'
     example = "A quiet film, beautifully made, that stays with you."
     options: Mapping[str, tuple[int, int, int]] = {}
-    runtime: Runtime
-    specials: Specials
+    runtime: Any = None
+    specials: Any = None
 
     def prepare(self, texts: Sequence[Any], options: Mapping[str, int]) -> Prepared:
         """Check the texts."""
-        return _Texts(Features.of([], []), lambda _: [], require_strings(texts))
+        return _Texts(Features.of([], []), lambda _: [], texts=require_strings(texts))
 
 
 def pipeline_service(name: str, classify: Classify, limits: Limits, *, together: bool) -> Service:

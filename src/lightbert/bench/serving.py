@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -193,7 +194,6 @@ def _overload(model: str, path: str, requests: Sequence[list[str]], capacity: fl
         memory.append(server.resident_megabytes())
         load = run_clients(server.port, path, requests, _CONNECTIONS, seconds, rate=2 * capacity, watch=watch)
         memory.append(server.resident_megabytes())
-    tenth = max(1, len(memory) // 10)
     return Overload(
         seconds=load.seconds,
         capacity=capacity,
@@ -204,9 +204,15 @@ def _overload(model: str, path: str, requests: Sequence[list[str]], capacity: fl
         wrong=load.wrong,
         other={status: count for status, count in load.statuses.items() if status not in (200, 429)},
         p99=load.percentile(99),
-        first_megabytes=max(memory[:tenth]),
-        last_megabytes=max(memory[-tenth:]),
+        megabytes=tuple(max(part) for part in _tenths(memory)),
     )
+
+
+def _tenths(values: Sequence[float]) -> list[Sequence[float]]:
+    """Split values into ten parts, or one part per value."""
+    count = min(10, len(values))
+    bounds = [round(part * len(values) / count) for part in range(count + 1)]
+    return [values[start:end] for start, end in pairwise(bounds)]
 
 
 def _work(name: str, threads: int) -> tuple[str, Callable[[list[str]], Any]]:

@@ -39,18 +39,18 @@ class Overload:
     other: dict[int, int]
     """Other statuses."""
     p99: float
-    first_megabytes: float
-    """Resident memory of the server in the first tenth of the time."""
-    last_megabytes: float
+    megabytes: tuple[float, ...]
+    """Resident memory of the server in each tenth of the time."""
 
     def sentence(self) -> str:
         """The result in words."""
         others = "".join(f", {count:,} with status {status}" for status, count in self.other.items())
+        first, middle, last = (self.megabytes[place] for place in (0, len(self.megabytes) // 2, -1))
         return (
             f"{self.seconds:.0f} s at {self.offered:,.0f} requests/s ({self.offered / self.capacity:.1f} × the "
             f"capacity): {self.answered:,} answered, {self.rejected:,} got 429, {self.lost} lost, "
-            f"{self.wrong} wrong{others}; p99 {self.p99:,.0f} ms; memory {self.first_megabytes:,.0f} to "
-            f"{self.last_megabytes:,.0f} MiB"
+            f"{self.wrong} wrong{others}; p99 {self.p99:,.0f} ms; memory {first:,.0f} MiB in the first tenth of the "
+            f"time, {middle:,.0f} in the middle, {last:,.0f} in the last"
         )
 
 
