@@ -37,7 +37,7 @@ class Source:
     """A model and the head to export, with the outputs that its file must have.
 
     shortest: the number of tokens of the shortest rows that the target supports without padding.
-    trained: what the file must compute if that is not the model itself: the model as quantization-aware training ran it.
+    trained: what the file must compute, if not the model itself: the model as quantization-aware training ran it.
     """
 
     def __init__(self, model: Model, head: str = "", shortest: int = 1, trained: Model | None = None) -> None:
