@@ -71,6 +71,9 @@ class FinetuneRecipe(BaseRecipe):
         Literal["released", "corrected"],
         "released: count one extra layer above the top block, as ELECTRA's code does",
     ] = "released"
+    quantization_aware: Annotated[
+        bool, "simulate int8 in linear layers and learn the ranges of their inputs, for export --int8 qat"
+    ] = False
     choose: Annotated[Literal["last", "best"], "the weights to save: the last, or the best on dev"] = "last"
     metric: Annotated[str, "the metric that ranks runs, by default the task's own; lower is better for mse"] = ""
     checkpoint_every: int = 500
