@@ -3,7 +3,7 @@
 import queue
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +12,10 @@ from lightbert.data.examples.features import Features
 from lightbert.serve.endpoints.endpoint import Endpoint, Prepared
 from lightbert.serve.limits import Limits
 from lightbert.serve.metrics import Metrics
-from lightbert.tasks.predict.forward import Runtime, run
+from lightbert.tasks.predict.forward import run
+
+Compute = Callable[[Endpoint, Sequence[Prepared]], list[list[Any]]]
+"""Computes requests of one endpoint and runtime: the answers of each."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +26,9 @@ class _Job:
     arrived: float = field(default_factory=time.monotonic)
 
     @property
-    def runtime(self) -> Runtime:
-        return self.prepared.runtime or self.endpoint.runtime
+    def key(self) -> tuple[str, int]:
+        """Jobs with the same endpoint and runtime are computed together."""
+        return self.endpoint.name, id(self.prepared.runtime or self.endpoint.runtime)
 
 
 class Batcher:
@@ -34,8 +38,8 @@ class Batcher:
     the next round. The caller bounds the number of requests.
     """
 
-    def __init__(self, limits: Limits, metrics: Metrics) -> None:
-        self._limits, self._metrics = limits, metrics
+    def __init__(self, limits: Limits, metrics: Metrics, compute: Compute) -> None:
+        self._limits, self._metrics, self._compute = limits, metrics, compute
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._worker = threading.Thread(target=self._work, name="lightbert-serve", daemon=True)
         self._worker.start()
@@ -56,8 +60,8 @@ class Batcher:
         while open_:
             jobs, open_ = self._collect()
             waiting = [job for job in jobs if job.answers.set_running_or_notify_cancel()]
-            for runtime in {id(job.runtime): job.runtime for job in waiting}.values():
-                self._answer([job for job in waiting if job.runtime is runtime])
+            for key in dict.fromkeys(job.key for job in waiting):
+                self._answer([job for job in waiting if job.key == key])
 
     def _collect(self) -> tuple[list[_Job], bool]:
         """The jobs of the next round, and whether more can follow."""
@@ -78,7 +82,7 @@ class Batcher:
 
     def _answer(self, jobs: Sequence[_Job]) -> None:
         try:
-            answers = _compute(jobs)
+            answers = self._compute(jobs[0].endpoint, [job.prepared for job in jobs])
         # Whatever happens to one request, the worker answers the others.
         except Exception as error:
             if len(jobs) == 1:
@@ -94,12 +98,12 @@ class Batcher:
             job.answers.set_result(each)
 
 
-def _compute(jobs: Sequence[_Job]) -> list[list[Any]]:
-    """The answers of jobs with one runtime, whose rows are batched together by length."""
-    parts = [job.prepared.features for job in jobs]
-    outputs = run(jobs[0].runtime, Features.concatenate(parts), jobs[0].endpoint.specials)
+def compute_rows(endpoint: Endpoint, requests: Sequence[Prepared]) -> list[list[Any]]:
+    """Compute the rows of all requests together, batched by length; all have the same runtime."""
+    parts = [request.features for request in requests]
+    outputs = run(requests[0].runtime or endpoint.runtime, Features.concatenate(parts), endpoint.specials)
     answers, start = [], 0
-    for job, part in zip(jobs, parts, strict=True):
-        answers.append(job.prepared.finish(outputs[start : start + len(part)]))
+    for request, part in zip(requests, parts, strict=True):
+        answers.append(request.finish(outputs[start : start + len(part)]))
         start += len(part)
     return answers
