@@ -34,7 +34,10 @@ class Subject:
 
 @dataclass(frozen=True)
 class Settings:
-    """What to show: layers counted from 1 (empty = chosen by the analysis), words, and the mean over heads."""
+    """What to show: layers counted from 1 (empty = chosen by the analysis), words, and the mean over heads.
+
+    length: the maximum number of tokens of a text.
+    """
 
     layers: tuple[int, ...] = ()
     mean: bool = False
