@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 from tiny_classifiers import tiny_model, write_tiny_model
+from torch import nn
 
+import lightbert
 from extras import needs_onnx
 from lightbert.cli import main
 from lightbert.deploy.export import export_onnx
@@ -40,7 +42,12 @@ def test_the_table_lists_every_option(capsys):
 @pytest.mark.parametrize("line", [line for line in EXPORTS if "executorch" not in line])
 def test_the_export_commands_run(line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write_tiny_model(tmp_path / "runs" / "topics" / "final", Classify(("bad", "good")))
+    topics = tiny_model(Classify(("bad", "good")))
+    # As after quantization-aware training.
+    topics.ranges = {
+        name: (-9.0, 9.0) for name, part in topics.blocks.named_modules(prefix="blocks") if isinstance(part, nn.Linear)
+    }
+    lightbert.save(topics, tmp_path / "runs" / "topics" / "final")
     write_tiny_model(tmp_path / "runs" / "mine" / "final", None)
     rows = [f"a {label} film,{label}" for label in ("good", "bad") * 4]
     (tmp_path / "dev.csv").write_text("\n".join(["body,topic", *rows]) + "\n")

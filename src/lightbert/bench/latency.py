@@ -175,7 +175,7 @@ def _candidate(model: str, runtime: str, encoder: Encoder, inputs: tuple[Any, ..
             return _Candidate(model, runtime, lambda: peer(*tensors), weights)
         content = exported_peer(peer, encoder.positions)
         content = quantized_peer(content) if runtime == "peer-int8" else content
-    session = Session(content, threads, spinning=False)
+    session = Session(content, threads)
     return _Candidate(model, runtime, lambda: session(*inputs), len(content) / 1e6)
 
 

@@ -31,8 +31,11 @@ class Config:
         Literal["onnx", "pt2", "executorch"], typer.Option(help="The target: onnx, pt2 (PyTorch) or executorch.")
     ] = "onnx"
     int8: Annotated[
-        Literal["none", "dynamic", "static"],
-        typer.Option(help="Quantize: none; dynamic, without data; static, calibrated on --data."),
+        Literal["none", "dynamic", "static", "qat"],
+        typer.Option(
+            help="Quantize: none; dynamic, without data; static, calibrated on --data; qat, with the ranges of "
+            "quantization-aware training."
+        ),
     ] = "none"
     head: Annotated[
         str, typer.Option(help="The head to export, or states for the hidden states; default: that of the task.")
@@ -134,6 +137,7 @@ def _task(config: Config, model: "Model") -> "tuple[list[Batch], Measure | None]
     if not config.data:
         return [], None
     from lightbert.deploy.calibration_data import task_batches
+    from lightbert.nn.simulated_int8 import simulated_copy
     from lightbert.tasks.evaluate.evaluation import evaluate as evaluate_model
 
     given = evaluate.Config(
@@ -148,9 +152,11 @@ def _task(config: Config, model: "Model") -> "tuple[list[Batch], Measure | None]
         labels=config.labels,
     )
     task = evaluate.task_of(given, model)
+    # What quantization-aware training measured, too.
+    before = simulated_copy(model, model.ranges) if config.int8 == "qat" else model
 
     def measure(runtime: Any) -> dict[str, float]:
-        found = evaluate_model(model, task, config.split, device="cpu", labels=config.labels, runtime=runtime)
+        found = evaluate_model(before, task, config.split, device="cpu", labels=config.labels, runtime=runtime)
         if not found.metrics:
             raise InputError(f"the {config.split} split of '{config.data}' must have labels, to measure the metric")
         return dict(found.metrics)

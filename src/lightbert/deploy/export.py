@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from lightbert.deploy.onnx.int8 import Range
 from lightbert.deploy.onnx.lowering import Int8, lower
 from lightbert.deploy.onnx.model import graph_of
 from lightbert.deploy.outcome import Export
@@ -11,8 +12,10 @@ from lightbert.deploy.programs import exported_program, write_pt2, write_pte
 from lightbert.deploy.publication import Guard, Source, publish
 from lightbert.deploy.quantization import Mode, Quantized, quantize
 from lightbert.deploy.verification import Batch
+from lightbert.errors import InputError
 from lightbert.models import Model
 from lightbert.nn.encoder import Encoder
+from lightbert.nn.simulated_int8 import simulated_copy
 from lightbert.tasks.predict.exported import FILES, STATES
 from lightbert.tasks.predict.program_runtime import SHORTEST
 
@@ -32,18 +35,35 @@ def export_onnx(
 
     head: the head to export; "" = that of the model's task, or "states" if it has none. "states" exports the hidden
     states.
-    int8: quantize the weights, and the inputs of layers by their own range ("dynamic") or a calibrated one ("static").
+    int8: quantize the weights, and the inputs of layers by their own range ("dynamic"), a calibrated one ("static"), or
+    the one that quantization-aware training has learned ("qat").
     calibration: batches of the user's texts, on which ranges and errors are measured; English sentences if empty.
     """
-    source = Source(model, head)
+    qat = int8 == "qat"
+    if qat and not model.ranges:
+        raise InputError(
+            "--int8 qat requires a model that was fine-tuned with quantization_aware=true; use --int8 dynamic, or "
+            "--int8 static with --data"
+        )
+
+    learned = {name: Range(*values) for name, values in model.ranges.items()} if qat else None
+    source = Source(model, head, trained=simulated_copy(model, model.ranges) if qat else None)
 
     def write(path: Path) -> Quantized | None:
-        graph, outputs = graph_of(source.model, source.head)
+        # A learned range is that of the input in the model, so nothing may be folded into it.
+        graph, outputs = graph_of(source.model, source.head, folding=not qat)
         if int8 is None:
             path.write_bytes(lower(graph, outputs))
             return None
         texts = source.texts
-        done = quantize(graph, outputs, int8, calibration or texts, lambda session: source.compare(session, texts))
+        done = quantize(
+            graph,
+            outputs,
+            int8,
+            calibration or texts,
+            lambda session: source.compare(session, texts),
+            learned,
+        )
         path.write_bytes(done.content)
         return done
 

@@ -37,14 +37,15 @@ class Source:
     """A model and the head to export, with the outputs that its file must have.
 
     shortest: the number of tokens of the shortest rows that the target supports without padding.
+    trained: what the file must compute, if not the model itself: the model as quantization-aware training ran it.
     """
 
-    def __init__(self, model: Model, head: str = "", shortest: int = 1) -> None:
+    def __init__(self, model: Model, head: str = "", shortest: int = 1, trained: Model | None = None) -> None:
         self.model = model.eval().requires_grad_(False).to("cpu", torch.float32)
         self.head = choose_head(model, head)
         least = shortest if model.released_padding else 1
         self.inputs = [batch for batch in batches(model) if batch.ids.shape[1] >= least]
-        self.expected = outputs_of(reference(self.model, self.head), self.inputs)
+        self.expected = outputs_of(reference(trained or self.model, self.head), self.inputs)
         """The outputs of the model."""
 
     @property

@@ -1,11 +1,12 @@
 """Quantize a graph to int8; layers that lose too much are found by measurement and stay in float32."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any, Literal
 
 from lightbert.deploy.onnx.calibration import calibrate
 from lightbert.deploy.onnx.graph import Graph, Output
+from lightbert.deploy.onnx.int8 import Range
 from lightbert.deploy.onnx.lowering import lower
 from lightbert.deploy.verification import Batch, Comparison
 from lightbert.errors import InputError
@@ -15,7 +16,8 @@ from lightbert.tasks.predict.onnx_runtime import Session
 COSINE = 0.99
 """The smallest cosine between the outputs of the model and of the int8 file that is accepted."""
 
-Mode = Literal["dynamic", "static"]
+Mode = Literal["dynamic", "static", "qat"]
+"""How the inputs of layers are quantized: by their range in every call, a calibrated one, or one that was learned."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +52,15 @@ def quantize(
     mode: Mode,
     calibration: Sequence[Batch],
     compare: Callable[[Callable[..., Arrays]], Sequence[Comparison]],
+    learned: Mapping[str, Range] | None = None,
 ) -> Quantized:
     """Quantize all layers; if the outputs differ too much, keep 1, 2, 4, … layers with the largest errors in float32.
 
     calibration: the batches on which ranges and errors are measured.
     compare: compares the outputs of a file with those of the model.
+    learned: layer -> the range that it was trained with.
     """
-    found = calibrate(graph, calibration, static=mode == "static")
+    found = calibrate(graph, calibration, static=mode == "static", learned=learned)
     ranked = sorted(found.errors, key=lambda name: -found.errors[name])
     count, lowest = 0, 0.0
     while count <= len(ranked) // 2:

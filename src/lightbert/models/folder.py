@@ -1,7 +1,7 @@
 """Save and load model folders: model.safetensors, config.json, and optionally a tokenizer and a pooling."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ class _Extra:
     labels: tuple[str, ...] = ()
     task: dict[str, Any] = field(default_factory=dict)
     origin: str = ""
+    ranges: dict[str, Any] = field(default_factory=dict)
 
 
 def description(model: Model) -> dict[str, Any]:
@@ -47,6 +48,8 @@ def description(model: Model) -> dict[str, Any]:
         content["task"] = model.task
     if model.origin:
         content["origin"] = model.origin
+    if model.ranges:
+        content["ranges"] = {name: list(values) for name, values in model.ranges.items()}
     return content
 
 
@@ -121,9 +124,30 @@ def from_description(content: dict[str, Any], where: Path) -> Model:
         model = build(from_mapping(FAMILIES[family], content.get("config", {})), heads=heads, device="meta")
     except InputError as error:
         raise InputError(f"'{where}': {error}") from None
-    extra = from_mapping(_Extra, {key: content[key] for key in ("labels", "task", "origin") if key in content})
+    keys = [each.name for each in fields(_Extra)]
+    extra = from_mapping(_Extra, {key: content[key] for key in keys if key in content})
     model.labels, model.task, model.origin = extra.labels, extra.task, extra.origin
+    layers = {name for name, part in model.named_modules() if isinstance(part, torch.nn.Linear)}
+    for name in extra.ranges:
+        if name not in layers:
+            raise InputError(
+                f"the config of '{where}' has a range for '{name}', which is not a linear layer; copy it again"
+            )
+    model.ranges = {name: _range(name, values, where) for name, values in extra.ranges.items()}
     return model
+
+
+def _range(layer: str, values: Any, where: Path) -> tuple[float, float]:
+    """Check the range of a layer's input."""
+    try:
+        low, high = (float(each) for each in values)
+    except (TypeError, ValueError):
+        low = high = float("nan")
+    if not low < high:
+        raise InputError(
+            f"the range of '{layer}' in the config of '{where}' must be two increasing numbers, got {values!r}"
+        )
+    return low, high
 
 
 def fill(model: Model, tensors: dict[str, Tensor], where: Path) -> None:

@@ -30,6 +30,8 @@ class Metadata:
     """The `model_type` under which another library saved the model."""
     pooling: Pooling | None = None
     """How a sentence encoder computes vectors; None if the model is not one."""
+    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Linear layer -> the range of its input, from quantization-aware training."""
 
 
 class Model(Encoder):
@@ -48,6 +50,7 @@ class Model(Encoder):
     task: dict[str, Any]
     origin: str
     pooling: Pooling | None
+    ranges: dict[str, tuple[float, float]]
 
     def __init__(self, encoder: Encoder, metadata: Metadata) -> None:
         super().__init__(

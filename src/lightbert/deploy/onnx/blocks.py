@@ -6,6 +6,7 @@ from lightbert.deploy.onnx.graph import Graph, array_of
 from lightbert.deploy.onnx.inputs import IDS, SEGMENTS, Mask
 from lightbert.deploy.onnx.layers import activation, linear, linear_norm, norm, residual_norm, unsupported
 from lightbert.deploy.onnx.mixers import mixer
+from lightbert.deploy.onnx.streams import Stream
 from lightbert.nn.blocks import BottleneckBlock, PostNormBlock
 from lightbert.nn.embeddings import Embeddings, PositionSegmentEmbeddings, TrigramEmbeddings
 from lightbert.nn.feedforward import FeedForward
@@ -17,7 +18,7 @@ def embeddings(graph: Graph, part: nn.Module, mask: Mask) -> str:
         case Embeddings():
             words = graph.lookup(IDS, part.word, array_of(part.word.weight))
             x = norm(graph, part.norm, _positions_and_segments(graph, part, words, mask))
-            return x if part.project is None else linear(graph, part.project, x)
+            return x if part.project is None else linear(graph, part.project, x, matrix=False)
         case TrigramEmbeddings():
             words = mask.zero_padding(graph.lookup(IDS, part.word, array_of(part.word.weight)))
             padded = graph.op("Pad", words, graph.ints(0, 1, 0, 0, 1, 0))
@@ -25,7 +26,7 @@ def embeddings(graph: Graph, part: nn.Module, mask: Mask) -> str:
                 graph.slice(padded, graph.ints(start), graph.op("Add", mask.tokens, graph.ints(start)), 1)
                 for start in (0, 2)
             )
-            x = linear(graph, part.project, graph.concat(following, words, previous))
+            x = linear(graph, part.project, graph.concat(following, words, previous), matrix=False)
             return norm(graph, part.norm, _positions_and_segments(graph, part, x, mask))
     raise unsupported(part)
 
@@ -37,8 +38,8 @@ def _positions_and_segments(graph: Graph, part: PositionSegmentEmbeddings, x: st
     return graph.op("Add", x, graph.lookup(mask.positions, part.position, array_of(part.position.weight)))
 
 
-def block(graph: Graph, part: nn.Module, x: str, mask: Mask) -> str:
-    """[B, T, D] -> [B, T, D]."""
+def block(graph: Graph, part: nn.Module, x: Stream, mask: Mask) -> Stream:
+    """[N, D] -> [N, D]."""
     match part:
         case PostNormBlock():
             mixed = mixer(graph, part.mixer, x, mask)
@@ -55,8 +56,8 @@ def block(graph: Graph, part: nn.Module, x: str, mask: Mask) -> str:
     raise unsupported(part)
 
 
-def feedforward(graph: Graph, part: nn.Module, x: str) -> str:
-    """[B, T, D] -> [B, T, D]."""
+def feedforward(graph: Graph, part: nn.Module, x: Stream) -> Stream:
+    """[N, D] -> [N, D]."""
     match part:
         case FeedForward():
             inner = activation(graph, part.activation, linear(graph, part.up, x))

@@ -1,6 +1,6 @@
 """What the inputs of linear layers look like on real texts: channel scales, ranges, and the error of each layer."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,20 +60,26 @@ class Calibration:
     """Layer -> the range of its input."""
 
 
-def calibrate(graph: Graph, batches: Iterable[Batch], *, static: bool) -> Calibration:
-    """Measure the inputs of all linear layers, choose their scales and with `static` their ranges."""
+def calibrate(
+    graph: Graph, batches: Iterable[Batch], *, static: bool = False, learned: Mapping[str, Range] | None = None
+) -> Calibration:
+    """Measure the inputs of all linear layers, choose their scales and with `static` their ranges.
+
+    learned: layer -> the range that it was trained with, which needs no scales.
+    """
     layers: dict[str, list[Linear]] = {}
     for node in graph.nodes:
         if isinstance(node, Linear):
             layers.setdefault(node.input, []).append(node)
     scales, ranges, errors, inputs = {}, {}, {}, {}
     for name, activation in _activations(graph, sorted(layers), batches).items():
-        found = _channel_scales(activation, layers[name])
+        trained = next((learned[each.name] for each in layers[name] if each.name in learned), None) if learned else None
+        found = None if trained is not None else _channel_scales(activation, layers[name])
         seen = activation if found is None else activation.divided(found)
         if found is not None:
             scales[name] = found
-        if static:
-            ranges[name] = seen.clipped()
+        if trained is not None or static:
+            ranges[name] = trained or seen.clipped()
         for layer in layers[name]:
             weight = layer.weight if found is None else layer.weight * found[:, None]
             errors[layer.name] = _error(seen, weight, ranges.get(name, seen.full))
@@ -89,8 +95,8 @@ def _activations(graph: Graph, names: Sequence[str], batches: Iterable[Batch]) -
     for batch in batches:
         for name, value in zip(names, session(batch.ids, batch.mask, batch.segments), strict=True):
             # The inputs of heads that read [CLS] are [B, D].
-            real = value[batch.mask] if value.ndim == 3 and value.shape[:2] == batch.mask.shape else value
-            rows[name].append(real.reshape(-1, real.shape[-1]))
+            real = value.reshape(-1, value.shape[-1])
+            rows[name].append(real[batch.mask.ravel()] if len(real) == batch.mask.size else real)
     return {name: _activation(np.concatenate(each)) for name, each in rows.items()}
 
 

@@ -5,6 +5,7 @@ from torch import nn
 from lightbert.deploy.onnx.graph import Graph, array_of
 from lightbert.deploy.onnx.inputs import Mask
 from lightbert.deploy.onnx.layers import linear, unsupported
+from lightbert.deploy.onnx.streams import Stream
 from lightbert.nn.convolution import DynamicConvolution, SeparableConvolution, SpanConvolution
 from lightbert.nn.projections import Depthwise
 
@@ -12,38 +13,37 @@ BLOCK = 16
 """Tokens per block of the banded matrix product: the fastest of 8, 16, 32 and 64 on a Neoverse-N1."""
 
 
-def convolution(graph: Graph, layer: nn.Module, x: str, query: str, value: str, mask: Mask) -> str:
-    """The convolution heads of mixed attention: [B, T, D] -> [B, T, a]."""
+def convolution(graph: Graph, layer: nn.Module, x: Stream, query: str, value: Stream, mask: Mask) -> str:
+    """The convolution heads of mixed attention: [N, D] -> [N, a]."""
     match layer:
         case SeparableConvolution():
-            return linear(graph, layer.pointwise, depthwise(graph, layer.depthwise, value, mask))
+            return linear(graph, layer.pointwise, depthwise(graph, layer.depthwise, value.real(graph), mask))
         case DynamicConvolution():
             span = query
             if isinstance(layer, SpanConvolution):
-                key = linear(graph, layer.pointwise, depthwise(graph, layer.depthwise, x, mask))
+                key = linear(graph, layer.pointwise, depthwise(graph, layer.depthwise, x.real(graph), mask))
                 span = graph.op("Mul", query, key)
-            logits = graph.reshape(linear(graph, layer.kernel, span), 0, 0, layer.n_heads, layer.taps)
-            values = mask.zero_padding(linear(graph, layer.value, value))
+            logits = mask.texts(linear(graph, layer.kernel, span), layer.n_heads, layer.taps)
+            values = mask.zero_padding(mask.texts(linear(graph, layer.value, value), layer.out_width))
             sizes = (layer.n_heads, layer.out_width // layer.n_heads, layer.taps)
             return window_sum(graph, values, graph.softmax(logits), sizes, mask)
     raise unsupported(layer)
 
 
 def depthwise(graph: Graph, layer: Depthwise, x: str, mask: Mask) -> str:
-    """One fixed kernel per channel, as a grouped Conv over [B, D, T]: [B, T, D] -> [B, T, D]."""
+    """One fixed kernel per channel, as a grouped Conv over [B, D, T]: [N, D] -> [N, D]."""
     channels, kernel = layer.weight.shape
     inputs = [graph.parameter(layer, "weight", array_of(layer.weight)[:, None])]
     if layer.bias is not None:
         inputs.append(graph.parameter(layer, "bias", array_of(layer.bias)))
-    read = graph.transpose(mask.zero_padding(x), 0, 2, 1)
+    read = graph.transpose(mask.zero_padding(mask.texts(x, channels)), 0, 2, 1)
     radius = kernel // 2
     mixed = graph.op("Conv", read, *inputs, group=channels, kernel_shape=[kernel], pads=[radius, radius])
-    # The Reshape changes nothing, but keeps ONNX Runtime from fusing the Transpose into a slower matrix product.
-    return graph.reshape(graph.transpose(mixed, 0, 2, 1), 0, 0, channels)
+    return graph.reshape(graph.transpose(mixed, 0, 2, 1), -1, channels)
 
 
 def window_sum(graph: Graph, values: str, weights: str, sizes: tuple[int, int, int], mask: Mask) -> str:
-    """Sum the window around each token: values [B, T, H·E] with weights [B, T, H, K] -> [B, T, H·E].
+    """Sum the window around each token: values [B, T, H·E] with weights [B, T, H, K] -> [N, H·E].
 
     The tokens are divided into n blocks of S. Within a block the weights form the band of a matrix [S, S + K - 1],
     which is multiplied with the values that the block reads.
@@ -71,7 +71,7 @@ def window_sum(graph: Graph, values: str, weights: str, sizes: tuple[int, int, i
     following = graph.slice(graph.slice(heads, graph.ints(1), one_more, 2), graph.ints(0), graph.ints(kernel - 1), 3)
     mixed = graph.op("MatMul", band, graph.concat(these, following, axis=3))  # [B, H, n, S, E]
     merged = graph.reshape(graph.transpose(mixed, 0, 2, 3, 1, 4), 0, -1, n_heads * head_width)
-    return graph.slice(merged, graph.ints(0), mask.tokens, 1)
+    return graph.reshape(graph.slice(merged, graph.ints(0), mask.tokens, 1), -1, n_heads * head_width)
 
 
 def _blocks(graph: Graph, mask: Mask, size: int) -> tuple[str, str]:

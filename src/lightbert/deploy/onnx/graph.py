@@ -23,7 +23,7 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Linear:
-    """A linear layer, x @ weight + bias; what it becomes depends on its precision (`lowering.py`)."""
+    """A linear layer, x @ weight + bias or residual; what it becomes depends on its precision (`lowering.py`)."""
 
     name: str
     input: str
@@ -33,6 +33,10 @@ class Linear:
     bias: Array | None
     table: str = ""
     """The name of the table [O, I] that the layer shares its weight with; "" if it has its own."""
+    residual: str = ""
+    """A value [N, O] that is added to the product of a layer without a bias; "" if there is none."""
+    matrix: bool = True
+    """Whether the input is a matrix [N, I]."""
     floating: bool = False
     """Whether the layer stays in float32 where others become int8."""
 
@@ -60,9 +64,11 @@ class Graph:
     """Collects nodes; every method that adds one returns the name of its output.
 
     root: the module whose parameter names become the names of the constants.
+    folding: fold the scale and shift of states into the layers that read them (`streams.py`).
     """
 
-    def __init__(self, root: nn.Module) -> None:
+    def __init__(self, root: nn.Module, *, folding: bool = True) -> None:
+        self.folding = folding
         self.nodes: list[Node | Linear | Lookup] = []
         self.constants: dict[str, Array] = {}
         self._paths = {module: path for path, module in root.named_modules()}
@@ -106,10 +112,10 @@ class Graph:
         path: str = self._paths[module]
         return path
 
-    def linear(self, x: str, name: str, weight: Array, bias: Array | None, table: str = "") -> str:
-        """X [..., I] @ weight [I, O] + bias."""
+    def linear(self, x: str, name: str, weight: Array, bias: Array | None, **options: Any) -> str:
+        """X [..., I] @ weight [I, O] + bias; `options` are further fields of `Linear`."""
         output = f"{name}_{len(self.nodes)}"
-        self.nodes.append(Linear(name, x, output, weight, bias, table))
+        self.nodes.append(Linear(name, x, output, weight, bias, **options))
         return output
 
     def lookup(self, ids: str, module: nn.Module, table: Array) -> str:

@@ -1,6 +1,7 @@
 """Heads as nodes: from states to the named outputs of a graph."""
 
 import numpy as np
+from torch import nn
 
 from lightbert.deploy.onnx.graph import Graph, Output, array_of
 from lightbert.deploy.onnx.inputs import HIDDEN, SEGMENTS, Mask
@@ -19,7 +20,7 @@ def head(graph: Graph, encoder: Encoder, kind: str, states: str, mask: Mask) -> 
     part = encoder.heads[kind]
     match part:
         case Span():
-            start, end = graph.split(linear(graph, part.output, states), [1, 1])
+            start, end = graph.split(_linear(graph, part.output, states), [1, 1])
             ends = {"start_logits": start, "end_logits": end}
             return {name: Output(_squeeze(graph, value), _TOKEN) for name, value in ends.items()}
         case BeamSpan():
@@ -28,54 +29,59 @@ def head(graph: Graph, encoder: Encoder, kind: str, states: str, mask: Mask) -> 
             logits = _masked_language(graph, encoder, part, states)
             return {"logits": Output(logits, (*_TOKEN, len(encoder.table)))}
         case ReplacedToken():
-            inner = activation(graph, part.activation, linear(graph, part.dense, states))
-            return {"logits": Output(_squeeze(graph, linear(graph, part.output, inner)), _TOKEN)}
+            inner = activation(graph, part.activation, _linear(graph, part.dense, states))
+            return {"logits": Output(_squeeze(graph, _linear(graph, part.output, inner)), _TOKEN)}
         case TokenClassification():
-            return {"logits": Output(linear(graph, part.output, states), (*_TOKEN, part.output.out_features))}
+            return {"logits": Output(_linear(graph, part.output, states), (*_TOKEN, part.output.out_features))}
         case Pooler():
-            pooled = graph.op("Tanh", linear(graph, part.dense, _first(graph, states)))
+            pooled = graph.op("Tanh", _linear(graph, part.dense, _first(graph, states)))
             return {"pooler_output": Output(pooled, (*_ROW, encoder.width))}
         case FirstState():
             return {"logits": _first_state(graph, part, states)}
     raise unsupported(part)
 
 
+def _linear(graph: Graph, layer: nn.Module, states: str) -> str:
+    """A linear layer on states [B, T, D] or [B, D]."""
+    return linear(graph, layer, states, matrix=False)
+
+
 def _first_state(graph: Graph, part: FirstState, states: str) -> Output:
     first = _first(graph, states)
     if part.dense is not None:
-        first = activation(graph, part.activation, linear(graph, part.dense, first))
-    logits = linear(graph, part.output, first)
+        first = activation(graph, part.activation, _linear(graph, part.dense, first))
+    logits = _linear(graph, part.output, first)
     if isinstance(part, Regression):
         return Output(_squeeze(graph, logits), _ROW)
     return Output(logits, (*_ROW, part.output.out_features))
 
 
 def _masked_language(graph: Graph, encoder: Encoder, part: MaskedLanguage, states: str) -> str:
-    features = norm(graph, part.norm, activation(graph, part.activation, linear(graph, part.transform, states)))
+    features = norm(graph, part.norm, activation(graph, part.activation, _linear(graph, part.transform, states)))
     name, table, bias = graph.path(part), array_of(encoder.table), array_of(part.bias)
     word = f"{graph.path(encoder.embeddings.get_submodule('word'))}.weight"
     if part.extra is None:
-        return graph.linear(features, f"{name}.decoder", table.T, bias, table=word)
+        return graph.linear(features, f"{name}.decoder", table.T, bias, table=word, matrix=False)
     extra = array_of(part.extra)
     tied, untied = graph.split(features, [part.narrow, extra.shape[1]])
-    logits = graph.linear(tied, f"{name}.decoder", table.T, bias, table=word)
-    return graph.op("Add", logits, graph.linear(untied, f"{name}.extra", extra.T, None))
+    logits = graph.linear(tied, f"{name}.decoder", table.T, bias, table=word, matrix=False)
+    return graph.op("Add", logits, graph.linear(untied, f"{name}.extra", extra.T, None, matrix=False))
 
 
 def _beam(graph: Graph, part: BeamSpan, states: str, mask: Mask) -> dict[str, Output]:
     """ELECTRA's joint prediction and its beam search, as `BeamSpan.search`."""
     beam = graph.op("Min", mask.tokens, graph.ints(part.beam))
     allowed = _answer_positions(graph, mask)  # [B, T]
-    start = graph.op("Where", allowed, _squeeze(graph, linear(graph, part.start, states)), graph.number(HIDDEN))
+    start = graph.op("Where", allowed, _squeeze(graph, _linear(graph, part.start, states)), graph.number(HIDDEN))
     _, considered = graph.ops("TopK", start, beam, outputs=2, axis=1)  # [B, S]
     index = graph.op("Unsqueeze", considered, graph.ints(2))
     at_start = graph.op("GatherND", states, index, batch_dims=1)  # [B, S, D]
 
     name, weight, bias = graph.path(part.end_dense), array_of(part.end_dense.weight).T, array_of(part.end_dense.bias)
-    given = graph.linear(at_start, f"{name}.start", weight[: part.width], bias)
-    of_token = graph.linear(states, f"{name}.token", weight[part.width :], None)
+    given = graph.linear(at_start, f"{name}.start", weight[: part.width], bias, matrix=False)
+    of_token = graph.linear(states, f"{name}.token", weight[part.width :], None, matrix=False)
     pairs = graph.op("Add", graph.op("Unsqueeze", given, graph.ints(2)), graph.op("Unsqueeze", of_token, graph.ints(1)))
-    end = _squeeze(graph, linear(graph, part.end_output, activation(graph, part.activation, pairs)))  # [B, S, T]
+    end = _squeeze(graph, _linear(graph, part.end_output, activation(graph, part.activation, pairs)))  # [B, S, T]
     end = graph.op("Where", graph.op("Unsqueeze", allowed, graph.ints(1)), end, graph.number(HIDDEN))
 
     starts = graph.op("GatherElements", graph.op("LogSoftmax", start, axis=-1), considered, axis=1)  # [B, S]
@@ -96,8 +102,8 @@ def _impossible(graph: Graph, part: BeamSpan, states: str, start: str) -> str:
     probabilities = graph.op("Unsqueeze", graph.softmax(start), graph.ints(1))  # [B, 1, T]
     expected = graph.op("Squeeze", graph.op("MatMul", probabilities, states), graph.ints(1))
     pair = graph.concat(_first(graph, states), expected)
-    inner = activation(graph, part.activation, linear(graph, part.answer_dense, pair))
-    return _squeeze(graph, linear(graph, part.answer_output, inner))
+    inner = activation(graph, part.activation, _linear(graph, part.answer_dense, pair))
+    return _squeeze(graph, _linear(graph, part.answer_output, inner))
 
 
 def _answer_positions(graph: Graph, mask: Mask) -> str:

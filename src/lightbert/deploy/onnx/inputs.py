@@ -41,9 +41,19 @@ class Mask:
         """Set the padding of x [B, T, D] to zero; with released padding, x is returned as it is."""
         return x if self._released else self._graph.op("Mul", x, self._factor())
 
+    def texts(self, rows: str, *sizes: int) -> str:
+        """Split the tokens of a matrix into texts, and its channels into these sizes: [N, D] -> [B, T, *sizes]."""
+        shape = self._graph.once(("texts", sizes), lambda: self._shape(*sizes))
+        return self._graph.op("Reshape", rows, shape)
+
     def taps(self, kernel: int) -> str:
         """Which taps of a window around each token read a real token, or the token itself: [B, T, 1, K]."""
         return self._graph.once(("taps", kernel), lambda: self._taps(kernel))
+
+    def _shape(self, *sizes: int) -> str:
+        graph = self._graph
+        rows_and_tokens = graph.once("shape", lambda: graph.op("Shape", IDS))
+        return graph.concat(rows_and_tokens, graph.ints(*sizes), axis=0)
 
     def _factor(self) -> str:
         graph = self._graph

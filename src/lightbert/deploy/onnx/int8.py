@@ -1,5 +1,6 @@
 """Linear layers and tables in int8: weights per output channel, table rows with one scale each."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -77,20 +78,13 @@ def dynamic_nodes(layer: Linear, constants: dict[str, Array], rounded: dict[str,
         nodes.append(Node("DynamicQuantizeLinear", (layer.input,), rounded[layer.input]))
     x, scale, zero = rounded[layer.input]
     weight, columns = _stored_weight(layer, constants, nodes)
-    product, cast, factor, scaled = (f"{layer.output}_{part}" for part in ("product", "cast", "factor", "scaled"))
+    product, cast, factor = (f"{layer.output}_{part}" for part in ("product", "cast", "factor"))
     nodes += [
         Node("MatMulInteger", (x, weight, zero), (product,)),
         Node("Cast", (product,), (cast,), {"to": _FLOAT}),
         Node("Mul", (scale, columns), (factor,)),
     ]
-    if layer.bias is None:
-        return [*nodes, Node("Mul", (cast, factor), (layer.output,))]
-    constants[f"{layer.name}.bias"] = layer.bias
-    return [
-        *nodes,
-        Node("Mul", (cast, factor), (scaled,)),
-        Node("Add", (scaled, f"{layer.name}.bias"), (layer.output,)),
-    ]
+    return [*nodes, *_plus(layer, constants, lambda output: Node("Mul", (cast, factor), (output,)))]
 
 
 def static_nodes(
@@ -110,13 +104,21 @@ def static_nodes(
         nodes.append(Node("DequantizeLinear", (integers, *parameters), rounded[layer.input]))
     weight, columns = _stored_weight(layer, constants, nodes)
     constants[f"{layer.name}.zeros"] = np.zeros(layer.weight.shape[1], np.int8)
-    real, product = f"{layer.name}.real", f"{layer.output}_product"
+    real = f"{layer.name}.real"
     nodes.append(Node("DequantizeLinear", (weight, columns, f"{layer.name}.zeros"), (real,), {"axis": 1}))
-    if layer.bias is None:
-        return [*nodes, Node("MatMul", (*rounded[layer.input], real), (layer.output,))]
-    constants[f"{layer.name}.bias"] = layer.bias
-    nodes.append(Node("MatMul", (*rounded[layer.input], real), (product,)))
-    return [*nodes, Node("Add", (product, f"{layer.name}.bias"), (layer.output,))]
+    read = rounded[layer.input]
+    return [*nodes, *_plus(layer, constants, lambda output: Node("MatMul", (*read, real), (output,)))]
+
+
+def _plus(layer: Linear, constants: dict[str, Array], product: Callable[[str], Node]) -> list[Node]:
+    """The product, made for the name of its output, and the addition of the bias or the residual."""
+    added = layer.residual
+    if layer.bias is not None:
+        added = f"{layer.name}.bias"
+        constants[added] = layer.bias
+    if not added:
+        return [product(layer.output)]
+    return [product(f"{layer.output}_plain"), Node("Add", (f"{layer.output}_plain", added), (layer.output,))]
 
 
 def _stored_weight(layer: Linear, constants: dict[str, Array], nodes: list[Node]) -> tuple[str, str]:

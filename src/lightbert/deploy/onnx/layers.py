@@ -4,63 +4,85 @@ import numpy as np
 from torch import nn
 
 from lightbert.deploy.onnx.graph import Array, Graph, array_of
+from lightbert.deploy.onnx.streams import Stream
 from lightbert.errors import InputError
 from lightbert.nn.norms import NoNorm
 from lightbert.nn.projections import GroupedLinear
 
 
-def linear(graph: Graph, layer: nn.Module, x: str, *, scale: Array | float = 1.0, shift: Array | float = 0.0) -> str:
-    """(x @ weight + bias) · scale + shift, with scale and shift folded into the weights."""
+def linear(graph: Graph, layer: nn.Module, x: str | Stream, *, scale: Array | float = 1.0, matrix: bool = True) -> str:
+    """(x @ weight + bias) · scale, with the scales and the shift of x folded into the weights.
+
+    matrix: whether x is [N, I]; other shapes are slower.
+    """
     name = graph.path(layer)
     match layer:
         case nn.Linear():
-            weight, bias = array_of(layer.weight).T, _bias(layer)
-            return graph.linear(x, name, weight * np.float32(scale), bias * np.float32(scale) + np.float32(shift))
+            rows, weight, bias = _folded(layer, x)
+            return graph.linear(rows, name, weight * np.float32(scale), bias * np.float32(scale), matrix=matrix)
         case GroupedLinear():
             groups, inputs, outputs = layer.weight.shape
             weights, biases = array_of(layer.weight), array_of(layer.bias)
             factors = np.broadcast_to(np.float32(scale), biases.shape).reshape(groups, outputs)
-            biases = (biases * np.float32(scale) + np.float32(shift)).reshape(groups, outputs)
-            parts = graph.split(x, [inputs] * groups)
+            biases = (biases * np.float32(scale)).reshape(groups, outputs)
+            parts = graph.split(x if isinstance(x, str) else x.real(graph), [inputs] * groups)
             return graph.concat(
                 *(
-                    graph.linear(part, f"{name}.{number}", weights[number] * factors[number], biases[number])
+                    graph.linear(
+                        part, f"{name}.{number}", weights[number] * factors[number], biases[number], matrix=matrix
+                    )
                     for number, part in enumerate(parts)
                 )
             )
     raise unsupported(layer)
 
 
-def _bias(layer: nn.Linear) -> Array:
-    return np.zeros(layer.out_features, np.float32) if layer.bias is None else array_of(layer.bias)
+def _folded(layer: nn.Linear, x: str | Stream) -> tuple[str, Array, Array]:
+    """The rows of x, and the weight [I, O] and the bias that apply to them."""
+    weight = array_of(layer.weight).T
+    bias = np.zeros(layer.out_features, np.float32) if layer.bias is None else array_of(layer.bias)
+    if isinstance(x, str):
+        return x, weight, bias
+    return x.rows, x.scale[:, None] * weight, x.shift @ weight + bias
 
 
 def norm(graph: Graph, layer: nn.Module, x: str) -> str:
     """Apply a LayerNorm or a NoNorm."""
-    weight, shift = _parameters(graph, layer)
+    weight, bias = _parameters(layer)
     if isinstance(layer, nn.LayerNorm):
         # In steps: ONNX Runtime's LayerNormalization takes more than twice the time (docs/adr/0004).
         centred = graph.op("Sub", x, graph.op("ReduceMean", x, graph.ints(-1), keepdims=1))
         variance = graph.op("ReduceMean", graph.op("Mul", centred, centred), graph.ints(-1), keepdims=1)
         deviation = graph.op("Sqrt", graph.op("Add", variance, graph.number(layer.eps)))
         x = graph.op("Mul", centred, graph.op("Reciprocal", deviation))
-    return graph.op("Add", graph.op("Mul", x, weight), shift)
+    scaled = graph.op("Mul", x, graph.parameter(layer, "weight", weight))
+    return graph.op("Add", scaled, graph.parameter(layer, "bias", bias))
 
 
-def linear_norm(graph: Graph, layer: nn.Module, norm_layer: nn.Module, x: str) -> str:
-    """norm(linear(x)); a NoNorm is folded into the weights."""
-    if isinstance(norm_layer, NoNorm):
-        return linear(graph, layer, x, scale=array_of(norm_layer.weight), shift=array_of(norm_layer.bias))
-    return norm(graph, norm_layer, linear(graph, layer, x))
+def linear_norm(graph: Graph, layer: nn.Module, norm_layer: nn.Module, x: Stream) -> Stream:
+    """norm(linear(x)); a NoNorm adds no operator."""
+    weight, bias = _parameters(norm_layer)
+    if isinstance(norm_layer, NoNorm) and isinstance(layer, nn.Linear):
+        rows, matrix, shift = _folded(layer, x)
+        changed = graph.linear(rows, graph.path(layer), matrix * weight, None)
+        return Stream(changed, np.ones_like(weight), shift * weight + bias).settled(graph)
+    return Stream.plain(norm(graph, norm_layer, linear(graph, layer, x)), len(weight))
 
 
-def residual_norm(graph: Graph, layer: nn.Module, norm_layer: nn.Module, x: str, residual: str) -> str:
-    """norm(linear(x) + residual); a NoNorm is folded into the weights, up to the scale of the residual."""
-    if isinstance(norm_layer, NoNorm):
-        scale, _ = _parameters(graph, norm_layer)
-        change = linear(graph, layer, x, scale=array_of(norm_layer.weight), shift=array_of(norm_layer.bias))
-        return graph.op("Add", change, graph.op("Mul", residual, scale))
-    return norm(graph, norm_layer, graph.op("Add", linear(graph, layer, x), residual))
+def residual_norm(graph: Graph, layer: nn.Module, norm_layer: nn.Module, x: str | Stream, residual: Stream) -> Stream:
+    """norm(linear(x) + residual); a NoNorm adds no operator."""
+    weight, bias = _parameters(norm_layer)
+    if isinstance(norm_layer, NoNorm) and isinstance(layer, nn.Linear):
+        return _sum(graph, layer, x, residual).affine(weight, bias).settled(graph)
+    total = graph.op("Add", linear(graph, layer, x), residual.real(graph))
+    return Stream.plain(norm(graph, norm_layer, total), len(weight))
+
+
+def _sum(graph: Graph, layer: nn.Linear, x: str | Stream, residual: Stream) -> Stream:
+    """linear(x) + residual in the scale of the residual; the bias becomes a part of the shift."""
+    rows, weight, bias = _folded(layer, x)
+    total = graph.linear(rows, graph.path(layer), weight / residual.scale, None, residual=residual.rows)
+    return Stream(total, residual.scale, residual.shift + bias)
 
 
 def activation(graph: Graph, layer: nn.Module, x: str) -> str:
@@ -85,8 +107,8 @@ def unsupported(layer: nn.Module) -> InputError:
     )
 
 
-def _parameters(graph: Graph, layer: nn.Module) -> tuple[str, str]:
+def _parameters(layer: nn.Module) -> tuple[Array, Array]:
+    """The weight and the bias of a norm."""
     if not isinstance(layer, nn.LayerNorm | NoNorm):
         raise unsupported(layer)
-    weight, bias = array_of(layer.weight), array_of(layer.bias)
-    return graph.parameter(layer, "weight", weight), graph.parameter(layer, "bias", bias)
+    return array_of(layer.weight), array_of(layer.bias)

@@ -1,4 +1,4 @@
-"""From a graph to operators: linear layers with the same input are merged, then written in their precision."""
+"""From a graph to operators: linear layers in float32, or merged by their input and in int8."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ def lower(graph: Graph, outputs: Mapping[str, Output], int8: Int8 | None = None)
 
 def _float_nodes(graph: Graph, constants: dict[str, Array]) -> list[Node]:
     nodes: list[Node] = []
-    for node in merge(graph.nodes, constants):
+    for node in graph.nodes:
         match node:
             case Linear():
                 nodes += _linear(node, constants)
@@ -80,7 +80,7 @@ def merge(
     nodes = [replace(node, floating=node.name in floats) if isinstance(node, Linear) else node for node in nodes]
     readers: dict[tuple[str, bool], list[Linear]] = defaultdict(list)
     for node in nodes:
-        if isinstance(node, Linear) and not node.table and node.bias is not None:
+        if isinstance(node, Linear) and not node.table and not node.residual:
             readers[node.input, node.floating].append(node)
     merged: list[Node | Linear | Lookup] = []
     for node in nodes:
@@ -94,7 +94,8 @@ def merge(
 
 def _as_one(group: list[Linear], constants: dict[str, Array]) -> list[Node | Linear | Lookup]:
     weight = np.concatenate([each.weight for each in group], axis=1)
-    bias = np.concatenate([each.bias for each in group if each.bias is not None])
+    zeros = [np.zeros(each.weight.shape[1], np.float32) for each in group]
+    bias = np.concatenate([none if each.bias is None else each.bias for each, none in zip(group, zeros, strict=True)])
     name = "+".join([group[0].name, *(each.name.rpartition(".")[2] for each in group[1:])])
     sizes = np.array([each.weight.shape[1] for each in group], dtype=np.int64)
     constants[f"{name}.sizes"] = sizes
@@ -104,18 +105,22 @@ def _as_one(group: list[Linear], constants: dict[str, Array]) -> list[Node | Lin
 
 
 def _linear(layer: Linear, constants: dict[str, Array]) -> list[Node]:
-    """MatMul and Add; a weight that is a table is transposed when the session starts, so that it is stored once."""
+    """Gemm for matrices, otherwise MatMul and Add.
+
+    A weight that is a table is transposed when the session starts, so that it is stored once.
+    """
     weight, nodes = f"{layer.name}.weight", []
     if layer.table and layer.table in constants:
         nodes.append(Node("Transpose", (layer.table,), (weight,), {"perm": [1, 0]}))
     else:
         constants[weight] = layer.weight
-    if layer.bias is None:
+    added = layer.residual
+    if layer.bias is not None:
+        added = f"{layer.name}.bias"
+        constants[added] = layer.bias
+    if not added:
         return [*nodes, Node("MatMul", (layer.input, weight), (layer.output,))]
-    constants[f"{layer.name}.bias"] = layer.bias
+    if layer.matrix:
+        return [*nodes, Node("Gemm", (layer.input, weight, added), (layer.output,))]
     product = f"{layer.output}_product"
-    return [
-        *nodes,
-        Node("MatMul", (layer.input, weight), (product,)),
-        Node("Add", (product, f"{layer.name}.bias"), (layer.output,)),
-    ]
+    return [*nodes, Node("MatMul", (layer.input, weight), (product,)), Node("Add", (product, added), (layer.output,))]

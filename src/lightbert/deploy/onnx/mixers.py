@@ -10,6 +10,7 @@ from lightbert.deploy.onnx.distance import distance_bias
 from lightbert.deploy.onnx.graph import Graph, array_of
 from lightbert.deploy.onnx.inputs import HIDDEN, Mask
 from lightbert.deploy.onnx.layers import linear, unsupported
+from lightbert.deploy.onnx.streams import Stream
 from lightbert.nn.attention import SelfAttention
 from lightbert.nn.composite import CompositeAttention
 from lightbert.nn.local import LocalAttention
@@ -17,17 +18,17 @@ from lightbert.nn.mixed import MixedAttention
 from lightbert.nn.projections import ConvolutionalProjection
 
 
-def mixer(graph: Graph, part: nn.Module, x: str, mask: Mask, value: str | None = None) -> str:
-    """A mixer: [B, T, D] -> [B, T, out_width]."""
+def mixer(graph: Graph, part: nn.Module, x: Stream, mask: Mask, value: Stream | None = None) -> str:
+    """A mixer: [N, D] -> [N, out_width]."""
     match part:
         case SelfAttention():
-            query, key, values = _projections(graph, part, x, value or x, mask, part.out_width)
-            return attention(graph, query, key, values, part.n_heads, mask.attention)
+            projected = _projections(graph, part, x, value or x, mask, part.out_width)
+            return attention(graph, projected, part.n_heads, part.out_width, mask)
         case MixedAttention():
             inner = part.out_width // 2
-            query, key, values = _projections(graph, part, x, value or x, mask, inner)
-            attended = attention(graph, query, key, values, part.n_heads, mask.attention)
-            convolved = convolution(graph, part.convolution, x, query, value or x, mask)
+            projected = _projections(graph, part, x, value or x, mask, inner)
+            attended = attention(graph, projected, part.n_heads, inner, mask)
+            convolved = convolution(graph, part.convolution, x, projected[0], value or x, mask)
             return graph.concat(attended, convolved)
         case CompositeAttention():
             return _composite(graph, part, x, value or x, mask)
@@ -36,22 +37,31 @@ def mixer(graph: Graph, part: nn.Module, x: str, mask: Mask, value: str | None =
     raise unsupported(part)
 
 
-def attention(graph: Graph, query: str, key: str, values: str, n_heads: int, bias: str) -> str:
-    """Attention with scaled keys: [B, T, H·E] each -> [B, T, H·E]; `bias` is added to the scores."""
-    scores = graph.op("MatMul", split_heads(graph, query, n_heads), split_heads(graph, key, n_heads, transposed=True))
-    weights = graph.softmax(graph.op("Add", scores, bias))
-    mixed = graph.op("MatMul", weights, split_heads(graph, values, n_heads))
-    return graph.reshape(graph.transpose(mixed, 0, 2, 1, 3), 0, 0, -1)
+def attention(
+    graph: Graph, projected: tuple[str, str, str], n_heads: int, width: int, mask: Mask, bias: str = ""
+) -> str:
+    """Attention with scaled keys: query, key and values [N, width] -> [N, width]; `bias` replaces that of the mask."""
+    query, key, values = projected
+    keys = split_heads(graph, key, n_heads, mask, transposed=True)
+    scores = graph.op("MatMul", split_heads(graph, query, n_heads, mask), keys)
+    weights = graph.softmax(graph.op("Add", scores, bias or mask.attention))
+    mixed = graph.op("MatMul", weights, split_heads(graph, values, n_heads, mask))
+    return graph.reshape(graph.transpose(mixed, 0, 2, 1, 3), -1, width)
 
 
-def split_heads(graph: Graph, x: str, n_heads: int, *, transposed: bool = False) -> str:
-    """[B, T, H·E] -> [B, H, T, E], or [B, H, E, T]."""
-    heads = graph.reshape(x, 0, 0, n_heads, -1)
+def split_heads(graph: Graph, x: str, n_heads: int, mask: Mask, *, transposed: bool = False) -> str:
+    """[N, H·E] -> [B, H, T, E], or [B, H, E, T]."""
+    heads = mask.texts(x, n_heads, -1)
     return graph.transpose(heads, 0, 2, 3, 1) if transposed else graph.transpose(heads, 0, 2, 1, 3)
 
 
 def _projections(
-    graph: Graph, part: SelfAttention | MixedAttention | CompositeAttention, x: str, value: str, mask: Mask, inner: int
+    graph: Graph,
+    part: SelfAttention | MixedAttention | CompositeAttention,
+    x: Stream,
+    value: Stream,
+    mask: Mask,
+    inner: int,
 ) -> tuple[str, str, str]:
     """Queries, keys and values. The keys are scaled by 1/√E, which is cheaper than to scale the scores."""
     scale = 1 / math.sqrt(inner // part.n_heads)
@@ -62,20 +72,21 @@ def _projections(
     )
 
 
-def _projection(graph: Graph, layer: nn.Module, x: str, mask: Mask, scale: float = 1.0) -> str:
+def _projection(graph: Graph, layer: nn.Module, x: Stream, mask: Mask, scale: float = 1.0) -> str:
     if isinstance(layer, ConvolutionalProjection):
-        convolved = linear(graph, layer.convolved, depthwise(graph, layer.convolution, x, mask), scale=scale)
+        read = depthwise(graph, layer.convolution, x.real(graph), mask)
+        convolved = linear(graph, layer.convolved, read, scale=scale)
         return graph.concat(convolved, linear(graph, layer.direct, x, scale=scale))
     return linear(graph, layer, x, scale=scale)
 
 
-def _composite(graph: Graph, part: CompositeAttention, x: str, value: str, mask: Mask) -> str:
+def _composite(graph: Graph, part: CompositeAttention, x: Stream, value: Stream, mask: Mask) -> str:
     query, key, values = _projections(graph, part, x, value, mask, part.out_width)
     by_query = by_key = None
     if part.query_dynamic is not None:
         scale = np.float32(1 / math.sqrt(part.query_dynamic.shape[0]))
         weight = graph.parameter(part, "query_dynamic", array_of(part.query_dynamic) * scale)
-        by_query = graph.op("MatMul", split_heads(graph, query, part.n_heads), weight)  # [B, H, T, 2R+1]
+        by_query = graph.op("MatMul", split_heads(graph, query, part.n_heads, mask), weight)  # [B, H, T, 2R+1]
     if part.fixed is not None:
         fixed = graph.parameter(part, "fixed", array_of(part.fixed)[None, :, None, :])
         if by_query is None:
@@ -86,30 +97,31 @@ def _composite(graph: Graph, part: CompositeAttention, x: str, value: str, mask:
     if part.key_dynamic is not None:
         # The keys are scaled already.
         weight = graph.parameter(part, "key_dynamic", array_of(part.key_dynamic))
-        by_key = graph.op("MatMul", split_heads(graph, key, part.n_heads), weight)
+        by_key = graph.op("MatMul", split_heads(graph, key, part.n_heads, mask), weight)
     bias = mask.attention
     for weights, by in ((by_query, "query"), (by_key, "key")):
         if weights is not None:
             bias = graph.op("Add", distance_bias(graph, weights, part.offsets, part.outside, by, mask), bias)
-    attended = attention(graph, query, key, values, part.n_heads, bias)
+    attended = attention(graph, (query, key, values), part.n_heads, part.out_width, mask, bias)
     if part.depthwise is None:
         return attended
     return graph.op("Add", attended, depthwise(graph, part.depthwise, values, mask))
 
 
-def _local(graph: Graph, part: LocalAttention, x: str, value: str, mask: Mask) -> str:
+def _local(graph: Graph, part: LocalAttention, x: Stream, value: Stream, mask: Mask) -> str:
     half = part.out_width // 2
     query = linear(graph, part.query, x)
     key = linear(graph, part.key, x, scale=1 / math.sqrt(half // part.n_heads))
     values, local_values = graph.split(linear(graph, part.value, value), [half, half])
-    attended = attention(graph, query, key, values, part.n_heads, mask.attention)
-    span = graph.op("Mul", query, linear(graph, part.pointwise, depthwise(graph, part.depthwise, x, mask)))
-    logits = graph.reshape(linear(graph, part.kernel, span), 0, 0, part.n_heads, part.taps)  # [B, T, H, K]
+    attended = attention(graph, (query, key, values), part.n_heads, half, mask)
+    span_key = linear(graph, part.pointwise, depthwise(graph, part.depthwise, x.real(graph), mask))
+    span = graph.op("Mul", query, span_key)
+    logits = mask.texts(linear(graph, part.kernel, span), part.n_heads, part.taps)  # [B, T, H, K]
     if part.indexed_by == "key":
         logits = _kernel_of_neighbour(graph, logits, part.taps, mask)
     weights = graph.softmax(graph.op("Where", mask.taps(part.taps), logits, graph.number(HIDDEN)))
     sizes = (part.n_heads, half // part.n_heads, part.taps)
-    return graph.concat(attended, window_sum(graph, local_values, weights, sizes, mask))
+    return graph.concat(attended, window_sum(graph, mask.texts(local_values, half), weights, sizes, mask))
 
 
 def _kernel_of_neighbour(graph: Graph, logits: str, kernel: int, mask: Mask) -> str:

@@ -4,20 +4,26 @@ from lightbert.deploy.onnx.blocks import block, embeddings
 from lightbert.deploy.onnx.graph import Graph, Output
 from lightbert.deploy.onnx.heads import head
 from lightbert.deploy.onnx.inputs import Mask
+from lightbert.deploy.onnx.streams import Stream
 from lightbert.errors import unknown
 from lightbert.nn.encoder import Encoder
 from lightbert.tasks.predict.exported import STATES
 
 
-def graph_of(encoder: Encoder, kind: str) -> tuple[Graph, dict[str, Output]]:
-    """The graph of an encoder with the head `kind`, or without one, and the names of its outputs."""
+def graph_of(encoder: Encoder, kind: str, *, folding: bool = True) -> tuple[Graph, dict[str, Output]]:
+    """The graph of an encoder with the head `kind`, or without one, and the names of its outputs.
+
+    folding: as of `Graph`; without it, linear layers read what they read in the model.
+    """
     if kind != STATES and kind not in encoder.heads:
         raise unknown("head", kind, [*encoder.heads, STATES])
-    graph = Graph(encoder)
+    graph = Graph(encoder, folding=folding)
     mask = Mask(graph, released=encoder.released_padding)
-    x = embeddings(graph, encoder.embeddings, mask)
+    embedded = embeddings(graph, encoder.embeddings, mask)
+    x = Stream.plain(graph.reshape(embedded, -1, encoder.width), encoder.width)
     for each in encoder.blocks:
         x = block(graph, each, x, mask)
+    states = mask.texts(x.real(graph), encoder.width)
     if kind == STATES:
-        return graph, {"last_hidden_state": Output(x, ("batch", "tokens", encoder.width))}
-    return graph, head(graph, encoder, kind, x, mask)
+        return graph, {"last_hidden_state": Output(states, ("batch", "tokens", encoder.width))}
+    return graph, head(graph, encoder, kind, states, mask)

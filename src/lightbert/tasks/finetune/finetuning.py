@@ -15,6 +15,7 @@ from lightbert.errors import InputError, nearest
 from lightbert.interop import huggingface
 from lightbert.models import Model, folder
 from lightbert.nn.inference import Inference
+from lightbert.nn.simulated_int8 import remove_simulation, simulate_int8
 from lightbert.objectives.task import TaskObjective
 from lightbert.tasks.finetune.card import task_card
 from lightbert.tasks.finetune.dataset import TaskData, load_data
@@ -91,6 +92,9 @@ def _finetune(
     }
     if recipe.metric:
         _check_metric(recipe.metric, data)
+    model.ranges = {}
+    if recipe.quantization_aware:
+        simulate_int8(model)
     outcome = _make_loop(recipe, model, data, world).run(interrupted)
     metrics = outcome.held_out
     if outcome.finished:
@@ -109,6 +113,7 @@ def _finetune(
         baseline=baseline_metrics(data),
         skipped=data.skipped,
     )
+    model.ranges = remove_simulation(model)
     if outcome.finished and world.is_main:
         card = task_card(recipe, data, model.cpu(), result, command)
         folder.save(model, out / "final", card=card)

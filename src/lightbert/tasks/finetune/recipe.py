@@ -47,7 +47,7 @@ class FinetuneRecipe(BaseRecipe):
     required: ClassVar[tuple[str, ...]] = ("model", "out")
 
     model: Annotated[str, "a trained model; a preset has random weights and needs a tokenizer; required"] = ""
-    tokenizer: Annotated[str, "a tokenizer.json or vocab.txt, if the model has none"] = ""
+    tokenizer: Annotated[str, "a tokenizer.json, a vocab.txt or a bundled model, if the model has none"] = ""
     task: Annotated[str, "the name of a task, such as rte, squad or tokens; without it, data.train is read"] = ""
     data: Annotated[str | Files, "the folder of a task, or the keys data.* below"] = ""
     head: HeadSettings = field(default_factory=HeadSettings)
@@ -71,6 +71,9 @@ class FinetuneRecipe(BaseRecipe):
         Literal["released", "corrected"],
         "released: count one extra layer above the top block, as ELECTRA's code does",
     ] = "released"
+    quantization_aware: Annotated[
+        bool, "simulate int8 in linear layers and learn the ranges of their inputs, for export --int8 qat"
+    ] = False
     choose: Annotated[Literal["last", "best"], "the weights to save: the last, or the best on dev"] = "last"
     metric: Annotated[str, "the metric that ranks runs, by default the task's own; lower is better for mse"] = ""
     checkpoint_every: int = 500
