@@ -7,12 +7,12 @@ import pytest
 from extras import needs_plots
 from lightbert.analysis.section import NotApplicableError
 from lightbert.analysis.study.rows import Texts
-from lightbert.analysis.study.study import Study, Subject
+from lightbert.analysis.study.study import Settings, Study, Subject, teacher_and_student
 from lightbert.commands.analyse import ANALYSES, model_analyses
 from lightbert.interop import huggingface
 from lightbert.interop.load import load
 from lightbert.models import build, preset
-from reading_pairs import tokenizer
+from reading_pairs import MIXED, TEACHER, reader, tokenizer
 
 pytestmark = needs_plots
 
@@ -64,6 +64,12 @@ def test_the_analyses_that_apply_draw_their_pictures(name):
 def test_two_families_are_drawn_side_by_side():
     pair = study(model("convbert-tiny"), model("composite-tiny"))
     assert applicable(pair) == ALWAYS | {"dynamic-kernels", "depthwise-kernels", "fixed-kernels"}
+
+
+def test_a_teacher_and_a_student_with_convolution_heads_are_drawn_side_by_side():
+    text = Texts(("w1 w2 w3 w2 w4 w5 w6",))
+    pair = teacher_and_student(reader(TEACHER, 1), reader(MIXED, 2), text, Settings())
+    assert applicable(pair) == ALWAYS | {"dynamic-kernels", "depthwise-kernels"}
 
 
 @pytest.mark.parametrize(
