@@ -1,4 +1,4 @@
-from lightbert.errors import InputError, unknown
+from lightbert.errors import InputError, listed, unknown
 
 
 def test_a_misspelled_name_gets_the_most_similar_choice_as_a_suggestion():
@@ -17,3 +17,10 @@ def test_an_empty_list_of_choices_is_reported():
 def test_an_input_error_is_a_value_error():
     assert isinstance(unknown("verb", "x", ["y"]), InputError)
     assert issubclass(InputError, ValueError)
+
+
+def test_few_names_are_listed_and_many_or_long_ones_shortened():
+    assert listed(["a", "b"]) == "a, b"
+    assert listed([]) == ""
+    assert listed((f"c{number}" for number in range(100_000)), most=3) == "c0, c1, c2, … (100,000 in all)"
+    assert listed(["x" * 100], longest=5) == "xxxx…"

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 import venv
 from pathlib import Path
 from zipfile import ZipFile
@@ -11,7 +12,13 @@ from zipfile import ZipFile
 import pytest
 from tiny_runs import write_corpus
 
+from lightbert import bundled
+
 pytest.importorskip("hatchling", reason="wheels are built with the extra 'dev'")
+
+# This import requires hatchling.
+from hatchling.builders.sdist import SdistBuilder
+
 ROOT = Path(__file__).parents[1]
 # Without this, the installed program would read the checkout.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -62,6 +69,14 @@ def test_a_wheel_holds_every_file_of_the_package_and_no_other(wheel: Path) -> No
     assert {"lightbert/py.typed", "lightbert/recipes/tiny-rtd.toml"} <= packed
 
 
+def test_a_source_distribution_holds_every_file_of_the_package(tmp_path: Path) -> None:
+    built = tmp_path / next(SdistBuilder(str(ROOT)).build(directory=str(tmp_path)))
+    with tarfile.open(built) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+    files = (path for path in (ROOT / "src" / "lightbert").rglob("*") if path.is_file())
+    assert not {path.relative_to(ROOT).as_posix() for path in files if "__pycache__" not in path.parts} - packed
+
+
 def test_the_installed_program_is_not_the_checkout(installed: Path, tmp_path: Path) -> None:
     where = [str(installed / "bin" / "python"), "-c", "import lightbert; print(lightbert.__file__)"]
     found = subprocess.run(where, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=True).stdout
@@ -71,6 +86,11 @@ def test_the_installed_program_is_not_the_checkout(installed: Path, tmp_path: Pa
 
 def test_the_installed_program_builds_a_model(installed: Path, tmp_path: Path) -> None:
     assert json.loads(run(installed, tmp_path, "info", "convbert-small", "--json"))["preset"] == "convbert-small"
+
+
+def test_the_installed_program_lists_the_bundled_models_of_the_checkout(installed: Path, tmp_path: Path) -> None:
+    listed = json.loads(run(installed, tmp_path, "info", "--json"))["bundled"]
+    assert [each["name"] for each in listed] == [*bundled.installed()]
 
 
 def test_the_installed_program_trains_by_a_recipe_that_it_finds_by_name(installed: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`InputError`, the exception for bad input, and suggestions for misspelled names."""
+"""`InputError`, the exception for bad input; suggestions for misspelled names, and lists of names in messages."""
 
 import difflib
 import re
@@ -20,6 +20,13 @@ def nearest(name: str, choices: Iterable[str]) -> str | None:
     """Return the choice most similar to `name`, or None if none is similar."""
     found = difflib.get_close_matches(name, list(choices), n=1)
     return found[0] if found else None
+
+
+def listed(names: Iterable[str], *, most: int = 20, longest: int = 60) -> str:
+    """Join names for a message; only the first ones if there are many, and only the start of long ones."""
+    every = list(names)
+    shown = [name if len(name) <= longest else f"{name[: longest - 1]}…" for name in every[:most]]
+    return ", ".join(shown) + (f", … ({len(every):,} in all)" if len(every) > most else "")
 
 
 def unknown(kind: str, name: str, choices: Iterable[str], *, remedy: str = "") -> InputError:

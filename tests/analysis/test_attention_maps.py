@@ -1,4 +1,4 @@
-"""Attention maps of two models: maps, divergences computed by hand, the plot, incompatible models."""
+"""Attention maps of one and of two models: maps, entropies and divergences by hand, the plots, incompatible models."""
 
 import math
 
@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from extras import needs_plots
-from lightbert.analysis.attention_comparison import compare_attention
-from lightbert.analysis.attention_maps import attention_maps
-from lightbert.analysis.attention_plot import plot_attention, plot_maps
+from lightbert.analysis.plots.maps import shrink
+from lightbert.analysis.sections.attention import attention_section
+from lightbert.analysis.study.rows import RowEncoder, Texts
+from lightbert.analysis.study.study import Settings, Study, Subject, teacher_and_student
 from lightbert.errors import InputError
 from lightbert.interop import huggingface
 from lightbert.interop.load import load
@@ -17,6 +18,20 @@ from reading_pairs import BERT, MIXED, STUDENT, TEACHER, reader, tokenizer
 
 TEXT = "w1 w2 $ w4"
 IDS = [2, 6, 7, 5, 9, 3]
+TOKENS = ["[CLS]", "w1", "w2", "$", "w4", "[SEP]"]
+
+
+def pair(teacher, student, text=TEXT, **settings):
+    return teacher_and_student(teacher, student, Texts((text,)), Settings(**settings))
+
+
+def alone(model, text=TEXT, **settings):
+    return Study((Subject("", model),), Texts((text,)), Settings(**settings))
+
+
+def compare(*models, **settings):
+    """KL of each layer and head."""
+    return attention_section(pair(*models, **settings)).details["texts"][0]["kl"]
 
 
 def attention(model):
@@ -36,39 +51,35 @@ def divergence(teacher, student):
 
 def test_maps_are_the_attention_of_the_models_and_divergences_are_those_of_the_maps():
     teacher, student = reader(TEACHER, 1), reader(STUDENT, 2)
-    compared = compare_attention(teacher, student, TEXT)
-    assert compared.tokens == ("[CLS]", "w1", "w2", "$", "w4", "[SEP]")
-    assert [each.layer for each in compared.layers] == [1, 2, 3]
-    for each, theirs, ours in zip(compared.layers, attention(teacher), attention(student), strict=True):
-        torch.testing.assert_close(each.teacher, theirs)
-        torch.testing.assert_close(each.student, ours)
-        by_hand = [divergence(*pair) for pair in zip(theirs, ours, strict=True)]
-        assert each.divergences == pytest.approx(by_hand, rel=1e-3)
-        assert each.divergence == pytest.approx(sum(by_hand) / 4, rel=1e-3)
+    study = pair(teacher, student)
+    seen = [study.observe(which, 0) for which in (0, 1)]
+    section = attention_section(study)
+    assert section.details["texts"][0]["tokens"] == TOKENS
+    for layer, (theirs, ours) in enumerate(zip(attention(teacher), attention(student), strict=True), start=1):
+        torch.testing.assert_close(seen[0].maps(layer), theirs)
+        torch.testing.assert_close(seen[1].maps(layer), ours)
+        by_hand = [divergence(*each) for each in zip(theirs, ours, strict=True)]
+        assert section.details["texts"][0]["kl"][layer - 1] == pytest.approx(by_hand, rel=1e-3)
+        assert section.metrics[f"kl_{layer}"] == pytest.approx(sum(by_hand) / 4, rel=1e-3)
+    assert len(section.metrics) == 3
 
 
 @pytest.mark.parametrize("mean", [False, True])
 def test_a_model_has_no_divergence_from_itself(mean):
     model = reader(STUDENT)
-    assert [each.divergence for each in compare_attention(model, model, TEXT, mean=mean).layers] == [0.0] * 3
+    assert compare(model, model, mean=mean) == [[0.0] * (1 if mean else 4)] * 3
 
 
 def test_the_mean_over_heads_is_compared_on_request():
     teacher, student = reader(TEACHER, 1), reader(STUDENT, 2)
-    first = compare_attention(teacher, student, TEXT, mean=True).layers[0]
     theirs, ours = attention(teacher)[0].mean(dim=0), attention(student)[0].mean(dim=0)
-    torch.testing.assert_close(first.teacher, theirs[None])
-    torch.testing.assert_close(first.student, ours[None])
-    assert first.divergences == pytest.approx([divergence(theirs, ours)], rel=1e-3)
+    assert compare(teacher, student, mean=True)[0] == pytest.approx([divergence(theirs, ours)], rel=1e-3)
 
 
 def test_only_the_attention_heads_of_a_student_with_convolution_heads_are_compared():
     teacher, student = reader(TEACHER, 1), reader(MIXED, 2)
-    compared = compare_attention(teacher, student, TEXT)
-    for each, theirs, ours in zip(compared.layers, attention(teacher), attention(student), strict=True):
-        assert len(each.divergences) == 2
-        torch.testing.assert_close(each.teacher, theirs[:2])
-        torch.testing.assert_close(each.student, ours)
+    for found, theirs, ours in zip(compare(teacher, student), attention(teacher), attention(student), strict=True):
+        assert found == pytest.approx([divergence(*each) for each in zip(theirs[:2], ours, strict=True)], rel=1e-3)
 
 
 def test_different_numbers_of_heads_raise_an_error_but_their_means_are_compared():
@@ -76,25 +87,23 @@ def test_different_numbers_of_heads_raise_an_error_but_their_means_are_compared(
     with pytest.raises(
         InputError, match=r"must have the same number of heads, got 4 and 2; compare the mean over heads with --mean"
     ):
-        compare_attention(teacher, student, TEXT)
-    first = compare_attention(teacher, student, TEXT, mean=True).layers[0]
-    assert first.divergence == pytest.approx(
-        divergence(attention(teacher)[0].mean(dim=0), attention(student)[0].mean(dim=0)), rel=1e-3
-    )
+        pair(teacher, student)
+    by_hand = divergence(attention(teacher)[0].mean(dim=0), attention(student)[0].mean(dim=0))
+    assert compare(teacher, student, mean=True)[0] == pytest.approx([by_hand], rel=1e-3)
 
 
 def test_a_teacher_can_be_wider_and_from_hugging_face(tmp_path):
     teacher, student = reader(BERT, 1, width=24), reader(STUDENT, 2)
-    expected = compare_attention(teacher, student, TEXT).layers[2].divergences
+    expected = compare(teacher, student)[2]
     huggingface.write(teacher, tmp_path / "teacher")
-    assert compare_attention(load(tmp_path / "teacher"), student, TEXT).layers[2].divergences == pytest.approx(expected)
+    assert compare(load(tmp_path / "teacher"), student)[2] == pytest.approx(expected)
 
 
 def test_one_tokenizer_is_enough_and_it_does_not_truncate():
     teacher, student = reader(TEACHER, 1), reader(STUDENT, 2)
     student.tokenizer = None
     teacher.tokenizer.enable_truncation(2)
-    assert len(compare_attention(teacher, student, TEXT).tokens) == 6
+    assert len(attention_section(pair(teacher, student)).details["texts"][0]["tokens"]) == 6
 
 
 @pytest.mark.parametrize(
@@ -102,33 +111,35 @@ def test_one_tokenizer_is_enough_and_it_does_not_truncate():
     [
         ({"depth": 2}, TEXT, "must have the same number of layers, got 3 and 2; give models of equal depth"),
         ({"vocab": 21}, TEXT, "must have the same vocabulary, got 20 and 21 entries"),
-        ({}, "", "the text '' has no tokens; give a sentence"),
-        ({}, " \n", "has no tokens"),
+        ({}, " \n", "has no tokens; give a sentence"),
         ({}, "w1 " * 11, "the text must have at most 12 tokens, got 13; give a shorter one"),
         ({"positions": 8}, "w1 " * 7, "the text must have at most 8 tokens, got 9"),
     ],
 )
 def test_models_that_can_t_be_compared_raise_one_sentence(changes, text, sentence):
     with pytest.raises(InputError, match=sentence):
-        compare_attention(reader(TEACHER), reader(STUDENT, **changes), text)
+        attention_section(pair(reader(TEACHER), reader(STUDENT, **changes), text))
 
 
 def test_different_vocabularies_and_missing_tokenizers_raise_an_error():
     teacher, student = reader(TEACHER), reader(STUDENT)
     student.tokenizer = tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "w2", "w1"])
     with pytest.raises(InputError, match="the same vocabulary, but their token ids differ"):
-        compare_attention(teacher, student, TEXT)
+        pair(teacher, student)
     teacher.tokenizer = student.tokenizer = None
     with pytest.raises(InputError, match="neither model has a tokenizer"):
-        compare_attention(teacher, student, TEXT)
+        pair(teacher, student)
 
 
 def test_a_layer_out_of_range_raises_an_error():
-    compared = compare_attention(reader(TEACHER), reader(STUDENT), TEXT)
-    assert [each.layer for each in compared.of([3, 1]).layers] == [3, 1]
     for layer in (0, 4, -1):
         with pytest.raises(InputError, match=rf"layers must be in \[1, 3\], got {layer}"):
-            compared.of([layer])
+            pair(reader(TEACHER), reader(STUDENT), layers=(layer,))
+
+
+def drawn(study, name="layers"):
+    [picture] = [each for each in attention_section(study).pictures if each.name == name]
+    return picture.draw()
 
 
 def maps_of(row):
@@ -138,12 +149,14 @@ def maps_of(row):
 
 @needs_plots
 def test_the_plot_has_a_row_per_layer_with_the_heads_of_both_models():
-    compared = compare_attention(reader(TEACHER, 1), reader(MIXED, 2), TEXT).of([1, 3])
-    rows = plot_attention(compared).subfigs
+    teacher, student = reader(TEACHER, 1), reader(MIXED, 2)
+    study = pair(teacher, student, layers=(3, 1))
+    metrics = attention_section(study).metrics
+    rows = drawn(study).subfigs
     assert [row.get_suptitle() for row in rows] == [
-        f"layer {each.layer}: KL(teacher ‖ student) = {each.divergence:.4g}" for each in compared.layers
+        f"layer {layer}: KL(teacher ‖ student) = {metrics[f'kl_{layer}']:.4g}" for layer in (3, 1)
     ]
-    for row, layer in zip(rows, compared.layers, strict=True):
+    for row, layer in zip(rows, (3, 1), strict=True):
         panels = maps_of(row)
         assert [panel.get_title() for panel in panels] == [
             "teacher, head 1",
@@ -152,26 +165,43 @@ def test_the_plot_has_a_row_per_layer_with_the_heads_of_both_models():
             "student, head 2",
         ]
         shown = torch.stack([torch.tensor(panel.images[0].get_array().data) for panel in panels])
-        assert torch.equal(shown, torch.cat([layer.teacher, layer.student]))
+        expected = torch.cat([attention(teacher)[layer - 1][:2], attention(student)[layer - 1]])
+        torch.testing.assert_close(shown, expected)
         assert len({panel.images[0].get_clim() for panel in panels}) == 1
         assert row.axes[-1].get_ylabel() == "attention from row to column"
 
 
 @needs_plots
-def test_tokens_label_the_columns_of_every_map_and_the_rows_of_the_first_map_of_each_model():
-    compared = compare_attention(reader(TEACHER, 1), reader(STUDENT, 2), TEXT)
-    panels = maps_of(plot_attention(compared).subfigs[0])
-    for number, panel in enumerate(panels):
-        assert [label.get_text() for label in panel.get_xticklabels()] == [*compared.tokens]
-        assert [label.get_text() for label in panel.get_yticklabels()] == (
-            [*compared.tokens] if number % 4 == 0 else []
-        )
-        assert not any(label.get_parse_math() for label in panel.get_xticklabels())
+def test_tokens_label_the_last_map_of_each_column_and_the_first_of_each_row():
+    panels = maps_of(drawn(alone(reader(STUDENT, 2, n_heads=6, block_width=12), layers=(1,))).subfigs[0])
+    names = [panel.get_title() for panel in panels]
+    assert names == [f"head {number}" for number in range(1, 7)]
+    below = {panel.get_title() for panel in panels if [each.get_text() for each in panel.get_xticklabels()] == TOKENS}
+    beside = {panel.get_title() for panel in panels if [each.get_text() for each in panel.get_yticklabels()] == TOKENS}
+    assert below == {"head 3", "head 4", "head 5", "head 6"}
+    assert beside == {"head 1", "head 5"}
+    assert not any(label.get_parse_math() for panel in panels for label in panel.get_xticklabels())
+
+
+@needs_plots
+def test_of_many_tokens_every_nth_is_labelled_and_the_maps_shrink():
+    model = reader(STUDENT, 2, positions=400)
+    figure = drawn(alone(model, "w1 " * 390, layers=(1,)))
+    panel = maps_of(figure.subfigs[0])[0]
+    assert 5 <= len(panel.get_yticks()) <= 60
+    assert max(panel.images[0].get_array().shape) <= 256
+    assert figure.get_size_inches()[0] <= 10
+
+
+def test_maps_shrink_by_averaging_neighbours():
+    maps = torch.arange(16.0).view(1, 4, 4)
+    assert shrink(maps, 2).tolist() == [[[2.5, 4.5], [10.5, 12.5]]]
+    assert shrink(maps, 4) is maps
 
 
 @needs_plots
 def test_the_mean_over_heads_has_one_map_per_model(tmp_path):
-    figure = plot_attention(compare_attention(reader(TEACHER, 1), reader(STUDENT, 2), TEXT, mean=True).of([2]))
+    figure = drawn(pair(reader(TEACHER, 1), reader(STUDENT, 2), mean=True, layers=(2,)))
     assert [panel.get_title() for panel in maps_of(figure.subfigs[0])] == [
         "teacher, mean of heads",
         "student, mean of heads",
@@ -181,55 +211,58 @@ def test_the_mean_over_heads_has_one_map_per_model(tmp_path):
 
 def test_the_maps_of_one_model_have_the_entropy_of_each_head():
     model = reader(MIXED, 2)
-    found = attention_maps(model, TEXT)
-    assert found.tokens == ("[CLS]", "w1", "w2", "$", "w4", "[SEP]")
-    for each, maps in zip(found.layers, attention(model), strict=True):
-        torch.testing.assert_close(each.maps, maps)
+    section = attention_section(alone(model))
+    [text] = section.details["texts"]
+    for layer, maps in enumerate(attention(model), start=1):
         by_hand = [[-sum(p * math.log(p) for p in row) for row in head] for head in maps.tolist()]
-        assert each.entropies == pytest.approx([sum(rows) / len(rows) for rows in by_hand], rel=1e-3)
-        assert each.entropy == pytest.approx(sum(each.entropies) / 2)
+        assert text["entropy"][layer - 1] == pytest.approx([sum(rows) / len(rows) for rows in by_hand], rel=1e-3)
+        assert section.metrics[f"entropy_{layer}"] == pytest.approx(sum(text["entropy"][layer - 1]) / 2)
 
 
-def test_the_mean_over_the_heads_of_one_model():
-    model = reader(STUDENT, 2)
-    first = attention_maps(model, TEXT, mean=True).layers[0]
-    torch.testing.assert_close(first.maps, attention(model)[0].mean(dim=0)[None])
+@needs_plots
+def test_the_first_picture_is_the_mean_over_layers_and_heads_of_each_model():
+    models = reader(STUDENT, 2), reader(BERT, 1)
+    study = Study((Subject("a", models[0]), Subject("b", models[1], "other_")), Texts((TEXT,)))
+    section = attention_section(study)
+    assert [each.name for each in section.pictures] == ["mean", "heads", "layers"]
+    panels = maps_of(section.pictures[0].draw().subfigs[0])
+    assert [panel.get_title() for panel in panels] == ["a: mean of layers and heads", "b: mean of layers and heads"]
+    for panel, model in zip(panels, models, strict=True):
+        shown = torch.tensor(panel.images[0].get_array().data)
+        torch.testing.assert_close(shown, torch.stack(attention(model)).mean(dim=(0, 1)))
+    assert {"entropy_1", "other_entropy_3"} <= section.metrics.keys()
+
+
+@needs_plots
+def test_all_heads_of_all_layers_are_in_one_picture():
+    figure = drawn(alone(reader(STUDENT, 2)), "heads")
+    [panel] = maps_of(figure)
+    assert [label.get_text() for label in panel.get_xticklabels()] == ["1", "2", "3"]
+    assert [label.get_text() for label in panel.get_yticklabels()] == ["1", "2", "3", "4"]
+    image = panel.images[0].get_array()
+    assert image.shape[0] * 3 == image.shape[1] * 4
+    # Every map has its own scale, up to 1.
+    assert image.max() == 1.0
+
+
+def test_models_of_different_depth_and_vocabulary_are_drawn_side_by_side():
+    other = reader(BERT, 1, depth=2, n_heads=2)
+    other.tokenizer = tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "w2", "w1"])
+    study = Study((Subject("a", reader(STUDENT, 2)), Subject("b", other, "other_")), Texts((TEXT,)))
+    metrics = attention_section(study).metrics
+    assert sum(name.startswith("entropy") for name in metrics) == 3
+    assert sum(name.startswith("other_entropy") for name in metrics) == 2
 
 
 def test_a_model_without_a_tokenizer_can_t_be_shown():
     model = reader(STUDENT)
     model.tokenizer = None
     with pytest.raises(InputError, match="the model has no tokenizer"):
-        attention_maps(model, TEXT)
+        attention_section(alone(model))
 
 
-def grid_of(figure):
-    """The titles of the maps of the first layer, row by row, from top to bottom."""
-    figure.canvas.draw()
-    panels = maps_of(figure.subfigs[0])
-    tops = sorted({round(panel.get_position().y1, 3) for panel in panels}, reverse=True)
-    rows = [[panel for panel in panels if round(panel.get_position().y1, 3) == top] for top in tops]
-    return [[panel.get_title() for panel in sorted(row, key=lambda each: each.get_position().x0)] for row in rows]
-
-
-@needs_plots
-def test_many_heads_continue_in_the_next_row():
-    model = reader(STUDENT, 2, n_heads=6, block_width=12)
-    alone = plot_maps(attention_maps(model, TEXT).of([1]))
-    assert grid_of(alone) == [["head 1", "head 2", "head 3", "head 4"], ["head 5", "head 6"]]
-    both = plot_attention(compare_attention(model, model, TEXT).of([1]))
-    assert grid_of(both) == [
-        [f"{side}, head {head}" for side in ("teacher", "student") for head in (1, 2, 3, 4)],
-        [f"{side}, head {head}" for side in ("teacher", "student") for head in (5, 6)],
-    ]
-    assert both.get_size_inches()[0] < 20
-
-
-@needs_plots
-def test_the_last_map_of_a_column_and_the_first_of_a_row_are_labelled():
-    maps = attention_maps(reader(STUDENT, 2, n_heads=6, block_width=12), TEXT)
-    panels = {panel.get_title(): panel for panel in maps_of(plot_maps(maps.of([1])).subfigs[0])}
-    below = {name for name, panel in panels.items() if [label.get_text() for label in panel.get_xticklabels()]}
-    beside = {name for name, panel in panels.items() if [label.get_text() for label in panel.get_yticklabels()]}
-    assert below == {"head 3", "head 4", "head 5", "head 6"}
-    assert beside == {"head 1", "head 5"}
+def test_texts_of_files_are_truncated_and_given_texts_are_not():
+    encoder = RowEncoder(tokenizer(), 5)
+    assert encoder.row("w1 w2 w3 w4 w5", truncate=True) == [2, 6, 7, 8, 3]
+    with pytest.raises(InputError, match="at most 5 tokens, got 7"):
+        encoder.row("w1 w2 w3 w4 w5")

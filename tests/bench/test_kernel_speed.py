@@ -38,7 +38,7 @@ def test_a_wrong_kernel_is_not_timed(name, monkeypatch):
     def wrong(**tensors):
         return op(**tensors) * (2 if backend._override == "triton" else 1)
 
-    for module in ("dynamic_conv", "depthwise", "cross_entropy", "sampling"):
+    for module in ("dynamic_conv", "depthwise", "relative_attention", "cross_entropy", "sampling"):
         monkeypatch.setattr(f"lightbert.ops.{module}.use_triton", lambda *_, **__: False)
     assert check(op, given) <= 1
     with pytest.raises(AssertionError, match="the reference's"):

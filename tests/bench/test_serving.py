@@ -1,15 +1,33 @@
-"""The load test: it measures a real server on the loopback address, and ends."""
+"""The load test: it measures real servers on the loopback address, and ends."""
 
-import re
+import socket
+import threading
 
 import pytest
-from tiny_classifiers import write_tiny_model
+from tiny_classifiers import tiny_model, write_tiny_model
 
-from extras import needs_serve
-from lightbert.bench.http_clients import Load
-from lightbert.bench.serving import loop_speed, main, make_requests
+import lightbert
+from extras import needs_serve, needs_trainer
+from lightbert.bench.http_clients import Load, run_clients
+from lightbert.bench.serving import Settings, loop, make_requests, measure
+from lightbert.bench.serving_models import served_model
+from lightbert.bench.serving_report import (
+    GROUPED_LOOP,
+    GROUPED_PIPELINE,
+    LOOP,
+    PIPELINE,
+    SERVE,
+    Overload,
+    Rate,
+    ServingReport,
+)
+from lightbert.cli import main
+from lightbert.errors import InputError
+from lightbert.models import folder
 from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.spans.kind import Spans
+
+REVIEWS = Classify(("bad", "good"))
 
 
 def test_requests_are_the_same_in_every_run():
@@ -29,28 +47,150 @@ def test_percentiles_and_rates_are_over_successful_requests():
 
 def test_the_loop_computes_groups_of_requests():
     calls = []
-    assert loop_speed(calls.append, make_requests(2, count=5), group=2, seconds=0.02) > 0
+    load = loop(calls.append, make_requests(2, count=5), group=2, seconds=0.02)
     assert {len(texts) for texts in calls} == {4, 2}
+    assert load.texts == sum(map(len, calls)) == 2 * load.statuses[200]
+    assert len(load.times) == len(calls)
+
+
+@pytest.fixture
+def answering():
+    """A server that sends one given answer per request on each connection, then closes it; its port."""
+    servers = []
+
+    def start(*answers):
+        server = socket.create_server(("127.0.0.1", 0))
+        servers.append(server)
+
+        def answer():
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                with connection:
+                    for each in answers:
+                        if not connection.recv(65536):
+                            break
+                        connection.sendall(each)
+
+        threading.Thread(target=answer, daemon=True).start()
+        return server.getsockname()[1]
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+def response(body, status="200 OK"):
+    return f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode()
+
+
+def test_answers_for_other_texts_and_closed_connections_are_counted(answering):
+    right, other = (f'{{"predictions": [{{"text": "{text}"}}]}}' for text in ("good", "bad"))
+    port = answering(response(right), response(other), response('{"predictions": []}'), response("{}", "429 No"))
+    load = run_clients(port, "/v1/predict", [["good"]], 1, 0.5)
+    assert load.lost > 0
+    # Three of the four answers of each connection have status 200, and two of them are wrong.
+    assert load.statuses[200] > 2 * load.statuses[429] > 0
+    assert load.wrong >= 2 * (load.lost - 1)
+
+
+def test_vectors_are_counted(answering):
+    port = answering(*[response('{"vectors": [[0.5, 1.0]]}')] * 3)
+    load = run_clients(port, "/v1/embed", [["good"]], 1, 0.2)
+    assert load.wrong == 0
+    assert load.texts == load.statuses[200] > 0
+
+
+def test_a_rate_sends_requests_at_regular_times(answering):
+    port = answering(*[response('{"vectors": [[0.5]]}')] * 1000)
+    load = run_clients(port, "/v1/embed", [["good"]], 1, 1.0, rate=20)
+    assert 15 <= load.statuses[200] <= 21
 
 
 @needs_serve
-def test_the_command_measures_clients_and_overload(tmp_path, capsys):
-    model = write_tiny_model(tmp_path / "model", Classify(("bad", "good")))
-    assert main([str(model), "--clients", "2", "--seconds", "0.4", "--overload", "0.5"]) == 0
+@needs_trainer
+def test_the_server_is_compared_with_loops_and_pipelines(tmp_path):
+    # transformers has no head without a hidden layer for this model.
+    folder.save(tiny_model(REVIEWS, hidden="gelu"), tmp_path / "model")
+    settings = Settings(str(tmp_path / "model"), clients=(2,), seconds=0.3, rounds=1, overload_minutes=0.02)
+    report = measure(settings)
+    assert [rate.system for rate in report.rates] == [LOOP, GROUPED_LOOP, SERVE, PIPELINE, GROUPED_PIPELINE]
+    assert all(rate.requests_per_second > 0 and rate.p50 <= rate.p99 for rate in report.rates)
+    assert set(report.metrics()) >= {"requests_per_second_2", "p99_ms_2", "to_loop_2", "to_pipeline_2"}
+    overload = report.overload
+    assert overload.lost == overload.wrong == 0
+    assert overload.other == {}
+    assert overload.answered > 0
+    assert min(overload.megabytes) > 0
+
+
+@needs_serve
+def test_a_model_that_transformers_does_not_read_is_measured_without_it(tmp_path, capsys):
+    folder.save(tiny_model(None, "rtd"), tmp_path / "model")
+    arguments = ["--clients", "1", "--seconds", "0.2", "--rounds", "1", "--overload-minutes", "0"]
+    assert main(["bench", "serving", "--model", str(tmp_path / "model"), *arguments]) == 0
     out = capsys.readouterr().out
-    requests = re.search(r"2 clients: (\d+) requests/s, p50 [\d.]+ ms, p99 [\d.]+ ms, (\d+) texts/s", out)
-    assert requests
-    assert int(requests[1]) > 0
-    answered = re.search(r"queue of 8: (\d+) answered, ([\d,]+) got 429; p99", out)
-    assert answered, out
-    assert int(answered[1]) > 0
-    assert int(answered[2].replace(",", "")) > 0
-    assert "wrong" not in out
-    assert "other statuses" not in out
+    assert "lightbert serve" in out
+    assert "pipeline was not measured: transformers' pipeline is compared for classifiers only" in out.replace(
+        "\n", " "
+    )
+
+
+@needs_trainer
+def test_a_preset_becomes_the_same_classifier_for_both_libraries(tmp_path):
+    from lightbert.interop.pipeline import text_classifier
+
+    [texts] = make_requests(5, count=1)
+    model = served_model("convbert-tiny", tmp_path, texts)
+    ours = lightbert.load(model.ours).predict(texts)
+    # One text per batch, because transformers' ConvBERT reads the padding.
+    for mine, theirs, text in zip(ours, text_classifier(model.theirs)(texts), texts, strict=True):
+        assert theirs["text"] == text
+        assert theirs["label"] == mine["label"]
+        assert theirs["probabilities"] == pytest.approx(mine["probabilities"], abs=1e-5)
+    assert [each["text"] for each in text_classifier(model.theirs, batch=8)(texts)] == texts
 
 
 @needs_serve
-def test_a_model_for_questions_is_one_sentence(tmp_path, capsys):
+def test_a_model_for_questions_is_one_sentence(tmp_path):
     model = write_tiny_model(tmp_path / "model", Spans("span", stride=4, max_query=4))
-    assert main([str(model), "--seconds", "0.1"]) == 1
-    assert "the model must take single texts" in capsys.readouterr().err
+    with pytest.raises(InputError, match="the model must take single texts"):
+        measure(Settings(str(model), seconds=0.1))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--clients", "1,x"], "--clients must be numbers such as 1,8,32, got 'x'"),
+        (["--clients", "0"], "clients must be >= 1, got 0"),
+        (["--overload-minutes", "61"], "overload-minutes must be in [0, 60], got 61"),
+        (["--seconds", "-1"], "seconds must be in (0, 3600], got -1"),
+        (["--texts", "0"], "texts must be >= 1, got 0"),
+    ],
+)
+def test_options_out_of_range_are_one_sentence(arguments, sentence, capsys):
+    assert main(["bench", "serving", *arguments]) == 1
+    assert sentence in capsys.readouterr().err
+
+
+def test_the_report_compares_with_the_faster_pipeline():
+    speeds = {LOOP: 10.0, GROUPED_LOOP: 20.0, SERVE: 18.0, PIPELINE: 6.0, GROUPED_PIPELINE: 9.0}
+    rates = tuple(Rate(system, 8, speed, speed, 1.0, 2.0) for system, speed in speeds.items())
+    overload = Overload(60.0, 18.0, 36.0, 1080, 1079, 1, 0, {503: 2}, 90.0, (300.0, 302.0, 301.0))
+    report = ServingReport("m", 1, 1, 3, rates, "", overload)
+    assert report.metrics() == pytest.approx(
+        {
+            "requests_per_second_8": 18.0,
+            "p50_ms_8": 1.0,
+            "p99_ms_8": 2.0,
+            "to_loop_8": 1.8,
+            "to_grouped_loop_8": 0.9,
+            "to_pipeline_8": 2.0,
+        }
+    )
+    assert overload.sentence().endswith("300 MiB in the first tenth of the time, 302 in the middle, 301 in the last")
+    assert "(2.0 × the capacity): 1,080 answered, 1,079 got 429, 1 lost, 0 wrong, 2 with status 503" in (
+        overload.sentence()
+    )

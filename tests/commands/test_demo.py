@@ -30,7 +30,7 @@ def config(tmp_path_factory):
         return " ".join(words[(start + 5 * step) % len(words)] for step in range(choose.randint(6, 12)))
 
     (folder / "text.txt").write_text("\n\n".join("\n".join(line() for _ in range(10)) for _ in range(100)))
-    return demo.Config(out=folder / "run", minutes=0.02, source=str(folder / "text.txt"), device="cpu")
+    return demo.Config(out=folder / "run", minutes=0.02, source=str(folder / "text.txt"), device="cpu", finetune=False)
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +97,8 @@ def test_again_removes_only_files_of_the_demo(tmp_path):
         (tmp_path / name).mkdir()
     (tmp_path / "metrics.jsonl").touch()
     (tmp_path / "mine.txt").touch()
+    (tmp_path / "packages" / "bundled" / "final").mkdir(parents=True)
+    (tmp_path / "packages" / "train.csv").touch()
     demo.clear(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.txt", "notes"]
 
@@ -119,7 +121,7 @@ def test_every_next_command_names_an_existing_verb_and_recipe():
         program, verb, *arguments = line.split()
         assert program == "lightbert"
         assert verb in COMMANDS
-        assert verb != "pretrain" or arguments[0] in names()
+        assert verb not in ("pretrain", "finetune") or arguments[0] in names()
 
 
 def test_again_keeps_folders_of_others_and_a_demo_that_runs(tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import lightbert
-from lightbert import cli
+from lightbert import bundled, cli
 from lightbert.errors import InputError
 from lightbert.interop import names
 from lightbert.interop.load import describe, load
@@ -79,7 +79,7 @@ def test_a_tensorflow_checkpoint_is_found_by_its_prefix():
 
 
 def test_a_bundled_model_is_found_by_its_name(here, monkeypatch):
-    monkeypatch.setattr(names, "BUNDLED", here / "shipped")
+    monkeypatch.setattr(bundled, "FOLDER", here / "shipped")
     saved("shipped/convbert-small-en")
     assert lightbert.load("convbert-small-en").config == TINY
     saved("convbert-small-en")
@@ -90,7 +90,7 @@ def test_a_bundled_model_is_found_by_its_name(here, monkeypatch):
 
 
 def test_bundled_models_are_those_of_the_package():
-    assert Path(lightbert.__file__).parent / "bundled" == names.BUNDLED
+    assert Path(lightbert.__file__).parent / "bundled" == bundled.FOLDER
 
 
 def test_a_model_on_the_hub_is_downloaded(hub):

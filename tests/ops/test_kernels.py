@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lightbert.ops.backend import using
 from lightbert.ops.depthwise import depthwise
 from lightbert.ops.dynamic_conv import dynamic_conv
+from lightbert.ops.relative_attention import relative_attention
 
 pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
 pytestmark = MARKS
@@ -28,7 +29,23 @@ def depthwise_inputs(batch: int, tokens: int, taps: int = 9, channels: int = 10)
     return {"x": draw(batch, tokens, channels), "weight": draw(channels, taps), "bias": draw(channels)}
 
 
-OPS = {"dynamic_conv": (dynamic_conv, dynamic_inputs), "depthwise": (depthwise, depthwise_inputs)}
+def attention_inputs(batch: int, tokens: int, offsets: int = 9, heads: int = 2, each: int = 5) -> dict[str, Tensor]:
+    streams = {name: draw(batch, heads, tokens, each) for name in ("query", "key", "value")}
+    return streams | {name: draw(batch, heads, tokens, offsets) for name in ("by_query", "by_key")}
+
+
+def attention(texts: Tensor | None = None, **inputs: Tensor) -> Tensor:
+    """Relative attention, where a row of padding attends to itself as in a model."""
+    if texts is not None and texts.dtype is torch.bool:
+        texts = texts | ~texts.any(dim=1, keepdim=True)
+    return relative_attention(**inputs, texts=texts)
+
+
+OPS = {
+    "dynamic_conv": (dynamic_conv, dynamic_inputs),
+    "depthwise": (depthwise, depthwise_inputs),
+    "relative_attention": (attention, attention_inputs),
+}
 
 
 @pytest.fixture(params=OPS)
@@ -117,10 +134,20 @@ def test_torch_accepts_the_custom_op(case):
     op, inputs = case
     from lightbert.ops.depthwise import operator as of_depthwise
     from lightbert.ops.dynamic_conv import operator as of_dynamic_conv
+    from lightbert.ops.relative_attention import operator as of_attention
 
-    custom = {dynamic_conv: of_dynamic_conv.dynamic_conv, depthwise: of_depthwise.depthwise}[op]
-    tensors = [value.to(DEVICE, torch.float32).requires_grad_() for value in inputs(2, 12).values()]
-    torch.library.opcheck(custom, (*tensors, texts_on_device("packed", (2, 12))), rtol=1e-4, atol=1e-4)
+    given = {name: value.to(DEVICE, torch.float32) for name, value in inputs(2, 12).items()}
+    texts, settings = texts_on_device("packed", (2, 12)), ()
+    if op is attention:
+        given |= {name: given[name].transpose(1, 2).flatten(2) for name in ("query", "key", "value")}
+        settings = (torch.tensor([7], device=DEVICE), 2, True, 0.1)
+    tensors = [value.requires_grad_() for value in given.values()]
+    custom = {
+        dynamic_conv: of_dynamic_conv.dynamic_conv,
+        depthwise: of_depthwise.depthwise,
+        attention: of_attention.relative_attention,
+    }[op]
+    torch.library.opcheck(custom, (*tensors, texts, *settings), rtol=1e-4, atol=1e-4)
 
 
 def test_compiled_code_calls_the_kernel(case):

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from lightbert import bundled
 from lightbert.config import from_mapping
 from lightbert.recipes import FOLDER, names
 from lightbert.recipes import read as read_values
@@ -19,7 +20,9 @@ def values(name: str) -> dict[str, Any]:
 
 FINETUNING = [name for name in NAMES if {"task", "tasks", "layer_decay"} & values(name).keys()]
 DISTILLATION = [name for name in NAMES if "strategy" in values(name)]
-PRETRAINING = [name for name in NAMES if name not in {*FINETUNING, *DISTILLATION}]
+ADAPTATION = [name for name in NAMES if values(name).get("model") in bundled.NAMES]
+"""Recipes that continue the pre-training of a bundled model."""
+PRETRAINING = [name for name in NAMES if name not in {*FINETUNING, *DISTILLATION, *ADAPTATION}]
 
 
 def read(name: str) -> Recipe:

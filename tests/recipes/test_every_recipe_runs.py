@@ -1,14 +1,18 @@
 """A few steps of every recipe, with unchanged objective, examples, optimizer and phases, at small sizes."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from recipe_files import DISTILLATION, PRETRAINING, read, read_distillation, values
+from recipe_files import ADAPTATION, DISTILLATION, PRETRAINING, read, read_distillation, values
 
 import lightbert
+from lightbert import bundled
 from lightbert.config import assignments, from_mapping, override
-from lightbert.models import preset
+from lightbert.data.corpus.shards import Shards
+from lightbert.models import build, folder, preset
+from lightbert.models.generator import generator
 from lightbert.train.distill_recipe import DistillRecipe
 from lightbert.train.distillation import distill
 from lightbert.train.distributed import process_group
@@ -59,6 +63,26 @@ def test_two_steps_of_a_recipe_write_a_model_that_loads(name, corpus, tmp_path):
     assert recipe.objective in model.heads
     assert ("nsp" in model.heads) == (recipe.examples == "pairs")
     assert recipe.change.items() <= vars(model.config).items()
+
+
+@pytest.mark.parametrize("name", ADAPTATION)
+def test_two_steps_of_an_adaptation_continue_a_bundled_model_with_its_generator(
+    name, corpus, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(bundled, "FOLDER", tmp_path / "bundled")
+    tokenizer = Shards(corpus).tokenizer()
+    sizes = {
+        "vocab": tokenizer.get_vocab_size(),
+        **{field: size for field, size in SIZES.items() if field != "block_width"},
+    }
+    config = replace(preset("convbert-small"), **sizes)
+    folder.save(build(config, heads={"rtd": {}}, seed=0), tmp_path / "bundled" / values(name)["model"], tokenizer)
+    small = build(generator(config, values(name)["generator"]), heads={"mlm": {}}, seed=0)
+    folder.save(small, tmp_path / "bundled" / values(name)["model"] / "generator", tokenizer)
+    recipe = resolved(Recipe, name, {"data": corpus, "out": tmp_path / "run", "steps": 2, **RUN})
+    _, model = trained(pretrain, recipe)
+    assert "generator: 'convbert-small-en/generator'" in capsys.readouterr().err
+    assert model.config == config
 
 
 @pytest.fixture(scope="session")

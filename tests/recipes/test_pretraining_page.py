@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from pages import page, section
-from recipe_files import NAMES, PRETRAINING, read
+from recipe_files import ADAPTATION, NAMES, PRETRAINING, read
 
 from lightbert.objectives.mlm import MaskedLanguageModelling
 from lightbert.objectives.rtd import ReplacedTokenDetection
@@ -17,7 +17,7 @@ PAGE = page("pretraining.md")
 
 def test_every_recipe_matches_a_line_of_the_table_of_files():
     patterns = re.findall(r"`([\w*-]+)`", section(PAGE, "Recipes").partition("The papers' recipes")[0])
-    assert not [name for name in PRETRAINING if not any(fnmatch(name, pattern) for pattern in patterns)]
+    assert not [name for name in [*PRETRAINING, *ADAPTATION] if not any(fnmatch(name, pattern) for pattern in patterns)]
 
 
 def test_every_recipe_that_is_named_exists():

@@ -25,9 +25,9 @@ def text_model(*arguments: Any, **settings: Any) -> TextModel:
 
 
 @contextmanager
-def running(model: Any, limits: Limits | None = None) -> Iterator["httpx.Client"]:
+def running(model: Any, limits: Limits | None = None, *, generator: Any = None) -> Iterator["httpx.Client"]:
     """A client of a server that answers for a model."""
-    with running_endpoints(endpoints_of(model, device="cpu"), limits) as client:
+    with running_endpoints(endpoints_of(model, generator=generator, device="cpu"), limits) as client:
         yield client
 
 
@@ -38,12 +38,10 @@ def running_endpoints(endpoints: Mapping[str, Endpoint], limits: Limits | None =
     import httpx
     import uvicorn
 
-    from lightbert.serve.app import create_app
-    from lightbert.serve.server import bind, url_of
+    from lightbert.serve.server import bind, server_settings, url_of
 
     with bind("127.0.0.1", 0) as bound:
-        app = create_app(Service("tiny", endpoints, limits or Limits()))
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False))
+        server = uvicorn.Server(server_settings(Service("tiny", endpoints, limits or Limits())))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
         thread.start()
         try:

@@ -105,6 +105,46 @@ def test_a_client_that_sends_too_slowly_gets_a_408_and_others_are_answered_meanw
     assert b"the body must be sent within 0.5 seconds" in received
 
 
+def received_from(connection):
+    received = b""
+    while chunk := connection.recv(4096):
+        received += chunk
+    return received
+
+
+@pytest.mark.parametrize("before", [b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"], ids=["first", "second"])
+def test_a_client_that_sends_the_head_of_a_request_too_slowly_gets_a_408(before):
+    with running(text_model(REVIEWS), Limits(body_seconds=0.5)) as client:
+        address = (client.base_url.host, client.base_url.port)
+        with socket.create_connection(address, timeout=20) as slow:
+            slow.sendall(before)
+            if before:
+                assert slow.recv(4096).startswith(b"HTTP/1.1 200")
+            slow.sendall(b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-")
+            assert post(client, "good").status_code == 200
+            received = received_from(slow)
+    assert received.startswith(b"HTTP/1.1 408")
+    assert received.endswith(b'{"error":"the head of a request must be sent within 0.5 seconds"}')
+
+
+def test_a_connection_without_a_request_is_closed():
+    with running(text_model(REVIEWS), Limits(body_seconds=0.3)) as client:
+        with socket.create_connection((client.base_url.host, client.base_url.port), timeout=20) as idle:
+            assert received_from(idle) == b""
+        assert post(client, "good").status_code == 200
+
+
+def test_requests_that_take_longer_than_their_head_may_are_answered(held):
+    with running_endpoints(held, Limits(body_seconds=0.2)) as client, ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(post, client, "good")
+        assert held["predict"].runtime.started.wait(20)
+        time.sleep(0.5)
+        held["predict"].runtime.released.set()
+        assert answer.result().status_code == 200
+        time.sleep(0.5)
+        assert post(client, "good").status_code == 200, "an idle connection is kept for the next request"
+
+
 def test_a_client_that_leaves_in_the_middle_of_a_body_does_no_harm():
     with running(text_model(REVIEWS)) as client:
         url = client.base_url

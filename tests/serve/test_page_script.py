@@ -25,11 +25,11 @@ pytestmark = [needs_serve, pytest.mark.skipif(which("node") is None, reason="nod
 def show(tmp_path):
     """A function that opens the page of a model, types texts, and returns what is shown: first for the example."""
 
-    def run(model, *typed):
+    def run(model, *typed, generator=None):
         script = re.search(r"<script>\n(.*?)</script>", read_page("page.html"), re.DOTALL)[1]
         (tmp_path / "page.js").write_text(script, encoding="utf-8")
         driver = Path(__file__).with_name("page_in_node.js")
-        with running(model) as client:
+        with running(model, generator=generator) as client:
             command = ["node", driver, tmp_path / "page.js", str(client.base_url).rstrip("/"), *typed]
             done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
@@ -81,6 +81,13 @@ def test_suspicious_words_are_marked_and_ranked(show):
     *_, shown = show(text_model(None, "rtd"), "good films was bad.")
     assert shown["marks"] == ["good", "films", "was", "bad", "."]
     assert len(shown["rows"]) == 6
+
+
+def test_words_that_the_generator_would_put_in_place_of_suspicious_ones_are_shown(show):
+    *_, shown = show(text_model(None, "rtd"), "good films was bad.", generator=text_model(None, "mlm"))
+    rows = [name.split(" → ") for name, *_ in shown["rows"][1:]]
+    assert sorted(name for name, _ in rows) == [".", "bad", "films", "good", "was"]
+    assert all(len(candidates.split(", ")) == 3 for _, candidates in rows)
 
 
 def test_masks_are_filled(show):

@@ -87,6 +87,8 @@ class Moment:
 def _do(work: Work, out: Path, moment: Moment | None, environment: dict[str, str]) -> None:
     """The body of a child process: the work of the command, without its report."""
     os.environ.update(environment)
+    # Without remembered hashes: whether a run writes them, and syncs more files, depends on the age of its data.
+    os.environ["LIGHTBERT_CACHE"] = os.devnull
     with (out / "stderr").open("a") as file:
         os.dup2(file.fileno(), 2)
     torch.set_num_threads(1)

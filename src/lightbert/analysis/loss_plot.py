@@ -1,10 +1,10 @@
 """The loss curve of a run."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from lightbert.analysis.picture import new_figure, write
+from lightbert.analysis.run_log import read_records
 
 
 def draw_losses(metrics: Path, picture: Path, more: Sequence[str] = ()) -> None:
@@ -12,7 +12,7 @@ def draw_losses(metrics: Path, picture: Path, more: Sequence[str] = ()) -> None:
 
     more: further metrics to plot. If no loss has a name of its own, such as "mlm_loss", "loss" is plotted.
     """
-    records = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
+    records = list(read_records(metrics))
     # Stages of a run can have different losses.
     losses = list(dict.fromkeys(name for record in records for name in record if name.endswith("_loss")))
     names = [*(losses or ["loss"]), *more]
@@ -24,7 +24,7 @@ def draw_losses(metrics: Path, picture: Path, more: Sequence[str] = ()) -> None:
             points = [
                 (record["step"], record[name])
                 for record in records
-                if record["kind"] == kind and record.get(name) is not None
+                if record["kind"] == kind and isinstance(record.get(name), int | float)
             ]
             if not points:
                 continue

@@ -1,13 +1,17 @@
 """Creating and saving matplotlib figures, without a display."""
 
+import io
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightbert.errors import InputError, unknown
-from lightbert.files import make_folder
+from lightbert.files import make_folder, write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_DPI = 150
 
 
 def new_figure(width: float, height: float) -> "Figure":
@@ -19,15 +23,41 @@ def new_figure(width: float, height: float) -> "Figure":
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def write(figure: "Figure", picture: Path) -> None:
-    """Save a figure in the format of the file's extension; creates the folder if needed."""
-    from matplotlib import rc_context
-
-    formats = figure.canvas.get_supported_filetypes()
-    ending = picture.suffix.removeprefix(".").lower()
+def check_format(suffix: str) -> None:
+    """Check that a suffix such as ".png" is a picture format."""
+    formats = new_figure(1, 1).canvas.get_supported_filetypes()
+    ending = suffix.removeprefix(".").lower()
     if ending not in formats:
         raise unknown("picture format", ending, formats)
+
+
+def write(figure: "Figure", picture: Path) -> None:
+    """Save a figure in the format of the file's extension; creates the folder if needed."""
+    check_format(picture.suffix)
     make_folder(picture.parent)
-    # SVG files keep text as text, which makes them small and searchable.
-    with rc_context({"svg.fonttype": "none"}):
-        figure.savefig(picture, dpi=120)
+    write_atomic(picture, _render(figure, picture.suffix.removeprefix(".").lower()))
+
+
+def inline_svg(figure: "Figure", prefix: str) -> str:
+    """A figure as an SVG element for an HTML page: transparent, without references, with ids that start with a prefix.
+
+    Several figures of a page need different prefixes, because ids are unique in a page.
+    """
+    content = _render(figure, "svg", transparent=True).decode("utf-8")
+    content = content[content.index("<svg") :]
+    # HTML needs no namespaces, which look like references to other hosts.
+    content = re.sub(r' xmlns(:\w+)?="[^"]*"', "", content)
+    content = re.sub(r"<metadata>.*?</metadata>", "", content, flags=re.DOTALL)
+    content = re.sub(r'\bid="', f'id="{prefix}', content)
+    return re.sub(r'(href="|url\()#', rf"\1#{prefix}", content)
+
+
+def _render(figure: "Figure", ending: str, *, transparent: bool = False) -> bytes:
+    from matplotlib import rc_context
+
+    content = io.BytesIO()
+    # SVG files keep text as text, which makes them small and searchable; the salt makes them reproducible.
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "lightbert"}):
+        metadata = {"Date": None} if ending == "svg" else None
+        figure.savefig(content, format=ending, dpi=_DPI, transparent=transparent, metadata=metadata)
+    return content.getvalue()

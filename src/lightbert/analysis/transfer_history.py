@@ -1,12 +1,11 @@
 """The transfer losses of each layer over the steps of a distillation, read from its log."""
 
-import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lightbert.analysis.run_log import read_records
 from lightbert.errors import InputError
 
 Curves = dict[str, dict[int, list[tuple[int, float]]]]
@@ -54,7 +53,7 @@ def read_history(metrics: Path) -> TransferHistory:
     with metrics.open(encoding="utf-8") as file:
         every = 1 + sum(1 for _ in file) // _TRAINING_POINTS
     history = TransferHistory()
-    for number, record in enumerate(_records(metrics)):
+    for number, record in enumerate(read_records(metrics)):
         if record["kind"] == "held-out":
             _collect(history.held_out, record)
             continue
@@ -67,21 +66,6 @@ def read_history(metrics: Path) -> TransferHistory:
             f"'{metrics}' has no layer losses; give a run of `lightbert distill` with strategy=akt, jkt or pkt"
         )
     return history
-
-
-def _records(metrics: Path) -> Iterator[dict[str, Any]]:
-    with metrics.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            # The last line may be incomplete while the run is in progress.
-            if not line.endswith("\n"):
-                return
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError):
-                raise InputError(f"line {number} of '{metrics}' is not valid JSON; remove it") from None
-            if not isinstance(record, dict):
-                raise InputError(f"line {number} of '{metrics}' is not a JSON object; remove it")
-            yield record
 
 
 def _collect(curves: Curves, record: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,8 +20,10 @@ class Load:
     statuses: "Counter[int]" = field(default_factory=Counter)
     times: list[float] = field(default_factory=list)
     """Seconds per request with status 200."""
+    lost: int = 0
+    """Requests without an answer: the connection was closed."""
     wrong: int = 0
-    """Answers with status 200 that don't have one item per text."""
+    """Answers with status 200 that don't have one item for each text of their request, in order."""
 
     @property
     def requests_per_second(self) -> float:
@@ -38,45 +40,95 @@ class Load:
         return float(np.percentile(self.times, share)) * 1000 if self.times else float("nan")
 
 
-def run_clients(port: int, path: str, requests: Sequence[Sequence[str]], clients: int, seconds: float) -> Load:
-    """Let clients send requests one after another for a time; each client has one connection.
+def run_clients(
+    port: int,
+    path: str,
+    requests: Sequence[Sequence[str]],
+    clients: int,
+    seconds: float,
+    *,
+    rate: float = 0.0,
+    watch: Callable[[Load], None] = lambda load: None,
+) -> Load:
+    """Let clients send requests, lists of texts, for a time; each client has one connection.
 
-    requests: lists of texts. A client that gets another status than 200 waits 10 ms, as a patient one would.
+    rate: requests per second of all clients together, at regular times, whether earlier ones are answered or not as
+        long as a client is free; 0: each client sends its next request as soon as it has its answer.
+    watch: called once a second.
     """
-    return asyncio.run(_run(port, path, requests, Load(clients), seconds))
+    return asyncio.run(_run(_Target(port, path, requests, rate), Load(clients), seconds, watch))
 
 
-async def _run(port: int, path: str, requests: Sequence[Sequence[str]], load: Load, seconds: float) -> Load:
-    start = time.perf_counter()
-    bodies = [(len(texts), json.dumps({"texts": list(texts)}).encode()) for texts in requests]
-    clients = (_client(port, path, bodies, place, load, start + seconds) for place in range(load.clients))
-    await asyncio.gather(*clients)
-    load.seconds = time.perf_counter() - start
+class _Target:
+    """The server, and the requests with the times at which they are sent."""
+
+    def __init__(self, port: int, path: str, requests: Sequence[Sequence[str]], rate: float) -> None:
+        self.port, self.rate = port, rate
+        self._requests = [(texts, json.dumps({"texts": list(texts)}).encode()) for texts in requests]
+        self._head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: "
+        self._number = 0
+        self.start = time.perf_counter()
+
+    def take(self) -> tuple[Sequence[str], bytes, float]:
+        """The next request: its texts, its bytes, and the time at which it is sent."""
+        texts, body = self._requests[self._number % len(self._requests)]
+        at = self.start + self._number / self.rate if self.rate else 0.0
+        self._number += 1
+        return texts, f"{self._head}{len(body)}\r\n\r\n".encode() + body, at
+
+
+async def _run(target: _Target, load: Load, seconds: float, watch: Callable[[Load], None]) -> Load:
+    watcher = asyncio.create_task(_watch(load, watch))
+    until = target.start + seconds
+    await asyncio.gather(*(_client(target, load, until) for _ in range(load.clients)))
+    load.seconds = time.perf_counter() - target.start
+    watcher.cancel()
     return load
 
 
-async def _client(
-    port: int, path: str, requests: Sequence[tuple[int, bytes]], place: int, load: Load, until: float
-) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: "
-    at = place
+async def _watch(load: Load, watch: Callable[[Load], None]) -> None:
+    while True:
+        await asyncio.sleep(1.0)
+        watch(load)
+
+
+async def _client(target: _Target, load: Load, until: float) -> None:
     while time.perf_counter() < until:
-        count, body = requests[at % len(requests)]
-        at += load.clients
+        reader, writer = await asyncio.open_connection("127.0.0.1", target.port)
+        try:
+            await _requests(target, load, until, reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            load.lost += 1
+        finally:
+            writer.close()
+
+
+async def _requests(
+    target: _Target, load: Load, until: float, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """Send requests on one connection, one after another."""
+    while time.perf_counter() < until:
+        texts, request, at = target.take()
+        if (wait := min(at, until) - time.perf_counter()) > 0:
+            await asyncio.sleep(wait)
         start = time.perf_counter()
-        writer.write(f"{head}{len(body)}\r\n\r\n".encode() + body)
+        writer.write(request)
         status, answer = await _response(reader)
         load.statuses[status] += 1
-        if status != 200:
+        if status == 200:
+            load.times.append(time.perf_counter() - start)
+            load.texts += len(texts)
+            load.wrong += not _answers(answer, texts)
+        elif not target.rate:
+            # A patient client waits before it tries again.
             await asyncio.sleep(0.01)
-            continue
-        load.times.append(time.perf_counter() - start)
-        load.texts += count
-        [items] = [value for value in json.loads(answer).values() if isinstance(value, list)]
-        load.wrong += len(items) != count
-    writer.close()
-    await writer.wait_closed()
+
+
+def _answers(answer: bytes, texts: Sequence[str]) -> bool:
+    """Whether an answer has one item per text, in order; vectors don't repeat their texts."""
+    [items] = [value for value in json.loads(answer).values() if isinstance(value, list)]
+    given = [item["text"] if isinstance(item, dict) else text for item, text in zip(items, texts, strict=False)]
+    return len(items) == len(texts) and given == list(texts)
 
 
 async def _response(reader: asyncio.StreamReader) -> tuple[int, bytes]:

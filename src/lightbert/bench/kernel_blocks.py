@@ -5,7 +5,7 @@ from functools import partial
 import torch
 
 from lightbert.bench.gpu_timing import microseconds
-from lightbert.bench.kernel_cases import Size, depthwise_inputs, dynamic_inputs
+from lightbert.bench.kernel_cases import Size, attention_inputs, depthwise_inputs, dynamic_inputs
 
 DYNAMIC = ((32, 2), (32, 4), (64, 4), (64, 8), (128, 8))
 """(tokens, warps)."""
@@ -23,13 +23,17 @@ DEPTHWISE_BACKWARD = (
     (16, 128, 8, 4),
 )
 """(tokens, channels, steps, warps)."""
+ATTENTION_FORWARD = ((128, 64, 8, 3, 128), (128, 64, 4, 3), (64, 64, 4, 3, 128), (64, 32, 4, 3, 128), (128, 128, 8, 2))
+"""(queries, keys, warps, stages, registers)."""
+ATTENTION_BACKWARD = ((64, 128, 8, 2), (64, 128, 8, 3), (32, 128, 8, 2), (32, 128, 4, 2), (64, 64, 4, 2))
+"""The same, for the kernel with one program per block of keys."""
 
 Times = dict[str, tuple[float, float]]
 
 
 def try_blocks(size: Size) -> Times:
     """Measure the microseconds of forward and backward pass for each block size."""
-    found = _dynamic(size) | _depthwise(size)
+    found = _dynamic(size) | _depthwise(size) | _attention(size)
     for name, (forward, backward) in found.items():
         print(f"{name:40} {forward:9.1f} {backward:9.1f} µs")
     return found
@@ -64,4 +68,28 @@ def _depthwise(size: Size) -> Times:
         chosen = {"block_tokens": tokens, "block_channels": channels, "steps": steps, "warps": warps}
         backward = [partial(kernel.backward, torch.randn_like(x), x, weight, None, **chosen) for x, weight in sets]
         found[f"depthwise backward {tokens}×{channels}×{steps} w{warps}"] = (0.0, microseconds(backward))
+    return found
+
+
+def _attention(size: Size) -> Times:
+    from lightbert.ops.relative_attention import launch
+
+    calls, grads, results = [], [], []
+    for _ in range(3):
+        query, key, value, weights = (tensor.detach() for tensor in attention_inputs(size).values())
+        n_heads = query.shape[1]
+        query, key, value = (heads.transpose(1, 2).flatten(2) for heads in (query, key, value))
+        calls.append(launch.prepare(query, key, value, weights, None, None, None, n_heads, clamp=True, dropout=0.0))
+        grads.append(torch.randn_like(query))
+        results.append(launch.forward(calls[-1]))
+    found = {}
+    for numbers in ATTENTION_FORWARD:
+        forward = [partial(launch.forward, call, blocks=launch.Blocks(*numbers)) for call in calls]
+        found[f"relative_attention forward {numbers}"] = (microseconds(forward), 0.0)
+    for numbers in ATTENTION_BACKWARD:
+        backward = [
+            partial(launch.backward, call, grad, *result, by_key_blocks=launch.Blocks(*numbers))
+            for call, grad, result in zip(calls, grads, results, strict=True)
+        ]
+        found[f"relative_attention backward {numbers}"] = (0.0, microseconds(backward))
     return found

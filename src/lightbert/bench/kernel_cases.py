@@ -10,6 +10,7 @@ from torch import Tensor
 from lightbert.ops.cross_entropy import cross_entropy
 from lightbert.ops.depthwise import depthwise
 from lightbert.ops.dynamic_conv import dynamic_conv
+from lightbert.ops.relative_attention import relative_attention
 from lightbert.ops.sampling import sample
 
 Op = Callable[..., Tensor]
@@ -27,6 +28,7 @@ class Size:
     inner: int
     heads: int
     taps: int = 9
+    offsets: int = 17
     vocab: int = 30522
 
     @property
@@ -57,6 +59,16 @@ def depthwise_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torc
     return {"x": x.requires_grad_(), "weight": weight.requires_grad_()}
 
 
+def attention_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> Tensors:
+    """Queries, keys and values of composite attention in heads of 64 channels, and one weight per query and offset."""
+    heads = max(1, size.width // 64)
+    shape = (size.batch, size.tokens, heads, size.width // heads)
+    streams = {name: torch.randn(shape, device=device, dtype=dtype) for name in ("query", "key", "value")}
+    weights = torch.randn(size.batch, heads, size.tokens, size.offsets, device=device, dtype=dtype)
+    given = {name: stream.transpose(1, 2) for name, stream in streams.items()} | {"by_query": weights}
+    return {name: tensor.requires_grad_() for name, tensor in given.items()}
+
+
 def entropy_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> Tensors:
     """Logits of the masked positions, and their targets."""
     logits = torch.randn(size.predictions, size.vocab, device=device, dtype=dtype)
@@ -76,6 +88,11 @@ def entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return loss + 0 * likely
 
 
+def unbiased(query: Tensor, key: Tensor, value: Tensor, by_query: Tensor) -> Tensor:
+    """Attention without the weights, by PyTorch's own kernels: what relative attention is compared with."""
+    return F.scaled_dot_product_attention(query, key, value)
+
+
 def unfolded(values: Tensor, logits: Tensor) -> Tensor:
     """Dynamic convolution as in transformers: K copies of the values, then a matmul per token."""
     batch, tokens, heads, taps = logits.shape
@@ -88,6 +105,7 @@ def unfolded(values: Tensor, logits: Tensor) -> Tensor:
 OPS: dict[str, tuple[Op, Callable[..., Tensors]]] = {
     "dynamic_conv": (dynamic_conv, dynamic_inputs),
     "depthwise": (depthwise, depthwise_inputs),
+    "relative_attention": (relative_attention, attention_inputs),
     "cross_entropy": (entropy, entropy_inputs),
     "sampling": (sample, sampling_inputs),
 }

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lightbert.bench.gpu_timing import copy_bandwidth, microseconds
 from lightbert.bench.kernel_blocks import try_blocks
-from lightbert.bench.kernel_cases import OPS, SIZES, Op, Size, Tensors, unfolded
+from lightbert.bench.kernel_cases import OPS, SIZES, Op, Size, Tensors, unbiased, unfolded
 from lightbert.errors import InputError
 from lightbert.ops import backend
 
@@ -52,6 +52,8 @@ def variants(name: str, op: Op) -> Iterator[tuple[str, Op]]:
     if name == "dynamic_conv":
         yield "unfold eager", unfolded
         yield "unfold compiled", torch.compile(unfolded, dynamic=False)
+    if name == "relative_attention":
+        yield "without bias", unbiased
 
 
 def check(op: Op, given: Tensors, **texts: Tensor | None) -> float:
@@ -102,7 +104,7 @@ def time_variant(variant: Op, sets: list[Tensors]) -> tuple[float, float]:
 
     def both(inputs: Tensors, direction: Tensor) -> object:
         sought = [tensor for tensor in inputs.values() if tensor.requires_grad]
-        return torch.autograd.grad(variant(**inputs), sought, direction)
+        return torch.autograd.grad(variant(**inputs), sought, direction, allow_unused=True)
 
     alone = microseconds([partial(forward, inputs) for inputs in sets])
     if not any(tensor.requires_grad for tensor in sets[0].values()):
@@ -128,7 +130,7 @@ def measure(sizes: list[Size], seconds: float) -> tuple[dict[str, float], list[T
     for name, (op, inputs) in OPS.items():
         given = inputs(Size("check", 37, 127, 256, 128, 2))
         ratios[name] = check(op, given)
-        if name in ("dynamic_conv", "depthwise"):
+        if name in ("dynamic_conv", "depthwise", "relative_attention"):
             texts = torch.randint(0, 3, (37, 127), device="cuda").sort(dim=1).values
             ratios[f"{name}, padded"] = check(op, given, texts=texts > 0)
             ratios[f"{name}, packed"] = check(op, given, texts=texts)
@@ -150,7 +152,7 @@ def measure(sizes: list[Size], seconds: float) -> tuple[dict[str, float], list[T
 
 def _line(timing: Timing) -> str:
     return (
-        f"{timing.op:13} {timing.size:15} {timing.variant:16} {timing.forward_us:9.1f} {timing.both_us:9.1f} µs"
+        f"{timing.op:18} {timing.size:15} {timing.variant:16} {timing.forward_us:9.1f} {timing.both_us:9.1f} µs"
         f" {timing.forward_share:7.1%} {timing.both_share:7.1%}"
     )
 
@@ -173,9 +175,7 @@ def main() -> None:
     if arguments.out:
         figures = {"facts": facts, "timings": [asdict(timing) for timing in timings], "blocks": blocks}
         arguments.out.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-    print(
-        "\nop            size            variant            forward      both    forward    both, of the copy bandwidth"
-    )
+    print("\nop                 size            variant            forward      both    forward    both, of bandwidth")
     print("\n".join(_line(timing) for timing in timings))
     print(" · ".join(f"{fact} {figure:.2f}" for fact, figure in facts.items()))
 

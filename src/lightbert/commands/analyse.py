@@ -1,12 +1,13 @@
-"""`lightbert analyse`: plots and metrics of trained models."""
+"""`lightbert analyse`: pictures and metrics of what a model has learned."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lightbert.commands.analysis_report import AnalysisReport
 from lightbert.commands.options import options
 from lightbert.commands.report import Report, show
 from lightbert.errors import InputError, unknown
@@ -14,18 +15,42 @@ from lightbert.errors import InputError, unknown
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from lightbert.analysis.output import Results
+    from lightbert.analysis.section import Section
+    from lightbert.analysis.study.study import Study
+
 
 @dataclass(frozen=True)
 class Config:
-    """The analysis, the run or model to analyse, and the options."""
+    """An analysis, the model or run to analyse, texts, and where to write."""
 
-    name: Annotated[str, typer.Argument(help="transfer or attention; lists the analyses if omitted.")] = ""
-    subject: Annotated[str, typer.Argument(help="The folder of a run (transfer) or of a model (attention).")] = ""
-    teacher: Annotated[str, typer.Option(help="attention: the folder of a teacher to compare with.")] = ""
-    text: Annotated[str, typer.Option(help="attention: the text to read.")] = ""
-    layers: Annotated[str, typer.Option(help="attention: layers to plot, such as 1,4; default: first and last.")] = ""
-    mean: Annotated[bool, typer.Option("--mean", help="attention: average the heads of each model.")] = False
-    out: Annotated[str, typer.Option(help="The file to write; default: RUN/transfer.png or ./attention.png.")] = ""
+    name: Annotated[
+        str, typer.Argument(help="An analysis and its subject; or a model alone, for all analyses that apply.")
+    ] = ""
+    subject: Annotated[str, typer.Argument(help="The folder of a model, or of a run (transfer).")] = ""
+    text: Annotated[tuple[str, ...], typer.Option(help="A text to draw; can be repeated.")] = ()
+    data: Annotated[str, typer.Option(help="A file of texts for statistics: .txt, .jsonl, .csv, .tsv, .parquet.")] = ""
+    column: Annotated[str, typer.Option(help="The field or column of --data with the text.")] = "text"
+    teacher: Annotated[str, typer.Option(help="A teacher to compare with: adds the KL divergence of each layer.")] = ""
+    compare: Annotated[str, typer.Option(help="Another model to draw side by side, of any shape.")] = ""
+    layers: Annotated[str, typer.Option(help="Layers to draw, such as 1,4; default: chosen by the analysis.")] = ""
+    mean: Annotated[bool, typer.Option("--mean", help="Draw and compare the mean over heads.")] = False
+    word: Annotated[
+        tuple[str, ...], typer.Option(help="A word whose dynamic kernels are compared; default: repeated words.")
+    ] = ()
+    max_texts: Annotated[int, typer.Option(help="The number of texts of --data to read.")] = 1000
+    length: Annotated[int, typer.Option(help="Maximum number of tokens per text; texts of --data are truncated.")] = 512
+    out: Annotated[
+        str, typer.Option(help="A file (.html, .json, .png, .svg, .pdf) or a folder; default: report.html.")
+    ] = ""
+
+    def __post_init__(self) -> None:
+        if self.max_texts < 1:
+            raise InputError(f"--max-texts must be >= 1, got {self.max_texts}")
+        if self.length < 3:
+            raise InputError(f"--length must be >= 3, got {self.length}: [CLS], a token and [SEP]")
+        if self.teacher and self.compare:
+            raise InputError("--teacher and --compare can't be combined; give one of them")
 
 
 @dataclass(frozen=True)
@@ -42,147 +67,98 @@ class AnalysisList:
         table = Table("analysis", "command", "shows")
         for name, (line, what, _) in ANALYSES.items():
             table.add_row(name, line, what)
+        table.add_row("all that apply", "lightbert analyse MODEL --text TEXT [--data FILE]", "one HTML page")
         return table
 
 
-@dataclass(frozen=True)
-class AnalysisReport:
-    """The plot and metrics of an analysis; `details` appear in the JSON only."""
-
-    picture: Path
-    columns: tuple[str, ...]
-    rows: Sequence[tuple[str | float | None, ...]]
-    metrics: dict[str, float]
-    details: dict[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a JSON-serializable dict."""
-        return {"picture": str(self.picture), "metrics": self.metrics, **self.details}
-
-    def __rich__(self) -> "RenderableType":
-        from rich.console import Group
-        from rich.table import Table
-
-        table = Table(*self.columns)
-        for row in self.rows:
-            table.add_row(*map(_format, row))
-        return Group(table, f"picture: {self.picture}")
-
-
 def run(config: Config) -> Report:
-    """Run an analysis, or list them."""
+    """Run one analysis or all that apply, or list them."""
     if not config.name:
         return AnalysisList()
-    if config.name not in ANALYSES:
+    if config.name in ANALYSES:
+        line, _, analyse = ANALYSES[config.name]
+        if not config.subject:
+            raise InputError(f"the analysis {config.name!r} requires a model or a run: {line}")
+        return analyse(config, (config.name,))
+    if config.subject:
         raise unknown("analysis", config.name, ANALYSES)
-    line, _, analyse = ANALYSES[config.name]
-    if not config.subject:
-        raise InputError(f"the analysis {config.name!r} requires a run or a model: {line}")
-    return analyse(config)
+    return _analyse_model(config, ())
 
 
-def transfer(config: Config) -> AnalysisReport:
-    """Plot the transfer losses of each layer over the steps of a distillation."""
-    from lightbert.analysis.transfer_plot import draw_transfer
+def _analyse_run(config: Config, names: tuple[str, ...]) -> AnalysisReport:
+    from lightbert.analysis.output import Results
+    from lightbert.analysis.sections.transfer import transfer_section
 
     folder = Path(config.subject)
-    picture = Path(config.out) if config.out else folder / "transfer.png"
-    history = draw_transfer(folder / "metrics.jsonl", picture)
-    latest = history.latest
-    kinds = [kind for kind in ("fmt", "at") if f"{kind}_{history.layers[0]}" in latest]
-    return AnalysisReport(
-        picture,
-        columns=("layer", *kinds),
-        rows=[(str(layer), *(latest.get(f"{kind}_{layer}") for kind in kinds)) for layer in history.layers],
-        metrics=latest,
-        details={
-            "split": "held-out" if history.held_out else "train",
-            "stages": [{"learns": stage.name, "steps": [stage.first, stage.last]} for stage in history.stages],
-        },
+    results = Results(f"Knowledge transfer of {folder.name}", {"run": str(folder)}, [transfer_section(folder)], {})
+    return _write(results, Path(config.out) if config.out else folder / "transfer.png")
+
+
+def _analyse_model(config: Config, names: tuple[str, ...]) -> AnalysisReport:
+    """Run the named analyses, which must apply; without names, all that apply."""
+    from lightbert.analysis.output import Results, check_target, make_target
+    from lightbert.analysis.section import NotApplicableError
+    from lightbert.analysis.study.opening import describe, short_name
+
+    out = Path(config.out or f"{names[0] if names else 'report'}.html")
+    check_target(out)
+    study = _study(config)
+    make_target(out)
+    sections: list[Section] = []
+    left_out: dict[str, str] = {}
+    for name, analyse in model_analyses().items():
+        if names and name not in names:
+            continue
+        try:
+            sections.append(analyse(study))
+        except NotApplicableError as error:
+            if names:
+                raise
+            left_out[name] = str(error)
+    if not sections:
+        raise InputError(next(iter(left_out.values())))
+    facts = describe(study) | ({"data": f"{config.data}, {len(study.texts.data):,} texts"} if config.data else {})
+    subjects = (config.subject or config.name, config.teacher.strip() or config.compare.strip())
+    return _write(Results(" and ".join(map(short_name, filter(None, subjects))), facts, sections, left_out), out)
+
+
+def _write(results: "Results", out: Path) -> AnalysisReport:
+    from lightbert.analysis.output import check_target, write_results
+
+    check_target(out)
+    return AnalysisReport(results, tuple(write_results(results, out)))
+
+
+def model_analyses() -> "dict[str, Callable[[Study], Section]]":
+    """The analyses of models by name, in the order of a report."""
+    from lightbert.analysis.sections.attention import attention_section
+    from lightbert.analysis.sections.concentration import concentration_section
+    from lightbert.analysis.sections.dynamic_kernels import dynamic_kernels_section
+    from lightbert.analysis.sections.heads import heads_section
+    from lightbert.analysis.sections.learned_kernels import depthwise_kernels_section, fixed_kernels_section
+
+    return {
+        "attention": attention_section,
+        "concentration": concentration_section,
+        "heads": heads_section,
+        "dynamic-kernels": dynamic_kernels_section,
+        "fixed-kernels": fixed_kernels_section,
+        "depthwise-kernels": depthwise_kernels_section,
+    }
+
+
+def _study(config: Config) -> "Study":
+    from lightbert.analysis.study.opening import open_study
+    from lightbert.analysis.study.rows import read_texts
+    from lightbert.analysis.study.study import Settings
+
+    return open_study(
+        config.subject or config.name,
+        read_texts(config.text, config.data, column=config.column, most=config.max_texts),
+        Settings(_numbers(config.layers), config.mean, config.word, config.length),
+        teacher=config.teacher.strip(),
+        compare=config.compare.strip(),
     )
-
-
-def attention(config: Config) -> AnalysisReport:
-    """Plot the attention maps of a model, or of teacher and student side by side; the metrics cover all layers."""
-    if not config.text.strip():
-        raise InputError("the analysis 'attention' requires a text; add --text TEXT")
-    return _compare_attention(config) if config.teacher.strip() else _show_attention(config)
-
-
-def _show_attention(config: Config) -> AnalysisReport:
-    from lightbert.analysis.attention_maps import attention_maps
-    from lightbert.analysis.attention_plot import plot_maps
-    from lightbert.analysis.picture import write
-    from lightbert.interop.load import load
-
-    drawn = _numbers(config.layers)
-    found = attention_maps(load(config.subject), config.text, mean=config.mean)
-    picture = Path(config.out or "attention.png")
-    write(plot_maps(found.of(drawn or sorted({1, len(found.layers)}))), picture)
-    heads = [] if config.mean else _head_columns(len(found.layers[0].entropies))
-    return AnalysisReport(
-        picture,
-        columns=("layer", "entropy", *heads),
-        rows=[(str(each.layer), each.entropy, *each.entropies[: len(heads)]) for each in found.layers],
-        metrics={f"entropy_{each.layer}": each.entropy for each in found.layers},
-        details={
-            "tokens": list(found.tokens),
-            "heads": {str(each.layer): list(each.entropies) for each in found.layers},
-        },
-    )
-
-
-def _compare_attention(config: Config) -> AnalysisReport:
-    from lightbert.analysis.attention_comparison import compare_attention
-    from lightbert.analysis.attention_plot import plot_attention
-    from lightbert.analysis.picture import write
-    from lightbert.interop.load import load
-
-    drawn = _numbers(config.layers)
-    compared = compare_attention(load(config.teacher), load(config.subject), config.text, mean=config.mean)
-    picture = Path(config.out or "attention.png")
-    write(plot_attention(compared.of(drawn or sorted({1, len(compared.layers)}))), picture)
-    heads = [] if config.mean else _head_columns(len(compared.layers[0].divergences))
-    return AnalysisReport(
-        picture,
-        columns=("layer", "KL", *heads),
-        rows=[(str(each.layer), each.divergence, *each.divergences[: len(heads)]) for each in compared.layers],
-        metrics={f"kl_{each.layer}": each.divergence for each in compared.layers},
-        details={
-            "tokens": list(compared.tokens),
-            "heads": {str(each.layer): list(each.divergences) for each in compared.layers},
-        },
-    )
-
-
-def _head_columns(count: int) -> list[str]:
-    return [f"head {number}" for number in range(1, count + 1)]
-
-
-ANALYSES: dict[str, tuple[str, str, Callable[[Config], Report]]] = {
-    "transfer": (
-        "lightbert analyse transfer RUN",
-        "the feature map and attention losses of each layer over the steps of a distillation",
-        transfer,
-    ),
-    "attention": (
-        "lightbert analyse attention MODEL --text TEXT [--teacher TEACHER]",
-        "the attention maps of a model for a text, with the entropy of each head; or of a teacher and a student",
-        attention,
-    ),
-}
-"""Name -> (command, description, function)."""
-
-
-@options(Config)
-def command(config: Config, json: bool) -> None:
-    """Plot what a model learned, and print the metrics.
-
-    `transfer` plots the feature map and attention losses of each layer over the steps of a distillation. `attention`
-    plots the attention maps of a model for a text, with the entropy of each head; with --teacher, the maps of both
-    models side by side, with their KL divergence.
-    """
-    show(run(config), json=json)
 
 
 def _numbers(listed: str) -> tuple[int, ...]:
@@ -192,7 +168,55 @@ def _numbers(listed: str) -> tuple[int, ...]:
         raise InputError(f"layers must be numbers separated by commas, such as 1,4, got {listed!r}") from None
 
 
-def _format(cell: str | float | None) -> str:
-    if cell is None:
-        return ""
-    return cell if isinstance(cell, str) else f"{cell:.4g}"
+Analyse = Callable[[Config, tuple[str, ...]], AnalysisReport]
+
+ANALYSES: dict[str, tuple[str, str, Analyse]] = {
+    "attention": (
+        "lightbert analyse attention MODEL --text TEXT [--teacher TEACHER | --compare OTHER]",
+        "attention maps for texts: the mean, all heads, chosen layers; with a teacher the KL divergence",
+        _analyse_model,
+    ),
+    "concentration": (
+        "lightbert analyse concentration MODEL --data FILE",
+        "diagonal concentration C per layer and head, next to the figures of ConvBERT Table 8",
+        _analyse_model,
+    ),
+    "heads": (
+        "lightbert analyse heads MODEL --data FILE",
+        "locality, entropy and redundancy of each head",
+        _analyse_model,
+    ),
+    "dynamic-kernels": (
+        "lightbert analyse dynamic-kernels MODEL --text TEXT [--word WORD]",
+        "the kernels that mixed attention generates for each token, and for a word in several contexts",
+        _analyse_model,
+    ),
+    "fixed-kernels": (
+        "lightbert analyse fixed-kernels MODEL",
+        "the fixed lightweight convolutions of composite attention, per layer and head",
+        _analyse_model,
+    ),
+    "depthwise-kernels": (
+        "lightbert analyse depthwise-kernels MODEL",
+        "depthwise kernels of each layer, with sorted channels",
+        _analyse_model,
+    ),
+    "transfer": (
+        "lightbert analyse transfer RUN",
+        "the feature map and attention losses of each layer over the steps of a distillation",
+        _analyse_run,
+    ),
+}
+"""Name -> (command, description, function)."""
+
+
+@options(Config)
+def command(config: Config, json: bool) -> None:
+    """Draw what a model has learned, and print the metrics.
+
+    `lightbert analyse MODEL --text TEXT --data FILE` runs all analyses that apply to a model and writes report.html, a
+    page that contains its pictures and explains how to read them; `lightbert analyse NAME MODEL` runs one of them, and
+    `lightbert analyse` lists them. --compare draws a second model side by side; --teacher also computes the KL
+    divergence from a teacher. With --out, a picture suffix writes pictures, .json the numbers, and a folder all.
+    """
+    show(run(config), json=json)

@@ -21,6 +21,10 @@ BENCHMARKS = {
         "lightbert bench latency --models bert-small,convbert-small",
         "one text on a CPU: torch, ONNX Runtime in float32 and int8, and transformers' models",
     ),
+    "serving": (
+        "lightbert bench serving --model runs/topics/final",
+        "`lightbert serve` under load against a loop of model.predict, and transformers' pipeline behind its server",
+    ),
     "training": (
         "lightbert bench training",
         "forward and backward passes and whole pre-training steps on a GPU, next to transformers",
@@ -45,19 +49,25 @@ BENCHMARKS = {
 class Config:
     """The benchmark and its options."""
 
-    name: Annotated[str, typer.Argument(help="finetune, latency or training; lists the benchmarks if omitted.")] = ""
+    name: Annotated[
+        str, typer.Argument(help="finetune, latency, serving or training; lists the benchmarks if omitted.")
+    ] = ""
     data: Annotated[str, typer.Option(help="The folder of GLUE, or of SST-2.")] = ""
     tokenizer: Annotated[
         str, typer.Option(help="A tokenizer.json or vocab.txt; trained on the sentences if omitted.")
     ] = ""
-    model: Annotated[str, typer.Option(help="A model that transformers implements, too; only its config is used.")] = (
-        "convbert-small"
-    )
+    model: Annotated[
+        str,
+        typer.Option(
+            help="A model that transformers implements, too; finetune uses its config only, serving serves it: a "
+            "classifier, or a preset, which gets random weights."
+        ),
+    ] = "convbert-small"
     examples: Annotated[int, typer.Option(help="Number of examples; 0: all, -1: 300 on a CPU, all on a GPU.")] = -1
     batch: Annotated[int, typer.Option(help="Examples per step.")] = 32
     length: Annotated[int, typer.Option(help="Maximum number of tokens; longer texts are truncated.")] = 128
     rounds: Annotated[
-        int, typer.Option(help="Number of alternating measurements; 0: 3 for finetune, 10 for latency.")
+        int, typer.Option(help="Number of alternating measurements; 0: 3 for finetune and serving, 10 for latency.")
     ] = 0
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto"
     models: Annotated[
@@ -72,9 +82,22 @@ class Config:
         CommaSeparated(),
         typer.Option(help="latency: torch, compiled, onnx, int8, peer, peer-onnx, peer-int8."),
     ] = ()
-    threads: Annotated[int, typer.Option(help="latency: the number of threads; 0: one per core.")] = 0
+    threads: Annotated[int, typer.Option(help="Threads of the model; 0: one per core for latency, 1 for serving.")] = 0
     cases: Annotated[str, typer.Option(help="training: cases whose name contains this text; all if omitted.")] = ""
-    seconds: Annotated[float, typer.Option(help="training: no case is started after this time.")] = 480.0
+    seconds: Annotated[
+        float,
+        typer.Option(
+            help="training: no case is started after this time, 480 by default; serving: the time of a measurement, 3 "
+            "by default."
+        ),
+    ] = 0.0
+    clients: Annotated[
+        tuple[str, ...], CommaSeparated(), typer.Option(help="serving: numbers of clients; 1,8,32 by default.")
+    ] = ()
+    texts: Annotated[int, typer.Option(help="serving: texts per request.")] = 1
+    overload_minutes: Annotated[
+        float, typer.Option(help="serving: minutes at twice the capacity, at most 60; 0: none.")
+    ] = 0.25
 
 
 @dataclass(frozen=True)
@@ -102,10 +125,12 @@ def run(config: Config) -> Report:
         raise unknown("benchmark", config.name, BENCHMARKS)
     if config.name == "latency":
         return _latency(config)
+    if config.name == "serving":
+        return _serving(config)
     if config.name == "training":
         from lightbert.bench import training
 
-        return training.measure(training.Settings(cases=config.cases, seconds=config.seconds))
+        return training.measure(training.Settings(cases=config.cases, seconds=config.seconds or 480.0))
     if config.name != "finetune":
         raise InputError(f"the benchmark {config.name!r} is a separate program; run {BENCHMARKS[config.name][0]}")
     if not config.data:
@@ -140,6 +165,25 @@ def _latency(config: Config) -> Report:
     )
 
 
+def _serving(config: Config) -> Report:
+    for count in config.clients:
+        if not count.isdecimal():
+            raise InputError(f"--clients must be numbers such as 1,8,32, got {count!r}")
+    from lightbert.bench.serving import Settings, measure
+
+    return measure(
+        Settings(
+            model=config.model,
+            clients=tuple(map(int, config.clients)) or Settings.clients,
+            seconds=config.seconds or Settings.seconds,
+            texts=config.texts,
+            threads=config.threads or Settings.threads,
+            rounds=config.rounds or Settings.rounds,
+            overload_minutes=config.overload_minutes,
+        )
+    )
+
+
 @options(Config)
 def command(config: Config, json: bool) -> None:
     """Compare speed with other libraries, on the same data in the same run.
@@ -148,6 +192,10 @@ def command(config: Config, json: bool) -> None:
     length-grouped sampling, and compares prediction of texts of different lengths with texts of equal length.
 
     `latency` runs models with random weights on one text, alternately in all runtimes, and prints medians and ratios.
+
+    `serving` sends requests of 1, 8 and 32 clients to `lightbert serve` on the loopback address, to transformers'
+    pipeline behind the same server, and compares both with a loop of model.predict; then it sends twice as many
+    requests as the server can answer.
 
     `training` times encoders and whole pre-training steps on a GPU, each captured as a CUDA graph.
     """

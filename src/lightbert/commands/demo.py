@@ -2,7 +2,8 @@
 
 import random
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,11 +12,14 @@ import typer
 from lightbert.commands.demo_report import SHOWN, DemoReport
 from lightbert.commands.report import AsJson, show
 from lightbert.errors import InputError
+from lightbert.owned_folders import is_empty
 
 if TYPE_CHECKING:
     from lightbert.analysis.suspicion import Detector, Word
+    from lightbert.commands.finetune import FinetuningReport
     from lightbert.commands.training_report import TrainingReport
     from lightbert.data.corpus.shards import Shards
+    from lightbert.owned_folders import FolderKind
 
 SOURCE = "docstrings:stdlib,numpy"
 """English text that is available on every machine and quick to read."""
@@ -42,6 +46,8 @@ RECIPE: dict[str, Any] = {
 
 _SENTENCES = 200
 _WORDS = range(6, 13)
+PACKAGES = "packages"
+"""The folder of the fine-tuning, below that of the demo."""
 _FILES = ("metrics.jsonl", "recipe.json", "result.json", "loss.png", "words.svg")
 
 
@@ -55,12 +61,14 @@ class Config:
     source: str = ""
     """A source of `lightbert prepare`; empty means the documentation of installed packages."""
     device: str = "auto"
+    finetune: bool = True
+    """Whether to fine-tune the bundled model at the end, and compare it with simpler classifiers."""
 
 
-def run(config: Config) -> "DemoReport | TrainingReport":
-    """Prepare text, pre-train and evaluate; an existing model is only evaluated.
+def run(config: Config) -> "DemoReport | TrainingReport | FinetuningReport":
+    """Prepare text, pre-train, evaluate and fine-tune; what an earlier call has trained is only evaluated.
 
-    Returns a `TrainingReport` report when the training was interrupted.
+    Returns the report of the training if it was interrupted.
     """
     from lightbert.commands import pretrain
     from lightbert.config import from_mapping
@@ -80,7 +88,20 @@ def run(config: Config) -> "DemoReport | TrainingReport":
             return trained
     report = examine(out, trained_before=trained_before)
     draw_words(report)
-    return report
+    return _with_comparison(report, config.device) if config.finetune else report
+
+
+def _with_comparison(report: DemoReport, device: str) -> "DemoReport | FinetuningReport":
+    from lightbert import bundled
+    from lightbert.commands.demo_comparison import BUNDLED, Comparison, compare
+
+    try:
+        bundled.folder_of(BUNDLED)
+    except InputError as error:
+        return replace(report, skipped=f"fine-tuning was skipped: {error}")
+    print(f"fine-tuning the tiny model, then {BUNDLED} for about a minute", file=sys.stderr)
+    compared = compare(report.out / PACKAGES, report.out / "final", device)
+    return replace(report, comparison=compared) if isinstance(compared, Comparison) else compared
 
 
 def examine(out: Path, *, trained_before: bool = False) -> DemoReport:
@@ -134,7 +155,23 @@ def _choose(detector: "Detector", shards: "Shards") -> "list[tuple[Word, ...]]":
 
 def clear(out: Path) -> None:
     """Remove the files that a demo wrote, and no others."""
+    from lightbert.commands.demo_comparison import RECIPES
+    from lightbert.commands.demo_sentences import SPLITS
     from lightbert.data.corpus.stage import PREPARED, STAGING
+
+    packages = out / PACKAGES
+    for run in RECIPES:
+        _clear_run(packages / run, {})
+    for path in [*(packages / f"{split}.csv" for split in SPLITS)]:
+        path.unlink(missing_ok=True)
+    for folder in (*(packages / run for run in RECIPES), packages):
+        if is_empty(folder):
+            folder.rmdir()
+    _clear_run(out, {"data": PREPARED, "data.partial": STAGING})
+
+
+def _clear_run(out: Path, more: "Mapping[str, FolderKind]") -> None:
+    """Remove what a run wrote, and the folders of the given kinds."""
     from lightbert.folder_lock import locked
     from lightbert.models.owned import MODEL_FOLDER
     from lightbert.train import checkpoint
@@ -145,8 +182,7 @@ def clear(out: Path) -> None:
     with locked(out, "is training in", "wait for it, stop it, or choose another --out"):
         check_run_folder(out)
         checkpoint.remove_all(out / "checkpoints")
-        kinds = {"data": PREPARED, "data.partial": STAGING, "final": MODEL_FOLDER, "generator": MODEL_FOLDER}
-        for name, kind in kinds.items():
+        for name, kind in {**more, "final": MODEL_FOLDER, "generator": MODEL_FOLDER}.items():
             kind.check(out / name)
             kind.remove(out / name)
         for name in _FILES:
@@ -157,6 +193,9 @@ def command(
     out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("runs/demo"),
     minutes: Annotated[float, typer.Option(help="How long to train.")] = 3.0,
     again: Annotated[bool, typer.Option("--again", help="Remove the previous demo and start again.")] = False,
+    finetune: Annotated[
+        bool, typer.Option("--finetune/--no-finetune", help="At the end, fine-tune the bundled model for a minute.")
+    ] = True,
     zoo: Annotated[
         bool, typer.Option("--zoo", help="Instead, count the parameters of every model and run one of each family.")
     ] = False,
@@ -165,8 +204,9 @@ def command(
     """Train a small encoder from text in a few minutes on a CPU, without any download.
 
     Reads the documentation of the Python packages on this machine, trains a tokenizer and a small ConvBERT on it by
-    replaced-token detection, and shows which words of a sentence the model detects as replaced. After an interruption,
-    the same command resumes the training.
+    replaced-token detection, and shows which words of a sentence the model detects as replaced. Then it fine-tunes the
+    bundled English model for about a minute to tell which package a sentence documents, and compares it with the small
+    model and with a bag of words. After an interruption, the same command resumes the training.
     """
     if zoo:
         from lightbert.commands.zoo import run as tour
@@ -175,7 +215,7 @@ def command(
         return
     from lightbert.train.signals import EXIT_CODE
 
-    report = run(Config(out, minutes, again))
+    report = run(Config(out, minutes, again, finetune=finetune))
     show(report, json=json)
     if not isinstance(report, DemoReport):
         raise typer.Exit(EXIT_CODE)

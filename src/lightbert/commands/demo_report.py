@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from lightbert.analysis.suspicion import CorruptedSentence
+    from lightbert.commands.demo_comparison import Comparison
 
 SHOWN = 6
 """Number of sentences printed; the metrics are over all of them."""
@@ -31,6 +32,10 @@ class DemoReport:
     held_out: dict[str, float]
     sentences: "tuple[CorruptedSentence, ...]"
     trained_before: bool
+    comparison: "Comparison | None" = None
+    """The fine-tuned bundled model; None if it wasn't fine-tuned."""
+    skipped: str = ""
+    """Why it wasn't."""
 
     @property
     def baseline(self) -> float:
@@ -63,6 +68,7 @@ class DemoReport:
                 "planted_found": self.found,
                 "planted_guessed": self.guessed,
             },
+            "comparison": None if self.comparison is None else self.comparison.to_json(),
             "sentences": [_plain(each) for each in self.sentences],
         }
 
@@ -72,7 +78,9 @@ class DemoReport:
         before = (
             [f"{self.out} has been trained before; --again trains it from scratch", ""] if self.trained_before else []
         )
-        return Group(*before, self._summary(), "", self._numbers(), "", *self._words(), self._next())
+        compared = [part for part in (self.comparison, self.skipped) if part]
+        after = [*compared, ""] if compared else []
+        return Group(*before, self._summary(), "", self._numbers(), "", *self._words(), *after, self._next())
 
     @property
     def _picture(self) -> Path | None:
@@ -133,12 +141,21 @@ class DemoReport:
         for line, why in NEXT:
             steps.add_row(line, why)
         steps.add_row(f"lightbert serve {shlex.quote(str(self.out / 'final'))}", "open the model in a browser")
+        if self.comparison is not None:
+            model = shlex.quote(str(self.comparison.model))
+            steps.add_row(f"lightbert serve {model}", "open the fine-tuned model in a browser")
+            predict = f"lightbert predict {model} {shlex.quote(self.comparison.sentence)}"
+            steps.add_row(predict, "which package does it document?")
         return steps
 
 
 NEXT = (
-    ("lightbert prepare 'my/*.txt' --out runs/mine/data --vocab-size 8192", "tokenize text"),
-    ("lightbert pretrain tiny-rtd data=runs/mine/data out=runs/mine", "minutes on a CPU"),
+    ("lightbert finetune classify model=convbert-small-en data.train=my.csv out=runs/topics", "texts with labels"),
+    ("lightbert prepare 'my/*.txt' --out runs/mine/data --tokenizer convbert-small-en", "tokenize text"),
+    (
+        "lightbert pretrain adapt data=runs/mine/data out=runs/mine",
+        "adapt that model to it, 20 minutes on a CPU",
+    ),
     ("lightbert pretrain convbert-small-rtd data=… out=… compile=blocks", "the paper's model, on a GPU"),
     ("lightbert demo --zoo", "the sizes of all models, and a forward pass of each family"),
 )

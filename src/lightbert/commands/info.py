@@ -1,6 +1,7 @@
-"""`lightbert info`: parameters and FLOPs of a model, or of all presets."""
+"""`lightbert info`: parameters and FLOPs of a model, or of all bundled models and presets."""
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Config:
-    """The name of a model; None means all presets."""
+    """The name of a model; None means all bundled models and presets."""
 
-    name: Annotated[str | None, typer.Argument(help="A preset or a model; all presets if omitted.")] = None
+    name: Annotated[
+        str | None, typer.Argument(help="A preset or a model; all presets and bundled models if omitted.")
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -107,13 +110,53 @@ class PresetList:
         return table
 
 
-def run(config: Config) -> Description | PresetList:
-    """Describe one model, or all presets."""
+@dataclass(frozen=True)
+class ModelList:
+    """The bundled models with their bytes on disk, and all presets."""
+
+    bundled: tuple[tuple[Description, int], ...]
+    presets: PresetList
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON-serializable dict."""
+        bundled = [{**description.to_json(), "bytes": on_disk} for description, on_disk in self.bundled]
+        return {"bundled": bundled, **self.presets.to_json()}
+
+    def __rich__(self) -> "RenderableType":
+        from rich.console import Group
+
+        return Group(self._bundled(), self.presets)
+
+    def _bundled(self) -> "RenderableType":
+        from rich.table import Table
+
+        if not self.bundled:
+            return "the weights of the bundled models are not in this installation; a released wheel contains them"
+        table = Table()
+        table.add_column("bundled model, with weights", no_wrap=True)
+        for column in ("parameters", "GFLOPs", "MB on disk"):
+            table.add_column(column, justify="right")
+        table.add_column("heads")
+        for each, on_disk in self.bundled:
+            figures = (f"{each.size.parameters:,}", f"{each.size.forward / 1e9:.3f}", f"{on_disk / 1e6:.1f}")
+            table.add_row(each.name, *figures, ", ".join(each.size.heads))
+        return table
+
+
+def run(config: Config) -> Description | ModelList:
+    """Describe one model, or all bundled models and presets."""
+    from lightbert import bundled
     from lightbert.models import PRESETS
 
-    if config.name is None:
-        return PresetList(tuple(describe(name) for name in PRESETS))
-    return _named(config.name)
+    if config.name is not None:
+        return _named(config.name)
+    shipped = tuple((_named(name), _bytes_in(folder)) for name, folder in bundled.installed().items())
+    return ModelList(shipped, PresetList(tuple(describe(name) for name in PRESETS)))
+
+
+def _bytes_in(folder: Path) -> int:
+    """The size of a folder's own files, without those of the folders in it."""
+    return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
 
 
 def describe(name: str) -> Description:

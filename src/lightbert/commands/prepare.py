@@ -35,7 +35,8 @@ class Config:
     ]
     out: Annotated[Path, typer.Option(help="The folder to write.")]
     tokenizer: Annotated[
-        str | None, typer.Option(help="A tokenizer.json, a vocab.txt, or a folder with one; trained if omitted.")
+        str | None,
+        typer.Option(help="A tokenizer.json, a vocab.txt, a folder with one, or a bundled model; trained if omitted."),
     ] = None
     vocab_size: Annotated[
         int | None, typer.Option(help="Size of the trained vocabulary, including special tokens.")

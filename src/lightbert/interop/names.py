@@ -13,12 +13,10 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
+from lightbert import bundled
 from lightbert.errors import InputError, unknown
 from lightbert.interop.hub import download
 from lightbert.models import PRESETS
-
-BUNDLED = Path(__file__).parents[1] / "bundled"
-"""The model folders that ship with the package."""
 
 _HUB_ID = re.compile(r"(?P<repository>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>\S+))?", re.ASCII)
 
@@ -58,11 +56,11 @@ def find(name: str | Path, *, pickled: bool = False) -> FoundModel:
     pickled: also download pickled weights if there are no safetensors.
     """
     text, path = str(name), Path(name)
-    if not isinstance(name, Path) and (text in PRESETS or text in bundled()):
+    if not isinstance(name, Path) and (text in PRESETS or text in bundled.NAMES):
         kind = "preset" if text in PRESETS else "bundled model"
         if path.exists():
             warnings.warn(f"'{text}' is the {kind}; use './{text}' for the folder of that name", stacklevel=2)
-        return Preset(text) if text in PRESETS else ModelFolder(bundled()[text], text)
+        return Preset(text) if text in PRESETS else ModelFolder(bundled.folder_of(text), text)
     if Path(f"{text}.index").is_file():
         return Tf1Checkpoint(path)
     if text and path.exists():
@@ -73,19 +71,14 @@ def find(name: str | Path, *, pickled: bool = False) -> FoundModel:
     raise _not_found(text)
 
 
-def bundled() -> dict[str, Path]:
-    """Return the model folders that ship with the package, by name."""
-    return {folder.parent.name: folder.parent for folder in sorted(BUNDLED.glob("*/config.json"))}
-
-
 def _not_found(name: str) -> InputError:
     """Return an error that suggests the nearest name, or lists what a name can be."""
     if _BERT_ON_HUB.fullmatch(name):
         return InputError(f"model '{name}' not found; for the model on the Hugging Face Hub, write google-bert/{name}")
-    nearest = difflib.get_close_matches(name, [*PRESETS, *bundled()], n=1)
+    nearest = difflib.get_close_matches(name, [*PRESETS, *bundled.NAMES], n=1)
     if nearest and Path(name).name == name:
         return unknown("preset", name, nearest)
     return InputError(
-        f"model '{name}' not found; give a folder with config.json, the name of a preset, the prefix of a "
-        "TensorFlow 1 checkpoint, or org/name for a model on the Hugging Face Hub"
+        f"model '{name}' not found; give a folder with config.json, the name of a preset or a bundled model, the "
+        "prefix of a TensorFlow 1 checkpoint, or org/name for a model on the Hugging Face Hub"
     )

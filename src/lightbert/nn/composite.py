@@ -3,6 +3,7 @@
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lightbert.errors import InputError
@@ -73,7 +74,16 @@ class CompositeAttention(Mixer):
 
     def _weights(self, heads: Tensor, dynamic: Tensor | None) -> Tensor | None:
         """Generate one weight per offset from queries or keys: [B, H, T, E] -> [B, H, T, 2R+1]."""
-        return None if dynamic is None else heads @ dynamic.to(heads.dtype) * heads.shape[-1] ** -0.5
+        if dynamic is None:
+            return None
+        matrix = dynamic.to(heads.dtype)
+        if heads.is_cuda:
+            # Tensor cores need rows of 16 bytes.
+            matrix = F.pad(matrix, (0, -self.offsets % 8))
+        # As the projections are: a matmul of [B, H, T, E] would copy the heads.
+        token_major = heads.transpose(1, 2) @ matrix
+        weights: Tensor = token_major.transpose(1, 2)[..., : self.offsets] * heads.shape[-1] ** -0.5
+        return weights
 
     def forward(self, x: Tensor, mask: Mask, *, value: Tensor | None = None, record: Record | None = None) -> Tensor:
         """[B, T, D] -> [B, T, out_width]."""

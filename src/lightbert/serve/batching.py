@@ -3,7 +3,7 @@
 import queue
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +13,9 @@ from lightbert.serve.endpoints.endpoint import Endpoint, Prepared
 from lightbert.serve.limits import Limits
 from lightbert.serve.metrics import Metrics
 from lightbert.tasks.predict.forward import run
+
+Compute = Callable[[Endpoint, Sequence[Prepared]], list[list[Any]]]
+"""Computes requests of one endpoint: the answers of each."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +33,8 @@ class Batcher:
     the next round. The caller bounds the number of requests.
     """
 
-    def __init__(self, limits: Limits, metrics: Metrics) -> None:
-        self._limits, self._metrics = limits, metrics
+    def __init__(self, limits: Limits, metrics: Metrics, compute: Compute) -> None:
+        self._limits, self._metrics, self._compute = limits, metrics, compute
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._worker = threading.Thread(target=self._work, name="lightbert-serve", daemon=True)
         self._worker.start()
@@ -75,7 +78,7 @@ class Batcher:
 
     def _answer(self, jobs: Sequence[_Job]) -> None:
         try:
-            answers = _compute(jobs)
+            answers = self._compute(jobs[0].endpoint, [job.prepared for job in jobs])
         # Whatever happens to one request, the worker answers the others.
         except Exception as error:
             if len(jobs) == 1:
@@ -91,12 +94,12 @@ class Batcher:
             job.answers.set_result(each)
 
 
-def _compute(jobs: Sequence[_Job]) -> list[list[Any]]:
-    """The answers of jobs of one endpoint, whose rows are batched together by length."""
-    endpoint, parts = jobs[0].endpoint, [job.prepared.features for job in jobs]
+def compute_rows(endpoint: Endpoint, requests: Sequence[Prepared]) -> list[list[Any]]:
+    """Compute the rows of all requests together, batched by length."""
+    parts = [request.features for request in requests]
     outputs = run(endpoint.runtime, Features.concatenate(parts), endpoint.specials)
     answers, start = [], 0
-    for job, part in zip(jobs, parts, strict=True):
-        answers.append(job.prepared.finish(outputs[start : start + len(part)]))
+    for request, part in zip(requests, parts, strict=True):
+        answers.append(request.finish(outputs[start : start + len(part)]))
         start += len(part)
     return answers

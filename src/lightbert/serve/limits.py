@@ -20,7 +20,7 @@ class Limits:
     connections: int = 1024
     """Open connections; more are closed with 503."""
     body_seconds: float = 10.0
-    """The time in which a client must send the body of a request."""
+    """The time in which a client must send the head of a request, and then its body."""
     timeout: float = 60.0
     """The time from the acceptance of a request to its answer, also when the server stops."""
     window: float = 0.002

@@ -11,6 +11,7 @@ import uvicorn
 from lightbert.errors import InputError
 from lightbert.serve.app import create_app
 from lightbert.serve.service import Service
+from lightbert.serve.timed_protocol import protocol_with_head_timeout
 
 _BACKLOG = 512
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -46,8 +47,16 @@ def serve(service: Service, bound: socket.socket, ready: Callable[[str], None]) 
 
     ready: called with the URL when the server accepts connections.
     """
-    config = uvicorn.Config(
+    with bound, _default_signals_ignored():
+        ready(url_of(bound))
+        uvicorn.Server(server_settings(service)).run(sockets=[bound])
+
+
+def server_settings(service: Service) -> uvicorn.Config:
+    """The settings of uvicorn, with the limits of the service."""
+    return uvicorn.Config(
         create_app(service),
+        http=protocol_with_head_timeout(service.limits.body_seconds),
         log_level=logging.WARNING,
         access_log=False,
         ws="none",
@@ -56,9 +65,6 @@ def serve(service: Service, bound: socket.socket, ready: Callable[[str], None]) 
         timeout_graceful_shutdown=max(1, round(service.limits.timeout)),
         timeout_keep_alive=30,
     )
-    with bound, _default_signals_ignored():
-        ready(url_of(bound))
-        uvicorn.Server(config).run(sockets=[bound])
 
 
 @contextmanager

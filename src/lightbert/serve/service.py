@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lightbert.errors import InputError
-from lightbert.serve.batching import Batcher
+from lightbert.serve.batching import Batcher, Compute, compute_rows
 from lightbert.serve.endpoints import PURPOSES
 from lightbert.serve.endpoints.endpoint import Endpoint
 from lightbert.serve.limits import Limits
@@ -29,12 +29,17 @@ class Answer:
 
 
 class Service:
-    """The endpoints of one model behind a worker; used from one event loop."""
+    """The endpoints of one model behind a worker; used from one event loop.
 
-    def __init__(self, name: str, endpoints: Mapping[str, Endpoint], limits: Limits) -> None:
+    compute: computes the requests of a round; another library's computation can be served for comparison.
+    """
+
+    def __init__(
+        self, name: str, endpoints: Mapping[str, Endpoint], limits: Limits, compute: Compute = compute_rows
+    ) -> None:
         self.name, self.endpoints, self.limits = name, endpoints, limits
         self.metrics = Metrics()
-        self.batcher = Batcher(limits, self.metrics)
+        self.batcher = Batcher(limits, self.metrics, compute)
         self._accepted = 0
 
     def warm_up(self) -> None:

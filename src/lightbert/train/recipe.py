@@ -45,8 +45,8 @@ class Recipe(CorpusRecipe):
     ] = 0.25
     generator_model: Annotated[
         str,
-        "a trained generator to continue with; by default the folder generator next to the model, if there is one; "
-        "none: random weights",
+        "a trained generator to continue with; by default the folder generator in the model's folder or next to it, if "
+        "there is one; none: random weights",
     ] = ""
     temperature: Annotated[
         Positive, "sampling temperature of the generator; above 1 replacements are easier to detect"

@@ -9,6 +9,7 @@ from lightbert.errors import InputError
 from lightbert.interop.load import describe, read
 from lightbert.interop.names import FoundModel, Preset, find
 from lightbert.models import Config, Model, add_head, build
+from lightbert.models.changes import with_changes
 from lightbert.train.corpus_recipe import CorpusRecipe
 
 if TYPE_CHECKING:
@@ -57,9 +58,17 @@ def _add_heads(model: Model, kinds: set[str], seed: int) -> None:
 
 
 def _read(found: FoundModel, name: str, config: Config) -> Model:
-    model = read(found)
+    """Load the model, with the dropout rates of the config; all other fields must be those of the model."""
+    model = with_dropout_of(config, read(found))
     if model.config != config:
         differs = next(k for k, v in to_mapping(config).items() if getattr(model.config, k) != v)
         was, now = getattr(model.config, differs), getattr(config, differs)
         raise InputError(f"'{name}' has {differs} = {was}, but the recipe and its data require {now}")
     return model
+
+
+def with_dropout_of(config: Config, model: Model) -> Model:
+    """Return the model with the dropout rates of a config; weights don't depend on them."""
+    rates = {"dropout": config.dropout, "attention_dropout": config.attention_dropout}
+    same = all(getattr(model.config, name) == rate for name, rate in rates.items())
+    return model if same else with_changes(model, rates)

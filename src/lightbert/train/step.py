@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from lightbert.data.batches.batch import Batch
 from lightbert.objectives.objective import Losses, Objective
 from lightbert.train.distributed import World
+from lightbert.train.half_weights import HalfWeights
 from lightbert.train.optim import Optimizers
 from lightbert.train.sharding import is_sharded
 
@@ -21,13 +22,23 @@ class Step:
         self.objective, self.optimizers, self.world = objective, optimizers, world
         self.accumulate = accumulate
         self.call: Any = objective
+        # With several processes the gradients must be ready one by one, while others are being sent.
+        self.half_weights = HalfWeights(objective) if self.half_precision and world.size == 1 else None
         if world.size > 1 and not is_sharded(objective):
             self.call = DistributedDataParallel(objective, gradient_as_bucket_view=True)
 
+    @property
+    def half_precision(self) -> bool:
+        """Whether matmuls run in bf16: on a GPU."""
+        return self.world.device.type == "cuda"
+
     def autocast(self) -> Any:
         """Return the bf16 autocast context on a GPU; on a CPU everything stays in fp32."""
-        device = self.world.device.type
-        return torch.autocast(device, dtype=torch.bfloat16) if device == "cuda" else nullcontext()
+        return torch.autocast(self.world.device.type, dtype=torch.bfloat16) if self.half_precision else nullcontext()
+
+    def _cast_weights(self) -> AbstractContextManager[None]:
+        """Give the layers bf16 weights for one forward and backward pass."""
+        return nullcontext() if self.half_weights is None else self.half_weights.installed()
 
     def _gradient_sync(self, *, last: bool) -> AbstractContextManager[None]:
         """Synchronise gradients once per step: in the backward pass of the last part."""
@@ -45,7 +56,7 @@ class Step:
             counts = self.world.sum(torch.stack([self.objective.counts(part) for part in parts]).sum(0))
         tally: Tensor | float = 0.0
         for index, part in enumerate(parts):
-            with self._gradient_sync(last=index == len(parts) - 1):
+            with self._gradient_sync(last=index == len(parts) - 1), self._cast_weights():
                 with self.autocast():
                     losses: Losses = self.call(part, counts)
                 # DDP and FSDP average gradients over processes, but the loss is already divided by the global counts.

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from lightbert import bundled
 from lightbert.data.corpus.vocabulary import SPECIALS, wordpiece
 from lightbert.errors import InputError
 from lightbert.files import write_atomic
@@ -15,14 +16,17 @@ _SENTENCEPIECE_NAMES = {"[PAD]": "<pad>", "[UNK]": "<unk>", "[CLS]": "<s>", "[SE
 
 
 def load(path: str | Path) -> Tokenizer:
-    """Load a tokenizer.json, a vocab.txt in BERT's format, or a folder with one of them.
+    """Load a tokenizer.json, a vocab.txt in BERT's format, a folder with one of them, or that of a bundled model.
 
     A vocab.txt is treated as lowercase if no entry except the special tokens has a capital letter.
     """
-    given = Path(path)
+    given = bundled.folder_of(path) if isinstance(path, str) and path in bundled.NAMES else Path(path)
     path = _file_in(given) if given.is_dir() else given
     if not path.is_file():
-        raise InputError(f"tokenizer '{given}' not found; give a tokenizer.json, a vocab.txt or a folder with one")
+        raise InputError(
+            f"tokenizer '{given}' not found; give a tokenizer.json, a vocab.txt, a folder with one, or the name of a "
+            f"bundled model ({bundled.NAMES[0]})"
+        )
     try:
         tokenizer = _read_vocabulary(path) if path.suffix == ".txt" else Tokenizer.from_file(str(path))
     except InputError:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from lightbert.data.text.table_rows import check_header, check_separator, split_rows
 from lightbert.data.text.text_files import Undecodable, lines
-from lightbert.errors import InputError
+from lightbert.errors import InputError, listed
 
 
 def delimited_texts(
@@ -29,7 +29,7 @@ def delimited_texts(
             header = check_header(path, fields)
             if column not in header:
                 raise InputError(
-                    f"'{path}' has no column {column!r}, only {', '.join(header)}; set the column with --text"
+                    f"'{path}' has no column {column!r}, only {listed(header)}; set the column with --text"
                 )
         elif isinstance(fields, str):
             raise InputError(f"line {number} of '{path}' {fields}; fix it")

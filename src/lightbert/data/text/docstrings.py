@@ -103,6 +103,23 @@ def _extract_file(path: Path) -> list[list[str]]:
     return extract(content.decode("utf-8", "replace"))
 
 
+def module_files(name: str) -> list[Path]:
+    """Return the source files of a module or package, such as ``numpy.linalg``; none if it isn't installed."""
+    packages = _packages()
+    first, *rest = name.split(".")
+    root = packages[first] if first in packages else packages[STANDARD_LIBRARY] / first
+    return _source_files(root.joinpath(*rest))
+
+
+def _source_files(root: Path) -> list[Path]:
+    """The source files below a folder, or the file itself, with or without its suffix."""
+    if not root.is_dir():
+        return [path for path in (root, root.with_suffix(".py")) if path.is_file()][:1]
+    return [
+        path for path in sorted(root.rglob("*.py")) if not _SKIPPED_FOLDERS.intersection(path.relative_to(root).parts)
+    ]
+
+
 def _files(specification: str) -> list[Path]:
     packages = _packages()
     _, _, chosen = specification.partition(":")
@@ -111,9 +128,7 @@ def _files(specification: str) -> list[Path]:
     for name in names:
         if name not in packages:
             raise unknown("package", name, packages)
-        root = packages[name]
-        found = [root] if root.is_file() else sorted(root.rglob("*.py"))
-        files += [path for path in found if not _SKIPPED_FOLDERS.intersection(path.relative_to(root).parts)]
+        files += _source_files(packages[name])
     return files
 
 

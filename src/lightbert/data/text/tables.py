@@ -15,7 +15,7 @@ from lightbert.data.text.table_rows import (
     parquet_rows,
 )
 from lightbert.data.text.text_files import COMPRESSIONS
-from lightbert.errors import InputError
+from lightbert.errors import InputError, listed
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 
@@ -88,7 +88,7 @@ class Table(RowFile):
         remedy = f"did you mean {nearest[0]!r}? Set {key}={nearest[0]}" if nearest else f"set {key}=COLUMN"
         if self.format == ".csv" and len(columns) == 1 and (other := _other_separator(columns[0])):
             remedy = f"if its fields are separated by {other!r}, set data.separator={other!r}"
-        return f"has no column {column!r}, only {', '.join(columns) or 'none'}; {remedy}"
+        return f"has no column {column!r}, only {listed(columns) or 'none'}; {remedy}"
 
 
 def _other_separator(header: str) -> str:

@@ -137,14 +137,25 @@ def _backward_kernel(
 
 @triton.jit
 def _combine_kernel(
-    partial, of_weight, of_bias, programs, channels, taps: tl.constexpr, block: tl.constexpr, lanes: tl.constexpr
+    partial,
+    of_weight,
+    of_bias,
+    programs,
+    channels,
+    taps: tl.constexpr,
+    block: tl.constexpr,
+    lanes: tl.constexpr,
+    rounds: tl.constexpr,
 ):
-    """Sum the programs' results [programs, taps + 1, channels] into those of the weight and the bias."""
+    """Sum the programs' results [programs, taps + 1, channels] into those of the weight and the bias.
+
+    ``rounds`` · ``lanes`` is at least the number of programs. It is a power of two, so that few variants are compiled.
+    """
     entry = tl.program_id(0) * block + tl.arange(0, block)
     exists = entry < (taps + 1) * channels
     total = tl.zeros((lanes, block), tl.float32)
-    for start in range(0, programs, lanes):
-        program = start + tl.arange(0, lanes)
+    for index in range(rounds):
+        program = index * lanes + tl.arange(0, lanes)
         source = partial + program.to(tl.int64)[:, None] * ((taps + 1) * channels) + entry[None, :]
         total += tl.load(source, mask=(program < programs)[:, None] & exists[None, :], other=0.0)
     summed = tl.sum(total, axis=0)
@@ -239,8 +250,17 @@ def backward(
             enable_fp_fusion=True,
         )
     if of_weight.numel():
-        entries = (taps + 1) * channels
-        _combine_kernel[(triton.cdiv(entries, 64),)](
-            partial, of_weight, of_bias, programs, channels, taps=taps, block=64, lanes=16, num_warps=4
+        block, lanes = 64, 16
+        _combine_kernel[(triton.cdiv((taps + 1) * channels, block),)](
+            partial,
+            of_weight,
+            of_bias,
+            programs,
+            channels,
+            taps=taps,
+            block=block,
+            lanes=lanes,
+            rounds=triton.next_power_of_2(triton.cdiv(programs, lanes)),
+            num_warps=4,
         )
     return grad_x, of_weight, of_bias

@@ -1,8 +1,10 @@
 """Attention with biases for the distance between query and key (composite attention, Eq. 4 to 6)."""
 
+import torch
 from torch import Tensor
 
 from lightbert.errors import InputError
+from lightbert.ops.backend import as_autocast, use_triton
 from lightbert.ops.relative_attention import reference
 
 relative_scores = reference.relative_scores
@@ -28,4 +30,38 @@ def relative_attention(
     """
     if outside not in ("clamp", "zero"):
         raise InputError(f"outside must be 'clamp' or 'zero', got {outside!r}")
+    if use_triton(as_autocast(query), fits=_fits(query, key, value, by_query, by_key)):
+        return _by_kernel(query, key, value, by_query, by_key, texts, outside, dropout)
     return reference.relative_attention(query, key, value, by_query, by_key, texts, outside, dropout)
+
+
+def _fits(query: Tensor, key: Tensor, value: Tensor, by_query: Tensor | None, by_key: Tensor | None) -> bool:
+    """Whether the kernel supports these shapes. Without biases PyTorch's own kernels are as good."""
+    offsets = {bias.shape[-1] for bias in (by_query, by_key) if bias is not None}
+    same = query.shape == key.shape == value.shape and len(offsets) == 1
+    return same and query.shape[-1] <= 128 and 3 <= offsets.pop() <= 129
+
+
+def _by_kernel(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    by_query: Tensor | None,
+    by_key: Tensor | None,
+    texts: Tensor | None,
+    outside: str,
+    dropout: float,
+) -> Tensor:
+    """Call the kernel's operator, which is token-major: no copies for heads that are views of [B, T, H·E]."""
+    from lightbert.ops.relative_attention import operator
+
+    batch, n_heads, tokens, _ = query.shape
+    streams = [as_autocast(x).transpose(1, 2).flatten(2) for x in (query, key, value)]
+    biases = [
+        None if bias is None else bias.to(streams[0].dtype).expand(batch, n_heads, tokens, -1).contiguous()
+        for bias in (by_query, by_key)
+    ]
+    seed = torch.randint(2**31, (1,), device=query.device) if dropout > 0 else None
+    out, _ = operator.relative_attention(*streams, *biases, texts, seed, n_heads, outside == "clamp", dropout)
+    heads: Tensor = out.unflatten(-1, (n_heads, -1)).transpose(1, 2)
+    return heads

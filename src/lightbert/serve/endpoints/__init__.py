@@ -27,8 +27,17 @@ PURPOSES = {
 _TASK_HEADS = ("classify", "regress", "tokens", "beam", "span")
 
 
-def endpoints_of(model: "TextModel | ExportedModel", *, device: str = "auto", length: int = 0) -> dict[str, Endpoint]:
-    """The endpoints of a model by name; a pre-trained model without a task has no "predict"."""
+def endpoints_of(
+    model: "TextModel | ExportedModel",
+    *,
+    generator: "TextModel | None" = None,
+    device: str = "auto",
+    length: int = 0,
+) -> dict[str, Endpoint]:
+    """The endpoints of a model by name; a pre-trained model without a task has no "predict".
+
+    generator: fills in [MASK] for a model without an MLM head, such as the generator of replaced-token detection.
+    """
     found: list[Endpoint] = []
     encoder = encoder_of(model, length)
     if any(head in model.heads for head in _TASK_HEADS):
@@ -38,6 +47,8 @@ def endpoints_of(model: "TextModel | ExportedModel", *, device: str = "auto", le
         found.append(Suspicion(encoder, _runtime(model, "rtd", device)))
     if "mlm" in model.heads:
         found.append(Fill(encoder, _runtime(model, "mlm", device)))
+    elif generator is not None:
+        found.append(Fill(encoder_of(generator, length), _runtime(generator, "mlm", device)))
     if embed := _embed(model, device, length):
         found.append(embed)
     if not found:

@@ -47,7 +47,7 @@ class FinetuneRecipe(BaseRecipe):
     required: ClassVar[tuple[str, ...]] = ("model", "out")
 
     model: Annotated[str, "a trained model; a preset has random weights and needs a tokenizer; required"] = ""
-    tokenizer: Annotated[str, "a tokenizer.json or vocab.txt, if the model has none"] = ""
+    tokenizer: Annotated[str, "a tokenizer.json, a vocab.txt or a bundled model, if the model has none"] = ""
     task: Annotated[str, "the name of a task, such as rte, squad or tokens; without it, data.train is read"] = ""
     data: Annotated[str | Files, "the folder of a task, or the keys data.* below"] = ""
     head: HeadSettings = field(default_factory=HeadSettings)

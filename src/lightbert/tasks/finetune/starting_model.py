@@ -1,6 +1,5 @@
 """The initial model of a fine-tuning run: loaded or built, with the recipe's config changes and the task's head."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from lightbert.errors import InputError
 from lightbert.interop.load import read
 from lightbert.interop.names import Preset, find
 from lightbert.models import PRESETS, Model, add_head, build
+from lightbert.models.changes import with_changes
 from lightbert.models.tokenizer import check_ids
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.tasks.kinds.kind import Kind
@@ -39,19 +39,7 @@ def starting_model(recipe: FinetuneRecipe) -> Model:
         check_ids(model.tokenizer, model.config.vocab, Path(recipe.tokenizer))
     if model.tokenizer is None:
         raise InputError(f"'{recipe.model}' has no tokenizer: add tokenizer=PATH")
-    return _with_changes(model, recipe.change) if recipe.change else model
-
-
-def _with_changes(model: Model, change: dict[str, Any]) -> Model:
-    """Rebuild the model with the same weights and some config fields changed, such as dropout or padding."""
-    config = from_mapping(type(model.config), {**to_mapping(model.config), **change})
-    changed = build(config, heads=model.head_settings)
-    try:
-        changed.load_state_dict(model.state_dict())
-    except RuntimeError as error:
-        raise InputError(f"the weights don't match the config after change = {change}: {error}") from None
-    changed.metadata = replace(model.metadata, config=config)
-    return changed
+    return with_changes(model, recipe.change) if recipe.change else model
 
 
 def check_length(model: Model, length: int) -> None:

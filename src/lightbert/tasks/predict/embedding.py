@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lightbert.data.text.tables import Table
+from lightbert.errors import listed
 from lightbert.tasks.example import Example
 from lightbert.tasks.predict.fields import Fields
 from lightbert.tasks.predict.records import Lines, check_columns
@@ -59,4 +60,4 @@ def _problem(record: dict[str, Any], fields: Fields, keep: Sequence[str]) -> str
         if name and not isinstance(record[name], str) and record[name] not in others:
             return f"must have a text in {name!r}, got {record[name]!r}"
     absent = next((name for name in keep if name not in record), "")
-    return absent and f"has no {absent!r}, only {', '.join(map(repr, record))}; leave it out of --keep"
+    return absent and f"has no {absent!r}, only {listed(map(repr, record))}; leave it out of --keep"

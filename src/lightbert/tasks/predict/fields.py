@@ -4,6 +4,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from lightbert.errors import listed
+
 
 @dataclass(frozen=True)
 class Fields:
@@ -52,7 +54,7 @@ class Fields:
         else:
             required = {self.text[0]: "set its name with --text"}
         for field, remedy in required.items():
-            return f"{field!r}, only {', '.join(map(repr, present)) or 'nothing'}; {remedy}"
+            return f"{field!r}, only {listed(map(repr, present)) or 'nothing'}; {remedy}"
         return ""
 
 

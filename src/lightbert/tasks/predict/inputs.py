@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lightbert.errors import InputError
+from lightbert.errors import InputError, listed
 from lightbert.tasks.example import Example, Question, TaggedSentence
 from lightbert.tasks.kinds.kind import Kind
 
@@ -77,7 +77,7 @@ def _from_record(
 def _text(record: Mapping[str, Any], field: str) -> str:
     value = record.get(field)
     if value is None:
-        raise InputError(f"the record must have {field!r}, has only {', '.join(map(str, record)) or 'nothing'}")
+        raise InputError(f"the record must have {field!r}, has only {listed(map(str, record)) or 'nothing'}")
     if not isinstance(value, str):
         raise InputError(f"{field!r} of the record must be a text, got {_short(value)}")
     return value

@@ -1,0 +1,1 @@
+"""What a model does with texts: attention maps, kernels, and statistics of its heads."""

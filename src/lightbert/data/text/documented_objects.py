@@ -1,0 +1,46 @@
+"""The sentences of docstrings by the function or class that they document, of single modules and packages."""
+
+import ast
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lightbert.data.text.docstrings import module_files
+from lightbert.data.text.prose import prose
+
+_Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class DocumentedObject:
+    """A module, a class, a function or a method, with the sentences of its docstring."""
+
+    name: str
+    """The file below the package and the qualified name, such as ``events.py:Handle.cancel``."""
+    sentences: tuple[str, ...]
+
+
+def documented_objects(module: str) -> list[DocumentedObject]:
+    """Return what a module or package documents, such as ``numpy.linalg``; nothing if it isn't installed."""
+    return [
+        DocumentedObject(f"{path.name}:{name}", tuple(sentences))
+        for path in module_files(module)
+        for name, docstring in _docstrings(_parse(path), "")
+        if (sentences := prose(docstring))
+    ]
+
+
+def _parse(path: Path) -> ast.Module:
+    with warnings.catch_warnings():
+        # Old modules contain invalid escape sequences, which are irrelevant here.
+        warnings.simplefilter("ignore")
+        return ast.parse(path.read_bytes())
+
+
+def _docstrings(node: _Documented, name: str) -> Iterator[tuple[str, str]]:
+    if text := ast.get_docstring(node):
+        yield name, text
+    for child in node.body:
+        if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from _docstrings(child, f"{name}.{child.name}".lstrip("."))

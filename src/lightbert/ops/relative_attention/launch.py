@@ -1,0 +1,172 @@
+"""Launches of the relative attention kernels: memory, grids and block sizes."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightbert.ops.flat_tokens import flat, text_rule
+from lightbert.ops.relative_attention.gradients import triton as gradients
+from lightbert.ops.relative_attention.triton import forward_kernel
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The size of the tiles of one kernel."""
+
+    queries: int
+    keys: int
+    warps: int
+    stages: int
+    registers: int | None = None
+    """The limit per thread, so that several programs fit on a processor; None for the compiler's choice."""
+
+
+FORWARD = Blocks(128, 64, 8, 3, 128)
+BY_QUERY = Blocks(64, 32, 4, 3)
+BY_KEY = Blocks(32, 64, 4, 2)
+WHOLE = Blocks(64, 128, 8, 2)
+"""For rows of at most this number of keys, whose gradients one program computes."""
+
+
+def _power_of_2(number: int) -> int:
+    """The next power of two, at least 16: the smallest side of a matrix product."""
+    return max(16, 1 << (number - 1).bit_length())
+
+
+@dataclass(frozen=True)
+class Call:
+    """The tensors of one call, in the layout of the kernels, and their settings.
+
+    query, key and value are [B, T, H·E], the biases [B, H, T, 2R+1] and contiguous.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    by_query: Tensor | None
+    by_key: Tensor | None
+    texts: Tensor | None
+    seed: Tensor | None
+    n_heads: int
+    clamp: bool
+    dropout: float
+
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """The inputs in the order of the kernels' arguments."""
+        return (self.query, self.key, self.value, self.by_query, self.by_key, text_rule(self.texts)[0], self.seed)
+
+    def numbers(self) -> tuple[int, ...]:
+        """The number of tokens, and the distance between tokens in memory."""
+        return (self.query.shape[1], *(x.stride(1) for x in (self.query, self.key, self.value)))
+
+    def settings(self, blocks: Blocks) -> dict[str, Any]:
+        """The constants that a kernel is compiled for."""
+        _, tokens, width = self.query.shape
+        each = width // self.n_heads
+        block_each = _power_of_2(each)
+        rows = _power_of_2(tokens)
+        queries, keys = min(blocks.queries, rows), min(blocks.keys, rows)
+        biases = self.by_query if self.by_query is not None else self.by_key
+        drop = round(self.dropout * 2**32)
+        return {
+            "n_heads": self.n_heads,
+            "each": each,
+            "scale": each**-0.5,
+            "radius": 0 if biases is None else biases.shape[-1] // 2,
+            "clamp": self.clamp,
+            "rule": text_rule(self.texts)[1],
+            "drop": drop,
+            "rescale": 2**32 / (2**32 - drop),
+            "even": tokens % queries == 0 and tokens % keys == 0 and each == block_each,
+            "precision": "ieee" if self.query.dtype is torch.float32 else "tf32",
+            "block_each": block_each,
+            "block_queries": queries,
+            "block_keys": keys,
+            "num_warps": blocks.warps,
+            "num_stages": blocks.stages,
+            "maxnreg": blocks.registers,
+            "enable_fp_fusion": True,
+        }
+
+    def programs(self, block: int) -> tuple[int]:
+        """The grid: blocks of tokens in each head of each row."""
+        batch, tokens, _ = self.query.shape
+        return (-(-tokens // block) * batch * self.n_heads,)
+
+
+def prepare(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    by_query: Tensor | None,
+    by_key: Tensor | None,
+    texts: Tensor | None,
+    seed: Tensor | None,
+    n_heads: int,
+    clamp: bool,
+    dropout: float,
+) -> Call:
+    """Bring tensors of any layout into that of the kernels."""
+    by_query, by_key = (None if bias is None else bias.contiguous() for bias in (by_query, by_key))
+    return Call(flat(query), flat(key), flat(value), by_query, by_key, texts, seed, n_heads, clamp, dropout)
+
+
+def _empty(x: Tensor) -> Tensor:
+    return torch.empty(x.shape, dtype=x.dtype, device=x.device)
+
+
+def forward(call: Call, *, blocks: Blocks | None = None) -> tuple[Tensor, Tensor]:
+    """The result [B, T, H·E], and the logarithms (to base 2) of the softmax's sums [B, H, T] for the backward pass."""
+    batch, tokens, _ = call.query.shape
+    out = _empty(call.query)
+    log_sums = torch.empty(batch, call.n_heads, tokens, dtype=torch.float32, device=out.device)
+    if out.numel():
+        settings = call.settings(blocks or FORWARD)
+        grid = call.programs(settings["block_queries"])
+        forward_kernel[grid](*call.tensors(), out, log_sums, *call.numbers(), **settings)
+    return out, log_sums
+
+
+def backward(
+    call: Call,
+    grad: Tensor,
+    out: Tensor,
+    log_sums: Tensor,
+    *,
+    by_query_blocks: Blocks | None = None,
+    by_key_blocks: Blocks | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    """The gradients of query, key, value and both biases."""
+    grad = flat(grad)
+    of_query, of_key, of_value = _empty(call.query), _empty(call.key), _empty(call.value)
+    of_by_query, of_by_key = (None if bias is None else _empty(bias) for bias in (call.by_query, call.by_key))
+    if grad.numel():
+        tokens = call.query.shape[1]
+        settings = call.settings(by_key_blocks or (WHOLE if tokens <= WHOLE.keys else BY_KEY))
+        block_offsets = _power_of_2(2 * settings["radius"] + 1)
+        whole = tokens <= settings["block_keys"]
+        numbers = (*call.numbers(), grad.stride(1))
+        shared = None
+        if not whole:
+            shared = _empty(log_sums)
+            query_settings = call.settings(by_query_blocks or BY_QUERY)
+            grid = call.programs(query_settings["block_queries"])
+            gradients.query_kernel[grid](
+                *call.tensors(),
+                *(out, log_sums, grad, of_query, of_by_query, shared),
+                *numbers,
+                block_offsets=block_offsets,
+                **query_settings,
+            )
+        grid = call.programs(settings["block_keys"])
+        gradients.key_kernel[grid](
+            *call.tensors(),
+            *(log_sums, shared, grad, of_query, of_key, of_value, of_by_query, of_by_key),
+            *numbers,
+            block_offsets=block_offsets,
+            whole=whole,
+            **settings,
+        )
+    return of_query, of_key, of_value, of_by_query, of_by_key

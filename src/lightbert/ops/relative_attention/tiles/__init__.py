@@ -1,0 +1,1 @@
+"""Tiles of scores, for the kernels."""

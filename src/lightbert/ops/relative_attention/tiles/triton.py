@@ -1,0 +1,130 @@
+"""Tiles of scores: the part of relative attention that the forward and the backward kernels share.
+
+A tile is [queries, keys] or [keys, queries]: the functions take the indices of queries and keys as a column and a row
+and serve both. Only tiles near the diagonal read one bias per score; in the others a token has one bias, its outermost.
+Scores are not scaled yet: ``exp2(score · scale · LOG2_E)`` is one multiply-add and one exponential.
+"""
+
+import triton
+import triton.language as tl
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def load_rows(base, stride, token, tokens, each: tl.constexpr, block_each: tl.constexpr, even: tl.constexpr):
+    """A tile [tokens, channels] with zeros outside of the row; there is no outside if ``even``."""
+    channel = tl.arange(0, block_each)
+    place = base + token[:, None] * stride + channel[None, :]
+    if even:
+        tile = tl.load(place)
+    else:
+        tile = tl.load(place, mask=(token < tokens)[:, None] & (channel < each)[None, :], other=0.0)
+    return tile
+
+
+@triton.jit
+def store_rows(base, stride, token, tile, tokens, each: tl.constexpr, block_each: tl.constexpr):
+    """Write the part of a tile [tokens, channels] that lies in the row."""
+    channel = tl.arange(0, block_each)
+    within = (token < tokens)[:, None] & (channel < each)[None, :]
+    tl.store(base + token[:, None] * stride + channel[None, :], tile.to(base.dtype.element_ty), mask=within)
+
+
+@triton.jit
+def band_place(own, other, radius: tl.constexpr):
+    """The place of the weight of token ``own`` for its offset to ``other``: own·(2R+1) + (other - own + R)."""
+    # In 64 bits the compiler can move a thread's constant distances between scores into its load instructions.
+    return (own.to(tl.int64) * (2 * radius) + radius) + other.to(tl.int64)
+
+
+@triton.jit
+def is_within(own, other, radius: tl.constexpr):
+    """Whether the offset is in ±radius, by one unsigned comparison."""
+    return (other - (own - radius)).to(tl.uint32) <= 2 * radius
+
+
+@triton.jit
+def _bias(weights, own, other, near, before, tokens, radius: tl.constexpr, clamp: tl.constexpr, even: tl.constexpr):
+    """The weight of each token ``own`` for its offset to each token ``other``."""
+    low = tl.zeros(own.shape, weights.dtype.element_ty)
+    high = low
+    if clamp:
+        row = weights + own * (2 * radius + 1)
+        low = tl.load(row, mask=own < tokens, other=0.0)
+        high = tl.load(row + 2 * radius, mask=own < tokens, other=0.0)
+    if near:
+        within = is_within(own, other, radius)
+        if not even:
+            within = within & (own < tokens) & (other < tokens)
+        beyond = tl.where(own > other, low, high)
+        bias = tl.load(weights + band_place(own, other, radius), mask=within, other=beyond).to(tl.float32)
+    else:
+        bias = tl.broadcast_to(tl.where(before, low, high).to(tl.float32), (own + other).shape)
+    return bias
+
+
+@triton.jit
+def biases(
+    by_query,
+    by_key,
+    query,
+    key,
+    near,
+    key_before,
+    tokens,
+    scale: tl.constexpr,
+    radius: tl.constexpr,
+    clamp: tl.constexpr,
+    even: tl.constexpr,
+):
+    """The biases of a tile of scores divided by ``scale``, to which the products of queries and keys are added.
+
+    The keys of a tile that is not near the diagonal are before the queries (``key_before``) or after them.
+    """
+    bias = tl.zeros((query + key).shape, tl.float32)
+    if by_query is not None:
+        bias += _bias(by_query, query, key, near, key_before, tokens, radius, clamp, even)
+    if by_key is not None:
+        bias += _bias(by_key, key, query, near, not key_before, tokens, radius, clamp, even)
+    return bias * (1 / scale)
+
+
+@triton.jit
+def hide(scores, texts, query, key, tokens, rule: tl.constexpr, even: tl.constexpr):
+    """Set the scores of keys beyond the row, in the padding or in other texts to -inf."""
+    if not even:
+        scores = tl.where(key < tokens, scores, float("-inf"))
+    if rule > 0:
+        text = tl.load(texts + key, mask=key < tokens, other=0)
+        visible = text != 0
+        if rule > 1:
+            visible = text == tl.load(texts + query, mask=query < tokens, other=0)
+        scores = tl.where(visible, scores, float("-inf"))
+    return scores
+
+
+@triton.jit
+def _mix(word):
+    """``randomness.mix`` of 32-bit words."""
+    word = word ^ (word >> 16)
+    word = word * 0x7FEB352D
+    word = word ^ (word >> 15)
+    word = word * 0x846CA68B
+    return word ^ (word >> 16)
+
+
+@triton.jit
+def kept(seed, pair, query, key, drop: tl.constexpr):
+    """Which weights dropout keeps: a function of the seed, the pair of row and head, the query and the key."""
+    of_query = _mix(_mix(query.to(tl.uint32) ^ tl.load(seed).to(tl.uint32)) ^ pair.to(tl.uint32))
+    of_key = _mix(key.to(tl.uint32) ^ 0x243F6A88)
+    word = (of_query ^ of_key) * 0x7FEB352D
+    word = (word ^ (word >> 15)) * 0x2C1B3C6D
+    return word >= drop
+
+
+@triton.jit
+def is_near(query_start, key_start, radius: tl.constexpr, block_queries: tl.constexpr, block_keys: tl.constexpr):
+    """Whether a tile contains offsets inside of ±radius."""
+    return (key_start - query_start < block_queries + radius) & (query_start - key_start < block_keys + radius)

@@ -1,0 +1,83 @@
+"""Relative attention on a GPU: flash attention that adds the biases of a band to each tile of scores."""
+
+import triton
+import triton.language as tl
+
+from lightbert.ops.relative_attention.tiles.triton import LOG2_E, biases, hide, is_near, kept, load_rows, store_rows
+
+
+@triton.jit
+def forward_kernel(
+    query,
+    key,
+    value,
+    by_query,
+    by_key,
+    texts,
+    seed,
+    out,
+    log_sums,
+    tokens,
+    query_stride,
+    key_stride,
+    value_stride,
+    n_heads: tl.constexpr,
+    each: tl.constexpr,
+    scale: tl.constexpr,
+    radius: tl.constexpr,
+    clamp: tl.constexpr,
+    rule: tl.constexpr,
+    drop: tl.constexpr,
+    rescale: tl.constexpr,
+    even: tl.constexpr,
+    precision: tl.constexpr,
+    block_each: tl.constexpr,
+    block_queries: tl.constexpr,
+    block_keys: tl.constexpr,
+):
+    """The attention of one block of queries, and the logarithm of their softmax's sums for the backward pass."""
+    tiles = tl.cdiv(tokens, block_queries)
+    pair = tl.program_id(0) // tiles
+    query_start = (tl.program_id(0) % tiles) * block_queries
+    head = pair % n_heads
+    row = (pair // n_heads).to(tl.int64) * tokens
+    log_sums += pair.to(tl.int64) * tokens
+    if by_query is not None:
+        by_query += pair.to(tl.int64) * tokens * (2 * radius + 1)
+    if by_key is not None:
+        by_key += pair.to(tl.int64) * tokens * (2 * radius + 1)
+    if rule > 0:
+        texts += row
+    key += row * key_stride + head * each
+    value += row * value_stride + head * each
+
+    i = query_start + tl.arange(0, block_queries)
+    q = load_rows(query + row * query_stride + head * each, query_stride, i, tokens, each, block_each, even)
+    highest = tl.full([block_queries], float("-inf"), tl.float32)
+    total = tl.zeros([block_queries], tl.float32)
+    mixed = tl.zeros([block_queries, block_each], tl.float32)
+    for key_start in range(0, tokens, block_keys):
+        j = key_start + tl.arange(0, block_keys)
+        k = load_rows(key, key_stride, j, tokens, each, block_each, even)
+        v = load_rows(value, value_stride, j, tokens, each, block_each, even)
+        near = is_near(query_start, key_start, radius, block_queries, block_keys)
+        key_before = key_start < query_start
+        scores = biases(by_query, by_key, i[:, None], j[None, :], near, key_before, tokens, scale, radius, clamp, even)
+        scores = tl.dot(q, tl.trans(k), scores, input_precision=precision)
+        scores = hide(scores, texts, i[:, None], j[None, :], tokens, rule, even)
+        previous, highest = highest, tl.maximum(highest, tl.max(scores, axis=1) * (scale * LOG2_E))
+        # A block of keys may be hidden as a whole.
+        base = tl.where(highest == float("-inf"), 0.0, highest)
+        weights = tl.exp2(scores * (scale * LOG2_E) - base[:, None])
+        shrink = tl.exp2(previous - base)
+        total = total * shrink + tl.sum(weights, axis=1)
+        if drop > 0:
+            weights = tl.where(kept(seed, pair, i[:, None], j[None, :], drop), weights, 0.0)
+        mixed = tl.dot(weights.to(v.dtype), v, mixed * shrink[:, None], input_precision=precision)
+
+    # Queries beyond the row may see no key.
+    visible = total > 0
+    total = tl.where(visible, total, 1.0)
+    mixed *= (rescale / total)[:, None]
+    store_rows(out + row * (n_heads * each) + head * each, n_heads * each, i, mixed, tokens, each, block_each)
+    tl.store(log_sums + i, tl.where(visible, highest, 0.0) + tl.log2(total), mask=i < tokens)

@@ -1,0 +1,56 @@
+"""uvicorn's HTTP protocol with a limit on the time in which a client must send the head of a request."""
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+
+def protocol_with_head_timeout(seconds: float) -> type[asyncio.Protocol]:
+    """The protocol class of a server whose clients must send the head of a request within this time.
+
+    Without it, clients that open connections and send nothing, or single bytes, keep them open for ever. A connection
+    without any data is closed, an incomplete head is answered with 408.
+    """
+    sentence = f"the head of a request must be sent within {seconds:g} seconds"
+    body = f'{{"error":"{sentence}"}}'
+    answer = (
+        "HTTP/1.1 408 Request Timeout\r\nContent-Type: application/json\r\nConnection: close\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n{body}"
+    ).encode("ascii")
+
+    class TimedProtocol(AutoHTTPProtocol):  # type: ignore[misc]
+        """Starts a timer when a connection is opened and when a head begins; a complete head stops it."""
+
+        _timer: asyncio.TimerHandle | None = None
+        _began = False
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._timer = self.loop.call_later(seconds, self._expire)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._began = self.cycle is None or self.cycle.response_complete
+            if not self._began:
+                self._stop()
+            elif self._timer is None:
+                self._timer = self.loop.call_later(seconds, self._expire)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop()
+            super().connection_lost(exc)
+
+        def _stop(self) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+        def _expire(self) -> None:
+            if self.transport.is_closing():
+                return
+            if self._began:
+                self.transport.write(answer)
+            self.transport.close()
+
+    return TimedProtocol

@@ -1,0 +1,143 @@
+"""The papers' tables: rows are packaged recipes, results are read and described, and a tiny table runs end to end."""
+
+import json
+from pathlib import Path
+
+import pytest
+from glue_files import write_glue
+from tiny_runs import write_corpus
+
+from lightbert.bench import paper_runs, papers
+from lightbert.bench.paper_report import markdown
+from lightbert.bench.paper_runs import (
+    PROTOCOL,
+    Outcome,
+    Protocol,
+    finetuning_command,
+    folder_of,
+    pretraining_command,
+    read_outcome,
+)
+from lightbert.bench.paper_tables import TABLES, Arm, Table
+from lightbert.config import assignments, from_mapping, override
+from lightbert.errors import InputError
+from lightbert.recipes import read
+from lightbert.tasks.finetune.plan import plan
+from lightbert.train.recipe import Recipe
+
+LOW, HIGH = Arm("low", "tiny-rtd", 70.0), Arm("high", "tiny-mlm", 80.0)
+TINY = Table("Two rows", "Nobody Table 1", (LOW, HIGH), "glue-convbert-small")
+
+
+def protocol(out: Path, **changes: object) -> Protocol:
+    return Protocol(Path("data"), Path("glue"), out, task_seeds=(0, 1), tasks=("cola",), **changes)  # type: ignore[arg-type]
+
+
+def write_results(out: Path, arm: Arm, scores: list[float]) -> None:
+    folder = folder_of(arm, 0, protocol(out))
+    (folder / "tasks").mkdir(parents=True)
+    (folder / "result.json").write_text(json.dumps({"held_out": {"mlm_loss": 3.5, "accuracy": 0.4}}))
+    runs = [{"seed": seed, "metrics": {"mcc": score, "accuracy": 0.9}} for seed, score in enumerate(scores)]
+    (folder / "tasks" / "runs.json").write_text(json.dumps([{"task": "cola", "metric": "mcc", "runs": runs}]))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_row_is_a_recipe_that_takes_the_common_protocol(name: str) -> None:
+    for arm in TABLES[name].arms:
+        words = pretraining_command(arm, 0, protocol(Path("out")))
+        recipe = from_mapping(Recipe, override(read(words[2]), assignments(words[3:])))
+        assert recipe.length == 128
+        assert (recipe.lr, recipe.examples, recipe.schedule.kind) == (5e-4, "segments", "linear")
+        assert not recipe.phases
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_rows_of_a_table_differ_in_the_model_only(name: str) -> None:
+    mappings = []
+    for arm in TABLES[name].arms:
+        mapping = override(read(arm.recipe), assignments(PROTOCOL))
+        mappings.append({key: value for key, value in mapping.items() if key not in ("model", "change", "data")})
+    assert all(mapping == {**mappings[0], **_batch(mapping)} for mapping in mappings)
+
+
+def _batch(mapping: dict[str, object]) -> dict[str, object]:
+    """What the command line sets for all rows."""
+    return {key: mapping[key] for key in ("batch", "steps") if key in mapping}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_command_for_fine_tuning_plans_every_task_and_seed(name: str) -> None:
+    table = TABLES[name]
+    words = finetuning_command(table.arms[0], 0, table, Protocol(Path("data"), Path("glue"), Path("out")))
+    planned = plan(read(words[2]), assignments(words[3:]))
+    assert {(run.task, run.seed) for run in planned.runs} == {
+        (task, seed) for task in ("cola", "mrpc", "stsb") for seed in (0, 1, 2)
+    }
+
+
+def test_a_finished_row_has_its_scores_by_the_metric_of_the_task(tmp_path: Path) -> None:
+    write_results(tmp_path, LOW, [0.25, 0.75])
+    outcome = read_outcome(LOW, 0, protocol(tmp_path))
+    assert outcome == Outcome(LOW, 0, {"mlm_loss": 3.5, "accuracy": 0.4}, {"cola": (0.25, 0.75)})
+    assert outcome.mean == 50.0
+
+
+def test_a_row_without_all_seeds_is_not_finished(tmp_path: Path) -> None:
+    write_results(tmp_path, LOW, [0.25])
+    assert read_outcome(LOW, 0, protocol(tmp_path)) is None
+    assert read_outcome(HIGH, 0, protocol(tmp_path)) is None
+
+
+def test_the_page_has_medians_ranges_commands_and_both_orders() -> None:
+    low, high = (
+        Outcome(arm, 0, {"mlm_loss": 3.5}, {"cola": scores}) for arm, scores in ((LOW, (0.5, 0.7)), (HIGH, (0.4, 0.4)))
+    )
+    page = markdown("two", TINY, protocol(Path("out")), [low, high], " on a laptop")
+    assert "| low | 0 | 3.5000 | 60.0 (50.0–70.0) | 60.0 | 70.0 |" in page
+    assert "From lowest to highest here: high, low. In the paper: low, high." in page
+    assert "`python -m lightbert.bench.papers two` on a laptop" in page
+    assert "lightbert pretrain tiny-rtd" in page
+    assert "The paper has the same order." in markdown("two", TINY, protocol(Path("out")), [high])
+
+
+def test_rows_that_fail_are_named_and_the_others_are_returned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(command: list[str], log: Path) -> int:
+        if "tiny-mlm" in command:
+            return 1
+        if command[1] == "finetune":
+            write_results(tmp_path, LOW, [0.5, 0.5])
+        return 0
+
+    monkeypatch.setattr(paper_runs, "_run", run)
+    outcomes = paper_runs.run_table(TINY, protocol(tmp_path))
+    assert [outcome.arm for outcome in outcomes] == [LOW]
+    assert "high, seed 0: pretrain failed; see" in capsys.readouterr().err
+
+
+@pytest.mark.prove
+def test_a_tiny_table_runs_from_text_to_page_and_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one_row = Table("One row", "Nobody Table 1", (LOW,), "glue-convbert-small")
+    monkeypatch.setitem(papers.TABLES, "convolutions", one_row)
+    data, glue = write_corpus(tmp_path / "corpus") / "data", write_glue(tmp_path / "glue")
+    words = ["convolutions", "--data", str(data), "--glue", str(glue), "--out", str(tmp_path / "out")]
+    words += ["--steps", "2", "--batch", "2", "--tasks", "cola", "--task-seeds", "2"]
+    papers.main([*words, "evaluate_batches=1", "length=32"])
+    assert "1 of 1 rows" in capsys.readouterr().out
+    page = (tmp_path / "out" / "convolutions.md").read_text()
+    assert "| low | 0 |" in page
+    assert (tmp_path / "out" / "convolutions.svg").is_file()
+    before = (tmp_path / "out" / "tiny-rtd-0" / "result.json").stat().st_mtime_ns
+    papers.main([*words, "evaluate_batches=1", "length=32"])
+    assert (tmp_path / "out" / "tiny-rtd-0" / "result.json").stat().st_mtime_ns == before
+
+
+def test_a_table_without_a_finished_row_is_an_error_that_names_the_logs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["convolutions", "--data", "nowhere", "--glue", "nowhere", "--out", str(tmp_path), "--minutes", "1e-9"]
+    with pytest.raises(InputError, match="no row finished; see the logs in"):
+        papers.main(words)

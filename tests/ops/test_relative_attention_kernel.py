@@ -1,0 +1,170 @@
+"""The relative attention kernels in many small tiles, near the diagonal and far from it, and their dropout."""
+
+import math
+from collections.abc import Iterator
+
+import pytest
+import torch
+from gradients import draw
+from kernels import DEVICE, MARKS, assert_exact, results
+from torch import Tensor
+
+from lightbert.nn.composite import CompositeAttention
+from lightbert.nn.mask import Mask
+from lightbert.ops.backend import using
+from lightbert.ops.randomness import mix
+from lightbert.ops.relative_attention import relative_attention
+from lightbert.ops.relative_attention.reference import relative_scores
+
+pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
+pytestmark = MARKS
+
+TOKENS, RADIUS = 67, 3
+
+
+@pytest.fixture(autouse=True)
+def poisoned() -> Iterator[None]:
+    """Fill what a kernel allocates with NaN, so that elements it doesn't write are detected."""
+    torch.use_deterministic_algorithms(mode=True)
+    yield
+    torch.use_deterministic_algorithms(mode=False)
+
+
+@pytest.fixture
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles of 16 queries and 16 keys, so that a short row has several of each and most are far from the diagonal."""
+    from lightbert.ops.relative_attention import launch
+
+    for name in ("FORWARD", "BY_QUERY", "BY_KEY", "WHOLE"):
+        monkeypatch.setattr(launch, name, launch.Blocks(16, 16, 4, 2))
+
+
+def streams(batch: int = 1, heads: int = 1, tokens: int = TOKENS) -> dict[str, Tensor]:
+    return {name: draw(batch, heads, tokens, 5) for name in ("query", "key", "value")}
+
+
+def biases(*names: str, batch: int = 1, heads: int = 1, tokens: int = TOKENS) -> dict[str, Tensor]:
+    return {name: draw(batch, heads, tokens, 2 * RADIUS + 1) for name in names}
+
+
+def by_kernel(**inputs: object) -> Tensor:
+    with using("triton"):
+        return relative_attention(**inputs)
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("outside", ["clamp", "zero"])
+@pytest.mark.parametrize("names", [("by_query",), ("by_key",), ("by_query", "by_key")], ids="+".join)
+def test_every_tile_gets_its_biases(names, outside):
+    assert_exact(by_kernel, relative_attention, streams() | biases(*names), outside=outside)
+
+
+@pytest.mark.usefixtures("small_tiles")
+def test_fixed_weights_are_shared_across_batch_and_queries():
+    fixed = {"by_query": draw(1, 2, 1, 2 * RADIUS + 1)}
+    assert_exact(by_kernel, relative_attention, streams(2, 2, 35) | fixed)
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("packed", [False, True])
+def test_whole_tiles_of_hidden_keys_have_no_weight(packed):
+    texts = torch.arange(TOKENS, device=DEVICE)[None] // 33 + 1
+    texts = texts if packed else texts == 2
+    assert_exact(by_kernel, relative_attention, streams() | biases("by_query", "by_key"), texts=texts)
+
+
+def test_a_band_wider_than_the_row_is_supported():
+    inputs = streams(tokens=5) | {name: draw(1, 1, 5, 129) for name in ("by_query", "by_key")}
+    assert_exact(by_kernel, relative_attention, inputs)
+
+
+def kept(seed: int, pairs: int, tokens: int, dropout: float) -> Tensor:
+    """The weights that dropout keeps, [pairs of row and head, queries, keys]."""
+    token = torch.arange(tokens)
+    of_query = mix(mix(token ^ seed) ^ torch.arange(pairs)[:, None])
+    word = (of_query[:, :, None] ^ mix(token ^ 0x243F6A88)) * 0x7FEB352D & 0xFFFFFFFF
+    word = (word ^ (word >> 15)) * 0x2C1B3C6D & 0xFFFFFFFF
+    return (word >= round(dropout * 2**32)).to(DEVICE)
+
+
+@pytest.mark.parametrize("tiles", ["one tile", "small tiles"])
+def test_dropout_removes_the_same_weights_in_every_kernel(tiles, request):
+    from lightbert.ops.relative_attention import operator
+
+    if tiles == "small tiles":
+        request.getfixturevalue("small_tiles")
+    batch, heads, tokens, dropout = 2, 2, 21, 0.3
+
+    def dropped(**inputs: Tensor) -> Tensor:
+        merged = [inputs[name].transpose(1, 2).flatten(2) for name in ("query", "key", "value")]
+        seed = torch.tensor([11], device=DEVICE)
+        out, _ = operator.relative_attention(
+            *merged, inputs["by_query"], inputs["by_key"], None, seed, heads, True, dropout
+        )
+        return out
+
+    def expected(query: Tensor, key: Tensor, value: Tensor, by_query: Tensor, by_key: Tensor) -> Tensor:
+        scores = query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1])
+        scores = scores + relative_scores(0 * query, key, by_query, by_key, None)
+        keep = kept(11, batch * heads, tokens, dropout).view(batch, heads, tokens, tokens)
+        return ((scores.softmax(-1) * keep / (1 - dropout)) @ value).transpose(1, 2).flatten(2)
+
+    inputs = streams(batch, heads, tokens) | biases("by_query", "by_key", batch=batch, heads=heads, tokens=tokens)
+    assert_exact(dropped, expected, inputs)
+
+
+def test_dropout_removes_independent_weights():
+    """Shares of each row, column and seed, and the correlation of neighbours, are those of independent draws."""
+    pairs, tokens, dropout = 8, 256, 0.1
+    removed = (~kept(5, pairs, tokens, dropout)).double() - dropout
+    deviation = math.sqrt(dropout * (1 - dropout))
+    limit = 5 * deviation
+    assert abs(removed.mean()) < limit / math.sqrt(pairs * tokens**2)
+    for axes in ((0, 1), (0, 2), (1,), (2,)):
+        count = math.prod(removed.shape[axis] for axis in axes)
+        assert removed.mean(axes).abs().max() < limit / math.sqrt(count)
+    other = (~kept(6, pairs, tokens, dropout)).double() - dropout
+    shifted = [removed.roll(1, 2), removed.roll(1, 1), removed.roll(1, 0), removed.roll((1, 1), (1, 2)), other]
+    for neighbour in shifted:
+        assert abs((removed * neighbour).mean()) < 5 * deviation**2 / math.sqrt(pairs * tokens**2)
+
+
+def test_dropout_depends_on_the_seed_of_pytorch_only():
+    inputs = {name: value.float().to(DEVICE) for name, value in (streams() | biases("by_query")).items()}
+    runs = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        runs.append([by_kernel(**inputs, dropout=0.5) for _ in range(2)])
+    assert torch.equal(runs[0][0], runs[1][0])
+    assert torch.equal(runs[0][1], runs[1][1])
+    assert not torch.equal(runs[0][0], runs[0][1]), "two layers remove the same weights"
+    assert not torch.equal(runs[0][0], runs[2][0]), "two seeds remove the same weights"
+
+
+@pytest.mark.parametrize("kind", ["whole rows", "padded", "packed"])
+def test_composite_attention_computes_the_same_with_the_kernel(kind):
+    mixer = CompositeAttention(8, 2, radius=RADIUS, key_dynamic=True, depthwise=True).to(DEVICE)
+    for parameter in mixer.parameters():
+        torch.nn.init.normal_(parameter)
+    texts = {
+        "whole rows": None,
+        "padded": torch.tensor([[1] * 9 + [0] * 3, [0] * 12], dtype=torch.bool),
+        "packed": torch.tensor([[1] * 5 + [2] * 4 + [0] * 3, [0] * 12]),
+    }[kind]
+    mask = Mask(None if texts is None else texts.to(DEVICE))
+
+    def with_kernel(x: Tensor) -> Tensor:
+        with using("triton"):
+            return mixer(x.float(), mask)
+
+    def without(x: Tensor) -> Tensor:
+        return mixer.double()(x, mask)
+
+    x = {"x": draw(2, 12, 8)}
+    found = results(with_kernel, x, torch.float32, spread=False)
+    found_gradients = {name: parameter.grad.double() for name, parameter in mixer.named_parameters()}
+    mixer.zero_grad()
+    for result, expected in zip(found, results(without, x, torch.float64, spread=False), strict=True):
+        torch.testing.assert_close(result, expected, rtol=2e-4, atol=2e-4)
+    for name, parameter in mixer.named_parameters():
+        torch.testing.assert_close(found_gradients[name], parameter.grad, rtol=2e-4, atol=2e-3)

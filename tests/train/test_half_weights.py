@@ -1,0 +1,138 @@
+"""Weights cast together train like weights that autocast casts layer by layer, here in bf16 on a CPU."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import torch
+from tiny_runs import assert_same_results, recipe_of, records, train, write_model
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lightbert.data.corpus.shards import Shards
+from lightbert.nn.projections import GroupedLinear
+from lightbert.train.half_weights import HalfWeights
+from lightbert.train.step import Step
+
+compile_module = nn.Module.compile
+
+
+@pytest.fixture(autouse=True)
+def bf16_on_a_cpu() -> Iterator[None]:
+    with mock.patch.object(Step, "half_precision", True):
+        yield
+
+
+def without_half_weights() -> mock._patch:
+    return mock.patch("lightbert.train.step.HalfWeights", return_value=None)
+
+
+def layers() -> nn.Sequential:
+    torch.manual_seed(0)
+    made = nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), GroupedLinear(6, 4, 2), nn.Linear(4, 3, bias=False))
+    for parameter in made.parameters():
+        nn.init.normal_(parameter)
+    return made
+
+
+def backward(model: nn.Module, x: Tensor) -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = model(x).float().square().sum()
+    loss.backward()
+
+
+def gradients(model: nn.Module) -> dict[str, Tensor | None]:
+    return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_runs_are_identical(corpus: Path, tmp_path: Path, accumulate: int, groups: int) -> None:
+    model = write_model(tmp_path / "model", Shards(corpus / "data").vocab, groups=groups)
+    settings = {"steps": 4, "accumulate": accumulate, "model": str(model)}
+    train(recipe_of(corpus, tmp_path / "together", **settings))
+    with without_half_weights():
+        train(recipe_of(corpus, tmp_path / "by layer", **settings))
+    assert_same_results(tmp_path / "together", tmp_path / "by layer")
+
+
+def test_a_resumed_run_is_identical(corpus: Path, tmp_path: Path) -> None:
+    train(recipe_of(corpus, tmp_path / "at once", steps=6))
+    train(recipe_of(corpus, tmp_path / "resumed", steps=6), stop_after=4)
+    train(recipe_of(corpus, tmp_path / "resumed", steps=6))
+    assert_same_results(tmp_path / "resumed", tmp_path / "at once")
+
+
+def test_compiled_blocks_use_the_copies_without_more_graphs(corpus: Path, tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model", Shards(corpus / "data").vocab, depth=3, dropout=0.0, attention_dropout=0.0)
+
+    def run(name: str) -> tuple[list[float], int]:
+        torch.compiler.reset()
+        torch._dynamo.utils.counters.clear()
+        settings = {"model": str(model), "objective": "mlm", "steps": 3, "evaluate_every": 0}
+        train(recipe_of(corpus, tmp_path / name, compile="blocks", **settings))
+        losses = [record["loss"] for record in records(tmp_path / name)]
+        return losses, torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+    # The backend traces forward and backward, but generates no code, which is slow.
+    traced = mock.patch.object(
+        nn.Module, "compile", lambda part, **how: compile_module(part, backend="aot_eager", **how)
+    )
+    with traced:
+        together, graphs = run("together")
+        with without_half_weights():
+            by_layer, usual_graphs = run("by layer")
+    torch.compiler.reset()
+    assert together == pytest.approx(by_layer, rel=1e-3)
+    assert graphs == usual_graphs
+
+
+def test_all_weights_are_cast_by_one_call_each_way() -> None:
+    model, calls = layers(), []
+
+    class Recorder(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            calls.append((function._schema.name, args[0] if args else None))
+            return function(*args, **(kwargs or {}))
+
+    own = {parameter.data_ptr() for parameter in model.parameters()}
+    with Recorder(), HalfWeights(model).installed():
+        backward(model, torch.randn(5, 4))
+    casts = [given for name, given in calls if name == "aten::_to_copy" and given.data_ptr() in own]
+    # The bias of the grouped layer and the norm are added in fp32, so they are not cast at all.
+    assert casts == []
+    assert [len(given) for name, given in calls if name == "aten::_foreach_copy_"] == [4, 4]
+
+
+def test_gradients_accumulate_in_single_precision() -> None:
+    model, usual, x = layers(), layers(), torch.randn(5, 4)
+    for _ in range(3):
+        with HalfWeights(model).installed():
+            backward(model, x)
+        backward(usual, x)
+    expected = gradients(usual)
+    for name, gradient in gradients(model).items():
+        assert gradient is not None
+        assert gradient.dtype is torch.float32
+        assert torch.equal(gradient, expected[name])
+
+
+def test_a_frozen_layer_gets_no_gradient() -> None:
+    model = layers()
+    model[0].requires_grad_(False)
+    with HalfWeights(model).installed():
+        assert not model[0].weight.requires_grad
+        assert model[0].weight.dtype is torch.bfloat16
+        backward(model, torch.randn(5, 4))
+    assert [name for name, gradient in gradients(model).items() if gradient is None] == ["0.weight", "0.bias"]
+
+
+def test_parameters_are_restored_after_an_error() -> None:
+    model = layers()
+    before = dict(model.named_parameters())
+    with pytest.raises(ValueError, match="in the forward pass"), HalfWeights(model).installed():
+        raise ValueError("in the forward pass")
+    after = dict(model.named_parameters())
+    assert list(after) == list(before)
+    assert all(after[name] is before[name] for name in before)
