@@ -85,9 +85,10 @@ def _introduction(threads: int, rounds: int, command: str) -> str:
     time = "CPU time" if threads == 1 else "wall time"
     return (
         f"# Latency\n\nWritten by `{command}` at commit {_commit()}; don't edit. Machine: {platform.machine()}, "
-        f"{os.cpu_count()} cores, load average {load}; ONNX Runtime {version('onnxruntime')}, {threads or 'all'} threads, "
-        f"one text, random weights. Milliseconds are medians of the {time} of {rounds} rounds, in which all models of a "
-        "table run alternately; ratios are those to the first row, and smaller is faster. int8 is dynamic.\n"
+        f"{os.cpu_count()} cores, load average {load}; ONNX Runtime {version('onnxruntime')}, {threads or 'all'} "
+        f"threads, one text, random weights. Milliseconds are medians of the {time} of {rounds} rounds, in which all "
+        "models of a table run alternately; ratios are those to the first row, and smaller is faster. int8 is "
+        "dynamic.\n"
     )
 
 
