@@ -101,6 +101,16 @@ def test_an_interrupted_run_resumes_exactly(start, tmp_path: Path, stop: int):
         assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
+def test_the_ranges_of_quantization_aware_training_survive_an_interruption(start, tmp_path: Path):
+    aware = (*start, "quantization_aware=true", "choose=best")
+    finetune(RECIPE, *aware, f"out={tmp_path / 'whole'}")
+    assert not only(finetune(RECIPE, *aware, f"out={tmp_path / 'parts'}", stop_after=5)).finished
+    finetune(RECIPE, *aware, f"out={tmp_path / 'parts'}")
+    for name in ("final/model.safetensors", "final/config.json", "metrics.jsonl"):
+        assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert lightbert.load(tmp_path / "whole" / "final").ranges.keys() >= {"blocks.0.output", "heads.classify.output"}
+
+
 def test_a_finished_run_is_read_and_not_trained_again(start, tmp_path: Path):
     first = only(finetune(RECIPE, *start, f"out={tmp_path}"))
     (tmp_path / "final" / "model.safetensors").unlink()

@@ -1,0 +1,154 @@
+"""Latencies of the papers' tables next to ours, as a page: `python -m lightbert.bench.latency_page --out FILE`."""
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from lightbert.bench.latency import Latency, Measurement, Settings, measure
+from lightbert.errors import InputError
+from lightbert.files import write_atomic
+
+RUNTIMES = ("onnx", "int8")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a paper's table: our model, and the paper's milliseconds."""
+
+    label: str
+    model: str
+    paper: float
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A table of a paper; ratios are those to its first row."""
+
+    title: str
+    setting: str
+    length: int
+    rows: tuple[Row, ...]
+
+
+TABLES = (
+    PaperTable(
+        "ConvBERT Table 9: one block of the base size",
+        "Paper: Intel i7-6900K, milliseconds per sample. Ours: four blocks without feed-forwards, 512 tokens.",
+        512,
+        (
+            Row("self-attention", "attention-block", 17.66),
+            Row("mixed attention", "mixed-block", 12.94),
+        ),
+    ),
+    PaperTable(
+        "MobileBERT Table 4: latency",
+        "Paper: Pixel 4, 4 threads, TensorFlow Lite, 128 tokens.",
+        128,
+        (
+            Row("BERT-base", "bert-base", 342),
+            Row("MobileBERT", "mobilebert", 62),
+            Row("MobileBERT-TINY", "mobilebert-tiny", 40),
+        ),
+    ),
+    PaperTable(
+        "MobileBERT Table 7: norms and activations",
+        "Paper: as in Table 4.",
+        128,
+        (
+            Row("LayerNorm, gelu", "mobilebert-no-opt", 192),
+            Row("LayerNorm, relu", "mobilebert:norm=layer", 167),
+            Row("NoNorm, gelu", "mobilebert:activation=gelu_tanh", 92),
+            Row("NoNorm, relu", "mobilebert", 62),
+        ),
+    ),
+)
+
+
+def page(tables: Sequence[PaperTable], *, threads: int, rounds: int, command: str) -> str:
+    """Measure all tables and return the page."""
+    parts = [_introduction(threads, rounds, command)]
+    for table in tables:
+        models = tuple(row.model for row in table.rows)
+        found = measure(Settings(models, RUNTIMES, table.length, threads, rounds))
+        parts.append("\n".join(_section(table, found)))
+    return "\n".join(parts)
+
+
+def _introduction(threads: int, rounds: int, command: str) -> str:
+    load = " ".join(f"{each:.1f}" for each in os.getloadavg())
+    time = "CPU time" if threads == 1 else "wall time"
+    return (
+        f"# Latency\n\nWritten by `{command}` at commit {_commit()}; don't edit. Machine: {platform.machine()}, "
+        f"{os.cpu_count()} cores, load average {load}; ONNX Runtime {version('onnxruntime')}, {threads or 'all'} "
+        f"threads, one text, random weights. Milliseconds are medians of the {time} of {rounds} rounds, in which all "
+        "models of a table run alternately; ratios are those to the first row, and smaller is faster. int8 is "
+        "dynamic.\n"
+    )
+
+
+def _section(table: PaperTable, found: Latency) -> Iterator[str]:
+    yield f"## {table.title}\n{table.setting}\n"
+    yield "| | paper ms | ratio | float32 ms | ratio | int8 ms | ratio |"
+    yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"
+    first = table.rows[0]
+    for row in table.rows:
+        cells = [f"{row.paper:g}", f"{row.paper / first.paper:.2f}"]
+        for runtime in RUNTIMES:
+            ours, reference = (_measurement(found, each.model, runtime) for each in (row, first))
+            cells += [f"{_time(ours, found):.1f}", f"{_ratio(ours, found) / _ratio(reference, found):.2f}"]
+        yield f"| {row.label} | {' | '.join(cells)} |"
+    yield ""
+
+
+def _measurement(found: Latency, model: str, runtime: str) -> Measurement:
+    return next(each for each in found.rows if (each.model, each.runtime) == (model, runtime))
+
+
+def _time(row: Measurement, found: Latency) -> float:
+    """With one thread the CPU time, which other processes disturb less."""
+    return row.cpu if found.settings.threads == 1 else row.milliseconds
+
+
+def _ratio(row: Measurement, found: Latency) -> float:
+    return row.cpu_ratio if found.settings.threads == 1 else row.ratio
+
+
+def _commit() -> str:
+    """The commit of the source, with a plus sign if files have changed since."""
+    git = ["git", "-C", str(Path(__file__).parent)]
+    try:
+        done = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
+        changed = subprocess.run([*git, "status", "--porcelain", "."], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return done.stdout.strip() + ("+" if changed.stdout else "")
+
+
+def main() -> None:
+    """Measure and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="the Markdown file to write")
+    parser.add_argument("--threads", type=int, default=1, help="threads of an operator; 0: one per core")
+    parser.add_argument("--rounds", type=int, default=10)
+    arguments = parser.parse_args()
+    options = " ".join(sys.argv[1:])
+    try:
+        content = page(
+            TABLES,
+            threads=arguments.threads,
+            rounds=arguments.rounds,
+            command=f"python -m lightbert.bench.latency_page {options}",
+        )
+    except InputError as error:
+        sys.exit(f"lightbert: {error}")
+    write_atomic(arguments.out, content)
+
+
+if __name__ == "__main__":
+    main()

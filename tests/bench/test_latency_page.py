@@ -1,0 +1,29 @@
+"""The page of latencies has the papers' figures next to measured ones."""
+
+import re
+
+import pytest
+
+from extras import needs_onnx
+from lightbert.bench.latency_models import BLOCKS
+from lightbert.bench.latency_page import TABLES, PaperTable, Row, page
+from lightbert.models import PRESETS
+
+
+@needs_onnx
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_page_has_a_row_per_row_of_the_paper(threads):
+    table = PaperTable("A table", "Its setting.", 7, (Row("one", "bert-tiny", 100), Row("two", "convbert-tiny", 80)))
+    content = page([table], threads=threads, rounds=2, command="the command")
+    assert re.search(r"Written by `the command` at commit [0-9a-f]{7}", content)
+    assert "## A table\nIts setting.\n" in content
+    rows = [line.strip("| ").split(" | ") for line in content.splitlines() if line.startswith(("| one", "| two"))]
+    assert [row[:3] for row in rows] == [["one", "100", "1.00"], ["two", "80", "0.80"]]
+    assert rows[0][4] == rows[0][6] == "1.00"
+    assert all(float(cell) > 0 for row in rows for cell in row[3:])
+
+
+def test_the_tables_are_those_of_the_papers():
+    assert [len(table.rows) for table in TABLES] == [2, 3, 4]
+    for row in (row for table in TABLES for row in table.rows):
+        assert row.model in BLOCKS or row.model.split(":")[0] in PRESETS
