@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from small import FAMILIES
 from tiny_classifiers import tiny_model, write_tiny_model
+from torch import nn
 
 import lightbert
 from extras import needs_executorch
@@ -73,7 +74,10 @@ def test_the_command_exports_and_predicts(tmp_path, capsys):
     assert "PyTorch can't read" in capsys.readouterr().err
     arguments = ["export", str(model), "--out", str(tmp_path / "new"), "--to", "pt2", "--int8", "dynamic"]
     assert main(arguments) == 1
-    assert "--int8 requires --to onnx, got --to pt2" in capsys.readouterr().err
+    assert "--to pt2 supports float32 only, got --int8 dynamic; use --to onnx" in capsys.readouterr().err
+    arguments = ["export", str(model), "--out", str(tmp_path / "new"), "--to", "executorch", "--int8", "qat"]
+    assert main(arguments) == 1
+    assert "--to executorch supports --int8 dynamic only, got --int8 qat" in capsys.readouterr().err
 
 
 def test_executorch_that_is_not_installed_is_an_error_that_names_it(tmp_path, monkeypatch):
@@ -93,3 +97,23 @@ def test_a_pte_file_predicts_like_the_model(family, tmp_path):
     done = export_program(model, tmp_path / "out", to="executorch", head="classify")
     assert done.file == "model.pte"
     assert max(each.error for each in done.comparisons) < 1e-5
+
+
+@needs_executorch
+@pytest.mark.prove
+@pytest.mark.timeout(1200)
+@pytest.mark.filterwarnings("default")
+def test_an_int8_pte_file_is_smaller_and_close_to_the_model(tmp_path):
+    config = replace(FAMILIES["mobilebert"], depth=1, width=64, block_width=32, inner=256)
+    model = build(config, seed=0)
+    done = export_program(model, tmp_path / "out", to="executorch", int8=True)
+    assert done.precision == "int8 dynamic"
+    assert done.quantized is not None
+    # Two bottlenecks, query, key, value, output, the feed-forwards, the way out, and the trigrams.
+    assert done.quantized.layers == 8 + 2 * config.feedforwards
+    linear = sum(part.weight.numel() for part in model.modules() if isinstance(part, nn.Linear))
+    others = sum(each.numel() for each in model.parameters()) - linear
+    # A byte per weight of a linear layer, four for all else, and the program.
+    assert done.bytes < 1.1 * (linear + 4 * others) + 100_000
+    assert min(each.cosine for each in done.comparisons) > 0.99
+    assert lightbert.load(tmp_path / "out").precision == "int8 dynamic"

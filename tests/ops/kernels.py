@@ -1,11 +1,14 @@
 """Compare a kernel with its reference in fp64, on a GPU or in Triton's interpreter."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from gradients import scattered
 from torch import Tensor
+
+from lightbert.ops.backend import HAS_TRITON
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -16,6 +19,23 @@ MARKS = [pytest.mark.gpu] if DEVICE == "cuda" else []
 HALF = torch.bfloat16 if DEVICE == "cuda" else torch.float16
 
 Op = Callable[..., Tensor]
+
+
+def _support_numpy_2_5() -> None:
+    """Let loops of interpreted kernels end at run-time numbers: Triton before 3.9 converts arrays [1] by int()."""
+    from triton.runtime import interpreter
+
+    patch = interpreter._patch_lang_tensor
+
+    def patched(tensor: Any, *rest: Any) -> None:
+        patch(tensor, *rest)
+        tensor.__index__ = lambda self: int(self.handle.data.squeeze())
+
+    interpreter._patch_lang_tensor = patched
+
+
+if HAS_TRITON and DEVICE == "cpu":
+    _support_numpy_2_5()
 
 
 def results(op: Op, inputs: dict[str, Tensor], dtype: torch.dtype, spread: bool, **fixed: object) -> list[Tensor]:

@@ -115,8 +115,9 @@ def run(config: Config) -> ExportReport:
         raise InputError("--int8 static requires texts to calibrate on; add --data FILE, or use --int8 dynamic")
     if config.calibrate < 1:
         raise InputError(f"--calibrate must be >= 1, got {config.calibrate}")
-    if config.to != "onnx" and config.int8 != "none":
-        raise InputError(f"--int8 requires --to onnx, got --to {config.to}")
+    if config.int8 != "none" and (config.to == "pt2" or (config.to == "executorch" and config.int8 != "dynamic")):
+        supported = "float32 only" if config.to == "pt2" else "--int8 dynamic only"
+        raise InputError(f"--to {config.to} supports {supported}, got --int8 {config.int8}; use --to onnx")
     from lightbert.deploy.export import export_onnx, export_program
     from lightbert.deploy.publication import Guard, choose_head
     from lightbert.interop.load import load
@@ -127,9 +128,10 @@ def run(config: Config) -> ExportReport:
     calibration, measure = _texts(config, model) if head == STATES else _task(config, model)
     guard = Guard(measure, config.max_loss)
     if config.to != "onnx":
-        return ExportReport(export_program(model, config.out, to=config.to, head=head, guard=guard))
-    int8 = None if config.int8 == "none" else config.int8
-    return ExportReport(export_onnx(model, config.out, head=head, int8=int8, calibration=calibration, guard=guard))
+        int8 = config.int8 == "dynamic"
+        return ExportReport(export_program(model, config.out, to=config.to, head=head, int8=int8, guard=guard))
+    mode = None if config.int8 == "none" else config.int8
+    return ExportReport(export_onnx(model, config.out, head=head, int8=mode, calibration=calibration, guard=guard))
 
 
 def _task(config: Config, model: "Model") -> "tuple[list[Batch], Measure | None]":

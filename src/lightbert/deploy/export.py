@@ -8,7 +8,7 @@ from lightbert.deploy.onnx.int8 import Range
 from lightbert.deploy.onnx.lowering import Int8, lower
 from lightbert.deploy.onnx.model import graph_of
 from lightbert.deploy.outcome import Export
-from lightbert.deploy.programs import exported_program, write_pt2, write_pte
+from lightbert.deploy.programs import exported_program, int8_program, linear_layers, write_pt2, write_pte
 from lightbert.deploy.publication import Guard, Source, publish
 from lightbert.deploy.quantization import Mode, Quantized, quantize
 from lightbert.deploy.verification import Batch
@@ -71,17 +71,36 @@ def export_onnx(
 
 
 def export_program(
-    model: Model, out: str | Path, *, to: Literal["pt2", "executorch"], head: str = "", guard: Guard = _NO_BOUND
+    model: Model,
+    out: str | Path,
+    *,
+    to: Literal["pt2", "executorch"],
+    head: str = "",
+    int8: bool = False,
+    guard: Guard = _NO_BOUND,
 ) -> Export:
-    """Write a folder with model.pt2, for PyTorch without lightbert, or model.pte, for ExecuTorch, in float32."""
+    """Write a folder with model.pt2, for PyTorch without lightbert, or model.pte, for ExecuTorch.
+
+    int8: quantize the linear layers of a .pte, with the range of their inputs in every call.
+    """
+    if int8 and to != "executorch":
+        raise InputError(f"int8 requires to='executorch', got to={to!r}")
     source = Source(model, head, SHORTEST)
 
-    def write(path: Path) -> None:
+    def write(path: Path) -> Quantized | None:
         # A .pte reserves memory for its largest inputs, so it takes one row at a time.
         program = exported_program(source.model, source.head, any_batch=to == "pt2")
-        (write_pt2 if to == "pt2" else write_pte)(program, path)
+        if to == "pt2":
+            write_pt2(program, path)
+            return None
+        layers = linear_layers(program)
+        if int8:
+            first = next(batch for batch in source.inputs if batch.ids.shape[1] >= SHORTEST)
+            program = int8_program(program, source.model, first)
+        write_pte(program, path)
+        return Quantized(b"", (), layers) if int8 else None
 
-    return publish(source, out, FILES[to], "float32", write, guard)
+    return publish(source, out, FILES[to], "int8 dynamic" if int8 else "float32", write, guard)
 
 
 def export_content(encoder: Encoder, *, int8: bool = False) -> bytes:

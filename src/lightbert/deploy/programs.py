@@ -1,6 +1,8 @@
 """Models as programs of torch.export: archives for PyTorch, and files for ExecuTorch."""
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
+from lightbert.deploy.verification import Batch
 from lightbert.errors import InputError
 from lightbert.models import Model
 from lightbert.nn.inference import Inference
@@ -39,6 +42,10 @@ def exported_program(model: Model, head: str, *, any_batch: bool) -> "ExportedPr
     # The beam search depends on whether a text is shorter than the beam, which torch.export can't express.
     if head in ("beam", "choice"):
         raise InputError(f"head {head!r} can only be exported to ONNX; use --to onnx")
+    return _traced(_Program(model, head), model, any_batch=any_batch)
+
+
+def _traced(module: nn.Module, model: Model, *, any_batch: bool) -> "ExportedProgram":
     example = torch.ones(2 if any_batch else 1, SHORTEST + 4, dtype=torch.int64)
     shape = {1: Dim("tokens", min=SHORTEST, max=model.positions or _DEFAULT_LENGTH)}
     if any_batch:
@@ -46,9 +53,28 @@ def exported_program(model: Model, head: str, *, any_batch: bool) -> "ExportedPr
     with warnings.catch_warnings():
         # About torch's own insides.
         warnings.simplefilter("ignore")
-        return torch.export.export(
-            _Program(model, head), (example, example != 0, example * 0), dynamic_shapes=(shape, shape, shape)
-        )
+        return torch.export.export(module, (example, example != 0, example * 0), dynamic_shapes=(shape, shape, shape))
+
+
+def int8_program(program: "ExportedProgram", model: Model, batch: Batch) -> "ExportedProgram":
+    """Quantize the linear layers of a program for XNNPACK: weights per channel, inputs by their range in every call.
+
+    batch: any text; it runs once, as the tools of torchao require.
+    """
+    with warnings.catch_warnings(), _requires("executorch and torchao"):
+        warnings.simplefilter("ignore")
+        from executorch.backends.xnnpack.quantizer import xnnpack_quantizer as xnnpack
+        from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+        scheme = xnnpack.get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True)
+        prepared = prepare_pt2e(program.module(), xnnpack.XNNPACKQuantizer().set_global(scheme))
+        prepared(*(torch.from_numpy(each[:1]) for each in (batch.ids, batch.mask, batch.segments)))
+        return _traced(convert_pt2e(prepared), model, any_batch=False)
+
+
+def linear_layers(program: "ExportedProgram") -> int:
+    """The number of linear layers of a program."""
+    return sum(node.target is torch.ops.aten.linear.default for node in program.graph.nodes)
 
 
 def write_pt2(program: "ExportedProgram", path: Path) -> None:
@@ -58,15 +84,21 @@ def write_pt2(program: "ExportedProgram", path: Path) -> None:
 
 def write_pte(program: "ExportedProgram", path: Path) -> None:
     """Write a file for ExecuTorch that runs linear layers and arithmetic with XNNPACK."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _requires("executorch"):
         warnings.simplefilter("ignore")
-        try:
-            from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-            from executorch.exir import to_edge_transform_and_lower
-        except ImportError as error:
-            raise InputError(
-                f"export to ExecuTorch requires executorch ({error}); install it with: pip install "
-                "'lightbert[executorch]'"
-            ) from None
+        from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+        from executorch.exir import to_edge_transform_and_lower
+
         lowered = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()])
         path.write_bytes(lowered.to_executorch().buffer)
+
+
+@contextmanager
+def _requires(packages: str) -> Iterator[None]:
+    """Name the packages if one of them is not installed."""
+    try:
+        yield
+    except ImportError as error:
+        raise InputError(
+            f"export to ExecuTorch requires {packages} ({error}); install it with: pip install 'lightbert[executorch]'"
+        ) from None

@@ -10,7 +10,7 @@ import torch
 
 from lightbert.deploy.description import EXPORTED_FOLDER, exported_config
 from lightbert.deploy.outcome import Export, MetricChange
-from lightbert.deploy.quantization import Quantized
+from lightbert.deploy.quantization import COSINE, Quantized
 from lightbert.deploy.verification import Batch, Comparison, Compute, batches, compare, eager, outputs_of
 from lightbert.errors import InputError, unknown
 from lightbert.files import folder_atomic, write_atomic
@@ -37,7 +37,7 @@ class Source:
     """A model and the head to export, with the outputs that its file must have.
 
     shortest: the number of tokens of the shortest rows that the target supports without padding.
-    trained: what the file must compute, if not the model itself: the model as quantization-aware training ran it.
+    trained: the model as quantization-aware training ran it, if the file must compute that.
     """
 
     def __init__(self, model: Model, head: str = "", shortest: int = 1, trained: Model | None = None) -> None:
@@ -82,6 +82,10 @@ def publish(
         comparisons = source.compare(runtime, source.inputs)
         if quantized is None:
             check_errors(comparisons, ERROR)
+        else:
+            check_cosines(
+                [each for batch, each in zip(source.inputs, comparisons, strict=True) if batch in source.texts]
+            )
         metric = None if guard.measure is None else _change(guard.measure, runtime, guard.max_loss)
         write_description(source.model, source.head, precision, folder)
         size = path.stat().st_size
@@ -129,6 +133,16 @@ def check_errors(comparisons: Sequence[Comparison], bound: float) -> None:
                 f"the exported file differs from the model: the error for {each.inputs} must be <= {bound:g}, got "
                 f"{each.error:.2g}; nothing was written. Please report this model's config"
             )
+
+
+def check_cosines(comparisons: Sequence[Comparison]) -> None:
+    """Raise an InputError if the outputs of an int8 file point elsewhere than those of the model."""
+    lowest = min(each.cosine for each in comparisons)
+    if not lowest >= COSINE:
+        raise InputError(
+            f"the cosine between the outputs of the model and of the int8 file must be >= {COSINE}, got {lowest:.3f}; "
+            "nothing was written. Export without --int8"
+        )
 
 
 def write_description(model: Model, head: str, precision: str, folder: Path) -> None:

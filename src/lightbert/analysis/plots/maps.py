@@ -33,12 +33,16 @@ class Maps:
     """The title of each map."""
 
 
+Layer = tuple[str, Sequence[Maps]]
+"""A title, and the maps of each model to draw side by side."""
+
+
 def plot_means(models: Sequence[Maps]) -> "Figure":
     """The mean map of each model, side by side on one colour scale."""
     return plot_layers([("", models)], columns=1)
 
 
-def plot_layers(layers: Sequence[tuple[str, Sequence[Maps]]], columns: int = _COLUMNS) -> "Figure":
+def plot_layers(layers: Sequence[Layer], columns: int = _COLUMNS) -> "Figure":
     """For each layer its title and the maps of each model: the models side by side, on one colour scale per layer."""
     sides = max(len(models) for _, models in layers)
     columns = min(max(1, columns // sides), max(len(each.maps) for _, models in layers for each in models))
