@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 class Config:
     """A model, an address, and the limits of the server."""
 
-    model: Annotated[str, typer.Argument(help="A model: a folder, an exported model.onnx, or org/name on the Hub.")]
+    model: Annotated[
+        str,
+        typer.Argument(help="A model: a folder, convbert-small-en, an exported file, or org/name on the Hub."),
+    ]
     host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 is reachable from other machines.")] = (
         "127.0.0.1"
     )
