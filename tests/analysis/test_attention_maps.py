@@ -209,6 +209,15 @@ def test_the_mean_over_heads_has_one_map_per_model(tmp_path):
     figure.savefig(tmp_path / "maps.png")
 
 
+@needs_plots
+def test_the_mean_over_heads_of_one_model_has_a_map_per_layer():
+    model = reader(STUDENT, 2)
+    panels = maps_of(drawn(alone(model, mean=True)).subfigs[0])
+    assert [panel.get_title() for panel in panels] == ["layer 1", "layer 2", "layer 3"]
+    for panel, maps in zip(panels, attention(model), strict=True):
+        torch.testing.assert_close(torch.tensor(panel.images[0].get_array().data), maps.mean(dim=0))
+
+
 def test_the_maps_of_one_model_have_the_entropy_of_each_head():
     model = reader(MIXED, 2)
     section = attention_section(alone(model))
@@ -266,3 +275,11 @@ def test_texts_of_files_are_truncated_and_given_texts_are_not():
     assert encoder.row("w1 w2 w3 w4 w5", truncate=True) == [2, 6, 7, 8, 3]
     with pytest.raises(InputError, match="at most 5 tokens, got 7"):
         encoder.row("w1 w2 w3 w4 w5")
+
+
+def test_a_model_that_diverged_raises_an_error():
+    model = reader(STUDENT)
+    with torch.no_grad():
+        model.table.fill_(math.nan)
+    with pytest.raises(InputError, match="the attention of the model is not finite"):
+        attention_section(alone(model))

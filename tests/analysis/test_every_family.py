@@ -7,12 +7,12 @@ import pytest
 from extras import needs_plots
 from lightbert.analysis.section import NotApplicableError
 from lightbert.analysis.study.rows import Texts
-from lightbert.analysis.study.study import Study, Subject
+from lightbert.analysis.study.study import Settings, Study, Subject, teacher_and_student
 from lightbert.commands.analyse import ANALYSES, model_analyses
 from lightbert.interop import huggingface
 from lightbert.interop.load import load
 from lightbert.models import build, preset
-from reading_pairs import tokenizer
+from reading_pairs import MIXED, TEACHER, reader, tokenizer
 
 pytestmark = needs_plots
 
@@ -40,7 +40,7 @@ def study(*models):
 
 def applicable(given):
     """The analyses that apply, all of whose pictures are drawn."""
-    found = set()
+    found, names = set(), []
     for name, analyse in model_analyses().items():
         try:
             section = analyse(given)
@@ -51,6 +51,8 @@ def applicable(given):
             assert picture.caption.endswith(".")
             picture.draw().canvas.draw()
         found.add(name)
+        names += [picture.name for picture in section.pictures]
+    assert len(names) == len(set(names)), "pictures would overwrite each other"
     return found
 
 
@@ -64,11 +66,26 @@ def test_two_families_are_drawn_side_by_side():
     assert applicable(pair) == ALWAYS | {"dynamic-kernels", "depthwise-kernels", "fixed-kernels"}
 
 
-@pytest.mark.parametrize("name", ["bert-tiny", "convbert-tiny", "mobilebert-nano"])
-def test_folders_of_hugging_face_are_analysed(name, tmp_path):
-    huggingface.write(model(name), tmp_path / name)
+def test_a_teacher_and_a_student_with_convolution_heads_are_drawn_side_by_side():
+    text = Texts(("w1 w2 w3 w2 w4 w5 w6",))
+    pair = teacher_and_student(reader(TEACHER, 1), reader(MIXED, 2), text, Settings())
+    assert applicable(pair) == ALWAYS | {"dynamic-kernels", "depthwise-kernels"}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "origin"),
+    [
+        ("bert-tiny", {"narrow": 128, "width": 128}, "bert"),
+        ("bert-tiny", {"narrow": 64, "width": 128}, "electra"),
+        ("convbert-tiny", {}, "convbert"),
+        ("mobilebert-nano", {}, "mobilebert"),
+    ],
+)
+def test_folders_of_hugging_face_are_analysed(name, changes, origin, tmp_path):
+    huggingface.write(model(name, **changes), tmp_path / name)
     loaded = load(tmp_path / name)
     loaded.tokenizer = tokenizer()
+    assert loaded.origin == origin
     assert applicable(study(loaded)) == FAMILIES[name]
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lightbert.analysis.study.head_statistics import concentration, head_statistics
-from lightbert.analysis.study.observation import Observation, observe
+from lightbert.analysis.study.observation import Observation, equal_lengths, observe, observe_rows
 from reading_pairs import MIXED, reader
 
 TOKENS = 12
@@ -100,3 +100,20 @@ def test_the_statistics_of_a_model_are_those_of_its_maps():
     mean = torch.stack([seen.maps(layer) for layer in (1, 2, 3)]).mean(dim=(0, 1))
     assert found.concentration == pytest.approx(concentration(mean).item(), rel=1e-5)
     assert found.local.shape == (3, 2)
+
+
+def test_rows_are_batched_by_length_and_read_as_alone():
+    rows = [[2, 6, 7, 3], [2, 8, 3], [2, 9, 10, 3], [2, 11, 3]]
+    batches = [*equal_lengths(rows)]
+    assert batches == [[[2, 8, 3], [2, 11, 3]], [[2, 6, 7, 3], [2, 9, 10, 3]]]
+    model = reader(MIXED, 1)
+    for batch in batches:
+        for ids, seen in zip(batch, observe_rows(model, batch), strict=True):
+            alone = observe(model, ids)
+            for found, expected in zip((*seen.logs, *seen.kernels), (*alone.logs, *alone.kernels), strict=True):
+                torch.testing.assert_close(found, expected)
+
+
+def test_long_rows_are_read_one_by_one_and_short_ones_in_bounded_batches():
+    assert [len(batch) for batch in equal_lengths([[1] * 300] * 2)] == [1, 1]
+    assert [len(batch) for batch in equal_lengths([[1] * 8] * 20)] == [16, 4]

@@ -9,7 +9,7 @@ from extras import needs_plots
 from lightbert.analysis.html_report import html_report
 from lightbert.analysis.output import Results, check_target, write_results
 from lightbert.analysis.picture import new_figure
-from lightbert.analysis.section import Picture, Section, Table
+from lightbert.analysis.section import Picture, Section, Table, file_name
 from lightbert.errors import InputError
 
 pytestmark = needs_plots
@@ -131,3 +131,7 @@ def test_json_has_no_numbers_that_are_not_finite():
 def test_an_unknown_suffix_raises_an_error_before_anything_is_computed(tmp_path):
     with pytest.raises(InputError, match="unknown picture format 'doc'"):
         check_target(tmp_path / "x.doc")
+
+
+def test_file_names_have_no_separators():
+    assert file_name("word and/or a..b") == "word-and-or-a-b"

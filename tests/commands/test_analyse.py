@@ -157,7 +157,16 @@ def test_another_model_is_compared_of_any_shape(there, tmp_path, capsys):
     report = json.loads(capsys.readouterr().out)
     assert {"locality", "other_locality"} <= report["metrics"].keys()
     assert [*report["analyses"]["heads"]] == ["student", "shallow"]
-    assert (tmp_path / "both" / "report.html").is_file()
+    assert {*report["files"]} == {str(path) for path in (tmp_path / "both").iterdir()}
+
+
+def test_all_analyses_of_a_student_with_its_teacher(there, tmp_path, capsys):
+    line = ["analyse", str(there / "mixed"), "--teacher", str(there / "teacher"), "--text", "w1 w2 w3 w2 w4 w5"]
+    assert cli.main([*line, "--out", str(tmp_path / "pair.json"), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    expected = {"kl_1", "concentration", "teacher_concentration", "locality", "teacher_locality"}
+    assert expected <= report["metrics"].keys()
+    assert report["files"] == [str(tmp_path / "pair.json")]
 
 
 def test_numbers_need_no_matplotlib(there, tmp_path, monkeypatch):
@@ -212,6 +221,14 @@ def test_bad_input_prints_one_sentence(line, sentence, there, monkeypatch, capsy
     assert sentence in output.err
     assert output.err.count("\n") == 1
     assert not list(there.glob("*.html"))
+
+
+def test_without_matplotlib_a_page_raises_the_error_before_the_work(there, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert cli.main(["analyse", "heads", str(there / "student"), "--text", "w1 w2 w3"]) == 1
+    error = capsys.readouterr().err
+    assert "pip install 'lightbert[plots]'" in error
+    assert "reading" not in error
 
 
 def test_without_matplotlib_the_error_names_the_package_to_install(there, monkeypatch, capsys):

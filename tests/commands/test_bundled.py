@@ -126,7 +126,7 @@ def test_an_exported_bundled_model_has_the_same_vectors(here):
 @needs_plots
 def test_the_attention_of_the_bundled_model_is_drawn(here):
     run("analyse", "attention", NAME, "--text", "the film was good")
-    assert Path("attention.png").is_file()
+    assert [*Path().glob("attention.*")]
 
 
 def test_the_bundled_model_is_converted(here):
@@ -180,15 +180,19 @@ def test_the_real_generator_fills_a_masked_word_with_the_likely_one():
 
 
 @needs_weights
-@pytest.mark.parametrize(
-    ("text", "replaced"),
-    [("the capital of france is window .", "window"), ("he drove his banana to work every morning .", "banana")],
-)
-def test_the_real_model_suspects_the_replaced_word(text, replaced):
+def test_the_real_model_suspects_replaced_words():
+    replaced = {
+        "the capital of france is window .": "window",
+        "the film was directed by a young potato and shot in london .": "potato",
+        "the president of the united bananas gave a speech .": "bananas",
+        "the war began in the summer of cheese and lasted four years .": "cheese",
+        "she read the river before going to bed .": "river",
+    }
     detector = Detector(load(NAME))
-    ids = detector.tokenizer.encode(text, add_special_tokens=False).ids
-    [words] = detector.score([detector.words(ids)])
-    assert max(words, key=lambda word: word.suspicion).text == replaced
+    ids = [detector.tokenizer.encode(text, add_special_tokens=False).ids for text in replaced]
+    scored = detector.score([detector.words(each) for each in ids])
+    found = [max(words, key=lambda word: word.suspicion).text for words in scored]
+    assert sum(one == other for one, other in zip(found, replaced.values(), strict=True)) >= 4
 
 
 @needs_weights

@@ -29,7 +29,7 @@ def depthwise_inputs(batch: int, tokens: int, taps: int = 9, channels: int = 10)
     return {"x": draw(batch, tokens, channels), "weight": draw(channels, taps), "bias": draw(channels)}
 
 
-def attention_inputs(batch: int, tokens: int, offsets: int = 9, heads: int = 2, each: int = 5) -> dict[str, Tensor]:
+def attention_inputs(batch: int, tokens: int, offsets: int = 9, heads: int = 1, each: int = 5) -> dict[str, Tensor]:
     streams = {name: draw(batch, heads, tokens, each) for name in ("query", "key", "value")}
     return streams | {name: draw(batch, heads, tokens, offsets) for name in ("by_query", "by_key")}
 
@@ -140,7 +140,7 @@ def test_torch_accepts_the_custom_op(case):
     texts, settings = texts_on_device("packed", (2, 12)), ()
     if op is attention:
         given |= {name: given[name].transpose(1, 2).flatten(2) for name in ("query", "key", "value")}
-        settings = (torch.tensor([7], device=DEVICE), 2, True, 0.1)
+        settings = (torch.tensor([7], device=DEVICE), 1, True, 0.1)
     tensors = [value.requires_grad_() for value in given.values()]
     custom = {
         dynamic_conv: of_dynamic_conv.dynamic_conv,

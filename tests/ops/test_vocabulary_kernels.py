@@ -98,3 +98,12 @@ def test_torch_accepts_the_custom_ops():
     logits = torch.randn(2, 3, 7, device=DEVICE, requires_grad=True)
     torch.library.opcheck(of_cross_entropy.cross_entropy, (logits, targets_of((2, 3, 7))))
     torch.library.opcheck(of_sampling.sample, (logits.detach(), torch.rand(2, 3, device=DEVICE)))
+
+
+def test_an_entry_that_fills_up_the_vocabulary_is_never_drawn():
+    """Rounding can make the last cumulative sum smaller than the sum that the chance is multiplied by."""
+    logits = torch.randn(40, 9001, device=DEVICE)
+    logits[:, 8990:] = -torch.inf
+    chances = torch.tensor([1 - 2**-24, 1.0], device=DEVICE).repeat(20)
+    with using("triton"):
+        assert sample(logits, chances).max() < 8990

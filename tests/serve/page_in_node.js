@@ -13,6 +13,7 @@ class Element {
   replaceChildren(...nodes) { this.nodes = []; this.append(...nodes); }
   setAttribute(key, value) { this.attributes[key] = value; }
   addEventListener(kind, listener) { this.listeners[kind] = listener; }
+  getContext() { return { createImageData: (width, height) => ({ data: new Uint8ClampedArray(4 * width * height) }), putImageData() {} }; }
   get id() { return this.attributes.id; }
   get textContent() { return this.nodes.map((node) => node.textContent ?? node).join(""); }
   set textContent(text) { this.nodes = [text]; }
@@ -32,7 +33,7 @@ class FormData {
 }
 const fetchHere = (path, options) => fetch(new URL(path, `${base}/`), options);
 const settled = () => new Promise((resolve) => {
-  const check = () => (at("run").disabled || !at("progress").hidden ? setTimeout(check, 10) : resolve());
+  const check = () => (at("run").disabled || !at("progress").hidden || at("maps").attributes["aria-busy"] === "true" ? setTimeout(check, 10) : resolve());
   setTimeout(check, 20);
 });
 function show() {
@@ -44,12 +45,18 @@ function show() {
     rows: elements.filter(({ name }) => name === "tr").map((row) => row.nodes.map((cell) => cell.textContent)),
     text: elements.filter(({ attributes }) => attributes.class === "text").map((element) => element.textContent),
     error: at("error").textContent,
+    inside: [...at("maps").all()].filter(({ name }) => name === "tr").map((row) => row.nodes.map((cell) => cell.textContent)),
+    canvases: [...at("maps").all()].filter(({ name }) => name === "canvas").length,
+    inside_error: at("inside-error").textContent,
+    layers: at("layer").nodes.length,
+    exported: !at("exported").hidden,
   }));
 }
 
 (async () => {
   at("run").disabled = true;
   at("progress").hidden = true;
+  at("inside").open = true;
   vm.runInNewContext(readFileSync(script, "utf-8"), { document, FormData, fetch: fetchHere, console, Array, Object, Math, JSON });
   await settled();
   show();

@@ -4,10 +4,13 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tiny_classifiers import tiny_model
+from vocabularies import small_tokenizer
 
+from lightbert.models import build, preset
 from lightbert.serve.endpoints import endpoints_of
 from lightbert.serve.endpoints.endpoint import Endpoint
 from lightbert.serve.limits import Limits
@@ -22,6 +25,14 @@ def text_model(*arguments: Any, **settings: Any) -> TextModel:
     """A tiny model as `lightbert.load` returns it."""
     model = tiny_model(*arguments, **settings)
     return TextModel(model, model.metadata)
+
+
+def deep_text_model(depth: int, name: str = "convbert-tiny") -> TextModel:
+    """A pre-trained model of several layers, with a replaced-token head and random weights."""
+    config = replace(preset(name), vocab=13, positions=16, depth=depth)
+    built = build(config, heads={"rtd": {}}, seed=1)
+    built.tokenizer = small_tokenizer()
+    return TextModel(built.eval(), built.metadata)
 
 
 @contextmanager

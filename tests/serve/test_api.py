@@ -161,7 +161,11 @@ def test_truncated_texts_are_counted():
 
 def test_health_metrics_model_and_openapi_describe_the_server():
     with running(text_model(REVIEWS)) as client:
-        assert client.get("/healthz").json() == {"status": "ok", "model": "tiny", "endpoints": ["predict", "embed"]}
+        assert client.get("/healthz").json() == {
+            "status": "ok",
+            "model": "tiny",
+            "endpoints": ["predict", "embed", "attention"],
+        }
         description = client.get("/v1/model").json()
         for name, each in description["endpoints"].items():
             assert client.post(each["path"], json={"texts": [each["example"]]}).status_code == 200, name
@@ -172,7 +176,7 @@ def test_health_metrics_model_and_openapi_describe_the_server():
     lines = metrics.text.splitlines()
     assert 'lightbert_requests_total{endpoint="predict",status="200"} 1' in lines
     assert 'lightbert_texts_total{endpoint="predict"} 1' in lines
-    assert "lightbert_request_seconds_count 3" in lines
+    assert "lightbert_request_seconds_count 4" in lines
     assert "lightbert_waiting_requests 0" in lines
     assert {"/v1/predict", "/v1/embed", "/v1/fill", "/v1/suspicion", "/healthz", "/metrics"} <= schema["paths"].keys()
     body = schema["paths"]["/v1/predict"]["post"]["requestBody"]["content"]["application/json"]

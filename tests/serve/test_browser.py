@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from servers import running, text_model
+from servers import deep_text_model, running, text_model
 
 from extras import needs_serve
 from lightbert.tasks.kinds.classify.kind import Classify
@@ -75,3 +75,26 @@ def test_a_wrong_input_gets_a_sentence(page):
         page.locator("textarea").fill(" ")
         page.get_by_role("button", name="Run").click()
         page.locator("#error", has_text="is empty").wait_for()
+
+
+def test_the_maps_and_kernels_of_a_chosen_layer_are_drawn(page):
+    with running(deep_text_model(3)) as client:
+        page.goto(str(client.base_url))
+        page.wait_for_selector("#result h2")
+        page.get_by_text("Attention maps and kernels of a layer").click()
+        page.wait_for_selector("#maps .kernels")
+        first = page.evaluate("document.querySelector('#maps .map canvas').toDataURL()")
+        assert page.locator("#layer option").count() == 3
+        page.select_option("#layer", "3")
+        page.wait_for_selector('#maps[aria-busy="false"]')
+        second = page.evaluate("document.querySelector('#maps .map canvas').toDataURL()")
+        assert second != first
+        page.get_by_role("radio", name="head 1").first.check()
+        assert page.evaluate("document.querySelector('#maps .map canvas').toDataURL()") != second
+        page.locator("#maps .map canvas").hover()
+        assert "→" in page.inner_text("#maps")
+        width = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert width <= 0, "the page scrolls sideways"
+        page.locator("textarea").first.fill("bad film")
+        page.get_by_role("button", name="Run").click()
+        page.wait_for_selector("#maps .kernels tbody tr:nth-child(4):last-child")

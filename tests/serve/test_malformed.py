@@ -77,6 +77,7 @@ MODELS = {
     "predict-tokens": (Tokens(("O", "B-X", "I-X")),),
     "predict-spans": (Spans("span", stride=4, max_query=4),),
     "embed": (None,),
+    "attention": (None,),
     "fill": (None, "mlm"),
     "suspicion": (None, "rtd"),
 }

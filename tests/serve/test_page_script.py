@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from servers import running, text_model
 
-from extras import needs_serve
+import lightbert
+from extras import needs_onnx, needs_serve
+from lightbert.deploy.export import export_onnx
 from lightbert.serve.pages import read_page
 from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.labels.kind import Labels
@@ -113,3 +115,39 @@ def test_sentences_are_ranked_by_their_similarity_to_the_first(show):
 def test_an_empty_field_gets_a_sentence(show):
     *_, shown = show(text_model(Classify(("bad", "good"))), "  ")
     assert shown["error"] == "The field “Text” is empty; type a text."
+
+
+def test_maps_and_kernels_of_a_layer_are_shown_under_the_answer(show):
+    model = text_model(Classify(("bad", "good")))
+    _, typed = show(model, "good film")
+    heads = 1 + model.blocks[0].mixer.n_heads
+    assert typed["canvases"] == heads + 1
+    assert typed["layers"] == 1
+    assert typed["inside_error"] == ""
+    assert not typed["exported"]
+    strongest = typed["inside"][1]
+    assert re.fullmatch(r"\S+ → \S+", strongest[0])
+    offsets = next(row for row in typed["inside"] if row[0] == "token")
+    taps = model.blocks[0].mixer.convolution.taps
+    assert offsets == [
+        "token",
+        *(f"{offset:+d}" if offset > 0 else f"{offset}" for offset in range(-(taps // 2), taps // 2 + 1)),
+    ]
+    kernels = typed["inside"][-4:]
+    assert [row[0] for row in kernels] == ["[CLS]", "good", "film", "[SEP]"]
+    assert sum(map(float, kernels[1][1:])) == pytest.approx(1.0, abs=0.05)
+
+
+def test_a_question_and_its_context_are_shown_as_one_row(show):
+    *_, shown = show(text_model(Spans("span", stride=4, max_query=4, null_threshold=100.0)), "good film")
+    assert shown["inside_error"] == ""
+    assert shown["inside"][-1][0] == "[SEP]"
+    assert shown["canvases"] > 1
+
+
+@needs_onnx
+def test_an_exported_model_shows_a_sentence_instead_of_maps(show, tmp_path):
+    export_onnx(text_model(Classify(("bad", "good"))), tmp_path / "out")
+    [shown] = show(lightbert.load(tmp_path / "out"))
+    assert shown["exported"]
+    assert shown["canvases"] == 0

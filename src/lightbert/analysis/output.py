@@ -42,9 +42,11 @@ class Results:
 
 
 def check_target(out: Path) -> None:
-    """Check the suffix of an output before anything is computed; no suffix means a folder."""
-    if out.suffix and not out.is_dir() and out.suffix.lower() not in (*_PAGES, ".json"):
-        check_format(out.suffix)
+    """Check the suffix of an output, and that it can be drawn, before the work; no suffix means a folder."""
+    suffix = "" if out.is_dir() else out.suffix.lower()
+    if suffix != ".json":
+        # A page and a folder contain pictures, too.
+        check_format(".svg" if suffix in ("", *_PAGES) else suffix)
 
 
 def make_target(out: Path) -> None:

@@ -60,4 +60,6 @@ def _render(figure: "Figure", ending: str, *, transparent: bool = False) -> byte
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "lightbert"}):
         metadata = {"Date": None} if ending == "svg" else None
         figure.savefig(content, format=ending, dpi=_DPI, transparent=transparent, metadata=metadata)
+    # The layout is the same in every format, and expensive.
+    figure.set_layout_engine("none")
     return content.getvalue()

@@ -1,5 +1,6 @@
 """The result of an analysis: pictures with captions, tables and metrics."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,11 @@ class Section:
     metrics: dict[str, float] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+
+def file_name(text: str) -> str:
+    """A text as a part of a file name: its words, joined by hyphens."""
+    return "-".join(re.findall(r"\w+", text))
 
 
 def format_cell(cell: Cell) -> str:

@@ -87,7 +87,8 @@ def run(config: Config) -> Conversion:
 
 def command(
     source: Annotated[
-        str, typer.Argument(help="A model: a folder, org/name on the Hugging Face Hub, or a TensorFlow 1 checkpoint.")
+        str,
+        typer.Argument(help="A model: a folder, convbert-small-en, org/name on the Hub, or a TensorFlow 1 checkpoint."),
     ],
     target: Annotated[Path, typer.Argument(help="The folder to write.")],
     to: Annotated[str, typer.Option(help="The layout to write: hf or lightbert.")],

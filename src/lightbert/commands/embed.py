@@ -29,7 +29,10 @@ _FORMATS = (".npy", ".parquet")
 class Config:
     """A model, a file of texts ("-" is standard input), and how its vectors are computed and written."""
 
-    model: Annotated[str, typer.Argument(help="A model: a folder, an exported model.onnx, or org/name on the Hub.")]
+    model: Annotated[
+        str,
+        typer.Argument(help="A model: a folder, convbert-small-en, an exported file, or org/name on the Hub."),
+    ]
     file: Annotated[
         str,
         typer.Argument(help="A .txt, .jsonl, .csv, .tsv or .parquet file, compressed or not; - for standard input."),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Config:
     """A model, a target and a folder; the user's data, for calibration and for the metric before and after."""
 
-    model: Annotated[str, typer.Argument(help="A model: a folder, or org/name on the Hugging Face Hub.")]
+    model: Annotated[str, typer.Argument(help="A model: a folder, convbert-small-en, or org/name on the Hub.")]
     out: Annotated[Path, typer.Option(help="The folder to write.")]
     to: Annotated[
         Literal["onnx", "pt2", "executorch"], typer.Option(help="The target: onnx, pt2 (PyTorch) or executorch.")

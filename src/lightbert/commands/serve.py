@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 class Config:
     """A model, an address, and the limits of the server."""
 
-    model: Annotated[str, typer.Argument(help="A model: a folder, an exported model.onnx, or org/name on the Hub.")]
+    model: Annotated[
+        str,
+        typer.Argument(help="A model: a folder, convbert-small-en, an exported file, or org/name on the Hub."),
+    ]
     host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 is reachable from other machines.")] = (
         "127.0.0.1"
     )
@@ -96,7 +99,8 @@ def command(config: Config, json: bool) -> None:
 
     POST /v1/predict {"texts": ["…"]} answers {"predictions": […]}, each as of `lightbert predict`; /v1/embed answers
     vectors, /v1/fill candidates for [MASK], and /v1/suspicion the words that look replaced, as far as the model has the
-    heads for it. /docs describes the API, /healthz and /metrics are for monitoring.
+    heads for it; /v1/attention answers the attention maps of a layer. /docs describes the API, /healthz and /metrics
+    are for monitoring.
 
     Only this machine can reach the server unless --host says otherwise. Requests that arrive within milliseconds share
     batches. SIGTERM or Ctrl+C stops the server after it has answered what it has accepted.

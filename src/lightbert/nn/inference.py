@@ -46,6 +46,15 @@ class Vectors(NamedTuple):
     """[B, D] in float32"""
 
 
+class Maps(NamedTuple):
+    """The output of `LayerMaps`; K is 0 if the layer has no dynamic convolution."""
+
+    attention: Tensor
+    """[B, T, H, T]: each row of a head sums to one"""
+    kernels: Tensor
+    """[B, T, H, K]"""
+
+
 def infer(
     encoder: Encoder,
     kind: str,
@@ -141,3 +150,21 @@ class TextVector(_EncoderModule):
         if self.pool == "max":
             return Vectors(states.masked_fill(padding, float("-inf")).amax(1))
         return Vectors(states.masked_fill(padding, 0.0).sum(1) / (~padding).sum(1).clamp(min=1))
+
+
+class LayerMaps(_EncoderModule):
+    """The attention maps and dynamic kernels of one layer, counted from 1; later layers don't run."""
+
+    head = "maps"
+
+    def __init__(self, encoder: Encoder, layer: int) -> None:
+        super().__init__(encoder)
+        self.layer = layer
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Maps:
+        """Run the layers up to this one, and return its maps token by token."""
+        record = Record(states=None, maps_of=(self.layer,))
+        self.encoder(ids, mask, segments, record, depth=self.layer)
+        attention, kernels = record.attention or [], record.kernels or []
+        maps = attention[0].float().transpose(1, 2)  # [B, T, H, T]
+        return Maps(maps, kernels[0].float() if kernels else maps.new_zeros(*maps.shape[:3], 0))

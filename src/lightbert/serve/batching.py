@@ -15,7 +15,7 @@ from lightbert.serve.metrics import Metrics
 from lightbert.tasks.predict.forward import run
 
 Compute = Callable[[Endpoint, Sequence[Prepared]], list[list[Any]]]
-"""Computes requests of one endpoint: the answers of each."""
+"""Computes requests of one endpoint and runtime: the answers of each."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,11 @@ class _Job:
     prepared: Prepared
     answers: "Future[list[Any]]" = field(default_factory=Future)
     arrived: float = field(default_factory=time.monotonic)
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Jobs with the same endpoint and runtime are computed together."""
+        return self.endpoint.name, id(self.prepared.runtime or self.endpoint.runtime)
 
 
 class Batcher:
@@ -55,9 +60,8 @@ class Batcher:
         while open_:
             jobs, open_ = self._collect()
             waiting = [job for job in jobs if job.answers.set_running_or_notify_cancel()]
-            # Every endpoint has a runtime of its own.
-            for endpoint in {job.endpoint.name: job.endpoint for job in waiting}.values():
-                self._answer([job for job in waiting if job.endpoint is endpoint])
+            for key in dict.fromkeys(job.key for job in waiting):
+                self._answer([job for job in waiting if job.key == key])
 
     def _collect(self) -> tuple[list[_Job], bool]:
         """The jobs of the next round, and whether more can follow."""
@@ -95,9 +99,9 @@ class Batcher:
 
 
 def compute_rows(endpoint: Endpoint, requests: Sequence[Prepared]) -> list[list[Any]]:
-    """Compute the rows of all requests together, batched by length."""
+    """Compute the rows of all requests together, batched by length; all have the same runtime."""
     parts = [request.features for request in requests]
-    outputs = run(endpoint.runtime, Features.concatenate(parts), endpoint.specials)
+    outputs = run(requests[0].runtime or endpoint.runtime, Features.concatenate(parts), endpoint.specials)
     answers, start = [], 0
     for request, part in zip(requests, parts, strict=True):
         answers.append(request.finish(outputs[start : start + len(part)]))

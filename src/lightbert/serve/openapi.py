@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from lightbert.serve.endpoints import PURPOSES
+from lightbert.serve.endpoints import PURPOSES, why_missing
 from lightbert.serve.endpoints.endpoint import Endpoint
 
 _STATUSES = {
     "400": "The request is malformed; the sentence names what must hold and what was given.",
-    "404": "The model has no head for this endpoint; the sentence names what it can do.",
+    "404": "The model has no such endpoint; the sentence says why and names what it can do.",
     "408": "The body was not sent in time.",
     "413": "The body, the number of texts or the number of tokens is above the limit.",
     "415": "The content type is not application/json.",
@@ -21,7 +21,7 @@ def operation(name: str, endpoint: Endpoint | None) -> dict[str, Any]:
     """The request body and the responses of ``/v1/NAME``; an endpoint that the model lacks answers 404."""
     errors = {status: {"description": text, "content": _content(_ERROR)} for status, text in _STATUSES.items()}
     if endpoint is None:
-        return {"description": "Not available: the model has no head for it.", "responses": errors}
+        return {"description": f"Not available: {why_missing(name)}.", "responses": errors}
     properties: dict[str, Any] = {"texts": {"type": "array", "minItems": 1, "items": {}, "description": endpoint.takes}}
     for option, (default, low, high) in endpoint.options.items():
         properties[option] = {"type": "integer", "minimum": low, "maximum": high, "default": default}

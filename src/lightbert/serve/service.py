@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightbert.errors import InputError
 from lightbert.serve.batching import Batcher, Compute, compute_rows
-from lightbert.serve.endpoints import PURPOSES
+from lightbert.serve.endpoints import PURPOSES, why_missing
 from lightbert.serve.endpoints.endpoint import Endpoint
 from lightbert.serve.limits import Limits
 from lightbert.serve.metrics import Metrics
@@ -68,9 +68,7 @@ class Service:
     async def _answers(self, name: str, request: "Request") -> dict[str, Any]:
         body = await read_body(request, self.limits)
         if name not in self.endpoints:
-            raise RequestError(
-                404, f"the model has no head for /v1/{name} ({PURPOSES[name]}); it answers {self.abilities()}"
-            )
+            raise RequestError(404, f"{why_missing(name)}; it answers {self.abilities()}")
         endpoint = self.endpoints[name]
         texts, options = parse(body, endpoint, self.limits)
         if self._accepted >= self.limits.queue:

@@ -33,24 +33,26 @@ class Maps:
     """The title of each map."""
 
 
+Layer = tuple[str, Sequence[Maps]]
+"""A title, and the maps of each model to draw side by side."""
+
+
 def plot_means(models: Sequence[Maps]) -> "Figure":
     """The mean map of each model, side by side on one colour scale."""
     return plot_layers([("", models)], columns=1)
 
 
-def plot_layers(layers: Sequence[tuple[str, Sequence[Maps]]], columns: int = _COLUMNS) -> "Figure":
+def plot_layers(layers: Sequence[Layer], columns: int = _COLUMNS) -> "Figure":
     """For each layer its title and the maps of each model: the models side by side, on one colour scale per layer."""
     sides = max(len(models) for _, models in layers)
     columns = min(max(1, columns // sides), max(len(each.maps) for _, models in layers for each in models))
     tokens = max(len(each.tokens) for _, models in layers for each in models)
     size = min((PAGE - _COLOURBAR - 0.7) / (sides * columns), max(1.6, 0.12 + tokens * 0.14), 6.2)
     rows = [max(math.ceil(len(each.maps) / columns) for each in models) for _, models in layers]
-    labels = 0.1 + 0.06 * max(len(token) for _, models in layers for each in models for token in each.tokens)
-    heights = [
-        count * (size + 0.22) + min(labels, 1.2) + 0.35 * bool(title)
-        for count, (title, _) in zip(rows, layers, strict=True)
-    ]
-    width = sides * columns * size + _COLOURBAR + 0.9
+    labels = min(1.4, 0.2 + 0.065 * max(len(token) for _, models in layers for each in models for token in each.tokens))
+    titles = [0.45 if title else 0.1 for title, _ in layers]
+    heights = [count * (size + 0.25) + labels + title for count, title in zip(rows, titles, strict=True)]
+    width = sides * (columns * size + labels) + _COLOURBAR
     figure = page_figure(sum(heights), width)
     places = figure.subfigures(len(layers), 1, squeeze=False, height_ratios=heights)[:, 0]
     for place, (title, models), count in zip(places, layers, rows, strict=True):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lightbert.analysis.plots.maps import Maps, plot_layers, plot_means, plot_overview, tile
+from lightbert.analysis.plots.maps import Layer, Maps, plot_layers, plot_means, plot_overview, tile
 from lightbert.analysis.section import Picture, Section, Table
 from lightbert.analysis.study.divergence import divergences
 from lightbert.analysis.study.observation import Observation, entropies, log_mean
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 _Draw = Callable[[list[Observation]], "Figure"]
 
 _SUMMARY = (
-    "A row of a map shows how much a token attends to every token of the text, in columns; a row sums to one. A dark "
-    "diagonal is attention to neighbours, a dark column a token that all others attend to, often [CLS] or [SEP]."
+    "A row of a map shows how much a token attends to every token of the text, in columns; a row sums to one. A strong "
+    "diagonal is attention to neighbours, a strong column a token that all others attend to, often [CLS] or [SEP]."
 )
 
 
@@ -111,7 +111,7 @@ def _draw_means(study: Study, text: int) -> Picture:
         )
 
     caption = (
-        "The mean over all layers and heads, as in ConvBERT Fig. 2 and 6. The darker the diagonal, the more of the "
+        "The mean over all layers and heads, as in ConvBERT Fig. 2 and 6. The stronger the diagonal, the more of the "
         "model's attention is local."
     )
     return _picture("mean", caption, study, text, draw)
@@ -134,47 +134,50 @@ def _draw_overview(study: Study, text: int) -> Picture:
 
 
 def _draw_layers(study: Study, text: int) -> Picture:
-    every = study.settings.mean and study.shared_heads is None
-    rows: list[list[int]] = [
-        study.layers(each, default=range(1, each.depth + 1) if every else (1, -1)) for each in study.subjects
+    """Chosen layers with token labels: with a teacher both models, else the heads, or with ``mean`` a map per layer."""
+    draw = _pairs if study.shared_heads is not None else _layer_means if study.settings.mean else _heads
+    default = (1, -1) if draw is not _layer_means else range(1, study.subjects[-1].depth + 1)
+    layers = study.layers(study.subjects[-1], default=default)
+    caption = f"Layer{'s' * (len(layers) > 1)} {', '.join(map(str, layers))} in detail"
+    scale = "." if draw is _layer_means else ", on one colour scale per layer."
+    return _picture("layers", caption + scale, study, text, lambda seen: plot_layers(draw(study, seen)))
+
+
+def _pairs(study: Study, seen: list[Observation]) -> list[Layer]:
+    """For each layer the compared heads of teacher and student, side by side."""
+    found: list[Layer] = []
+    for layer in study.layers(study.subjects[0], default=(1, -1)):
+        logs = [_compared(study, each)[layer - 1] for each in seen]
+        title = f"layer {layer}: KL(teacher ‖ student) = {fmean(divergences(*logs)):.4g}"
+        sides = zip(study.subjects, seen, logs, strict=True)
+        found.append(
+            (title, [Maps(subject.name, each.tokens, maps.exp(), _names(study, maps)) for subject, each, maps in sides])
+        )
+    return found
+
+
+def _heads(study: Study, seen: list[Observation]) -> list[Layer]:
+    """The heads of each layer of each model."""
+    return [
+        (
+            subject.title(f"layer {layer}, entropy {fmean(entropies(each.logs[layer - 1])):.4g} nats"),
+            [Maps("", each.tokens, each.maps(layer), _names(study, each.logs[layer - 1]))],
+        )
+        for subject, each in zip(study.subjects, seen, strict=True)
+        for layer in study.layers(subject, default=(1, -1))
     ]
 
-    def maps(which: int, seen: Observation, layer: int) -> Maps:
-        logs = seen.logs[layer - 1]
-        if study.shared_heads is not None:
-            logs = _compared(study, seen)[layer - 1]
-        shown = _shown(study, logs).exp()
-        names = ("mean of heads",) if study.settings.mean else tuple(f"head {at + 1}" for at in range(len(shown)))
-        side = study.subjects[which].name if study.shared_heads is not None else ""
-        return Maps(side, seen.tokens, shown, names)
 
-    def draw(seen: list[Observation]) -> "Figure":
-        if study.shared_heads is not None:
-            # The same heads of both models, side by side.
-            return plot_layers(
-                [
-                    (_title_with_divergence(study, seen, layer), [maps(which, seen[which], layer) for which in (0, 1)])
-                    for layer in rows[0]
-                ]
-            )
-        return plot_layers(
-            [
-                (_title_with_entropy(study, which, seen[which], layer), [maps(which, seen[which], layer)])
-                for which, layers in enumerate(rows)
-                for layer in layers
-            ]
-        )
-
-    numbers = ", ".join(map(str, rows[-1]))
-    caption = f"Layer{'s' * (len(rows[-1]) > 1)} {numbers} in detail, on one colour scale per layer."
-    return _picture("layers", caption, study, text, draw)
+def _layer_means(study: Study, seen: list[Observation]) -> list[Layer]:
+    """For each model the mean over heads of each layer."""
+    found: list[Layer] = []
+    for subject, each in zip(study.subjects, seen, strict=True):
+        layers = study.layers(subject, default=range(1, subject.depth + 1))
+        maps = torch.stack([each.maps(layer).mean(dim=0) for layer in layers])
+        names = tuple(f"layer {layer}" for layer in layers)
+        found.append((subject.title("mean of heads"), [Maps("", each.tokens, maps, names)]))
+    return found
 
 
-def _title_with_divergence(study: Study, seen: list[Observation], layer: int) -> str:
-    teacher, student = (_compared(study, each)[layer - 1] for each in seen)
-    return f"layer {layer}: KL(teacher ‖ student) = {fmean(divergences(teacher, student)):.4g}"
-
-
-def _title_with_entropy(study: Study, which: int, seen: Observation, layer: int) -> str:
-    entropy = fmean(entropies(_shown(study, seen.logs[layer - 1])))
-    return study.subjects[which].title(f"layer {layer}, entropy {entropy:.4g} nats")
+def _names(study: Study, maps: torch.Tensor) -> tuple[str, ...]:
+    return ("mean of heads",) if study.settings.mean else tuple(f"head {at + 1}" for at in range(len(maps)))

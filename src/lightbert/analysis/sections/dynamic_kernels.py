@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, cat
 
 from lightbert.analysis.plots.kernels import WordKernels, plot_dynamic, plot_word
-from lightbert.analysis.section import NotApplicableError, Picture, Section, Table
+from lightbert.analysis.section import NotApplicableError, Picture, Section, Table, file_name
 from lightbert.analysis.study.study import Study, Subject
 from lightbert.analysis.study.words import Occurrence, find_words, kernel_overlap
 from lightbert.nn.convolution import DynamicConvolution
@@ -74,7 +74,7 @@ def _text_picture(study: Study, which: int, text: int) -> Picture:
     number = f"-{text + 1}" if len(study.texts.drawn) > 1 else ""
     caption = (
         "The kernels of each token, in a row: the weights of the tokens around it, from the left to the right of the "
-        "window. A dark column is a kernel that all tokens share, a varied one depends on the token."
+        "window. A strong column is a kernel that all tokens share, a varied one depends on the token."
     )
     return Picture(f"kernels{_part(study, which)}{number}", _name(subject, caption), draw)
 
@@ -95,7 +95,7 @@ def _word_picture(study: Study, which: int, word: str, places: Sequence[Occurren
         "dots the single heads; the labels are the tokens that the kernel weights. Different bars for one word show "
         "that the kernel depends on the context (ConvBERT Fig. 1c)."
     )
-    return Picture(f"word-{word}{_part(study, which)}", _name(subject, caption), draw)
+    return Picture(f"word-{file_name(word)}{_part(study, which)}", _name(subject, caption), draw)
 
 
 def _window(layer: int, kernels: Tensor, tokens: Sequence[str], place: int) -> WordKernels:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from lightbert.analysis.plots.heads import plot_grids, plot_overlap, plot_profiles
-from lightbert.analysis.section import Picture, Section, Table
+from lightbert.analysis.section import Picture, Section, Table, file_name
 from lightbert.analysis.sections.concentration import check_measured
 from lightbert.analysis.study.head_statistics import RADIUS, HeadStatistics
 from lightbert.analysis.study.study import Study
@@ -23,7 +23,7 @@ def heads_section(study: Study) -> Section:
     found = [(subject, each, _matrices(each)) for subject, each in zip(study.subjects, study.statistics, strict=True)]
     pictures = [
         Picture(
-            f"heads-{subject.prefix.rstrip('_') or 'model'}" if len(found) > 1 else "heads",
+            file_name(f"statistics {subject.name}"),
             "Five statistics of each layer and head. Local heads have a high locality, a short distance and a low "
             "entropy; a head that mostly attends to [CLS] and [SEP] hardly mixes tokens; a head with a redundancy near "
             "1 attends as another head of its layer does.",
@@ -36,8 +36,8 @@ def heads_section(study: Study) -> Section:
     pictures.append(
         Picture(
             "distance",
-            "Attention by the offset of the attended token, a line per head, grouped by layer. A dark cell at -1 or +1 "
-            "is a head for the previous or the next token, as the kernels of a convolution.",
+            "Attention by the offset of the attended token, a line per head, grouped by layer. A strong cell at -1 or "
+            "+1 is a head for the previous or the next token, as the kernels of a convolution.",
             lambda: plot_profiles([(subject.name, each.profile) for subject, each, _ in found]),
         )
     )
@@ -45,8 +45,8 @@ def heads_section(study: Study) -> Section:
         Picture(
             "overlap",
             "The overlap of each pair of heads: 1 if they distribute their attention alike, 0 if they attend to "
-            "different tokens (Bhattacharyya's coefficient, mean over tokens). Dark squares on the diagonal are layers "
-            "of redundant heads.",
+            "different tokens (Bhattacharyya's coefficient, mean over tokens). Strong squares on the diagonal are "
+            "layers of redundant heads.",
             lambda: plot_overlap([(subject.name, each.overlap, each.local.shape[1]) for subject, each, _ in found]),
         )
     )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from lightbert.analysis.plots.kernels import plot_depthwise, plot_fixed
-from lightbert.analysis.section import NotApplicableError, Picture, Section, Table
+from lightbert.analysis.section import NotApplicableError, Picture, Section, Table, file_name
 from lightbert.analysis.study.learned_kernels import depthwise_kernels, fixed_kernels
 from lightbert.analysis.study.study import Study
 
@@ -22,6 +22,7 @@ def fixed_kernels_section(study: Study) -> Section:
         (subject, [kernels[layer - 1] for layer in study.layers(subject, default=range(1, len(kernels) + 1))])
         for subject, kernels in found
     ]
+    largest = max(each.abs().max().item() for _, kernels in found for each in kernels)
     return Section(
         "fixed-kernels",
         "Fixed kernels",
@@ -31,7 +32,8 @@ def fixed_kernels_section(study: Study) -> Section:
             Picture(
                 "fixed-kernels",
                 "The weights of each layer and head by offset, from the left to the right of a token; the dotted line "
-                "is the token itself, blue is above zero and red below, and all cells have one scale. A tall bar "
+                "is the token itself, blue is above zero and red below, and all cells have one scale, up to "
+                f"{largest:.3g}. A tall bar "
                 "next to the middle is a head for the previous or next token, a slope prefers the past or the future "
                 "(composite paper, Fig. 2).",
                 lambda: plot_fixed([(subject.name, kernels) for subject, kernels in chosen]),
@@ -67,7 +69,7 @@ def depthwise_kernels_section(study: Study) -> Section:
         layers = study.layers(subject, default=range(1, len(kernels) + 1))
         pictures.append(
             Picture(
-                "-".join(["depthwise", *subject.name.split()[:1], *use.split()]).replace("/", "-"),
+                file_name(f"depthwise {subject.name} {use}"),
                 f"{subject.title(use)}. Each line is the kernel of a channel, by offset: blue above zero, red below. "
                 "Channels are sorted by the weight of the next token minus that of the previous, so that channels for "
                 "either are at the ends (composite paper, Fig. 3).",

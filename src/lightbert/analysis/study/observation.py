@@ -1,14 +1,20 @@
 """What happens inside a model while it reads one text: attention maps and dynamic kernels of every layer."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, islice
 
 import torch
 from torch import Tensor
 
+from lightbert.errors import InputError
 from lightbert.models import Model
 from lightbert.nn.record import Record
+
+_MOST_ROWS = 16
+_MOST_PAIRS = 1 << 15
+"""Pairs of tokens per batch: each needs a number per layer and head, so that long texts are read one by one."""
 
 
 @dataclass(frozen=True)
@@ -31,17 +37,37 @@ class Observation:
         return torch.stack([each.exp().mean(dim=0) for each in self.logs]).mean(dim=0)
 
 
-@torch.inference_mode()
 def observe(model: Model, ids: Sequence[int], tokens: tuple[str, ...] = ()) -> Observation:
-    """Run a model on one row, on the CPU. Without a batch there is no padding, which released ConvBERTs read."""
+    """Run a model on one row, on the CPU."""
+    [seen] = observe_rows(model, [ids])
+    return replace(seen, tokens=tokens)
+
+
+@torch.inference_mode()
+def observe_rows(model: Model, rows: Sequence[Sequence[int]]) -> list[Observation]:
+    """Run a model on rows of equal length, on the CPU; there is no padding, which released ConvBERTs read."""
     record = Record(states=None, attention=None, kernels=[], scores=[])
-    model.eval()(torch.tensor([list(ids)]), record=record)
+    model.eval()(torch.tensor([list(ids) for ids in rows]), record=record)
     scores, kernels = record.scores or [], record.kernels or []
-    return Observation(
-        tokens,
-        tuple(torch.log_softmax(each[0].float(), dim=-1) for each in scores),
-        tuple(each[0].float().transpose(0, 1) for each in kernels),
-    )
+    if scores[-1].isnan().any():
+        raise InputError(
+            "the attention of the model is not finite: its training has diverged; train it with a lower lr"
+        )
+    return [
+        Observation(
+            (),
+            tuple(torch.log_softmax(each[row].float(), dim=-1) for each in scores),
+            tuple(each[row].float().transpose(0, 1) for each in kernels),
+        )
+        for row in range(len(rows))
+    ]
+
+
+def equal_lengths(rows: Iterable[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
+    """Group rows into batches of equal length, whose maps fit into memory; the order changes."""
+    for length, group in groupby(sorted(rows, key=len), key=len):
+        while batch := list(islice(group, max(1, min(_MOST_ROWS, _MOST_PAIRS // length**2)))):
+            yield batch
 
 
 def log_mean(logs: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from functools import cached_property
 from lightbert.analysis.section import NotApplicableError
 from lightbert.analysis.study.divergence import comparable_heads
 from lightbert.analysis.study.head_statistics import HeadStatistics, head_statistics
-from lightbert.analysis.study.observation import Observation, observe
+from lightbert.analysis.study.observation import Observation, equal_lengths, observe, observe_rows
 from lightbert.analysis.study.rows import RowEncoder, Texts
 from lightbert.errors import InputError
 from lightbert.models import Model
@@ -34,7 +34,10 @@ class Subject:
 
 @dataclass(frozen=True)
 class Settings:
-    """What to show: layers counted from 1 (empty = chosen by the analysis), words, and the mean over heads."""
+    """What to show: layers counted from 1 (empty = chosen by the analysis), words, and the mean over heads.
+
+    length: the maximum number of tokens of a text.
+    """
 
     layers: tuple[int, ...] = ()
     mean: bool = False
@@ -94,12 +97,14 @@ class Study:
 
     def _observations(self, which: int) -> Iterator[Observation]:
         subject, encoder, texts = self.subjects[which], self.encoders[which], self.texts.measured
-        with progress(f"reading{' with ' * bool(subject.name)}{subject.name}", len(texts), "texts") as bar:
-            for text in texts:
-                # A line of a file can consist of characters that the tokenizer removes.
-                if not self.texts.data or encoder.pieces(text):
-                    yield observe(subject.model, encoder.row(text, truncate=bool(self.texts.data)))
-                bar.advance()
+        # A line of a file can consist of characters that the tokenizer removes.
+        kept = [text for text in texts if not self.texts.data or encoder.pieces(text)]
+        rows = [encoder.row(text, truncate=bool(self.texts.data)) for text in kept]
+        with progress(f"reading{' with ' * bool(subject.name)}{subject.name}", len(rows), "texts") as bar:
+            for batch in equal_lengths(rows):
+                for seen in observe_rows(subject.model, batch):
+                    yield seen
+                    bar.advance()
 
 
 def teacher_and_student(teacher: Model, student: Model, texts: Texts, settings: Settings) -> Study:

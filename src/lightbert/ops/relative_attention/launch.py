@@ -66,8 +66,9 @@ class Call:
         _, tokens, width = self.query.shape
         each = width // self.n_heads
         block_each = _power_of_2(each)
-        rows = _power_of_2(tokens)
-        queries, keys = min(blocks.queries, rows), min(blocks.keys, rows)
+        # Two sizes for all lengths, so that batches of many lengths need few compiled kernels.
+        longest = 64 if tokens <= 64 else 128
+        queries, keys = min(blocks.queries, longest), min(blocks.keys, longest)
         biases = self.by_query if self.by_query is not None else self.by_key
         drop = round(self.dropout * 2**32)
         return {

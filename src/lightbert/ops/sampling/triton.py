@@ -23,6 +23,7 @@ def _kernel(logits, chances, drawn, vocab: tl.constexpr, block: tl.constexpr):
 
     level = tl.load(chances + row).to(tl.float32) * total
     below = 0
+    last = 0
     height = 0.0
     for start in range(0, vocab, block):
         entry = start + tl.arange(0, block)
@@ -31,7 +32,9 @@ def _kernel(logits, chances, drawn, vocab: tl.constexpr, block: tl.constexpr):
         heights = height + tl.cumsum(parts, axis=0)
         below += tl.sum(((heights < level) & (entry < vocab)).to(tl.int32), axis=0)
         height += tl.sum(parts, axis=0)
-    tl.store(drawn + row, tl.minimum(below, vocab - 1).to(tl.int64))
+        last = tl.maximum(last, tl.max(tl.where(parts > 0, entry, 0), axis=0))
+    # Rounding can make the last height smaller than the level; entries that are never drawn may follow.
+    tl.store(drawn + row, tl.minimum(below, last).to(tl.int64))
 
 
 def sample(logits: Tensor, chances: Tensor) -> Tensor:

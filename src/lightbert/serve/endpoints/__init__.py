@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from lightbert.errors import InputError
+from lightbert.serve.endpoints.attention import Attention
 from lightbert.serve.endpoints.embed import Embed
 from lightbert.serve.endpoints.endpoint import Endpoint
 from lightbert.serve.endpoints.fill import Fill
@@ -12,6 +13,7 @@ from lightbert.tasks.predict.exported import STATES, ExportedModel
 from lightbert.tasks.predict.forward import Runtime
 from lightbert.tasks.predict.model_kind import encoder_of, kind_of_model
 from lightbert.tasks.predict.predictor import Predictor
+from lightbert.tasks.texts import TextEncoder
 
 if TYPE_CHECKING:
     from lightbert.tasks.predict.text_model import TextModel
@@ -21,6 +23,7 @@ PURPOSES = {
     "embed": "one vector per text, as of `lightbert embed`",
     "fill": "candidates for each [MASK] of a text",
     "suspicion": "the probability of each word that it was replaced",
+    "attention": "the attention maps and dynamic kernels of a layer",
 }
 """Every endpoint, with its purpose."""
 
@@ -56,7 +59,25 @@ def endpoints_of(
             f"the heads of the model must include one of {', '.join((*_TASK_HEADS, 'rtd', 'mlm'))}, got "
             f"{', '.join(model.heads)}; export the model with another --head"
         )
+    if not isinstance(model, ExportedModel):
+        found.append(_attention(model, encoder, device))
     return {each.name: each for each in found}
+
+
+def why_missing(name: str) -> str:
+    """The reason why a model has no such endpoint, as the beginning of a sentence."""
+    if name == "attention":
+        return "an exported model records no attention maps; serve the folder that it was exported from"
+    return f"the model has no head for /v1/{name} ({PURPOSES[name]})"
+
+
+def _attention(model: "TextModel", encoder: TextEncoder, device: str) -> Endpoint:
+    from lightbert.nn.inference import LayerMaps
+    from lightbert.tasks.predict.torch_runtime import TorchRuntime
+    from lightbert.train.distributed import resolve_device
+
+    placed = model.to(resolve_device(device))
+    return Attention(encoder, [TorchRuntime(LayerMaps(placed, layer + 1)) for layer in range(len(model.blocks))])
 
 
 def _embed(model: "TextModel | ExportedModel", device: str, length: int) -> Endpoint | None:

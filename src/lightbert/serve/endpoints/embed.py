@@ -5,9 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from lightbert.errors import InputError
-from lightbert.serve.endpoints.endpoint import Prepared, shorten
-from lightbert.tasks.example import Example
+from lightbert.serve.endpoints.endpoint import Prepared, as_example
 from lightbert.tasks.kinds.kind import Outputs
 from lightbert.tasks.predict.vectors import Embedder, normalize_vectors
 from lightbert.tasks.texts import text_features
@@ -27,7 +25,7 @@ class Embed:
 
     def prepare(self, texts: Sequence[Any], options: Mapping[str, int]) -> Prepared:
         """Tokenize the texts."""
-        examples = [_example(number, text) for number, text in enumerate(texts)]
+        examples = [as_example(number, text) for number, text in enumerate(texts)]
 
         def finish(outputs: Outputs) -> list[Any]:
             vectors = np.stack([each for (each,) in outputs])
@@ -35,16 +33,3 @@ class Embed:
             return rows
 
         return Prepared(text_features(examples, self._embedder.encoder, None), finish)
-
-
-def _example(number: int, text: Any) -> Example:
-    match text:
-        case str():
-            return Example(text)
-        case [str() as first, str() as second]:
-            return Example(first, second)
-        case {"text": str() as first, "text_b": str() as second}:
-            return Example(first, second)
-        case {"text": str() as first} if "text_b" not in text:
-            return Example(first)
-    raise InputError(f"texts[{number}] must be a string or a pair of strings, got {shorten(text)}")

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from lightbert.data.examples.features import Features
 from lightbert.data.examples.specials import Specials
 from lightbert.errors import InputError
+from lightbert.tasks.example import Example
 from lightbert.tasks.kinds.kind import Outputs
 from lightbert.tasks.predict.forward import Runtime
 
@@ -17,6 +18,8 @@ class Prepared:
 
     features: Features
     finish: Callable[[Outputs], list[Any]]
+    runtime: Runtime | None = None
+    """What computes the rows; None = the runtime of the endpoint."""
 
     @property
     def tokens(self) -> int:
@@ -65,6 +68,20 @@ def require_strings(texts: Sequence[Any]) -> list[str]:
         if not isinstance(text, str):
             raise InputError(f"texts[{number}] must be a string, got {shorten(text)}")
     return list(texts)
+
+
+def as_example(number: int, text: Any) -> Example:
+    """A text or a pair of texts of a request as an example without a label."""
+    match text:
+        case str():
+            return Example(text)
+        case [str() as first, str() as second]:
+            return Example(first, second)
+        case {"text": str() as first, "text_b": str() as second}:
+            return Example(first, second)
+        case {"text": str() as first} if "text_b" not in text:
+            return Example(first)
+    raise InputError(f"texts[{number}] must be a string or a pair of strings, got {shorten(text)}")
 
 
 def shorten(value: Any) -> str:

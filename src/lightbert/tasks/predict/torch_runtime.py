@@ -10,7 +10,7 @@ from torch import nn
 
 from lightbert.models import Model
 from lightbert.models.pooling import Pooling
-from lightbert.nn.inference import Inference, Pool, TextVector
+from lightbert.nn.inference import Inference, LayerMaps, Pool, TextVector
 from lightbert.tasks.predict.forward import CPU_CHUNK, CPU_TOKENS, Array, Arrays
 from lightbert.tasks.predict.model_kind import encoder_of
 from lightbert.tasks.predict.vectors import Embedder
@@ -22,7 +22,7 @@ _CUDA_CHUNK = 16384
 class TorchRuntime:
     """Runs a module of `lightbert.nn.inference` without gradients and dropout, on a GPU in bfloat16."""
 
-    def __init__(self, inference: Inference | TextVector) -> None:
+    def __init__(self, inference: Inference | TextVector | LayerMaps) -> None:
         self.inference = inference
         self.head, self.reads_padding, self.device = inference.head, inference.reads_padding, inference.device
         cuda = self.device.type == "cuda"
