@@ -119,6 +119,33 @@ def test_every_family_is_close_to_its_model(family, mode, tmp_path):
         assert max(each.error for each in done.comparisons) < 0.1
 
 
+@pytest.mark.parametrize("family", ["bert", "convbert", "mobilebert"])
+def test_onnx_runtime_multiplies_integers_in_static_files(family, tmp_path):
+    import onnx
+    import onnxruntime
+
+    export_onnx(build(replace(FAMILIES[family], depth=1), seed=1), tmp_path / "out", int8="static")
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    options.log_severity_level = 3
+    onnxruntime.InferenceSession(tmp_path / "out" / "model.onnx", options, providers=["CPUExecutionProvider"])
+    kinds = [node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node]
+    # Weights that are dequantized in every call would be far slower than float32.
+    assert "DequantizeLinear" not in kinds
+    assert "Gemm" not in kinds
+    assert {"QGemm", "MatMulIntegerToFloat"} & set(kinds)
+
+
+def test_the_bias_of_a_channel_without_weights_is_kept(tmp_path):
+    model = build(replace(FAMILIES["bert"], depth=1), seed=1)
+    layer = model.blocks[0].feedforward.up
+    with torch.no_grad():
+        layer.weight[0] = 0
+        layer.bias[0] = 3.0
+    done = export_onnx(model, tmp_path / "out", int8="static")
+    assert min(each.cosine for each in done.comparisons) > 0.99
+
+
 @pytest.mark.parametrize("mode", ["dynamic", "static"])
 def test_files_are_3_5_times_smaller_with_their_tables(mode, tmp_path):
     import onnx

@@ -9,6 +9,7 @@ from lightbert.deploy.onnx.graph import Array, Linear, Lookup, Node
 
 # onnx.TensorProto.FLOAT
 _FLOAT = 1
+_LARGEST_INT32 = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,8 @@ def static_nodes(
 ) -> list[Node]:
     """Quantize the input by a calibrated range: a quantized and dequantized input times a dequantized weight.
 
-    ONNX Runtime fuses these operators into one that multiplies integers.
+    ONNX Runtime fuses these operators into one that multiplies integers, and with a bias in int32 also the relu and the
+    quantization for the next layer.
     """
     nodes: list[Node] = []
     if layer.input not in rounded:
@@ -107,6 +109,15 @@ def static_nodes(
     real = f"{layer.name}.real"
     nodes.append(Node("DequantizeLinear", (weight, columns, f"{layer.name}.zeros"), (real,), {"axis": 1}))
     read = rounded[layer.input]
+    if layer.matrix and layer.bias is not None:
+        factor = constants[columns] * activation.scale
+        integers32 = np.rint(layer.bias / factor.astype(np.float64))
+        # A channel without weights has too small a factor.
+        if np.abs(integers32).max() < _LARGEST_INT32:
+            bias, parts = f"{layer.name}.bias", (f"{layer.name}.bias.int32", f"{layer.name}.bias.scale")
+            constants[parts[0]], constants[parts[1]] = integers32.astype(np.int32), factor
+            nodes.append(Node("DequantizeLinear", parts, (bias,), {"axis": 0}))
+            return [*nodes, Node("Gemm", (*read, real, bias), (layer.output,))]
     return [*nodes, *_plus(layer, constants, lambda output: Node("MatMul", (*read, real), (output,)))]
 
 
