@@ -61,7 +61,7 @@ class Config:
     source: str = ""
     """A source of `lightbert prepare`; empty means the documentation of installed packages."""
     device: str = "auto"
-    finetune: bool = True
+    finetune: bool = False
     """Whether to fine-tune the bundled model at the end, and compare it with simpler classifiers."""
 
 
@@ -194,8 +194,8 @@ def command(
     minutes: Annotated[float, typer.Option(help="How long to train.")] = 3.0,
     again: Annotated[bool, typer.Option("--again", help="Remove the previous demo and start again.")] = False,
     finetune: Annotated[
-        bool, typer.Option("--finetune/--no-finetune", help="At the end, fine-tune the bundled model: a minute or two.")
-    ] = True,
+        bool, typer.Option("--finetune", help="At the end, fine-tune the bundled model: a minute or two.")
+    ] = False,
     zoo: Annotated[
         bool, typer.Option("--zoo", help="Instead, count the parameters of every model and run one of each family.")
     ] = False,
@@ -204,8 +204,8 @@ def command(
     """Train a small encoder from text in a few minutes on a CPU, without any download.
 
     Reads the documentation of the Python packages on this machine, trains a tokenizer and a small ConvBERT on it by
-    replaced-token detection, and shows which words of a sentence the model detects as replaced. Then it fine-tunes the
-    bundled English model for a minute or two to tell which package a sentence documents, and compares it with the small
+    replaced-token detection, and shows which words of a sentence the model detects as replaced. With --finetune it then
+    fine-tunes the bundled English model to tell which package a sentence documents, and compares it with the small
     model and with a bag of words. After an interruption, the same command resumes the training.
     """
     if zoo:
