@@ -19,13 +19,13 @@ class ServerProcess:
     process: int
 
     def resident_megabytes(self) -> float:
-        """The resident memory of the process, on Linux; NaN elsewhere."""
+        """The resident memory of the process, on Linux; 0 elsewhere."""
         try:
             status = Path(f"/proc/{self.process}/status").read_text(encoding="utf-8")
         except OSError:
-            return float("nan")
+            return 0.0
         found = re.search(r"VmRSS:\s+(\d+) kB", status)
-        return int(found[1]) / 1024 if found else float("nan")
+        return int(found[1]) / 1024 if found else 0.0
 
 
 @contextmanager
