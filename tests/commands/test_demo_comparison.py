@@ -69,7 +69,7 @@ def test_the_report_prints_the_accuracies_and_the_commands_to_try_the_model(comp
         assert name in page
         assert f"{accuracy:.1%}" in page
     assert f"lightbert serve {compared.model}" in page
-    assert f"lightbert predict {compared.model} 'the film'" in page
+    assert f"lightbert predict {compared.model} '{compared.sentence}'" in page
 
 
 def test_finetuning_is_skipped_with_a_sentence_if_the_weights_are_missing(tmp_path, monkeypatch):
