@@ -24,6 +24,7 @@ def full() -> Model:
     model.tokenizer = Tokenizer(WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
     model.labels, model.task, model.origin = ("no", "yes"), {"kind": "classify"}, "electra"
     model.pooling = Pooling("cls")
+    model.ranges = {"blocks.0.output": (-1.0, 2.0)}
     return model
 
 

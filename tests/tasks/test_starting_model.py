@@ -25,7 +25,7 @@ def imported(tmp_path: Path) -> Path:
     described = tiny_model(Classify(("bad", "good")))
     model.tokenizer, model.labels, model.task = described.tokenizer, described.labels, described.task
     model.pooling = Pooling("cls")
-    model.origin = "electra"
+    model.origin, model.ranges = "electra", {"blocks.0.output": (-1.0, 2.0)}
     folder.save(model, tmp_path / "imported")
     return tmp_path / "imported"
 
