@@ -138,6 +138,16 @@ def test_a_tiny_table_runs_from_text_to_page_and_is_read_again(
 def test_a_table_without_a_finished_row_is_an_error_that_names_the_logs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["convolutions", "--data", "nowhere", "--glue", "nowhere", "--out", str(tmp_path), "--minutes", "1e-9"]
+    here = str(tmp_path)
+    words = ["convolutions", "--data", here, "--glue", here, "--out", here, "--minutes", "1e-9"]
     with pytest.raises(InputError, match="no row finished; see the logs in"):
         papers.main(words)
+
+
+@pytest.mark.parametrize("option", ["--data", "--glue"])
+def test_a_missing_folder_is_an_error_before_anything_is_trained(tmp_path: Path, option: str) -> None:
+    folders = {"--data": str(tmp_path), "--glue": str(tmp_path), option: "nowhere"}
+    words = [word for pair in folders.items() for word in pair]
+    with pytest.raises(InputError, match=f"{option} must be a folder, got 'nowhere'"):
+        papers.main(["convolutions", *words, "--out", str(tmp_path / "out")])
+    assert not (tmp_path / "out").exists()

@@ -15,6 +15,7 @@ from lightbert import bundled, cli
 from lightbert.analysis.suspicion import Detector
 from lightbert.models import PRESETS, add_head, build, folder, generator
 from lightbert.serve.endpoints import endpoints_of
+from lightbert.serve.generator import load_generator
 from lightbert.tasks.predict.text_model import load
 
 NAME = "convbert-small-en"
@@ -56,6 +57,15 @@ def test_a_bundled_model_is_loaded_in_float32(here):
     model = lightbert.load(NAME)
     assert model.table.dtype == torch.float32
     assert "mlm" in lightbert.load(f"{NAME}/generator").heads
+
+
+def test_the_server_proposes_words_by_the_generator_of_the_bundled_model(here):
+    model = lightbert.load(NAME)
+    add_head(model, "rtd", seed=0)
+    generator = load_generator(NAME, model)
+    assert generator is not None
+    assert generator.config.width < model.config.width
+    assert [*endpoints_of(model, generator=generator, device="cpu")][:2] == ["suspicion", "fill"]
 
 
 def test_info_lists_the_bundled_models_with_their_size(here, shipped, capsys):

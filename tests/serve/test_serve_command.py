@@ -21,7 +21,7 @@ from extras import needs_onnx, needs_serve
 from lightbert.cli import main
 from lightbert.deploy.export import export_onnx
 from lightbert.serve.endpoints import endpoints_of
-from lightbert.serve.generator import generator_of
+from lightbert.serve.generator import load_generator
 from lightbert.serve.threads import with_threads
 from lightbert.tasks.kinds.classify.kind import Classify
 
@@ -153,9 +153,9 @@ def test_threads_are_those_of_torch_or_of_the_exported_model(tmp_path):
 def test_the_generator_next_to_a_model_fills_in_masks(tmp_path):
     rtd = write_tiny_model(tmp_path / "run" / "final", None, "rtd")
     model = lightbert.load(rtd)
-    assert generator_of(str(rtd), model) is None
+    assert load_generator(str(rtd), model) is None
     write_tiny_model(tmp_path / "run" / "generator", None, "mlm")
-    generator = generator_of(str(rtd), model)
+    generator = load_generator(str(rtd), model)
     assert [*endpoints_of(model, generator=generator, device="cpu")][:2] == ["suspicion", "fill"]
     mlm = write_tiny_model(tmp_path / "run" / "other", None, "mlm")
-    assert generator_of(str(mlm), lightbert.load(mlm)) is None
+    assert load_generator(str(mlm), lightbert.load(mlm)) is None

@@ -4,6 +4,7 @@ Pre-trains every row of a table in the same way, fine-tunes it on GLUE tasks, an
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 from lightbert.bench.paper_report import draw, markdown
@@ -43,6 +44,9 @@ def main(arguments: list[str] | None = None) -> None:
         minutes=chosen.minutes,
         overrides=tuple(chosen.overrides),
     )
+    for option, folder in (("--data", protocol.data), ("--glue", protocol.glue)):
+        if not folder.is_dir():
+            raise InputError(f"{option} must be a folder, got '{folder}'")
     table = TABLES[chosen.table]
     outcomes = run_table(table, protocol)
     if not outcomes:
@@ -54,4 +58,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except InputError as error:
+        sys.exit(f"lightbert.bench.papers: {error}")

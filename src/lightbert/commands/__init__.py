@@ -45,7 +45,10 @@ COMMANDS = {
     "embed": ("lightbert.commands.embed", "encode the texts of a file as vectors (.npy, .parquet)"),
     "export": ("lightbert.commands.export", "export a model to ONNX, torch.export or ExecuTorch, verified"),
     "serve": ("lightbert.commands.serve", "serve a model over HTTP, with a page for the browser"),
-    "analyse": ("lightbert.commands.analyse", "plot the layer losses of a distillation, or attention maps"),
+    "analyse": (
+        "lightbert.commands.analyse",
+        "draw attention maps, heads and kernels, or the losses of a distillation",
+    ),
     "bench": ("lightbert.commands.bench", "compare speed with other libraries on the same data"),
     "convert": ("lightbert.commands.convert", "convert a model from or to the Hugging Face layout"),
 }

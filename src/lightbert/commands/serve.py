@@ -69,7 +69,7 @@ def run(config: Config, ready: Callable[[str], None] = lambda url: None) -> Serv
     if missing:
         raise InputError(f"serve requires {' and '.join(missing)}; install them with: pip install 'lightbert[serve]'")
     from lightbert.serve.endpoints import endpoints_of
-    from lightbert.serve.generator import generator_of
+    from lightbert.serve.generator import load_generator
     from lightbert.serve.limits import Limits
     from lightbert.serve.server import bind, serve
     from lightbert.serve.service import Service
@@ -85,7 +85,7 @@ def run(config: Config, ready: Callable[[str], None] = lambda url: None) -> Serv
     )
     with bind(config.host, config.port) as bound:
         model = with_threads(load(config.model), config.threads)
-        generator = generator_of(config.model, model)
+        generator = load_generator(config.model, model)
         endpoints = endpoints_of(model, generator=generator, device=config.device, length=config.length)
         service = Service(_name(config.model), endpoints, limits)
         service.warm_up()

@@ -71,6 +71,16 @@ def find(name: str | Path, *, pickled: bool = False) -> FoundModel:
     raise _not_found(text)
 
 
+def generator_of(found: FoundModel) -> ModelFolder | None:
+    """Return the generator that belongs to a model: in its folder, as bundled models have it, or next to it."""
+    if not isinstance(found, ModelFolder):
+        return None
+    inside, beside = found.path / "generator", found.path.resolve().parent / "generator"
+    if (inside / "config.json").is_file():
+        return ModelFolder(inside, f"{found.name}/generator")
+    return ModelFolder(beside, str(beside)) if (beside / "config.json").is_file() else None
+
+
 def _not_found(name: str) -> InputError:
     """Return an error that suggests the nearest name, or lists what a name can be."""
     if _BERT_ON_HUB.fullmatch(name):

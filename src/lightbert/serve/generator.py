@@ -1,6 +1,5 @@
 """The generator of a pre-trained model, which proposes words for [MASK]."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -8,18 +7,19 @@ if TYPE_CHECKING:
     from lightbert.tasks.predict.text_model import TextModel
 
 
-def generator_of(name: str, model: "TextModel | ExportedModel") -> "TextModel | None":
-    """Load the generator that replaced-token detection saved next to a model; None if there is none.
+def load_generator(name: str, model: "TextModel | ExportedModel") -> "TextModel | None":
+    """Load the generator that replaced-token detection saved with a model; None if there is none.
 
     name: the name that the model was loaded by.
     """
-    beside = Path(name).resolve().parent / "generator"
-    if "rtd" not in model.heads or "mlm" in model.heads or not (beside / "config.json").is_file():
+    if "rtd" not in model.heads or "mlm" in model.heads:
         return None
     # Imported here because an exported model is served without torch.
+    from lightbert.interop.names import find, generator_of
     from lightbert.tasks.predict.text_model import TextModel, load
 
-    if not isinstance(model, TextModel):
+    found = generator_of(find(name)) if isinstance(model, TextModel) else None
+    if found is None:
         return None
-    generator = load(beside)
+    generator = load(found.path)
     return generator if "mlm" in generator.heads and generator.tokenizer is not None else None

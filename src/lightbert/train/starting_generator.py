@@ -2,7 +2,7 @@
 
 from lightbert.errors import InputError
 from lightbert.interop.load import read
-from lightbert.interop.names import ModelFolder, find
+from lightbert.interop.names import ModelFolder, find, generator_of
 from lightbert.models import Model, build
 from lightbert.models.generator import generator
 from lightbert.ops.randomness import named
@@ -35,13 +35,7 @@ def find_generator(recipe: Recipe) -> ModelFolder | None:
         return None
     if recipe.generator_model:
         return _folder(recipe.generator_model)
-    found = find(recipe.model)
-    if not isinstance(found, ModelFolder):
-        return None
-    inside, beside = found.path / "generator", found.path.resolve().parent / "generator"
-    if (inside / "config.json").is_file():
-        return ModelFolder(inside, f"{found.name}/generator")
-    return ModelFolder(beside, str(beside)) if (beside / "config.json").is_file() else None
+    return generator_of(find(recipe.model))
 
 
 def describe_generator(recipe: Recipe) -> str:
