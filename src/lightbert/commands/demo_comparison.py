@@ -25,7 +25,7 @@ _SHARED: dict[str, Any] = {"batch": 16, "length": 64, "checkpoint_every": 100}
 
 @dataclass(frozen=True)
 class Comparison:
-    """Accuracies on sentences about functions and classes that no classifier was trained on, and the fine-tuned model."""
+    """Accuracies on sentences about objects that no classifier was trained on, and the fine-tuned model."""
 
     model: Path
     sizes: dict[str, int]
