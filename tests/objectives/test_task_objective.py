@@ -3,11 +3,15 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 from lightbert.data.batches.batch import Batch
+from lightbert.data.batches.packing import pack
+from lightbert.data.batches.padding import pack_rows
+from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
 from lightbert.models import build, preset
 from lightbert.nn.heads import JointLogits, SpanLogits
@@ -149,3 +153,32 @@ def test_missing_heads_and_pretraining_heads_raise_an_error():
         TaskObjective(model, "regress")
     with pytest.raises(InputError, match=r"head must be one of classify, .*, got 'mlm'"):
         TaskObjective(model, "mlm")
+
+
+def packed(kind: str, batch: Batch, width: int = 27) -> Batch:
+    """The same texts in packed rows; their order stays."""
+    real = [row[mask].tolist() for row, mask in zip(batch.ids, batch.mask, strict=True)]
+    targets = batch.targets[batch.mask] if kind == "tokens" else batch.targets
+    features = Features.of(real, [4] * len(real), targets=targets.numpy(), per_token=kind == "tokens")
+    packing = pack(features.lengths, width)
+    assert packing.rows < len(real)
+    chosen = np.arange(len(real))
+    return pack_rows(features, chosen, packing, packing.rows + 1, 0, rows=chosen, step=0)
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_packed_rows_have_the_loss_and_the_gradients_of_padded_rows(kind):
+    objective, batch = make_objective(kind), batch_of(kind)
+    loss, gradients = loss_and_gradients(objective, [batch])
+    other, others = loss_and_gradients(objective, [packed(kind, batch)])
+    assert other == pytest.approx(loss, rel=1e-5)
+    for one, same in zip(gradients, others, strict=True):
+        torch.testing.assert_close(one, same, rtol=1e-4, atol=1e-6)
+    assert torch.equal(objective.counts(batch), objective.counts(packed(kind, batch)))
+
+
+def test_a_batch_of_packed_rows_is_not_split():
+    batch = packed("classify", batch_of("classify"))
+    assert batch.split(1) == [batch]
+    with pytest.raises(InputError, match="can't be split, got accumulate=2"):
+        batch.split(2)

@@ -13,6 +13,8 @@ from lightbert.errors import InputError, unknown
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.heads import BeamSpan, MaskedLanguage, MultipleChoice, Span, SpanLogits
 from lightbert.nn.heads.span import answer_positions
+from lightbert.nn.heads.text import FirstState, Pooler
+from lightbert.nn.packed import PackedTexts
 from lightbert.nn.record import Record
 
 Pool = Literal["mean", "cls", "max"]
@@ -66,8 +68,34 @@ def infer(
     """Run an encoder and one of its heads: the function behind `Inference`."""
     states, head = encoder(ids, mask, segments, record), encoder.heads[kind]
     if isinstance(head, BeamSpan):
-        logits = head(states, answer_positions(ids, mask, segments))
-        return BeamAnswers(*head.search(logits), logits.impossible)
+        return _search(head, states, answer_positions(ids, mask, segments))
+    return _logits(encoder, head, states)
+
+
+def infer_packed(
+    encoder: Encoder, kind: str, ids: Tensor, texts: Tensor, segments: Tensor, places: PackedTexts
+) -> Logits | SpanLogits | BeamAnswers:
+    """Run an encoder and one of its heads on packed rows.
+
+    texts [B, T]: the number of each token's text, 0 in the padding.
+    Heads with one output per text and the beam head return N outputs, in the order of `places`, with positions counted
+    from the start of the text. The other heads return one output per token of the packed rows.
+    """
+    states, head = encoder(ids, texts, segments), encoder.heads[kind]
+    if isinstance(head, BeamSpan):
+        rows, real = places.unpack(segments), places.real(ids.shape[1])
+        return _search(head, places.unpack(states), answer_positions(rows, real, rows))
+    if isinstance(head, FirstState | Pooler):
+        states = places.first(states)
+    return _logits(encoder, head, states)
+
+
+def _search(head: BeamSpan, states: Tensor, allowed: Tensor) -> BeamAnswers:
+    logits = head(states, allowed)
+    return BeamAnswers(*head.search(logits), logits.impossible)
+
+
+def _logits(encoder: Encoder, head: nn.Module, states: Tensor) -> Logits | SpanLogits:
     if isinstance(head, Span):
         spans: SpanLogits = head(states)
         return spans
@@ -119,6 +147,12 @@ class Inference(_EncoderModule):
         """Run the encoder and the head; `record` collects states and maps of the encoder."""
         return infer(self.encoder, self.head, ids, mask, segments, record)
 
+    def packed(
+        self, ids: Tensor, texts: Tensor, segments: Tensor, places: PackedTexts
+    ) -> Logits | SpanLogits | BeamAnswers:
+        """Run the encoder and the head on packed rows; see `infer_packed`."""
+        return infer_packed(self.encoder, self.head, ids, texts, segments, places)
+
 
 class TextVector(_EncoderModule):
     """An encoder and a pool: ids, mask and segments [B, T] to one vector [B, D] per text.
@@ -150,6 +184,13 @@ class TextVector(_EncoderModule):
         if self.pool == "max":
             return Vectors(states.masked_fill(padding, float("-inf")).amax(1))
         return Vectors(states.masked_fill(padding, 0.0).sum(1) / (~padding).sum(1).clamp(min=1))
+
+    def packed(self, ids: Tensor, texts: Tensor, segments: Tensor, places: PackedTexts) -> Vectors:
+        """Run the encoder on packed rows and pool the states of each text, in the order of `places`."""
+        states = self.encoder(ids, texts, segments).float()  # [B, T, D]
+        if self.pool == "cls":
+            return Vectors(places.first(states).squeeze(1))
+        return Vectors(places.pool(states, self.pool, texts))
 
 
 class LayerMaps(_EncoderModule):

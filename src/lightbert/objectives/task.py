@@ -8,6 +8,7 @@ from lightbert.data.batches.batch import Batch
 from lightbert.errors import InputError
 from lightbert.models import Model
 from lightbert.nn.heads.span import answer_positions
+from lightbert.nn.packed import PackedTexts
 from lightbert.objectives.objective import Losses, Objective, ratio, stack
 from lightbert.objectives.task_losses import (
     LossSum,
@@ -24,7 +25,7 @@ class TaskObjective(Objective):
 
     The head and the targets select the loss: "classify" with classes [B] uses cross-entropy, with multi-hot labels
     [B, C] binary cross-entropy; "regress" uses the squared error; "tokens" uses cross-entropy and ignores targets of
-    -100; "span" and "beam" take answers [B, 3].
+    -100; "span" and "beam" take answers [B, 3]. The loss of a batch of packed rows is that of its texts in padded rows.
     """
 
     tallies = ("loss", "examples", "correct")
@@ -38,7 +39,7 @@ class TaskObjective(Objective):
         self.model, self.head = model, head
 
     def counts(self, batch: Batch) -> Tensor:
-        """Count the tokens that have a target, or the rows."""
+        """Count the tokens that have a target, or the texts."""
         assert batch.targets is not None
         examples = (batch.targets >= 0).sum() if self.head == "tokens" else batch.rows.new_full((), len(batch.rows))
         return stack(examples).float()
@@ -52,17 +53,23 @@ class TaskObjective(Objective):
 
     def _loss(self, states: Tensor, batch: Batch) -> LossSum:
         head, targets = self.model.heads[self.head], batch.targets
+        places = None if batch.starts is None or batch.lengths is None else PackedTexts(batch.starts, batch.lengths)
         assert targets is not None
         match self.head:
             case "span" | "beam":
-                allowed = answer_positions(batch.ids, batch.mask, batch.segments)
+                segments, mask = batch.segments, batch.mask
+                if places is not None:
+                    states, segments, mask = places.unpack(states), places.unpack(segments), places.real(mask.shape[1])
+                allowed = answer_positions(segments, mask, segments)
                 if self.head == "span":
                     return span_loss(head(states, allowed), targets)
                 return joint_span_loss(head(states, allowed, targets[:, 0]), targets)
-            case "regress":
-                return regression_loss(head(states), targets)
-        loss = multilabel_loss if targets.is_floating_point() else label_loss
-        return loss(head(states), targets)
+            case "tokens":
+                return label_loss(head(states), targets)
+        outputs = head(states if places is None else places.first(states))
+        if self.head == "regress":
+            return regression_loss(outputs, targets)
+        return (multilabel_loss if targets.is_floating_point() else label_loss)(outputs, targets)
 
     def summary(self, tally: Mapping[str, float]) -> dict[str, float]:
         """Return the loss and, except for regression, the share of examples whose labels are all correct."""

@@ -18,6 +18,9 @@ class Batch:
     `targets` and `weights`. In fine-tuning, `targets` contains a class [B], a number [B] or a binary value per label
     [B, C] for each row, a class [B, T] for each token with -100 where it is ignored, or an answer [B, 3]: its first and
     last token, and 1 if there is no answer.
+
+    A fine-tuning batch of packed rows has N texts in B rows: `rows`, `starts`, `lengths` and the targets of whole texts
+    are [N].
     """
 
     ids: Tensor  # [B, T] int64
@@ -29,6 +32,8 @@ class Batch:
     positions: Tensor | None = None  # [B, P] int64
     targets: Tensor | None = None  # [B, P] int64, the masked tokens; or a task's, [B, …] int64 or float32
     weights: Tensor | None = None  # [B, P] float32, 1 = a prediction, 0 = padding
+    starts: Tensor | None = None  # [N] int64, the place of each packed text in the flattened rows
+    lengths: Tensor | None = None  # [N] int64, the number of tokens of each packed text
 
     def to(self, device: torch.device | str) -> "Batch":
         """Copy to a device; the copy from pinned memory is asynchronous."""
@@ -47,6 +52,10 @@ class Batch:
 
     def split(self, parts: int) -> list["Batch"]:
         """Split into equal parts for gradient accumulation, in row order."""
+        if parts == 1:
+            return [self]
+        if self.starts is not None:
+            raise InputError(f"a batch of packed rows can't be split, got accumulate={parts}; set accumulate=1")
         if len(self.rows) % parts:
             raise InputError(
                 f"rows per process ({len(self.rows)}) must be a multiple of accumulate ({parts}); change either"
