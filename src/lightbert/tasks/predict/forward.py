@@ -1,17 +1,19 @@
-"""Run an inference backend on rows of any length, batched by length; outputs have no padding."""
+"""Run an inference backend on rows of any length, batched by length or packed; outputs have no padding."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lightbert.data.batches.grouping import group_by_length, padded_rows
+from lightbert.data.batches.packing import PackedRows
 from lightbert.data.examples.features import Features
 from lightbert.data.examples.specials import Specials
 from lightbert.errors import InputError
 from lightbert.tasks.kinds.kind import Outputs
+from lightbert.tasks.predict.packed_batches import packed_batches
 
 Array = NDArray[np.int64]
 Arrays = tuple[NDArray[Any], ...]
@@ -23,6 +25,8 @@ CPU_CHUNK = 1024
 
 _TOKENS_PER_ROW = 128
 _PER_TEXT = ("classify", "regress", "nsp", "pooler", "vector")
+BY_TEXT = (*_PER_TEXT, "beam")
+"""The heads whose outputs for packed rows are one per text; the others have one per token."""
 # Log-probabilities below this mark candidates that the head has masked out.
 _MASKED = -1e30
 
@@ -57,46 +61,105 @@ class Runtime(Protocol):
         """
 
 
+@runtime_checkable
+class PackingRuntime(Runtime, Protocol):
+    """A backend that can compute several texts in one row, so that few shapes of batches serve texts of any length."""
+
+    @property
+    def packs(self) -> bool:
+        """Whether the backend is faster with packed rows."""
+
+    @property
+    def positions(self) -> int:
+        """The maximum number of tokens per row; 0 = unlimited."""
+
+    def submit_packed(self, rows: PackedRows) -> Callable[[], Arrays]:
+        """Start to compute packed rows; return a function that waits for the outputs.
+
+        The first dimension of the outputs is the number of texts, in order, for the heads in `BY_TEXT`, otherwise the
+        number of rows.
+        """
+
+
+class _Batch(NamedTuple):
+    rows: Array
+    wait: Callable[[], Arrays]
+    split: Callable[[Arrays], Iterable[Arrays]]
+    """Splits the outputs of the batch by row, without padding."""
+
+
 def run(runtime: Runtime, features: Features, specials: Specials, batch: int = 0) -> Outputs:
     """Compute the outputs of each row, in order.
 
-    Rows of similar length are batched together. `batch` is in rows of 128 tokens: batches have more rows if they are
-    shorter and fewer if they are longer, so that time and memory per batch are about constant; 0 = chosen by the
-    runtime. The outputs for a text don't depend on the other texts of its batch.
+    Rows of similar length are batched together, or packed into rows of one width if the runtime prefers that. `batch`
+    is in rows of 128 tokens: batches have more rows if they are shorter and fewer if they are longer, so that time and
+    memory per batch are about constant; 0 = chosen by the runtime. The outputs for a text don't depend on the other
+    texts of its batch.
     """
     outputs: list[Arrays] = [()] * len(features)
-    lengths, (minimum, maximum) = features.lengths, runtime.batch_tokens
-    maximum = batch * _TOKENS_PER_ROW or maximum
-    per_text = runtime.head in _PER_TEXT
-    pending: list[tuple[Array, Callable[[], Arrays]]] = []
+    maximum = batch * _TOKENS_PER_ROW or runtime.batch_tokens[1]
+    pending: list[_Batch] = []
 
     def collect() -> None:
-        rows, wait = pending.pop()
+        rows, wait, split = pending.pop()
         arrays = wait()
         finite = all(np.isfinite(array).all() for array in arrays)
-        for row, each in zip(rows.tolist(), zip(*arrays, strict=True), strict=True):
-            outputs[row] = each if per_text else _remove_padding(each, int(lengths[row]))
-            if not finite and not all(np.isfinite(array).all() for array in outputs[row]):
+        for row, each in zip(rows.tolist(), split(arrays), strict=True):
+            outputs[row] = each
+            if not finite and not all(np.isfinite(array).all() for array in each):
                 raise InputError(
                     "the outputs of the model are not finite: its training has diverged; train it again with a lower lr"
                 )
 
     with runtime.running():
-        for rows in group_by_length(
-            lengths, min_tokens=min(minimum, maximum), max_tokens=maximum, equal_lengths=runtime.reads_padding
-        ):
-            length = int(lengths[rows[-1]])
-            inputs = padded_rows(features, rows, length, specials.pad)
-            # Without padding no mask is needed, which is faster.
-            mask = inputs.mask if lengths[rows[0]] < length else None
-            wait = runtime.submit(inputs.ids, mask, inputs.segments)
+        if isinstance(runtime, PackingRuntime) and runtime.packs:
+            batches = _packed(runtime, features, specials.pad, maximum)
+        else:
+            batches = _grouped(runtime, features, specials.pad, maximum)
+        for submitted in batches:
             # Collect the previous outputs while the device computes the next ones.
             if pending:
                 collect()
-            pending.append((rows, wait))
+            pending.append(submitted)
         if pending:
             collect()
     return outputs
+
+
+def _grouped(runtime: Runtime, features: Features, pad: int, maximum: int) -> Iterator[_Batch]:
+    """Submit batches of rows of similar length."""
+    lengths, minimum = features.lengths, runtime.batch_tokens[0]
+    for rows in group_by_length(
+        lengths, min_tokens=min(minimum, maximum), max_tokens=maximum, equal_lengths=runtime.reads_padding
+    ):
+        length = int(lengths[rows[-1]])
+        inputs = padded_rows(features, rows, length, pad)
+        # Without padding no mask is needed, which is faster.
+        mask = inputs.mask if lengths[rows[0]] < length else None
+
+        def split(arrays: Arrays, rows: Array = rows) -> Iterator[Arrays]:
+            for size, each in zip(lengths[rows].tolist(), zip(*arrays, strict=True), strict=True):
+                yield each if runtime.head in _PER_TEXT else _remove_padding(each, size)
+
+        yield _Batch(rows, runtime.submit(inputs.ids, mask, inputs.segments), split)
+
+
+def _packed(runtime: PackingRuntime, features: Features, pad: int, maximum: int) -> Iterator[_Batch]:
+    """Submit batches of packed rows."""
+    # A search unpacks the texts into rows of their own, which takes memory for each text.
+    per_row = 2 if runtime.head == "beam" else None
+    for chosen, rows in packed_batches(features, pad, maximum, positions=runtime.positions, texts_per_row=per_row):
+
+        def split(arrays: Arrays, rows: PackedRows = rows, count: int = len(chosen)) -> Iterator[Arrays]:
+            if runtime.head in BY_TEXT:
+                for each in zip(*arrays, strict=True):
+                    yield each if runtime.head in _PER_TEXT else _remove_padding(each, 0)
+                return
+            flat = [array.reshape(-1, *array.shape[2:]) for array in arrays]
+            for start, length in zip(rows.starts[:count].tolist(), rows.lengths[:count].tolist(), strict=True):
+                yield tuple(array[start : start + length] for array in flat)
+
+        yield _Batch(chosen, runtime.submit_packed(rows), split)
 
 
 def _remove_padding(arrays: Arrays, length: int) -> Arrays:

@@ -2,37 +2,61 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
+from lightbert.data.batches.packing import PackedRows
+from lightbert.errors import InputError
 from lightbert.models import Model
 from lightbert.models.pooling import Pooling
 from lightbert.nn.inference import Inference, LayerMaps, Pool, TextVector
-from lightbert.tasks.predict.forward import CPU_CHUNK, CPU_TOKENS, Array, Arrays
+from lightbert.nn.packed import PackedTexts
+from lightbert.tasks.predict.captured import CapturedForward, Tensors
+from lightbert.tasks.predict.forward import BY_TEXT, CPU_CHUNK, CPU_TOKENS, Array, Arrays
 from lightbert.tasks.predict.model_kind import encoder_of
 from lightbert.tasks.predict.vectors import Embedder
 
 _CUDA_TOKENS = (32768, 65536)
 _CUDA_CHUNK = 16384
 
+PACKING_DEVICES = ("cuda",)
+"""The types of devices that pack texts by default."""
+
+Rows = Literal["grouped", "packed", "captured"]
+"""Padded texts of similar length; texts packed into rows of few shapes; packed, and computed by a CUDA graph."""
+
 
 class TorchRuntime:
-    """Runs a module of `lightbert.nn.inference` without gradients and dropout, on a GPU in bfloat16."""
+    """Runs a module of `lightbert.nn.inference` without gradients and dropout, on a GPU in bfloat16.
 
-    def __init__(self, inference: Inference | TextVector | LayerMaps) -> None:
+    rows: how texts are put into rows, for tests and benchmarks. By default they are packed on a GPU, so that few shapes
+    of batches serve all texts, and grouped on a CPU, where attention costs less in short rows. Models that read the
+    padding can't be packed.
+    """
+
+    def __init__(self, inference: Inference | TextVector | LayerMaps, rows: Rows | None = None) -> None:
         self.inference = inference
         self.head, self.reads_padding, self.device = inference.head, inference.reads_padding, inference.device
         cuda = self.device.type == "cuda"
         self.batch_tokens, self.chunk = (_CUDA_TOKENS, _CUDA_CHUNK) if cuda else (CPU_TOKENS, CPU_CHUNK)
+        self.positions = inference.encoder.positions
+        packable = not self.reads_padding and not isinstance(inference, LayerMaps)
+        if rows not in (None, "grouped") and not packable:
+            raise InputError(f"rows must be 'grouped' for attention maps and padding = 'released', got {rows!r}")
+        self.packs = (packable and self.device.type in PACKING_DEVICES) if rows is None else rows != "grouped"
+        self._captured = CapturedForward(self._packed, self.device) if rows == "captured" else None
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Evaluation mode, no gradients, and autocast on a GPU."""
         kind = self.device.type
-        autocast = torch.autocast(kind, dtype=torch.bfloat16, enabled=kind == "cuda")
+        # A CUDA graph must not read weights from the cache of autocast, which is cleared at the end of this context.
+        cached = self._captured is None
+        autocast = torch.autocast(kind, dtype=torch.bfloat16, enabled=kind == "cuda", cache_enabled=cached)
         with _eval_mode(self.inference), torch.inference_mode(), autocast:
             yield
 
@@ -42,15 +66,35 @@ class TorchRuntime:
             None if array is None else torch.from_numpy(array).to(self.device, non_blocking=True)
             for array in (ids, mask, segments)
         )
-        results = self.inference(*inputs)
-        return lambda: tuple((each.float() if each.is_floating_point() else each).cpu().numpy() for each in results)
+        return _to_host(self.inference(*inputs))
+
+    def submit_packed(self, rows: PackedRows) -> Callable[[], Arrays]:
+        """Start to compute packed rows; the returned function copies the outputs of real texts to the host."""
+        arrays = (rows.ids, rows.texts, rows.segments, rows.starts, rows.lengths)
+        tensors = [torch.from_numpy(array) for array in arrays]
+        if self._captured is not None:
+            results = self._captured(*tensors)
+        else:
+            results = self._packed(*(each.to(self.device, non_blocking=True) for each in tensors))
+        if self.head in BY_TEXT:
+            # The room for texts is larger than their number.
+            results = tuple(each[: np.count_nonzero(rows.lengths)] for each in results)
+        return _to_host(results)
+
+    def _packed(self, ids: Tensor, texts: Tensor, segments: Tensor, starts: Tensor, lengths: Tensor) -> Tensors:
+        assert not isinstance(self.inference, LayerMaps)
+        return tuple(self.inference.packed(ids, texts, segments, PackedTexts(starts, lengths)))
+
+
+def _to_host(results: Tensors) -> Callable[[], Arrays]:
+    return lambda: tuple((each.float() if each.is_floating_point() else each).cpu().numpy() for each in results)
 
 
 class TorchVectors(TorchRuntime):
     """Runs an encoder and a pool."""
 
-    def __init__(self, inference: TextVector) -> None:
-        super().__init__(inference)
+    def __init__(self, inference: TextVector, rows: Rows | None = None) -> None:
+        super().__init__(inference, rows)
         self.width = inference.width
 
 
