@@ -6,6 +6,7 @@ from torch import Tensor
 from lightbert.errors import InputError
 from lightbert.ops.backend import as_autocast, use_triton
 from lightbert.ops.relative_attention import reference
+from lightbert.ops.texts import is_packed
 
 relative_scores = reference.relative_scores
 
@@ -30,16 +31,23 @@ def relative_attention(
     """
     if outside not in ("clamp", "zero"):
         raise InputError(f"outside must be 'clamp' or 'zero', got {outside!r}")
-    if use_triton(as_autocast(query), fits=_fits(query, key, value, by_query, by_key)):
+    if use_triton(as_autocast(query), fits=_fits(query, key, value, by_query, by_key, texts)):
         return _by_kernel(query, key, value, by_query, by_key, texts, outside, dropout)
     return reference.relative_attention(query, key, value, by_query, by_key, texts, outside, dropout)
 
 
-def _fits(query: Tensor, key: Tensor, value: Tensor, by_query: Tensor | None, by_key: Tensor | None) -> bool:
-    """Whether the kernel supports these shapes. Without biases PyTorch's own kernels are as good."""
+def _fits(
+    query: Tensor, key: Tensor, value: Tensor, by_query: Tensor | None, by_key: Tensor | None, texts: Tensor | None
+) -> bool:
+    """Whether the kernel supports these shapes and is useful.
+
+    Without biases PyTorch's own kernels are as good, except that packed rows would need a mask [B, 1, T, T].
+    """
     offsets = {bias.shape[-1] for bias in (by_query, by_key) if bias is not None}
-    same = query.shape == key.shape == value.shape and len(offsets) == 1
-    return same and query.shape[-1] <= 128 and 3 <= offsets.pop() <= 129
+    same = query.shape == key.shape == value.shape and query.shape[-1] <= 128
+    if not offsets:
+        return same and is_packed(texts)
+    return same and len(offsets) == 1 and 3 <= offsets.pop() <= 129
 
 
 def _by_kernel(

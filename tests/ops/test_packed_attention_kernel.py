@@ -1,0 +1,81 @@
+"""Attention without biases in packed rows: the kernels of relative attention instead of a mask [B, 1, T, T]."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from gradients import draw
+from kernels import DEVICE, MARKS, assert_exact, assert_no_coarser
+from torch import Tensor
+
+from lightbert.nn.attention import SelfAttention
+from lightbert.nn.convolution import SpanConvolution
+from lightbert.nn.mask import Mask
+from lightbert.nn.mixed import MixedAttention
+from lightbert.ops.backend import using
+from lightbert.ops.relative_attention import relative_attention
+
+pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
+pytestmark = MARKS
+
+
+@pytest.fixture(autouse=True)
+def poisoned() -> Iterator[None]:
+    """Fill what a kernel allocates with NaN, so that elements it doesn't write are detected."""
+    torch.use_deterministic_algorithms(mode=True)
+    yield
+    torch.use_deterministic_algorithms(mode=False)
+
+
+def texts_of(*lengths: int, tokens: int) -> Tensor:
+    """One row of texts of these lengths, then padding."""
+    numbers = [number for number, length in enumerate(lengths, start=1) for _ in range(length)]
+    return torch.tensor([numbers + [0] * (tokens - len(numbers))], device=DEVICE)
+
+
+def streams(tokens: int) -> dict[str, Tensor]:
+    return {name: draw(1, 2, tokens, 5) for name in ("query", "key", "value")}
+
+
+def by_kernel(**inputs: object) -> Tensor:
+    with using("triton"):
+        return relative_attention(**inputs)
+
+
+@pytest.mark.parametrize("small_tiles", [False, True])
+@pytest.mark.parametrize("lengths", [(37,), (3, 20, 1, 9), (17, 15), ()])
+def test_packed_rows_without_biases_equal_the_reference(lengths, small_tiles, monkeypatch):
+    if small_tiles:
+        from lightbert.ops.relative_attention import launch
+
+        for name in ("FORWARD", "BY_QUERY", "BY_KEY", "WHOLE"):
+            monkeypatch.setattr(launch, name, launch.Blocks(16, 16, 4, 2))
+    assert_exact(by_kernel, relative_attention, streams(37), texts=texts_of(*lengths, tokens=37))
+
+
+def test_half_precision_is_no_coarser_than_the_reference():
+    assert_no_coarser(by_kernel, relative_attention, streams(37), texts=texts_of(3, 20, 1, 9, tokens=37))
+
+
+@pytest.mark.parametrize("kind", ["attention", "mixed"])
+def test_only_packed_rows_of_plain_attention_run_the_kernel(kind, monkeypatch):
+    from lightbert.ops.relative_attention import operator
+
+    calls = []
+    kernel = operator.relative_attention
+    monkeypatch.setattr(operator, "relative_attention", lambda *inputs: calls.append(1) or kernel(*inputs))
+    mixer = {
+        "attention": lambda: SelfAttention(8, 2),
+        "mixed": lambda: MixedAttention(8, 1, head_width=4, convolution=SpanConvolution(8, 4, 1, 3)),
+    }[kind]().to(DEVICE)
+    for parameter in mixer.parameters():
+        torch.nn.init.normal_(parameter)
+    x, packed = draw(1, 12, 8).float().to(DEVICE), texts_of(5, 4, tokens=12)
+    for mask, expected in ((None, 0), (packed > 0, 0), (packed, 1)):
+        calls.clear()
+        with using("triton"):
+            found = mixer(x, Mask(mask))
+        assert len(calls) == expected
+        real = slice(None) if mask is None else (packed > 0)
+        with using("torch"):
+            torch.testing.assert_close(found[real], mixer(x, Mask(mask))[real], rtol=2e-4, atol=2e-4)
