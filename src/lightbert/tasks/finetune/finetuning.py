@@ -10,6 +10,7 @@ import torch
 
 from lightbert.config import to_mapping
 from lightbert.data.batches.buckets import Buckets
+from lightbert.data.batches.packed_buckets import PackedBuckets
 from lightbert.data.examples.specials import Specials
 from lightbert.errors import InputError, nearest
 from lightbert.interop import huggingface
@@ -122,17 +123,25 @@ def _finetune(
     return result
 
 
-def _make_loop(recipe: FinetuneRecipe, model: Model, data: TaskData, world: World) -> Loop:
+def _make_batches(recipe: FinetuneRecipe, model: Model, data: TaskData, world: World) -> Buckets:
+    shared: dict[str, Any] = {
+        "batch": recipe.batch,
+        "specials": Specials.of(model.require_tokenizer()),
+        "seed": recipe.seed,
+        "sort_over": recipe.sort_over,
+        "settings": world.loading(recipe.workers),
+    }
+    # "auto" is "off": packed rows are slower on a CPU, and not yet measured on a GPU.
+    if recipe.packing == "on":
+        if model.released_padding:
+            raise InputError("packing=on requires a model with padding = 'masked', got 'released'; set packing=off")
+        return PackedBuckets(data.train, positions=model.positions, **shared)
     graphed = uses_cuda_graph(recipe.cuda_graph, world)
-    batches = Buckets(
-        data.train,
-        batch=recipe.batch,
-        specials=Specials.of(model.require_tokenizer()),
-        seed=recipe.seed,
-        multiple=_GRAPH_WIDTH_MULTIPLE if graphed else 1,
-        sort_over=recipe.sort_over,
-        settings=world.loading(recipe.workers),
-    )
+    return Buckets(data.train, multiple=_GRAPH_WIDTH_MULTIPLE if graphed else 1, **shared)
+
+
+def _make_loop(recipe: FinetuneRecipe, model: Model, data: TaskData, world: World) -> Loop:
+    batches = _make_batches(recipe, model, data, world)
     epoch = batches.steps_per_epoch
     # At least one step, however small the fraction of an epoch: 0 means no limit.
     steps = recipe.steps or (max(1, round(recipe.epochs * epoch)) if recipe.epochs else 0)

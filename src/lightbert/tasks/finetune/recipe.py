@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from lightbert.config import check
 from lightbert.errors import InputError
+from lightbert.keys import MAY_CHANGE
 from lightbert.ranges import Count, NonNegative, PartialShare, PositiveShare, Size
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.train.base_recipe import BaseRecipe
@@ -62,6 +63,12 @@ class FinetuneRecipe(BaseRecipe):
     sort_over: Annotated[
         Size, "number of batches over which rows are sorted by length, to reduce padding; 1: no sorting"
     ] = 64
+    packing: Annotated[
+        Literal["auto", "on", "off"],
+        MAY_CHANGE,
+        "on: pack the texts of a batch into few rows of one shape, which requires sort_over=1; off: one text per row; "
+        "auto: off",
+    ] = "auto"
     length: Annotated[Size, "tokens per row; longer texts are truncated, the longer text of a pair first"] = 128
     lr: float = 1e-4
     layer_decay: Annotated[
@@ -83,6 +90,11 @@ class FinetuneRecipe(BaseRecipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for key, needed in (("sort_over", 1), ("accumulate", 1)):
+            if self.packing == "on" and getattr(self, key) != needed:
+                raise InputError(
+                    f"packing=on requires {key}={needed}, got {key}={getattr(self, key)}; add {key}={needed}"
+                )
         if not self.task and not (isinstance(self.data, Files) and self.data.train):
             given = self.data if isinstance(self.data, str) else ""
             if given and not Path(given).is_dir():
