@@ -3,6 +3,7 @@
 import json
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from tiny_runs import recipe_of, train
 from lightbert.config import assignments, from_mapping
 from lightbert.errors import InputError
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
+from lightbert.train import pretraining
 from lightbert.train.cuda_graph import uses_cuda_graph
 from lightbert.train.distill_recipe import DistillRecipe
 from lightbert.train.distributed import World
@@ -65,3 +67,17 @@ def test_a_run_from_before_the_default_resumes(corpus: Path, tmp_path: Path, bef
     written = json.loads(path.read_text()) | {"cuda_graph": before, "compile": "none"}
     path.write_text(json.dumps(written))
     assert train(recipe).finished
+
+
+@pytest.mark.parametrize(
+    ("size", "device", "used", "warns"), [(1, "cuda", True, False), (2, "cuda", False, True), (1, "cpu", False, False)]
+)
+def test_a_second_stream_requires_a_single_process_on_a_gpu(
+    size: int, device: str, used: bool, warns: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pretraining, "SideStream", lambda device: "a stream")
+    objective = SimpleNamespace(generator_stream=None)
+    pretraining._overlap(objective, World(0, size, torch.device(device)))
+    assert objective.generator_stream == ("a stream" if used else None)
+    warning = "warning: overlap=true requires a single process; the backward passes run one by one\n"
+    assert capsys.readouterr().err == (warning if warns else "")

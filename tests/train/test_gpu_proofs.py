@@ -53,6 +53,12 @@ def assert_captures_change_nothing(corpus: Path, where: Path, device: str, **cha
     assert_same_results(where / "True", where / "False")
 
 
+def assert_streams_change_nothing(corpus: Path, where: Path, device: str, **changes: object) -> None:
+    for overlap in (True, False):
+        train(proof_recipe(corpus, where / str(overlap), device, overlap=overlap, **changes))
+    assert_same_results(where / "True", where / "False")
+
+
 def assert_processes_agree(corpus: Path, where: Path, device: str, **changes: object) -> None:
     runs = [start(proof_recipe(corpus, where / name, device, **changes)) for name in ("one", "other")]
     assert [exit_code(run) for run in runs] == [0, 0]
@@ -73,6 +79,15 @@ def test_200_captured_steps_give_the_bytes_of_eager_ones(
     documents: Path, tmp_path: Path, device: str, compiled: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert_captures_change_nothing(documents, tmp_path, device, compile=compiled, phases=LONGER)
+    assert "CUDA graphs" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("graphed", [True, False])
+@pytest.mark.parametrize("device", [GPU])
+def test_200_steps_on_two_streams_give_the_bytes_of_one_stream(
+    documents: Path, tmp_path: Path, device: str, graphed: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert_streams_change_nothing(documents, tmp_path, device, cuda_graph=graphed, compile="none", accumulate=2)
     assert "CUDA graphs" not in capsys.readouterr().err
 
 
@@ -102,6 +117,10 @@ def test_the_comparison_of_backends_works_on_a_cpu(few_documents: Path, tmp_path
 
 def test_the_comparison_of_captured_and_eager_steps_works_on_a_cpu(few_documents: Path, tmp_path: Path) -> None:
     assert_captures_change_nothing(few_documents, tmp_path, "cpu", **TINY, phases=[{"length": 32, "steps": 2}])
+
+
+def test_the_comparison_of_streams_works_on_a_cpu(few_documents: Path, tmp_path: Path) -> None:
+    assert_streams_change_nothing(few_documents, tmp_path, "cpu", **TINY)
 
 
 def test_the_comparison_of_processes_works_on_a_cpu(few_documents: Path, tmp_path: Path) -> None:
