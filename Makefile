@@ -9,7 +9,7 @@ DEVELOPER := .venv/installed-developer
 SOURCES := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup test test-gpu check prove format clean
+.PHONY: help demo setup test test-gpu check prove prove-gpu format clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' Makefile | awk -F '#' '{ printf "%-14s %s\n", $$1, $$2 }'
@@ -32,6 +32,9 @@ check: $(DEVELOPER) ## lint, formatting and type checks
 
 prove: $(DEVELOPER) ## slow tests, which `make test` skips
 	$(BIN)/pytest -m prove
+
+prove-gpu: $(DEVELOPER) ## slow tests that require a GPU: five minutes on an H200
+	$(BIN)/pytest -m "gpu and prove" --durations 10 tests/train
 
 format: $(DEVELOPER) ## apply automatic fixes of lint and formatting
 	$(BIN)/ruff check --fix

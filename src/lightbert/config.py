@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from lightbert.errors import InputError, unknown
-from lightbert.keys import bare, hints, similar_keys
+from lightbert.keys import bare, choices, hints, similar_keys
 from lightbert.ranges import Range
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _convert(value: Any, hint: Any, key: str) -> Any:
     if origin is Literal and any(type(value) is type(choice) and value == choice for choice in arguments):
         return value
     if origin is Literal and isinstance(value, str):
-        raise unknown(key, value, [str(choice) for choice in arguments])
+        raise unknown(key, value, choices(hint))
     if hint is float and type(value) is int:
         return float(value)
     if hint is Path and isinstance(value, str | Path):
@@ -238,7 +238,8 @@ def _expected(hint: Any) -> str:
     if hint is types.NoneType:
         return "nothing"
     if origin is Literal:
-        return "one of " + ", ".join(repr(choice) for choice in arguments)
+        named = zip(arguments, choices(hint), strict=True)
+        return "one of " + ", ".join(repr(choice) if isinstance(choice, str) else name for choice, name in named)
     if origin in (Union, types.UnionType):
         return " or ".join(_expected(argument) for argument in arguments)
     if origin is tuple and arguments[-1] is not Ellipsis:

@@ -50,6 +50,11 @@ def bare(hint: Any) -> tuple[Any, tuple[Any, ...]]:
     return hint, ()
 
 
+def choices(hint: Any) -> list[str]:
+    """Return the values of a `Literal` as they are written in a recipe."""
+    return [json.dumps(value) if isinstance(value, bool) else str(value) for value in get_args(hint)]
+
+
 def may_change(cls: type) -> frozenset[str]:
     """Return the keys marked with `MAY_CHANGE`."""
     return frozenset(name for name, hint in hints(cls).items() if MAY_CHANGE in bare(hint)[1])
@@ -145,5 +150,5 @@ def _allowed(hint: Any, notes: tuple[Any, ...]) -> str:
         if found := _allowed(inner, more):
             return found
     if get_origin(hint) is Literal:
-        return ", ".join(map(str, get_args(hint)))
+        return ", ".join(choices(hint))
     return next((str(note) for note in notes if isinstance(note, Range)), "")

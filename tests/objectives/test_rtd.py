@@ -1,10 +1,13 @@
 """Replaced-token detection: shared parameters, gradient flow, and a loss computed by hand."""
 
 import math
+from contextlib import contextmanager
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 import torch
+from torch.autograd import graph
 
 from lightbert.data.batches.batch import Batch
 from lightbert.data.batches.masking_settings import Masking
@@ -14,6 +17,7 @@ from lightbert.models import build, preset
 from lightbert.models.generator import generator
 from lightbert.objectives.masker import Masker
 from lightbert.objectives.rtd import Corruption, ReplacedTokenDetection
+from lightbert.objectives.side_stream import SideStream
 
 SPECIALS = Specials(pad=0, cls=2, sep=3, mask=4)
 SMALL = replace(
@@ -160,3 +164,91 @@ def test_a_higher_temperature_replaces_more_tokens():
     assert shares[0] <= 0.01 * batch.weights.sum()
     # Against the uniform distribution one in fifty is right by chance.
     assert shares[2] >= 0.9 * batch.weights.sum()
+
+
+@pytest.fixture
+def side_stream(monkeypatch):
+    """A stream without a GPU, and the list of what happens to it."""
+    happened = []
+
+    class Stream:
+        device = "cuda"
+
+        def __init__(self, name="side"):
+            self.name = name
+
+        def wait_stream(self, other):
+            happened.append(f"{self.name} waits for {other.name}")
+
+    @contextmanager
+    def entered(stream):
+        happened.append("side begins")
+        yield
+        happened.append("side ends")
+
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: Stream())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream("main"))
+    monkeypatch.setattr(torch.cuda, "stream", entered)
+    monkeypatch.setattr(
+        torch.Tensor, "record_stream", lambda tensor, stream: happened.append(f"kept for {stream.name}")
+    )
+    monkeypatch.setattr(graph, "set_warn_on_accumulate_grad_stream_mismatch", lambda enabled: None)
+    return SideStream(torch.device("cuda")), happened
+
+
+def losses_and_gradients(objective):
+    batch = objective.prepare(batch_of())
+    losses = objective(batch, objective.counts(batch))
+    losses.total.backward()
+    gradients = {name: parameter.grad for name, parameter in objective.named_parameters()}
+    return losses.tally, gradients
+
+
+def test_a_stream_of_its_own_changes_neither_losses_nor_gradients(side_stream):
+    results = []
+    for stream in (None, side_stream[0]):
+        torch.manual_seed(0)
+        objective = make_objective()
+        objective.generator_stream = stream
+        results.append(losses_and_gradients(objective))
+    (tally, gradients), (their_tally, their_gradients) = results
+    assert torch.equal(tally, their_tally)
+    for name, gradient in gradients.items():
+        assert torch.equal(gradient, their_gradients[name]), name
+
+
+def test_the_discriminator_waits_for_the_generators_stream(side_stream):
+    stream, happened = side_stream
+    objective = make_objective()
+    objective.generator_stream = stream
+    objective.generator.register_forward_hook(lambda *_: happened.append("generator"))
+    objective.discriminator.register_forward_hook(lambda *_: happened.append("discriminator"))
+    losses_and_gradients(objective)
+    assert happened == [
+        *("side waits for main", "side begins", "generator", "side ends", "main waits for side"),
+        *(["kept for main"] * 4),
+        "discriminator",
+    ]
+
+
+def test_gradients_of_shared_tables_are_added_on_the_main_stream(side_stream):
+    stream, happened = side_stream
+    objective = make_objective()
+    objective.generator_stream = stream
+    make = graph.get_gradient_edge
+    shared = []
+    with mock.patch.object(graph, "get_gradient_edge", lambda p: (shared.append((p, list(happened))), make(p))[1]):
+        losses_and_gradients(objective)
+    # All of them before the side stream begins.
+    assert {id(p) for p, before in shared if not before} == {
+        id(p) for p in objective.discriminator.embeddings.parameters()
+    }
+
+
+def test_evaluations_use_one_stream(side_stream):
+    stream, happened = side_stream
+    objective = make_objective().eval()
+    objective.generator_stream = stream
+    batch = objective.prepare(batch_of())
+    objective(batch, objective.counts(batch))
+    assert happened == []

@@ -26,6 +26,7 @@ from lightbert.tasks.finetune import finetuning, grid
 from lightbert.train import checkpoint, corpus_run
 from lightbert.train.corpus_recipe import CorpusRecipe
 from lightbert.train.distributed import World, process_group
+from lightbert.train.loop import Loop
 from lightbert.train.signals import EXIT_CODE, Interruption, StoppedEarlyError, catch_signals
 from lightbert.train.step import Step
 
@@ -57,7 +58,7 @@ class Moment:
         """Patch this process, which runs nothing else."""
         match self.what:
             case "step":
-                Step.__call__ = self._before(Step.__call__)
+                Loop._train_on = self._before(Loop._train_on)
             case "evaluating":
                 corpus_run.evaluate = self._within_evaluation(corpus_run.evaluate)
                 finetuning.measure = self._before(finetuning.measure)
@@ -84,7 +85,7 @@ class Moment:
         return lambda step, loader, batches: evaluate(step, SimpleNamespace(at=partial(at, loader)), batches)
 
 
-def _do(work: Work, out: Path, moment: Moment | None, environment: dict[str, str]) -> None:
+def _do(work: Work, out: Path, moment: Moment | None, device: str, environment: dict[str, str]) -> None:
     """The body of a child process: the work of the command, without its report."""
     os.environ.update(environment)
     # Without remembered hashes: whether a run writes them, and syncs more files, depends on the age of its data.
@@ -97,7 +98,7 @@ def _do(work: Work, out: Path, moment: Moment | None, environment: dict[str, str
     if moment is not None:
         moment.arrange()
     try:
-        with catch_signals() as interrupted, process_group("cpu") as world:
+        with catch_signals() as interrupted, process_group(device) as world:
             finished = work(world, interrupted)
     except StoppedEarlyError:
         finished = False
@@ -121,13 +122,15 @@ def _log_batches(path: Path) -> None:
 
 def start(recipe: CorpusRecipe, moment: Moment | None = None, **environment: str) -> ForkServerProcess:
     """Start a run in a child process."""
-    return start_work(partial(_train, recipe), Path(recipe.out), moment, **environment)
+    return start_work(partial(_train, recipe), Path(recipe.out), moment, recipe.device, **environment)
 
 
-def start_work(work: Work, out: Path, moment: Moment | None = None, **environment: str) -> ForkServerProcess:
+def start_work(
+    work: Work, out: Path, moment: Moment | None = None, device: str = "cpu", **environment: str
+) -> ForkServerProcess:
     """Start work that writes to a folder in a child process."""
     out.mkdir(parents=True, exist_ok=True)
-    process = _server.Process(target=_do, args=(work, out, moment, environment))
+    process = _server.Process(target=_do, args=(work, out, moment, device, environment))
     process.start()
     return process
 

@@ -9,9 +9,14 @@ from tiny_runs import distillation_of, records, train, write_model
 from torch import nn
 
 from lightbert.data.corpus.shards import Shards
-from lightbert.train.compilation import compile_objective
+from lightbert.train.compilation import compile_objective, run_eagerly
 
 compile_module = nn.Module.compile
+
+
+class Double(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
 
 
 @pytest.fixture(autouse=True)
@@ -57,10 +62,31 @@ def test_the_teacher_is_compiled_too(corpus: Path, tmp_path: Path) -> None:
     assert len(wide) == 3
 
 
-@pytest.mark.parametrize(("device", "compiled"), [("cpu", False), ("cuda", True)])
-def test_auto_compiles_on_a_gpu_only(device: str, compiled: bool) -> None:
+@pytest.mark.parametrize(
+    ("device", "few_shapes", "compiled"), [("cpu", True, False), ("cuda", True, True), ("cuda", False, False)]
+)
+def test_auto_compiles_on_a_gpu_if_batches_have_few_shapes(device: str, few_shapes: bool, compiled: bool) -> None:
     parts = []
     objective = nn.Sequential(nn.Linear(2, 2))
     with mock.patch.object(nn.Module, "compile", lambda part, **how: parts.append(part)):
-        compile_objective(objective, "auto", torch.device(device))
+        compile_objective(objective, "auto", torch.device(device), few_shapes=few_shapes)
     assert parts == ([objective[0]] if compiled else [])
+
+
+@pytest.mark.parametrize(("few_shapes", "graphs"), [(True, 4), (False, 2)])
+def test_batches_of_many_shapes_share_a_graph(few_shapes: bool, graphs: int) -> None:
+    torch._dynamo.utils.counters.clear()
+    objective = nn.Sequential(Double())
+    compile_objective(objective, "blocks", torch.device("cpu"), few_shapes=few_shapes)
+    for width in (3, 4, 5, 6):
+        objective(torch.randn(2, width, 2))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == graphs
+
+
+def test_compiled_modules_run_eagerly_in_evaluations() -> None:
+    torch._dynamo.utils.counters.clear()
+    objective = nn.Sequential(Double())
+    compile_objective(objective, "blocks", torch.device("cpu"))
+    with run_eagerly():
+        objective(torch.randn(2, 2))
+    assert "stats" not in torch._dynamo.utils.counters

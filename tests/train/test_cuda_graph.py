@@ -1,13 +1,16 @@
 """A captured step trains like an eager one, also if phases change the batch shape and return to it."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from threading import Event, Thread
 
 import pytest
 import torch
-from tiny_runs import distillation_of, recipe_of, records, train
+from tiny_runs import assert_same_results, distillation_of, recipe_of, records, train
+
+from lightbert.objectives.rtd import ReplacedTokenDetection
+from lightbert.train import cuda_graph, pretraining
 
 PHASES = [{"length": 32, "steps": 8, "batch": 2}, {"length": 16, "steps": 8}]
 
@@ -77,3 +80,33 @@ def test_capture_allows_cuda_calls_of_other_threads(corpus: Path, tmp_path: Path
     with a_thread_that_pins_memory():
         train(recipe)
     assert len(records(tmp_path)) == 24
+
+
+def waiting_for_the_gpu(objective: ReplacedTokenDetection) -> ReplacedTokenDetection:
+    objective.discriminator.register_forward_pre_hook(lambda module, inputs: inputs[0].sum().item() and None)
+    return objective
+
+
+@pytest.mark.parametrize("noticed", [True, False], ids=["noticed before", "fails"])
+def test_a_step_that_cannot_be_captured_runs_eagerly(
+    corpus: Path,
+    tmp_path: Path,
+    noticed: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    make = pretraining.make_objective
+    monkeypatch.setattr(pretraining, "make_objective", lambda *given: waiting_for_the_gpu(make(*given)))
+    if not noticed:
+        monkeypatch.setattr(cuda_graph, "recorded_waits", lambda: nullcontext([]))
+    # With dropout: the random numbers must be those of eager steps, too.
+    for graphed in (False, True):
+        train(recipe_of(corpus, tmp_path / str(graphed), phases=PHASES, device="cuda", cuda_graph=graphed))
+    error = capsys.readouterr().err
+    assert error.count("steps run without CUDA graphs, because ") == 3
+    assert ("waits for the GPU at test_cuda_graph.py:" if noticed else "capturing failed: ") in error
+    assert_same_results(tmp_path / "True", tmp_path / "False")
+    # The process can still capture.
+    monkeypatch.setattr(pretraining, "make_objective", make)
+    train(recipe_of(corpus, tmp_path / "after", steps=8, device="cuda", cuda_graph=True))
+    assert "CUDA graphs" not in capsys.readouterr().err

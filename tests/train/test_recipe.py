@@ -126,3 +126,8 @@ def test_a_changed_key_that_affects_training_raises_an_error_with_both_values(
 def test_a_key_that_was_removed_raises_an_error_too() -> None:
     with pytest.raises(InputError, match=r"change\.depth = 3, this recipe has None"):
         resume(replace(GOOD, change={"depth": 3}), GOOD)
+
+
+def test_two_streams_cannot_be_compiled_as_a_whole() -> None:
+    with pytest.raises(InputError, match="overlap=true can't be compiled as a whole; use compile=blocks"):
+        from_mapping(Recipe, {"data": "d", "out": "o", "steps": 1, "overlap": True, "compile": "whole"})

@@ -77,7 +77,7 @@ def test_checkpoints_do_not_depend_on_sharding(corpus: Path, tmp_path: Path, tea
     ("changes", "problem"),
     [
         ({"optimizer": {"kind": "muon"}}, r"muon.* requires unsharded tensors"),
-        ({"cuda_graph": True}, "cuda_graph requires unsharded tensors"),
+        ({"cuda_graph": True}, "cuda_graph=true requires unsharded tensors"),
     ],
 )
 def test_options_that_require_unsharded_tensors_raise_an_error(

@@ -46,7 +46,7 @@ class Protocol:
     minutes: float = 0.0
     """No run is started after this time; 0: no limit."""
     overrides: tuple[str, ...] = ()
-    """More keys of pre-training, such as compile=auto."""
+    """More keys of pre-training, such as compile=none."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from lightbert.models.generator import generator
 from lightbert.nn.encoder import Encoder
 from lightbert.objectives.masker import Masker
 from lightbert.objectives.rtd import ReplacedTokenDetection
+from lightbert.objectives.side_stream import SideStream
 from lightbert.train.compilation import compile_objective, compile_parts
 from lightbert.train.distributed import World
 from lightbert.train.optim import Optimizers
@@ -30,17 +31,22 @@ _SPECIALS, _FIRST_WORD = Specials(pad=0, cls=2, sep=3, mask=4), 5
 
 @dataclass(frozen=True)
 class Case:
-    """A model and the size of its batches; ``rtd``: a whole step of replaced-token detection with its optimizer."""
+    """A model and the size of its batches; ``rtd``: a whole step of replaced-token detection with its optimizer.
+
+    overlap: the generator has a CUDA stream of its own.
+    """
 
     model: str
     batch: int
     length: int
     rtd: bool = False
+    overlap: bool = False
 
     @property
     def name(self) -> str:
         """Such as "convbert-small 256×128" or "convbert-small 256×128, RTD step"."""
-        return f"{self.model} {self.batch}×{self.length}{', RTD step' if self.rtd else ''}"
+        step = ", RTD step" if self.rtd else ""
+        return f"{self.model} {self.batch}×{self.length}{step}{' on two streams' if self.overlap else ''}"
 
     @property
     def tokens(self) -> int:
@@ -50,6 +56,7 @@ class Case:
 
 CASES = (
     Case("convbert-small", 256, 128, rtd=True),
+    Case("convbert-small", 256, 128, rtd=True, overlap=True),
     Case("convbert-small", 1024, 128, rtd=True),
     Case("convbert-small", 1024, 128),
     Case("convbert-small", 128, 128),
@@ -89,6 +96,8 @@ def whole_step(case: Case, device: torch.device) -> Work:
     model = build(config, heads={"rtd": {}}, seed=0)
     masker = Masker(Masking(), _SPECIALS, vocab=config.vocab, seed=0)
     objective = ReplacedTokenDetection(small, model, masker).to(device).train()
+    if case.overlap and device.type == "cuda":
+        objective.generator_stream = SideStream(device)
     compile_objective(objective, "auto", device)
     optimizers = Optimizers(objective, OptimizerSettings(bias_correction=True))
     optimizers.set_rate(1e-4)

@@ -156,7 +156,7 @@ NEXT = (
         "lightbert pretrain adapt data=runs/mine/data out=runs/mine",
         "adapt that model to it, 20 minutes on a CPU",
     ),
-    ("lightbert pretrain convbert-small-rtd data=… out=… compile=blocks", "the paper's model, on a GPU"),
+    ("lightbert pretrain convbert-small-rtd data=… out=…", "the paper's model, on a GPU"),
     ("lightbert demo --zoo", "the sizes of all models, and a forward pass of each family"),
 )
 

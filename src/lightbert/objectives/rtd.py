@@ -4,6 +4,7 @@ ELECTRA §2, ConvBERT §4.1.
 """
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +18,7 @@ from lightbert.nn.encoder import Encoder
 from lightbert.objectives.masker import Masker
 from lightbert.objectives.objective import Losses, Objective, ratio, stack
 from lightbert.objectives.prediction import MaskedPrediction
+from lightbert.objectives.side_stream import SideStream
 from lightbert.ops.randomness import Stream, uniform
 from lightbert.ops.sampling import sample
 
@@ -60,7 +62,8 @@ class Corruption(nn.Module):
 class ReplacedTokenDetection(Objective):
     """Train the generator by MLM and the discriminator by binary classification of every token (ELECTRA §2).
 
-    No gradient flows from the discriminator to the generator's predictions.
+    No gradient flows from the discriminator to the generator's predictions. With a ``generator_stream``, their backward
+    passes run at the same time; the gradients of the shared embeddings are added in the same order.
     """
 
     tallies = (
@@ -90,6 +93,7 @@ class ReplacedTokenDetection(Objective):
         self.generator, self.discriminator, self.masker = generator, discriminator, masker
         self.predict, self.corrupt = MaskedPrediction(), Corruption(masker.seed, temperature)
         self.mlm_weight, self.rtd_weight = mlm_weight, rtd_weight
+        self.generator_stream: SideStream | None = None
 
     def prepare(self, batch: Batch) -> Batch:
         """Mask the batch for the generator."""
@@ -104,8 +108,12 @@ class ReplacedTokenDetection(Objective):
     def forward(self, batch: Batch, counts: Tensor) -> Losses:
         """Compute the weighted sum of the generator's mean loss per prediction and the discriminator's per token."""
         assert batch.weights is not None
-        masked = self.predict(self.generator, batch, self.generator(batch.ids, batch.mask, batch.segments))
-        ids, replaced = self.corrupt(batch, masked.logits)
+        side = self.generator_stream if self.training else None
+        with nullcontext() if side is None else side.running(self.discriminator.embeddings.parameters()):
+            masked = self.predict(self.generator, batch, self.generator(batch.ids, batch.mask, batch.segments))
+            ids, replaced = self.corrupt(batch, masked.logits)
+        if side is not None:
+            side.hand_over(masked.loss, masked.correct, ids, replaced)
         states = self.discriminator(ids, batch.mask, batch.segments)
         logits = self.discriminator.heads["rtd"](states).float()  # [B, T]
         real = batch.mask != 0

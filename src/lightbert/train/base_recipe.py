@@ -1,7 +1,7 @@
 """The keys that all recipes share: ranges, meanings, and which of them may change when a run is resumed."""
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from lightbert.config import check, check_texts
 from lightbert.errors import InputError
@@ -58,9 +58,18 @@ class BaseRecipe:
         MAY_CHANGE,
         "CPU threads of PyTorch; 0: PyTorch's default; models of about a million parameters are fastest with 1",
     ] = 0
+    compile: Annotated[
+        Literal["auto", "none", "blocks", "whole"],
+        MAY_CHANGE,
+        "torch.compile: auto is blocks on a GPU if batches have few shapes, otherwise none; blocks compiles within a "
+        "minute; whole takes minutes and runs a little faster",
+    ] = "auto"
     cuda_graph: Annotated[
-        bool, MAY_CHANGE, "on a GPU with a single process, capture the whole step as a CUDA graph and replay it"
-    ] = False
+        Literal["auto", True, False],
+        MAY_CHANGE,
+        "capture the whole step as a CUDA graph and replay it; auto: on a GPU with a single process, where the step "
+        "can be captured",
+    ] = "auto"
     tensorboard: Annotated[bool, MAY_CHANGE, "also write out/tensorboard"] = False
 
     def __post_init__(self) -> None:

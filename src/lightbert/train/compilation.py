@@ -1,6 +1,8 @@
 """torch.compile for an objective: block by block, which compiles each kind of block once, or as a whole."""
 
-from typing import Literal
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -11,28 +13,42 @@ from lightbert.objectives.objective import Objective
 How = Literal["auto", "none", "blocks", "whole"]
 
 
-def compile_objective(objective: Objective, how: How, device: torch.device, *extra: nn.Module) -> None:
+def compile_objective(
+    objective: Objective, how: How, device: torch.device, *extra: nn.Module, few_shapes: bool = True
+) -> None:
     """Compile in place. "blocks" reuses one compiled block for all blocks of a model; "whole" fuses slightly more.
 
-    "auto" is "blocks" on a GPU and "none" on a CPU.
+    "auto" is "blocks" on a GPU if batches have few shapes, for each of which code is compiled, otherwise "none".
     extra: modules that the objective calls but doesn't own, such as a teacher; "whole" covers them anyway.
+    few_shapes: if False, code is compiled for all widths at once, which is slower.
     """
     if how == "auto":
-        how = "blocks" if device.type == "cuda" else "none"
+        how = "blocks" if device.type == "cuda" and few_shapes else "none"
+    # None compiles for the first shape, and at the second one for all.
+    dynamic = False if few_shapes else None
     match how:
         case "none":
             return
         case "whole":
-            objective.compile(dynamic=False)
+            objective.compile(dynamic=dynamic)
         case "blocks":
             for child in (*objective.children(), *extra):
-                compile_parts(child)
+                compile_parts(child, dynamic=dynamic)
 
 
-def compile_parts(module: nn.Module) -> None:
+def compile_parts(module: nn.Module, *, dynamic: bool | None = False) -> None:
     """Compile a model's embeddings, blocks and heads, each in place; another module as a whole."""
     for part in _parts(module):
-        part.compile(dynamic=False)
+        part.compile(dynamic=dynamic)
+
+
+def run_eagerly() -> AbstractContextManager[Any]:
+    """Return a context in which compiled modules run eagerly.
+
+    For evaluations: recompiling for a few batches without gradients would take longer than running them.
+    """
+    # Without the compiler's module nothing is compiled; importing it takes seconds.
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
 def _parts(module: nn.Module) -> list[nn.Module]:

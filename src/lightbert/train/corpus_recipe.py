@@ -37,12 +37,6 @@ class CorpusRecipe(BaseRecipe):
     whole_words: Annotated[bool, "mask whole words instead of single tokens"] = False
     schedule: Schedule = field(default_factory=lambda: Schedule(warmup=10_000))
     evaluate_batches: Annotated[Size, "held-out batches per evaluation"] = 20
-    compile: Annotated[
-        Literal["auto", "none", "blocks", "whole"],
-        MAY_CHANGE,
-        "torch.compile: auto is blocks on a GPU and none on a CPU; blocks compiles within seconds; whole takes a "
-        "minute or more and runs faster",
-    ] = "none"
     checkpointing: Annotated[
         bool, MAY_CHANGE, "recompute activations in the backward pass: less memory, about a third slower"
     ] = False
@@ -56,8 +50,9 @@ class CorpusRecipe(BaseRecipe):
         super().__post_init__()
         if self.steps and self.epochs:
             raise InputError(f"only one of steps and epochs can be set, got {self.steps} and {self.epochs}")
-        if self.sharding == "shard" and (self.cuda_graph or self.optimizer.kind == "muon"):
-            what = "cuda_graph" if self.cuda_graph else 'optimizer.kind = "muon"'
+        captured = self.cuda_graph is True
+        if self.sharding == "shard" and (captured or self.optimizer.kind == "muon"):
+            what = "cuda_graph=true" if captured else 'optimizer.kind = "muon"'
             raise InputError(f"{what} requires unsharded tensors; use sharding=replicate or remove {what}")
 
     @property

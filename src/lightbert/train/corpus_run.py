@@ -14,6 +14,7 @@ from lightbert.data.examples.specials import Specials
 from lightbert.models import Model, folder
 from lightbert.objectives.masker import Masker
 from lightbert.objectives.objective import Objective
+from lightbert.train.compilation import run_eagerly
 from lightbert.train.corpus_card import corpus_card
 from lightbert.train.corpus_recipe import CorpusRecipe
 from lightbert.train.distributed import World
@@ -98,8 +99,7 @@ def evaluate(step: Step, loader: Loader, batches: int) -> dict[str, float]:
     objective: Objective = step.objective
     objective.eval()
     tally = torch.zeros(len(objective.tallies), dtype=torch.double, device=step.world.device)
-    # Recompiling for a few batches without gradients would take longer than running them eagerly.
-    with torch.compiler.set_stance("force_eager"), step.autocast():
+    with run_eagerly(), step.autocast():
         for number in range(batches):
             batch = objective.prepare(loader.at(number).to(step.world.device))
             tally += objective(batch, objective.counts(batch)).tally

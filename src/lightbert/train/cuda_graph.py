@@ -2,7 +2,9 @@
 
 import sys
 from collections import Counter
-from typing import Any, NamedTuple
+from contextlib import suppress
+from dataclasses import fields
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,18 +12,24 @@ from torch import Tensor
 from lightbert.data.batches.batch import Batch
 from lightbert.objectives.objective import Objective
 from lightbert.train.distributed import World
+from lightbert.train.host_waits import recorded_waits
 from lightbert.train.optim import Optimizers
 from lightbert.train.step import Step
 
 WARMUP_STEPS = 3
 """Eager steps per batch shape before the step is captured."""
 
+Shapes = tuple[torch.Size | None, ...]
 
-def uses_cuda_graph(wanted: bool, world: World) -> bool:
-    """Return whether steps are captured: on a GPU and by a single process; several processes get a warning instead."""
-    if not wanted or world.device.type != "cuda":
+
+def uses_cuda_graph(wanted: Literal["auto"] | bool, world: World) -> bool:
+    """Return whether steps are captured: on a GPU and by a single process.
+
+    Several processes that were told to capture get a warning instead.
+    """
+    if wanted is False or world.device.type != "cuda":
         return False
-    if world.size > 1 and world.is_main:
+    if wanted is True and world.size > 1 and world.is_main:
         print("warning: cuda_graph=true requires a single process; steps run without CUDA graphs", file=sys.stderr)
     return world.size == 1
 
@@ -35,27 +43,59 @@ class _Capture(NamedTuple):
 class CudaGraphStep(Step):
     """A step that is captured once per batch shape, after a few warm-up steps, and then replayed.
 
-    Launching a kernel of a small model takes longer than running it; a replay is a single launch.
+    Launching a kernel of a small model takes longer than running it; a replay is a single launch. A step that can't be
+    captured, for example because it waits for a value from the GPU, stays eager, with the same results.
     """
 
     def __init__(self, objective: Objective, optimizers: Optimizers, world: World, *, accumulate: int = 1) -> None:
         super().__init__(objective, optimizers, world, accumulate=accumulate)
-        self._captures: dict[torch.Size, _Capture] = {}
-        self._warmups: Counter[torch.Size] = Counter()
+        self._captures: dict[Shapes, _Capture] = {}
+        self._warmups: Counter[Shapes] = Counter()
         self._pool: Any = None
+        self._captures_steps = True
 
     def __call__(self, batch: Batch) -> Tensor:
         """Apply one step."""
-        shape = batch.ids.shape
-        if shape not in self._captures:
-            if self._warmups[shape] < WARMUP_STEPS:
-                self._warmups[shape] += 1
+        if not self._captures_steps:
+            return super().__call__(batch)
+        shapes = _shapes(batch)
+        if shapes not in self._captures:
+            self._warmups[shapes] += 1
+            if self._warmups[shapes] < WARMUP_STEPS:
                 return self._warmup_step(batch)
-            self._captures[shape] = self._capture(batch)
-        capture = self._captures[shape]
+            if self._warmups[shapes] == WARMUP_STEPS:
+                return self._checked_warmup_step(batch)
+            capture = self._try_capture(batch)
+            if capture is None:
+                return super().__call__(batch)
+            self._captures[shapes] = capture
+        capture = self._captures[shapes]
         capture.inputs.copy_from(batch)
         capture.graph.replay()
         return capture.output.clone()
+
+    def _try_capture(self, batch: Batch) -> _Capture | None:
+        """Capture a step; None if that fails, and then everything is as before the attempt."""
+        device = self.world.device
+        stream, random_state = torch.cuda.current_stream(device), torch.cuda.get_rng_state(device)
+        if self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
+        try:
+            return self._capture(batch)
+        except RuntimeError as error:
+            reason = _first_line(error)
+        # The context manager of a failed capture leaves its stream current, the allocator directed to the graph's
+        # memory pool, and the random number generator in capture mode.
+        torch.cuda.set_stream(stream)
+        index = stream.device_index
+        with suppress(RuntimeError):
+            torch._C._cuda_endAllocateToPool(index, self._pool)
+            torch._C._cuda_releasePool(index, self._pool)
+        # A new generator state; captured graphs would still read the old one, so that they can't be replayed either.
+        torch.cuda.default_generators[index].graphsafe_set_state(torch.Generator(device))
+        torch.cuda.set_rng_state(random_state, device)
+        self._stop_capturing(f"capturing failed: {reason}")
+        return None
 
     def _capture(self, batch: Batch) -> _Capture:
         """Capture a step on this batch's tensors, into which later batches are copied; capturing runs no kernel."""
@@ -67,7 +107,6 @@ class CudaGraphStep(Step):
         # lets other threads use the GPU during capture, such as the loader, which pins memory for the next batch.
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             output = super().__call__(batch)
-        self._pool = graph.pool()
         torch._C._cuda_clearCublasWorkspaces()
         return _Capture(graph, batch, output)
 
@@ -79,3 +118,34 @@ class CudaGraphStep(Step):
             output = super().__call__(batch)
         torch.cuda.current_stream().wait_stream(stream)
         return output
+
+    def _checked_warmup_step(self, batch: Batch) -> Tensor:
+        """Run a warm-up step, and capture no steps if it waits for the GPU: such a capture is known to fail."""
+        with recorded_waits() as waits:
+            output = self._warmup_step(batch)
+        if waits:
+            self._stop_capturing(f"the step waits for the GPU at {waits[0]}")
+        return output
+
+    def _stop_capturing(self, reason: str) -> None:
+        """Run all further steps eagerly."""
+        self._captures_steps = False
+        self._captures.clear()
+        self._pool = None
+        # Gradients of a failed capture were never computed.
+        self.optimizers.zero_grad()
+        torch._C._cuda_clearCublasWorkspaces()
+        torch.cuda.empty_cache()
+        print(f"steps run without CUDA graphs, because {reason}", file=sys.stderr)
+
+
+def _shapes(batch: Batch) -> Shapes:
+    tensors = (getattr(batch, field.name) for field in fields(batch))
+    return tuple(None if tensor is None else tensor.shape for tensor in tensors)
+
+
+def _first_line(error: BaseException) -> str:
+    """The first line of the error that came first: ending an invalid capture raises another one."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return str(error).partition("\n")[0]

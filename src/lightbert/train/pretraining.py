@@ -12,6 +12,7 @@ from lightbert.data.corpus.shards import Shards
 from lightbert.objectives.mlm import MaskedLanguageModelling
 from lightbert.objectives.objective import Objective
 from lightbert.objectives.rtd import ReplacedTokenDetection
+from lightbert.objectives.side_stream import SideStream
 from lightbert.train.compilation import compile_objective
 from lightbert.train.corpus_run import make_loader, make_masker, train
 from lightbert.train.distributed import World
@@ -51,11 +52,21 @@ def pretrain(
         objective = make_objective(recipe, shards)
         if recipe.objective == "rtd" and world.is_main:
             print(f"generator: {describe_generator(recipe)}", file=sys.stderr)
+        if recipe.overlap and isinstance(objective, ReplacedTokenDetection):
+            _overlap(objective, world)
         compile_objective(objective, recipe.compile, world.device)
         phases = _phases(recipe, shards, world)
         return train(
             recipe, objective, phases, shards, world, interrupted, flops_per_token=flops_per_token, command=command
         )
+
+
+def _overlap(objective: ReplacedTokenDetection, world: World) -> None:
+    """Give the generator a stream of its own: on a GPU and in a single process, because DDP has its own streams."""
+    if world.device.type == "cuda" and world.size == 1:
+        objective.generator_stream = SideStream(world.device)
+    elif world.size > 1 and world.is_main:
+        print("warning: overlap=true requires a single process; the backward passes run one by one", file=sys.stderr)
 
 
 def _phases(recipe: Recipe, shards: Shards, world: World) -> list[Phase]:

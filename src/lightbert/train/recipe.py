@@ -5,6 +5,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from lightbert.config import check
 from lightbert.errors import InputError
+from lightbert.keys import MAY_CHANGE
 from lightbert.ranges import Count, NonNegative, Positive, PositiveShare, Size
 from lightbert.train.corpus_recipe import CorpusRecipe
 
@@ -51,10 +52,18 @@ class Recipe(CorpusRecipe):
     temperature: Annotated[
         Positive, "sampling temperature of the generator; above 1 replacements are easier to detect"
     ] = 1.0
+    overlap: Annotated[
+        bool,
+        MAY_CHANGE,
+        "rtd on a single GPU: run the backward passes of generator and discriminator at the same time, on two CUDA "
+        "streams; the result is the same",
+    ] = False
     phases: Annotated[tuple[Continuation, ...], "later phases: a list of tables with length, steps, batch and lr"] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.overlap and self.compile == "whole":
+            raise InputError("overlap=true can't be compiled as a whole; use compile=blocks or overlap=false")
         if not (self.steps or self.epochs) and self.phases:
             raise InputError("phases require steps= or epochs=; max_minutes doesn't set when the first phase ends")
         if not (self.steps or self.epochs) and self.schedule.warmup >= 1:

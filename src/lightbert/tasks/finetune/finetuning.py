@@ -27,6 +27,7 @@ from lightbert.tasks.finetune.starting_model import check_length, set_head, star
 from lightbert.tasks.kinds.kind import Prediction
 from lightbert.tasks.predict.forward import run
 from lightbert.tasks.predict.torch_runtime import TorchRuntime
+from lightbert.train.compilation import compile_objective, run_eagerly
 from lightbert.train.cuda_graph import uses_cuda_graph
 from lightbert.train.distributed import World
 from lightbert.train.finished import finish, read_result
@@ -155,12 +156,22 @@ def _make_loop(recipe: FinetuneRecipe, model: Model, data: TaskData, world: Worl
         scales=lambda name: layer_rate(name, depth, decay, depths),
     )
     objective = TaskObjective(model, data.task.kind.head)
+    _compile(objective, recipe, world)
     metric = recipe.metric or data.task.metric
     settings = Settings(
         replace(recipe, evaluate_every=recipe.evaluate_every or epoch), best=metric if recipe.choose == "best" else ""
     )
     report = EpochReport(data, metric, steps_per_epoch=epoch, steps=steps)
     return Loop(objective, [phase], settings, world, lambda step: measure(data, model, report.check), report.print)
+
+
+def _compile(objective: TaskObjective, recipe: FinetuneRecipe, world: World) -> None:
+    asked = recipe.compile in ("blocks", "whole") or (recipe.compile == "auto" and world.device.type == "cuda")
+    if recipe.quantization_aware and asked:
+        if world.is_main:
+            print(f"quantization_aware=true runs eagerly, without compile={recipe.compile}", file=sys.stderr)
+        return
+    compile_objective(objective, recipe.compile, world.device, few_shapes=False)
 
 
 def _head_settings(recipe: FinetuneRecipe, data: TaskData, model: Model) -> dict[str, Any]:
@@ -221,5 +232,6 @@ def _tune(data: TaskData, model: Model) -> TaskData:
 
 def _predictions(data: TaskData, model: Model, split: str) -> list[Prediction]:
     kind, (examples, features) = data.task.kind, data.dev[split]
-    outputs = run(TorchRuntime(Inference(model, kind.head)), features, Specials.of(model.require_tokenizer()))
+    with run_eagerly():
+        outputs = run(TorchRuntime(Inference(model, kind.head)), features, Specials.of(model.require_tokenizer()))
     return kind.predictions(examples, features, outputs)

@@ -86,7 +86,6 @@ class FinetuneRecipe(BaseRecipe):
     checkpoint_every: int = 500
     keep: int = 1
     evaluate_every: Annotated[Count, "steps between evaluations; 0: one per epoch"] = 0
-    cuda_graph: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,0 +1,117 @@
+"""Steps are captured where that is possible; where it is not, they stay eager, with one sentence and the same weights.
+
+CUDA is replaced by `fake_cuda`; `test_cuda_graph.py` has the tests that need a GPU.
+"""
+
+from pathlib import Path
+
+import pytest
+import torch
+from fake_cuda import FakeCuda, install, make_replayable
+from tiny_runs import recipe_of
+
+from lightbert.data.corpus.shards import Shards
+from lightbert.objectives.objective import Objective
+from lightbert.train.corpus_run import make_loader
+from lightbert.train.cuda_graph import WARMUP_STEPS, CudaGraphStep
+from lightbert.train.distributed import World
+from lightbert.train.optim import Optimizers
+from lightbert.train.pretraining import make_objective
+from lightbert.train.step import Step
+
+WORLD = World(0, 1, torch.device("cpu"))
+STEPS = WARMUP_STEPS + 3
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    return install(monkeypatch)
+
+
+def trained(corpus: Path, kind: type[Step], change=lambda objective: None) -> tuple[Step, dict[str, torch.Tensor]]:
+    """Train for a few steps; return the step and the weights."""
+    recipe, shards = recipe_of(corpus, corpus / "unused"), Shards(corpus / "data")
+    objective = make_objective(recipe, shards)
+    change(objective)
+    optimizers = Optimizers(objective, recipe.optimizer)
+    optimizers.set_rate(1e-3)
+    step = kind(objective, optimizers, WORLD)
+    loader = make_loader(recipe, WORLD, shards, 0, recipe.batch, recipe.length)
+    for number in range(STEPS):
+        torch.manual_seed(number)
+        step(loader.at(number))
+    return step, {name: value.clone() for name, value in objective.state_dict().items()}
+
+
+def assert_same_weights(weights: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    assert weights.keys() == expected.keys()
+    for name, value in weights.items():
+        assert torch.equal(value, expected[name]), name
+
+
+def waiting(cuda: FakeCuda, *, seen: bool):
+    """Return a change that makes the discriminator wait for the GPU; ``seen`` by the debug mode, or not."""
+
+    def change(objective: Objective) -> None:
+        def hook(*_) -> None:
+            if seen or cuda.capturing:
+                cuda.wait()
+
+        objective.discriminator.register_forward_pre_hook(hook)
+
+    return change
+
+
+def test_captured_steps_train_like_plain_ones(corpus, cuda, monkeypatch, capsys):
+    _, expected = trained(corpus, Step)
+    kinds = make_replayable(monkeypatch)
+    _, weights = trained(corpus, CudaGraphStep)
+    assert_same_weights(weights, expected)
+    assert kinds == ["eager"] * WARMUP_STEPS + ["replayed"] * 3
+    assert capsys.readouterr().err == ""
+
+
+def test_a_failed_capture_leaves_eager_steps_with_the_same_weights(corpus, cuda, capsys):
+    _, expected = trained(corpus, Step)
+    step, weights = trained(corpus, CudaGraphStep, waiting(cuda, seen=False))
+    assert_same_weights(weights, expected)
+    assert capsys.readouterr().err == (
+        "steps run without CUDA graphs, because capturing failed: operation not permitted when stream is capturing\n"
+    )
+    assert cuda.stream == "main"
+    assert cuda.calls == [
+        *("workspaces cleared", "pool ended", "pool released", "generator reset", "workspaces cleared"),
+        "cache emptied",
+    ]
+    assert all(parameter.grad is None for parameter in step.objective.parameters())
+
+
+def test_a_pool_that_was_ended_before_the_failure_is_not_released_twice(corpus, cuda, monkeypatch, capsys):
+    def already_ended(*_) -> None:
+        raise RuntimeError("not currently recording to mempool_id")
+
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", already_ended, raising=False)
+    trained(corpus, CudaGraphStep, waiting(cuda, seen=False))
+    assert "pool released" not in cuda.calls
+
+
+def test_a_step_that_waits_for_the_gpu_is_not_captured(corpus, cuda, capsys):
+    _, expected = trained(corpus, Step)
+    _, weights = trained(corpus, CudaGraphStep, waiting(cuda, seen=True))
+    assert_same_weights(weights, expected)
+    message = capsys.readouterr().err
+    assert message.startswith("steps run without CUDA graphs, because the step waits for the GPU at test_captures.py:")
+    assert message.count("\n") == 1
+    assert "pool ended" not in cuda.calls
+
+
+def test_other_errors_of_a_capture_are_raised(corpus, cuda):
+    def change(objective: Objective) -> None:
+        def hook(*_) -> None:
+            if cuda.capturing:
+                raise ValueError("a bug")
+
+        objective.discriminator.register_forward_pre_hook(hook)
+
+    with pytest.raises(ValueError, match="a bug"):
+        trained(corpus, CudaGraphStep, change)
