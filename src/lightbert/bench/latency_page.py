@@ -3,7 +3,6 @@
 import argparse
 import os
 import platform
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from lightbert.bench.latency import Latency, Measurement, Settings, measure
+from lightbert.bench.source_version import commit
 from lightbert.errors import InputError
 from lightbert.files import write_atomic
 
@@ -84,7 +84,7 @@ def _introduction(threads: int, rounds: int, command: str) -> str:
     load = " ".join(f"{each:.1f}" for each in os.getloadavg())
     time = "CPU time" if threads == 1 else "wall time"
     return (
-        f"# Latency\n\nWritten by `{command}` at commit {_commit()}; don't edit. Machine: {platform.machine()}, "
+        f"# Latency\n\nWritten by `{command}` at commit {commit()}; don't edit. Machine: {platform.machine()}, "
         f"{os.cpu_count()} cores, load average {load}; ONNX Runtime {version('onnxruntime')}, {threads or 'all'} "
         f"threads, one text, random weights. Milliseconds are medians of the {time} of {rounds} rounds, in which all "
         "models of a table run alternately; ratios are those to the first row, and smaller is faster. int8 is "
@@ -117,17 +117,6 @@ def _time(row: Measurement, found: Latency) -> float:
 
 def _ratio(row: Measurement, found: Latency) -> float:
     return row.cpu_ratio if found.settings.threads == 1 else row.ratio
-
-
-def _commit() -> str:
-    """The commit of the source, with a plus sign if files have changed since."""
-    git = ["git", "-C", str(Path(__file__).parent)]
-    try:
-        done = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
-        changed = subprocess.run([*git, "status", "--porcelain", "."], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return done.stdout.strip() + ("+" if changed.stdout else "")
 
 
 def main() -> None:
