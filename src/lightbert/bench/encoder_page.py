@@ -109,14 +109,15 @@ def _origins(records: Records) -> Iterator[str]:
     yield "## Where the figures come from"
     yield "| row | recipe | commit | machine | source |"
     yield "| --- | --- | --- | --- | --- |"
-    for each in (*_sorted(records), *records.scores):
+    shown: list[Pretraining | Scores] = [*_sorted(records), *records.scores]
+    for each in shown:
         kind = "pre-training" if isinstance(each, Pretraining) else "scores"
         row = [f"{kind}: {each.name}", each.recipe, each.commit, each.machine, each.source or "run folders"]
         yield f"| {' | '.join(row)} |"
     yield ""
     yield "```"
-    for each in _sorted(records):
-        yield from (f"# pre-training: {each.name}", each.command)
+    for run in _sorted(records):
+        yield from (f"# pre-training: {run.name}", run.command)
     for scores in records.scores:
         yield from (f"# scores: {scores.name}", *scores.commands)
     yield "```"

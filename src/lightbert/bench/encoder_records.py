@@ -160,6 +160,5 @@ def save(records: Records, path: Path) -> None:
 
 
 def _replace(records: tuple[Record, ...], new: Record) -> tuple[Record, ...]:
-    if new.name not in [each.name for each in records]:
-        return (*records, new)
-    return tuple(new if each.name == new.name else each for each in records)
+    by_name = {each.name: each for each in records} | {new.name: new}
+    return tuple(by_name.values())

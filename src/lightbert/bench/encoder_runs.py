@@ -1,15 +1,16 @@
 """Read the folders of finished runs as records: pre-trainings with their FLOPs, and the scores of fine-tunings."""
 
-import json
 import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from lightbert.bench.electra_flops import Run, rtd_training
 from lightbert.bench.encoder_records import Pretraining, Scores, TaskScores
+from lightbert.bench.finetuned_runs import finetuned_runs, read_object
 from lightbert.bench.flops import flops
 from lightbert.config import from_mapping
 from lightbert.errors import InputError
@@ -64,32 +65,23 @@ def read_pretraining(folder: Path, origin: Origin, *, after: str = "", minutes: 
 
 def read_scores(folders: Sequence[Path], origin: Origin, *, of: str) -> Scores:
     """Read the finished fine-tunings of one model in and below some folders."""
-    results = sorted({path for folder in folders for path in folder.rglob("result.json")})
-    # A folder of tables also has pre-trainings, which have no task.
-    results = [path for path in results if _json(path.with_name("recipe.json")).get("task")]
-    if not results:
+    runs = finetuned_runs(folders)
+    if not runs:
         given = ", ".join(f"'{folder}'" for folder in folders)
         raise InputError(f"no finished fine-tuning of a named task in {given}; give run folders")
-    metrics: dict[str, str] = {}
-    values: dict[str, list[tuple[int, float]]] = {}
-    commands: dict[str, str] = {}
-    for path in results:
-        recipe, result = _json(path.with_name("recipe.json")), _json(path)
-        card = _Card.read(path.parent / "final" / "README.md")
-        task = recipe["task"]
-        metrics[task] = result["metric"]
-        if recipe["seed"] in dict(values.setdefault(task, [])):
-            raise InputError(f"'{path.parent}' repeats seed {recipe['seed']} of {task}; give one run for each seed")
-        values[task].append((recipe["seed"], result["metrics"][result["metric"]]))
-        commands[card.command] = card.recipe_name
+    tasks = {
+        task: TaskScores(members[0].metric, tuple(run.score for run in members))
+        for task, members in ((task, list(same)) for task, same in groupby(runs, key=lambda run: run.task))
+    }
+    cards = [_Card.read(run.folder / "final" / "README.md") for run in runs]
     return Scores(
         name=origin.name,
         of=of,
-        recipe=", ".join(sorted(set(commands.values()))),
-        commands=tuple(commands),
+        recipe=", ".join(sorted({card.recipe_name for card in cards})),
+        commands=tuple(dict.fromkeys(card.command for card in cards)),
         commit=origin.commit,
         machine=origin.machine,
-        tasks={task: TaskScores(metrics[task], tuple(score for _, score in sorted(values[task]))) for task in values},
+        tasks=tasks,
     )
 
 
@@ -140,14 +132,4 @@ def _speed(folder: Path) -> float:
     path = folder / "result.json"
     if not path.is_file():
         raise InputError(f"'{path}' not found; add --minutes, or give the folder of a finished run")
-    return float(_json(path)["tokens_per_second"])
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"'{path}' can't be read: {error}; give the folder of a finished run") from error
-    if not isinstance(values, dict):
-        raise InputError(f"'{path}' must be a JSON object")
-    return values
+    return float(read_object(path)["tokens_per_second"])
