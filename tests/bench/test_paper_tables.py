@@ -126,6 +126,23 @@ def test_a_row_that_hardly_learned_is_named(held_out: dict[str, float], learned:
     assert ("low (seed 0) has hardly left the plateau" in page) is not learned
 
 
+def test_a_row_on_the_plateau_is_named_as_soon_as_it_is_pretrained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(command: list[str], log: Path, *_: object) -> int:
+        if command[1] == "pretrain":
+            folder = tmp_path / f"{command[2]}-0"
+            folder.mkdir()
+            accuracy = {"tiny-rtd": 0.875, "tiny-mlm": 0.895}[command[2]]
+            (folder / "result.json").write_text(json.dumps({"held_out": {"rtd_accuracy": accuracy, "replaced": 0.13}}))
+        return 0
+
+    monkeypatch.setattr(paper_runs, "_run", run)
+    paper_runs.run_table(TINY, protocol(tmp_path))
+    named = [line for line in capsys.readouterr().err.splitlines() if "plateau" in line]
+    assert named == ["low, seed 0: has hardly left the plateau; try another lr= or more steps"]
+
+
 def test_rows_that_fail_are_named_and_the_others_are_returned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,13 +5,17 @@ from pathlib import Path
 from statistics import median
 
 from lightbert.analysis.picture import new_figure, write
-from lightbert.bench.paper_runs import Outcome, Protocol, finetuning_command, pretraining_command
+from lightbert.bench.paper_runs import (
+    LEAST_GAIN,
+    Outcome,
+    Protocol,
+    finetuning_command,
+    is_on_plateau,
+    pretraining_command,
+)
 from lightbert.bench.paper_tables import Table
 from lightbert.train.model_card import publish
 
-_LEAST_GAIN = 0.01
-_MOST_FREQUENT = 0.15
-"""About what masked-language models reach before they use the context."""
 _LENGTH = 128
 """The tokens per text of all recipes of these tables."""
 
@@ -56,22 +60,15 @@ def _published(command: list[str]) -> str:
 
 def _plateaus(outcomes: list[Outcome]) -> list[str]:
     """A sentence about rows that have learned little more than the frequencies of tokens, if there are any."""
-    names = [f"{each.arm.label} (seed {each.seed})" for each in outcomes if _gain(each.held_out) < _LEAST_GAIN]
+    names = [f"{each.arm.label} (seed {each.seed})" for each in outcomes if is_on_plateau(each.held_out)]
     if not names:
         return []
     what = "has" if len(names) == 1 else "have"
     return [
         "",
         f"{', '.join(names)} {what} hardly left the plateau at the start of training: the held-out accuracy is less "
-        f"than {100 * _LEAST_GAIN:.0f} point above trivial predictions. Train longer, or at another rate, to compare.",
+        f"than {100 * LEAST_GAIN:.0f} point above trivial predictions. Train longer, or at another rate, to compare.",
     ]
-
-
-def _gain(held_out: dict[str, float]) -> float:
-    """The accuracy above that of a trivial prediction: "original" for every token, or one token for every mask."""
-    if "rtd_accuracy" in held_out:
-        return held_out["rtd_accuracy"] - (1 - held_out["replaced"])
-    return held_out.get("mlm_accuracy", 1.0) - _MOST_FREQUENT
 
 
 def _spread(scores: tuple[float, ...]) -> str:

@@ -33,6 +33,10 @@ PROTOCOL = (
 )
 """What all rows of all tables share, whatever their paper used, so that they differ in the model only."""
 
+LEAST_GAIN = 0.01
+"""A row whose held-out accuracy is less above that of trivial predictions is still on the plateau of the start."""
+_MOST_FREQUENT = 0.15
+"""About the accuracy of masked-language models before they use the context."""
 _POLL = 0.2
 """Seconds between two looks at a process."""
 _GRACE = 60.0
@@ -122,6 +126,10 @@ def run_table(table: Table, protocol: Protocol, interrupted: Interruption | None
         _record_commit(arm, seed, protocol)
         if not work(arm, seed, pretraining_command(arm, seed, protocol), ""):
             return []
+        if is_on_plateau(_held_out(arm, seed, protocol) or {}):
+            print(
+                f"{arm.label}, seed {seed}: has hardly left the plateau; try another lr= or more steps", file=sys.stderr
+            )
         commands = [(f"-{each}", finetuning_command(arm, seed, each, table, protocol)) for each in protocol.task_seeds]
         return [pool.submit(work, arm, seed, command, log) for log, command in commands]
 
@@ -141,8 +149,8 @@ def run_table(table: Table, protocol: Protocol, interrupted: Interruption | None
 
 def read_outcome(arm: Arm, seed: int, protocol: Protocol) -> Outcome | None:
     """Read the results of a row; None if it is not finished."""
-    folder = folder_of(arm, seed, protocol)
-    if not (folder / "result.json").is_file():
+    folder, held_out = folder_of(arm, seed, protocol), _held_out(arm, seed, protocol)
+    if held_out is None:
         return None
     found: dict[str, dict[int, float]] = {}
     for run in finetuned_runs([folder / "tasks"]):
@@ -151,9 +159,21 @@ def read_outcome(arm: Arm, seed: int, protocol: Protocol) -> Outcome | None:
     if not wanted <= {(task, seed) for task, scores in found.items() for seed in scores}:
         return None
     scores = {task: tuple(found[task][seed] for seed in protocol.task_seeds) for task in protocol.tasks}
-    held_out = read_object(folder / "result.json")["held_out"]
     recorded = _commit_file(arm, seed, protocol)
     return Outcome(arm, seed, held_out, scores, recorded.read_text().strip() if recorded.is_file() else "unknown")
+
+
+def is_on_plateau(held_out: dict[str, float]) -> bool:
+    """Whether a row has learned little more than the frequencies of tokens: "original" everywhere, or one word."""
+    if "rtd_accuracy" in held_out:
+        return held_out["rtd_accuracy"] - (1 - held_out["replaced"]) < LEAST_GAIN
+    return held_out.get("mlm_accuracy", 1.0) - _MOST_FREQUENT < LEAST_GAIN
+
+
+def _held_out(arm: Arm, seed: int, protocol: Protocol) -> dict[str, float] | None:
+    """The held-out metrics of a pre-training; None if it is not finished."""
+    path = folder_of(arm, seed, protocol) / "result.json"
+    return dict(read_object(path)["held_out"]) if path.is_file() else None
 
 
 def _commit_file(arm: Arm, seed: int, protocol: Protocol) -> Path:
