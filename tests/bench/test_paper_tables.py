@@ -8,7 +8,7 @@ import pytest
 from glue_files import write_glue
 from tiny_runs import write_corpus
 
-from lightbert.bench import paper_runs, papers
+from lightbert.bench import command_records, paper_runs, papers
 from lightbert.bench.paper_report import markdown
 from lightbert.bench.paper_runs import (
     PROTOCOL,
@@ -141,6 +141,52 @@ def test_a_row_on_the_plateau_is_named_as_soon_as_it_is_pretrained(
     paper_runs.run_table(TINY, protocol(tmp_path))
     named = [line for line in capsys.readouterr().err.splitlines() if "plateau" in line]
     assert named == ["low, seed 0: has hardly left the plateau; try another lr= or more steps"]
+
+
+def test_finished_commands_are_not_started_again_unless_they_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+
+    def run(command: list[str], log: Path, *_: object) -> int:
+        started.append(command[1])
+        return 0 if command[1] == "pretrain" else 1
+
+    monkeypatch.setattr(paper_runs, "_run", run)
+    paper_runs.run_table(TINY, protocol(tmp_path))
+    assert sorted(started) == ["finetune"] * 4 + ["pretrain"] * 2
+    started.clear()
+    paper_runs.run_table(TINY, protocol(tmp_path))
+    assert started == ["finetune"] * 4
+    started.clear()
+    paper_runs.run_table(TINY, protocol(tmp_path, steps=7))
+    assert started.count("pretrain") == 2
+
+
+def test_results_of_other_settings_are_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paper_runs, "_run", lambda command, *_: int("steps=7" in command))
+    for arm in (LOW, HIGH):
+        write_results(tmp_path, arm, [0.5, 0.5])
+    assert len(paper_runs.run_table(TINY, protocol(tmp_path))) == 2
+    assert not paper_runs.run_table(TINY, protocol(tmp_path, steps=7))
+
+
+def test_a_command_that_continues_at_another_commit_records_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "row.json"
+    for name in ("abc1234", "abc1234", "def5678"):
+        monkeypatch.setattr(command_records, "commit", lambda name=name: name)
+        command_records.begin(path, ["lightbert"])
+    assert not command_records.is_finished(path, ["lightbert"])
+    command_records.finish(path)
+    found = command_records.read(path)
+    assert found is not None
+    assert found.commits == ("abc1234", "def5678")
+    assert command_records.is_finished(path, ["lightbert"])
+    assert not command_records.is_finished(path, ["lightbert", "steps=7"])
+    path.write_text("{")
+    assert command_records.read(path) is None
 
 
 def test_rows_that_fail_are_named_and_the_others_are_returned(

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from lightbert.bench import command_records
 from lightbert.bench.finetuned_runs import finetuned_runs, read_object
 from lightbert.bench.paper_tables import Arm, Table
-from lightbert.bench.source_version import commit
-from lightbert.files import write_atomic
 from lightbert.progress import progress
 from lightbert.train.signals import Interruption
 
@@ -111,39 +110,50 @@ def run_table(table: Table, protocol: Protocol, interrupted: Interruption | None
     def is_over() -> bool:
         return bool(interrupted) or time.monotonic() > deadline
 
-    def work(arm: Arm, seed: int, command: list[str], log: str) -> bool:
-        """Run a command; return whether it is finished."""
+    def work(arm: Arm, seed: int, command: list[str], suffix: str = "") -> bool:
+        """Run a command unless it is finished; return whether it is."""
+        name = f"{folder_of(arm, seed, protocol)}{suffix}"
+        record, log = Path(f"{name}.json"), Path(f"{name}.log")
+        if command_records.is_finished(record, command):
+            return True
         if is_over():
             return False
-        path = protocol.out / f"{arm.recipe}-{seed}{log}.log"
-        code = _run(command, path, is_over, _environment(protocol.jobs))
-        if code and not is_over():
-            print(f"{arm.label}, seed {seed}: {command[1]} failed; see {path}", file=sys.stderr)
+        command_records.begin(record, command)
+        code = _run(command, log, is_over, _environment(protocol.jobs))
+        if code == 0:
+            command_records.finish(record)
+        elif not is_over():
+            print(f"{arm.label}, seed {seed}: {command[1]} failed; see {log}", file=sys.stderr)
         return code == 0
 
     def pretrain(arm: Arm, seed: int) -> list[Future[bool]]:
         """Pre-train a row, then let the pool fine-tune it."""
-        _record_commit(arm, seed, protocol)
-        if not work(arm, seed, pretraining_command(arm, seed, protocol), ""):
+        if not work(arm, seed, pretraining_command(arm, seed, protocol)):
             return []
         if is_on_plateau(_held_out(arm, seed, protocol) or {}):
             print(
                 f"{arm.label}, seed {seed}: has hardly left the plateau; try another lr= or more steps", file=sys.stderr
             )
         commands = [(f"-{each}", finetuning_command(arm, seed, each, table, protocol)) for each in protocol.task_seeds]
-        return [pool.submit(work, arm, seed, command, log) for log, command in commands]
+        return [pool.submit(work, arm, seed, command, suffix) for suffix, command in commands]
 
     protocol.out.mkdir(parents=True, exist_ok=True)
     total = len(rows) * (1 + len(protocol.task_seeds))
     with ThreadPoolExecutor(protocol.jobs) as pool, progress("training", total=total, unit="runs") as bar:
-        finetunings: list[Future[bool]] = []
-        for row in [pool.submit(pretrain, *each) for each in rows]:
-            finetunings += row.result()
+        finetunings = []
+        for pretraining in [pool.submit(pretrain, *each) for each in rows]:
+            finetunings.append(pretraining.result())
             bar.advance()
-        for finetuning in finetunings:
-            finetuning.result()
-            bar.advance()
-    outcomes = [read_outcome(arm, seed, protocol) for arm, seed in rows]
+        finished = []
+        for row, runs in zip(rows, finetunings, strict=True):
+            done = []
+            for run in runs:
+                done.append(run.result())
+                bar.advance()
+            # Results of other settings may be in the folder of a row that failed.
+            if done and all(done):
+                finished.append(row)
+    outcomes = [read_outcome(arm, seed, protocol) for arm, seed in finished]
     return [outcome for outcome in outcomes if outcome is not None]
 
 
@@ -159,8 +169,8 @@ def read_outcome(arm: Arm, seed: int, protocol: Protocol) -> Outcome | None:
     if not wanted <= {(task, seed) for task, scores in found.items() for seed in scores}:
         return None
     scores = {task: tuple(found[task][seed] for seed in protocol.task_seeds) for task in protocol.tasks}
-    recorded = _commit_file(arm, seed, protocol)
-    return Outcome(arm, seed, held_out, scores, recorded.read_text().strip() if recorded.is_file() else "unknown")
+    record = command_records.read(Path(f"{folder}.json"))
+    return Outcome(arm, seed, held_out, scores, ", ".join(record.commits) if record is not None else "unknown")
 
 
 def is_on_plateau(held_out: dict[str, float]) -> bool:
@@ -174,17 +184,6 @@ def _held_out(arm: Arm, seed: int, protocol: Protocol) -> dict[str, float] | Non
     """The held-out metrics of a pre-training; None if it is not finished."""
     path = folder_of(arm, seed, protocol) / "result.json"
     return dict(read_object(path)["held_out"]) if path.is_file() else None
-
-
-def _commit_file(arm: Arm, seed: int, protocol: Protocol) -> Path:
-    return protocol.out / f"{arm.recipe}-{seed}.commit"
-
-
-def _record_commit(arm: Arm, seed: int, protocol: Protocol) -> None:
-    """Note the commit that a row is started at; a finished row keeps its commit."""
-    path = _commit_file(arm, seed, protocol)
-    if not path.exists():
-        write_atomic(path, f"{commit()}\n")
 
 
 def _environment(jobs: int) -> dict[str, str]:
