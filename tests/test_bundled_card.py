@@ -3,11 +3,13 @@
 import importlib.util
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lightbert import bundled
+from lightbert.bench.encoder_records import Scores, TaskScores
 
 ROOT = Path(__file__).parents[1]
 NAME = "convbert-small-en"
@@ -52,7 +54,7 @@ def facts():
 
 
 def test_the_card_has_the_uses_the_limits_the_data_and_the_run(script, facts):
-    card = script.render(RUN_CARD, facts)
+    card = script.render(RUN_CARD, facts, None)
     titles = ["How to use it", "Uses", "Limits", "Data", "Training", "Metrics"]
     assert re.findall(r"^## (.*)$", card, re.MULTILINE)[: len(titles)] == titles
     assert card.startswith("---\nlanguage: en\nlibrary_name: lightbert\n---\n")
@@ -64,10 +66,40 @@ def test_the_card_has_the_uses_the_limits_the_data_and_the_run(script, facts):
         assert f"| {corpus['text']} | {corpus['licence']} |" in card
 
 
-def test_measured_scores_are_in_the_card(script, facts):
-    card = script.render(RUN_CARD, {**facts, "scores": {"cola": ["matthews", 0.3854, 5]}})
-    assert "| cola | matthews | 0.385 | 5 |" in card
-    assert "## Scores" not in script.render(RUN_CARD, {**facts, "scores": {}})
+SCORES = Scores(
+    name="bundled",
+    of="hour",
+    recipe="glue-convbert-small-en",
+    commands=("lightbert finetune glue-convbert-small-en data=GLUE out=runs/glue",),
+    commit="abc1234",
+    machine="a laptop",
+    tasks={"cola": TaskScores("mcc", (0.3, 0.3854, 0.4))},
+)
+
+
+def test_recorded_scores_are_in_the_card(script, facts):
+    card = script.render(RUN_CARD, facts, SCORES)
+    assert "| CoLA | Matthews correlation | 0.385 | 3 |" in card
+    assert "at commit abc1234:" in card
+    assert SCORES.commands[0] in card
+    assert "## Scores" not in script.render(RUN_CARD, facts, None)
+
+
+def test_quoted_scores_name_their_source(script, facts):
+    card = script.render(RUN_CARD, facts, replace(SCORES, source="an old page"))
+    assert "at commit abc1234; quoted from an old page:" in card
+
+
+def test_new_scores_replace_those_of_an_existing_card(script, facts):
+    card = script.render(RUN_CARD, facts, SCORES)
+    assert script.with_scores(card, SCORES) == card
+    assert script.with_scores(card, None) == script.render(RUN_CARD, facts, None)
+
+
+def test_the_scores_of_the_bundled_card_are_those_that_are_recorded(script, facts):
+    path = bundled.FOLDER / NAME / "README.md"
+    card = path.read_text(encoding="utf-8")
+    assert script.with_scores(card, script.recorded(facts["scores"])) == card
 
 
 @pytest.mark.skipif(NAME not in bundled.installed(), reason=f"the weights of {NAME} are not in this checkout")

@@ -1,13 +1,14 @@
 """The papers' tables: rows are packaged recipes, results are read and described, and a tiny table runs end to end."""
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
 from glue_files import write_glue
 from tiny_runs import write_corpus
 
-from lightbert.bench import paper_runs, papers
+from lightbert.bench import command_records, paper_runs, papers
 from lightbert.bench.paper_report import markdown
 from lightbert.bench.paper_runs import (
     PROTOCOL,
@@ -19,6 +20,7 @@ from lightbert.bench.paper_runs import (
     read_outcome,
 )
 from lightbert.bench.paper_tables import TABLES, Arm, Table
+from lightbert.bench.source_version import commit
 from lightbert.config import assignments, from_mapping, override
 from lightbert.errors import InputError
 from lightbert.recipes import read
@@ -35,10 +37,13 @@ def protocol(out: Path, **changes: object) -> Protocol:
 
 def write_results(out: Path, arm: Arm, scores: list[float]) -> None:
     folder = folder_of(arm, 0, protocol(out))
-    (folder / "tasks").mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "result.json").write_text(json.dumps({"held_out": {"mlm_loss": 3.5, "accuracy": 0.4}}))
-    runs = [{"seed": seed, "metrics": {"mcc": score, "accuracy": 0.9}} for seed, score in enumerate(scores)]
-    (folder / "tasks" / "runs.json").write_text(json.dumps([{"task": "cola", "metric": "mcc", "runs": runs}]))
+    for seed, score in enumerate(scores):
+        run = folder / "tasks" / str(seed) / "runs" / "cola"
+        run.mkdir(parents=True)
+        (run / "recipe.json").write_text(json.dumps({"task": "cola", "seed": seed}))
+        (run / "result.json").write_text(json.dumps({"metric": "mcc", "metrics": {"mcc": score, "accuracy": 0.9}}))
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -68,11 +73,14 @@ def _batch(mapping: dict[str, object]) -> dict[str, object]:
 @pytest.mark.parametrize("name", TABLES)
 def test_the_command_for_fine_tuning_plans_every_task_and_seed(name: str) -> None:
     table = TABLES[name]
-    words = finetuning_command(table.arms[0], 0, table, Protocol(Path("data"), Path("glue"), Path("out")))
-    planned = plan(read(words[2]), assignments(words[3:]))
-    assert {(run.task, run.seed) for run in planned.runs} == {
-        (task, seed) for task in ("cola", "mrpc", "stsb") for seed in (0, 1, 2)
-    }
+    whole = Protocol(Path("data"), Path("glue"), Path("out"), finetuning=("per_task.stsb.epochs=4",))
+    for seed in whole.task_seeds:
+        words = finetuning_command(table.arms[0], 0, seed, table, whole)
+        planned = plan(read(words[2]), assignments(words[3:]))
+        assert {(run.task, run.seed) for run in planned.runs} == {(task, seed) for task in ("cola", "mrpc", "stsb")}
+        assert {run.recipe.model for run in planned.runs} == {f"{Path('out', table.arms[0].recipe)}-0/final"}
+        assert {run.recipe.epochs for run in planned.runs if run.task == "stsb"} == {4}
+        assert {run.recipe.head.dropout for run in planned.runs} == {0.0}
 
 
 def test_a_finished_row_has_its_scores_by_the_metric_of_the_task(tmp_path: Path) -> None:
@@ -90,29 +98,111 @@ def test_a_row_without_all_seeds_is_not_finished(tmp_path: Path) -> None:
 
 def test_the_page_has_medians_ranges_commands_and_both_orders() -> None:
     low, high = (
-        Outcome(arm, 0, {"mlm_loss": 3.5}, {"cola": scores}) for arm, scores in ((LOW, (0.5, 0.7)), (HIGH, (0.4, 0.4)))
+        Outcome(arm, 0, {"mlm_loss": 3.5}, {"cola": scores}, "abc1234")
+        for arm, scores in ((LOW, (0.5, 0.7)), (HIGH, (0.4, 0.4)))
     )
-    page = markdown("two", TINY, protocol(Path("out")), [low, high], " on a laptop")
-    assert "| low | 0 | 3.5000 | 60.0 (50.0–70.0) | 60.0 | 70.0 |" in page
+    page = markdown("two", TINY, protocol(Path("/home/me/out")), [low, high], "two.svg", " on a laptop")
+    assert "| low | `tiny-rtd` | abc1234 | 0 | 3.5000 | 60.0 (50.0–70.0) | 60.0 | 70.0 |" in page
+    assert "# low, seed 0, at commit abc1234\n" in page
+    assert "/home" not in page
+    assert "plateau" not in page
     assert "From lowest to highest here: high, low. In the paper: low, high." in page
     assert "`python -m lightbert.bench.papers two` on a laptop" in page
     assert "lightbert pretrain tiny-rtd" in page
-    assert "The paper has the same order." in markdown("two", TINY, protocol(Path("out")), [high])
+    assert "The paper has the same order." in markdown("two", TINY, protocol(Path("out")), [high], "")
+
+
+@pytest.mark.parametrize(
+    ("held_out", "learned"),
+    [
+        ({"rtd_accuracy": 0.8732, "replaced": 0.1308}, False),
+        ({"rtd_accuracy": 0.9027, "replaced": 0.117}, True),
+        ({"mlm_accuracy": 0.14}, False),
+        ({"mlm_accuracy": 0.3}, True),
+    ],
+)
+def test_a_row_that_hardly_learned_is_named(held_out: dict[str, float], learned: bool) -> None:
+    page = markdown("two", TINY, protocol(Path("out")), [Outcome(LOW, 0, held_out, {"cola": (0.5, 0.7)})], "")
+    assert ("low (seed 0) has hardly left the plateau" in page) is not learned
+
+
+def test_a_row_on_the_plateau_is_named_as_soon_as_it_is_pretrained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(command: list[str], log: Path, *_: object) -> int:
+        if command[1] == "pretrain":
+            folder = tmp_path / f"{command[2]}-0"
+            folder.mkdir()
+            accuracy = {"tiny-rtd": 0.875, "tiny-mlm": 0.895}[command[2]]
+            (folder / "result.json").write_text(json.dumps({"held_out": {"rtd_accuracy": accuracy, "replaced": 0.13}}))
+        return 0
+
+    monkeypatch.setattr(paper_runs, "_run", run)
+    paper_runs.run_table(TINY, protocol(tmp_path))
+    named = [line for line in capsys.readouterr().err.splitlines() if "plateau" in line]
+    assert named == ["low, seed 0: has hardly left the plateau; try another lr= or more steps"]
+
+
+def test_finished_commands_are_not_started_again_unless_they_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+
+    def run(command: list[str], log: Path, *_: object) -> int:
+        started.append(command[1])
+        return 0 if command[1] == "pretrain" else 1
+
+    monkeypatch.setattr(paper_runs, "_run", run)
+    paper_runs.run_table(TINY, protocol(tmp_path))
+    assert sorted(started) == ["finetune"] * 4 + ["pretrain"] * 2
+    started.clear()
+    paper_runs.run_table(TINY, protocol(tmp_path))
+    assert started == ["finetune"] * 4
+    started.clear()
+    paper_runs.run_table(TINY, protocol(tmp_path, steps=7))
+    assert started.count("pretrain") == 2
+
+
+def test_results_of_other_settings_are_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paper_runs, "_run", lambda command, *_: int("steps=7" in command))
+    for arm in (LOW, HIGH):
+        write_results(tmp_path, arm, [0.5, 0.5])
+    assert len(paper_runs.run_table(TINY, protocol(tmp_path))) == 2
+    assert not paper_runs.run_table(TINY, protocol(tmp_path, steps=7))
+
+
+def test_a_command_that_continues_at_another_commit_records_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "row.json"
+    for name in ("abc1234", "abc1234", "def5678"):
+        monkeypatch.setattr(command_records, "commit", lambda name=name: name)
+        command_records.begin(path, ["lightbert"])
+    assert not command_records.is_finished(path, ["lightbert"])
+    command_records.finish(path)
+    found = command_records.read(path)
+    assert found is not None
+    assert found.commits == ("abc1234", "def5678")
+    assert command_records.is_finished(path, ["lightbert"])
+    assert not command_records.is_finished(path, ["lightbert", "steps=7"])
+    path.write_text("{")
+    assert command_records.read(path) is None
 
 
 def test_rows_that_fail_are_named_and_the_others_are_returned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def run(command: list[str], log: Path) -> int:
+    def run(command: list[str], log: Path, *_: object) -> int:
         if "tiny-mlm" in command:
             return 1
-        if command[1] == "finetune":
+        if "seeds=[1]" in command:
             write_results(tmp_path, LOW, [0.5, 0.5])
         return 0
 
     monkeypatch.setattr(paper_runs, "_run", run)
     outcomes = paper_runs.run_table(TINY, protocol(tmp_path))
     assert [outcome.arm for outcome in outcomes] == [LOW]
+    assert outcomes[0].commit == commit()
     assert "high, seed 0: pretrain failed; see" in capsys.readouterr().err
 
 
@@ -128,20 +218,64 @@ def test_a_tiny_table_runs_from_text_to_page_and_is_read_again(
     papers.main([*words, "evaluate_batches=1", "length=32"])
     assert "1 of 1 rows" in capsys.readouterr().out
     page = (tmp_path / "out" / "convolutions.md").read_text()
-    assert "| low | 0 |" in page
+    assert f"| low | `tiny-rtd` | {commit()} | 0 |" in page
     assert (tmp_path / "out" / "convolutions.svg").is_file()
     before = (tmp_path / "out" / "tiny-rtd-0" / "result.json").stat().st_mtime_ns
     papers.main([*words, "evaluate_batches=1", "length=32"])
     assert (tmp_path / "out" / "tiny-rtd-0" / "result.json").stat().st_mtime_ns == before
 
 
-def test_a_table_without_a_finished_row_is_an_error_that_names_the_logs(
+def test_a_table_that_is_not_finished_in_time_exits_with_75_and_names_the_logs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     here = str(tmp_path)
     words = ["convolutions", "--data", here, "--glue", here, "--out", here, "--minutes", "1e-9"]
-    with pytest.raises(InputError, match="no row finished; see the logs in"):
+    with pytest.raises(SystemExit) as stopped:
         papers.main(words)
+    assert stopped.value.code == 75
+    assert f"4 of 4 rows are not finished; run the same command again to continue; the logs are in '{here}'" in (
+        capsys.readouterr().err
+    )
+    assert not (tmp_path / "convolutions.md").exists()
+
+
+def test_a_process_is_told_to_save_when_the_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "patient.py").write_text(
+        "import pathlib, signal, sys, time\n"
+        "def stop(*_):\n"
+        "    pathlib.Path('saved').touch()\n"
+        "    sys.exit(75)\n"
+        "signal.signal(signal.SIGTERM, stop)\n"
+        "pathlib.Path('ready').touch()\n"
+        "time.sleep(600)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    environment = paper_runs._environment(jobs=2)
+    assert paper_runs._run(["patient"], tmp_path / "log", Path("ready").exists, environment) == 75
+    assert Path("saved").exists()
+    assert (tmp_path / "log").read_text().startswith("$ patient")
+
+
+def test_a_process_that_does_not_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "deaf.py").write_text(
+        "import pathlib, signal, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "pathlib.Path('ready').touch()\n"
+        "time.sleep(600)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(paper_runs, "_GRACE", 0.01)
+    environment = paper_runs._environment(jobs=1)
+    assert paper_runs._run(["deaf"], tmp_path / "log", Path("ready").exists, environment) == -signal.SIGKILL
+
+
+def test_the_cores_are_divided_among_the_jobs_unless_their_number_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr("os.cpu_count", lambda: 16)
+    assert paper_runs._environment(jobs=5)["OMP_NUM_THREADS"] == "3"
+    assert paper_runs._environment(jobs=32)["OMP_NUM_THREADS"] == "1"
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    assert paper_runs._environment(jobs=5)["OMP_NUM_THREADS"] == "7"
 
 
 @pytest.mark.parametrize("option", ["--data", "--glue"])

@@ -20,7 +20,9 @@ def values(name: str) -> dict[str, Any]:
 
 FINETUNING = [name for name in NAMES if {"task", "tasks", "layer_decay"} & values(name).keys()]
 DISTILLATION = [name for name in NAMES if "strategy" in values(name)]
-ADAPTATION = [name for name in NAMES if values(name).get("model") in bundled.NAMES]
+ADAPTATION = [
+    name for name in NAMES if values(name).get("model") in bundled.NAMES and name not in {*FINETUNING, *DISTILLATION}
+]
 """Recipes that continue the pre-training of a bundled model."""
 PRETRAINING = [name for name in NAMES if name not in {*FINETUNING, *DISTILLATION, *ADAPTATION}]
 

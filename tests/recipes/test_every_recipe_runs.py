@@ -79,10 +79,14 @@ def test_two_steps_of_an_adaptation_continue_a_bundled_model_with_its_generator(
     folder.save(build(config, heads={"rtd": {}}, seed=0), tmp_path / "bundled" / values(name)["model"], tokenizer)
     small = build(generator(config, values(name)["generator"]), heads={"mlm": {}}, seed=0)
     folder.save(small, tmp_path / "bundled" / values(name)["model"] / "generator", tokenizer)
-    recipe = resolved(Recipe, name, {"data": corpus, "out": tmp_path / "run", "steps": 2, **RUN})
+    settings = {"data": corpus, "out": tmp_path / "run", "steps": 2, **RUN}
+    if values(name).get("phases"):
+        settings["phases"] = "[{length = 24, steps = 1}]"
+    recipe = resolved(Recipe, name, settings)
     _, model = trained(pretrain, recipe)
     assert "generator: 'convbert-small-en/generator'" in capsys.readouterr().err
-    assert model.config == config
+    rate = config.dropout if recipe.dropout is None else recipe.dropout
+    assert model.config == replace(config, dropout=rate, attention_dropout=rate)
 
 
 @pytest.fixture(scope="session")
@@ -97,11 +101,20 @@ def teacher(corpus, tmp_path_factory):
     return folder / "final"
 
 
+@pytest.fixture(scope="session")
+def detector(corpus, tmp_path_factory):
+    """A teacher without a head that predicts words, wider than its student."""
+    where, tokenizer = tmp_path_factory.mktemp("detector") / "model", Shards(corpus).tokenizer()
+    sizes = {"vocab": tokenizer.get_vocab_size(), "depth": 2, "narrow": 8, "width": 32, "n_heads": 4, "inner": 32}
+    folder.save(build(replace(preset("convbert-small"), **sizes), heads={"rtd": {}}, seed=0), where, tokenizer)
+    return where
+
+
 @pytest.mark.parametrize("name", DISTILLATION)
-def test_a_step_of_every_stage_of_a_recipe_writes_a_model_that_loads(name, corpus, teacher, tmp_path):
+def test_a_step_of_every_stage_of_a_recipe_writes_a_model_that_loads(name, corpus, teacher, detector, tmp_path):
     full = read_distillation(name)
     settings = {
-        **{"data": corpus, "out": tmp_path / "run", "teacher": teacher},
+        **{"data": corpus, "out": tmp_path / "run", "teacher": detector if full.alpha == 1 else teacher},
         **{"steps": 1, "transfer_steps": 2 if full.transfer_steps else 0},
         **RUN,
         **changes(full.model, depth=2),
@@ -111,6 +124,8 @@ def test_a_step_of_every_stage_of_a_recipe_writes_a_model_that_loads(name, corpu
     seen = {key for line in lines if line["kind"] == "train" for key in line}
     assert ("fmt_2" in seen) == (recipe.strategy != "pd")
     assert ("at_2" in seen) == (recipe.strategy != "pd" and recipe.transfer.attention > 0)
-    assert {"mlm_loss", "kd_loss", "nsp_loss"} <= seen
-    assert {*model.heads} == {"mlm", "nsp"}
+    heads = {"mlm", "nsp"} if recipe.examples == "pairs" else {"mlm"}
+    assert {f"{head}_loss" for head in heads} <= seen
+    assert ("kd_loss" in seen) == (recipe.alpha < 1)
+    assert {*model.heads} == heads
     assert recipe.change.items() <= vars(model.config).items()

@@ -111,7 +111,10 @@ ROWS = {
     ],
 }
 TRAININGS = [*PRETRAINING, *DISTILLATION]
-ALSO = {"convbert-small-hour", "tiny-rtd", "tiny-mlm", "mobilebert-mlm", "ib-bert-nano-mlm", "tiny-distill"}
+ALSO = {
+    *("convbert-small-hour", "convbert-thin-distill"),
+    *("tiny-rtd", "tiny-mlm", "mobilebert-mlm", "ib-bert-nano-mlm", "tiny-distill"),
+}
 """Recipes that don't reproduce a row of a table."""
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from lightbert.bench.commit import commit
 from lightbert.bench.latency import Latency, Measurement, Settings, measure
+from lightbert.bench.source_version import commit
 from lightbert.errors import InputError
 from lightbert.files import write_atomic
 

@@ -5,14 +5,22 @@ from pathlib import Path
 from statistics import median
 
 from lightbert.analysis.picture import new_figure, write
-from lightbert.bench.paper_runs import Outcome, Protocol, finetuning_command, pretraining_command
+from lightbert.bench.paper_runs import (
+    LEAST_GAIN,
+    Outcome,
+    Protocol,
+    finetuning_command,
+    is_on_plateau,
+    pretraining_command,
+)
 from lightbert.bench.paper_tables import Table
+from lightbert.train.model_card import publish
 
 _LENGTH = 128
 """The tokens per text of all recipes of these tables."""
 
 
-def markdown(name: str, table: Table, protocol: Protocol, outcomes: list[Outcome], note: str = "") -> str:
+def markdown(name: str, table: Table, protocol: Protocol, outcomes: list[Outcome], picture: str, note: str = "") -> str:
     """The page of a table: one line per row and seed, the order of the rows, and the commands of each."""
     losses = sorted({key for outcome in outcomes for key in outcome.held_out if key.endswith("_loss")})
     tasks = list(protocol.tasks)
@@ -25,21 +33,42 @@ def markdown(name: str, table: Table, protocol: Protocol, outcomes: list[Outcome
         f"{len(protocol.task_seeds)} seeds. Scores are medians in points, with the lowest and the highest in brackets. "
         f"The last column is the paper's figure: {table.source}.",
         "",
-        f"![The mean of the tasks for each row]({name}.svg)",
+        f"![The mean of the tasks for each row]({picture})",
         "",
-        f"| row | seed | {' | '.join([*losses, *tasks, 'mean', 'paper'])} |",
-        "| --- | ---: |" + " ---: |" * (len(losses) + len(tasks) + 2),
+        f"| row | recipe | commit | seed | {' | '.join([*losses, *tasks, 'mean', 'paper'])} |",
+        "| --- | --- | --- | ---: |" + " ---: |" * (len(losses) + len(tasks) + 2),
     ]
     for outcome in outcomes:
         cells = [f"{outcome.held_out[key]:.4f}" if key in outcome.held_out else "" for key in losses]
         cells += [_spread(outcome.scores[task]) for task in tasks]
-        row = [outcome.arm.label, str(outcome.seed), *cells, f"{outcome.mean:.1f}", f"{outcome.arm.paper:.1f}"]
-        lines.append(f"| {' | '.join(row)} |")
-    lines += ["", _order(table, outcomes), "", "## Commands", "```"]
+        own = [outcome.arm.label, f"`{outcome.arm.recipe}`", outcome.commit, str(outcome.seed)]
+        lines.append(f"| {' | '.join([*own, *cells, f'{outcome.mean:.1f}', f'{outcome.arm.paper:.1f}'])} |")
+    lines += ["", _order(table, outcomes), *_plateaus(outcomes), "", "## Commands", "```"]
     for outcome in outcomes:
-        lines.append(shlex.join(pretraining_command(outcome.arm, outcome.seed, protocol)))
-        lines.append(shlex.join(finetuning_command(outcome.arm, outcome.seed, table, protocol)))
+        lines.append(f"# {outcome.arm.label}, seed {outcome.seed}, at commit {outcome.commit}")
+        lines.append(_published(pretraining_command(outcome.arm, outcome.seed, protocol)))
+        for task_seed in protocol.task_seeds:
+            lines.append(_published(finetuning_command(outcome.arm, outcome.seed, task_seed, table, protocol)))
     return "\n".join([*lines, "```", ""])
+
+
+def _published(command: list[str]) -> str:
+    """A command with the last parts of absolute paths only."""
+    words = [word.partition("=") for word in command]
+    return shlex.join(f"{key}{equals}{publish(value)}" for key, equals, value in words)
+
+
+def _plateaus(outcomes: list[Outcome]) -> list[str]:
+    """A sentence about rows that have learned little more than the frequencies of tokens, if there are any."""
+    names = [f"{each.arm.label} (seed {each.seed})" for each in outcomes if is_on_plateau(each.held_out)]
+    if not names:
+        return []
+    what = "has" if len(names) == 1 else "have"
+    return [
+        "",
+        f"{', '.join(names)} {what} hardly left the plateau at the start of training: the held-out accuracy is less "
+        f"than {100 * LEAST_GAIN:.0f} point above trivial predictions. Train longer, or at another rate, to compare.",
+    ]
 
 
 def _spread(scores: tuple[float, ...]) -> str:

@@ -1,20 +1,23 @@
-"""Train the rows of a paper's table, each in a process of its own, and collect their results.
+"""Train the rows of a paper's table, in processes of their own, and collect their results.
 
-Every run resumes where it stopped, and finished runs are read: the same command continues an interrupted table.
+Every run resumes where it stopped, and finished runs are read: the same command continues a table that was stopped.
 """
 
-import json
+import os
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
 
+from lightbert.bench import command_records
+from lightbert.bench.finetuned_runs import finetuned_runs, read_object
 from lightbert.bench.paper_tables import Arm, Table
 from lightbert.progress import progress
+from lightbert.train.signals import Interruption
 
 PROTOCOL = (
     "examples=segments",
@@ -28,6 +31,15 @@ PROTOCOL = (
     "evaluate_batches=100",
 )
 """What all rows of all tables share, whatever their paper used, so that they differ in the model only."""
+
+LEAST_GAIN = 0.01
+"""A row whose held-out accuracy is less above that of trivial predictions is still on the plateau of the start."""
+_MOST_FREQUENT = 0.15
+"""About the accuracy of masked-language models before they use the context."""
+_POLL = 0.2
+"""Seconds between two looks at a process."""
+_GRACE = 60.0
+"""Seconds that a process has to save a checkpoint after it was told to stop."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +55,13 @@ class Protocol:
     tasks: tuple[str, ...] = ("cola", "mrpc", "stsb")
     task_seeds: tuple[int, ...] = (0, 1, 2)
     jobs: int = 1
+    """The number of processes at once: pre-trainings, and fine-tunings with one seed each."""
     minutes: float = 0.0
-    """No run is started after this time; 0: no limit."""
+    """After this time all processes save and stop; 0: no limit."""
     overrides: tuple[str, ...] = ()
     """More keys of pre-training, such as compile=none."""
+    finetuning: tuple[str, ...] = ()
+    """More keys of fine-tuning, such as epochs=1."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +72,7 @@ class Outcome:
     seed: int
     held_out: dict[str, float]
     scores: dict[str, tuple[float, ...]]
+    commit: str = "unknown"
 
     @property
     def mean(self) -> float:
@@ -72,12 +88,13 @@ def pretraining_command(arm: Arm, seed: int, protocol: Protocol) -> list[str]:
     return ["lightbert", "pretrain", arm.recipe, *PROTOCOL, *own, *protocol.overrides, out]
 
 
-def finetuning_command(arm: Arm, seed: int, table: Table, protocol: Protocol) -> list[str]:
-    """The words of the command that fine-tunes a row on all tasks."""
+def finetuning_command(arm: Arm, seed: int, task_seed: int, table: Table, protocol: Protocol) -> list[str]:
+    """The words of the command that fine-tunes a row on all tasks with one seed; dropout is that of pre-training."""
     folder = folder_of(arm, seed, protocol)
-    tasks, seeds = ",".join(protocol.tasks), ",".join(map(str, protocol.task_seeds))
-    chosen = (f"tasks=[{tasks}]", f"seeds=[{seeds}]", f"data={protocol.glue}", "change.dropout=0.1")
-    return ["lightbert", "finetune", table.finetuning, f"model={folder / 'final'}", *chosen, f"out={folder / 'tasks'}"]
+    chosen = (f"tasks=[{','.join(protocol.tasks)}]", f"seeds=[{task_seed}]", f"data={protocol.glue}")
+    out = f"out={folder / 'tasks' / str(task_seed)}"
+    model = f"model={folder / 'final'}"
+    return ["lightbert", "finetune", table.finetuning, model, *chosen, "head.dropout=0.0", *protocol.finetuning, out]
 
 
 def folder_of(arm: Arm, seed: int, protocol: Protocol) -> Path:
@@ -85,48 +102,112 @@ def folder_of(arm: Arm, seed: int, protocol: Protocol) -> Path:
     return protocol.out / f"{arm.recipe}-{seed}"
 
 
-def run_table(table: Table, protocol: Protocol) -> list[Outcome]:
-    """Train and fine-tune all rows, as many at once as there are jobs; return those that finished."""
-    started = time.monotonic()
-    wanted = [(arm, seed) for seed in protocol.seeds for arm in table.arms]
+def run_table(table: Table, protocol: Protocol, interrupted: Interruption | None = None) -> list[Outcome]:
+    """Train and fine-tune all rows, in as many processes at once as there are jobs; return those that finished."""
+    deadline = time.monotonic() + 60 * protocol.minutes if protocol.minutes else float("inf")
+    rows = [(arm, seed) for seed in protocol.seeds for arm in table.arms]
 
-    def work(arm: Arm, seed: int) -> None:
-        if protocol.minutes and time.monotonic() - started > 60 * protocol.minutes:
-            return
-        log = folder_of(arm, seed, protocol).with_suffix(".log")
-        for command in (pretraining_command(arm, seed, protocol), finetuning_command(arm, seed, table, protocol)):
-            if _run(command, log) != 0:
-                print(f"{arm.label}, seed {seed}: {command[1]} failed; see {log}", file=sys.stderr)
-                return
+    def is_over() -> bool:
+        return bool(interrupted) or time.monotonic() > deadline
+
+    def work(arm: Arm, seed: int, command: list[str], suffix: str = "") -> bool:
+        """Run a command unless it is finished; return whether it is."""
+        name = f"{folder_of(arm, seed, protocol)}{suffix}"
+        record, log = Path(f"{name}.json"), Path(f"{name}.log")
+        if command_records.is_finished(record, command):
+            return True
+        if is_over():
+            return False
+        command_records.begin(record, command)
+        code = _run(command, log, is_over, _environment(protocol.jobs))
+        if code == 0:
+            command_records.finish(record)
+        elif not is_over():
+            print(f"{arm.label}, seed {seed}: {command[1]} failed; see {log}", file=sys.stderr)
+        return code == 0
+
+    def pretrain(arm: Arm, seed: int) -> list[Future[bool]]:
+        """Pre-train a row, then let the pool fine-tune it."""
+        if not work(arm, seed, pretraining_command(arm, seed, protocol)):
+            return []
+        if is_on_plateau(_held_out(arm, seed, protocol) or {}):
+            print(
+                f"{arm.label}, seed {seed}: has hardly left the plateau; try another lr= or more steps", file=sys.stderr
+            )
+        commands = [(f"-{each}", finetuning_command(arm, seed, each, table, protocol)) for each in protocol.task_seeds]
+        return [pool.submit(work, arm, seed, command, suffix) for suffix, command in commands]
 
     protocol.out.mkdir(parents=True, exist_ok=True)
-    with (
-        ThreadPoolExecutor(protocol.jobs) as pool,
-        progress("training", total=len(wanted), unit="rows") as bar,
-    ):
-        for done in [pool.submit(work, *each) for each in wanted]:
-            done.result()
+    total = len(rows) * (1 + len(protocol.task_seeds))
+    with ThreadPoolExecutor(protocol.jobs) as pool, progress("training", total=total, unit="runs") as bar:
+        finetunings = []
+        for pretraining in [pool.submit(pretrain, *each) for each in rows]:
+            finetunings.append(pretraining.result())
             bar.advance()
-    outcomes = [read_outcome(arm, seed, protocol) for arm, seed in wanted]
+        finished = []
+        for row, runs in zip(rows, finetunings, strict=True):
+            done = []
+            for run in runs:
+                done.append(run.result())
+                bar.advance()
+            # Results of other settings may be in the folder of a row that failed.
+            if done and all(done):
+                finished.append(row)
+    outcomes = [read_outcome(arm, seed, protocol) for arm, seed in finished]
     return [outcome for outcome in outcomes if outcome is not None]
 
 
 def read_outcome(arm: Arm, seed: int, protocol: Protocol) -> Outcome | None:
     """Read the results of a row; None if it is not finished."""
-    folder = folder_of(arm, seed, protocol)
-    held_out, tasks = _read(folder / "result.json"), _read(folder / "tasks" / "runs.json")
-    if held_out is None or tasks is None:
+    folder, held_out = folder_of(arm, seed, protocol), _held_out(arm, seed, protocol)
+    if held_out is None:
         return None
-    scores = {each["task"]: tuple(run["metrics"][each["metric"]] for run in each["runs"]) for each in tasks}
-    complete = all(len(scores.get(task, ())) == len(protocol.task_seeds) for task in protocol.tasks)
-    return Outcome(arm, seed, held_out["held_out"], scores) if complete else None
+    found: dict[str, dict[int, float]] = {}
+    for run in finetuned_runs([folder / "tasks"]):
+        found.setdefault(run.task, {})[run.seed] = run.score
+    wanted = {(task, seed) for task in protocol.tasks for seed in protocol.task_seeds}
+    if not wanted <= {(task, seed) for task, scores in found.items() for seed in scores}:
+        return None
+    scores = {task: tuple(found[task][seed] for seed in protocol.task_seeds) for task in protocol.tasks}
+    record = command_records.read(Path(f"{folder}.json"))
+    return Outcome(arm, seed, held_out, scores, ", ".join(record.commits) if record is not None else "unknown")
 
 
-def _run(command: list[str], log: Path) -> int:
+def is_on_plateau(held_out: dict[str, float]) -> bool:
+    """Whether a row has learned little more than the frequencies of tokens: "original" everywhere, or one word."""
+    if "rtd_accuracy" in held_out:
+        return held_out["rtd_accuracy"] - (1 - held_out["replaced"]) < LEAST_GAIN
+    return held_out.get("mlm_accuracy", 1.0) - _MOST_FREQUENT < LEAST_GAIN
+
+
+def _held_out(arm: Arm, seed: int, protocol: Protocol) -> dict[str, float] | None:
+    """The held-out metrics of a pre-training; None if it is not finished."""
+    path = folder_of(arm, seed, protocol) / "result.json"
+    return dict(read_object(path)["held_out"]) if path.is_file() else None
+
+
+def _environment(jobs: int) -> dict[str, str]:
+    """The environment of a process: the cores are divided among the jobs, unless their number is set."""
+    cores = str(max(1, (os.cpu_count() or 1) // jobs))
+    return {"OMP_NUM_THREADS": cores, "TORCHINDUCTOR_COMPILE_THREADS": cores, **os.environ}
+
+
+def _run(command: list[str], log: Path, is_over: Callable[[], bool], environment: dict[str, str]) -> int:
+    """Run a command of lightbert to its end, or until the time is over: then it saves a checkpoint and stops."""
     with log.open("a", encoding="utf-8") as file:
         print(f"$ {' '.join(command)}", file=file, flush=True)
-        return subprocess.run([sys.executable, "-m", *command], stdout=file, stderr=file, check=False).returncode
+        with subprocess.Popen([sys.executable, "-m", *command], stdout=file, stderr=file, env=environment) as process:
+            while process.poll() is None:
+                if is_over():
+                    return _stop(process)
+                time.sleep(_POLL)
+            return process.returncode
 
 
-def _read(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+def _stop(process: subprocess.Popen[bytes]) -> int:
+    process.terminate()
+    try:
+        return process.wait(_GRACE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()

@@ -1,6 +1,8 @@
 """The papers' small tables on your own text: `python -m lightbert.bench.papers convolutions --data … --glue … --out …`.
 
 Pre-trains every row of a table in the same way, fine-tunes it on GLUE tasks, and writes OUT/TABLE.md and OUT/TABLE.svg.
+After --minutes, or on SIGTERM or SIGINT, all processes save a checkpoint; the page has the rows that are finished. The
+exit code is 75 if some are not, and the same command continues them.
 """
 
 import argparse
@@ -12,11 +14,14 @@ from lightbert.bench.paper_runs import Protocol, run_table
 from lightbert.bench.paper_tables import TABLES
 from lightbert.errors import InputError
 from lightbert.files import write_atomic
+from lightbert.train.signals import EXIT_CODE, catch_signals
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one table."""
-    parser = argparse.ArgumentParser(prog="lightbert.bench.papers", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="lightbert.bench.papers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("table", choices=TABLES)
     parser.add_argument("--data", type=Path, required=True, help="a prepared folder")
     parser.add_argument("--glue", type=Path, required=True, help="the folder of the GLUE tasks")
@@ -26,8 +31,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=1, help="the number of pre-training seeds")
     parser.add_argument("--tasks", default="cola,mrpc,stsb")
     parser.add_argument("--task-seeds", type=int, default=3, help="the number of fine-tuning seeds")
-    parser.add_argument("--jobs", type=int, default=1, help="rows that are trained at once")
-    parser.add_argument("--minutes", type=float, default=0.0, help="no row is started after this time; 0: no limit")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at once, each with one training")
+    parser.add_argument("--minutes", type=float, default=0.0, help="then all processes save and stop; 0: no limit")
+    parser.add_argument(
+        "--finetuning", action="append", default=[], help="a key=value pair for fine-tuning; repeatable"
+    )
+    parser.add_argument("--page", type=Path, help="the page to write, by default OUT/TABLE.md")
     parser.add_argument("--note", default="", help="added to the first sentence, such as the machine and the commit")
     parser.add_argument("overrides", nargs="*", help="more key=value pairs for pre-training")
     chosen = parser.parse_intermixed_args(arguments)
@@ -43,18 +52,30 @@ def main(arguments: list[str] | None = None) -> None:
         jobs=chosen.jobs,
         minutes=chosen.minutes,
         overrides=tuple(chosen.overrides),
+        finetuning=tuple(chosen.finetuning),
     )
+    if protocol.jobs < 1:
+        raise InputError(f"--jobs must be >= 1, got {protocol.jobs}")
     for option, folder in (("--data", protocol.data), ("--glue", protocol.glue)):
         if not folder.is_dir():
             raise InputError(f"{option} must be a folder, got '{folder}'")
     table = TABLES[chosen.table]
-    outcomes = run_table(table, protocol)
-    if not outcomes:
-        raise InputError(f"no row finished; see the logs in {protocol.out}")
-    page = protocol.out / f"{chosen.table}.md"
-    write_atomic(page, markdown(chosen.table, table, protocol, outcomes, f" {chosen.note}" if chosen.note else ""))
-    draw(table, outcomes, page.with_suffix(".svg"))
-    print(f"wrote {page}: {len(outcomes)} of {len(table.arms) * len(protocol.seeds)} rows")
+    with catch_signals() as interrupted, interrupted.deferred():
+        outcomes = run_table(table, protocol, interrupted)
+    wanted = len(table.arms) * len(protocol.seeds)
+    if outcomes:
+        page = chosen.page or protocol.out / f"{chosen.table}.md"
+        note = f" {chosen.note}" if chosen.note else ""
+        write_atomic(page, markdown(chosen.table, table, protocol, outcomes, page.with_suffix(".svg").name, note))
+        draw(table, outcomes, page.with_suffix(".svg"))
+        print(f"wrote {page}: {len(outcomes)} of {wanted} rows")
+    if len(outcomes) < wanted:
+        print(
+            f"{wanted - len(outcomes)} of {wanted} rows are not finished; run the same command again to continue; the "
+            f"logs are in '{protocol.out}'",
+            file=sys.stderr,
+        )
+        sys.exit(EXIT_CODE)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,135 @@
+"""Read the folders of finished runs as records: pre-trainings with their FLOPs, and the scores of fine-tunings."""
+
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from lightbert.bench.electra_flops import Run, rtd_training
+from lightbert.bench.encoder_records import Pretraining, Scores, TaskScores
+from lightbert.bench.finetuned_runs import finetuned_runs, read_object
+from lightbert.bench.flops import flops
+from lightbert.config import from_mapping
+from lightbert.errors import InputError
+from lightbert.interop.load import describe
+from lightbert.interop.names import ModelFolder, find
+from lightbert.models import build
+from lightbert.models.convbert import ConvBert
+from lightbert.models.generator import generator
+from lightbert.train.recipe import Recipe
+
+BACKWARD = 2
+"""Forward passes that a backward pass counts as, in the convention of matrix products."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a run folder doesn't say."""
+
+    name: str
+    commit: str
+    machine: str
+
+
+def read_pretraining(folder: Path, origin: Origin, *, after: str = "", minutes: float = 0.0) -> Pretraining:
+    """Read a pre-training by replaced-token detection: a run folder, or a model folder with the card of its run.
+
+    minutes: by default those of the tokens at the speed in result.json.
+    """
+    model = folder / "final" if (folder / "final").is_dir() else folder
+    card = _Card.read(model / "README.md")
+    recipe = from_mapping(Recipe, {"data": "data", "out": "out", **card.recipe})
+    config = describe(_model_folder(model)).config
+    if recipe.objective != "rtd" or not isinstance(config, ConvBert):
+        raise InputError(f"'{folder}' must be a ConvBERT pre-trained by replaced-token detection")
+    phases = [Run(each.batch, each.steps, each.length) for each in recipe.resolved_phases(0)]
+    tokens = sum(run.batch * run.steps * run.length for run in phases)
+    small = generator(config, recipe.generator)
+    return Pretraining(
+        name=origin.name,
+        recipe=card.recipe_name,
+        command=card.command,
+        commit=origin.commit,
+        machine=origin.machine,
+        minutes=minutes or tokens / _speed(folder) / 60,
+        tokens=tokens,
+        flops_electra=sum(rtd_training(config, small, run) for run in phases),
+        flops_matmul=sum(_matmul_flops(config, small, recipe.masking.rate, run) for run in phases),
+        held_out=card.metrics,
+        after=after,
+    )
+
+
+def read_scores(folders: Sequence[Path], origin: Origin, *, of: str) -> Scores:
+    """Read the finished fine-tunings of one model in and below some folders."""
+    runs = finetuned_runs(folders)
+    if not runs:
+        given = ", ".join(f"'{folder}'" for folder in folders)
+        raise InputError(f"no finished fine-tuning of a named task in {given}; give run folders")
+    tasks = {
+        task: TaskScores(members[0].metric, tuple(run.score for run in members))
+        for task, members in ((task, list(same)) for task, same in groupby(runs, key=lambda run: run.task))
+    }
+    cards = [_Card.read(run.folder / "final" / "README.md") for run in runs]
+    return Scores(
+        name=origin.name,
+        of=of,
+        recipe=", ".join(sorted({card.recipe_name for card in cards})),
+        commands=tuple(dict.fromkeys(card.command for card in cards)),
+        commit=origin.commit,
+        machine=origin.machine,
+        tasks=tasks,
+    )
+
+
+def _matmul_flops(config: ConvBert, small: ConvBert, predicted: float, run: Run) -> float:
+    """Training FLOPs of both models with their heads, by matrix products and convolutions."""
+    discriminator = build(config, heads={"rtd": {}}, device="meta")
+    generating = build(small, heads={"mlm": {}}, device="meta")
+    forward = flops(discriminator, run.length) + flops(discriminator.heads["rtd"], run.length)
+    forward += flops(generating, run.length) + flops(generating.heads["mlm"], round(predicted * run.length))
+    return (1.0 + BACKWARD) * forward * run.batch * run.steps
+
+
+@dataclass(frozen=True)
+class _Card:
+    """What the model card of a run says about its training."""
+
+    command: str
+    recipe: dict[str, Any]
+    metrics: dict[str, float]
+
+    @property
+    def recipe_name(self) -> str:
+        """The recipe in the command: `lightbert finetune NAME …`."""
+        return self.command.split()[2]
+
+    @classmethod
+    def read(cls, path: Path) -> "_Card":
+        if not path.is_file():
+            raise InputError(f"'{path}' not found; give the folder of a finished run")
+        text = path.read_text(encoding="utf-8").partition("\n## Training\n")[2]
+        training, _, rest = text.partition("\n## Metrics\n")
+        command = re.search(r"```sh\n(lightbert \w+ .*)\n```", training)
+        recipe = re.search(r"```toml\n(.*?)```", training, re.DOTALL)
+        if command is None or recipe is None:
+            raise InputError(f"'{path}' must have the command and the recipe of a run of the command line")
+        rows = re.findall(r"^\| (\w+) \| (-?[\d.]+) \|", rest.partition("\n## ")[0], re.MULTILINE)
+        return cls(command[1], tomllib.loads(recipe[1]), {name: float(value) for name, value in rows})
+
+
+def _model_folder(path: Path) -> ModelFolder:
+    found = find(path)
+    if not isinstance(found, ModelFolder):
+        raise InputError(f"'{path}' must be a model folder")
+    return found
+
+
+def _speed(folder: Path) -> float:
+    path = folder / "result.json"
+    if not path.is_file():
+        raise InputError(f"'{path}' not found; add --minutes, or give the folder of a finished run")
+    return float(read_object(path)["tokens_per_second"])
