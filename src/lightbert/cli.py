@@ -14,6 +14,7 @@ import typer
 from lightbert import memory, standard_streams
 from lightbert.commands import COMMANDS
 from lightbert.commands.training import VERBS, as_assignment
+from lightbert.commands.unknown_options import unknown_option
 from lightbert.errors import InputError, unknown
 from lightbert.train.signals import EXIT_CODE, StoppedEarlyError, catch_signals
 
@@ -90,8 +91,8 @@ def _run(verb: str, rest: list[str]) -> int:
     except _UsageError as error:
         # Only the error for an unknown option has `possibilities`; typer doesn't export its class.
         if hasattr(error, "possibilities"):
-            options = [each for parameter in command.params for each in parameter.opts if each.startswith("-")]
-            raise _unknown_option(error, verb, [*options, "--help"], rest) from None
+            names = [each for parameter in command.params for each in parameter.opts]
+            raise _unknown_option(error, verb, [*names, "--help"], rest) from None
         raise
     return 0
 
@@ -110,13 +111,15 @@ class _UnknownOptionError(InputError):
     """An unknown option of a command."""
 
 
-def _unknown_option(error: typer.BadParameter, verb: str, options: list[str], rest: list[str]) -> _UnknownOptionError:
-    """Suggest a key=value pair, or the most similar option."""
+def _unknown_option(error: typer.BadParameter, verb: str, names: list[str], rest: list[str]) -> _UnknownOptionError:
+    """Suggest a key=value pair, or one of the arguments and options with these names."""
     name = str(getattr(error, "option_name", ""))
     pair = as_assignment(verb, name, rest) if verb in VERBS else None
     if pair is not None:
         return _UnknownOptionError(f"unknown option '{name}'; keys are given without dashes; write {pair}")
-    return _UnknownOptionError(str(unknown("option", name, options)))
+    arguments = [each for each in names if not each.startswith("-")]
+    options = [each for each in names if each.startswith("-")]
+    return _UnknownOptionError(str(unknown_option(verb, name, arguments, options)))
 
 
 def _smaller(arguments: Sequence[str]) -> str:

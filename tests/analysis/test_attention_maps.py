@@ -243,6 +243,19 @@ def test_the_first_picture_is_the_mean_over_layers_and_heads_of_each_model():
 
 
 @needs_plots
+@pytest.mark.parametrize("name", ["convbert-small-en", "org/a-model-with-a-name-that-is-much-too-long-for-one-line"])
+def test_the_titles_of_maps_side_by_side_overlap_neither_each_other_nor_the_edge(name):
+    models = reader(STUDENT, 2), reader(BERT, 1)
+    study = Study((Subject(name, models[0]), Subject(name, models[1], "other_")), Texts((TEXT,)))
+    figure = attention_section(study).pictures[0].draw()
+    figure.draw_without_rendering()
+    first, second = (panel.title.get_window_extent() for panel in maps_of(figure.subfigs[0]))
+    assert figure.bbox.x0 <= first.x0
+    assert first.x1 < second.x0
+    assert max(first.y1, second.y1) <= figure.bbox.y1
+
+
+@needs_plots
 def test_all_heads_of_all_layers_are_in_one_picture():
     figure = drawn(alone(reader(STUDENT, 2)), "heads")
     [panel] = maps_of(figure)

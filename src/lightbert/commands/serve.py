@@ -105,6 +105,10 @@ def command(config: Config, json: bool) -> None:
     Only this machine can reach the server unless --host says otherwise. Requests that arrive within milliseconds share
     batches. SIGTERM or Ctrl+C stops the server after it has answered what it has accepted.
     """
+    # Here rather than in `run`: this process does nothing else.
+    from lightbert.serve.operator_cache import limit_operator_cache
+
+    limit_operator_cache()
 
     def ready(url: str) -> None:
         line = f"lightbert: serving {config.model} at {url} (page), {url}/docs (API); stop with Ctrl+C"

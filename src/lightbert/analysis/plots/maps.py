@@ -1,6 +1,7 @@
 """Attention maps: the mean of a model (ConvBERT Fig. 2 and 6), all heads at a glance, and chosen layers in detail."""
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,8 @@ _MOST_PIXELS = 256
 _TILE = 48
 _GAP = 4
 _COLOURBAR = 0.7
+# The mean width of a character and the height of a line of a map's title, in inches.
+_CHARACTER, _LINE = 0.056, 0.14
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,9 @@ def plot_layers(layers: Sequence[Layer], columns: int = _COLUMNS) -> "Figure":
     rows = [max(math.ceil(len(each.maps) / columns) for each in models) for _, models in layers]
     labels = min(1.4, 0.2 + 0.065 * max(len(token) for _, models in layers for each in models for token in each.tokens))
     titles = [0.45 if title else 0.1 for title, _ in layers]
-    heights = [count * (size + 0.25) + labels + title for count, title in zip(rows, titles, strict=True)]
+    lines = max(_title(each, name, size).count("\n") for _, models in layers for each in models for name in each.names)
+    row = size + 0.25 + lines * _LINE
+    heights = [count * row + labels + title for count, title in zip(rows, titles, strict=True)]
     width = sides * (columns * size + labels) + _COLOURBAR
     figure = page_figure(sum(heights), width)
     places = figure.subfigures(len(layers), 1, squeeze=False, height_ratios=heights)[:, 0]
@@ -81,7 +86,7 @@ def _draw_layer(place: Any, models: Sequence[Maps], grid: tuple[int, int], size:
             tokens = len(each.tokens)
             extent = (-0.5, tokens - 0.5, tokens - 0.5, -0.5)
             image = panel.imshow(shrink(weights, _MOST_PIXELS).numpy(), norm=scale, cmap=WEIGHTS, extent=extent)
-            panel.set_title(f"{each.title}, {name}" if each.title else name, fontsize=8, pad=3)
+            panel.set_title(_title(each, name, size), fontsize=8, pad=3)
             below = size if number + columns >= len(each.maps) else 0.0
             label_tokens(panel, each.tokens, rows=size if column == 0 else 0.0, columns=below)
             frame(panel)
@@ -89,6 +94,12 @@ def _draw_layer(place: Any, models: Sequence[Maps], grid: tuple[int, int], size:
     bar.set_label("attention from row to column", fontsize=SMALL)
     bar.ax.tick_params(labelsize=SMALL - 1, length=2)
     bar.outline.set(linewidth=0.5, color=MUTED)
+
+
+def _title(maps: Maps, name: str, size: float) -> str:
+    """The title of a map, in lines that are not wider than the map."""
+    title = f"{maps.title}, {name}" if maps.title else name
+    return textwrap.fill(title, width=max(12, int(size / _CHARACTER)), break_on_hyphens=False)
 
 
 def plot_overview(models: Sequence[tuple[str, Sequence[Tensor]]]) -> "Figure":
