@@ -1,5 +1,7 @@
 """The training benchmark: every kind of work runs, on a CPU at tiny sizes; times require a GPU and are not tested."""
 
+from unittest import mock
+
 import pytest
 import torch
 
@@ -8,6 +10,8 @@ from lightbert.bench.training import Settings, measure
 from lightbert.bench.training_cases import CASES, Case, matmul_flops, our_pass, their_pass, whole_step
 from lightbert.errors import InputError
 from lightbert.models import preset
+from lightbert.ops import backend
+from lightbert.ops.backend import selected
 
 CPU = torch.device("cpu")
 TINY = (Case("convbert-tiny", 2, 16), Case("convbert-tiny", 2, 16, rtd=True), Case("composite-tiny", 2, 16))
@@ -46,7 +50,32 @@ def test_flops_are_three_forward_passes_per_token():
 def test_cases_after_the_time_limit_are_reported_as_skipped():
     report = measure(Settings(device="cpu", peers=False, seconds=-1), TINY)
     assert not report.rows
-    assert report.skipped == tuple(case.name for case in TINY)
+    assert report.skipped == tuple(f"{case.name} (lightbert)" for case in TINY)
+
+
+def test_whole_steps_are_measured_with_and_without_each_kernel():
+    report = measure(Settings(device="cpu", peers=False, kernels="each"), TINY[:2])
+    libraries = [row.library for row in report.rows]
+    assert libraries[:3] == ["lightbert", "lightbert, kernels: all", "lightbert, kernels: measured"]
+    assert libraries[-1] == "lightbert, kernels: none"
+    assert {f"lightbert, kernels: all,-{op}" for op in selected("all")} == set(libraries[3:-1])
+
+
+def test_a_measurement_runs_with_the_selected_kernels():
+    seen = []
+
+    def make(case, device):
+        seen.append(backend._enabled)
+        return lambda: None
+
+    with mock.patch("lightbert.bench.training.whole_step", make):
+        measure(Settings(device="cpu", kernels="none,depthwise"), TINY[1:2])
+    assert seen == [("depthwise",)]
+
+
+def test_an_unknown_kernel_is_an_error_before_anything_is_measured():
+    with pytest.raises(InputError, match="unknown selection of kernels 'gelu'"):
+        measure(Settings(device="cpu", kernels="all,-gelu"), TINY)
 
 
 def test_an_unknown_case_is_an_error():

@@ -54,7 +54,7 @@ def test_their_rounding_error_is_at_most_twice_the_reference(shape):
 def test_the_argmax_is_the_first_of_equal_logits(shape):
     logits = torch.randint(-3, 4, shape, device=DEVICE).float()
     with using("triton"):
-        _, likely = cross_entropy(logits, targets_of(shape))
+        _, likely, _ = cross_entropy(logits, targets_of(shape))
     first = (logits == logits.amax(-1, keepdim=True)).int().argmax(-1)
     assert torch.equal(likely, first)
 
@@ -65,11 +65,13 @@ def test_a_second_run_gives_the_same_bits():
     assert all(torch.equal(one, other) for one, other in zip(*runs, strict=True))
 
 
+@pytest.mark.parametrize("known", [False, True], ids=["sum computed", "sum known"])
 @pytest.mark.parametrize("shape", [(2, 3, 1), (4, 5, 7), (1, 4, 9001)], ids=str)
-def test_a_sample_is_the_entry_where_the_cumulative_sum_reaches_the_chance(shape):
+def test_a_sample_is_the_entry_where_the_cumulative_sum_reaches_the_chance(shape, known):
     logits, chances = (3 * draw(*shape)).to(DEVICE, HALF), torch.rand(shape[:-1], device=DEVICE)
     with using("triton"):
-        drawn = sample(logits, chances)
+        log_sums = cross_entropy(logits, targets_of(shape))[2] if known else None
+        drawn = sample(logits, chances, log_sums)
     heights = torch.softmax(logits.double(), -1).cumsum(-1)
     above = heights.gather(-1, drawn[..., None])[..., 0]
     below = above - torch.softmax(logits.double(), -1).gather(-1, drawn[..., None])[..., 0]
@@ -97,13 +99,23 @@ def test_torch_accepts_the_custom_ops():
 
     logits = torch.randn(2, 3, 7, device=DEVICE, requires_grad=True)
     torch.library.opcheck(of_cross_entropy.cross_entropy, (logits, targets_of((2, 3, 7))))
-    torch.library.opcheck(of_sampling.sample, (logits.detach(), torch.rand(2, 3, device=DEVICE)))
+    torch.library.opcheck(of_sampling.sample, (logits.detach(), torch.rand(2, 3, device=DEVICE), None))
 
 
-def test_an_entry_that_fills_up_the_vocabulary_is_never_drawn():
-    """Rounding can make the last cumulative sum smaller than the sum that the chance is multiplied by."""
-    logits = torch.randn(40, 9001, device=DEVICE)
-    logits[:, 8990:] = -torch.inf
-    chances = torch.tensor([1 - 2**-24, 1.0], device=DEVICE).repeat(20)
+@pytest.mark.parametrize("known", [False, True], ids=["sum computed", "sum known"])
+@pytest.mark.parametrize("last", [4096, 8990])
+def test_an_entry_that_fills_up_the_vocabulary_is_never_drawn(last, known):
+    """Rounding can make the last cumulative sum smaller than 1, also at the end of a block."""
+    logits = torch.randn(8, 9001, device=DEVICE)
+    logits[:, last:] = -torch.inf
+    chances = torch.tensor([1 - 2**-24, 1.0], device=DEVICE).repeat(4)
     with using("triton"):
-        assert sample(logits, chances).max() < 8990
+        log_sums = cross_entropy(logits, targets_of((8, 9001)))[2] if known else None
+        assert sample(logits, chances, log_sums).max() < last
+
+
+def test_the_log_sums_of_the_loss_are_those_of_the_logits():
+    logits = 5 * torch.randn(2, 3, 9001, device=DEVICE)
+    with using("triton"):
+        _, _, log_sums = cross_entropy(logits, targets_of((2, 3, 9001)))
+    torch.testing.assert_close(log_sums, logits.logsumexp(-1))

@@ -1,16 +1,20 @@
 """The ops that have kernels, and inputs in the shapes of the papers' models."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lightbert.ops.bias_gelu import bias_gelu
 from lightbert.ops.cross_entropy import cross_entropy
 from lightbert.ops.depthwise import depthwise
 from lightbert.ops.dynamic_conv import dynamic_conv
+from lightbert.ops.embedding import embedding
 from lightbert.ops.relative_attention import relative_attention
+from lightbert.ops.residual_norm import residual_norm
 from lightbert.ops.sampling import sample
 
 Op = Callable[..., Tensor]
@@ -29,7 +33,8 @@ class Size:
     heads: int
     taps: int = 9
     offsets: int = 17
-    vocab: int = 30522
+    vocab: int = 30528
+    """Rounded up to a multiple of 64, as the logits in training."""
 
     @property
     def predictions(self) -> int:
@@ -77,14 +82,44 @@ def entropy_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.
 
 
 def sampling_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> Tensors:
-    """Logits of the masked positions, and a uniform random number for each."""
+    """Logits of the masked positions, their log-sum-exp, and a uniform random number for each."""
     logits = torch.randn(size.predictions, size.vocab, device=device, dtype=dtype)
-    return {"logits": logits, "chances": torch.rand(size.predictions, device=device)}
+    chances = torch.rand(size.predictions, device=device)
+    return {"logits": logits, "chances": chances, "log_sums": logits.float().logsumexp(-1)}
+
+
+def norm_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> Tensors:
+    """The stream and the output of a linear layer in half precision, and the float32 parameters of a norm."""
+    x, change = (torch.randn(size.batch, size.tokens, size.width, device=device, dtype=dtype) for _ in range(2))
+    weight, bias = (torch.randn(size.width, device=device) for _ in range(2))
+    given = {"x": x, "change": change, "weight": weight, "bias": bias}
+    return {name: tensor.requires_grad_() for name, tensor in given.items()}
+
+
+def gelu_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> Tensors:
+    """The output of the first matmul of a feed-forward, and its bias."""
+    x = torch.randn(size.batch, size.tokens, 4 * size.width, device=device, dtype=dtype)
+    bias = torch.randn(4 * size.width, device=device, dtype=dtype)
+    return {"x": x.requires_grad_(), "bias": bias.requires_grad_()}
+
+
+def embedding_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.float32) -> Tensors:
+    """Ids of which some are frequent, as in text, and a narrow table in single precision, as in training."""
+    spread = torch.rand(size.batch, size.tokens, device=device) ** 4
+    table = torch.randn(size.vocab, 128, device=device)
+    return {"ids": (spread * size.vocab).long(), "table": table.requires_grad_()}
+
+
+def norm(x: Tensor, change: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Residual and norm under autocast, where the reference returns float32."""
+    half = x.dtype in (torch.bfloat16, torch.float16)
+    with torch.autocast(x.device.type, dtype=x.dtype) if half else nullcontext():
+        return residual_norm(x, change, weight, bias, 1e-12)
 
 
 def entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """The loss; the most likely entry is added with weight 0, so that it is computed as well."""
-    loss, likely = cross_entropy(logits, targets)
+    loss, likely, _ = cross_entropy(logits, targets)
     return loss + 0 * likely
 
 
@@ -108,4 +143,7 @@ OPS: dict[str, tuple[Op, Callable[..., Tensors]]] = {
     "relative_attention": (relative_attention, attention_inputs),
     "cross_entropy": (entropy, entropy_inputs),
     "sampling": (sample, sampling_inputs),
+    "residual_norm": (norm, norm_inputs),
+    "bias_gelu": (bias_gelu, gelu_inputs),
+    "embedding": (embedding, embedding_inputs),
 }

@@ -46,7 +46,7 @@ def _by(name: backend.Backend, op: Op, **inputs: Tensor | None) -> Tensor:
 
 def variants(name: str, op: Op) -> Iterator[tuple[str, Op]]:
     """The implementations to compare."""
-    yield "triton", partial(_by, "triton", op)
+    yield "sorted" if name == "embedding" else "triton", partial(_by, "triton", op)
     yield "torch eager", partial(_by, "torch", op)
     yield "torch compiled", partial(_by, "torch", torch.compile(op, dynamic=False))
     if name == "dynamic_conv":
@@ -121,13 +121,15 @@ def necessary_bytes(inputs: Tensors, out: Tensor) -> tuple[int, int]:
     return forward, forward + (2 * again + out.nbytes if again else 0)
 
 
-def measure(sizes: list[Size], seconds: float) -> tuple[dict[str, float], list[Timing]]:
+def measure(sizes: list[Size], seconds: float, ops: str = "") -> tuple[dict[str, float], list[Timing]]:
     """Check and time every variant at every size until the time limit."""
     started = time.monotonic()
     copied = copy_bandwidth()
     ratios: dict[str, float] = {}
     timings = []
     for name, (op, inputs) in OPS.items():
+        if ops not in name:
+            continue
         given = inputs(Size("check", 37, 127, 256, 128, 2))
         ratios[name] = check(op, given)
         if name in ("dynamic_conv", "depthwise", "relative_attention"):
@@ -161,6 +163,7 @@ def main() -> None:
     """Print a table, and write all figures with --out."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", default="", help="substring of the sizes to run, such as 'small'; default: all")
+    parser.add_argument("--ops", default="", help="substring of the ops to run, such as 'norm'; default: all")
     parser.add_argument("--seconds", type=float, default=240, help="time limit")
     parser.add_argument("--blocks", action="store_true", help="also search over block sizes")
     parser.add_argument("--out", type=Path, help="write all figures to this JSON file")
@@ -168,7 +171,7 @@ def main() -> None:
     if not torch.cuda.is_available():
         raise InputError("the benchmark of kernels requires a GPU")
     sizes = [size for size in SIZES if arguments.sizes in size.name]
-    facts, timings = measure(sizes, arguments.seconds)
+    facts, timings = measure(sizes, arguments.seconds, arguments.ops)
     blocks = {}
     if arguments.blocks:
         blocks = try_blocks(sizes[0])

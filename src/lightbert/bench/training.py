@@ -10,6 +10,7 @@ import multiprocessing
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ import torch
 from lightbert.bench.gpu_timing import copy_bandwidth, matmul_rate, microseconds
 from lightbert.bench.training_cases import CASES, Case, Work, matmul_flops, our_pass, their_pass, whole_step
 from lightbert.errors import InputError
+from lightbert.ops import backend
 from lightbert.progress import progress
 
 if TYPE_CHECKING:
@@ -31,9 +33,16 @@ _NOT_IN_TRANSFORMERS = ("composite",)
 
 @dataclass(frozen=True)
 class Settings:
-    """What is measured. cases: those whose name contains this text; seconds: no case is started after this time."""
+    """What is measured.
+
+    cases: those whose name contains this text.
+    kernels: a selection of Triton kernels as in LIGHTBERT_KERNELS, whose value is the default; "each" measures whole
+    steps with all kernels, with the measured ones, with all but one for each of them, and with none.
+    seconds: no measurement is started after this time.
+    """
 
     cases: str = ""
+    kernels: str = ""
     peers: bool = True
     seconds: float = 480.0
     device: str = "cuda"
@@ -98,54 +107,81 @@ def measure(settings: Settings, cases: tuple[Case, ...] = CASES) -> TrainingSpee
     rows: list[Row] = []
     skipped: list[str] = []
     started = time.monotonic()
+    work = [one for case in chosen for one in _measurements(case, settings)]
     if on_gpu:
-        _compile_ahead(chosen, device, peers=settings.peers)
-    with progress("training speed", total=len(chosen), unit="cases") as bar:
-        for case in chosen:
+        _compile_ahead(work, device)
+    with progress("training speed", total=len(work), unit="measurements") as bar:
+        for one in work:
             if time.monotonic() - started > settings.seconds:
-                skipped.append(case.name)
+                skipped.append(f"{one.case.name} ({one.library})")
                 continue
-            for library, make in _libraries(case, peers=settings.peers):
-                rows.append(_row(case, library, make, device, rate))
+            rows.append(_row(one, device, rate))
             bar.advance()
     name = torch.cuda.get_device_name(device) if on_gpu else "CPU"
     return TrainingSpeed(name, rate / 1e12, bandwidth / 1e12, tuple(rows), tuple(skipped))
 
 
-def _libraries(case: Case, *, peers: bool) -> list[tuple[str, Callable[[Case, torch.device], Work]]]:
-    if case.rtd:
-        return [("lightbert", whole_step)]
-    has_peer = peers and not case.model.startswith(_NOT_IN_TRANSFORMERS)
-    return [("lightbert", our_pass), *([("transformers", their_pass)] if has_peer else [])]
+@dataclass(frozen=True)
+class _Measurement:
+    """A case in one library, with a selection of kernels; "" for those that are enabled anyway."""
+
+    case: Case
+    library: str
+    make: Callable[[Case, torch.device], Work]
+    kernels: str = ""
+
+    def enabling(self) -> AbstractContextManager[None]:
+        return backend.enabling(self.kernels) if self.kernels else nullcontext()
 
 
-def _compile_ahead(cases: list[Case], device: torch.device, *, peers: bool) -> None:
+def _measurements(case: Case, settings: Settings) -> list[_Measurement]:
+    make = whole_step if case.rtd else our_pass
+    ours = [
+        _Measurement(case, f"lightbert, kernels: {kernels}" if kernels else "lightbert", make, kernels)
+        for kernels in _selections(settings.kernels, case)
+    ]
+    has_peer = settings.peers and not case.rtd and not case.model.startswith(_NOT_IN_TRANSFORMERS)
+    return [*ours, _Measurement(case, "transformers", their_pass)] if has_peer else ours
+
+
+def _selections(kernels: str, case: Case) -> list[str]:
+    if kernels != "each":
+        # Checked now, because a measurement comes late.
+        if kernels:
+            backend.selected(kernels)
+        return [kernels]
+    if not case.rtd:
+        return [""]
+    without = [f"all,-{op}" for op in backend.UNMEASURED + backend.MEASURED]
+    return ["all", "measured", *without, "none"]
+
+
+def _compile_ahead(work: list[_Measurement], device: torch.device) -> None:
     """Fill the compilers' caches; a case that fails here raises its error when it is timed."""
     spawned = multiprocessing.get_context("spawn")
     with (
         ProcessPoolExecutor(_COMPILING_PROCESSES, spawned, max_tasks_per_child=1) as pool,
-        progress("compiling", total=len(cases), unit="cases") as bar,
+        progress("compiling", total=len(work), unit="measurements") as bar,
     ):
-        for case in cases:
-            makes = [make for _, make in _libraries(case, peers=peers)]
-            last = [pool.submit(_run_once, make, case, device) for make in makes]
-            last[-1].add_done_callback(lambda _: bar.advance())
+        for one in work:
+            pool.submit(_run_once, one, device).add_done_callback(lambda _: bar.advance())
 
 
-def _run_once(make: Callable[[Case, torch.device], Work], case: Case, device: torch.device) -> None:
-    make(case, device)()
-    torch.cuda.synchronize()
+def _run_once(one: _Measurement, device: torch.device) -> None:
+    with one.enabling():
+        one.make(one.case, device)()
+        torch.cuda.synchronize()
 
 
-def _row(
-    case: Case, library: str, make: Callable[[Case, torch.device], Work], device: torch.device, rate: float
-) -> Row:
-    work = make(case, device)
-    seconds, gibibytes, captured = _on_gpu(work) if device.type == "cuda" else (_on_cpu(work), 0.0, False)
+def _row(one: _Measurement, device: torch.device, rate: float) -> Row:
+    case = one.case
+    with one.enabling():
+        work = one.make(case, device)
+        seconds, gibibytes, captured = _on_gpu(work) if device.type == "cuda" else (_on_cpu(work), 0.0, False)
     speed = case.tokens / seconds
     share = speed * matmul_flops(case) / rate if rate else 0.0
     torch._dynamo.reset()
-    return Row(case.name, library, seconds * 1e3, speed, gibibytes, share, captured)
+    return Row(case.name, one.library, seconds * 1e3, speed, gibibytes, share, captured)
 
 
 def _on_cpu(work: Work) -> float:

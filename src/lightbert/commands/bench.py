@@ -84,11 +84,18 @@ class Config:
     ] = ()
     threads: Annotated[int, typer.Option(help="Threads of the model; 0: one per core for latency, 1 for serving.")] = 0
     cases: Annotated[str, typer.Option(help="training: cases whose name contains this text; all if omitted.")] = ""
+    kernels: Annotated[
+        str,
+        typer.Option(
+            help="training: Triton kernels: all, measured, none, names such as all,-bias_gelu; each: whole steps with "
+            "all, measured, all but one, and none. By default LIGHTBERT_KERNELS."
+        ),
+    ] = ""
     seconds: Annotated[
         float,
         typer.Option(
-            help="training: no case is started after this time, 480 by default; serving: the time of a measurement, 3 "
-            "by default."
+            help="training: no measurement is started after this time, 480 by default; serving: the time of a "
+            "measurement, 3 by default."
         ),
     ] = 0.0
     clients: Annotated[
@@ -130,7 +137,9 @@ def run(config: Config) -> Report:
     if config.name == "training":
         from lightbert.bench import training
 
-        return training.measure(training.Settings(cases=config.cases, seconds=config.seconds or 480.0))
+        return training.measure(
+            training.Settings(cases=config.cases, kernels=config.kernels, seconds=config.seconds or 480.0)
+        )
     if config.name != "finetune":
         raise InputError(f"the benchmark {config.name!r} is a separate program; run {BENCHMARKS[config.name][0]}")
     if not config.data:

@@ -6,12 +6,28 @@ from torch import Tensor, nn
 from lightbert.nn.distributions import Initial, glorot
 from lightbert.nn.mask import Mask
 from lightbert.nn.norms import Norm
+from lightbert.nn.plain_layers import is_plain
+from lightbert.ops.backend import on_gpu
+from lightbert.ops.embedding import embedding
 from lightbert.ops.texts import neighbours
 
 
 def table(rows: int, width: int) -> nn.Embedding:
     """Build an uninitialized embedding: on the meta device, torch's own initialization would import its compiler."""
     return nn.Embedding(rows, width, _weight=torch.empty(rows, width))
+
+
+def look_up(table: nn.Embedding, ids: Tensor) -> Tensor:
+    """Call an embedding; on a GPU with a gradient that has the same bits in every run, if the layer is plain."""
+    if on_gpu(ids) and is_plain(table, nn.Embedding) and _has_defaults(table):
+        return embedding(ids, table.weight)
+    rows: Tensor = table(ids)
+    return rows
+
+
+def _has_defaults(table: nn.Embedding) -> bool:
+    special = table.sparse or table.scale_grad_by_freq or table.max_norm is not None
+    return not special and table.padding_idx is None
 
 
 class PositionSegmentEmbeddings(nn.Module):
@@ -24,11 +40,11 @@ class PositionSegmentEmbeddings(nn.Module):
 
     def add_positions_and_segments(self, x: Tensor, segments: Tensor | None, mask: Mask) -> Tensor:
         """Add the position and segment embeddings: [B, T, D] -> [B, T, D]."""
-        x = x + (self.segment.weight[0] if segments is None else self.segment(segments))
+        x = x + (self.segment.weight[0] if segments is None else look_up(self.segment, segments))
         if self.position is None:
             return x
         positions = mask.positions
-        rows: Tensor = self.position.weight[: x.shape[1]] if positions is None else self.position(positions)
+        rows: Tensor = self.position.weight[: x.shape[1]] if positions is None else look_up(self.position, positions)
         return x + rows
 
 
@@ -58,7 +74,7 @@ class Embeddings(PositionSegmentEmbeddings):
 
     def forward(self, ids: Tensor, segments: Tensor | None, mask: Mask) -> Tensor:
         """Ids [B, T] -> [B, T, D]."""
-        x: Tensor = self.dropout(self.norm(self.add_positions_and_segments(self.word(ids), segments, mask)))
+        x: Tensor = self.dropout(self.norm(self.add_positions_and_segments(look_up(self.word, ids), segments, mask)))
         return x if self.project is None else self.project(x)
 
 
@@ -88,7 +104,7 @@ class TrigramEmbeddings(PositionSegmentEmbeddings):
 
     def forward(self, ids: Tensor, segments: Tensor | None, mask: Mask) -> Tensor:
         """Ids [B, T] -> [B, T, D]."""
-        previous, this, following = neighbours(self.word(ids), 3, mask.convolution_texts)
+        previous, this, following = neighbours(look_up(self.word, ids), 3, mask.convolution_texts)
         trigrams = torch.cat([following, this, previous], dim=-1)  # [B, T, 3e]
         x: Tensor = self.dropout(self.norm(self.add_positions_and_segments(self.project(trigrams), segments, mask)))
         return x

@@ -3,8 +3,8 @@
 from torch import Tensor, nn
 
 from lightbert.nn.activations import activation as activation_by_name
-from lightbert.nn.norms import Norm
-from lightbert.nn.projections import linear
+from lightbert.nn.norms import Norm, add_and_norm
+from lightbert.nn.projections import linear, project_and_activate
 
 
 class FeedForward(nn.Module):
@@ -23,6 +23,5 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., D] -> [..., D]."""
-        change = self.dropout(self.down(self.activation(self.up(x))))
-        result: Tensor = self.norm(x + change)
-        return result
+        change = self.down(project_and_activate(x, self.up, self.activation))
+        return add_and_norm(x, change, self.norm, self.dropout)

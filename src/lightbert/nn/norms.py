@@ -1,4 +1,4 @@
-"""Normalization layers, and the type of a function that builds one."""
+"""Normalization layers, the type of a function that builds one, and residual connections that end with one."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from lightbert.nn.distributions import Constant, Initial
+from lightbert.nn.plain_layers import is_plain
+from lightbert.ops.residual_norm import has_kernel, residual_norm
 
 Norm = Callable[[int], nn.Module]
 """Builds a norm for a width: ``layer_norm(1e-12)`` or ``NoNorm``."""
@@ -32,3 +34,15 @@ class NoNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[..., D] -> [..., D]."""
         return x * self.weight + self.bias
+
+
+def add_and_norm(x: Tensor, change: Tensor, norm: nn.Module, dropout: nn.Dropout | None = None) -> Tensor:
+    """norm(x + dropout(change)), [..., D]; as one kernel if nothing is dropped and the layers are plain."""
+    if has_kernel(x, change) and is_plain(norm, nn.LayerNorm) and _keeps_all(dropout):
+        return residual_norm(x, change, norm.weight, norm.bias, norm.eps)
+    result: Tensor = norm(x + (change if dropout is None else dropout(change)))
+    return result
+
+
+def _keeps_all(dropout: nn.Dropout | None) -> bool:
+    return dropout is None or (is_plain(dropout, nn.Dropout) and not (dropout.training and dropout.p > 0))

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from lightbert.errors import InputError
 from lightbert.nn.distributions import Initial, Uniform
 from lightbert.nn.mask import Mask
+from lightbert.nn.plain_layers import is_plain
+from lightbert.ops.bias_gelu import bias_gelu, has_kernel
 from lightbert.ops.depthwise import depthwise
 from lightbert.ops.grouped_linear import grouped_linear
 
@@ -29,23 +31,25 @@ def project_fused(x: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
 
 
 def can_fuse(*layers: nn.Module) -> bool:
-    """Whether all layers are plain ``nn.Linear`` layers, so that one matmul computes the same.
-
-    False if a layer is of another class (an adapter, a quantized or parametrized layer), has hooks or a replaced
-    ``forward``, or its parameters aren't plain floating-point tensors.
-    """
-    return all(_is_plain_linear(layer) for layer in layers)
+    """Whether all layers are plain ``nn.Linear`` layers, so that one matmul computes the same."""
+    return all(is_plain(layer, nn.Linear) for layer in layers)
 
 
-def _is_plain_linear(layer: nn.Module) -> bool:
-    if type(layer) is not nn.Linear or "forward" in vars(layer):
-        return False
-    hooked = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks
-    return not hooked and _is_plain_tensor(layer.weight) and _is_plain_tensor(layer.bias)
+def project_and_activate(x: Tensor, layer: nn.Module, activation: nn.Module) -> Tensor:
+    """Apply a linear layer and an activation; with the kernel for bias and GELU if both layers are plain."""
+    if (
+        has_kernel(x)
+        and is_plain(layer, nn.Linear)
+        and is_plain(activation, nn.GELU)
+        and activation.approximate == "none"
+    ):
+        return bias_gelu(F.linear(x, layer.weight), layer.bias)
+    activated: Tensor = activation(layer(x))
+    return activated
 
 
-def _is_plain_tensor(parameter: Tensor | None) -> bool:
-    return parameter is not None and type(parameter) in (nn.Parameter, Tensor) and parameter.is_floating_point()
+def _is_exact_gelu(activation: nn.Module) -> bool:
+    return is_plain(activation, nn.GELU) and activation.approximate == "none"
 
 
 class GroupedLinear(nn.Module):

@@ -19,6 +19,7 @@ class Prediction(NamedTuple):
     logits: Tensor  # [B, P, V], without gradient; on a GPU V is rounded up, and the added entries are -inf
     loss: Tensor  # [], summed over the masked tokens, without filler
     correct: Tensor  # [], number of correct predictions
+    log_sums: Tensor | None = None  # [B, P], the log-sum-exp of the logits if a kernel computed it
 
 
 class MaskedPrediction(nn.Module):
@@ -32,10 +33,11 @@ class MaskedPrediction(nn.Module):
         index = batch.positions.unsqueeze(-1).expand(-1, -1, states.shape[-1])
         multiple = _ALIGNMENT if states.is_cuda else 1
         logits = model.heads["mlm"](states.gather(1, index), model.table, multiple)  # [B, P, V]
-        each, likely = cross_entropy(logits, batch.targets)  # [B, P]
+        each, likely, log_sums = cross_entropy(logits, batch.targets)  # [B, P]
         hits = (likely == batch.targets) & (batch.weights != 0)
         # Detached: autograd would otherwise add zeros of the logits' size to their gradient.
-        return Prediction(logits.detach(), torch.dot(each.flatten(), batch.weights.flatten()), hits.sum())
+        loss = torch.dot(each.flatten(), batch.weights.flatten())
+        return Prediction(logits.detach(), loss, hits.sum(), log_sums)
 
 
 class PairPrediction(NamedTuple):

@@ -47,14 +47,15 @@ class Corruption(nn.Module):
         self.seed, self.temperature = seed, temperature
 
     @torch.no_grad()
-    def forward(self, batch: Batch, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits [B, P, V] -> the corrupted ids [B, T], and which of them are replaced [B, T]."""
+    def forward(self, batch: Batch, logits: Tensor, log_sums: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Logits [B, P, V], log_sums [B, P] if known -> the corrupted ids [B, T], which are replaced [B, T]."""
         assert batch.positions is not None
         assert batch.targets is not None
         assert batch.weights is not None
         chances = uniform(self.seed, Stream.SAMPLE, batch.step, batch.rows.unsqueeze(1), batch.positions)
-        scaled = logits if self.temperature == 1 else logits / self.temperature
-        filled = fill_positions(batch.ids, batch.positions, batch.weights, sample(scaled, chances))
+        if self.temperature != 1:
+            logits, log_sums = logits / self.temperature, None
+        filled = fill_positions(batch.ids, batch.positions, batch.weights, sample(logits, chances, log_sums))
         original = fill_positions(batch.ids, batch.positions, batch.weights, batch.targets)
         return filled, filled != original
 
@@ -111,7 +112,7 @@ class ReplacedTokenDetection(Objective):
         side = self.generator_stream if self.training else None
         with nullcontext() if side is None else side.running(self.discriminator.embeddings.parameters()):
             masked = self.predict(self.generator, batch, self.generator(batch.ids, batch.mask, batch.segments))
-            ids, replaced = self.corrupt(batch, masked.logits)
+            ids, replaced = self.corrupt(batch, masked.logits, masked.log_sums)
         if side is not None:
             side.hand_over(masked.loss, masked.correct, ids, replaced)
         states = self.discriminator(ids, batch.mask, batch.segments)

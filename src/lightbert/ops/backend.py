@@ -1,9 +1,11 @@
 """Which implementation of an op runs: the PyTorch reference, or a Triton kernel where one exists and fits.
 
-The choice depends on the tensors of a call only, so it is in no config and in no checkpoint. Without Triton and on a
-CPU every op is its reference; models are exported from a CPU.
+The choice depends on the tensors of a call, and on the ops whose kernels are enabled in this process: by default those
+that have been timed on a GPU. It is in no config and in no checkpoint. Without Triton and on a CPU every op is its
+reference; models are exported from a CPU.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -12,11 +14,47 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from lightbert.errors import unknown
+
 Backend = Literal["torch", "triton"]
 
 HAS_TRITON = find_spec("triton") is not None
+MEASURED = ("cross_entropy", "depthwise", "dynamic_conv", "relative_attention", "sampling")
+"""The ops whose kernels are faster on a GPU than what torch.compile makes of their references; see lab/LOG.md."""
+UNMEASURED = ("bias_gelu", "residual_norm")
+"""The ops whose kernels have been compiled and tested, but not timed: they only run if they are selected."""
 _KERNEL_TYPES = (torch.bfloat16, torch.float16)
 _override: Backend | None = None
+
+
+def selected(selection: str) -> tuple[str, ...]:
+    """The ops of a selection: "all", "measured", "none", or names of ops, separated by commas; "-name" removes one.
+
+    "all,-bias_gelu" and "measured,residual_norm" are selections, too.
+    """
+    groups = {"all": MEASURED + UNMEASURED, "measured": MEASURED, "none": ()}
+    chosen: set[str] = set()
+    for word in selection.split(","):
+        name = word.strip().removeprefix("-")
+        if name not in groups and name not in groups["all"]:
+            raise unknown("selection of kernels", name, [*groups, *groups["all"]])
+        ops = groups.get(name, (name,))
+        chosen = chosen.difference(ops) if word.strip().startswith("-") else chosen.union(ops)
+    return tuple(sorted(chosen))
+
+
+_enabled = selected(os.environ.get("LIGHTBERT_KERNELS") or "measured")
+
+
+@contextmanager
+def enabling(selection: str) -> Iterator[None]:
+    """Enable the kernels of a selection instead of those of LIGHTBERT_KERNELS, for benchmarks."""
+    global _enabled
+    before, _enabled = _enabled, selected(selection)
+    try:
+        yield
+    finally:
+        _enabled = before
 
 
 @contextmanager
@@ -30,15 +68,24 @@ def using(backend: Backend) -> Iterator[None]:
         _override = before
 
 
-def use_triton(x: Tensor, *, fits: bool) -> bool:
-    """Whether to run the kernel on x; ``fits`` says whether it takes tensors of these shapes at all."""
+def use_triton(op: str, x: Tensor, *, fits: bool) -> bool:
+    """Whether to run the kernel of an op on x; ``fits`` says whether it takes tensors of these shapes at all."""
     if not fits or _override == "torch":
         return False
     if _override == "triton":
         return True
     return (
-        HAS_TRITON and x.is_cuda and x.dtype in _KERNEL_TYPES and torch.cuda.get_device_capability(x.device) >= (8, 0)
+        HAS_TRITON
+        and op in _enabled
+        and x.is_cuda
+        and x.dtype in _KERNEL_TYPES
+        and torch.cuda.get_device_capability(x.device) >= (8, 0)
     )
+
+
+def on_gpu(x: Tensor) -> bool:
+    """Whether to run an op that PyTorch's functions compute in another way on a GPU."""
+    return x.is_cuda if _override is None else _override == "triton"
 
 
 def as_autocast(x: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from lightbert.errors import InputError
 from lightbert.nn.activations import activation as activation_module
 from lightbert.nn.distributions import Initial, glorot
+from lightbert.nn.projections import project_and_activate
 
 
 class MaskedLanguage(nn.Module):
@@ -42,7 +43,7 @@ class MaskedLanguage(nn.Module):
 
         multiple: append entries with logit -inf up to a multiple of this; matmuls with aligned rows are faster on GPUs.
         """
-        features = self.norm(self.activation(self.transform(states)))  # [..., hidden]
+        features = self.norm(project_and_activate(states, self.transform, self.activation))  # [..., hidden]
         bias: Tensor = self.bias
         extra: Tensor | None = self.extra
         if filler := -len(bias) % multiple:
@@ -70,5 +71,5 @@ class ReplacedToken(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """[..., D] to [...]."""
-        logits: Tensor = self.output(self.activation(self.dense(states)))
+        logits: Tensor = self.output(project_and_activate(states, self.dense, self.activation))
         return logits.squeeze(-1)

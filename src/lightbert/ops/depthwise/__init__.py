@@ -19,7 +19,7 @@ def depthwise(x: Tensor, weight: Tensor, bias: Tensor | None = None, texts: Tens
     if kernel % 2 == 0:
         raise InputError(f"the kernel size must be odd, got {kernel}; use {kernel + 1}")
     x = as_autocast(x)
-    if use_triton(x, fits=kernel <= 17):
+    if use_triton("depthwise", x, fits=kernel <= 17):
         from lightbert.ops.depthwise import operator
 
         mixed: Tensor = operator.depthwise(x, weight, bias, texts)

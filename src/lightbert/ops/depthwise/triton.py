@@ -262,5 +262,6 @@ def backward(
             lanes=lanes,
             rounds=triton.next_power_of_2(triton.cdiv(programs, lanes)),
             num_warps=4,
+            enable_fp_fusion=True,
         )
     return grad_x, of_weight, of_bias

@@ -21,7 +21,7 @@ def dynamic_conv(values: Tensor, logits: Tensor, texts: Tensor | None = None) ->
         raise InputError(f"the kernel size must be odd, got {kernel}; use {kernel + 1}")
     if width % n_heads:
         raise InputError(f"the number of heads ({n_heads}) must divide the width of the values, {width}")
-    if use_triton(values, fits=kernel <= 33 and width // n_heads <= 256):
+    if use_triton("dynamic_conv", values, fits=kernel <= 33 and width // n_heads <= 256):
         from lightbert.ops.dynamic_conv import operator
 
         mixed: Tensor = operator.dynamic_conv(values, logits, texts)

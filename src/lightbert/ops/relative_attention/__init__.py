@@ -31,7 +31,8 @@ def relative_attention(
     """
     if outside not in ("clamp", "zero"):
         raise InputError(f"outside must be 'clamp' or 'zero', got {outside!r}")
-    if use_triton(as_autocast(query), fits=_fits(query, key, value, by_query, by_key, texts)):
+    fits = _fits(query, key, value, by_query, by_key, texts)
+    if use_triton("relative_attention", as_autocast(query), fits=fits):
         return _by_kernel(query, key, value, by_query, by_key, texts, outside, dropout)
     return reference.relative_attention(query, key, value, by_query, by_key, texts, outside, dropout)
 

@@ -1,0 +1,1 @@
+"""The second stage of sums over all tokens, for kernels."""

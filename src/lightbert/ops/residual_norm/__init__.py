@@ -1,0 +1,26 @@
+"""Residual connection and layer norm: layer_norm(x + change)."""
+
+from torch import Tensor
+
+from lightbert.ops.backend import as_autocast, use_triton
+from lightbert.ops.residual_norm import reference
+
+
+def residual_norm(x: Tensor, change: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    """Add ``change`` to x, both [..., D], and normalize the sum over its channels; weight and bias [D].
+
+    The reference returns what autocast makes of it, float32. The kernel returns the dtype of ``change``, the half
+    precision that every layer rounds its input to anyway, and computes in float32.
+    """
+    if has_kernel(x, change):
+        from lightbert.ops.residual_norm import operator
+
+        out: Tensor = operator.residual_norm(x, change, weight, bias, eps)[0]
+        return out
+    return reference.residual_norm(x, change, weight, bias, eps)
+
+
+def has_kernel(x: Tensor, change: Tensor) -> bool:
+    """Whether the kernel computes these tensors."""
+    half = as_autocast(x)
+    return use_triton("residual_norm", half, fits=half.dtype is change.dtype and x.shape[-1] <= 4096)

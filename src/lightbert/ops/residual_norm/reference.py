@@ -1,0 +1,9 @@
+"""Residual connection and layer norm in plain PyTorch."""
+
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def residual_norm(x: Tensor, change: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    """See :func:`lightbert.ops.residual_norm.residual_norm`."""
+    return F.layer_norm(x + change, weight.shape, weight, bias, eps)

@@ -1,0 +1,130 @@
+"""Kernels that replace layers: the same result and gradients, and layers that aren't plain are called."""
+
+from unittest import mock
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lightbert.nn.attention import SelfAttention
+from lightbert.nn.blocks import BottleneckBlock, PostNormBlock
+from lightbert.nn.embeddings import Embeddings, look_up
+from lightbert.nn.feedforward import FeedForward
+from lightbert.nn.heads.pretraining import MaskedLanguage, ReplacedToken
+from lightbert.nn.mask import Mask
+from lightbert.nn.norms import NoNorm, Norm, add_and_norm, layer_norm
+from lightbert.nn.projections import project_and_activate
+from lightbert.ops.backend import using
+from randomised import randomised
+
+WIDTH = 8
+NO_MASK = Mask(None)
+
+
+def hooked(layer: nn.Module) -> nn.Module:
+    layer.register_forward_hook(lambda module, inputs, output: output + 1)
+    return layer
+
+
+def replaced(layer: nn.Module) -> nn.Module:
+    call = layer.forward
+    layer.forward = lambda x: call(x) + 1
+    return layer
+
+
+def of_a_subclass(layer: nn.Module) -> nn.Module:
+    layer.__class__ = type("Adapted", (type(layer),), {})
+    return layer
+
+
+CHANGES = (hooked, replaced, of_a_subclass)
+
+
+@pytest.fixture
+def kernels() -> mock.Mock:
+    """Stand-ins for the ops, as if their kernels were available."""
+    calls = mock.Mock(return_value="by a kernel")
+    with (
+        mock.patch.multiple("lightbert.nn.norms", has_kernel=lambda *_: True, residual_norm=calls),
+        mock.patch.multiple("lightbert.nn.projections", has_kernel=lambda *_: True, bias_gelu=calls),
+        mock.patch.multiple("lightbert.nn.embeddings", on_gpu=lambda _: True, embedding=calls),
+    ):
+        yield calls
+
+
+X = torch.randn(2, 3, WIDTH)
+
+
+def test_plain_layers_are_replaced(kernels):
+    assert add_and_norm(X, X, nn.LayerNorm(WIDTH)) == "by a kernel"
+    assert add_and_norm(X, X, nn.LayerNorm(WIDTH), nn.Dropout(0.0)) == "by a kernel"
+    assert add_and_norm(X, X, nn.LayerNorm(WIDTH), nn.Dropout(0.5).eval()) == "by a kernel"
+    assert project_and_activate(X, nn.Linear(WIDTH, 4), nn.GELU()) == "by a kernel"
+    assert look_up(nn.Embedding(5, 4), torch.tensor([1])) == "by a kernel"
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_changed_layers_are_called(kernels, change):
+    add_and_norm(X, X, change(nn.LayerNorm(WIDTH)))
+    add_and_norm(X, X, nn.LayerNorm(WIDTH), change(nn.Dropout(0.0)))
+    project_and_activate(X, change(nn.Linear(WIDTH, 4)), nn.GELU())
+    project_and_activate(X, nn.Linear(WIDTH, 4), change(nn.GELU()))
+    look_up(change(nn.Embedding(5, 4)), torch.tensor([1]))
+    kernels.assert_not_called()
+
+
+def test_layers_that_compute_something_else_are_called(kernels):
+    add_and_norm(X, X, NoNorm(WIDTH))
+    add_and_norm(X, X, nn.LayerNorm(WIDTH, elementwise_affine=False))
+    add_and_norm(X, X, nn.LayerNorm(WIDTH), nn.Dropout(0.5).train())
+    project_and_activate(X, nn.Linear(WIDTH, 4, bias=False), nn.GELU())
+    project_and_activate(X, nn.Linear(WIDTH, 4), nn.GELU(approximate="tanh"))
+    project_and_activate(X, nn.Linear(WIDTH, 4), nn.ReLU())
+    look_up(nn.Embedding(5, 4, padding_idx=0), torch.tensor([1]))
+    kernels.assert_not_called()
+
+
+def feedforward(norm: Norm) -> FeedForward:
+    return FeedForward(WIDTH, 12, activation="gelu", norm=norm)
+
+
+def post_norm(norm: Norm) -> PostNormBlock:
+    return PostNormBlock(WIDTH, mixer=SelfAttention(WIDTH, 2), feedforward=feedforward(norm), norm=norm)
+
+
+def bottleneck(norm: Norm) -> BottleneckBlock:
+    mixer = SelfAttention(WIDTH, 2)
+    return BottleneckBlock(
+        12, WIDTH, mixer=mixer, mixer_input="narrow", feedforward=feedforward(norm), norm=norm, dropout=0.1
+    ).eval()
+
+
+class Whole(nn.Module):
+    """Embeddings, a block of each kind, and the heads of pre-training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        norm = layer_norm(1e-12)
+        self.embeddings = Embeddings(20, 4, WIDTH, positions=6, segments=2, norm=norm)
+        self.first, self.widen, self.second = post_norm(norm), nn.Linear(WIDTH, 12), bottleneck(norm)
+        self.mlm, self.rtd = MaskedLanguage(12, 20, 4), ReplacedToken(12)
+
+    def forward(self, ids: Tensor, segments: Tensor) -> Tensor:
+        mask = Mask(torch.ones_like(ids, dtype=torch.bool))
+        x = self.second(self.widen(self.first(self.embeddings(ids, segments, mask), mask)), mask)
+        return torch.cat([self.mlm(x, self.embeddings.word.weight), self.rtd(x).unsqueeze(-1)], dim=-1)
+
+
+def test_kernels_and_layers_give_the_same_results_and_gradients():
+    pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
+    model = randomised(Whole())
+    ids, segments = torch.randint(0, 20, (2, 5)), torch.randint(0, 2, (2, 5))
+    direction, results = torch.randn(2, 5, 21), []
+    for backend in ("torch", "triton"):
+        with using(backend):
+            out = model(ids, segments)
+        model.zero_grad()
+        (out * direction).sum().backward()
+        results.append([out.detach(), *(parameter.grad.clone() for parameter in model.parameters())])
+    for found, expected in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)

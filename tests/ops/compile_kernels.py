@@ -1,0 +1,112 @@
+"""Compile every kernel for a GPU that this machine doesn't have, by calling the ops on small tensors on the CPU.
+
+A program for a process of its own, because the tests run kernels in Triton's interpreter, which replaces the compiler:
+`python compile_kernels.py CAPABILITY EVERY`. It prints the kernels of the package and the compiled ones as JSON.
+"""
+
+import importlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
+
+import lightbert.ops
+from lightbert.bench.kernel_cases import OPS, Size
+from lightbert.ops.backend import using
+from lightbert.ops.dynamic_conv import dynamic_conv
+from lightbert.ops.relative_attention import relative_attention
+
+SMALL = Size("small", 2, 128, 256, 128, 2)
+LONG = Size("long", 1, 192, 128, 128, 1)
+ODD = Size("odd", 1, 37, 312, 60, 3, vocab=1001)
+WITH_TEXTS = ("depthwise", "dynamic_conv", "relative_attention")
+
+
+class AbsentGPU:
+    """What Triton's launcher asks a driver for before it compiles a kernel."""
+
+    def __init__(self, capability: int) -> None:
+        self.capability = capability
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", self.capability, 32)
+
+
+def name_of(kernel: JITFunction) -> str:
+    return f"{kernel.fn.__module__}.{kernel.fn.__name__}"
+
+
+def kernels() -> Iterator[str]:
+    """The kernels of the package; the other functions in these files are compiled as parts of them."""
+    root = Path(lightbert.ops.__file__).parent
+    for path in sorted(root.rglob("triton.py")):
+        module = importlib.import_module(".".join(("lightbert.ops", *path.relative_to(root).with_suffix("").parts)))
+        for value in vars(module).values():
+            if isinstance(value, JITFunction) and value.fn.__module__ == module.__name__ and "kernel" in value.__name__:
+                yield name_of(value)
+
+
+def record_compilation() -> set[str]:
+    """Compile kernels instead of launching them; return the set of their names, which grows with every launch."""
+    compiled: set[str] = set()
+    launch = JITFunction.run
+
+    def only_compile(kernel: JITFunction, *arguments: Any, grid: Any, warmup: bool, **settings: Any) -> Any:
+        result = launch(kernel, *arguments, grid=grid, warmup=True, **settings)
+        compiled.add(name_of(kernel))
+        return result
+
+    JITFunction.run = only_compile
+    return compiled
+
+
+def call(op: Callable[..., Tensor], **inputs: Tensor | None) -> None:
+    """Run the forward pass and, if there is one, the backward pass; the results are not computed."""
+    with using("triton"):
+        out = op(**inputs)
+        if out.requires_grad:
+            out.backward(torch.zeros_like(out))
+
+
+def call_all(every: bool) -> None:
+    """Call the ops with the usual variants, in bf16; with ``every`` also in fp16, padded, packed and at odd shapes."""
+    for name, (op, inputs) in OPS.items():
+        call(op, **inputs(SMALL, "cpu", torch.bfloat16))
+        if every:
+            call(op, **inputs(ODD, "cpu", torch.float16))
+            if name in WITH_TEXTS:
+                for dtype in (torch.bool, torch.int64):
+                    texts = torch.ones(SMALL.batch, SMALL.tokens, dtype=dtype)
+                    call(op, **inputs(SMALL, "cpu", torch.bfloat16), texts=texts)
+    # The backward pass of rows that are longer than a block has a kernel of its own.
+    attention, inputs = OPS["relative_attention"]
+    call(attention, **inputs(LONG, "cpu", torch.bfloat16))
+    if every:
+        given = inputs(LONG, "cpu", torch.bfloat16)
+        call(relative_attention, **given, by_key=given["by_query"].detach().requires_grad_(), dropout=0.1)
+        call(dynamic_conv, **OPS["dynamic_conv"][1](SMALL, "cpu", torch.float32))
+
+
+def main() -> None:
+    capability, every = int(sys.argv[1]), sys.argv[2] == "True"
+    driver.set_active(AbsentGPU(capability))
+    compiled = record_compilation()
+    call_all(every)
+    print(json.dumps({"kernels": sorted(kernels()), "compiled": sorted(compiled)}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""The kernels between matmuls, residual + norm and bias + GELU, against fp64: all widths, every gradient."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from gradients import draw
+from kernels import DEVICE, HALF, MARKS, assert_exact, assert_no_coarser, results
+from torch import Tensor
+
+from lightbert.ops.backend import using
+from lightbert.ops.bias_gelu import bias_gelu
+from lightbert.ops.residual_norm import residual_norm
+
+pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
+pytestmark = MARKS
+
+WIDTHS = (1, 7, 64, 128, 256, 312, 768, 1024)
+EPS = 1e-12
+
+
+def norm_inputs(*shape: int) -> dict[str, Tensor]:
+    # A mean far from zero shows whether the variance is computed from differences.
+    return {"x": draw(*shape) + 3, "change": draw(*shape), "weight": draw(shape[-1]), "bias": draw(shape[-1])}
+
+
+def norm(x: Tensor, change: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return residual_norm(x, change, weight, bias, EPS)
+
+
+def gelu_inputs(*shape: int) -> dict[str, Tensor]:
+    return {"x": 2 * draw(*shape), "bias": draw(shape[-1])}
+
+
+OPS = {"residual_norm": (norm, norm_inputs), "bias_gelu": (bias_gelu, gelu_inputs)}
+Case = tuple[Callable[..., Tensor], Callable[..., dict[str, Tensor]]]
+
+
+@pytest.fixture(params=OPS)
+def case(request: pytest.FixtureRequest) -> Case:
+    return OPS[request.param]
+
+
+@pytest.fixture(autouse=True)
+def poisoned() -> Iterator[None]:
+    """Fill what a kernel allocates with NaN, so that elements it doesn't write are detected."""
+    assert torch.utils.deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(mode=True)
+    yield
+    torch.use_deterministic_algorithms(mode=False)
+
+
+def by_kernel(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def call(**inputs: Tensor) -> Tensor:
+        with using("triton"):
+            return op(**inputs)
+
+    return call
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_width_is_exact_in_single_precision(case, width):
+    op, inputs = case
+    # A norm over one channel is constant: its gradient is a difference of equal numbers, times 1/sqrt(eps).
+    if op is norm and width == 1:
+        pytest.skip("the gradient of a norm over one channel is 0 · ∞")
+    assert_exact(by_kernel(op), op, inputs(1, 3, width))
+
+
+@pytest.mark.parametrize("width", [7, 64, 312])
+def test_the_rounding_error_is_at_most_twice_the_reference(case, width):
+    op, inputs = case
+    assert_no_coarser(by_kernel(op), op, inputs(3, 11, width))
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 67), (3, 23), (131,), (2, 3, 4)], ids=str)
+def test_any_number_of_tokens_is_supported(case, shape):
+    op, inputs = case
+    assert_exact(by_kernel(op), op, inputs(*shape, 12))
+
+
+@pytest.mark.parametrize("shape", [(0, 5, 8), (2, 0, 8)], ids=str)
+def test_no_tokens_give_an_empty_result_and_gradients_of_zero(case, shape):
+    op, inputs = case
+    out, *gradients = results(by_kernel(op), inputs(*shape), torch.float32, spread=False)
+    assert out.shape == shape
+    assert all((gradient == 0).all() for gradient in gradients)
+
+
+def test_tensors_may_have_any_memory_layout(case):
+    op, inputs = case
+    assert_exact(by_kernel(op), op, inputs(3, 11, 24), spread=True)
+
+
+def test_sums_over_tokens_of_many_programs_are_exact_and_equal_in_every_run(case, monkeypatch):
+    monkeypatch.setattr("lightbert.ops.partial_sums.triton.PROGRAMS", 3)
+    op, inputs = case
+    given = inputs(41, 3, 40)
+    assert_exact(by_kernel(op), op, given)
+    runs = [results(by_kernel(op), given, HALF, spread=False) for _ in range(2)]
+    assert all(torch.equal(one, other) for one, other in zip(*runs, strict=True))
+
+
+def test_more_programs_than_one_round_are_added():
+    from lightbert.ops.partial_sums.triton import sum_programs
+
+    for programs in (0, 1, 600):
+        partial = torch.randn(programs, 2, 5, device=DEVICE)
+        torch.testing.assert_close(sum_programs(partial, torch.float32), partial.sum(0), rtol=1e-5, atol=1e-4)
+
+
+def test_a_constant_token_is_normalized_to_the_bias():
+    given = {name: value.to(DEVICE, torch.float32) for name, value in norm_inputs(2, 3, 64).items()}
+    given |= {"x": torch.full((2, 3, 64), 1e4, device=DEVICE), "change": torch.zeros(2, 3, 64, device=DEVICE)}
+    torch.testing.assert_close(by_kernel(norm)(**given), given["bias"].expand(2, 3, 64))
+
+
+def test_the_sum_has_gradients_in_the_types_of_its_parts():
+    """The first block may get a float32 stream from the embeddings."""
+    given = norm_inputs(2, 5, 32)
+    x = given["x"].to(DEVICE, torch.float32).requires_grad_()
+    change = given["change"].to(DEVICE, HALF).requires_grad_()
+    weight, bias = (given[name].to(DEVICE, torch.float32) for name in ("weight", "bias"))
+    with using("triton"), torch.autocast(DEVICE, dtype=HALF):
+        out = norm(x, change, weight, bias)
+    assert out.dtype is HALF
+    out.sum().backward()
+    assert (x.grad.dtype, change.grad.dtype) == (torch.float32, HALF)
+    expected = norm(x.detach().double(), change.detach().double(), weight.double(), bias.double())
+    torch.testing.assert_close(out.double(), expected, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("value", [-100.0, -12.0, -5.0, -0.0, 0.0, 5.0, 100.0])
+def test_gelu_is_accurate_far_from_zero(value):
+    x = torch.full((3, 4), value, device=DEVICE)
+    out = by_kernel(bias_gelu)(x=x, bias=torch.zeros(4, device=DEVICE))
+    torch.testing.assert_close(out.double(), torch.nn.functional.gelu(x.double()), rtol=1e-6, atol=1e-7)
+
+
+def test_torch_accepts_the_custom_ops(case):
+    """Schema, fake tensors, autograd registration and tracing, by torch's own checks."""
+    from lightbert.ops.bias_gelu import operator as of_gelu
+    from lightbert.ops.residual_norm import operator as of_norm
+
+    op, inputs = case
+    tensors = [value.to(DEVICE, torch.float32).requires_grad_() for value in inputs(2, 3, 12).values()]
+    custom, settings = (of_norm.residual_norm, (EPS,)) if op is norm else (of_gelu.bias_gelu, ())
+    torch.library.opcheck(custom, (*tensors, *settings), rtol=1e-4, atol=1e-4)
