@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from lightbert.bench.commit import commit
 from lightbert.bench.latency import Latency, Measurement, Settings, measure
 from lightbert.bench.source_version import commit
 from lightbert.errors import InputError

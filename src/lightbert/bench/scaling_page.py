@@ -5,8 +5,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from lightbert.bench.commit import commit
 from lightbert.bench.scaling import LINK, Point, StepModel, Workload, demand, fit, points
+from lightbert.bench.source_version import commit
 from lightbert.errors import InputError
 from lightbert.files import write_atomic
 from lightbert.recipes import read
