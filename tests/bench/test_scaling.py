@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from lightbert.bench.scaling import Workload, demand, fit, points, read_points
-from lightbert.bench.scaling_page import page
+from lightbert.bench.scaling import page
+from lightbert.bench.step_time import Workload, demand, fit, points, read_points
 from lightbert.bench.traffic import convolution_passes, encoder_bytes, passes
 from lightbert.models import build
 

@@ -6,15 +6,39 @@ import pytest
 import torch
 
 from extras import needs_trainer
-from lightbert.bench.training import Settings, measure
-from lightbert.bench.training_cases import CASES, Case, matmul_flops, our_pass, their_pass, whole_step
+from lightbert.bench.finetune_steps import sentence_lengths
+from lightbert.bench.training import Row, Settings, TrainingSpeed, measure
+from lightbert.bench.training_cases import (
+    CASES,
+    Case,
+    finetuning,
+    matmul_flops,
+    moved_bytes,
+    our_pass,
+    their_pass,
+    whole_step,
+)
+from lightbert.bench.training_page import check_target, page
+from lightbert.bench.training_targets import Figure, figures
 from lightbert.errors import InputError
 from lightbert.models import preset
 from lightbert.ops import backend
 from lightbert.ops.backend import selected
 
 CPU = torch.device("cpu")
-TINY = (Case("convbert-tiny", 2, 16), Case("convbert-tiny", 2, 16, rtd=True), Case("composite-tiny", 2, 16))
+TINY = (
+    Case("convbert-tiny", 2, 16),
+    Case("convbert-tiny", 2, 16, rtd=True),
+    Case("convbert-tiny", 2, 64, rtd=True, packed=True),
+    Case("convbert-tiny", 2, finetune=True),
+    Case("composite-tiny", 2, 16),
+)
+
+
+def row(
+    case: str, library: str = "lightbert", milliseconds: float = 10.0, speed: float = 1e6, memory: float = 1.0
+) -> Row:
+    return Row(case, library, milliseconds, speed, memory, 0.5, 0.25, captured=True)
 
 
 def test_every_case_is_a_preset():
@@ -36,6 +60,16 @@ def test_models_of_transformers_are_measured_in_the_same_run():
     assert [row.library for row in report.rows] == ["lightbert", "transformers"]
 
 
+def test_packed_rows_contain_several_texts():
+    from lightbert.bench.training_cases import _text_numbers
+
+    texts = _text_numbers(Case("convbert-small", 8, 128, rtd=True, packed=True))
+    assert texts.min() == 1
+    assert texts.dtype == torch.int32
+    assert (texts[:, -1] > 1).all()
+    assert ((texts[:, 1:] - texts[:, :-1]).unique() == torch.tensor([0, 1])).all()
+
+
 @pytest.mark.parametrize("make", [our_pass, whole_step, pytest.param(their_pass, marks=needs_trainer)])
 def test_repeated_work_is_possible(make):
     work = make(TINY[0], CPU)
@@ -43,8 +77,64 @@ def test_repeated_work_is_possible(make):
     work()
 
 
-def test_flops_are_three_forward_passes_per_token():
-    assert matmul_flops(Case("convbert-small", 1, 128)) == pytest.approx(57.0e6, rel=0.02)
+def test_flops_are_three_forward_passes():
+    assert matmul_flops(Case("convbert-small", 2, 128)) == pytest.approx(2 * 128 * 57.0e6, rel=0.02)
+
+
+def test_a_whole_step_needs_more_than_its_encoder():
+    encoder, step = Case("convbert-small", 4, 128), Case("convbert-small", 4, 128, rtd=True)
+    for need in (matmul_flops, moved_bytes):
+        assert 0 < need(encoder) < need(step)
+
+
+def test_steps_of_fine_tuning_take_one_batch_after_the_other():
+    work = finetuning(Case("convbert-tiny", 2, finetune=True), CPU)
+    # Loss, examples, correct predictions, norm and whether the step was applied.
+    assert [work().shape for _ in range(3)] == [torch.Size([5])] * 3
+    assert 13 < sentence_lengths().mean() < 14.5
+    assert sentence_lengths().max() <= 66
+
+
+def test_figures_are_compared_with_their_targets():
+    rows = [
+        row("convbert-small 1024×128", speed=3.6e6, memory=13.5),
+        row("bert-small 1024×128", speed=3.0e6),
+        row("convbert-small 1024×128", "transformers", speed=1.2e6),
+        row("composite-small 1024×128", speed=2.0e6),
+        row("composite-small-absolute 1024×128", speed=3.0e6),
+        row("convbert-small, fine-tuning, batch 32", milliseconds=10.0),
+    ]
+    assert figures(rows) == (
+        Figure("convbert-small 1024×128", 3.6, "million tokens/s", "at least", 3.5),
+        Figure("convbert-small 1024×128", 13.5, "GiB", "at most", 13.0),
+        Figure("time of composite / absolute", 1.5, "", "at most", 1.2),
+        Figure("tokens/s of ConvBERT / BERT-small, 1024×128", pytest.approx(1.2), "", "at least", 1.0),
+        Figure("convbert-small, fine-tuning, batch 32", 100.0, "steps/s", "at least", 90.0),
+        Figure("tokens/s of lightbert / transformers, convbert-small 1024×128", pytest.approx(3.0)),
+    )
+    assert [each.verdict for each in figures(rows)] == ["reached", "missed", "missed", "reached", "reached", ""]
+
+
+def test_every_figure_names_a_case_of_the_benchmark():
+    rows = [row(case.name, library) for case in CASES for library in ("lightbert", "transformers")]
+    found = figures(rows)
+    assert len([each for each in found if each.limit]) == 7 + 2 + 5 + 1
+    assert len([each for each in found if "two streams" in each.what and "transformers" not in each.what]) == 1
+
+
+def test_the_page_has_all_rows_and_figures():
+    rows = (row("convbert-small 256×128, RTD step"), row("bert-small 1024×128", "transformers"))
+    text = page(TrainingSpeed("a GPU", 760.0, 4.2, rows[:1], ("mobilebert 512×128",)), "lightbert bench training")
+    assert "`lightbert bench training` at commit " in text
+    assert "| convbert-small 256×128, RTD step | lightbert | 10.00 | 1.000 | 1.0 | 50% | 25% |" in text
+    assert "| convbert-small 256×128, RTD step | 1.00 million tokens/s | at least 2.4 | missed |" in text
+    assert "Skipped at the time limit: mobilebert 512×128." in text
+
+
+def test_the_folder_of_the_page_must_exist(tmp_path):
+    check_target(tmp_path / "training.md")
+    with pytest.raises(InputError, match=r"--out must be a file in an existing folder, got '.*missing/training\.md'"):
+        check_target(tmp_path / "missing" / "training.md")
 
 
 def test_cases_after_the_time_limit_are_reported_as_skipped():

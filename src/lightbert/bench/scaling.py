@@ -1,159 +1,146 @@
-"""A model of the time of a training step, fitted to measured steps: `python -m lightbert.bench.scaling --out FILE`.
+"""A model of step time as a page: `python -m lightbert.bench.scaling --out FILE`.
 
-    time = FLOPs / rate + bytes / bandwidth + kernels · fixed time (+ all-reduce and launches on several GPUs)
-
-FLOPs are those of matrix products, bytes those of memory-bound kernels (`bench.traffic`). The references of the
-convolutions move several times the bytes of the kernels, by a fitted factor. The points are in scaling_points.toml.
+It has the parameters of the model, its errors, and what it predicts for the papers' schedules.
 """
 
-import tomllib
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
+import argparse
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import numpy as np
+from lightbert.bench.source_version import commit
+from lightbert.bench.step_time import LINK, Point, StepModel, Workload, demand, fit, points
+from lightbert.errors import InputError
+from lightbert.files import write_atomic
+from lightbert.recipes import read
 
-from lightbert.bench.flops import flops
-from lightbert.bench.traffic import HALF, convolution_passes, encoder_bytes, optimizer_bytes, vocabulary_bytes
-from lightbert.data.batches.masking_settings import Masking
-from lightbert.models import build, preset
-from lightbert.models.generator import generator
-
-POINTS = Path(__file__).with_name("scaling_points.toml")
-LINK = 450e9
-"""Bytes per second between GPUs, in one direction: the data sheet of NVLink on an H200, not measured."""
-
-
-@dataclass(frozen=True)
-class Workload:
-    """A step of replaced-token detection on one GPU."""
-
-    model: str
-    batch: int
-    length: int
-    generator: float = 0.25
-    kernels: bool = True
-    """Whether ops run as Triton kernels; otherwise as compiled references."""
+SCHEDULES = ("bert-small-rtd", "convbert-small-rtd", "convbert-medium-small-rtd", "bert-base-rtd", "convbert-base-rtd")
+GPUS = (1, 8)
+_MODELS = ("convbert-small", "convbert-medium-small", "convbert-base")
+_BATCHES = ((64, 128), (128, 128), (256, 128), (1024, 128), (64, 512), (256, 512))
+_BASE_GENERATOR = 1 / 3
 
 
-@dataclass(frozen=True)
-class Demand:
-    """What a step needs."""
-
-    flops: float
-    bytes: float
-    """Without convolutions that run as references."""
-    reference_bytes: float
-    """The bytes that kernels would move for the convolutions that run as references."""
-    kernels: float
-    parameters: int
+def page(command: str) -> str:
+    """Fit the model and return the page."""
+    measured = points()
+    fitted = [point for point in measured if point.fitted]
+    model = fit(fitted)
+    parts = [_introduction(command), *_parameters(model), *_errors(model, measured)]
+    return "\n".join([*parts, *_sizes(model), *_schedules(model), _LIMITS])
 
 
-@dataclass(frozen=True)
-class Point:
-    """A measured step."""
+def _introduction(command: str) -> str:
+    return f"""# Step time
 
-    workload: Workload
-    milliseconds: float
-    figure: str
-    entry: str
-    commit: str
-    fitted: bool
+Written by `{command}` at commit {commit()}; don't edit.
 
+A model of the time of a step of replaced-token detection on an H200, in bfloat16 with compiled blocks, captured as a
+CUDA graph:
 
-@dataclass(frozen=True)
-class StepModel:
-    """The fitted parameters."""
+    time = FLOPs / rate + bytes / bandwidth + kernels × fixed time
 
-    rate: float
-    """FLOP/s of the matrix products of a step."""
-    bandwidth: float
-    """Bytes per second of the memory-bound kernels, by the bytes that fused kernels would move."""
-    reference_factor: float
-    """The bytes that the references of convolutions move, relative to those of the kernels."""
-    fixed: float
-    """Seconds of a kernel that does nothing."""
-    launching: float
-    """Seconds that a step loses if it is not captured as a CUDA graph."""
-
-    def milliseconds(self, work: Workload, gpus: int = 1) -> float:
-        """Predict the time of a step whose batch is divided among GPUs."""
-        need = demand(Workload(work.model, max(1, work.batch // gpus), work.length, work.generator, work.kernels))
-        moved = need.bytes + self.reference_factor * need.reference_bytes
-        alone = need.flops / self.rate + moved / self.bandwidth + need.kernels * self.fixed
-        if gpus == 1:
-            return 1e3 * alone
-        # Every GPU sends and receives its fp32 gradients twice, except for its own share.
-        reduced = 2 * 4 * need.parameters * (gpus - 1) / gpus / LINK
-        return 1e3 * (alone + reduced + self.launching)
+FLOPs are those of the matrix products of generator, discriminator and heads, forward and backward (`bench/flops.py`).
+Bytes are what the memory-bound kernels read and write if every norm, activation and convolution is one fused kernel
+(`bench/traffic.py`). Kernels are those of a measured step, in proportion to the number of blocks. The parameters are
+fitted by least squares to steps in [lab/LOG.md](../lab/LOG.md), as listed in `bench/scaling_points.toml`.
+"""
 
 
-@cache
-def read_points() -> dict[str, Any]:
-    """Read the file of measured points."""
-    return tomllib.loads(POINTS.read_text(encoding="utf-8"))
+def _parameters(model: StepModel) -> Iterator[str]:
+    yield "## Parameters\n"
+    yield "| parameter | value | |"
+    yield "| --- | ---: | --- |"
+    yield f"| rate | {model.rate / 1e12:.0f} TFLOP/s | of the matrix products of a step, most of them narrow |"
+    yield f"| bandwidth | {model.bandwidth / 1e12:.2f} TB/s | by the bytes above; separate kernels move more |"
+    factor = f"{model.reference_factor:.1f} ×"
+    yield f"| references | {factor} | bytes of the convolutions' references, relative to those of the kernels |"
+    yield f"| fixed time | {model.fixed * 1e6:.2f} µs | per kernel of a captured step |"
+    yield ""
 
 
-def number(figure: str) -> float:
-    """Parse a number as lab/LOG.md writes it."""
-    return float(figure.replace(",", ""))
+def _errors(model: StepModel, measured: list[Point]) -> Iterator[str]:
+    for title, fitted in (("Steps that the model is fitted to", True), ("Steps that it was not fitted to", False)):
+        yield f"## {title}\n"
+        yield "| model | batch × length | convolutions | measured | as ms | predicted ms | error | commit |"
+        yield "| --- | --- | --- | ---: | ---: | ---: | ---: | --- |"
+        for point in measured:
+            if point.fitted == fitted:
+                work, predicted = point.workload, model.milliseconds(point.workload)
+                yield (
+                    f"| {work.model} | {work.batch} × {work.length} | {'kernels' if work.kernels else 'references'} | "
+                    f"{point.figure} | {point.milliseconds:.2f} | {predicted:.2f} | "
+                    f"{predicted / point.milliseconds - 1:+.1%} | {point.commit} |"
+                )
+        yield ""
 
 
-def points() -> list[Point]:
-    """Return all measured steps."""
-    found = []
-    for each in read_points()["points"]:
-        work = Workload(each["model"], each["batch"], each["length"], kernels=each["kernels"])
-        value = number(each["figure"])
-        taken = value if each["unit"] == "ms" else 1e3 * work.batch * work.length / value
-        figure = f"{each['figure']} {each['unit']}"
-        found.append(Point(work, taken, figure, each["entry"], each["commit"], each["use"] == "fit"))
-    return found
+def _sizes(model: StepModel) -> Iterator[str]:
+    yield "## Batch, length and width\n"
+    yield (
+        "Predicted milliseconds per step with kernels (matrix products + memory-bound kernels + fixed time), and "
+        "million tokens/s.\n"
+    )
+    yield "| batch × length | " + " | ".join(_MODELS) + " |"
+    yield "| --- |" + " --- |" * len(_MODELS)
+    for batch, length in _BATCHES:
+        cells = []
+        for name in _MODELS:
+            work = Workload(name, batch, length, _BASE_GENERATOR if name.endswith("base") else 0.25)
+            need, taken = demand(work), model.milliseconds(work)
+            parts = (need.flops / model.rate, need.bytes / model.bandwidth, need.kernels * model.fixed)
+            summed = " + ".join(f"{1e3 * part:.1f}" for part in parts)
+            cells.append(f"{taken:.1f} ({summed}), {batch * length / taken / 1e3:.2f}")
+        yield f"| {batch} × {length} | {' | '.join(cells)} |"
+    yield ""
 
 
-@cache
-def demand(work: Workload) -> Demand:
-    """Count what a step needs, on the meta device."""
-    config = preset(work.model)
-    small = build(generator(config, work.generator), heads={"mlm": {}}, device="meta")
-    large = build(config, heads={"rtd": {}}, device="meta")
-    tokens, predicted = work.batch * work.length, Masking().positions(work.length)
-    forward = flops(large, work.length) + flops(large.heads["rtd"], work.length)
-    forward += flops(small, work.length) + flops(small.heads["mlm"], predicted)
-    parameters = sum(p.numel() for p in {*large.parameters(), *small.parameters()}) - small.table.numel()
-    moved = encoder_bytes(large, tokens) + encoder_bytes(small, tokens)
-    moved += vocabulary_bytes(work.batch * predicted, config.vocab) + optimizer_bytes(parameters)
-    by_references = 0 if work.kernels else HALF * tokens * sum(map(convolution_passes, (large, small)))
-    counted = number(read_points()["kernel_counts"]["kernels" if work.kernels else "references"])
-    blocks = len(large.blocks) + len(small.blocks)
-    # The counts are those of a model with 24 blocks, generator included.
-    return Demand(3 * work.batch * forward, moved - by_references, by_references, counted * blocks / 24, parameters)
+def _schedules(model: StepModel) -> Iterator[str]:
+    yield "## The papers' schedules\n"
+    yield "| recipe | steps | batch × length | " + " | ".join(f"{gpus} GPU{'s' * (gpus > 1)}" for gpus in GPUS) + " |"
+    yield "| --- | ---: | --- |" + " ---: |" * len(GPUS)
+    for name in SCHEDULES:
+        recipe = read(name)
+        work = Workload(recipe["model"], recipe["batch"], recipe["length"], recipe["generator"])
+        times = [model.milliseconds(work, gpus) for gpus in GPUS]
+        cells = [f"{taken:.1f} ms, {taken * recipe['steps'] / 3.6e6:,.1f} h" for taken in times]
+        size = f"{work.batch} × {work.length}"
+        yield f"| `{name}` | {recipe['steps']:,} | {size} | {' | '.join(cells)} |"
+    yield (
+        "\nOn several GPUs the batch is divided, gradients are all-reduced after the backward pass at "
+        f"{LINK / 1e9:.0f} GB/s, and every step loses {model.launching * 1e3:.1f} ms because several processes don't "
+        "capture their steps.\n"
+    )
 
 
-def fit(measured: Sequence[Point]) -> StepModel:
-    """Fit the parameters by least squares of relative errors, to steps and to the matrix products of one of them."""
-    rows, times = [], []
-    for point in measured:
-        need = demand(point.workload)
-        rows.append([need.flops, need.bytes, need.reference_bytes, need.kernels])
-        times.append(point.milliseconds / 1e3)
-    part = read_points()["matmuls"]
-    need = demand(Workload(part["model"], part["batch"], part["length"]))
-    rows.append([need.flops, 0.0, 0.0, number(part["kernel_count"])])
-    times.append(number(part["figure"]) / 1e3)
-    relative = np.array(rows) / np.array(times)[:, None]
-    # Columns differ by many orders of magnitude.
-    scale = np.abs(relative).max(axis=0)
-    solution = np.linalg.lstsq(relative / scale, np.ones(len(rows)), rcond=None)[0] / scale
-    per_flop, per_byte, per_reference_byte, per_kernel = map(float, solution)
-    launches = read_points()["launches"]
-    slow, fast = (1024 * 128 / number(launches[name]) for name in ("plain", "captured"))
-    return StepModel(1 / per_flop, 1 / per_byte, per_reference_byte / per_byte, per_kernel, slow - fast)
+_LIMITS = """## What the model can't know
+- All measured models have 12 blocks of width 256. Base sizes are an extrapolation to wide matrix products, which
+  probably run at a higher rate.
+- There are five equations (four steps, and the matrix products of one of them) for four parameters: only the second
+  table says how good the model is.
+- The steps were measured at several commits, between which kernels changed. Two of the fitted steps have the same shape
+  and differ by seven percent.
+- No step was measured on more than one GPU. The rate of the link is that of the data sheet; the all-reduce of DDP
+  overlaps with the backward pass, which the model ignores. The loss without capture is the difference of two steps of
+  1024 × 128 tokens; it is larger where a step takes less time than Python needs to start its kernels.
+- Loading of data, evaluations and checkpoints are not included.
+"""
+
+
+def main() -> None:
+    """Write the page."""
+    parser = argparse.ArgumentParser(description="A model of step time, fitted to measured steps.")
+    parser.add_argument("--out", type=Path, help="the Markdown file to write; printed if omitted")
+    out = parser.parse_args().out
+    try:
+        content = page("python -m lightbert.bench.scaling" + (f" --out {out}" if out else ""))
+    except InputError as error:
+        sys.exit(f"lightbert: {error}")
+    if out:
+        write_atomic(out, content)
+    else:
+        print(content)
 
 
 if __name__ == "__main__":
-    from lightbert.bench.scaling_page import main
-
     main()

@@ -1,9 +1,10 @@
 """Training speed on a GPU: encoders forward and backward, and whole RTD steps, next to transformers in the same run.
 
-Each row is captured as a CUDA graph, so that times exclude Python, and timed by the median of its replays. Shares are
-relative to ceilings measured in the same run: a large matmul for FLOPs, a large elementwise kernel for bytes. Before
-anything is timed, several processes run every case once: most of the time goes into compilation, whose results they
-leave in the caches of PyTorch and Triton.
+Each row is captured as a CUDA graph, so that times exclude Python, and timed by the median of its replays; fine-tuning
+runs as in the training loop, Python included. Shares are relative to ceilings measured in the same run: a large matmul
+for FLOPs, a large elementwise kernel for the bytes that fused kernels would move. Before anything is timed, several
+processes run every case once: most of the time goes into compilation, whose results they leave in the caches of PyTorch
+and Triton.
 """
 
 import multiprocessing
@@ -17,7 +18,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lightbert.bench.gpu_timing import copy_bandwidth, matmul_rate, microseconds
-from lightbert.bench.training_cases import CASES, Case, Work, matmul_flops, our_pass, their_pass, whole_step
+from lightbert.bench.training_cases import (
+    CASES,
+    Case,
+    Work,
+    finetuning,
+    matmul_flops,
+    moved_bytes,
+    our_pass,
+    their_pass,
+    whole_step,
+)
+from lightbert.bench.training_targets import Figure, figures
 from lightbert.errors import InputError
 from lightbert.ops import backend
 from lightbert.progress import progress
@@ -27,6 +39,8 @@ if TYPE_CHECKING:
 
 _WARM = 3
 _CPU_REPEATS = 3
+_FINETUNING_STEPS = 400
+"""Steps before the measurement, until every width is captured, and steps that are measured."""
 _COMPILING_PROCESSES = 4
 _NOT_IN_TRANSFORMERS = ("composite",)
 
@@ -59,7 +73,9 @@ class Row:
     gibibytes: float
     """The peak of allocated memory; 0 on a CPU."""
     share: float
-    """Of the measured matmul rate, by the FLOPs of an encoder; 0 if they are not counted."""
+    """Of the measured matmul rate, by the FLOPs of the matrix products; 0 if they are not counted."""
+    bytes_share: float
+    """Of the measured bandwidth, by the bytes that fused memory-bound kernels would move; 0 if not counted."""
     captured: bool
     """Whether the work could be captured as a CUDA graph."""
 
@@ -77,21 +93,31 @@ class TrainingSpeed:
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-serializable dict."""
         metrics = {f"{row.case}/{row.library}": row.tokens_per_second for row in self.rows}
-        return {"metrics": metrics, **asdict(self)}
+        targets = [{**asdict(figure), "verdict": figure.verdict} for figure in self.figures]
+        return {"metrics": metrics, **asdict(self), "figures": targets}
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """Figures that follow from the rows, with their targets."""
+        return figures(self.rows)
 
     def __rich__(self) -> "RenderableType":
+        from rich.console import Group
         from rich.table import Table
 
-        table = Table("case", "library", "ms", "million tokens/s", "GiB", "of the matmul rate")
+        table = Table("case", "library", "ms", "million tokens/s", "GiB", "of the matmul rate", "of the bandwidth")
         table.title = f"{self.device}: {self.matmul_tflops:.0f} TFLOP/s in a matmul, {self.copy_tbytes:.2f} TB/s"
         for row in self.rows:
             library = row.library if row.captured else f"{row.library} (not captured)"
-            share = f"{row.share:.0%}" if row.share else ""
+            shares = [f"{share:.0%}" if share else "" for share in (row.share, row.bytes_share)]
             speed = f"{row.tokens_per_second / 1e6:.3f}"
-            table.add_row(row.case, library, f"{row.milliseconds:.2f}", speed, f"{row.gibibytes:.1f}", share)
+            table.add_row(row.case, library, f"{row.milliseconds:.2f}", speed, f"{row.gibibytes:.1f}", *shares)
         if self.skipped:
             table.caption = f"skipped at the time limit: {', '.join(self.skipped)}"
-        return table
+        targets = Table("figure", "value", "target", "")
+        for figure in self.figures:
+            targets.add_row(figure.what, f"{figure.value:.2f} {figure.unit}".rstrip(), figure.goal, figure.verdict)
+        return Group(table, targets)
 
 
 def measure(settings: Settings, cases: tuple[Case, ...] = CASES) -> TrainingSpeed:
@@ -115,7 +141,7 @@ def measure(settings: Settings, cases: tuple[Case, ...] = CASES) -> TrainingSpee
             if time.monotonic() - started > settings.seconds:
                 skipped.append(f"{one.case.name} ({one.library})")
                 continue
-            rows.append(_row(one, device, rate))
+            rows.append(_row(one, device, (rate, bandwidth)))
             bar.advance()
     name = torch.cuda.get_device_name(device) if on_gpu else "CPU"
     return TrainingSpeed(name, rate / 1e12, bandwidth / 1e12, tuple(rows), tuple(skipped))
@@ -135,12 +161,12 @@ class _Measurement:
 
 
 def _measurements(case: Case, settings: Settings) -> list[_Measurement]:
-    make = whole_step if case.rtd else our_pass
+    make = finetuning if case.finetune else whole_step if case.rtd else our_pass
     ours = [
         _Measurement(case, f"lightbert, kernels: {kernels}" if kernels else "lightbert", make, kernels)
         for kernels in _selections(settings.kernels, case)
     ]
-    has_peer = settings.peers and not case.rtd and not case.model.startswith(_NOT_IN_TRANSFORMERS)
+    has_peer = make is our_pass and settings.peers and not case.model.startswith(_NOT_IN_TRANSFORMERS)
     return [*ours, _Measurement(case, "transformers", their_pass)] if has_peer else ours
 
 
@@ -173,15 +199,21 @@ def _run_once(one: _Measurement, device: torch.device) -> None:
         torch.cuda.synchronize()
 
 
-def _row(one: _Measurement, device: torch.device, rate: float) -> Row:
+def _row(one: _Measurement, device: torch.device, ceilings: tuple[float, float]) -> Row:
+    """Time a case; ceilings: FLOP/s and bytes per second, 0 if they were not measured."""
     case = one.case
     with one.enabling():
         work = one.make(case, device)
-        seconds, gibibytes, captured = _on_gpu(work) if device.type == "cuda" else (_on_cpu(work), 0.0, False)
-    speed = case.tokens / seconds
-    share = speed * matmul_flops(case) / rate if rate else 0.0
+        if device.type != "cuda":
+            seconds, gibibytes, captured = _on_cpu(work), 0.0, False
+        elif case.finetune:
+            seconds, gibibytes, captured = _as_loop(work)
+        else:
+            seconds, gibibytes, captured = _on_gpu(work)
+    needed = (matmul_flops(case), moved_bytes(case))
+    shares = [need / seconds / ceiling if ceiling else 0.0 for need, ceiling in zip(needed, ceilings, strict=True)]
     torch._dynamo.reset()
-    return Row(case.name, one.library, seconds * 1e3, speed, gibibytes, share, captured)
+    return Row(case.name, one.library, seconds * 1e3, case.tokens / seconds, gibibytes, *shares, captured)
 
 
 def _on_cpu(work: Work) -> float:
@@ -190,6 +222,20 @@ def _on_cpu(work: Work) -> float:
     for _ in range(_CPU_REPEATS):
         work()
     return (time.perf_counter() - start) / _CPU_REPEATS
+
+
+def _as_loop(work: Work) -> tuple[float, float, bool]:
+    """The seconds of a step that captures itself, its peak memory in GiB, and True."""
+    torch.cuda.reset_peak_memory_stats()
+    for timed in (False, True):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(_FINETUNING_STEPS):
+            work()
+        torch.cuda.synchronize()
+        if timed:
+            taken = time.perf_counter() - start
+    return taken / _FINETUNING_STEPS, torch.cuda.max_memory_allocated() / 2**30, True
 
 
 def _on_gpu(work: Work) -> tuple[float, float, bool]:

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from lightbert.bench.finetune_steps import finetune_step, sentence_lengths
 from lightbert.bench.flops import flops
 from lightbert.bench.latency_models import transformers_encoder
+from lightbert.bench.step_time import Workload, demand
+from lightbert.bench.traffic import encoder_bytes
 from lightbert.data.batches.batch import Batch
 from lightbert.data.batches.masking_settings import Masking
 from lightbert.data.examples.specials import Specials
@@ -31,33 +34,43 @@ _SPECIALS, _FIRST_WORD = Specials(pad=0, cls=2, sep=3, mask=4), 5
 
 @dataclass(frozen=True)
 class Case:
-    """A model and the size of its batches; ``rtd``: a whole step of replaced-token detection with its optimizer.
+    """A model and the size of its batches; by default the forward and backward pass of the encoder.
 
-    overlap: the generator has a CUDA stream of its own.
+    rtd: a whole step of replaced-token detection with its optimizer.
+    overlap: its generator has a CUDA stream of its own.
+    packed: each row contains several texts, of 5 to 60 tokens.
+    finetune: steps of fine-tuning a classifier on short texts, as the training loop runs them; ``length`` is ignored.
     """
 
     model: str
     batch: int
-    length: int
+    length: int = 0
     rtd: bool = False
     overlap: bool = False
+    packed: bool = False
+    finetune: bool = False
 
     @property
     def name(self) -> str:
         """Such as "convbert-small 256×128" or "convbert-small 256×128, RTD step"."""
+        if self.finetune:
+            return f"{self.model}, fine-tuning, batch {self.batch}"
         step = ", RTD step" if self.rtd else ""
-        return f"{self.model} {self.batch}×{self.length}{step}{' on two streams' if self.overlap else ''}"
+        details = (" on two streams" if self.overlap else "") + (", packed rows" if self.packed else "")
+        return f"{self.model} {self.batch}×{self.length}{step}{details}"
 
     @property
     def tokens(self) -> int:
-        """The tokens of a batch."""
-        return self.batch * self.length
+        """The tokens of a batch; in fine-tuning on average and without padding."""
+        return round(self.batch * float(sentence_lengths().mean())) if self.finetune else self.batch * self.length
 
 
 CASES = (
     Case("convbert-small", 256, 128, rtd=True),
     Case("convbert-small", 256, 128, rtd=True, overlap=True),
+    Case("convbert-small", 256, 128, rtd=True, packed=True),
     Case("convbert-small", 1024, 128, rtd=True),
+    Case("convbert-small", 32, finetune=True),
     Case("convbert-small", 1024, 128),
     Case("convbert-small", 128, 128),
     Case("convbert-small", 128, 512),
@@ -105,7 +118,7 @@ def whole_step(case: Case, device: torch.device) -> Work:
     ids = _ids(case, model, device)
     batch = Batch(
         ids=ids,
-        mask=torch.ones_like(ids, dtype=torch.bool),
+        mask=_text_numbers(case).to(device) if case.packed else torch.ones_like(ids, dtype=torch.bool),
         segments=torch.zeros_like(ids),
         rows=torch.arange(case.batch, device=device),
         step=torch.zeros((), dtype=torch.int64, device=device),
@@ -113,9 +126,37 @@ def whole_step(case: Case, device: torch.device) -> Work:
     return lambda: step(batch)
 
 
+def finetuning(case: Case, device: torch.device) -> Work:
+    """The next step of fine-tuning: each call takes another batch."""
+    return finetune_step(case.model, case.batch, _SPECIALS, device)
+
+
 def matmul_flops(case: Case) -> float:
-    """FLOPs per token of forward and backward pass of the encoder; those of a whole step are not counted."""
-    return 0.0 if case.rtd else 3 * flops(build(case.model, device="meta"), case.length) / case.length
+    """FLOPs of the matrix products of a batch; 0 for fine-tuning, whose batches differ."""
+    if case.finetune:
+        return 0.0
+    if case.rtd:
+        return demand(Workload(case.model, case.batch, case.length)).flops
+    return 3.0 * case.batch * flops(build(case.model, device="meta"), case.length)
+
+
+def moved_bytes(case: Case) -> float:
+    """Bytes that the memory-bound kernels of a batch must move; 0 for fine-tuning."""
+    if case.finetune:
+        return 0.0
+    if case.rtd:
+        return demand(Workload(case.model, case.batch, case.length)).bytes
+    return float(encoder_bytes(build(case.model, device="meta"), case.tokens))
+
+
+def _text_numbers(case: Case) -> Tensor:
+    """Number the texts of each row [B, T], from 1."""
+    drawn = torch.Generator().manual_seed(1)
+    starts = torch.zeros(case.batch, case.length, dtype=torch.int32)
+    for row in starts:
+        ends = torch.randint(5, 61, (case.length,), generator=drawn).cumsum(0)
+        row[ends[ends < case.length]] = 1
+    return starts.cumsum(1, dtype=torch.int32) + 1
 
 
 def _both_passes(encoder: Encoder, case: Case, device: torch.device) -> Work:

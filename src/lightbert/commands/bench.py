@@ -1,6 +1,7 @@
 """`lightbert bench`: speed compared with other libraries."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -98,6 +99,7 @@ class Config:
             "measurement, 3 by default."
         ),
     ] = 0.0
+    out: Annotated[str, typer.Option(help="training: also write the tables to this Markdown file.")] = ""
     clients: Annotated[
         tuple[str, ...], CommaSeparated(), typer.Option(help="serving: numbers of clients; 1,8,32 by default.")
     ] = ()
@@ -135,11 +137,7 @@ def run(config: Config) -> Report:
     if config.name == "serving":
         return _serving(config)
     if config.name == "training":
-        from lightbert.bench import training
-
-        return training.measure(
-            training.Settings(cases=config.cases, kernels=config.kernels, seconds=config.seconds or 480.0)
-        )
+        return _training(config)
     if config.name != "finetune":
         raise InputError(f"the benchmark {config.name!r} is a separate program; run {BENCHMARKS[config.name][0]}")
     if not config.data:
@@ -174,6 +172,22 @@ def _latency(config: Config) -> Report:
     )
 
 
+def _training(config: Config) -> Report:
+    from lightbert.bench import training, training_page
+
+    out = Path(config.out) if config.out else None
+    if out is not None:
+        training_page.check_target(out)
+    speed = training.measure(
+        training.Settings(cases=config.cases, kernels=config.kernels, seconds=config.seconds or 480.0)
+    )
+    if out is not None:
+        chosen = f" --cases {config.cases!r}" if config.cases else ""
+        chosen += f" --kernels {config.kernels}" if config.kernels else ""
+        training_page.write(speed, out, f"lightbert bench training{chosen} --out {config.out}")
+    return speed
+
+
 def _serving(config: Config) -> Report:
     for count in config.clients:
         if not count.isdecimal():
@@ -206,6 +220,6 @@ def command(config: Config, json: bool) -> None:
     pipeline behind the same server, and compares both with a loop of model.predict; then it sends twice as many
     requests as the server can answer.
 
-    `training` times encoders and whole pre-training steps on a GPU, each captured as a CUDA graph.
+    `training` times encoders, whole pre-training steps and fine-tuning on a GPU, and compares the figures with targets.
     """
     show(run(config), json=json)
