@@ -2,6 +2,7 @@
 
 import json
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,15 @@ def test_the_page_has_medians_ranges_commands_and_both_orders() -> None:
     assert "`python -m lightbert.bench.papers two` on a laptop" in page
     assert "lightbert pretrain tiny-rtd" in page
     assert "The paper has the same order." in markdown("two", TINY, protocol(Path("out")), [high], "")
+
+
+def test_the_page_says_how_much_was_read_with_how_many_seeds() -> None:
+    outcome = Outcome(LOW, 0, {"mlm_loss": 3.5}, {"cola": (0.5,)})
+    short = replace(protocol(Path("out"), steps=1000, batch=100, overrides=("length=10",)), task_seeds=(0,))
+    page = markdown("two", TINY, short, [outcome], "")
+    assert "pre-trained on 1.0 million tokens (1,000 steps of 100 × 10) and fine-tuned with 1 seed." in page
+    page = markdown("two", TINY, replace(short, overrides=(), task_seeds=(0, 1)), [outcome], "")
+    assert "12.8 million tokens (1,000 steps of 100 × 128) and fine-tuned with 2 seeds." in page
 
 
 @pytest.mark.parametrize(

@@ -17,20 +17,24 @@ from lightbert.bench.paper_tables import Table
 from lightbert.train.model_card import publish
 
 _LENGTH = 128
-"""The tokens per text of all recipes of these tables."""
+"""The tokens per text of all recipes of these tables, unless it is overridden."""
 
 
 def markdown(name: str, table: Table, protocol: Protocol, outcomes: list[Outcome], picture: str, note: str = "") -> str:
     """The page of a table: one line per row and seed, the order of the rows, and the commands of each."""
     losses = sorted({key for outcome in outcomes for key in outcome.held_out if key.endswith("_loss")})
     tasks = list(protocol.tasks)
-    tokens = protocol.steps * protocol.batch * _LENGTH / 1e6
+    # The last value counts, as on the command line.
+    lengths = [word.removeprefix("length=") for word in protocol.overrides if word.startswith("length=")]
+    length = int(lengths[-1]) if lengths else _LENGTH
+    tokens = protocol.steps * protocol.batch * length / 1e6
+    seeds = f"{len(protocol.task_seeds)} seed{'s' if len(protocol.task_seeds) > 1 else ''}"
     lines = [
         f"# {table.title}",
         "",
         f"Written by `python -m lightbert.bench.papers {name}`{note}. Every row is pre-trained on {tokens:,.1f} "
-        f"million tokens ({protocol.steps:,} steps of {protocol.batch} × {_LENGTH}) and fine-tuned with "
-        f"{len(protocol.task_seeds)} seeds. Scores are medians in points, with the lowest and the highest in brackets. "
+        f"million tokens ({protocol.steps:,} steps of {protocol.batch} × {length}) and fine-tuned with {seeds}. "
+        "Scores are medians in points, with the lowest and the highest in brackets. "
         f"The last column is the paper's figure: {table.source}.",
         "",
         f"![The mean of the tasks for each row]({picture})",
