@@ -1,11 +1,14 @@
 """When memory runs out, one sentence says what was asked for, what there is, and what to lower."""
 
+import errno
+
 import numpy as np
 import pytest
 import torch
 
 from lightbert import cli, memory
 from lightbert.commands import info
+from lightbert.errors import InputError
 
 HUGE = 1 << 55
 
@@ -42,6 +45,67 @@ def test_an_error_without_details_is_described() -> None:
     assert memory.describe(MemoryError()).startswith("the memory of this machine is not sufficient (")
     assert memory.describe(torch.OutOfMemoryError("out of memory")) == "the memory of the GPU is not sufficient"
     assert not memory.is_out_of_memory(RuntimeError("a bug"))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ImportError("libtorch.so: failed to map segment from shared object"),
+        ImportError("libtorch.so: cannot allocate memory in static TLS block"),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+        OSError("libgomp.so: cannot create shared object descriptor: Cannot allocate memory"),
+        RuntimeError("can't start new thread"),
+    ],
+)
+def test_libraries_and_threads_that_do_not_fit_into_memory_are_recognised(error: Exception) -> None:
+    assert memory.is_out_of_memory(error)
+
+
+@pytest.mark.parametrize(
+    "error", [ImportError("No module named 'x'"), OSError(errno.ENOSPC, "No space left"), ValueError("out of memory")]
+)
+def test_other_errors_are_not_lack_of_memory(error: Exception) -> None:
+    assert not memory.is_out_of_memory(error)
+
+
+def test_a_small_request_is_not_named() -> None:
+    assert "requested" not in memory.describe("memory allocation of 2 bytes failed")
+    assert ", 2 GiB were requested" in memory.describe("memory allocation of 2147483648 bytes failed")
+
+
+def test_a_limit_on_address_space_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "address_space_limit", lambda: 300_000 << 10)
+    assert memory.describe(MemoryError()) == "the address space is not sufficient (`ulimit -v` is 300,000 KiB)"
+
+
+def test_room_for_a_library_is_checked() -> None:
+    memory.check_room(1 << 20, "loading a library")
+    with pytest.raises(InputError, match=r"^loading a library requires [\d,]+ MiB; the memory of this machine is not"):
+        memory.check_room(HUGE, "loading a library")
+
+
+def test_a_command_whose_libraries_do_not_fit_into_memory_prints_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*_: object) -> None:
+        raise ImportError("libtorch_cpu.so: failed to map segment from shared object")
+
+    monkeypatch.setattr(info, "run", run)
+    monkeypatch.setattr(memory, "address_space_limit", lambda: 300_000 << 10)
+    assert cli.main(["info", "bert-tiny"]) == 1
+    assert capsys.readouterr().err == (
+        "lightbert: the address space is not sufficient (`ulimit -v` is 300,000 KiB); raise the limit, or choose a "
+        "smaller model\n"
+    )
+
+
+def test_an_import_error_that_is_a_bug_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: object) -> None:
+        raise ImportError("cannot import name 'x'")
+
+    monkeypatch.setattr(info, "run", run)
+    with pytest.raises(ImportError, match="cannot import name"):
+        cli.main(["info", "bert-tiny"])
 
 
 def test_the_command_line_prints_one_sentence(

@@ -11,7 +11,7 @@ from typing import cast
 
 import typer
 
-from lightbert import memory, standard_streams
+from lightbert import library_memory, memory, standard_streams
 from lightbert.commands import COMMANDS
 from lightbert.commands.training import VERBS, as_assignment
 from lightbert.commands.unknown_options import unknown_option
@@ -46,11 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (MemoryError, RuntimeError) as error:
-        if not memory.is_out_of_memory(error):
+    except (MemoryError, RuntimeError, ImportError, OSError) as error:
+        if memory.is_out_of_memory(error):
+            return _fail(f"{memory.describe(error)}; {_smaller(sys.argv[1:] if arguments is None else arguments)}")
+        if not isinstance(error, OSError):
             raise
-        return _fail(f"{memory.describe(error)}; {_smaller(sys.argv[1:] if arguments is None else arguments)}")
-    except OSError as error:
         return _fail(f"{error.strerror}: '{error.filename}'" if error.filename else str(error))
     return code
 
@@ -78,6 +78,8 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _run(verb: str, rest: list[str]) -> int:
+    if not {"--help", "-h"}.intersection(rest):
+        library_memory.check(verb)
     module = importlib.import_module(COMMANDS[verb][0])
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     # Commands that take key=value pairs list the keys below the options.
@@ -125,6 +127,12 @@ def _unknown_option(error: typer.BadParameter, verb: str, names: list[str], rest
 def _smaller(arguments: Sequence[str]) -> str:
     """Name the keys or options of a command that reduce its memory."""
     verb = next(iter(arguments), "")
+    if memory.address_space_limit() is not None:
+        return f"raise the limit, or {_smaller_options(verb)}"
+    return _smaller_options(verb)
+
+
+def _smaller_options(verb: str) -> str:
     if verb in VERBS:
         return "lower batch= or length=, raise accumulate=, or choose a smaller model="
     if verb in ("predict", "evaluate"):

@@ -34,12 +34,14 @@ def locked(folder: Path, action: str, remedy: str) -> Iterator[None]:
     file = _acquire(folder / NAME, f"{action} '{folder}'", remedy)
     ended = threading.Event()
     touching = threading.Thread(target=_touch, args=(file.fileno(), ended), daemon=True)
-    touching.start()
     try:
+        # Fails if there is no memory for a thread.
+        touching.start()
         yield
     finally:
         ended.set()
-        touching.join()
+        if touching.ident is not None:
+            touching.join()
         # Another process may have a new lock there by now, if the folder was renamed.
         if _is_at(file, folder / NAME):
             (folder / NAME).unlink()

@@ -149,7 +149,7 @@ def test_the_error_for_a_missing_hub_model_names_it(monkeypatch, error, message)
 
 def test_the_error_without_huggingface_hub_suggests_the_install_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(InputError, match=r"huggingface_hub is not installed: pip install 'lightbert\[hf\]'"):
+    with pytest.raises(InputError, match=r"requires huggingface_hub; install it with: pip install 'lightbert\[hf\]'"):
         lightbert.load("ours/tiny")
 
 

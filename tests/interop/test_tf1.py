@@ -226,7 +226,7 @@ def test_an_imported_model_keeps_its_origin():
 def test_the_error_without_tensorflow_suggests_the_install_command(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     (tmp_path / "model.ckpt.index").touch()
-    with pytest.raises(InputError, match=r"requires tensorflow: pip install 'lightbert\[tf1\]'"):
+    with pytest.raises(InputError, match=r"requires tensorflow; install it with: pip install 'lightbert\[tf1\]'"):
         read_tf1(tmp_path / "model.ckpt")
 
 

@@ -5,8 +5,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lightbert.errors import InputError, unknown
+from lightbert.errors import unknown
 from lightbert.files import make_folder, write_atomic
+from lightbert.optional_packages import required
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -16,10 +17,8 @@ _DPI = 150
 
 def new_figure(width: float, height: float) -> "Figure":
     """Create an empty figure of a size in inches, whose layout leaves room for labels and legends."""
-    try:
+    with required("plots require matplotlib", "lightbert[plots]"):
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise InputError("plots require matplotlib; run pip install 'lightbert[plots]'") from error
     return Figure(figsize=(width, height), layout="constrained")
 
 

@@ -1,5 +1,6 @@
 """ONNX files of transformers' models, made with the tools of torch and ONNX Runtime."""
 
+import importlib
 import logging
 import tempfile
 import warnings
@@ -9,7 +10,7 @@ import torch
 from torch import nn
 from torch.export import Dim
 
-from lightbert.errors import InputError
+from lightbert.optional_packages import required
 
 
 def exported_peer(model: nn.Module, positions: int) -> bytes:
@@ -21,19 +22,18 @@ def exported_peer(model: nn.Module, positions: int) -> bytes:
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         path = Path(folder) / "peer.onnx"
-        try:
-            torch.onnx.export(
-                model,
-                (example, example, example),
-                path,
-                dynamo=True,
-                verbose=False,
-                external_data=False,
-                input_names=names,
-                dynamic_shapes=(shape, shape, shape),
-            )
-        except ImportError:
-            raise InputError("the runtime peer-onnx requires onnxscript; install it: pip install onnxscript") from None
+        with required("the runtime peer-onnx requires onnxscript", "onnxscript"):
+            importlib.import_module("onnxscript")
+        torch.onnx.export(
+            model,
+            (example, example, example),
+            path,
+            dynamo=True,
+            verbose=False,
+            external_data=False,
+            input_names=names,
+            dynamic_shapes=(shape, shape, shape),
+        )
         return path.read_bytes()
 
 

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -65,9 +64,11 @@ class ServeReport:
 
 def run(config: Config, ready: Callable[[str], None] = lambda url: None) -> ServeReport:
     """Serve until a signal stops the server; `ready` is called with its URL when it accepts connections."""
-    missing = [package for package in ("fastapi", "uvicorn") if find_spec(package) is None]
-    if missing:
-        raise InputError(f"serve requires {' and '.join(missing)}; install them with: pip install 'lightbert[serve]'")
+    from lightbert.optional_packages import required
+
+    with required("serve requires fastapi and uvicorn", "lightbert[serve]"):
+        import fastapi  # noqa: F401
+        import uvicorn  # noqa: F401
     from lightbert.serve.endpoints import endpoints_of
     from lightbert.serve.generator import load_generator
     from lightbert.serve.limits import Limits

@@ -1,8 +1,6 @@
 """Models as programs of torch.export: archives for PyTorch, and files for ExecuTorch."""
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +12,7 @@ from lightbert.deploy.verification import Batch
 from lightbert.errors import InputError
 from lightbert.models import Model
 from lightbert.nn.inference import Inference
+from lightbert.optional_packages import required
 from lightbert.tasks.predict.exported import STATES
 from lightbert.tasks.predict.program_runtime import SHORTEST
 
@@ -61,11 +60,11 @@ def int8_program(program: "ExportedProgram", model: Model, batch: Batch) -> "Exp
 
     batch: any text; it runs once, as the tools of torchao require.
     """
-    with warnings.catch_warnings(), _requires("executorch and torchao"):
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from executorch.backends.xnnpack.quantizer import xnnpack_quantizer as xnnpack
-        from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
-
+        with required("export to ExecuTorch requires executorch and torchao", "lightbert[executorch]"):
+            from executorch.backends.xnnpack.quantizer import xnnpack_quantizer as xnnpack
+            from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
         scheme = xnnpack.get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True)
         prepared = prepare_pt2e(program.module(), xnnpack.XNNPACKQuantizer().set_global(scheme))
         prepared(*(torch.from_numpy(each[:1]) for each in (batch.ids, batch.mask, batch.segments)))
@@ -84,21 +83,10 @@ def write_pt2(program: "ExportedProgram", path: Path) -> None:
 
 def write_pte(program: "ExportedProgram", path: Path) -> None:
     """Write a file for ExecuTorch that runs linear layers and arithmetic with XNNPACK."""
-    with warnings.catch_warnings(), _requires("executorch"):
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-        from executorch.exir import to_edge_transform_and_lower
-
+        with required("export to ExecuTorch requires executorch", "lightbert[executorch]"):
+            from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+            from executorch.exir import to_edge_transform_and_lower
         lowered = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()])
         path.write_bytes(lowered.to_executorch().buffer)
-
-
-@contextmanager
-def _requires(packages: str) -> Iterator[None]:
-    """Name the packages if one of them is not installed."""
-    try:
-        yield
-    except ImportError as error:
-        raise InputError(
-            f"export to ExecuTorch requires {packages} ({error}); install it with: pip install 'lightbert[executorch]'"
-        ) from None

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from lightbert.errors import InputError
+from lightbert.optional_packages import required
 
 _FILES = (
     "config.json",
@@ -25,11 +26,9 @@ def download(repository: str, revision: str | None = None, *, pickled: bool = Fa
     revision: a branch, tag or commit; None = the default branch.
     pickled: also download pickled weights if there are no safetensors.
     """
-    try:
+    with required(f"{_failure(repository)} requires huggingface_hub", "lightbert[hf]"):
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
-    except ImportError:
-        raise _download_error(repository, "huggingface_hub is not installed: pip install 'lightbert[hf]'") from None
     try:
         folder = Path(snapshot_download(repository, revision=revision, allow_patterns=list(_FILES)))
         if pickled and not any(folder.glob("*.safetensors")):
@@ -48,6 +47,8 @@ def download(repository: str, revision: str | None = None, *, pickled: bool = Fa
 
 
 def _download_error(repository: str, reason: str) -> InputError:
-    return InputError(
-        f"model folder '{repository}' not found, and downloading it from the Hugging Face Hub failed: {reason}"
-    )
+    return InputError(f"{_failure(repository)} failed: {reason}")
+
+
+def _failure(repository: str) -> str:
+    return f"model folder '{repository}' not found, and downloading it from the Hugging Face Hub"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lightbert.data.examples.features import Features
-from lightbert.errors import InputError
+from lightbert.optional_packages import required
 
 
 @dataclass(frozen=True)
@@ -188,11 +188,9 @@ def _now() -> float:
 
 
 def _transformers() -> Any:
-    try:
+    with required("the benchmark requires transformers and accelerate", "lightbert[hf]"):
         import accelerate  # noqa: F401
         import transformers
-    except ImportError as error:
-        raise InputError(f"the benchmark requires {error.name}; install it with: pip install 'lightbert[hf]'") from None
     # Its messages and progress bars would disturb the output of a benchmark.
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lightbert.errors import InputError
+from lightbert.optional_packages import required
 
 
 def text_classifier(folder: Path, *, batch: int = 1) -> Callable[[Sequence[str]], list[dict[str, Any]]]:
@@ -12,10 +12,8 @@ def text_classifier(folder: Path, *, batch: int = 1) -> Callable[[Sequence[str]]
 
     batch: the number of texts per batch of the pipeline; 1 is its default.
     """
-    try:
+    with required("the comparison requires transformers", "lightbert[hf]"):
         import transformers
-    except ImportError:
-        raise InputError("the comparison requires transformers; install it with: pip install 'lightbert[hf]'") from None
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     pipeline: Any = transformers.pipeline("text-classification", model=str(folder), device="cpu", top_k=None)

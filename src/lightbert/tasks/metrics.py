@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from lightbert.errors import InputError
+from lightbert.optional_packages import required
 
 
 def accuracy(truth: Sequence[str], predicted: Sequence[str]) -> float:
@@ -83,16 +84,12 @@ def _check(truth: Sequence[object], predicted: Sequence[object]) -> None:
 
 
 def _sklearn() -> Any:
-    try:
+    with required("metrics require scikit-learn", "lightbert[metrics]"):
         from sklearn import metrics
-    except ImportError:
-        raise InputError("metrics require scikit-learn; install it with: pip install 'lightbert[metrics]'") from None
     return metrics
 
 
 def _scipy() -> Any:
-    try:
+    with required("metrics require SciPy", "lightbert[metrics]"):
         from scipy import stats
-    except ImportError:
-        raise InputError("metrics require SciPy; install it with: pip install 'lightbert[metrics]'") from None
     return stats

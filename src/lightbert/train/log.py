@@ -15,18 +15,15 @@ from typing import Any
 
 from lightbert.errors import InputError
 from lightbert.files import write_atomic
+from lightbert.optional_packages import required
 
 
 class TensorBoard:
     """Write scalars to ``folder``; a resumed run purges the events after its checkpoint."""
 
     def __init__(self, folder: Path, step: int) -> None:
-        try:
+        with required("tensorboard=true requires the tensorboard package", "lightbert[track]"):
             from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise InputError(
-                "tensorboard=true requires the tensorboard package: pip install 'lightbert[track]'"
-            ) from None
         self._writer: Any = SummaryWriter(str(folder), purge_step=step + 1)
 
     def write(self, kind: str, step: int, values: dict[str, Any]) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lightbert.data.corpus import encoding_pool, tokenizer, vocabulary
+from lightbert import memory, worker_pool
+from lightbert.data.corpus import tokenizer, vocabulary
 from lightbert.data.corpus.encoding_pool import encode_chunks
 from lightbert.data.corpus.parts import Chunk
 from lightbert.errors import InputError
@@ -37,7 +38,7 @@ def test_a_pool_whose_thread_cannot_start_is_an_error(file: Path, monkeypatch: p
 
 @pytest.mark.timeout(120)
 def test_a_pool_whose_thread_ends_is_an_error(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoding_pool, "_SECONDS_BETWEEN_LOOKS", 0.2)
+    monkeypatch.setattr(worker_pool, "_SECONDS_BETWEEN_LOOKS", 0.2)
     monkeypatch.setattr(process._ExecutorManagerThread, "run", lambda _: None)
     with pytest.raises(InputError, match=SENTENCE):
         list(encode_chunks(chunks(10), file, "line", 0.0, 2))
@@ -48,3 +49,12 @@ def test_all_chunks_are_encoded_in_order(file: Path) -> None:
     found = list(encode_chunks(chunks(10), file, "line", 0.0, 2))
     assert [chunk.mark for chunk, _ in found] == list(range(10))
     assert multiprocessing.active_children() == []
+
+
+def test_under_a_limit_on_memory_one_worker_is_a_process_of_its_own(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "address_space_limit", lambda: 1 << 40)
+    monkeypatch.setattr(process._ExecutorManagerThread, "start", lambda _: (_ for _ in ()).throw(RuntimeError("none")))
+    with pytest.raises(InputError, match=rf"{SENTENCE}, or with a higher `ulimit -v` than 1,073,741,824"):
+        list(encode_chunks(chunks(1), file, "line", 0.0, 1))

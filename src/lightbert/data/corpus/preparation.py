@@ -2,11 +2,11 @@
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from lightbert.data.corpus import tokenizer, vocabulary
+from lightbert.data.corpus import tokenizer, training_process, vocabulary
 from lightbert.data.corpus.encoding import is_held_out, replace_surrogates, score, width
 from lightbert.data.corpus.encoding_pool import encode_chunks
 from lightbert.data.corpus.manifest import Manifest
@@ -27,6 +27,7 @@ from lightbert.data.text.sources import ReadOptions, Source
 from lightbert.errors import InputError
 from lightbert.files import recover_folder, write_atomic
 from lightbert.progress import Bar, progress
+from lightbert.watched_process import temporary_file
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -112,23 +113,25 @@ class _Preparation:
                 )
             tokenizer.save(given, self.folder)
         elif not path.is_file():
-            with progress("reading for the tokenizer", self.size, "bytes") as bar:
-                texts = sample(self._texts(bar), settings.tokenizer_characters, settings.held_out)
-            tokenizer.save(self._train_tokenizer(texts), self.folder)
+            with temporary_file(self.folder, "sample") as texts:
+                with progress("reading for the tokenizer", self.size, "bytes") as bar:
+                    documents = sample(self._texts(bar), settings.tokenizer_characters, settings.held_out)
+                    count = training_process.write_texts(texts, documents)
+                # A large sample would need twice its memory while the other process has it, too.
+                del documents
+                tokenizer.save(self._train_tokenizer(texts, count), self.folder)
 
-    def _train_tokenizer(self, texts: list[str]) -> "Tokenizer":
+    def _train_tokenizer(self, texts: Path, count: int) -> "Tokenizer":
         settings = self.settings
         passes = vocabulary.PASSES[settings.model]
-        with progress("training the tokenizer", passes * len(texts), "documents") as bar, bar.redrawn():
+        with progress("training the tokenizer", passes * count, "documents") as bar:
             bar.note(passes=passes)
-
-            def watch(texts: Sequence[str]) -> Iterator[str]:
-                for text in texts:
-                    yield text
-                    bar.advance()
-
-            return vocabulary.train(
-                texts, settings.model, settings.vocab_size, lowercase=settings.lowercase, watch=watch
+            return training_process.train(
+                texts,
+                settings.model,
+                settings.vocab_size,
+                lowercase=settings.lowercase,
+                report=lambda done: bar.advance(done - bar.done),
             )
 
     def encode(self) -> tuple[int, int]:

@@ -8,14 +8,14 @@ import sys
 import sysconfig
 import warnings
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from itertools import chain
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeAlias
 
+from lightbert import memory
 from lightbert.data.text.prose import prose
 from lightbert.errors import unknown
+from lightbert.worker_pool import map_in_order
 
 STANDARD_LIBRARY = "stdlib"
 
@@ -32,6 +32,8 @@ _SKIPPED_FOLDERS = {
     "__pycache__",
 }
 _FILES_PER_TASK = 32
+# Of the syntax tree of dense code, generously.
+_BYTES_PER_CHARACTER = 1024
 
 _DocstringNode: TypeAlias = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -64,7 +66,11 @@ def extract(source: str) -> list[list[str]]:
         warnings.simplefilter("ignore")
         try:
             tree = ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+        except (SyntaxError, ValueError, RecursionError):
+            return []
+        except MemoryError:
+            # Raised for deep nesting as well. A file that is left out for lack of memory would change the corpus.
+            memory.check_room(len(source) * _BYTES_PER_CHARACTER, "parsing a Python file")
             return []
     nodes: list[_DocstringNode] = [tree, *_classes(tree)]
     found = (list(chain.from_iterable(map(prose, _docstrings(node)))) for node in nodes)
@@ -91,8 +97,12 @@ def _extract_all(paths: list[Path], workers: int) -> Iterator[tuple[Path, list[l
     if workers <= 1:
         yield from zip(paths, map(_extract_file, paths), strict=True)
         return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        yield from zip(paths, pool.map(_extract_file, paths, chunksize=_FILES_PER_TASK), strict=True)
+    batches = [paths[start : start + _FILES_PER_TASK] for start in range(0, len(paths), _FILES_PER_TASK)]
+    yield from zip(paths, chain.from_iterable(map_in_order(_extract_files, batches, workers)), strict=True)
+
+
+def _extract_files(paths: list[Path]) -> list[list[list[str]]]:
+    return [_extract_file(path) for path in paths]
 
 
 def _extract_file(path: Path) -> list[list[str]]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from lightbert.errors import InputError
+from lightbert.optional_packages import required
 
 
 def rows(specification: str, column: str) -> Iterator[tuple[str, int]]:
@@ -10,10 +11,8 @@ def rows(specification: str, column: str) -> Iterator[tuple[str, int]]:
 
     The default split is "train"; CONFIG may be empty.
     """
-    try:
+    with required(f"'{specification}' requires datasets", "lightbert[hf]"):
         from datasets import load_dataset
-    except ImportError:
-        raise InputError(f"'{specification}' requires datasets; install it with: pip install 'lightbert[hf]'") from None
     _, *parts = specification.split(":")
     if not parts[0] or len(parts) > 3:
         raise InputError(f"cannot read '{specification}'; write hf:NAME, hf:NAME:CONFIG or hf:NAME:CONFIG:SPLIT")

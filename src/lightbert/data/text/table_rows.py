@@ -9,6 +9,7 @@ from typing import Any
 
 from lightbert.data.text.row_file import RowFile, decoding_problem, record_problem, text_lines
 from lightbert.errors import InputError
+from lightbert.optional_packages import required
 
 Row = tuple[int, dict[str, Any]]
 """The 1-based number of a row's first line (in Parquet, of the row), and its values by column."""
@@ -157,9 +158,7 @@ def _records(batch: Any) -> list[dict[str, Any] | None]:
 
 
 def _pyarrow(path: Path) -> tuple[Any, Any]:
-    try:
+    with required(f"'{path}' requires pyarrow", "lightbert[data]"):
         import pyarrow
         import pyarrow.parquet
-    except ImportError:
-        raise InputError(f"'{path}' requires pyarrow; install it with: pip install 'lightbert[data]'") from None
     return pyarrow, pyarrow.parquet

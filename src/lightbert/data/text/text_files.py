@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, cast
 
 from lightbert.errors import InputError
+from lightbert.optional_packages import required
 
 Undecodable = Literal["error", "replace"]
 
@@ -91,11 +92,9 @@ def json_lines(path: Path, field: str, undecodable: Undecodable = "error") -> It
 
 def parquet_rows(path: Path, column: str) -> Iterator[tuple[str, int]]:
     """Yield the text `column` of each row of a .parquet file, with the approximate number of bytes read so far."""
-    try:
+    with required(f"'{path}' requires pyarrow", "lightbert[data]"):
         from pyarrow import ArrowException
         from pyarrow.parquet import ParquetFile
-    except ImportError:
-        raise InputError(f"'{path}' requires pyarrow; install it with: pip install 'lightbert[data]'") from None
     size, rows = path.stat().st_size, 0
     try:
         with ParquetFile(path) as file:
@@ -150,10 +149,8 @@ class _ZstdReader(io.RawIOBase):
     """Reads consecutive Zstandard frames; unlike the library's own reader, it detects a truncated file."""
 
     def __init__(self, raw: IO[bytes], path: Path) -> None:
-        try:
+        with required(f"'{path}' requires zstandard", "lightbert[data]"):
             import zstandard
-        except ImportError:
-            raise InputError(f"'{path}' requires zstandard; install it with: pip install 'lightbert[data]'") from None
         self._raw, self._library = raw, zstandard
         self._frame: Any = None
         self._pending = b""

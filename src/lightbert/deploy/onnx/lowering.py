@@ -8,7 +8,7 @@ import numpy as np
 
 from lightbert.deploy.onnx.graph import Array, Graph, Linear, Lookup, Node, Output
 from lightbert.deploy.onnx.int8 import Range, dynamic_nodes, lookup_nodes, scaled, static_nodes
-from lightbert.errors import InputError
+from lightbert.optional_packages import required
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,8 @@ def lower(graph: Graph, outputs: Mapping[str, Output], int8: Int8 | None = None)
     constants = dict(graph.constants)
     nodes = _float_nodes(graph, constants) if int8 is None else _int8_nodes(graph, constants, int8)
     nodes += [Node("Identity", (output.value,), (name,)) for name, output in outputs.items()]
-    try:
+    with required("export to ONNX requires onnx", "lightbert[export]"):
         from lightbert.deploy.onnx.file_format import serialize
-    except ImportError:
-        raise InputError("export to ONNX requires onnx; install it with: pip install 'lightbert[export]'") from None
     return serialize(nodes, constants, outputs)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from lightbert.errors import InputError
+from lightbert.optional_packages import required
 
 # The slots of Adam and LAMB, both TensorFlow's and the released code's, are named after the variable they belong to.
 _TRAINING_VARIABLES = re.compile(
@@ -37,12 +38,8 @@ class TensorFlowCheckpoint:
             )
         # Silences TensorFlow's messages about the processor.
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-        try:
+        with required(f"reading the TensorFlow checkpoint '{prefix}' requires tensorflow", "lightbert[tf1]"):
             import tensorflow
-        except ImportError:
-            raise InputError(
-                f"reading the TensorFlow checkpoint '{prefix}' requires tensorflow: pip install 'lightbert[tf1]'"
-            ) from None
         self._prefix = prefix
         # The reader raises some errors of the C++ side unchanged.
         self._broken: tuple[type[Exception], ...] = (tensorflow.errors.OpError, LookupError, ValueError, RuntimeError)

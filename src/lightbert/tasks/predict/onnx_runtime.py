@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightbert.errors import InputError
+from lightbert.optional_packages import required
 from lightbert.tasks.predict.forward import CPU_CHUNK, CPU_TOKENS, Array, Arrays
 
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
@@ -21,12 +22,8 @@ class Session:
     """
 
     def __init__(self, source: str | bytes, threads: int = 0) -> None:
-        try:
+        with required("exported models require onnxruntime", "lightbert[export]"):
             import onnxruntime
-        except ImportError:
-            raise InputError(
-                "exported models require onnxruntime; install it with: pip install 'lightbert[export]'"
-            ) from None
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         # Threads wait actively within a run, which is about 5 % faster; afterwards they would slow down other sessions.

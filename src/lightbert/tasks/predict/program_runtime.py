@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightbert.errors import InputError
+from lightbert.optional_packages import required
 from lightbert.tasks.predict.forward import CPU_CHUNK, CPU_TOKENS, Array, Arrays
 
 SHORTEST = 3
@@ -67,12 +68,8 @@ class PteRuntime(ProgramRuntime):
     """Runs a model.pte in ExecuTorch, row by row."""
 
     def __init__(self, path: Path, head: str) -> None:
-        try:
+        with required(f"'{path}' requires executorch", "lightbert[executorch]"):
             from executorch.runtime import Runtime
-        except ImportError:
-            raise InputError(
-                f"'{path}' requires executorch; install it with: pip install 'lightbert[executorch]'"
-            ) from None
         try:
             self._program = Runtime.get().load_program(path)
             method = self._program.load_method("forward")

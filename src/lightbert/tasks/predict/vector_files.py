@@ -10,6 +10,7 @@ import numpy as np
 
 from lightbert.errors import InputError, unknown
 from lightbert.files import file_atomic, make_folder
+from lightbert.optional_packages import required
 from lightbert.tasks.predict.vectors import Floats
 
 _FORMATS = (".npy", ".parquet")
@@ -82,11 +83,9 @@ class ParquetFile(VectorFile):
     def __init__(self, file: BinaryIO, path: Path, width: int, columns: Sequence[str]) -> None:
         if VECTOR in columns:
             raise InputError(f"the column {VECTOR!r} is written by lightbert; rename that column of the input")
-        try:
+        with required(f"'{path}' requires pyarrow", "lightbert[data]"):
             import pyarrow
             import pyarrow.parquet
-        except ImportError:
-            raise InputError(f"'{path}' requires pyarrow; install it with: pip install 'lightbert[data]'") from None
         self._arrow, self._parquet = pyarrow, pyarrow.parquet
         self._file, self._columns = file, tuple(columns)
         self._vectors = pyarrow.list_(pyarrow.float32(), width)

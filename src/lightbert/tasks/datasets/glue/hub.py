@@ -3,6 +3,7 @@
 from typing import Any
 
 from lightbert.errors import InputError
+from lightbert.optional_packages import required
 from lightbert.tasks.datasets.glue.columns import find_columns
 from lightbert.tasks.datasets.glue.table import TABLE
 from lightbert.tasks.example import Example
@@ -35,12 +36,8 @@ def read_split(name: str, split: str) -> list[Example]:
 
 
 def _load(name: str, split: str) -> Any:
-    try:
+    with required(f"downloading {name} requires datasets", "lightbert[hf]", ", or give data=FOLDER"):
         from datasets import load_dataset
-    except ImportError:
-        raise InputError(
-            f"downloading {name} requires datasets; install it with: pip install 'lightbert[hf]', or give data=FOLDER"
-        ) from None
     try:
         return load_dataset(_REPOSITORY, name, split=split)
     except (OSError, ValueError) as error:

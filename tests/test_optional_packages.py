@@ -1,0 +1,64 @@
+"""An optional package that is missing is told apart from one that is broken or can't be loaded for lack of memory."""
+
+import pytest
+
+from lightbert import memory
+from lightbert.errors import InputError
+from lightbert.optional_packages import required
+
+LINKER = "libfoo.so: failed to map segment from shared object: Cannot allocate memory"
+INSTALL = r"install it with: pip install 'lightbert\[data\]', or use plain files$"
+
+
+def attempt(error: BaseException) -> None:
+    with required("'a.parquet' requires pyarrow", "lightbert[data]", ", or use plain files"):
+        raise error
+
+
+def test_imports_that_succeed_are_left_alone() -> None:
+    with required("'a.parquet' requires json", "lightbert[data]"):
+        import json  # noqa: F401
+
+
+def test_a_missing_package_is_to_be_installed() -> None:
+    with pytest.raises(InputError, match=rf"^'a\.parquet' requires pyarrow; {INSTALL}"):
+        attempt(ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow"))
+
+
+def test_a_broken_package_is_described() -> None:
+    with pytest.raises(
+        InputError, match=rf"requires pyarrow, but it can't be loaded \(undefined symbol: x\); {INSTALL}"
+    ):
+        attempt(ImportError("undefined symbol: x"))
+
+
+def wrapped() -> ImportError:
+    error = ImportError("Importing the C extensions failed")
+    error.__cause__ = ImportError(LINKER)
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ImportError(LINKER), OSError(LINKER), MemoryError(), RuntimeError("can't start new thread"), wrapped()],
+    ids=["ImportError", "OSError", "MemoryError", "thread", "cause"],
+)
+def test_lack_of_memory_is_not_a_missing_package(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        InputError, match=r"can't be loaded: the memory of this machine is not .*; use a machine with more"
+    ):
+        attempt(error)
+    monkeypatch.setattr(memory, "address_space_limit", lambda: 500_000 << 10)
+    with pytest.raises(InputError) as caught:
+        attempt(error)
+    assert str(caught.value) == (
+        "'a.parquet' requires pyarrow, but it can't be loaded: the address space is not sufficient (`ulimit -v` is "
+        "500,000 KiB); raise the limit, or use plain files"
+    )
+
+
+@pytest.mark.parametrize("error", [OSError(2, "No such file"), RuntimeError("a bug"), ValueError("a bug")])
+def test_other_errors_are_left_alone(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught:
+        attempt(error)
+    assert caught.value is error
