@@ -7,7 +7,7 @@ import pytest
 
 from extras import needs_trainer
 from lightbert import cli
-from lightbert.bench.finetune_report import OURS, Comparison
+from lightbert.bench.finetune_report import OURS, PACKED, Comparison
 from lightbert.bench.finetune_speed import Settings, compare
 from lightbert.bench.sst2 import prepare
 from lightbert.commands.bench import BENCHMARKS
@@ -44,13 +44,15 @@ def test_both_libraries_get_the_same_rows_and_weights(glue, tmp_path):
 @needs_trainer
 def test_the_comparison_runs_and_names_both_libraries(glue):
     found = compare(Settings(str(glue), model="convbert-tiny", examples=8, batch=2, length=8, rounds=1, device="cpu"))
-    assert list(found.finetune) == list(found.predict) == [OURS, "Trainer", "Trainer, by length"]
+    assert list(found.predict) == [OURS, "Trainer", "Trainer, by length"]
+    assert list(found.finetune) == [OURS, PACKED, "Trainer", "Trainer, by length"]
+    assert (list(found.ragged), found.rows) == (["grouped", "packed", "fixed length"], "grouped")
     assert all(rate > 0 for rates in (found.finetune, found.predict, found.ragged) for rate in rates.values())
     assert (found.trained, found.predicted) == (8, 12)
     assert json.loads(json.dumps(found.to_json()))["metrics"] == found.metrics()
 
 
-def test_ratios_are_relative_to_the_default_and_to_the_fastest_trainer():
+def test_ratios_are_relative_to_the_default_and_to_the_fastest_trainer_and_to_sorted_rows():
     found = Comparison(
         model="convbert-small",
         device="2 CPU threads",
@@ -59,9 +61,10 @@ def test_ratios_are_relative_to_the_default_and_to_the_fastest_trainer():
         batch=32,
         rounds=3,
         ragged_rounds=3,
-        finetune={OURS: 30.0, "Trainer": 10.0, "Trainer, by length": 12.0},
+        rows="packed",
+        finetune={OURS: 30.0, PACKED: 36.0, "Trainer": 10.0, "Trainer, by length": 12.0},
         predict={OURS: 100.0, "Trainer": 40.0, "Trainer, by length": 50.0},
-        ragged={"ragged": 95.0, "fixed length": 100.0},
+        ragged={"grouped": 80.0, "packed": 95.0, "captured": 160.0, "fixed length": 100.0},
     )
     assert found.metrics() == {
         "finetune_ratio": 3.0,
@@ -69,6 +72,9 @@ def test_ratios_are_relative_to_the_default_and_to_the_fastest_trainer():
         "predict_ratio": 2.5,
         "predict_ratio_fastest": 2.0,
         "ragged_ratio": 0.95,
+        "packed_finetune_ratio": 1.2,
+        "packed_predict_ratio": 95 / 80,
+        "captured_predict_ratio": 2.0,
     }
 
 

@@ -4,8 +4,9 @@ Both libraries train one epoch on the same examples of SST-2 with the same batch
 alternate, and medians are compared. lightbert runs a complete fine-tuning recipe, transformers `Trainer.train`; steps
 are timed, on a GPU from the eleventh. The Trainer pads each batch to its longest row; it is also measured with
 length-grouped sampling, and on a GPU in bfloat16 like lightbert. Prediction is timed from token ids to predictions.
-Finally, prediction of the real rows is compared with prediction of the same number of rows of their mean length, on a
-GPU in five times as many rounds.
+lightbert also trains on packed rows. Finally, prediction of the real rows, grouped by length, packed, and on a GPU as a
+CUDA graph, is compared with prediction of the same number of rows of their mean length, on a GPU in five times as many
+rounds.
 """
 
 import statistics
@@ -19,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from lightbert.bench.finetune_report import OURS, Comparison
+from lightbert.bench.finetune_report import OURS, PACKED, Comparison
 from lightbert.bench.sst2 import Material, prepare
 from lightbert.data.examples.features import Features
 from lightbert.data.examples.specials import Specials
@@ -30,8 +31,8 @@ from lightbert.nn.inference import Inference
 from lightbert.progress import progress
 from lightbert.tasks.finetune.finetuning import finetune
 from lightbert.tasks.finetune.recipe import FinetuneRecipe, HeadSettings
-from lightbert.tasks.predict.forward import run
-from lightbert.tasks.predict.torch_runtime import TorchRuntime
+from lightbert.tasks.predict.forward import Runtime, run
+from lightbert.tasks.predict.torch_runtime import Rows, TorchRuntime
 from lightbert.train.distributed import process_group, resolve_device
 from lightbert.train.signals import Interruption
 
@@ -94,6 +95,7 @@ def compare(settings: Settings) -> Comparison:
             batch=settings.batch,
             rounds=settings.rounds,
             ragged_rounds=ragged_rounds,
+            rows="packed" if _runtime(model).packs else "grouped",
             finetune=_medians(
                 "fine-tuning", _finetune_candidates(material, settings, Path(place), warm), settings.rounds
             ),
@@ -105,12 +107,13 @@ def compare(settings: Settings) -> Comparison:
 def _finetune_candidates(material: Material, settings: Settings, where: Path, warm: int) -> Candidates:
     """Examples per second of fine-tuning."""
 
-    def ours(number: int) -> float:
+    def ours(packed: bool, number: int) -> float:
         recipe = FinetuneRecipe(
             model=str(material.ours),
             task="sst2",
             data=str(material.data),
-            out=str(where / f"run-{number}"),
+            out=str(where / f"{'packed' if packed else 'sorted'}-{number}"),
+            **({"packing": "on", "sort_over": 1} if packed else {}),  # type: ignore[arg-type]
             head=HeadSettings(hidden="gelu"),
             seed=number,
             epochs=1.0,
@@ -125,18 +128,22 @@ def _finetune_candidates(material: Material, settings: Settings, where: Path, wa
 
     peers = _peers(material, settings.batch, resolve_device(settings.device))
     rows, labels = material.trained.tokens(), material.trained.labels()
-    return {OURS: ours, **{name: partial(peer.finetune, rows, labels, warm) for name, peer in peers.items()}}
+    return {
+        OURS: partial(ours, False),
+        PACKED: partial(ours, True),
+        **{name: partial(peer.finetune, rows, labels, warm) for name, peer in peers.items()},
+    }
 
 
 def _predict_candidates(model: Model, material: Material) -> Candidates:
     """Examples per second of prediction."""
     peers = _peers(material, _PREDICTED_AT_ONCE, model.table.device)
-    rows, features = material.predicted.tokens(), material.predicted.features
+    rows, features, runtime = material.predicted.tokens(), material.predicted.features, _runtime(model)
     # Warm up before the first round.
-    _predict(model, material, features)
+    _predict(runtime, model, material, features)
     next(iter(peers.values())).predict(rows[:_PREDICTED_AT_ONCE])
     return {
-        OURS: lambda _: len(features) / _predict(model, material, features),
+        OURS: lambda _: len(features) / _predict(runtime, model, material, features),
         **{name: lambda _, peer=peer: peer.predict(rows) for name, peer in peers.items()},  # type: ignore[misc]
     }
 
@@ -147,11 +154,21 @@ def _ragged_candidates(model: Model, material: Material) -> Candidates:
     length = round(float(features.lengths.mean()))
     rows = np.resize(features.tokens, (len(features), length)).tolist()
     fixed = Features.of(rows, [length] * len(features))
-    _predict(model, material, fixed)
+    layouts: list[Rows] = ["grouped", "packed"]
+    if model.device.type == "cuda":
+        layouts.append("captured")
+    candidates = {str(name): (_runtime(model, name), features) for name in layouts}
+    candidates["fixed length"] = (_runtime(model, "grouped"), fixed)
+    for runtime, each in candidates.values():
+        _predict(runtime, model, material, each)
     return {
-        "ragged": lambda _: len(features.tokens) / _predict(model, material, features),
-        "fixed length": lambda _: len(fixed.tokens) / _predict(model, material, fixed),
+        name: lambda _, runtime=runtime, each=each: len(each.tokens) / _predict(runtime, model, material, each)  # type: ignore[misc]
+        for name, (runtime, each) in candidates.items()
     }
+
+
+def _runtime(model: Model, rows: Rows | None = None) -> TorchRuntime:
+    return TorchRuntime(Inference(model, "classify"), rows)
 
 
 def _peers(material: Material, batch: int, device: torch.device) -> dict[str, Peer]:
@@ -161,10 +178,10 @@ def _peers(material: Material, batch: int, device: torch.device) -> dict[str, Pe
     return {"Trainer": plain, "Trainer, by length, bfloat16": replace(plain, group_by_length=True, bf16=True)}
 
 
-def _predict(model: Model, material: Material, features: Features) -> float:
+def _predict(runtime: Runtime, model: Model, material: Material, features: Features) -> float:
     """Predict, and return the seconds from token ids to predictions."""
     start = time.perf_counter()
-    outputs = run(TorchRuntime(Inference(model, "classify")), features, Specials.of(model.require_tokenizer()))
+    outputs = run(runtime, features, Specials.of(model.require_tokenizer()))
     material.kind.predictions(material.predicted.examples, features, outputs)
     return time.perf_counter() - start
 

@@ -59,10 +59,19 @@ def test_an_interrupted_run_resumes_exactly(start, tmp_path: Path, stop: int):
     assert results(tmp_path / "parts") == results(tmp_path / "whole")
 
 
-def test_auto_is_off(start, tmp_path: Path):
-    for packing in ("auto", "off"):
-        finetune(RECIPE, *start, f"packing={packing}", f"out={tmp_path / packing}")
-    assert results(tmp_path / "auto") == results(tmp_path / "off")
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (("sort_over=1",), "on"),
+        ((), "off"),
+        (("sort_over=1", "accumulate=2"), "off"),
+        (("sort_over=1", "change.padding=released"), "off"),
+    ],
+)
+def test_auto_packs_mixed_lengths_on_a_cpu_where_that_is_possible(start, tmp_path: Path, settings, expected):
+    for packing in ("auto", expected):
+        finetune(RECIPE, *start, *settings, "epochs=1", f"packing={packing}", f"out={tmp_path / packing}")
+    assert results(tmp_path / "auto") == results(tmp_path / expected)
 
 
 @pytest.mark.parametrize(

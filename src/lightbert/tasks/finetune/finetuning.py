@@ -132,13 +132,21 @@ def _make_batches(recipe: FinetuneRecipe, model: Model, data: TaskData, world: W
         "sort_over": recipe.sort_over,
         "settings": world.loading(recipe.workers),
     }
-    # "auto" is "off": packed rows are slower on a CPU, and not yet measured on a GPU.
-    if recipe.packing == "on":
-        if model.released_padding:
-            raise InputError("packing=on requires a model with padding = 'masked', got 'released'; set packing=off")
+    if _packs(recipe, model, world):
         return PackedBuckets(data.train, positions=model.positions, **shared)
     graphed = uses_cuda_graph(recipe.cuda_graph, world)
     return Buckets(data.train, multiple=_GRAPH_WIDTH_MULTIPLE if graphed else 1, **shared)
+
+
+def _packs(recipe: FinetuneRecipe, model: Model, world: World) -> bool:
+    """Return whether the texts of a batch share rows."""
+    if recipe.packing == "on" and model.released_padding:
+        raise InputError("packing=on requires a model with padding = 'masked', got 'released'; set packing=off")
+    if recipe.packing != "auto":
+        return recipe.packing == "on"
+    # Packed rows of mixed lengths are twice as fast as padded ones on a CPU; their speed on a GPU is not known yet.
+    possible = recipe.sort_over == recipe.accumulate == 1 and not model.released_padding
+    return possible and world.device.type == "cpu"
 
 
 def _make_loop(recipe: FinetuneRecipe, model: Model, data: TaskData, world: World) -> Loop:

@@ -67,7 +67,7 @@ class FinetuneRecipe(BaseRecipe):
         Literal["auto", "on", "off"],
         MAY_CHANGE,
         "on: pack the texts of a batch into few rows of one shape, which requires sort_over=1; off: one text per row; "
-        "auto: off",
+        "auto: on with sort_over=1 on a CPU, otherwise off",
     ] = "auto"
     length: Annotated[Size, "tokens per row; longer texts are truncated, the longer text of a pair first"] = 128
     lr: float = 1e-4
