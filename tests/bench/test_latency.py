@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from extras import needs_onnx, needs_trainer
+from extras import needs_executorch, needs_onnx, needs_trainer
 from lightbert.bench.latency import Settings, measure
 from lightbert.bench.latency_models import encoder_of
 from lightbert.cli import main
@@ -36,6 +36,23 @@ def test_a_model_of_transformers_is_measured_next_to_ours():
     pytest.importorskip("transformers")
     report = measure(Settings(models=("convbert-tiny",), runtimes=("torch", "peer"), length=7, threads=1, rounds=1))
     assert [row.runtime for row in report.rows] == ["torch", "peer"]
+
+
+@needs_executorch
+@pytest.mark.parametrize("model", ["bert-tiny", "mixed-block"])
+def test_executorch_is_measured_in_float32_and_int8(model):
+    runtimes = ("torch", "executorch", "executorch-int8")
+    report = measure(Settings(models=(model,), runtimes=runtimes, length=7, threads=1, rounds=1))
+    assert [row.runtime for row in report.rows] == list(runtimes)
+    # The tables of embeddings stay in float32.
+    assert report.rows[2].megabytes < 0.8 * report.rows[1].megabytes
+
+
+@needs_onnx
+def test_only_the_given_pairs_are_measured():
+    pairs = (("bert-tiny", "onnx"), ("convbert-tiny", "torch"))
+    settings = Settings(models=(), runtimes=(), length=7, threads=1, rounds=1, pairs=pairs)
+    assert tuple((row.model, row.runtime) for row in measure(settings).rows) == pairs
 
 
 @needs_trainer

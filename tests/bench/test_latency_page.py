@@ -5,6 +5,7 @@ import re
 import pytest
 
 from extras import needs_onnx
+from lightbert.bench.latency_limits import AIMS
 from lightbert.bench.latency_models import BLOCKS
 from lightbert.bench.latency_page import TABLES, PaperTable, Row, page
 from lightbert.models import PRESETS
@@ -14,7 +15,7 @@ from lightbert.models import PRESETS
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_page_has_a_row_per_row_of_the_paper(threads):
     table = PaperTable("A table", "Its setting.", 7, (Row("one", "bert-tiny", 100), Row("two", "convbert-tiny", 80)))
-    content = page([table], threads=threads, rounds=2, command="the command")
+    content = page([table], [], threads=(threads,), rounds=2, command="the command")
     assert re.search(r"Written by `the command` at commit [0-9a-f]{7}", content)
     assert "## A table\nIts setting.\n" in content
     rows = [line.strip("| ").split(" | ") for line in content.splitlines() if line.startswith(("| one", "| two"))]
@@ -25,5 +26,6 @@ def test_the_page_has_a_row_per_row_of_the_paper(threads):
 
 def test_the_tables_are_those_of_the_papers():
     assert [len(table.rows) for table in TABLES] == [2, 3, 4]
-    for row in (row for table in TABLES for row in table.rows):
-        assert row.model in BLOCKS or row.model.split(":")[0] in PRESETS
+    models = [row.model for table in TABLES for row in table.rows]
+    for model in [*models, *(each.model for aim in AIMS for each in (aim.ours, aim.other))]:
+        assert model in BLOCKS or model.split(":")[0] in PRESETS

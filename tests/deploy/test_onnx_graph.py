@@ -10,13 +10,14 @@ from small import FAMILIES, POSITIONS, VARIANTS, ids, model_of
 from torch import nn
 
 from extras import needs_onnx
+from lightbert.deploy.onnx.graph import Linear, Node, Output
 from lightbert.deploy.onnx.lowering import lower
 from lightbert.deploy.onnx.model import graph_of
 from lightbert.deploy.publication import reference
 from lightbert.errors import InputError
 from lightbert.models import Model, build
 from lightbert.nn.inference import Inference
-from lightbert.tasks.predict.onnx_runtime import OnnxRuntime
+from lightbert.tasks.predict.onnx_runtime import OnnxRuntime, Session
 from randomised import randomised
 
 pytestmark = needs_onnx
@@ -97,6 +98,47 @@ def test_every_head_computes_the_same_outputs(head, tmp_path):
                 # Candidates that are masked out have equal scores, so their order is arbitrary.
                 assert found.shape == expected.shape
                 assert np.array_equal(found[:, 0], expected[:, 0])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_head_that_reads_one_token_leaves_out_the_others_in_the_last_block(family, tmp_path):
+    config = replace(FAMILIES[family], depth=2)
+    model = randomised(build(config, {"classify": {"labels": 3}, "tokens": {"labels": 3}})).requires_grad_(False)
+    runtime, inputs = exported(model, "classify", tmp_path), batch(3, 7)
+    for found, expected in zip(runtime(*inputs), reference(model, "classify")(*inputs), strict=True):
+        assert_same(found, expected)
+    assert rows_of_output_layers(model, "classify", inputs) == [21, 3]
+    assert rows_of_output_layers(model, "tokens", inputs) == [21, 21]
+
+
+def rows_of_output_layers(model, head, inputs):
+    """The number of rows that the output projection of each block reads."""
+    graph, _ = graph_of(model, head)
+    layers = [node for node in graph.nodes if isinstance(node, Linear) and node.name.endswith(".output")]
+    layers = [node for node in layers if node.name.startswith("blocks.")]
+    session = Session(lower(graph, {node.name: Output(node.input, None) for node in layers}), threads=1)
+    return [len(each) for each in session(*inputs)]
+
+
+def test_keys_and_values_have_no_bias_to_add():
+    graph, _ = graph_of(model_of(replace(VARIANTS["convbert-small"], depth=1)), "states")
+    biased = {node.name: node.bias is not None for node in graph.nodes if isinstance(node, Linear)}
+    assert biased["blocks.0.mixer.query"]
+    assert not biased["blocks.0.mixer.key"]
+    assert not biased["blocks.0.mixer.value"]
+    # Windows at the ends of a text have taps without a value, so these weights don't sum to one.
+    assert biased["blocks.0.mixer.convolution.value"]
+
+
+def test_a_relu_without_its_bias_is_for_float32_only():
+    model = model_of(replace(VARIANTS["mobilebert"], depth=1))
+    kinds = {
+        int8: [node.kind for node in graph_of(model, "states", int8=int8)[0].nodes if isinstance(node, Node)]
+        for int8 in (False, True)
+    }
+    layers = VARIANTS["mobilebert"].feedforwards
+    assert ("Relu" not in kinds[False], kinds[True].count("Relu")) == (True, layers)
+    assert kinds[False].count("Max") == kinds[True].count("Max") + layers
 
 
 @pytest.mark.parametrize("family", ["bert", "composite", "mobilebert", "hybrid"])

@@ -1,22 +1,27 @@
-"""Latency of one text on a CPU: torch, ONNX Runtime in float32 and int8, and transformers' models in the same run."""
+"""Latency of one text on a CPU: torch, ONNX Runtime, ExecuTorch, and transformers' models in the same run."""
 
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import groupby, product
+from operator import itemgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from lightbert.bench.latency_files import ONNX, Inputs, onnx_file, text_of, write_executorch
 from lightbert.bench.latency_models import encoder_of, transformers_encoder
-from lightbert.bench.peer_files import exported_peer, quantized_peer
-from lightbert.deploy.export import export_content
 from lightbert.errors import InputError, unknown
 from lightbert.nn.encoder import Encoder
 from lightbert.progress import progress
+from lightbert.tasks.predict.exported import STATES
 from lightbert.tasks.predict.onnx_runtime import Session
+from lightbert.tasks.predict.program_runtime import PteRuntime
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,6 +31,8 @@ RUNTIMES = {
     "compiled": "PyTorch, torch.compile for this length",
     "onnx": "ONNX Runtime, float32",
     "int8": "ONNX Runtime, int8 dynamic",
+    "executorch": "ExecuTorch with XNNPACK, float32",
+    "executorch-int8": "the same, int8 dynamic",
     "peer": "transformers, eager",
     "peer-onnx": "transformers, exported by torch.onnx, float32",
     "peer-int8": "the same, quantized by ONNX Runtime's quantize_dynamic",
@@ -48,6 +55,8 @@ class Settings:
     threads: int = 0
     """0: the number of cores."""
     rounds: int = 10
+    pairs: tuple[tuple[str, str], ...] = ()
+    """Pairs of a model and a runtime that are measured; all if empty."""
 
     def __post_init__(self) -> None:
         for name in self.runtimes:
@@ -119,8 +128,8 @@ class _Candidate:
 
 def measure(settings: Settings) -> Latency:
     """Build every model in every runtime, then run them alternately."""
-    with _threads(settings.threads), torch.inference_mode():
-        candidates = list(_candidates(settings))
+    with _threads(settings.threads), torch.inference_mode(), tempfile.TemporaryDirectory() as folder:
+        candidates = list(_candidates(settings, Path(folder)))
         for candidate in candidates:
             for _ in range(_WARM):
                 candidate.run()
@@ -147,36 +156,39 @@ def measure(settings: Settings) -> Latency:
     return Latency(settings, tuple(rows))
 
 
-def _candidates(settings: Settings) -> Iterator[_Candidate]:
-    ids = np.random.default_rng(0).integers(5, 1000, (1, settings.length))
-    inputs = (ids, np.ones_like(ids, dtype=np.bool_), np.zeros_like(ids))
-    with progress("building", total=len(settings.models) * len(settings.runtimes), unit="models") as bar:
-        for model in settings.models:
+def _candidates(settings: Settings, folder: Path) -> Iterator[_Candidate]:
+    inputs = text_of(settings.length)
+    pairs = settings.pairs or tuple(product(settings.models, settings.runtimes))
+    with progress("building", total=len(pairs), unit="models") as bar:
+        for model, group in groupby(pairs, key=itemgetter(0)):
             encoder = encoder_of(model)
             if encoder.positions and settings.length > encoder.positions:
                 raise InputError(f"length must be <= {encoder.positions}, the positions of {model}")
-            for runtime in settings.runtimes:
-                yield _candidate(model, runtime, encoder, inputs, settings.threads)
+            for _, runtime in group:
+                yield _candidate(model, runtime, encoder, inputs, settings.threads, folder)
                 bar.advance()
 
 
-def _candidate(model: str, runtime: str, encoder: Encoder, inputs: tuple[Any, ...], threads: int) -> _Candidate:
+def _candidate(model: str, runtime: str, encoder: Encoder, inputs: Inputs, threads: int, folder: Path) -> _Candidate:
     tensors = [torch.from_numpy(each) for each in inputs]
     weights = sum(each.numel() * each.element_size() for each in encoder.parameters()) / 1e6
+    if runtime in ONNX:
+        content = onnx_file(model, runtime, encoder)
+        session = Session(content, threads)
+        return _Candidate(model, runtime, lambda: session(*inputs), len(content) / 1e6)
+    if runtime == "peer":
+        peer = transformers_encoder(model)
+        return _Candidate(model, runtime, lambda: peer(*tensors), weights)
     if runtime in ("torch", "compiled"):
         # One text has no padding, so it needs no mask.
         module = torch.compile(encoder, dynamic=False) if runtime == "compiled" else encoder
         return _Candidate(model, runtime, lambda: module(tensors[0], None, tensors[2]), weights)
-    if runtime in ("onnx", "int8"):
-        content = export_content(encoder, int8=runtime == "int8")
-    else:
-        peer = transformers_encoder(model)
-        if runtime == "peer":
-            return _Candidate(model, runtime, lambda: peer(*tensors), weights)
-        content = exported_peer(peer, encoder.positions)
-        content = quantized_peer(content) if runtime == "peer-int8" else content
-    session = Session(content, threads)
-    return _Candidate(model, runtime, lambda: session(*inputs), len(content) / 1e6)
+    path = Path(tempfile.mkdtemp(dir=folder)) / "model.pte"
+    # Programs can't be traced from tensors of the inference mode.
+    with torch.inference_mode(mode=False):
+        write_executorch(encoder, path, int8=runtime == "executorch-int8")
+    program = PteRuntime(path, STATES, threads=threads)
+    return _Candidate(model, runtime, lambda: program(*inputs), path.stat().st_size / 1e6)
 
 
 def _timed(run: Callable[[], object]) -> tuple[float, float]:

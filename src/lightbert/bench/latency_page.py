@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from lightbert.bench.latency import Latency, Measurement, Settings, measure
+from lightbert.bench.latency_limits import AIMS, Aim, outcomes, section
 from lightbert.bench.source_version import commit
 from lightbert.errors import InputError
 from lightbert.files import write_atomic
@@ -70,25 +71,34 @@ TABLES = (
 )
 
 
-def page(tables: Sequence[PaperTable], *, threads: int, rounds: int, command: str) -> str:
-    """Measure all tables and return the page."""
+def page(
+    tables: Sequence[PaperTable], aims: Sequence[Aim], *, threads: Sequence[int], rounds: int, command: str
+) -> str:
+    """Measure all tables with the first number of threads and all aims with each, and return the page."""
     parts = [_introduction(threads, rounds, command)]
     for table in tables:
         models = tuple(row.model for row in table.rows)
-        found = measure(Settings(models, RUNTIMES, table.length, threads, rounds))
+        found = measure(Settings(models, RUNTIMES, table.length, threads[0], rounds))
         parts.append("\n".join(_section(table, found)))
+    if aims:
+        parts += [section(list(outcomes(aims, threads=each, rounds=rounds)), _threads(each)) for each in threads]
     return "\n".join(parts)
 
 
-def _introduction(threads: int, rounds: int, command: str) -> str:
+def _threads(count: int) -> str:
+    return {0: "a thread per core", 1: "one thread"}.get(count, f"{count} threads")
+
+
+def _introduction(threads: Sequence[int], rounds: int, command: str) -> str:
     load = " ".join(f"{each:.1f}" for each in os.getloadavg())
-    time = "CPU time" if threads == 1 else "wall time"
+    # With one thread the CPU time, which other processes disturb less.
+    time = ", ".join(f"{'CPU' if count == 1 else 'wall'} time with {_threads(count)}" for count in threads)
     return (
         f"# Latency\n\nWritten by `{command}` at commit {commit()}; don't edit. Machine: {platform.machine()}, "
-        f"{os.cpu_count()} cores, load average {load}; ONNX Runtime {version('onnxruntime')}, {threads or 'all'} "
-        f"threads, one text, random weights. Milliseconds are medians of the {time} of {rounds} rounds, in which all "
-        "models of a table run alternately; ratios are those to the first row, and smaller is faster. int8 is "
-        "dynamic.\n"
+        f"{os.cpu_count()} cores, load average {load}; ONNX Runtime {version('onnxruntime')}, one text, random "
+        f"weights. Times are medians of {rounds} rounds, in which all models of a table run alternately: {time}. The "
+        f"tables of the papers are measured with {_threads(threads[0])}; ratios are those to the first row, smaller is "
+        "faster. int8 is dynamic.\n"
     )
 
 
@@ -123,13 +133,20 @@ def main() -> None:
     """Measure and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="the Markdown file to write")
-    parser.add_argument("--threads", type=int, default=1, help="threads of an operator; 0: one per core")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        nargs="+",
+        default=[1],
+        help="threads of an operator, one or several numbers; 0: one per core",
+    )
     parser.add_argument("--rounds", type=int, default=10)
     arguments = parser.parse_args()
     options = " ".join(sys.argv[1:])
     try:
         content = page(
             TABLES,
+            AIMS,
             threads=arguments.threads,
             rounds=arguments.rounds,
             command=f"python -m lightbert.bench.latency_page {options}",

@@ -20,7 +20,7 @@ BENCHMARKS = {
     ),
     "latency": (
         "lightbert bench latency --models bert-small,convbert-small",
-        "one text on a CPU: torch, ONNX Runtime in float32 and int8, and transformers' models",
+        "one text on a CPU: torch, ONNX Runtime and ExecuTorch in float32 and int8, and transformers' models",
     ),
     "serving": (
         "lightbert bench serving --model runs/topics/final",
@@ -81,7 +81,9 @@ class Config:
     runtimes: Annotated[
         tuple[str, ...],
         CommaSeparated(),
-        typer.Option(help="latency: torch, compiled, onnx, int8, peer, peer-onnx, peer-int8."),
+        typer.Option(
+            help="latency: torch, compiled, onnx, int8, executorch, executorch-int8, peer, peer-onnx, peer-int8."
+        ),
     ] = ()
     threads: Annotated[int, typer.Option(help="Threads of the model; 0: one per core for latency, 1 for serving.")] = 0
     cases: Annotated[str, typer.Option(help="training: cases whose name contains this text; all if omitted.")] = ""

@@ -51,7 +51,7 @@ def export_onnx(
 
     def write(path: Path) -> Quantized | None:
         # A learned range is that of the input in the model, so nothing may be folded into it.
-        graph, outputs = graph_of(source.model, source.head, folding=not qat)
+        graph, outputs = graph_of(source.model, source.head, folding=not qat, int8=int8 is not None)
         if int8 is None:
             path.write_bytes(lower(graph, outputs))
             return None
@@ -105,5 +105,5 @@ def export_program(
 
 def export_content(encoder: Encoder, *, int8: bool = False) -> bytes:
     """The content of an ONNX file of an encoder's states, unverified and without calibration, for benchmarks."""
-    graph, outputs = graph_of(encoder, STATES)
+    graph, outputs = graph_of(encoder, STATES, int8=int8)
     return lower(graph, outputs, Int8() if int8 else None)

@@ -11,6 +11,7 @@ from torch.export import Dim
 from lightbert.deploy.verification import Batch
 from lightbert.errors import InputError
 from lightbert.models import Model
+from lightbert.nn.encoder import Encoder
 from lightbert.nn.inference import Inference
 from lightbert.optional_packages import required
 from lightbert.tasks.predict.exported import STATES
@@ -26,9 +27,10 @@ _MAX_BATCH = 4096
 class _Program(nn.Module):
     """Ids, mask and segments [B, T] to a plain tuple of outputs."""
 
-    def __init__(self, model: Model, head: str) -> None:
+    def __init__(self, model: Encoder, head: str) -> None:
         super().__init__()
-        self.inference: nn.Module = model.encoder if head == STATES else Inference(model.encoder, head)
+        encoder = model.encoder if isinstance(model, Model) else model
+        self.inference: nn.Module = encoder if head == STATES else Inference(encoder, head)
         self.eval()
 
     def forward(self, ids: Tensor, mask: Tensor, segments: Tensor) -> tuple[Tensor, ...]:
@@ -36,7 +38,7 @@ class _Program(nn.Module):
         return (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
 
 
-def exported_program(model: Model, head: str, *, any_batch: bool) -> "ExportedProgram":
+def exported_program(model: Encoder, head: str, *, any_batch: bool) -> "ExportedProgram":
     """Trace a model with dynamic length, and with `any_batch` dynamic batch size; one row otherwise."""
     # The beam search depends on whether a text is shorter than the beam, which torch.export can't express.
     if head in ("beam", "choice"):
@@ -44,7 +46,7 @@ def exported_program(model: Model, head: str, *, any_batch: bool) -> "ExportedPr
     return _traced(_Program(model, head), model, any_batch=any_batch)
 
 
-def _traced(module: nn.Module, model: Model, *, any_batch: bool) -> "ExportedProgram":
+def _traced(module: nn.Module, model: Encoder, *, any_batch: bool) -> "ExportedProgram":
     example = torch.ones(2 if any_batch else 1, SHORTEST + 4, dtype=torch.int64)
     shape = {1: Dim("tokens", min=SHORTEST, max=model.positions or _DEFAULT_LENGTH)}
     if any_batch:
@@ -55,7 +57,7 @@ def _traced(module: nn.Module, model: Model, *, any_batch: bool) -> "ExportedPro
         return torch.export.export(module, (example, example != 0, example * 0), dynamic_shapes=(shape, shape, shape))
 
 
-def int8_program(program: "ExportedProgram", model: Model, batch: Batch) -> "ExportedProgram":
+def int8_program(program: "ExportedProgram", model: Encoder, batch: Batch) -> "ExportedProgram":
     """Quantize the linear layers of a program for XNNPACK: weights per channel, inputs by their range in every call.
 
     batch: any text; it runs once, as the tools of torchao require.

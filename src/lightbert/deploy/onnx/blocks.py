@@ -4,7 +4,7 @@ from torch import nn
 
 from lightbert.deploy.onnx.graph import Graph, array_of
 from lightbert.deploy.onnx.inputs import IDS, SEGMENTS, Mask
-from lightbert.deploy.onnx.layers import activation, linear, linear_norm, norm, residual_norm, unsupported
+from lightbert.deploy.onnx.layers import linear, linear_activation, linear_norm, norm, residual_norm, unsupported
 from lightbert.deploy.onnx.mixers import mixer
 from lightbert.deploy.onnx.streams import Stream
 from lightbert.nn.blocks import BottleneckBlock, PostNormBlock
@@ -38,11 +38,15 @@ def _positions_and_segments(graph: Graph, part: PositionSegmentEmbeddings, x: st
     return graph.op("Add", x, graph.lookup(mask.positions, part.position, array_of(part.position.weight)))
 
 
-def block(graph: Graph, part: nn.Module, x: Stream, mask: Mask) -> Stream:
-    """[N, D] -> [N, D]."""
+def block(graph: Graph, part: nn.Module, x: Stream, mask: Mask, *, first_only: bool = False) -> Stream:
+    """[N, D] -> [N, D], or the first token of each text [B, D]: the mixer reads all tokens, the rest of a block one."""
+
+    def wanted(states: Stream) -> Stream:
+        return states.first(mask) if first_only else states
+
     match part:
         case PostNormBlock():
-            mixed = mixer(graph, part.mixer, x, mask)
+            mixed, x = wanted(mixer(graph, part.mixer, x, mask)), wanted(x)
             return feedforward(graph, part.feedforward, residual_norm(graph, part.output, part.norm, mixed, x))
         case BottleneckBlock():
             inside = linear_norm(graph, part.enter, part.enter_norm, x)
@@ -51,6 +55,7 @@ def block(graph: Graph, part: nn.Module, x: Stream, mask: Mask) -> Stream:
                 mixed = mixer(graph, part.mixer, shared, mask, x)
             else:
                 mixed = mixer(graph, part.mixer, x if part.wide else inside, mask)
+            mixed, inside, x = wanted(mixed), wanted(inside), wanted(x)
             inside = feedforward(graph, part.feedforward, residual_norm(graph, part.output, part.norm, mixed, inside))
             return residual_norm(graph, part.leave, part.leave_norm, inside, x)
     raise unsupported(part)
@@ -60,7 +65,7 @@ def feedforward(graph: Graph, part: nn.Module, x: Stream) -> Stream:
     """[N, D] -> [N, D]."""
     match part:
         case FeedForward():
-            inner = activation(graph, part.activation, linear(graph, part.up, x))
+            inner = linear_activation(graph, part.up, part.activation, x)
             return residual_norm(graph, part.down, part.norm, inner, x)
         case nn.Sequential():
             for each in part:

@@ -9,9 +9,9 @@ from onnx import TensorProto, helper, numpy_helper
 from lightbert.deploy.onnx.graph import Array, Node, Output
 from lightbert.deploy.onnx.inputs import INPUTS
 
-OPSET = 20
-"""The first with Gelu. ONNX Runtime reads it since 1.17, transformers.js since version 3."""
-_IR_VERSION = 9
+OPSET = 23
+"""The first with Attention. ONNX Runtime reads it since 1.24, transformers.js since version 4."""
+_IR_VERSION = 10
 
 
 def serialize(nodes: list[Node], constants: Mapping[str, Array], outputs: Mapping[str, Output]) -> bytes:

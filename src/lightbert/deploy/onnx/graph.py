@@ -65,10 +65,11 @@ class Graph:
 
     root: the module whose parameter names become the names of the constants.
     folding: fold the scale and shift of states into the layers that read them (`streams.py`).
+    int8: the layers will be quantized, so what they read should have no larger range than in the model.
     """
 
-    def __init__(self, root: nn.Module, *, folding: bool = True) -> None:
-        self.folding = folding
+    def __init__(self, root: nn.Module, *, folding: bool = True, int8: bool = False) -> None:
+        self.folding, self.int8 = folding, int8
         self.nodes: list[Node | Linear | Lookup] = []
         self.constants: dict[str, Array] = {}
         self._paths = {module: path for path, module in root.named_modules()}

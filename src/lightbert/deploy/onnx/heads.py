@@ -33,24 +33,34 @@ def head(graph: Graph, encoder: Encoder, kind: str, states: str, mask: Mask) -> 
             return {"logits": Output(_squeeze(graph, _linear(graph, part.output, inner)), _TOKEN)}
         case TokenClassification():
             return {"logits": Output(_linear(graph, part.output, states), (*_TOKEN, part.output.out_features))}
+    raise unsupported(part)
+
+
+def reads_first(part: nn.Module) -> bool:
+    """Whether a head reads only the first token of each text, [CLS]."""
+    return isinstance(part, Pooler | FirstState)
+
+
+def text_head(graph: Graph, part: nn.Module, first: str) -> dict[str, Output]:
+    """The outputs of a head that reads the first token of each text [B, D]."""
+    match part:
         case Pooler():
-            pooled = graph.op("Tanh", _linear(graph, part.dense, _first(graph, states)))
-            return {"pooler_output": Output(pooled, (*_ROW, encoder.width))}
+            pooled = graph.op("Tanh", linear(graph, part.dense, first))
+            return {"pooler_output": Output(pooled, (*_ROW, part.dense.out_features))}
         case FirstState():
-            return {"logits": _first_state(graph, part, states)}
+            return {"logits": _first_state(graph, part, first)}
     raise unsupported(part)
 
 
 def _linear(graph: Graph, layer: nn.Module, states: str) -> str:
-    """A linear layer on states [B, T, D] or [B, D]."""
+    """A linear layer on states [B, T, D]."""
     return linear(graph, layer, states, matrix=False)
 
 
-def _first_state(graph: Graph, part: FirstState, states: str) -> Output:
-    first = _first(graph, states)
+def _first_state(graph: Graph, part: FirstState, first: str) -> Output:
     if part.dense is not None:
-        first = activation(graph, part.activation, _linear(graph, part.dense, first))
-    logits = _linear(graph, part.output, first)
+        first = activation(graph, part.activation, linear(graph, part.dense, first))
+    logits = linear(graph, part.output, first)
     if isinstance(part, Regression):
         return Output(_squeeze(graph, logits), _ROW)
     return Output(logits, (*_ROW, part.output.out_features))
@@ -101,9 +111,9 @@ def _beam(graph: Graph, part: BeamSpan, states: str, mask: Mask) -> dict[str, Ou
 def _impossible(graph: Graph, part: BeamSpan, states: str, start: str) -> str:
     probabilities = graph.op("Unsqueeze", graph.softmax(start), graph.ints(1))  # [B, 1, T]
     expected = graph.op("Squeeze", graph.op("MatMul", probabilities, states), graph.ints(1))
-    pair = graph.concat(_first(graph, states), expected)
-    inner = activation(graph, part.activation, _linear(graph, part.answer_dense, pair))
-    return _squeeze(graph, _linear(graph, part.answer_output, inner))
+    first = graph.op("Gather", states, graph.constant("zero", np.array(0)), axis=1)
+    inner = activation(graph, part.activation, linear(graph, part.answer_dense, graph.concat(first, expected)))
+    return _squeeze(graph, linear(graph, part.answer_output, inner))
 
 
 def _answer_positions(graph: Graph, mask: Mask) -> str:
@@ -112,11 +122,6 @@ def _answer_positions(graph: Graph, mask: Mask) -> str:
     zero, one = graph.constant("zero", np.array(0)), graph.constant("one", np.array(1))
     place = graph.op("Range", zero, graph.op("Squeeze", mask.tokens, graph.ints(0)), one)
     return graph.op("Or", second, graph.op("Equal", place, zero))
-
-
-def _first(graph: Graph, states: str) -> str:
-    """The state of [CLS]: [B, T, D] -> [B, D]."""
-    return graph.op("Gather", states, graph.constant("zero", np.array(0)), axis=1)
 
 
 def _squeeze(graph: Graph, x: str) -> str:

@@ -28,6 +28,17 @@ class Mask:
         self._ones = ones
 
     @property
+    def pairs(self) -> str:
+        """The bias of each pair of tokens [B, 1, T, T], the shape that Attention requires."""
+        graph = self._graph
+        return graph.once(
+            "pairs",
+            lambda: graph.op(
+                "Expand", self.attention, graph.concat(graph.ints(1, 1), self.tokens, graph.ints(1), axis=0)
+            ),
+        )
+
+    @property
     def tokens(self) -> str:
         """The number of tokens T, [1]."""
         return self._graph.once("tokens", lambda: self._graph.op("Shape", IDS, start=1, end=2))
@@ -45,6 +56,10 @@ class Mask:
         """Split the tokens of a matrix into texts, and its channels into these sizes: [N, D] -> [B, T, *sizes]."""
         shape = self._graph.once(("texts", sizes), lambda: self._shape(*sizes))
         return self._graph.op("Reshape", rows, shape)
+
+    def first(self, rows: str, width: int) -> str:
+        """The first token of each text: [N, D] -> [B, D]."""
+        return self._graph.op("Gather", self.texts(rows, width), self._graph.constant("zero", np.array(0)), axis=1)
 
     def taps(self, kernel: int) -> str:
         """Which taps of a window around each token read a real token, or the token itself: [B, T, 1, K]."""

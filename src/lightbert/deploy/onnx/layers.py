@@ -37,6 +37,26 @@ def linear(graph: Graph, layer: nn.Module, x: str | Stream, *, scale: Array | fl
     raise unsupported(layer)
 
 
+def product(graph: Graph, layer: nn.Module, x: Stream, scale: float = 1.0) -> tuple[str, Array]:
+    """X @ weight · scale, and the bias · scale that is left out; it includes that of the shift of x."""
+    if not isinstance(layer, nn.Linear):
+        raise unsupported(layer)
+    rows, weight, bias = _folded(layer, x)
+    return graph.linear(rows, graph.path(layer), weight * np.float32(scale), None), bias * np.float32(scale)
+
+
+def linear_activation(graph: Graph, layer: nn.Module, function: nn.Module, x: Stream) -> str | Stream:
+    """function(linear(x)).
+
+    In float32, relu(y + b) is computed as max(y, -b) + b, whose last b is folded into the next layer: Gemm would copy b
+    to all rows in one thread before it multiplies.
+    """
+    if isinstance(function, nn.ReLU) and isinstance(layer, nn.Linear) and not graph.int8:
+        rows, bias = product(graph, layer, x)
+        return Stream.shifted(graph.op("Max", rows, graph.parameter(layer, "lowest", -bias)), bias)
+    return activation(graph, function, linear(graph, layer, x))
+
+
 def _folded(layer: nn.Linear, x: str | Stream) -> tuple[str, Array, Array]:
     """The rows of x, and the weight [I, O] and the bias that apply to them."""
     weight = array_of(layer.weight).T

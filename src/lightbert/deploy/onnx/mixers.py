@@ -9,7 +9,7 @@ from lightbert.deploy.onnx.convolution import convolution, depthwise, window_sum
 from lightbert.deploy.onnx.distance import distance_bias
 from lightbert.deploy.onnx.graph import Graph, array_of
 from lightbert.deploy.onnx.inputs import HIDDEN, Mask
-from lightbert.deploy.onnx.layers import linear, unsupported
+from lightbert.deploy.onnx.layers import linear, product, unsupported
 from lightbert.deploy.onnx.streams import Stream
 from lightbert.nn.attention import SelfAttention
 from lightbert.nn.composite import CompositeAttention
@@ -18,53 +18,62 @@ from lightbert.nn.mixed import MixedAttention
 from lightbert.nn.projections import ConvolutionalProjection
 
 
-def mixer(graph: Graph, part: nn.Module, x: Stream, mask: Mask, value: Stream | None = None) -> str:
+def mixer(graph: Graph, part: nn.Module, x: Stream, mask: Mask, value: Stream | None = None) -> Stream:
     """A mixer: [N, D] -> [N, out_width]."""
+    value = value or x
     match part:
         case SelfAttention():
-            projected = _projections(graph, part, x, value or x, mask, part.out_width)
-            return attention(graph, projected, part.n_heads, part.out_width, mask)
+            return _self_attention(graph, part, x, value, mask)[0].settled(graph)
         case MixedAttention():
-            inner = part.out_width // 2
-            projected = _projections(graph, part, x, value or x, mask, inner)
-            attended = attention(graph, projected, part.n_heads, inner, mask)
-            convolved = convolution(graph, part.convolution, x, projected[0], value or x, mask)
-            return graph.concat(attended, convolved)
+            attended, query = _self_attention(graph, part, x, value, mask)
+            convolved = convolution(graph, part.convolution, x, query, value, mask)
+            shift = np.concatenate([attended.shift, np.zeros_like(attended.shift)])
+            return Stream.shifted(graph.concat(attended.rows, convolved), shift).settled(graph)
         case CompositeAttention():
-            return _composite(graph, part, x, value or x, mask)
+            return Stream.plain(_composite(graph, part, x, value, mask), part.out_width)
         case LocalAttention():
-            return _local(graph, part, x, value or x, mask)
+            return Stream.plain(_local(graph, part, x, value, mask), part.out_width)
     raise unsupported(part)
+
+
+def _self_attention(
+    graph: Graph, part: SelfAttention | MixedAttention, x: Stream, value: Stream, mask: Mask
+) -> tuple[Stream, str]:
+    """The attention heads [N, H·E], and the queries.
+
+    Two biases aren't computed. That of the keys changes all scores of a query by the same number, which the softmax
+    ignores. That of the values is added to each result, because weights sum to one, so it becomes a shift.
+    """
+    width = part.query.out_features
+    query = linear(graph, part.query, x)
+    key, _ = product(graph, part.key, x, 1 / math.sqrt(width // part.n_heads))
+    values, shift = product(graph, part.value, value)
+    return Stream.shifted(attention(graph, (query, key, values), part.n_heads, width, mask), shift), query
 
 
 def attention(
     graph: Graph, projected: tuple[str, str, str], n_heads: int, width: int, mask: Mask, bias: str = ""
 ) -> str:
     """Attention with scaled keys: query, key and values [N, width] -> [N, width]; `bias` replaces that of the mask."""
-    query, key, values = projected
-    keys = split_heads(graph, key, n_heads, mask, transposed=True)
-    scores = graph.op("MatMul", split_heads(graph, query, n_heads, mask), keys)
-    weights = graph.softmax(graph.op("Add", scores, bias or mask.attention))
-    mixed = graph.op("MatMul", weights, split_heads(graph, values, n_heads, mask))
-    return graph.reshape(graph.transpose(mixed, 0, 2, 1, 3), -1, width)
+    texts = (mask.texts(each, width) for each in projected)
+    heads = {"q_num_heads": n_heads, "kv_num_heads": n_heads, "scale": 1.0}
+    return graph.reshape(graph.op("Attention", *texts, bias or mask.pairs, **heads), -1, width)
 
 
-def split_heads(graph: Graph, x: str, n_heads: int, mask: Mask, *, transposed: bool = False) -> str:
-    """[N, H·E] -> [B, H, T, E], or [B, H, E, T]."""
-    heads = mask.texts(x, n_heads, -1)
-    return graph.transpose(heads, 0, 2, 3, 1) if transposed else graph.transpose(heads, 0, 2, 1, 3)
+def split_heads(graph: Graph, x: str, n_heads: int, mask: Mask) -> str:
+    """[N, H·E] -> [B, H, T, E]."""
+    return graph.transpose(mask.texts(x, n_heads, -1), 0, 2, 1, 3)
 
 
 def _projections(
     graph: Graph,
-    part: SelfAttention | MixedAttention | CompositeAttention,
+    part: CompositeAttention,
     x: Stream,
     value: Stream,
     mask: Mask,
-    inner: int,
 ) -> tuple[str, str, str]:
     """Queries, keys and values. The keys are scaled by 1/√E, which is cheaper than to scale the scores."""
-    scale = 1 / math.sqrt(inner // part.n_heads)
+    scale = 1 / math.sqrt(part.out_width // part.n_heads)
     return (
         _projection(graph, part.query, x, mask),
         _projection(graph, part.key, x, mask, scale),
@@ -81,7 +90,7 @@ def _projection(graph: Graph, layer: nn.Module, x: Stream, mask: Mask, scale: fl
 
 
 def _composite(graph: Graph, part: CompositeAttention, x: Stream, value: Stream, mask: Mask) -> str:
-    query, key, values = _projections(graph, part, x, value, mask, part.out_width)
+    query, key, values = _projections(graph, part, x, value, mask)
     by_query = by_key = None
     if part.query_dynamic is not None:
         scale = np.float32(1 / math.sqrt(part.query_dynamic.shape[0]))
@@ -98,10 +107,11 @@ def _composite(graph: Graph, part: CompositeAttention, x: Stream, value: Stream,
         # The keys are scaled already.
         weight = graph.parameter(part, "key_dynamic", array_of(part.key_dynamic))
         by_key = graph.op("MatMul", split_heads(graph, key, part.n_heads, mask), weight)
-    bias = mask.attention
+    bias = ""
     for weights, by in ((by_query, "query"), (by_key, "key")):
         if weights is not None:
-            bias = graph.op("Add", distance_bias(graph, weights, part.offsets, part.outside, by, mask), bias)
+            spread = distance_bias(graph, weights, part.offsets, part.outside, by, mask)
+            bias = graph.op("Add", spread, bias or mask.attention)
     attended = attention(graph, (query, key, values), part.n_heads, part.out_width, mask, bias)
     if part.depthwise is None:
         return attended
@@ -111,7 +121,7 @@ def _composite(graph: Graph, part: CompositeAttention, x: Stream, value: Stream,
 def _local(graph: Graph, part: LocalAttention, x: Stream, value: Stream, mask: Mask) -> str:
     half = part.out_width // 2
     query = linear(graph, part.query, x)
-    key = linear(graph, part.key, x, scale=1 / math.sqrt(half // part.n_heads))
+    key, _ = product(graph, part.key, x, 1 / math.sqrt(half // part.n_heads))
     values, local_values = graph.split(linear(graph, part.value, value), [half, half])
     attended = attention(graph, (query, key, values), part.n_heads, half, mask)
     span_key = linear(graph, part.pointwise, depthwise(graph, part.depthwise, x.real(graph), mask))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lightbert.deploy.onnx.graph import Array, Graph
+from lightbert.deploy.onnx.inputs import Mask
 
 SPREAD = 16.0
 """The largest ratio of two scales of a stream: with larger ones, int8 would round some channels more coarsely."""
@@ -28,9 +29,18 @@ class Stream:
         """The rows as they are."""
         return cls(rows, np.ones(width, np.float32), np.zeros(width, np.float32))
 
+    @classmethod
+    def shifted(cls, rows: str, shift: Array) -> "Stream":
+        """The rows plus a shift."""
+        return cls(rows, np.ones_like(shift), shift)
+
     def affine(self, scale: Array, shift: Array) -> "Stream":
         """The states times a scale plus a shift, without an operator."""
         return Stream(self.rows, self.scale * scale, self.shift * scale + shift)
+
+    def first(self, mask: Mask) -> "Stream":
+        """The states of the first token of each text, [B, D]."""
+        return Stream(mask.first(self.rows, len(self.scale)), self.scale, self.shift)
 
     def settled(self, graph: Graph) -> "Stream":
         """The same states; with scale and shift applied without folding, or if the scales differ too much."""

@@ -65,11 +65,17 @@ class Pt2Runtime(ProgramRuntime):
 
 
 class PteRuntime(ProgramRuntime):
-    """Runs a model.pte in ExecuTorch, row by row."""
+    """Runs a model.pte in ExecuTorch, row by row.
 
-    def __init__(self, path: Path, head: str) -> None:
+    threads: the number of threads of all programs of the process; 0 = ExecuTorch's default.
+    """
+
+    def __init__(self, path: Path, head: str, *, threads: int = 0) -> None:
         with required(f"'{path}' requires executorch", "lightbert[executorch]"):
+            from executorch.extension.pybindings.portable_lib import _unsafe_reset_threadpool
             from executorch.runtime import Runtime
+        if threads:
+            _unsafe_reset_threadpool(threads)
         try:
             self._program = Runtime.get().load_program(path)
             method = self._program.load_method("forward")
