@@ -31,6 +31,7 @@ from lightbert.bench.training_cases import (
 from lightbert.bench.training_targets import Figure, figures
 from lightbert.errors import InputError
 from lightbert.progress import progress
+from lightbert.train.compiled_code import keep_compiled_code
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -125,6 +126,7 @@ def measure(settings: Settings, cases: tuple[Case, ...] = CASES) -> TrainingSpee
     skipped: list[str] = []
     started = time.monotonic()
     if on_gpu:
+        keep_compiled_code()
         _compile_ahead(chosen, device, peers=settings.peers)
     with progress("training speed", total=len(chosen), unit="cases") as bar:
         for case in chosen:
@@ -181,9 +183,9 @@ def _row(
     else:
         seconds, gibibytes, captured = _on_gpu(work)
     needed = (matmul_flops(case), moved_bytes(case))
-    shares = [need / seconds / ceiling if ceiling else 0.0 for need, ceiling in zip(needed, ceilings, strict=True)]
+    share, bytes_share = (n / seconds / limit if limit else 0.0 for n, limit in zip(needed, ceilings, strict=True))
     torch._dynamo.reset()
-    return Row(case.name, library, seconds * 1e3, case.tokens / seconds, gibibytes, *shares, captured)
+    return Row(case.name, library, seconds * 1e3, case.tokens / seconds, gibibytes, share, bytes_share, captured)
 
 
 def _on_cpu(work: Work) -> float:
