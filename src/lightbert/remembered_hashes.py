@@ -1,12 +1,11 @@
 """Hashes of large files, remembered between runs for as long as the files don't change.
 
-They are kept in the user's cache folder ($LIGHTBERT_CACHE, by default ~/.cache/lightbert), so that data may be
-read-only. A hash is used again if size, inode, and times of modification and change of the file are the same.
+They are kept in the user's cache folder, so that data may be read-only. A hash is used again if size, inode, and times
+of modification and change of the file are the same.
 """
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from lightbert.cache_folder import cache_folder
 from lightbert.files import sha256, write_atomic
 from lightbert.progress import progress
 
@@ -69,9 +69,8 @@ def _stamp(path: Path) -> list[int]:
 
 
 def _store(owner: Path) -> Path:
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lightbert"
     name = hashlib.sha256(str(owner.resolve()).encode()).hexdigest()[:32]
-    return Path(os.environ.get("LIGHTBERT_CACHE") or home) / "hashes" / f"{name}.json"
+    return cache_folder() / "hashes" / f"{name}.json"
 
 
 def _load(store: Path) -> dict[str, list[Any]]:

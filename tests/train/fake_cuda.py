@@ -49,6 +49,7 @@ def install(patch: pytest.MonkeyPatch) -> FakeCuda:
     generator = SimpleNamespace(graphsafe_set_state=called("generator reset"))
     patch.setattr(torch.cuda, "default_generators", (generator,))
     patch.setattr(torch.cuda, "empty_cache", called("cache emptied"))
+    patch.setattr(torch.cuda, "synchronize", lambda device: None)
     patch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
     patch.setattr(torch.cuda, "get_sync_debug_mode", lambda: 0)
     patch.setattr(torch.cuda, "set_sync_debug_mode", lambda mode: setattr(fake, "warns", mode == "warn"))

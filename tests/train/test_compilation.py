@@ -9,6 +9,7 @@ from tiny_runs import distillation_of, records, train, write_model
 from torch import nn
 
 from lightbert.data.corpus.shards import Shards
+from lightbert.ops import backend
 from lightbert.train.compilation import compile_objective, run_eagerly
 
 compile_module = nn.Module.compile
@@ -63,9 +64,18 @@ def test_the_teacher_is_compiled_too(corpus: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "few_shapes", "compiled"), [("cpu", True, False), ("cuda", True, True), ("cuda", False, False)]
+    ("device", "few_shapes", "triton", "compiled"),
+    [
+        ("cpu", True, True, False),
+        ("cuda", True, True, True),
+        ("cuda", False, True, False),
+        ("cuda", True, False, False),
+    ],
 )
-def test_auto_compiles_on_a_gpu_if_batches_have_few_shapes(device: str, few_shapes: bool, compiled: bool) -> None:
+def test_auto_compiles_on_a_gpu_if_batches_have_few_shapes(
+    device: str, few_shapes: bool, triton: bool, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "HAS_TRITON", triton)
     parts = []
     objective = nn.Sequential(nn.Linear(2, 2))
     with mock.patch.object(nn.Module, "compile", lambda part, **how: parts.append(part)):

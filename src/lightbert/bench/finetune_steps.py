@@ -24,7 +24,8 @@ _ROWS, _LONGEST, _WIDTH_MULTIPLE = 8192, 66, 16
 def sentence_lengths() -> NDArray[np.int64]:
     """Lengths like those of SST-2's training phrases: 14 tokens on average, at most 66."""
     drawn = np.random.default_rng(0).gamma(1.6, 6.7, _ROWS)
-    return np.clip(np.rint(drawn) + 3, 3, _LONGEST).astype(np.int64)
+    lengths: NDArray[np.int64] = np.clip(np.rint(drawn) + 3, 3, _LONGEST).astype(np.int64)
+    return lengths
 
 
 def finetune_step(model: str, batch: int, specials: Specials, device: torch.device) -> Callable[[], object]:

@@ -33,6 +33,7 @@ from lightbert.bench.training_targets import Figure, figures
 from lightbert.errors import InputError
 from lightbert.ops import backend
 from lightbert.progress import progress
+from lightbert.train.compiled_code import keep_compiled_code
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -135,6 +136,7 @@ def measure(settings: Settings, cases: tuple[Case, ...] = CASES) -> TrainingSpee
     started = time.monotonic()
     work = [one for case in chosen for one in _measurements(case, settings)]
     if on_gpu:
+        keep_compiled_code()
         _compile_ahead(work, device)
     with progress("training speed", total=len(work), unit="measurements") as bar:
         for one in work:
@@ -211,9 +213,9 @@ def _row(one: _Measurement, device: torch.device, ceilings: tuple[float, float])
         else:
             seconds, gibibytes, captured = _on_gpu(work)
     needed = (matmul_flops(case), moved_bytes(case))
-    shares = [need / seconds / ceiling if ceiling else 0.0 for need, ceiling in zip(needed, ceilings, strict=True)]
+    share, bytes_share = (n / seconds / limit if limit else 0.0 for n, limit in zip(needed, ceilings, strict=True))
     torch._dynamo.reset()
-    return Row(case.name, one.library, seconds * 1e3, case.tokens / seconds, gibibytes, *shares, captured)
+    return Row(case.name, one.library, seconds * 1e3, case.tokens / seconds, gibibytes, share, bytes_share, captured)
 
 
 def _on_cpu(work: Work) -> float:

@@ -32,6 +32,7 @@ class TrainingReport:
             "step": outcome.step,
             "finished": outcome.finished,
             "tokens_per_second": outcome.tokens_per_second,
+            "start_seconds": outcome.start_seconds,
             "metrics": outcome.held_out,
             "verdict": outcome.verdict,
         }

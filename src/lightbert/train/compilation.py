@@ -9,6 +9,8 @@ from torch import nn
 
 from lightbert.nn.encoder import Encoder
 from lightbert.objectives.objective import Objective
+from lightbert.ops import backend
+from lightbert.train.compiled_code import keep_compiled_code
 
 How = Literal["auto", "none", "blocks", "whole"]
 
@@ -18,12 +20,16 @@ def compile_objective(
 ) -> None:
     """Compile in place. "blocks" reuses one compiled block for all blocks of a model; "whole" fuses slightly more.
 
-    "auto" is "blocks" on a GPU if batches have few shapes, for each of which code is compiled, otherwise "none".
+    "auto" is "blocks" on a GPU if batches have few shapes, for each of which code is compiled, and if Triton is
+    installed; otherwise it is "none".
     extra: modules that the objective calls but doesn't own, such as a teacher; "whole" covers them anyway.
     few_shapes: if False, code is compiled for all widths at once, which is slower.
     """
     if how == "auto":
-        how = "blocks" if device.type == "cuda" and few_shapes else "none"
+        # On a GPU, PyTorch compiles to Triton's language.
+        how = "blocks" if device.type == "cuda" and few_shapes and backend.HAS_TRITON else "none"
+    if how != "none":
+        keep_compiled_code()
     # None compiles for the first shape, and at the second one for all.
     dynamic = False if few_shapes else None
     match how:

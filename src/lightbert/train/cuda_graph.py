@@ -130,6 +130,8 @@ class CudaGraphStep(Step):
     def _stop_capturing(self, reason: str) -> None:
         """Run all further steps eagerly."""
         self._captures_steps = False
+        # A replay may still be running.
+        torch.cuda.synchronize(self.world.device)
         self._captures.clear()
         self._pool = None
         # Gradients of a failed capture were never computed.

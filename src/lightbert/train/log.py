@@ -157,3 +157,9 @@ class Meter:
     def average(self) -> float:
         """Average tokens per second."""
         return self._tokens / self._seconds if self._seconds else self.latest
+
+
+def headline(metrics: dict[str, float]) -> str:
+    """Return the metrics to show next to the progress bar: the loss and accuracies, or else the first one."""
+    shown = [name for name in metrics if name == "loss" or name.endswith("accuracy")] or list(metrics)[:1]
+    return " ".join(f"{name} {metrics[name]:.4g}" for name in shown)

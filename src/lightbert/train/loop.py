@@ -22,7 +22,8 @@ from lightbert.train.checkpoint import Checkpoint
 from lightbert.train.cuda_graph import CudaGraphStep, uses_cuda_graph
 from lightbert.train.distributed import World
 from lightbert.train.divergence import MAX_SKIPPED_IN_A_ROW, check_outcome, check_weights, diverged
-from lightbert.train.log import Meter, MetricsFile, TensorBoard
+from lightbert.train.first_step import FirstStep
+from lightbert.train.log import Meter, MetricsFile, TensorBoard, headline
 from lightbert.train.optim import Optimizers
 from lightbert.train.run import Batches, Outcome, Phase, Position, Settings
 from lightbert.train.schedule import progress_of
@@ -63,6 +64,7 @@ class Loop:
         self.best = BestWeights(settings.best, objective, world)
         self._saved: dict[str, Any] | None = None
         self.meter = Meter()
+        self.first_step = FirstStep(world, compiles=settings.recipe.compile != "none")
         self._counted_at, self._lr = monotonic(), phases[-1].lr
         self._resume()
         self.metrics = self._open_log(self.at.step) if world.is_main else None
@@ -90,7 +92,8 @@ class Loop:
             self._save()
         if not stopped and self.best.restore() and self.metrics is not None:
             self.held_out_metrics = self.metrics.held_out[self.at.best_step]
-        return Outcome(self.at.step, not stopped, self.meter.average, self.held_out_metrics, self.at.best_step)
+        speed, start = self.meter.average, self.first_step.start_seconds
+        return Outcome(self.at.step, not stopped, speed, self.held_out_metrics, self.at.best_step, start_seconds=start)
 
     def _progress(self, total: int) -> AbstractContextManager[Bar]:
         """Return the progress bar; only the main process draws it."""
@@ -143,6 +146,7 @@ class Loop:
         self.optimizers.scale(phase.scales)
         kind = CudaGraphStep if uses_cuda_graph(self.settings.recipe.cuda_graph, self.world) else Step
         self.step = kind(self.objective, self.optimizers, self.world, accumulate=self.settings.recipe.accumulate)
+        self.first_step.expect()
         if self._due(self.settings.recipe.evaluate_every):
             self._evaluate()
 
@@ -155,7 +159,8 @@ class Loop:
         self.optimizers.set_rate(rate)
         torch.manual_seed(bits(self.settings.recipe.seed, Stream.DROPOUT, self.at.step, self.world.rank, 0))
         batch = replace(batch, step=torch.tensor(self.at.step))
-        tally = self.step(batch.to(self.world.device))
+        with self.first_step.timed(self._bar):
+            tally = self.step(batch.to(self.world.device))
         self.at.step += 1
         self.at.phase_step += 1
         self._pending.append((self.at.step, rate, tally))
@@ -251,7 +256,7 @@ class Loop:
                 self.report(self.at.step, fmean(self._losses) if self._losses else math.nan, self.held_out_metrics)
             self._losses.clear()
         if self.held_out_metrics:
-            self._bar.note(**{"held-out": _headline(self.held_out_metrics)})
+            self._bar.note(**{"held-out": headline(self.held_out_metrics)})
         self.best.update(self.held_out_metrics, self.at)
 
     def _save(self) -> None:
@@ -290,9 +295,3 @@ class Loop:
         self.at, self._saved = from_mapping(Position, found.facts), found.facts
         if self.at.best_step >= 0:
             self.best.load(found.groups.get("best", {}))
-
-
-def _headline(metrics: dict[str, float]) -> str:
-    """The metrics to show next to the progress bar: the loss and accuracies, or else the first one."""
-    shown = [name for name in metrics if name == "loss" or name.endswith("accuracy")] or list(metrics)[:1]
-    return " ".join(f"{name} {metrics[name]:.4g}" for name in shown)

@@ -100,5 +100,7 @@ class Outcome:
     held_out: dict[str, float]
     best_step: int = -1
     """The step of the weights that were kept; -1 = the last step."""
+    start_seconds: float = 0.0
+    """Seconds from the loaded model to the end of the first step, compilation included; 0 if there was none."""
     verdict: str = ""
     """Whether a pre-trained model beats a trivial baseline on held-out text, in words."""
