@@ -8,12 +8,14 @@ from torch import Tensor, nn
 
 from lightbert.nn.attention import SelfAttention
 from lightbert.nn.blocks import BottleneckBlock, PostNormBlock
+from lightbert.nn.convolution import DynamicConvolution, SeparableConvolution, SpanConvolution
 from lightbert.nn.embeddings import Embeddings, look_up
 from lightbert.nn.feedforward import FeedForward
 from lightbert.nn.heads.pretraining import MaskedLanguage, ReplacedToken
 from lightbert.nn.mask import Mask
+from lightbert.nn.mixed import MixedAttention
 from lightbert.nn.norms import NoNorm, Norm, add_and_norm, layer_norm
-from lightbert.nn.projections import project_and_activate
+from lightbert.nn.projections import project_and_activate, project_fused
 from lightbert.ops.backend import using
 from randomised import randomised
 
@@ -128,3 +130,17 @@ def test_kernels_and_layers_give_the_same_results_and_gradients():
         results.append([out.detach(), *(parameter.grad.clone() for parameter in model.parameters())])
     for found, expected in zip(*results, strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("part", [DynamicConvolution, SpanConvolution, SeparableConvolution])
+def test_mixed_attention_projects_all_streams_by_one_matmul_on_a_gpu(part):
+    settings = (3,) if part is SeparableConvolution else (2, 3)
+    mixer = randomised(MixedAttention(WIDTH, 2, head_width=2, convolution=part(WIDTH, 4, *settings)))
+    expected = mixer(X, NO_MASK)
+    with (
+        mock.patch("lightbert.nn.mixed.on_gpu", return_value=True),
+        mock.patch("lightbert.nn.mixed.project", side_effect=project_fused) as project,
+    ):
+        torch.testing.assert_close(mixer(X, NO_MASK), expected)
+    (call,) = project.call_args_list
+    assert len(call.args) == (4 if part is SeparableConvolution else 5), "the stream and its layers"

@@ -1,9 +1,14 @@
 """Selection of an op's implementation."""
 
+from importlib.util import find_spec, module_from_spec
+from types import ModuleType
+from unittest import mock
+
 import pytest
 import torch
 
-from lightbert.ops.backend import as_autocast, use_triton, using
+from lightbert.errors import InputError
+from lightbert.ops.backend import MEASURED, UNMEASURED, as_autocast, enabling, selected, use_triton, using
 
 
 def test_a_cpu_and_types_without_kernels_use_the_reference():
@@ -41,3 +46,54 @@ def test_autocast_rounds_single_precision_only():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert as_autocast(exact).dtype is torch.bfloat16
         assert as_autocast(double) is double
+
+
+def test_a_selection_of_kernels_adds_and_removes_ops():
+    assert selected("all") == tuple(sorted(MEASURED + UNMEASURED))
+    assert selected("measured") == tuple(sorted(MEASURED))
+    assert selected("none") == ()
+    assert selected("all,-depthwise") == tuple(op for op in selected("all") if op != "depthwise")
+    assert selected("none, bias_gelu") == ("bias_gelu",)
+
+
+def test_an_unknown_op_in_a_selection_is_an_error():
+    with pytest.raises(InputError, match="unknown selection of kernels 'bias_gelo'; did you mean 'bias_gelu'"):
+        selected("all,-bias_gelo")
+
+
+def test_only_enabled_kernels_run_on_a_gpu():
+    x = mock.Mock(is_cuda=True, dtype=torch.bfloat16)
+    with (
+        mock.patch("lightbert.ops.backend.HAS_TRITON", True),
+        mock.patch("torch.cuda.get_device_capability", return_value=(9, 0)),
+        enabling("all,-depthwise"),
+    ):
+        assert use_triton("residual_norm", x, fits=True)
+        assert not use_triton("depthwise", x, fits=True)
+        with enabling("measured"):
+            assert use_triton("depthwise", x, fits=True)
+            assert not use_triton("residual_norm", x, fits=True)
+        assert not use_triton("depthwise", x, fits=True)
+
+
+def copy_of_backend() -> ModuleType:
+    """The module as a new process imports it; reloading it would change it for all other tests."""
+    spec = find_spec("lightbert.ops.backend")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_kernels_that_have_not_been_timed_are_disabled_by_default(monkeypatch):
+    monkeypatch.delenv("LIGHTBERT_KERNELS", raising=False)
+    assert copy_of_backend()._enabled == selected("measured")
+
+
+def test_the_environment_selects_kernels(monkeypatch):
+    monkeypatch.setenv("LIGHTBERT_KERNELS", "none,residual_norm")
+    assert copy_of_backend()._enabled == ("residual_norm",)
+
+
+def test_every_selectable_op_exists():
+    for op in selected("all"):
+        assert find_spec(f"lightbert.ops.{op}.triton")

@@ -5,7 +5,14 @@ from functools import partial
 import torch
 
 from lightbert.bench.gpu_timing import microseconds
-from lightbert.bench.kernel_cases import Size, attention_inputs, depthwise_inputs, dynamic_inputs
+from lightbert.bench.kernel_cases import (
+    Size,
+    attention_inputs,
+    depthwise_inputs,
+    dynamic_inputs,
+    gelu_inputs,
+    norm_inputs,
+)
 
 DYNAMIC = ((32, 2), (32, 4), (64, 4), (64, 8), (128, 8))
 """(tokens, warps)."""
@@ -27,13 +34,17 @@ ATTENTION_FORWARD = ((128, 64, 8, 3, 128), (128, 64, 4, 3), (64, 64, 4, 3, 128),
 """(queries, keys, warps, stages, registers)."""
 ATTENTION_BACKWARD = ((64, 128, 8, 2), (64, 128, 8, 3), (32, 128, 8, 2), (32, 128, 4, 2), (64, 64, 4, 2))
 """The same, for the kernel with one program per block of keys."""
+NORM = ((1024, 2, 512), (2048, 4, 512), (2048, 4, 1024), (2048, 8, 512), (4096, 8, 512), (4096, 8, 256))
+"""(elements, warps, programs of the backward pass)."""
+GELU = ((4, 4, 512), (8, 4, 512), (8, 4, 1024), (8, 4, 2048), (16, 8, 512), (16, 8, 1024))
+"""(tokens, warps, programs of the backward pass)."""
 
 Times = dict[str, tuple[float, float]]
 
 
 def try_blocks(size: Size) -> Times:
     """Measure the microseconds of forward and backward pass for each block size."""
-    found = _dynamic(size) | _depthwise(size) | _attention(size)
+    found = _dynamic(size) | _depthwise(size) | _attention(size) | _norm(size) | _gelu(size)
     for name, (forward, backward) in found.items():
         print(f"{name:40} {forward:9.1f} {backward:9.1f} µs")
     return found
@@ -92,4 +103,36 @@ def _attention(size: Size) -> Times:
             for call, grad, result in zip(calls, grads, results, strict=True)
         ]
         found[f"relative_attention backward {numbers}"] = (0.0, microseconds(backward))
+    return found
+
+
+def _norm(size: Size) -> Times:
+    from lightbert.ops.residual_norm import triton as kernel
+
+    sets = [[tensor.detach() for tensor in norm_inputs(size).values()] for _ in range(3)]
+    results = [kernel.forward(x, change, weight, bias, 1e-12) for x, change, weight, bias in sets]
+    found = {}
+    for tile, warps, programs in NORM:
+        forward = [
+            partial(kernel.forward, x, change, weight, bias, 1e-12, tile=tile, warps=warps)
+            for x, change, weight, bias in sets
+        ]
+        backward = [
+            partial(kernel.backward, out, x, change, weight, mean, scale, tile=tile, warps=warps, programs=programs)
+            for (x, change, weight, _), (out, mean, scale) in zip(sets, results, strict=True)
+        ]
+        found[f"residual_norm {tile} w{warps} p{programs}"] = (microseconds(forward), microseconds(backward))
+    return found
+
+
+def _gelu(size: Size) -> Times:
+    from lightbert.ops.bias_gelu import triton as kernel
+
+    sets = [[tensor.detach() for tensor in gelu_inputs(size).values()] for _ in range(3)]
+    found = {}
+    for tokens, warps, programs in GELU:
+        chosen = {"block_tokens": tokens, "warps": warps}
+        forward = [partial(kernel.forward, x, bias, **chosen) for x, bias in sets]
+        backward = [partial(kernel.backward, x, x, bias, **chosen, programs=programs) for x, bias in sets]
+        found[f"bias_gelu {tokens} w{warps} p{programs}"] = (microseconds(forward), microseconds(backward))
     return found

@@ -31,12 +31,24 @@ class DynamicConvolution(nn.Module):
         """Return the input of the kernel layer: [B, T, a]."""
         return query
 
-    def forward(self, x: Tensor, query: Tensor, value: Tensor, mask: Mask, record: Record | None = None) -> Tensor:
-        """Stream x [B, T, D], query [B, T, a], value [B, T, value width] -> [B, T, a]."""
+    def forward(
+        self,
+        x: Tensor,
+        query: Tensor,
+        value: Tensor,
+        mask: Mask,
+        record: Record | None = None,
+        projected: Tensor | None = None,
+    ) -> Tensor:
+        """Stream x [B, T, D], query [B, T, a], value [B, T, value width] -> [B, T, a].
+
+        projected [B, T, a]: the result of the layer ``value``, if it is computed together with other projections.
+        """
         logits = self.kernel(self.span(x, query, mask)).unflatten(-1, (self.n_heads, self.taps))  # [B, T, H, K]
         if record is not None and record.kernels is not None:
             record.kernels.append(torch.softmax(logits.float(), dim=-1))
-        return dynamic_conv(self.value(value), logits, mask.convolution_texts)
+        values = self.value(value) if projected is None else projected
+        return dynamic_conv(values, logits, mask.convolution_texts)
 
 
 class SpanConvolution(DynamicConvolution):

@@ -5,10 +5,12 @@ from torch import Tensor, nn
 
 from lightbert.errors import InputError
 from lightbert.nn.attention import attend, merge_heads, split_heads
+from lightbert.nn.convolution import DynamicConvolution
 from lightbert.nn.mask import Mask
 from lightbert.nn.mixer import Mixer
 from lightbert.nn.projections import project
 from lightbert.nn.record import Record
+from lightbert.ops.backend import on_gpu
 
 
 class MixedAttention(Mixer):
@@ -45,15 +47,18 @@ class MixedAttention(Mixer):
 
     def forward(self, x: Tensor, mask: Mask, *, value: Tensor | None = None, record: Record | None = None) -> Tensor:
         """[B, T, D] -> [B, T, 2a]."""
+        # The convolution's values, if one matmul computes them together with the other streams.
+        projected: list[Tensor] = []
         if value is None:
             value = x
-            query, key, values = project(x, self.query, self.key, self.value)
+            more = [self.convolution.value] if on_gpu(x) and isinstance(self.convolution, DynamicConvolution) else []
+            query, key, values, *projected = project(x, self.query, self.key, self.value, *more)
         else:
             query, key = project(x, self.query, self.key)
             values = self.value(value)
         q, k, v = (split_heads(stream, self.n_heads) for stream in (query, key, values))
         attended = attend(q, k, v, mask, record, dropout=self.dropout if self.training else 0.0)
-        convolved = self.convolution(x, query, value, mask, record)
+        convolved = self.convolution(x, query, value, mask, record, *projected)
         return torch.cat([merge_heads(attended), convolved], dim=-1)
 
 

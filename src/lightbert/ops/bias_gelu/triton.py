@@ -75,35 +75,43 @@ def _backward_kernel(
     tl.store(partial + program.to(tl.int64) * width + channel, tl.sum(of_bias, axis=0), mask=exists)
 
 
-def _blocks(x: Tensor) -> tuple[int, int, dict[str, int]]:
+def _blocks(x: Tensor, block_tokens: int) -> tuple[int, int, dict[str, int]]:
     """The number of blocks of tokens and of channels, and what both kernels are told about the shapes."""
     width = x.shape[-1]
     tokens = x.numel() // width if width else 0
-    settings = {"width": width, "block_tokens": TOKENS, "block_channels": CHANNELS}
-    return triton.cdiv(tokens, TOKENS), triton.cdiv(width, CHANNELS), settings
+    settings = {"width": width, "block_tokens": block_tokens, "block_channels": CHANNELS}
+    return triton.cdiv(tokens, block_tokens), triton.cdiv(width, CHANNELS), settings
 
 
-def forward(x: Tensor, bias: Tensor) -> Tensor:
+def forward(x: Tensor, bias: Tensor, *, block_tokens: int = TOKENS, warps: int = WARPS) -> Tensor:
     """GELU of x + bias, in the dtype of x."""
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if out.numel():
-        tiles, parts, settings = _blocks(x)
+        tiles, parts, settings = _blocks(x, block_tokens)
         _forward_kernel[(tiles * parts,)](
             x.contiguous(),
             bias.contiguous(),
             out,
             x.numel() // x.shape[-1],
-            num_warps=WARPS,
+            num_warps=warps,
             enable_fp_fusion=True,
             **settings,
         )
     return out
 
 
-def backward(grad: Tensor, x: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+def backward(
+    grad: Tensor,
+    x: Tensor,
+    bias: Tensor,
+    *,
+    block_tokens: int = TOKENS,
+    warps: int = WARPS,
+    programs: int | None = None,
+) -> tuple[Tensor, Tensor]:
     """The gradients of x and of the bias."""
-    tiles, parts, settings = _blocks(x)
-    steps = steps_per_program(tiles * parts)
+    tiles, parts, settings = _blocks(x, block_tokens)
+    steps = steps_per_program(tiles * parts, programs)
     programs = triton.cdiv(tiles, steps)
     grad_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     partial = torch.empty((programs, x.shape[-1]), dtype=torch.float32, device=x.device)
@@ -116,7 +124,7 @@ def backward(grad: Tensor, x: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
             partial,
             x.numel() // x.shape[-1],
             steps=steps,
-            num_warps=WARPS,
+            num_warps=warps,
             enable_fp_fusion=True,
             **settings,
         )

@@ -26,9 +26,9 @@ def _sum_kernel(partial, total, programs, entries, lanes: tl.constexpr, block: t
     tl.store(total + entry, tl.sum(sums, axis=0).to(total.dtype.element_ty), mask=exists)
 
 
-def steps_per_program(blocks: int) -> int:
+def steps_per_program(blocks: int, programs: int | None = None) -> int:
     """The number of blocks of tokens that each program adds up: a power of two, so that few variants are compiled."""
-    steps: int = triton.next_power_of_2(max(1, triton.cdiv(blocks, PROGRAMS)))
+    steps: int = triton.next_power_of_2(max(1, triton.cdiv(blocks, programs or PROGRAMS)))
     return steps
 
 

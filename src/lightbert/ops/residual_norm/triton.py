@@ -101,17 +101,19 @@ def _backward_kernel(
     tl.store(result + width, tl.sum(of_bias, axis=0), mask=exists)
 
 
-def _blocks(width: int) -> dict[str, int]:
+def _blocks(width: int, tile: int) -> dict[str, int]:
     block_width = triton.next_power_of_2(width)
-    return {"width": width, "block_width": block_width, "block_tokens": max(1, TILE // block_width)}
+    return {"width": width, "block_width": block_width, "block_tokens": max(1, tile // block_width)}
 
 
-def forward(x: Tensor, change: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+def forward(
+    x: Tensor, change: Tensor, weight: Tensor, bias: Tensor, eps: float, *, tile: int = TILE, warps: int = WARPS
+) -> tuple[Tensor, Tensor, Tensor]:
     """The normalized sum in the dtype of the change; the mean and the scale of each token in fp32."""
     out = torch.empty(change.shape, dtype=change.dtype, device=x.device)
     mean, scale = (torch.empty(x.shape[:-1], dtype=torch.float32, device=x.device) for _ in range(2))
     if out.numel():
-        blocks = _blocks(x.shape[-1])
+        blocks = _blocks(x.shape[-1], tile)
         _forward_kernel[(triton.cdiv(mean.numel(), blocks["block_tokens"]),)](
             x.contiguous(),
             change.contiguous(),
@@ -122,7 +124,7 @@ def forward(x: Tensor, change: Tensor, weight: Tensor, bias: Tensor, eps: float)
             scale,
             mean.numel(),
             eps,
-            num_warps=WARPS,
+            num_warps=warps,
             enable_fp_fusion=True,
             **blocks,
         )
@@ -130,12 +132,21 @@ def forward(x: Tensor, change: Tensor, weight: Tensor, bias: Tensor, eps: float)
 
 
 def backward(
-    grad: Tensor, x: Tensor, change: Tensor, weight: Tensor, mean: Tensor, scale: Tensor
+    grad: Tensor,
+    x: Tensor,
+    change: Tensor,
+    weight: Tensor,
+    mean: Tensor,
+    scale: Tensor,
+    *,
+    tile: int = TILE,
+    warps: int = WARPS,
+    programs: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The gradient of the sum, and those of weight and bias in one tensor [2, D]."""
-    blocks = _blocks(x.shape[-1])
+    blocks = _blocks(x.shape[-1], tile)
     tiles = triton.cdiv(mean.numel(), blocks["block_tokens"])
-    steps = steps_per_program(tiles)
+    steps = steps_per_program(tiles, programs)
     programs = triton.cdiv(tiles, steps)
     grad_sum = torch.empty(x.shape, dtype=torch.promote_types(x.dtype, change.dtype), device=x.device)
     partial = torch.empty((programs, 2, x.shape[-1]), dtype=torch.float32, device=x.device)
@@ -151,7 +162,7 @@ def backward(
             partial,
             mean.numel(),
             steps=steps,
-            num_warps=WARPS,
+            num_warps=warps,
             enable_fp_fusion=True,
             **blocks,
         )
