@@ -1,5 +1,6 @@
 """`lightbert demo`: from text to a trained encoder in a few minutes on a CPU."""
 
+import math
 import random
 import sys
 from collections.abc import Mapping
@@ -65,6 +66,11 @@ class Config:
     device: str = "auto"
     finetune: bool = False
     """Whether to fine-tune the bundled model at the end, and compare it with simpler classifiers."""
+
+    def __post_init__(self) -> None:
+        # Before the text is prepared; as a key of the recipe, 0 would mean no limit.
+        if not 0 < self.minutes < math.inf:
+            raise InputError(f"--minutes must be > 0 and finite, got {self.minutes}")
 
 
 def run(config: Config) -> "DemoReport | TrainingReport | FinetuningReport":

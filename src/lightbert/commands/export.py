@@ -115,6 +115,8 @@ def run(config: Config) -> ExportReport:
         raise InputError("--int8 static requires texts to calibrate on; add --data FILE, or use --int8 dynamic")
     if config.calibrate < 1:
         raise InputError(f"--calibrate must be >= 1, got {config.calibrate}")
+    if config.max_loss < 0:
+        raise InputError(f"--max-loss must be >= 0, got {config.max_loss}")
     if config.int8 != "none" and (config.to == "pt2" or (config.to == "executorch" and config.int8 != "dynamic")):
         supported = "float32 only" if config.to == "pt2" else "--int8 dynamic only"
         raise InputError(f"--to {config.to} supports {supported}, got --int8 {config.int8}; use --to onnx")

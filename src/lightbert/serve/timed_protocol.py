@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol with a limit on the time in which a client must send the head of a request."""
+"""uvicorn's HTTP protocol with a time limit for the head of a request, and JSON errors for what is not HTTP."""
 
 import asyncio
 from typing import Any
@@ -12,12 +12,8 @@ def protocol_with_head_timeout(seconds: float) -> type[asyncio.Protocol]:
     Without it, clients that open connections and send nothing, or single bytes, keep them open for ever. A connection
     without any data is closed, an incomplete head is answered with 408.
     """
-    sentence = f"the head of a request must be sent within {seconds:g} seconds"
-    body = f'{{"error":"{sentence}"}}'
-    answer = (
-        "HTTP/1.1 408 Request Timeout\r\nContent-Type: application/json\r\nConnection: close\r\n"
-        f"Content-Length: {len(body)}\r\n\r\n{body}"
-    ).encode("ascii")
+    late = _answer("408 Request Timeout", f"the head of a request must be sent within {seconds:g} seconds")
+    malformed = _answer("400 Bad Request", "the request must be valid HTTP/1.1, and its head at most 64 KiB")
 
     class TimedProtocol(AutoHTTPProtocol):  # type: ignore[misc]
         """Starts a timer when a connection is opened and when a head begins; a complete head stops it."""
@@ -50,7 +46,18 @@ def protocol_with_head_timeout(seconds: float) -> type[asyncio.Protocol]:
             if self.transport.is_closing():
                 return
             if self._began:
-                self.transport.write(answer)
+                self.transport.write(late)
+            self.transport.close()
+
+        def send_400_response(self, msg: str) -> None:
+            """Answer what uvicorn can't parse; its own answer is plain text."""
+            self.transport.write(malformed)
             self.transport.close()
 
     return TimedProtocol
+
+
+def _answer(status: str, sentence: str) -> bytes:
+    body = f'{{"error":"{sentence}"}}'
+    head = f"Content-Type: application/json\r\nConnection: close\r\nContent-Length: {len(body)}"
+    return f"HTTP/1.1 {status}\r\n{head}\r\n\r\n{body}".encode("ascii")

@@ -7,7 +7,7 @@ from typing import Any
 
 from lightbert.config import to_mapping
 from lightbert.data.corpus.encoding import Sentences
-from lightbert.data.corpus.vocabulary import Model
+from lightbert.data.corpus.vocabulary import Model, check_vocab_size
 from lightbert.data.text.sources import ReadOptions, Source
 from lightbert.errors import InputError
 from lightbert.remembered_hashes import hash_files
@@ -40,6 +40,8 @@ class Settings(ReadOptions):
     streams: int = 1
 
     def __post_init__(self) -> None:
+        # Before the text is read for the tokenizer, which can take long.
+        check_vocab_size(self.vocab_size)
         if not 0 <= self.held_out < 1:
             raise InputError(f"held_out must be in [0, 1), got {self.held_out}")
         if not 0 < self.shard_characters <= _MAX_SHARD_CHARACTERS:

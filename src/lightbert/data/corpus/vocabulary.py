@@ -25,15 +25,21 @@ PASSES: dict[Model, int] = {"wordpiece": 2, "unigram": 1}
 Watch = Callable[[Sequence[str]], Iterator[str]]
 
 PAD, UNK, CLS, SEP, MASK = SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-MIN_VOCAB_SIZE = 64
 
 MAX_WORD_CHARACTERS = 100
 _LONG_CHUNK = re.compile(rf"\S{{{MAX_WORD_CHARACTERS + 1},}}")
 _LONG_PART = re.compile(r"(\S{1000})(?=\S)")
+_MIN_VOCAB_SIZE = 64
 _CONTINUATION = "##"
 _MAX_CHARACTERS = 1000
 # The trainer assigns uncovered characters scores that differ by this step, in the order of its hash map.
 _UNCOVERED_STEP = 1e-4
+
+
+def check_vocab_size(size: int) -> None:
+    """Check that a vocabulary of this size has entries besides the special tokens and the letters."""
+    if size < _MIN_VOCAB_SIZE:
+        raise InputError(f"vocab_size must be >= {_MIN_VOCAB_SIZE}, got {size}")
 
 
 def train(
@@ -44,8 +50,7 @@ def train(
     `vocab_size` includes the five special tokens. A small corpus can give fewer entries.
     watch: iterates over the texts, `PASSES[model]` times, to observe the progress.
     """
-    if vocab_size < MIN_VOCAB_SIZE:
-        raise InputError(f"vocab_size must be >= {MIN_VOCAB_SIZE}, got {vocab_size}")
+    check_vocab_size(vocab_size)
     if not any(text and not text.isspace() for text in texts):
         raise InputError("training a tokenizer requires text, but the sources have none; check the sources")
     return (_train_wordpiece if model == "wordpiece" else _train_unigram)(texts, vocab_size, lowercase, watch)
