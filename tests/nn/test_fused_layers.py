@@ -4,7 +4,9 @@ from unittest import mock
 
 import pytest
 import torch
+from functorch.compile import make_boxed_func
 from torch import Tensor, nn
+from torch._dynamo.backends.common import aot_autograd
 
 from lightbert.nn.attention import SelfAttention
 from lightbert.nn.blocks import BottleneckBlock, PostNormBlock
@@ -130,6 +132,27 @@ def test_kernels_and_layers_give_the_same_results_and_gradients():
         results.append([out.detach(), *(parameter.grad.clone() for parameter in model.parameters())])
     for found, expected in zip(*results, strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_compiled_models_call_the_kernels_without_a_graph_break():
+    pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
+    model, graphs = randomised(Whole()), []
+
+    def keep(module, example):
+        graphs.append(module.print_readable(print_output=False))
+        return make_boxed_func(module.forward)
+
+    ids, segments = torch.randint(0, 20, (2, 5)), torch.randint(0, 2, (2, 5))
+    expected = model(ids, segments)
+    compiled = torch.compile(model, backend=aot_autograd(fw_compiler=keep), fullgraph=True)
+    with using("triton"):
+        out = compiled(ids, segments)
+        out.sum().backward()
+    torch.testing.assert_close(out, expected, rtol=1e-3, atol=1e-3)
+    forward, backward = graphs
+    assert forward.count("lightbert.residual_norm.default(") == 5
+    assert forward.count("lightbert.bias_gelu.default(") == 4
+    assert backward.count("lightbert.embedding_backward.default(") == 2
 
 
 @pytest.mark.parametrize("part", [DynamicConvolution, SpanConvolution, SeparableConvolution])
