@@ -5,7 +5,7 @@ from unittest import mock
 
 import pytest
 import torch
-from tiny_runs import distillation_of, records, train, write_model
+from tiny_runs import distillation_of, recipe_of, records, train, write_model
 from torch import nn
 
 from lightbert.data.corpus.shards import Shards
@@ -100,3 +100,22 @@ def test_compiled_modules_run_eagerly_in_evaluations() -> None:
     with run_eagerly():
         objective(torch.randn(2, 2))
     assert "stats" not in torch._dynamo.utils.counters
+
+
+def graphs_of_detection(corpus: Path, out: Path, depth: int, lengths: tuple[int, ...]) -> int:
+    """Return the number of graphs that replaced-token detection compiles for phases of these lengths."""
+    torch.compiler.reset()
+    torch._dynamo.utils.counters.clear()
+    sizes = {"depth": depth, "width": 32, "narrow": 16, "inner": 32, "positions": 32}
+    first, *later = lengths
+    phases = [{"length": length, "steps": 1} for length in later]
+    more = {"steps": 1, "phases": phases, "checkpoint_every": 0, "evaluate_every": 0}
+    with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
+        train(recipe_of(corpus, out, model="convbert-tiny", change=sizes, length=first, compile="blocks", **more))
+    return torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+
+def test_a_block_is_compiled_once_per_model_and_length(corpus: Path, tmp_path: Path) -> None:
+    once = graphs_of_detection(corpus, tmp_path / "one", 1, (16,))
+    assert graphs_of_detection(corpus, tmp_path / "three", 3, (16,)) == once
+    assert graphs_of_detection(corpus, tmp_path / "longer", 3, (16, 32, 16)) == 2 * once

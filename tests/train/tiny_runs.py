@@ -80,6 +80,7 @@ def recipe_of(corpus: Path, out: Path, **changes: Any) -> Recipe:
         "log_every": 4,
         "workers": 0,
         "device": "cpu",
+        "compile": "none",
     }
     return from_mapping(Recipe, values | changes)
 
@@ -105,6 +106,7 @@ def distillation_of(corpus: Path, out: Path, **changes: Any) -> DistillRecipe:
         "log_every": 4,
         "workers": 0,
         "device": "cpu",
+        "compile": "none",
     }
     return from_mapping(DistillRecipe, values | changes)
 
