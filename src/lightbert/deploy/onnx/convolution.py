@@ -52,21 +52,25 @@ def window_sum(graph: Graph, values: str, weights: str, sizes: tuple[int, int, i
     """
     n_heads, head_width, kernel = sizes
     size = max(BLOCK, kernel - 1)
-    window = size + kernel - 1
+    window, radius = size + kernel - 1, kernel // 2
     blocks, missing = _blocks(graph, mask, size)
+
+    # The shapes are the same in all layers. ONNX Runtime would find that out, but takes longer to start.
+    def shape(name: str, *parts: str) -> str:
+        return graph.once((name, sizes), lambda: graph.concat(*parts, axis=0))
+
     # Each kernel is followed by S zeros. Read as rows that are shorter by one, kernel i is moved i places to the right.
-    zeros = graph.concat(graph.ints(0, 0, 0, 0, 0), missing, graph.ints(0, size), axis=0)
-    shape = graph.concat(graph.ints(0), blocks, graph.ints(size, n_heads, kernel + size), axis=0)
-    padded = graph.op("Reshape", graph.op("Pad", weights, zeros), shape)
+    zeros = shape("band pads", graph.ints(0, 0, 0, 0, 0), missing, graph.ints(0, size))
+    split = shape("band rows", graph.ints(0), blocks, graph.ints(size, n_heads, kernel + size))
+    padded = graph.op("Reshape", graph.op("Pad", weights, zeros), split)
     rows = graph.reshape(graph.transpose(padded, 0, 3, 1, 2, 4), 0, 0, 0, -1)  # [B, H, n, S·(S + K)]
     band = graph.reshape(graph.slice(rows, graph.ints(0), graph.ints(size * window), 3), 0, 0, 0, size, window)
     # One block more than needed: the windows of a block end in the next one.
-    radius = kernel // 2
-    after = graph.op("Add", missing, graph.ints(size - radius))
-    beyond = graph.op("Pad", values, graph.concat(graph.ints(0, radius, 0, 0), after, graph.ints(0), axis=0))
-    one_more = graph.op("Add", blocks, graph.ints(1))
-    shape = graph.concat(graph.ints(0), one_more, graph.ints(size, n_heads, head_width), axis=0)
-    heads = graph.transpose(graph.op("Reshape", beyond, shape), 0, 3, 1, 2, 4)  # [B, H, n + 1, S, E]
+    after = graph.once(("after", size, radius), lambda: graph.op("Add", missing, graph.ints(size - radius)))
+    one_more = graph.once(("one more", size), lambda: graph.op("Add", blocks, graph.ints(1)))
+    beyond = graph.op("Pad", values, shape("value pads", graph.ints(0, radius, 0, 0), after, graph.ints(0)))
+    split = shape("value rows", graph.ints(0), one_more, graph.ints(size, n_heads, head_width))
+    heads = graph.transpose(graph.op("Reshape", beyond, split), 0, 3, 1, 2, 4)  # [B, H, n + 1, S, E]
     these = graph.slice(heads, graph.ints(0), blocks, 2)
     following = graph.slice(graph.slice(heads, graph.ints(1), one_more, 2), graph.ints(0), graph.ints(kernel - 1), 3)
     mixed = graph.op("MatMul", band, graph.concat(these, following, axis=3))  # [B, H, n, S, E]
