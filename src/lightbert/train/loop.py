@@ -293,6 +293,6 @@ class Loop:
 
 
 def _headline(metrics: dict[str, float]) -> str:
-    """The metrics to show next to the progress bar: the loss and accuracies, or else the first one."""
-    shown = [name for name in metrics if name == "loss" or name.endswith("accuracy")] or list(metrics)[:1]
+    """The metrics to show next to the progress bar: the first one, the loss and accuracies."""
+    shown = [name for name in metrics if name in (next(iter(metrics)), "loss") or name.endswith("accuracy")]
     return " ".join(f"{name} {metrics[name]:.4g}" for name in shown)
