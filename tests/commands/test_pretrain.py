@@ -101,3 +101,10 @@ def test_the_printed_report_has_speed_held_out_metrics_and_the_model():
     page = captured.get()
     assert "1,200 steps at 34,568 tokens/s; held out: loss 1.2500" in page
     assert "model: runs/x/final" in page
+
+
+def test_without_held_out_documents_the_report_says_how_to_get_some():
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(TrainingReport(Path("runs/x"), Outcome(12, True, 5.0, {})))
+    assert "held out: nothing to measure on; prepare more documents (--documents line)" in captured.get()

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from lightbert.train.run import Outcome
 
+_NOT_HELD_OUT = "nothing to measure on; prepare more documents (--documents line), or a larger share (--held-out 0.05)"
+
 
 @dataclass(frozen=True)
 class TrainingReport:
@@ -43,7 +45,7 @@ class TrainingReport:
             return f"interrupted and saved at step {outcome.step:,}; run the same command again to resume"
         # Metrics of single layers, such as fmt_24, are only logged.
         shown = {name: value for name, value in outcome.held_out.items() if not name[-1].isdigit()}
-        numbers = ", ".join(f"{name} {value:.4f}" for name, value in shown.items()) or "not measured"
+        numbers = ", ".join(f"{name} {value:.4f}" for name, value in shown.items()) or _NOT_HELD_OUT
         # A resumed run may have had no step left to measure.
         speed = f" at {outcome.tokens_per_second:,.0f} tokens/s" if outcome.tokens_per_second else ""
         lines = [f"{outcome.step:,} steps{speed}; held out: {numbers}", outcome.verdict, f"model: {self.out / 'final'}"]

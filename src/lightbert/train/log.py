@@ -161,5 +161,5 @@ class Meter:
 
 def headline(metrics: dict[str, float]) -> str:
     """Return the metrics to show next to the progress bar: the loss and accuracies, or else the first one."""
-    shown = [name for name in metrics if name == "loss" or name.endswith("accuracy")] or list(metrics)[:1]
+    shown = [name for name in metrics if name in (next(iter(metrics)), "loss") or name.endswith("accuracy")]
     return " ".join(f"{name} {metrics[name]:.4g}" for name in shown)

@@ -46,6 +46,14 @@ def test_metrics_match_the_predictions_of_the_model():
     assert result.counts()["tokens_per_second"] > 0
 
 
+def test_without_worst_errors_the_report_has_no_table_of_them():
+    model = tiny_model(REVIEWS)
+    result = evaluate(model, reviews(), device="cpu", worst=0)
+    assert result.findings[-1].value == []
+    assert [table.title for finding in result.findings for table in finding.tables][-1] == "Calibration"
+    assert evaluate(model, reviews(), device="cpu", worst=1).findings[-1].tables[0].title == "Most wrong"
+
+
 def test_predictions_keep_the_order_of_the_examples_and_do_not_depend_on_the_batch():
     model = tiny_model(REVIEWS)
     together = evaluate(model, reviews(), device="cpu")

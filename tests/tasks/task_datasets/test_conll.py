@@ -173,10 +173,11 @@ PROSE = "It was a dark and stormy night.\nCall me Ishmael.\n\nSome years ago, ne
 
 
 @pytest.mark.parametrize("content", [PROSE, "one\nword\nper\nline\n"])
-def test_plain_text_is_not_taken_for_columns_when_the_kind_is_inferred(tmp_path, content):
+@pytest.mark.parametrize("kind", ["auto", "tokens"])
+def test_plain_text_is_not_taken_for_columns(tmp_path, content, kind):
     path = written(tmp_path, "my.txt", content)
     with pytest.raises(InputError) as error:
-        own_task(Files(train=path))
+        own_task(Files(train=path, kind=kind))
     assert str(error.value) == (
         f"'{path}' must have CoNLL columns, a word and its tag per line, but seems to be plain text; to classify "
         "texts, give a table with texts and labels (.csv, .tsv, .jsonl, .ndjson, .parquet)"

@@ -16,7 +16,7 @@ _DOCUMENT = "-DOCSTART-"
 # The usual prefix of comments, as in CoNLL-U; it is also a word, so that comments are not skipped by default.
 _COMMENT = "#"
 _LINES_TO_CHECK = 200
-_MIN_SHARE = 0.8
+_MIN_SHARE, _MIN_CHOSEN_SHARE = 0.8, 0.5
 
 
 def read_sentences(
@@ -35,13 +35,17 @@ def read_sentences(
 
 
 def check_columns(path: str, files: Files) -> None:
-    """Check that a file whose kind is inferred has columns: most of its first lines have the same number of fields."""
+    """Check that a file has columns: most of its first lines have the same number of fields.
+
+    If the kind was chosen rather than inferred, more of them may be bad.
+    """
     lines = (line for block in _blocks(RowFile(path), files.comments) for _, line in block)
     counts = Counter(len(_fields(line)) for line in itertools.islice(lines, _LINES_TO_CHECK))
     if not counts:
         return
     width, most = counts.most_common(1)[0]
-    if width == 1 or most < _MIN_SHARE * counts.total():
+    share = _MIN_SHARE if files.kind == "auto" else _MIN_CHOSEN_SHARE
+    if width == 1 or most < share * counts.total():
         raise InputError(
             f"'{path}' must have CoNLL columns, a word and its tag per line, but seems to be plain text; to classify "
             f"texts, give a table with texts and labels ({', '.join(FORMATS)})"

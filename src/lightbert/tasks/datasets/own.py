@@ -71,6 +71,8 @@ def _read(path: str, files: Files, kind: Kind[Any], *, test: bool = False) -> Ex
 
 def _has_sentences(files: Files) -> bool:
     if files.kind != "auto":
+        if files.kind == "tokens" and table_format(files.train) not in FORMATS and files.bad_rows == "error":
+            check_columns(files.train, files)
         return files.kind == "tokens"
     if table_format(files.train) not in FORMATS:
         if table_format(files.train) in _CONLL_SUFFIXES:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from lightbert.errors import InputError
@@ -11,6 +12,7 @@ from lightbert.progress import progress
 from lightbert.tasks.datasets.task import Task
 from lightbert.tasks.evaluate.report import Evaluation
 from lightbert.tasks.example import Question, TaggedSentence
+from lightbert.tasks.kinds.findings.finding import Finding
 from lightbert.tasks.kinds.kind import Kind, Prediction
 from lightbert.tasks.predict.forward import Runtime, run
 from lightbert.tasks.predict.inputs import check_pairs
@@ -74,7 +76,7 @@ def evaluate(
         metrics=task.kind.metrics(examples, predictions) if labelled else {},
         examples=examples,
         predictions=predictions,
-        findings=kind.findings(examples, predictions, worst) if labelled else (),
+        findings=_findings(kind, examples, predictions, worst) if labelled else (),
         tokens=tokens,
         cut=cut,
         skipped=examples.skipped,
@@ -82,6 +84,12 @@ def evaluate(
         model=name,
         data=data,
     )
+
+
+def _findings(kind: Kind[Any], examples: Sequence[Any], predictions: Sequence[Prediction], worst: int) -> list[Finding]:
+    """The findings; without tables of the worst errors if none are requested, since an empty one would say "None."."""
+    found = kind.findings(examples, predictions, worst)
+    return found if worst else [replace(each, tables=()) if each.key == "most_wrong" else each for each in found]
 
 
 def _torch_runtime(model: Described, head: str, device: str) -> Runtime:
