@@ -20,7 +20,7 @@ Backend = Literal["torch", "triton"]
 
 HAS_TRITON = find_spec("triton") is not None
 MEASURED = ("cross_entropy", "depthwise", "dynamic_conv", "relative_attention", "sampling")
-"""The ops whose kernels are faster on a GPU than what torch.compile makes of their references; see lab/LOG.md."""
+"""The ops whose kernels have run in measurements on a GPU; see lab/LOG.md. That of sampling has been changed since."""
 UNMEASURED = ("bias_gelu", "residual_norm")
 """The ops whose kernels have been compiled and tested, but not timed: they only run if they are selected."""
 _KERNEL_TYPES = (torch.bfloat16, torch.float16)
