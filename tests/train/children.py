@@ -30,6 +30,8 @@ from lightbert.train.loop import Loop
 from lightbert.train.signals import EXIT_CODE, Interruption, StoppedEarlyError, catch_signals
 from lightbert.train.step import Step
 
+# Otherwise a module that asks for a GPU when it is imported initialises CUDA in the server, which forks don't survive.
+os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 _server = multiprocessing.get_context("forkserver")
 _server.set_forkserver_preload(
     [
