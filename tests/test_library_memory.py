@@ -14,6 +14,8 @@ def requested(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     monkeypatch.setattr(memory, "address_space_limit", lambda: 1 << 40)
     monkeypatch.setattr(memory, "check_room", lambda size, purpose: sizes.append(size))
+    # It would hold for all later tests of this process.
+    monkeypatch.setattr(library_memory, "_use_one_heap", lambda: None)
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
     return sizes
@@ -42,6 +44,18 @@ def test_torch_needs_more_than_numpy_and_more_for_each_thread(
     library_memory.check("prepare")
     one, three, numpy = requested
     assert numpy < one < three
+
+
+def test_only_preparation_lets_its_threads_share_one_heap(
+    requested: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(library_memory, "_use_one_heap", lambda: made.append("one heap"))
+    library_memory.check("pretrain")
+    assert made == []
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
+    library_memory.check("prepare")
+    assert made == ["one heap"]
 
 
 def test_help_is_printed_under_any_limit(requested: list[int]) -> None:

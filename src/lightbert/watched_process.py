@@ -57,7 +57,9 @@ def call(
     folder: a folder for temporary files. environment: added to the environment variables.
     """
     with temporary_file(folder, "output") as output, temporary_file(folder, "errors") as errors:
-        command = [sys.executable, "-c", _START, json.dumps(sys.path), str(output), function, json.dumps(arguments)]
+        # The entries that imports look at.
+        path = json.dumps([each for each in sys.path if isinstance(each, str)])
+        command = [sys.executable, "-c", _START, path, str(output), function, json.dumps(arguments)]
         with errors.open("wb") as stderr:
             # The other process ends when its standard input does.
             process = subprocess.Popen(

@@ -151,6 +151,15 @@ def test_the_error_for_a_folder_without_weights_names_the_missing_file(tmp_path)
         lightbert.load(folder)
 
 
+@pytest.mark.parametrize("name", ["../outside.safetensors", "inner/x.safetensors", "/outside.safetensors", ".."])
+def test_an_index_of_safetensors_that_points_outside_its_folder_is_an_error(tmp_path, name):
+    folder = saved(tmp_path)
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": name}}))
+    with pytest.raises(InputError, match=rf"must name files in its folder, got '{re.escape(name)}'"):
+        lightbert.load(folder)
+
+
 def test_an_index_without_files_is_an_error(tmp_path):
     folder = saved(tmp_path)
     (folder / "model.safetensors").unlink()

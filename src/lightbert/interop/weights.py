@@ -60,7 +60,7 @@ def _files(folder: Path, single: str) -> list[Path]:
         raise InputError(f"'{index}' must contain a 'weight_map' object; copy it again")
     names = sorted({str(name) for name in files.values()})
     for name in names:
-        if Path(name).name != name:
+        if Path(name).name != name or name == "..":
             raise InputError(f"'{index}' must name files in its folder, got '{name}'; copy the folder again")
     return [folder / name for name in names]
 
