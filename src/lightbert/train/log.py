@@ -160,6 +160,6 @@ class Meter:
 
 
 def headline(metrics: dict[str, float]) -> str:
-    """Return the metrics to show next to the progress bar: the loss and accuracies, or else the first one."""
+    """Return the metrics to show next to the progress bar: the first one, the loss and accuracies."""
     shown = [name for name in metrics if name in (next(iter(metrics)), "loss") or name.endswith("accuracy")]
     return " ".join(f"{name} {metrics[name]:.4g}" for name in shown)
