@@ -23,8 +23,8 @@ from lightbert.tasks.predict.vectors import Embedder
 _CUDA_TOKENS = (32768, 65536)
 _CUDA_CHUNK = 16384
 
-PACKING_DEVICES = ("cuda",)
-"""The types of devices that pack texts by default."""
+PACKING_DEVICES: tuple[str, ...] = ()
+"""The types of devices that pack texts by default: none until packed rows are measured to be faster on a GPU."""
 
 Rows = Literal["grouped", "packed", "captured"]
 """Padded texts of similar length; texts packed into rows of few shapes; packed, and computed by a CUDA graph."""
@@ -33,9 +33,8 @@ Rows = Literal["grouped", "packed", "captured"]
 class TorchRuntime:
     """Runs a module of `lightbert.nn.inference` without gradients and dropout, on a GPU in bfloat16.
 
-    rows: how texts are put into rows, for tests and benchmarks. By default they are packed on a GPU, so that few shapes
-    of batches serve all texts, and grouped on a CPU, where attention costs less in short rows. Models that read the
-    padding can't be packed.
+    rows: how texts are put into rows, for tests and benchmarks. Packed rows need few shapes of batches for all texts;
+    grouped rows, the default, are shorter, so that attention costs less. Models that read the padding can't be packed.
     """
 
     def __init__(self, inference: Inference | TextVector | LayerMaps, rows: Rows | None = None) -> None:
