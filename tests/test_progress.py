@@ -2,6 +2,7 @@ import io
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -90,6 +91,21 @@ def test_a_bar_is_redrawn_while_nothing_advances(clock, capsys):
         clock.now = 10.0
         bar.advance(0)
         assert capsys.readouterr().err == "merging: 2/2 passes, 0.20 passes/s, 0:00:10 taken\n"
+
+
+def test_a_bar_is_redrawn_from_a_thread_while_the_body_computes(clock, capsys):
+    with progress("compiling", total=2, unit="steps") as bar:
+        bar.advance(2)
+        clock.now = 10.0
+        with bar.redrawn():
+            wait_until(lambda: "compiling: 2/2 steps, 0.20 steps/s, 0:00:10 taken\n" in capsys.readouterr().err)
+
+
+def wait_until(reached):
+    end = time.monotonic() + 30
+    while not reached():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_a_line_that_was_due_at_the_end_is_printed_once(clock, capsys):

@@ -1,6 +1,7 @@
 """Progress reporting on stderr: a live bar on a terminal, a plain line every few seconds elsewhere."""
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -53,6 +54,23 @@ class Bar:
             parts.append(f"{_duration(seconds)} taken" if finished else f"{_duration(left)} left")
         parts += [f"{name} {value if isinstance(value, str) else f'{value:.4g}'}" for name, value in self.notes.items()]
         return ", ".join(parts)
+
+    @contextmanager
+    def redrawn(self) -> Iterator[None]:
+        """Redraw the bar from a thread while the body computes without calling `advance`."""
+        stop = threading.Event()
+
+        def redraw() -> None:
+            while not stop.wait(_SECONDS_BETWEEN_FRAMES):
+                self._draw_if_due()
+
+        thread = threading.Thread(target=redraw, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
 
     def set_renderer(self, draw: Callable[[], None], seconds_between: float) -> None:
         """Call `draw` after each change, at most once every `seconds_between` seconds."""
