@@ -6,7 +6,6 @@ from typing import Annotated, ClassVar, Literal
 
 from lightbert.config import check
 from lightbert.errors import InputError
-from lightbert.keys import MAY_CHANGE
 from lightbert.ranges import Count, NonNegative, PartialShare, PositiveShare, Size
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.train.base_recipe import BaseRecipe
@@ -65,7 +64,6 @@ class FinetuneRecipe(BaseRecipe):
     ] = 64
     packing: Annotated[
         Literal["auto", "on", "off"],
-        MAY_CHANGE,
         "on: pack the texts of a batch into few rows of one shape, which requires sort_over=1; off: one text per row; "
         "auto: on with sort_over=1 on a CPU, otherwise off",
     ] = "auto"
