@@ -67,7 +67,14 @@ def spin(report, pid_file):
         pass
 """
 
-PARENT = "import sys; from pathlib import Path; from lightbert.watched_process import call; call(sys.argv[1], [sys.argv[2]], Path(sys.argv[3]), report=lambda done: None, environment={})"  # noqa: E501
+PARENT = """
+import signal, sys
+from pathlib import Path
+from lightbert.watched_process import call
+# Ignored if the tests run in the background of a script.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+call(sys.argv[1], [sys.argv[2]], Path(sys.argv[3]), report=lambda done: None, environment={})
+"""
 
 
 @pytest.fixture(autouse=True)
