@@ -55,8 +55,10 @@ def _without_nan(value: Any) -> Any:
 def _text(report: Report) -> str:
     from rich.console import Console
 
-    # Reports contain paths, in which square brackets are not markup.
-    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, markup=False, emoji=False)
+    terminal = sys.stdout.isatty()
+    # Reports contain paths, in which square brackets are not markup. Highlighting takes time quadratic in the length of
+    # a word, and only a terminal shows it.
+    console = Console(width=None if terminal else _PIPE_WIDTH, markup=False, emoji=False, highlight=terminal)
     with console.capture() as capture:
         console.print(report)
     return capture.get()
