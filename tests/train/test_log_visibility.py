@@ -6,7 +6,8 @@ from unittest import mock
 import pytest
 from tiny_runs import recipe_of, records, train
 
-from lightbert.train.loop import Loop, _headline
+from lightbert.train.log import headline
+from lightbert.train.loop import Loop
 
 
 @pytest.mark.parametrize(("log_every", "expected"), [(1, [0, 1, 2, 3]), (2, [0, 0, 2, 2]), (0, [0, 0, 0, 0])])
@@ -26,8 +27,8 @@ def test_the_log_has_the_steps_up_to_the_last_multiple_of_log_every(
 
 
 def test_the_first_held_out_metric_is_shown_with_losses_and_accuracies() -> None:
-    assert _headline({"micro_f1": 0.5, "macro_f1": 0.25, "accuracy": 0.75}) == "micro_f1 0.5 accuracy 0.75"
-    assert _headline({"pearson": 0.5, "mse": 2.0}) == "pearson 0.5"
+    assert headline({"micro_f1": 0.5, "macro_f1": 0.25, "accuracy": 0.75}) == "micro_f1 0.5 accuracy 0.75"
+    assert headline({"pearson": 0.5, "mse": 2.0}) == "pearson 0.5"
 
 
 def test_the_bar_shows_held_out_metrics(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
