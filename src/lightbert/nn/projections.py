@@ -37,12 +37,7 @@ def can_fuse(*layers: nn.Module) -> bool:
 
 def project_and_activate(x: Tensor, layer: nn.Module, activation: nn.Module) -> Tensor:
     """Apply a linear layer and an activation; with the kernel for bias and GELU if both layers are plain."""
-    if (
-        has_kernel(x)
-        and is_plain(layer, nn.Linear)
-        and is_plain(activation, nn.GELU)
-        and activation.approximate == "none"
-    ):
+    if has_kernel(x) and is_plain(layer, nn.Linear) and _is_exact_gelu(activation):
         return bias_gelu(F.linear(x, layer.weight), layer.bias)
     activated: Tensor = activation(layer(x))
     return activated
