@@ -40,7 +40,7 @@ def install(patch: pytest.MonkeyPatch) -> FakeCuda:
         return lambda *arguments: (fake.calls.append(name), result)[1]
 
     stream = SimpleNamespace(device_index=0, wait_stream=lambda other: None)
-    patch.setattr(torch.cuda, "Stream", lambda: stream)
+    patch.setattr(torch.cuda, "Stream", lambda device: stream)
     patch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
     patch.setattr(torch.cuda, "current_stream", lambda device=None: stream)
     patch.setattr(torch.cuda, "set_stream", lambda stream: setattr(fake, "stream", "main"))

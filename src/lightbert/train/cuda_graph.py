@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lightbert.data.batches.batch import Batch
 from lightbert.objectives.objective import Objective
+from lightbert.train.capture import capture, run_on_side_stream
 from lightbert.train.distributed import World
 from lightbert.train.host_waits import recorded_waits
 from lightbert.train.optim import Optimizers
@@ -98,26 +99,13 @@ class CudaGraphStep(Step):
         return None
 
     def _capture(self, batch: Batch) -> _Capture:
-        """Capture a step on this batch's tensors, into which later batches are copied; capturing runs no kernel."""
-        graph = torch.cuda.CUDAGraph()
-        # cuBLAS keeps one workspace per stream. A workspace allocated during capture belongs to the graph's memory
-        # pool, and the next capture would use it after that memory is freed.
-        torch._C._cuda_clearCublasWorkspaces()
-        # Only the output of a step outlives it, and it is kept: captures can share one memory pool. "thread_local"
-        # lets other threads use the GPU during capture, such as the loader, which pins memory for the next batch.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            output = super().__call__(batch)
-        torch._C._cuda_clearCublasWorkspaces()
+        """Capture a step on this batch's tensors, into which later batches are copied."""
+        # Only the output of a step outlives it, and it is kept: captures can share one memory pool.
+        graph, output = capture(lambda: super(CudaGraphStep, self).__call__(batch), self._pool)
         return _Capture(graph, batch, output)
 
     def _warmup_step(self, batch: Batch) -> Tensor:
-        """Run a step eagerly on a side stream, as CUDA graphs require before capture."""
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            output = super().__call__(batch)
-        torch.cuda.current_stream().wait_stream(stream)
-        return output
+        return run_on_side_stream(lambda: super(CudaGraphStep, self).__call__(batch), self.world.device)
 
     def _checked_warmup_step(self, batch: Batch) -> Tensor:
         """Run a warm-up step, and capture no steps if it waits for the GPU: such a capture is known to fail."""

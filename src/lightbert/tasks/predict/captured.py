@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lightbert.errors import InputError
+from lightbert.train.capture import capture, run_on_side_stream
 
 Tensors = tuple[Tensor, ...]
 
@@ -35,7 +36,8 @@ class CapturedForward:
         self._function, self._device = function, device
         self._captures: dict[tuple[torch.Size, ...], _Capture] = {}
         self._calls: Counter[tuple[torch.Size, ...]] = Counter()
-        self._pool: Any = None
+        # Only the outputs outlive a replay, and they are copied: captures can share one memory pool.
+        self._pool: Any = torch.cuda.graph_pool_handle()
 
     def __call__(self, *inputs: Tensor) -> Tensors:
         """Compute the outputs of inputs on the host."""
@@ -44,31 +46,12 @@ class CapturedForward:
             placed = tuple(each.to(self._device, non_blocking=True) for each in inputs)
             self._calls[shapes] += 1
             if self._calls[shapes] <= WARMUP_CALLS:
-                return self._warm_up(placed)
-            self._captures[shapes] = self._capture(placed)
-        capture = self._captures[shapes]
-        for static, given in zip(capture.inputs, inputs, strict=True):
+                return run_on_side_stream(lambda: self._function(*placed), self._device)
+            graph, outputs = capture(lambda: self._function(*placed), self._pool)
+            self._captures[shapes] = _Capture(graph, placed, outputs)
+        captured = self._captures[shapes]
+        for static, given in zip(captured.inputs, inputs, strict=True):
             static.copy_(given, non_blocking=True)
-        capture.graph.replay()
+        captured.graph.replay()
         # The next replay overwrites the outputs.
-        return tuple(each.clone() for each in capture.outputs)
-
-    def _warm_up(self, inputs: Tensors) -> Tensors:
-        """Run eagerly on a side stream, as CUDA graphs require before a capture."""
-        stream = torch.cuda.Stream(self._device)
-        stream.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(stream):
-            outputs = self._function(*inputs)
-        torch.cuda.current_stream(self._device).wait_stream(stream)
-        return outputs
-
-    def _capture(self, inputs: Tensors) -> _Capture:
-        """Capture the function on these tensors, into which later inputs are copied; capturing runs no kernel."""
-        graph = torch.cuda.CUDAGraph()
-        # As in training: a workspace of cuBLAS that is allocated during a capture belongs to the memory of the graph.
-        torch._C._cuda_clearCublasWorkspaces()
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            outputs = self._function(*inputs)
-        self._pool = graph.pool()
-        torch._C._cuda_clearCublasWorkspaces()
-        return _Capture(graph, inputs, outputs)
+        return tuple(each.clone() for each in captured.outputs)
