@@ -131,3 +131,13 @@ def test_a_key_that_was_removed_raises_an_error_too() -> None:
 def test_two_streams_cannot_be_compiled_as_a_whole() -> None:
     with pytest.raises(InputError, match="overlap=true can't be compiled as a whole; use compile=blocks"):
         from_mapping(Recipe, {"data": "d", "out": "o", "steps": 1, "overlap": True, "compile": "whole"})
+
+
+def test_a_run_of_a_version_without_a_key_had_its_default() -> None:
+    before = json.loads(json.dumps(to_mapping(GOOD)))
+    del before["temperature"]
+    del before["optimizer"]["beta2"]
+    check_recipe(to_mapping(GOOD), before, Path("runs/x"), GOOD.may_change, GOOD.defaults)
+    now = replace(GOOD, temperature=2.0)
+    with pytest.raises(InputError, match=r"has temperature = 1\.0, this recipe has 2\.0"):
+        check_recipe(to_mapping(now), before, Path("runs/x"), now.may_change, now.defaults)

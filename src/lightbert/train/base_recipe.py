@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from lightbert.config import check, check_texts
 from lightbert.errors import InputError
-from lightbert.keys import MAY_CHANGE, may_change
+from lightbert.keys import MAY_CHANGE, keys, may_change
 from lightbert.ranges import Count, NonNegative, Positive, Seed, Size, Threads
 from lightbert.train.aliases import ALIASES
 from lightbert.train.optimizer_settings import OptimizerSettings
@@ -86,3 +86,8 @@ class BaseRecipe:
     def may_change(self) -> frozenset[str]:
         """The keys whose values may change when a run is resumed."""
         return may_change(type(self))
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The defaults by dotted key: what a run had whose version didn't know a key yet."""
+        return {key.name: key.default for key in keys(type(self))}

@@ -46,7 +46,14 @@ def distill(recipe: DistillRecipe, world: World, interrupted: Interruption, *, c
     with locked_run(Path(recipe.out), world):
         _check_teacher(recipe, weights)
         resolved = to_mapping(recipe) | weights
-        save_recipe(resolved, Path(recipe.out), world, may_change=recipe.may_change, data_content=shards.content)
+        save_recipe(
+            resolved,
+            Path(recipe.out),
+            world,
+            may_change=recipe.may_change,
+            defaults=recipe.defaults,
+            data_content=shards.content,
+        )
         done = read_result(Path(recipe.out), world, Outcome, keep_checkpoints=recipe.keep_checkpoints)
         if done is not None:
             return done

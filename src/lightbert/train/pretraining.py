@@ -44,7 +44,12 @@ def pretrain(
     shards = Shards.open(recipe.data, verify=world.is_main, again=recipe.verify)
     with locked_run(Path(recipe.out), world):
         save_recipe(
-            to_mapping(recipe), Path(recipe.out), world, may_change=recipe.may_change, data_content=shards.content
+            to_mapping(recipe),
+            Path(recipe.out),
+            world,
+            may_change=recipe.may_change,
+            defaults=recipe.defaults,
+            data_content=shards.content,
         )
         done = read_result(Path(recipe.out), world, Outcome, keep_checkpoints=recipe.keep_checkpoints)
         if done is not None:

@@ -1,8 +1,9 @@
 """The recipe saved in a run folder, and the check that a resumed run has the same recipe."""
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from lightbert.errors import InputError
@@ -14,7 +15,13 @@ DATA_CONTENT = "data_content"
 
 
 def save_recipe(
-    recipe: dict[str, Any], out: Path, world: World, *, may_change: Collection[str], data_content: str
+    recipe: dict[str, Any],
+    out: Path,
+    world: World,
+    *,
+    may_change: Collection[str],
+    defaults: Mapping[str, Any],
+    data_content: str,
 ) -> None:
     """Save the resolved recipe; if the folder already holds a run, check that the recipes match instead.
 
@@ -22,7 +29,7 @@ def save_recipe(
     """
     before = load_recipe(out)
     if before is not None:
-        check_recipe(recipe, before, out, may_change)
+        check_recipe(recipe, before, out, may_change, defaults)
         # Runs of earlier versions have no hash.
         if before.get(DATA_CONTENT, data_content) != data_content:
             raise InputError(
@@ -49,12 +56,21 @@ def load_recipe(out: Path) -> dict[str, Any] | None:
     return before
 
 
-def check_recipe(recipe: dict[str, Any], before: dict[str, Any], out: Path, may_change: Collection[str]) -> None:
-    """Check that two recipes of a run agree, except for the keys that may change."""
+def check_recipe(
+    recipe: dict[str, Any],
+    before: dict[str, Any],
+    out: Path,
+    may_change: Collection[str],
+    defaults: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
+    """Check that two recipes of a run agree, except for the keys that may change.
+
+    defaults: the values, by dotted key, of keys that the version which started the run didn't have.
+    """
     now = {key: value for key, value in json.loads(json.dumps(recipe)).items() if key not in may_change}
-    values, earlier = dict(flatten(now)), dict(flatten({key: before.get(key) for key in now}))
+    values, earlier = dict(flatten(now)), dict(flatten({key: before[key] for key in now if key in before}))
     for key in values | earlier:
-        value, was = values.get(key), earlier.get(key)
+        value, was = values.get(key), earlier.get(key, defaults.get(key))
         if value != was:
             raise InputError(
                 f"the run in '{out}' has {key} = {was}, this recipe has {value}; "

@@ -69,14 +69,21 @@ def _finetune(
     out = Path(recipe.out)
     before = load_recipe(out)
     if before is not None:
-        check_recipe(to_mapping(recipe), before, out, recipe.may_change)
+        check_recipe(to_mapping(recipe), before, out, recipe.may_change, recipe.defaults)
     done = read_result(out, world, Result, keep_checkpoints=recipe.keep_checkpoints)
     if done is not None:
         return done
     model = starting_model(recipe)
     check_length(model, recipe.length)
     data = load_data(recipe, model.require_tokenizer(), verbose=world.is_main)
-    save_recipe(to_mapping(recipe), out, world, may_change=recipe.may_change, data_content=data.content)
+    save_recipe(
+        to_mapping(recipe),
+        out,
+        world,
+        may_change=recipe.may_change,
+        defaults=recipe.defaults,
+        data_content=data.content,
+    )
     if not data.dev and (requires_dev or recipe.choose == "best"):
         raise InputError(
             f"{'comparing runs' if requires_dev else 'choose=best'} requires development data, got none: add "
