@@ -21,6 +21,7 @@ import lightbert.ops
 from lightbert.bench.kernel_cases import OPS, Size
 from lightbert.ops.backend import using
 from lightbert.ops.dynamic_conv import dynamic_conv
+from lightbert.ops.embedding import embedding
 from lightbert.ops.relative_attention import relative_attention
 
 SMALL = Size("small", 2, 128, 256, 128, 2)
@@ -91,6 +92,7 @@ def call_all(every: bool) -> None:
                 for dtype in (torch.bool, torch.int64):
                     texts = torch.ones(SMALL.batch, SMALL.tokens, dtype=dtype)
                     call(op, **inputs(SMALL, "cpu", torch.bfloat16), texts=texts)
+    call(embedding, ids=torch.zeros(2, 8, dtype=torch.int64), table=torch.zeros(30, 128, requires_grad=True))
     # The backward pass of rows that are longer than a block has a kernel of its own.
     attention, inputs = OPS["relative_attention"]
     call(attention, **inputs(LONG, "cpu", torch.bfloat16))

@@ -127,7 +127,8 @@ def test_the_sum_has_gradients_in_the_types_of_its_parts():
     out.sum().backward()
     assert (x.grad.dtype, change.grad.dtype) == (torch.float32, HALF)
     expected = norm(x.detach().double(), change.detach().double(), weight.double(), bias.double())
-    torch.testing.assert_close(out.double(), expected, rtol=2e-3, atol=2e-3)
+    rounding = torch.finfo(HALF).eps
+    torch.testing.assert_close(out.double(), expected, rtol=rounding, atol=rounding)
 
 
 @pytest.mark.parametrize("value", [-100.0, -12.0, -5.0, -0.0, 0.0, 5.0, 100.0])

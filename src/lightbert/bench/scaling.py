@@ -70,7 +70,7 @@ def _errors(model: StepModel, measured: list[Point]) -> Iterator[str]:
                 yield (
                     f"| {work.model} | {work.batch} × {work.length} | {'kernels' if work.kernels else 'references'} | "
                     f"{point.figure} | {point.milliseconds:.2f} | {predicted:.2f} | "
-                    f"{predicted / point.milliseconds - 1:+.1%} | {point.commit} |"
+                    f"{predicted / point.milliseconds - 1:+z.1%} | {point.commit} |"
                 )
         yield ""
 

@@ -177,5 +177,6 @@ def test_inputs_of_one_shape_are_captured_once_and_replayed():
 
 
 @pytest.mark.gpu
-def test_a_gpu_packs_rows():
+def test_a_gpu_packs_rows_if_it_is_a_packing_device(monkeypatch):
+    monkeypatch.setattr(torch_runtime, "PACKING_DEVICES", ("cuda",))
     assert TorchRuntime(Inference(make().cuda(), "classify")).packs

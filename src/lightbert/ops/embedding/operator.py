@@ -3,6 +3,8 @@
 import torch
 import torch.nn.functional as F
 
+from lightbert.ops.backend import HAS_TRITON
+
 _FEW = 4
 """Tables of at most this number of rows, such as those of segments: masked sums, as sorting leaves one long sum."""
 
@@ -11,10 +13,14 @@ _FEW = 4
     "lightbert::embedding_backward", mutates_args=(), schema="(Tensor grad, Tensor ids, int rows) -> Tensor"
 )
 def _backward(grad, ids, rows):
-    """The gradient of a table, by PyTorch's own function: it sorts the ids and sums the gradients of equal ones.
+    """The gradient of a table. As an operator, torch.compile can't replace it by atomic additions.
 
-    It doesn't synchronise with the host. As an operator, torch.compile can't replace it by atomic additions.
+    PyTorch's own function, for double precision and without Triton, doesn't have the same bits in every run on a GPU.
     """
+    if HAS_TRITON and grad.dtype is not torch.float64:
+        from lightbert.ops.embedding.triton import sum_by_row
+
+        return sum_by_row(grad, ids, rows)
     return torch.ops.aten.embedding_dense_backward(grad, ids, rows, -1, False)
 
 
