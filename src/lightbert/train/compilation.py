@@ -14,6 +14,9 @@ from lightbert.train.compiled_code import keep_compiled_code
 
 How = Literal["auto", "none", "blocks", "whole"]
 
+_OPTIONS = {"deterministic": True}
+"""By default, the compiler times alternatives whose sums have another order, and a run's bits depend on the winner."""
+
 
 def compile_objective(
     objective: Objective, how: How, device: torch.device, *extra: nn.Module, few_shapes: bool = True
@@ -36,7 +39,7 @@ def compile_objective(
         case "none":
             return
         case "whole":
-            objective.compile(dynamic=dynamic)
+            objective.compile(dynamic=dynamic, options=_OPTIONS)
         case "blocks":
             for child in (*objective.children(), *extra):
                 compile_parts(child, dynamic=dynamic)
@@ -45,7 +48,7 @@ def compile_objective(
 def compile_parts(module: nn.Module, *, dynamic: bool | None = False) -> None:
     """Compile a model's embeddings, blocks and heads, each in place; another module as a whole."""
     for part in _parts(module):
-        part.compile(dynamic=dynamic)
+        part.compile(dynamic=dynamic, options=_OPTIONS)
 
 
 def run_eagerly() -> AbstractContextManager[Any]:
