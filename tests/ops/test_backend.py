@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lightbert.errors import InputError
-from lightbert.ops.backend import MEASURED, UNMEASURED, as_autocast, enabling, selected, use_triton, using
+from lightbert.ops.backend import KERNELS, as_autocast, enabling, selected, use_triton, using
 
 
 def test_a_cpu_and_types_without_kernels_use_the_reference():
@@ -49,8 +49,7 @@ def test_autocast_rounds_single_precision_only():
 
 
 def test_a_selection_of_kernels_adds_and_removes_ops():
-    assert selected("all") == tuple(sorted(MEASURED + UNMEASURED))
-    assert selected("measured") == tuple(sorted(MEASURED))
+    assert selected("all") == KERNELS
     assert selected("none") == ()
     assert selected("all,-depthwise") == tuple(op for op in selected("all") if op != "depthwise")
     assert selected("none, bias_gelu") == ("bias_gelu",)
@@ -70,7 +69,7 @@ def test_only_enabled_kernels_run_on_a_gpu():
     ):
         assert use_triton("residual_norm", x, fits=True)
         assert not use_triton("depthwise", x, fits=True)
-        with enabling("measured"):
+        with enabling("none,depthwise"):
             assert use_triton("depthwise", x, fits=True)
             assert not use_triton("residual_norm", x, fits=True)
         assert not use_triton("depthwise", x, fits=True)
@@ -84,9 +83,9 @@ def copy_of_backend() -> ModuleType:
     return module
 
 
-def test_kernels_that_have_not_been_timed_are_disabled_by_default(monkeypatch):
+def test_all_kernels_are_enabled_by_default(monkeypatch):
     monkeypatch.delenv("LIGHTBERT_KERNELS", raising=False)
-    assert copy_of_backend()._enabled == selected("measured")
+    assert copy_of_backend()._enabled == selected("all")
 
 
 def test_the_environment_selects_kernels(monkeypatch):

@@ -4,6 +4,7 @@ import json
 from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -70,14 +71,30 @@ def test_a_run_from_before_the_default_resumes(corpus: Path, tmp_path: Path, bef
 
 
 @pytest.mark.parametrize(
-    ("size", "device", "used", "warns"), [(1, "cuda", True, False), (2, "cuda", False, True), (1, "cpu", False, False)]
+    ("size", "device", "changes", "used", "warns"),
+    [
+        (1, "cuda", {}, True, False),
+        (1, "cuda", {"overlap": True}, True, False),
+        (1, "cuda", {"overlap": False}, False, False),
+        (1, "cuda", {"compile": "whole"}, False, False),
+        (2, "cuda", {}, False, False),
+        (2, "cuda", {"overlap": True}, False, True),
+        (1, "cpu", {"overlap": True}, False, False),
+    ],
 )
 def test_a_second_stream_requires_a_single_process_on_a_gpu(
-    size: int, device: str, used: bool, warns: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    size: int,
+    device: str,
+    changes: dict[str, Any],
+    used: bool,
+    warns: bool,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pretraining, "SideStream", lambda device: "a stream")
     objective = SimpleNamespace(generator_stream=None)
-    pretraining._overlap(objective, World(0, size, torch.device(device)))
+    recipe = recipe_of(Path("corpus"), Path("out"), **changes)
+    pretraining._overlap(objective, recipe, World(0, size, torch.device(device)))
     assert objective.generator_stream == ("a stream" if used else None)
     warning = "warning: overlap=true requires a single process; the backward passes run one by one\n"
     assert capsys.readouterr().err == (warning if warns else "")

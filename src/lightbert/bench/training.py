@@ -52,7 +52,7 @@ class Settings:
 
     cases: those whose name contains this text.
     kernels: a selection of Triton kernels as in LIGHTBERT_KERNELS, whose value is the default; "each" measures whole
-    steps with all kernels, with the measured ones, with all but one for each of them, and with none.
+    steps with all kernels, with all but one for each of them, and with none.
     seconds: no measurement is started after this time.
     """
 
@@ -180,8 +180,7 @@ def _selections(kernels: str, case: Case) -> list[str]:
         return [kernels]
     if not case.rtd:
         return [""]
-    without = [f"all,-{op}" for op in backend.UNMEASURED + backend.MEASURED]
-    return ["all", "measured", *without, "none"]
+    return ["all", *(f"all,-{op}" for op in backend.KERNELS), "none"]
 
 
 def _compile_ahead(work: list[_Measurement], device: torch.device) -> None:

@@ -90,8 +90,8 @@ class Config:
     kernels: Annotated[
         str,
         typer.Option(
-            help="training: Triton kernels: all, measured, none, names such as all,-bias_gelu; each: whole steps with "
-            "all, measured, all but one, and none. By default LIGHTBERT_KERNELS."
+            help="training: Triton kernels: all, none, names such as all,-bias_gelu; each: whole steps with all, all "
+            "but one, and none. By default LIGHTBERT_KERNELS."
         ),
     ] = ""
     seconds: Annotated[

@@ -1,8 +1,8 @@
 """Which implementation of an op runs: the PyTorch reference, or a Triton kernel where one exists and fits.
 
-The choice depends on the tensors of a call, and on the ops whose kernels are enabled in this process: by default those
-that have been timed on a GPU. It is in no config and in no checkpoint. Without Triton and on a CPU every op is its
-reference; models are exported from a CPU.
+The choice depends on the tensors of a call, and on the ops whose kernels are enabled in this process: all, unless the
+environment variable LIGHTBERT_KERNELS selects some. It is in no config and in no checkpoint. Without Triton and on a
+CPU every op is its reference; models are exported from a CPU.
 """
 
 import os
@@ -19,20 +19,26 @@ from lightbert.errors import unknown
 Backend = Literal["torch", "triton"]
 
 HAS_TRITON = find_spec("triton") is not None
-MEASURED = ("cross_entropy", "depthwise", "dynamic_conv", "relative_attention", "sampling")
-"""The ops whose kernels have run in measurements on a GPU; see lab/LOG.md. That of sampling has been changed since."""
-UNMEASURED = ("bias_gelu", "residual_norm")
-"""The ops whose kernels have been compiled and tested, but not timed: they only run if they are selected."""
+KERNELS = (
+    "bias_gelu",
+    "cross_entropy",
+    "depthwise",
+    "dynamic_conv",
+    "relative_attention",
+    "residual_norm",
+    "sampling",
+)
+"""The ops with a kernel that can be disabled."""
 _KERNEL_TYPES = (torch.bfloat16, torch.float16)
 _override: Backend | None = None
 
 
 def selected(selection: str) -> tuple[str, ...]:
-    """The ops of a selection: "all", "measured", "none", or names of ops, separated by commas; "-name" removes one.
+    """The ops of a selection: "all", "none", or names of ops, separated by commas; "-name" removes one.
 
-    "all,-bias_gelu" and "measured,residual_norm" are selections, too.
+    "all,-bias_gelu" and "none,residual_norm" are selections, too.
     """
-    groups = {"all": MEASURED + UNMEASURED, "measured": MEASURED, "none": ()}
+    groups = {"all": KERNELS, "none": ()}
     chosen: set[str] = set()
     for word in selection.split(","):
         name = word.strip().removeprefix("-")
@@ -43,7 +49,7 @@ def selected(selection: str) -> tuple[str, ...]:
     return tuple(sorted(chosen))
 
 
-_enabled = selected(os.environ.get("LIGHTBERT_KERNELS") or "measured")
+_enabled = selected(os.environ.get("LIGHTBERT_KERNELS") or "all")
 
 
 @contextmanager

@@ -57,8 +57,8 @@ def pretrain(
         objective = make_objective(recipe, shards)
         if recipe.objective == "rtd" and world.is_main:
             print(f"generator: {describe_generator(recipe)}", file=sys.stderr)
-        if recipe.overlap and isinstance(objective, ReplacedTokenDetection):
-            _overlap(objective, world)
+        if isinstance(objective, ReplacedTokenDetection):
+            _overlap(objective, recipe, world)
         compile_objective(objective, recipe.compile, world.device)
         phases = _phases(recipe, shards, world)
         return train(
@@ -66,11 +66,13 @@ def pretrain(
         )
 
 
-def _overlap(objective: ReplacedTokenDetection, world: World) -> None:
+def _overlap(objective: ReplacedTokenDetection, recipe: Recipe, world: World) -> None:
     """Give the generator a stream of its own: on a GPU and in a single process, because DDP has its own streams."""
+    if recipe.overlap is False or recipe.compile == "whole":
+        return
     if world.device.type == "cuda" and world.size == 1:
         objective.generator_stream = SideStream(world.device)
-    elif world.size > 1 and world.is_main:
+    elif recipe.overlap is True and world.size > 1 and world.is_main:
         print("warning: overlap=true requires a single process; the backward passes run one by one", file=sys.stderr)
 
 

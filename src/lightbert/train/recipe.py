@@ -53,16 +53,16 @@ class Recipe(CorpusRecipe):
         Positive, "sampling temperature of the generator; above 1 replacements are easier to detect"
     ] = 1.0
     overlap: Annotated[
-        bool,
+        Literal["auto", True, False],
         MAY_CHANGE,
-        "rtd on a single GPU: run the backward passes of generator and discriminator at the same time, on two CUDA "
-        "streams; the result is the same",
-    ] = False
+        "run the backward passes of generator and discriminator at the same time, on two CUDA streams; auto: for rtd "
+        "on a single GPU, unless compile=whole; the result is the same",
+    ] = "auto"
     phases: Annotated[tuple[Continuation, ...], "later phases: a list of tables with length, steps, batch and lr"] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.overlap and self.compile == "whole":
+        if self.overlap is True and self.compile == "whole":
             raise InputError("overlap=true can't be compiled as a whole; use compile=blocks or overlap=false")
         if not (self.steps or self.epochs) and self.phases:
             raise InputError("phases require steps= or epochs=; max_minutes doesn't set when the first phase ends")
