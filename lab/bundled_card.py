@@ -51,7 +51,7 @@ def render(card: str, facts: dict[str, Any], scores: Scores | None) -> str:
         "The part that the run read:",
         data.strip(),
         "## Training",
-        f"{facts['minutes']} minutes on {facts['machine']}.",
+        facts["training"].strip(),
         training_and_metrics.strip(),
         *_scores(scores),
     ]
