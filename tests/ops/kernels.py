@@ -8,7 +8,7 @@ import torch
 from gradients import scattered
 from torch import Tensor
 
-from lightbert.ops.backend import HAS_TRITON
+from lightbert.ops.backend import HAS_TRITON, using
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -36,6 +36,16 @@ def _support_numpy_2_5() -> None:
 
 if HAS_TRITON and DEVICE == "cpu":
     _support_numpy_2_5()
+
+
+def by_kernel(op: Op) -> Op:
+    """The op by its kernel."""
+
+    def call(**inputs: Any) -> Tensor:
+        with using("triton"):
+            return op(**inputs)
+
+    return call
 
 
 def results(op: Op, inputs: dict[str, Tensor], dtype: torch.dtype, spread: bool, **fixed: object) -> list[Tensor]:

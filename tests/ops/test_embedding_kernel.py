@@ -1,21 +1,11 @@
 """The kernel of an embedding's gradient against fp64."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from kernels import DEVICE, MARKS
 
 pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
-pytestmark = MARKS
-
-
-@pytest.fixture(autouse=True)
-def poisoned() -> Iterator[None]:
-    """Fill what the kernel allocates with NaN, so that rows it doesn't write are detected."""
-    torch.use_deterministic_algorithms(mode=True)
-    yield
-    torch.use_deterministic_algorithms(mode=False)
+pytestmark = [*MARKS, pytest.mark.usefixtures("poisoned")]
 
 
 @pytest.mark.parametrize(("tokens", "rows", "width"), [(0, 5, 3), (1, 5, 1), (70, 5, 128), (67, 50, 130), (300, 9, 8)])

@@ -1,11 +1,11 @@
 """Every Triton kernel against its reference in fp64: the result and all gradients, at random and unusual shapes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
 from gradients import TEXTS, draw, draw_texts
-from kernels import DEVICE, HALF, MARKS, assert_exact, assert_no_coarser, results
+from kernels import DEVICE, HALF, MARKS, assert_exact, assert_no_coarser, by_kernel, results
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -15,7 +15,7 @@ from lightbert.ops.dynamic_conv import dynamic_conv
 from lightbert.ops.relative_attention import relative_attention
 
 pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.usefixtures("poisoned")]
 
 SHAPES = {"one token": (3, 1), "shorter than the kernel": (5, 3), "prime": (2, 67)}
 SEVERAL_PROGRAMS = (2, 131)
@@ -51,23 +51,6 @@ OPS = {
 @pytest.fixture(params=OPS)
 def case(request: pytest.FixtureRequest) -> tuple[Callable[..., Tensor], Callable[..., dict[str, Tensor]]]:
     return OPS[request.param]
-
-
-@pytest.fixture(autouse=True)
-def poisoned() -> Iterator[None]:
-    """Fill what a kernel allocates with NaN, so that elements it doesn't write are detected."""
-    assert torch.utils.deterministic.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(mode=True)
-    yield
-    torch.use_deterministic_algorithms(mode=False)
-
-
-def by_kernel(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def call(**inputs: object) -> Tensor:
-        with using("triton"):
-            return op(**inputs)
-
-    return call
 
 
 def texts_on_device(kind: str, shape: tuple[int, int]) -> Tensor | None:

@@ -1,11 +1,11 @@
 """The kernels between matmuls, residual + norm and bias + GELU, against fp64: all widths, every gradient."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
 from gradients import draw
-from kernels import DEVICE, HALF, MARKS, assert_exact, assert_no_coarser, results
+from kernels import DEVICE, HALF, MARKS, assert_exact, assert_no_coarser, by_kernel, results
 from torch import Tensor
 
 from lightbert.ops.backend import using
@@ -13,7 +13,7 @@ from lightbert.ops.bias_gelu import bias_gelu
 from lightbert.ops.residual_norm import residual_norm
 
 pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.usefixtures("poisoned")]
 
 WIDTHS = (1, 7, 64, 128, 256, 312, 768, 1024)
 EPS = 1e-12
@@ -39,23 +39,6 @@ Case = tuple[Callable[..., Tensor], Callable[..., dict[str, Tensor]]]
 @pytest.fixture(params=OPS)
 def case(request: pytest.FixtureRequest) -> Case:
     return OPS[request.param]
-
-
-@pytest.fixture(autouse=True)
-def poisoned() -> Iterator[None]:
-    """Fill what a kernel allocates with NaN, so that elements it doesn't write are detected."""
-    assert torch.utils.deterministic.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(mode=True)
-    yield
-    torch.use_deterministic_algorithms(mode=False)
-
-
-def by_kernel(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def call(**inputs: Tensor) -> Tensor:
-        with using("triton"):
-            return op(**inputs)
-
-    return call
 
 
 @pytest.mark.parametrize("width", WIDTHS)

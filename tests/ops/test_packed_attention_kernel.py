@@ -1,11 +1,9 @@
 """Attention without biases in packed rows: the kernels of relative attention instead of a mask [B, 1, T, T]."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from gradients import draw
-from kernels import DEVICE, MARKS, assert_exact, assert_no_coarser
+from kernels import DEVICE, MARKS, assert_exact, assert_no_coarser, by_kernel
 from torch import Tensor
 
 from lightbert.nn.attention import SelfAttention
@@ -16,15 +14,7 @@ from lightbert.ops.backend import using
 from lightbert.ops.relative_attention import relative_attention
 
 pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
-pytestmark = MARKS
-
-
-@pytest.fixture(autouse=True)
-def poisoned() -> Iterator[None]:
-    """Fill what a kernel allocates with NaN, so that elements it doesn't write are detected."""
-    torch.use_deterministic_algorithms(mode=True)
-    yield
-    torch.use_deterministic_algorithms(mode=False)
+pytestmark = [*MARKS, pytest.mark.usefixtures("poisoned")]
 
 
 def texts_of(*lengths: int, tokens: int) -> Tensor:
@@ -37,11 +27,6 @@ def streams(tokens: int) -> dict[str, Tensor]:
     return {name: draw(1, 2, tokens, 5) for name in ("query", "key", "value")}
 
 
-def by_kernel(**inputs: object) -> Tensor:
-    with using("triton"):
-        return relative_attention(**inputs)
-
-
 @pytest.mark.parametrize("small_tiles", [False, True])
 @pytest.mark.parametrize("lengths", [(37,), (3, 20, 1, 9), (17, 15), ()])
 def test_packed_rows_without_biases_equal_the_reference(lengths, small_tiles, monkeypatch):
@@ -50,11 +35,13 @@ def test_packed_rows_without_biases_equal_the_reference(lengths, small_tiles, mo
 
         for name in ("FORWARD", "BY_QUERY", "BY_KEY", "WHOLE"):
             monkeypatch.setattr(launch, name, launch.Blocks(16, 16, 4, 2))
-    assert_exact(by_kernel, relative_attention, streams(37), texts=texts_of(*lengths, tokens=37))
+    assert_exact(by_kernel(relative_attention), relative_attention, streams(37), texts=texts_of(*lengths, tokens=37))
 
 
 def test_half_precision_is_no_coarser_than_the_reference():
-    assert_no_coarser(by_kernel, relative_attention, streams(37), texts=texts_of(3, 20, 1, 9, tokens=37))
+    assert_no_coarser(
+        by_kernel(relative_attention), relative_attention, streams(37), texts=texts_of(3, 20, 1, 9, tokens=37)
+    )
 
 
 @pytest.mark.parametrize("kind", ["attention", "mixed"])

@@ -1,12 +1,11 @@
 """The relative attention kernels in many small tiles, near the diagonal and far from it, and their dropout."""
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
 from gradients import draw
-from kernels import DEVICE, MARKS, assert_exact, results
+from kernels import DEVICE, MARKS, assert_exact, by_kernel, results
 from torch import Tensor
 
 from lightbert.nn.composite import CompositeAttention
@@ -17,17 +16,9 @@ from lightbert.ops.relative_attention import relative_attention
 from lightbert.ops.relative_attention.reference import relative_scores
 
 pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.usefixtures("poisoned")]
 
 TOKENS, RADIUS = 67, 3
-
-
-@pytest.fixture(autouse=True)
-def poisoned() -> Iterator[None]:
-    """Fill what a kernel allocates with NaN, so that elements it doesn't write are detected."""
-    torch.use_deterministic_algorithms(mode=True)
-    yield
-    torch.use_deterministic_algorithms(mode=False)
 
 
 @pytest.fixture
@@ -47,22 +38,17 @@ def biases(*names: str, batch: int = 1, heads: int = 1, tokens: int = TOKENS) ->
     return {name: draw(batch, heads, tokens, 2 * RADIUS + 1) for name in names}
 
 
-def by_kernel(**inputs: object) -> Tensor:
-    with using("triton"):
-        return relative_attention(**inputs)
-
-
 @pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize("outside", ["clamp", "zero"])
 @pytest.mark.parametrize("names", [("by_query",), ("by_key",), ("by_query", "by_key")], ids="+".join)
 def test_every_tile_gets_its_biases(names, outside):
-    assert_exact(by_kernel, relative_attention, streams() | biases(*names), outside=outside)
+    assert_exact(by_kernel(relative_attention), relative_attention, streams() | biases(*names), outside=outside)
 
 
 @pytest.mark.usefixtures("small_tiles")
 def test_fixed_weights_are_shared_across_batch_and_queries():
     fixed = {"by_query": draw(1, 2, 1, 2 * RADIUS + 1)}
-    assert_exact(by_kernel, relative_attention, streams(2, 2, 35) | fixed)
+    assert_exact(by_kernel(relative_attention), relative_attention, streams(2, 2, 35) | fixed)
 
 
 @pytest.mark.usefixtures("small_tiles")
@@ -70,12 +56,14 @@ def test_fixed_weights_are_shared_across_batch_and_queries():
 def test_whole_tiles_of_hidden_keys_have_no_weight(packed):
     texts = torch.arange(TOKENS, device=DEVICE)[None] // 33 + 1
     texts = texts if packed else texts == 2
-    assert_exact(by_kernel, relative_attention, streams() | biases("by_query", "by_key"), texts=texts)
+    assert_exact(
+        by_kernel(relative_attention), relative_attention, streams() | biases("by_query", "by_key"), texts=texts
+    )
 
 
 def test_a_band_wider_than_the_row_is_supported():
     inputs = streams(tokens=5) | {name: draw(1, 1, 5, 129) for name in ("by_query", "by_key")}
-    assert_exact(by_kernel, relative_attention, inputs)
+    assert_exact(by_kernel(relative_attention), relative_attention, inputs)
 
 
 def kept(seed: int, pairs: int, tokens: int, dropout: float) -> Tensor:
@@ -134,7 +122,7 @@ def test_dropout_depends_on_the_seed_of_pytorch_only():
     runs = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        runs.append([by_kernel(**inputs, dropout=0.5) for _ in range(2)])
+        runs.append([by_kernel(relative_attention)(**inputs, dropout=0.5) for _ in range(2)])
     assert torch.equal(runs[0][0], runs[1][0])
     assert torch.equal(runs[0][1], runs[1][1])
     assert not torch.equal(runs[0][0], runs[0][1]), "two layers remove the same weights"
