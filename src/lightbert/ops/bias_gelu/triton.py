@@ -28,7 +28,7 @@ def _normal(u):
 
 
 @triton.jit
-def _forward_kernel(
+def _bias_gelu_forward_kernel(
     x, bias, out, n_tokens, width: tl.constexpr, block_tokens: tl.constexpr, block_channels: tl.constexpr
 ):
     parts: tl.constexpr = (width + block_channels - 1) // block_channels
@@ -44,7 +44,7 @@ def _forward_kernel(
 
 
 @triton.jit
-def _backward_kernel(
+def _bias_gelu_backward_kernel(
     grad,
     x,
     bias,
@@ -88,7 +88,7 @@ def forward(x: Tensor, bias: Tensor, *, block_tokens: int = TOKENS, warps: int =
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if out.numel():
         tiles, parts, settings = _blocks(x, block_tokens)
-        _forward_kernel[(tiles * parts,)](
+        _bias_gelu_forward_kernel[(tiles * parts,)](
             x.contiguous(),
             bias.contiguous(),
             out,
@@ -116,7 +116,7 @@ def backward(
     grad_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     partial = torch.empty((programs, x.shape[-1]), dtype=torch.float32, device=x.device)
     if grad_x.numel():
-        _backward_kernel[(programs * parts,)](
+        _bias_gelu_backward_kernel[(programs * parts,)](
             grad.contiguous(),
             x.contiguous(),
             bias.contiguous(),

@@ -9,7 +9,7 @@ BLOCK, WARPS = 4096, 8
 
 
 @triton.jit
-def _forward_kernel(logits, targets, loss, best, normaliser, vocab: tl.constexpr, block: tl.constexpr):
+def _cross_entropy_forward_kernel(logits, targets, loss, best, normaliser, vocab: tl.constexpr, block: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     source = logits + row * vocab
     highest = float("-inf")
@@ -31,7 +31,9 @@ def _forward_kernel(logits, targets, loss, best, normaliser, vocab: tl.constexpr
 
 
 @triton.jit
-def _backward_kernel(grad, logits, targets, normaliser, grad_logits, vocab: tl.constexpr, parts, block: tl.constexpr):
+def _cross_entropy_backward_kernel(
+    grad, logits, targets, normaliser, grad_logits, vocab: tl.constexpr, parts, block: tl.constexpr
+):
     row = (tl.program_id(0) // parts).to(tl.int64)
     entry = (tl.program_id(0) % parts) * block + tl.arange(0, block)
     scores = tl.load(logits + row * vocab + entry, mask=entry < vocab, other=float("-inf")).to(tl.float32)
@@ -47,7 +49,7 @@ def forward(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     loss, normaliser = (torch.empty(targets.shape, dtype=torch.float32, device=logits.device) for _ in range(2))
     best = torch.empty(targets.shape, dtype=torch.int64, device=logits.device)
     if targets.numel():
-        _forward_kernel[(targets.numel(),)](
+        _cross_entropy_forward_kernel[(targets.numel(),)](
             logits,
             targets,
             loss,
@@ -68,7 +70,7 @@ def backward(grad: Tensor, logits: Tensor, targets: Tensor, normaliser: Tensor) 
     if targets.numel():
         vocab = logits.shape[-1]
         parts = triton.cdiv(vocab, BLOCK)
-        _backward_kernel[(targets.numel() * parts,)](
+        _cross_entropy_backward_kernel[(targets.numel() * parts,)](
             grad,
             logits,
             targets,

@@ -27,7 +27,7 @@ def _reads(texts, text, token, real, place, row_tokens, shift, rule: tl.constexp
 
 
 @triton.jit
-def _forward_kernel(
+def _depthwise_forward_kernel(
     x,
     weight,
     bias,
@@ -71,7 +71,7 @@ def _forward_kernel(
 
 
 @triton.jit
-def _backward_kernel(
+def _depthwise_backward_kernel(
     grad,
     x,
     weight,
@@ -136,7 +136,7 @@ def _backward_kernel(
 
 
 @triton.jit
-def _combine_kernel(
+def _depthwise_combine_kernel(
     partial,
     of_weight,
     of_bias,
@@ -186,7 +186,7 @@ def forward(
     if out.numel():
         batch, tokens, channels = x.shape
         blocks = triton.cdiv(batch * tokens, block_tokens) * triton.cdiv(channels, block_channels)
-        _forward_kernel[(blocks,)](
+        _depthwise_forward_kernel[(blocks,)](
             x,
             taps_first,
             None if bias is None else bias.contiguous(),
@@ -229,7 +229,7 @@ def backward(
     of_weight = torch.empty(weight.shape, dtype=weight.dtype, device=x.device)
     of_bias = torch.empty(channels, dtype=torch.float32, device=x.device)
     if grad.numel():
-        _backward_kernel[(programs * triton.cdiv(channels, block_channels),)](
+        _depthwise_backward_kernel[(programs * triton.cdiv(channels, block_channels),)](
             grad,
             x,
             taps_first,
@@ -251,7 +251,7 @@ def backward(
         )
     if of_weight.numel():
         block, lanes = 64, 16
-        _combine_kernel[(triton.cdiv((taps + 1) * channels, block),)](
+        _depthwise_combine_kernel[(triton.cdiv((taps + 1) * channels, block),)](
             partial,
             of_weight,
             of_bias,

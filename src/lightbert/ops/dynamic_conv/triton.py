@@ -44,7 +44,7 @@ def _band(
 
 
 @triton.jit
-def _forward_kernel(
+def _dynamic_conv_forward_kernel(
     values,
     logits,
     texts,
@@ -84,7 +84,7 @@ def _forward_kernel(
 
 
 @triton.jit
-def _backward_kernel(
+def _dynamic_conv_backward_kernel(
     grad,
     values,
     logits,
@@ -169,7 +169,7 @@ def forward(values: Tensor, logits: Tensor, texts: Tensor | None, *, block: int 
     if out.numel():
         grid, settings = _numbers(values, logits, block)
         batch, tokens, width = values.shape
-        _forward_kernel[grid](
+        _dynamic_conv_forward_kernel[grid](
             values,
             logits,
             texts,
@@ -197,7 +197,7 @@ def backward(
     if grad.numel():
         grid, settings = _numbers(values, logits, block)
         batch, tokens, width = values.shape
-        _backward_kernel[grid](
+        _dynamic_conv_backward_kernel[grid](
             grad,
             values,
             logits,

@@ -10,7 +10,7 @@ BLOCK_TOKENS, BLOCK_WIDTH, WARPS = 32, 128, 4
 
 
 @triton.jit
-def _row_kernel(grad, order, starts, out, width, block_tokens: tl.constexpr, block_width: tl.constexpr):
+def _embedding_backward_kernel(grad, order, starts, out, width, block_tokens: tl.constexpr, block_width: tl.constexpr):
     row = tl.program_id(0)
     channel = tl.program_id(1) * block_width + tl.arange(0, block_width)
     exists = channel < width
@@ -34,7 +34,7 @@ def sum_by_row(grad: Tensor, ids: Tensor, rows: int) -> Tensor:
     ordered, order = torch.sort(ids.flatten().int(), stable=True)
     starts = torch.searchsorted(ordered, torch.arange(rows + 1, dtype=torch.int32, device=ids.device))
     block_width = min(BLOCK_WIDTH, triton.next_power_of_2(width))
-    _row_kernel[(rows, triton.cdiv(width, block_width))](
+    _embedding_backward_kernel[(rows, triton.cdiv(width, block_width))](
         grad.contiguous(),
         order,
         starts,

@@ -15,7 +15,9 @@ _LANES, _BLOCK = 128, 16
 
 
 @triton.jit
-def _sum_kernel(partial, total, programs, entries, lanes: tl.constexpr, block: tl.constexpr, rounds: tl.constexpr):
+def _partial_sums_kernel(
+    partial, total, programs, entries, lanes: tl.constexpr, block: tl.constexpr, rounds: tl.constexpr
+):
     entry = tl.program_id(0) * block + tl.arange(0, block)
     exists = entry < entries
     sums = tl.zeros((lanes, block), tl.float32)
@@ -37,7 +39,7 @@ def sum_programs(partial: Tensor, dtype: torch.dtype) -> Tensor:
     programs, *shape = partial.shape
     total = torch.empty(shape, dtype=dtype, device=partial.device)
     if total.numel():
-        _sum_kernel[(triton.cdiv(total.numel(), _BLOCK),)](
+        _partial_sums_kernel[(triton.cdiv(total.numel(), _BLOCK),)](
             partial,
             total,
             programs,

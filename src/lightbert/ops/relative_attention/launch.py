@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lightbert.ops.flat_tokens import flat, text_rule
 from lightbert.ops.relative_attention.gradients import triton as gradients
-from lightbert.ops.relative_attention.triton import forward_kernel
+from lightbert.ops.relative_attention.triton import attention_forward_kernel
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def forward(call: Call, *, blocks: Blocks | None = None) -> tuple[Tensor, Tensor
     if out.numel():
         settings = call.settings(blocks or FORWARD)
         grid = call.programs(settings["block_queries"])
-        forward_kernel[grid](*call.tensors(), out, log_sums, *call.numbers(), **settings)
+        attention_forward_kernel[grid](*call.tensors(), out, log_sums, *call.numbers(), **settings)
     return out, log_sums
 
 
@@ -154,7 +154,7 @@ def backward(
             shared = _empty(log_sums)
             query_settings = call.settings(by_query_blocks or BY_QUERY)
             grid = call.programs(query_settings["block_queries"])
-            gradients.query_kernel[grid](
+            gradients.attention_query_kernel[grid](
                 *call.tensors(),
                 *(out, log_sums, grad, of_query, of_by_query, shared),
                 *numbers,
@@ -162,7 +162,7 @@ def backward(
                 **query_settings,
             )
         grid = call.programs(settings["block_keys"])
-        gradients.key_kernel[grid](
+        gradients.attention_key_kernel[grid](
             *call.tensors(),
             *(log_sums, shared, grad, of_query, of_key, of_value, of_by_query, of_by_key),
             *numbers,

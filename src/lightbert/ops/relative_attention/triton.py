@@ -7,7 +7,7 @@ from lightbert.ops.relative_attention.tiles.triton import LOG2_E, biases, hide, 
 
 
 @triton.jit
-def forward_kernel(
+def attention_forward_kernel(
     query,
     key,
     value,

@@ -24,7 +24,7 @@ def _load_sum(x, change, place, within):
 
 
 @triton.jit
-def _forward_kernel(
+def _residual_norm_forward_kernel(
     x,
     change,
     weight,
@@ -57,7 +57,7 @@ def _forward_kernel(
 
 
 @triton.jit
-def _backward_kernel(
+def _residual_norm_backward_kernel(
     grad,
     x,
     change,
@@ -114,7 +114,7 @@ def forward(
     mean, scale = (torch.empty(x.shape[:-1], dtype=torch.float32, device=x.device) for _ in range(2))
     if out.numel():
         blocks = _blocks(x.shape[-1], tile)
-        _forward_kernel[(triton.cdiv(mean.numel(), blocks["block_tokens"]),)](
+        _residual_norm_forward_kernel[(triton.cdiv(mean.numel(), blocks["block_tokens"]),)](
             x.contiguous(),
             change.contiguous(),
             weight.contiguous(),
@@ -151,7 +151,7 @@ def backward(
     grad_sum = torch.empty(x.shape, dtype=torch.promote_types(x.dtype, change.dtype), device=x.device)
     partial = torch.empty((programs, 2, x.shape[-1]), dtype=torch.float32, device=x.device)
     if grad.numel():
-        _backward_kernel[(programs,)](
+        _residual_norm_backward_kernel[(programs,)](
             grad.contiguous(),
             x.contiguous(),
             change.contiguous(),

@@ -13,7 +13,7 @@ BLOCK, WARPS = 4096, 8
 
 
 @triton.jit
-def _kernel(logits, chances, log_sums, drawn, vocab: tl.constexpr, block: tl.constexpr):
+def _sampling_kernel(logits, chances, log_sums, drawn, vocab: tl.constexpr, block: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     source = logits + row * vocab
     if log_sums is None:
@@ -51,7 +51,7 @@ def sample(logits: Tensor, chances: Tensor, log_sums: Tensor | None = None) -> T
     """See :func:`lightbert.ops.sampling.sample`."""
     drawn = torch.empty(chances.shape, dtype=torch.int64, device=logits.device)
     if drawn.numel():
-        _kernel[(drawn.numel(),)](
+        _sampling_kernel[(drawn.numel(),)](
             logits.contiguous(),
             chances.contiguous(),
             None if log_sums is None else log_sums.contiguous(),

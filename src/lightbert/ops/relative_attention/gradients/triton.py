@@ -62,7 +62,7 @@ def _store_outer(grad, own, low, high, tokens, radius: tl.constexpr, block_offse
 
 
 @triton.jit
-def query_kernel(
+def attention_query_kernel(
     query,
     key,
     value,
@@ -154,7 +154,7 @@ def query_kernel(
 
 
 @triton.jit
-def key_kernel(
+def attention_key_kernel(
     query,
     key,
     value,
