@@ -1,14 +1,17 @@
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 from tiny_tasks import write_model
 
 from lightbert import bundled
+from lightbert.bench.encoder_records import TASKS, load
 from lightbert.bench.size import measure
 from lightbert.models import preset
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| `([\w-]+)` \| ([\d,]+) \|", README, re.MULTILINE)
 
 
@@ -31,6 +34,15 @@ def test_the_parameters_in_the_table_are_those_of_the_model(name, parameters):
     assert f"{measure(preset(name)).parameters:,}" == parameters
 
 
+def test_the_scores_in_the_table_are_those_in_the_card_of_the_bundled_model():
+    name = tomllib.loads((ROOT / "lab" / "convbert-small-en.toml").read_text(encoding="utf-8"))["scores"]
+    records = load(ROOT / "docs" / "results" / "small-encoder.json").check()
+    scores = records.find(name)
+    shown = [f"{100 * scores.tasks[task].median:.1f}" for task in TASKS if task in scores.tasks]
+    [row] = re.findall(r"^\| `convbert-small-en` \| [\d.]+ billion \| (.*) \|$", README, re.MULTILINE)
+    assert row.split(" | ") == shown
+
+
 def test_every_link_is_an_existing_file():
     for target in re.findall(r"\]\(([\w./-]+)\)", README):
-        assert (Path(__file__).parents[1] / target).exists(), target
+        assert (ROOT / target).exists(), target
