@@ -44,15 +44,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted", code=130)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return 1
     except (MemoryError, RuntimeError, ImportError, OSError) as error:
         if memory.is_out_of_memory(error):
             return _fail(f"{memory.describe(error)}; {_smaller(sys.argv[1:] if arguments is None else arguments)}")
         if not isinstance(error, OSError):
             raise
-        return _fail(f"{error.strerror}: '{error.filename}'" if error.filename else str(error))
+        if error.filename:
+            return _fail(f"{error.strerror}: '{error.filename}'")
+        return _fail(str(error) if _flushed() else f"cannot write to standard output: {error.strerror}")
     return code
+
+
+def _flushed() -> bool:
+    """Whether standard output can be written; if not, the rest is discarded, which Python would write at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _discard_output()
+        return False
+    return True
+
+
+def _discard_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _dispatch(arguments: list[str]) -> int:

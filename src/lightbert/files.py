@@ -5,6 +5,7 @@ import hashlib
 import os
 import shlex
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -176,7 +177,8 @@ def file_atomic(path: Path) -> Iterator[Path]:
     if path.is_dir():
         raise InputError(f"'{path}' must be a file, but is a folder; choose another name")
     if path.exists() and not path.is_file():
-        yield path
+        with _stream(path):
+            yield path
         return
     path = path.resolve() if path.is_symlink() else path
     temporary = _sibling(path, "tmp")
@@ -188,6 +190,34 @@ def file_atomic(path: Path) -> Iterator[Path]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def _stream(path: Path) -> Iterator[None]:
+    """Say that a named pipe waits for its reader, and that its reader left; devices are always ready."""
+    descriptor = None
+    if path.is_fifo():
+        try:
+            # Kept open: if it was closed before the pipe is written, the reader would see the end of the file.
+            descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            print(f"waiting for a reader of the pipe '{path}'", file=sys.stderr, flush=True)
+    try:
+        yield
+    except BrokenPipeError:
+        raise InputError(f"the reader of the pipe '{path}' left before everything was written; run it again") from None
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def check_not_input(out: Path, *inputs: str | Path) -> None:
+    """Raise an error if an output file is one of the input files, which it would replace."""
+    for path in map(Path, inputs):
+        if out.is_file() and path.is_file() and out.samefile(path):
+            raise InputError(f"the output '{out}' would replace the input '{path}'; choose another name with --out")
 
 
 def _sibling(path: Path, purpose: str) -> Path:

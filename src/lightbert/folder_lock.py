@@ -59,7 +59,7 @@ def _acquire(path: Path, action: str, remedy: str) -> IO[str]:
                 continue
             holder = _read(file)
             if exclusive is False or (holder and _is_alive(holder, path, exclusive=exclusive is True)):
-                raise InputError(f"{_describe(holder)} {action}; {remedy}")
+                raise InputError(f"{_describe(holder)}{',' if holder else ''} {action}; {remedy}")
             _write(file)
         except BaseException:
             file.close()
@@ -87,7 +87,9 @@ def _is_alive(holder: dict[str, Any], path: Path, *, exclusive: bool) -> bool:
     if holder.get("host") == socket.gethostname():
         return not exclusive and _runs(holder.get("pid"))
     before = path.stat().st_mtime_ns
-    print(f"waiting up to {_SECONDS_OF_SILENCE:.0f} s: '{path}' is from {_describe(holder)}", file=sys.stderr)
+    print(
+        f"waiting up to {_SECONDS_OF_SILENCE:.0f} s: '{path}' is from {_describe(holder).rstrip(',')}", file=sys.stderr
+    )
     for _ in range(100):
         time.sleep(_SECONDS_OF_SILENCE / 100)
         if path.stat().st_mtime_ns != before:
@@ -133,4 +135,4 @@ def _write(file: IO[str]) -> None:
 def _describe(holder: dict[str, Any]) -> str:
     if not holder:
         return "another process"
-    return f"process {holder.get('pid')} on {holder.get('host')}, started {holder.get('started')},"
+    return f"process {holder.get('pid')} on {holder.get('host')}, started {holder.get('started')}"

@@ -146,6 +146,15 @@ def test_statistics_cover_the_texts_of_a_file_up_to_a_maximum(there, tmp_path, c
     assert len(found["analyses"]["concentration"]["model"]["layers"]) == 3
 
 
+def test_a_json_file_that_is_not_a_report_is_not_replaced(there, capsys):
+    config = there / "student" / "config.json"
+    before = config.read_bytes()
+    line = ["analyse", "heads", str(there / "student"), "--text", "w1 w2 w3", "--out", str(config)]
+    assert cli.main(line) == 1
+    assert "exists and is not a report of `lightbert analyse`; choose another --out" in capsys.readouterr().err
+    assert config.read_bytes() == before
+
+
 def test_texts_that_are_too_short_for_a_concentration_raise_an_error(there, capsys):
     assert cli.main(["analyse", "concentration", str(there / "student"), "--text", "w1"]) == 1
     assert "requires texts of more than 5 tokens; give longer texts" in capsys.readouterr().err

@@ -93,6 +93,12 @@ def test_the_environment_selects_kernels(monkeypatch):
     assert copy_of_backend()._enabled == ("residual_norm",)
 
 
+def test_an_unknown_selection_is_an_error_that_names_the_environment_variable(monkeypatch):
+    monkeypatch.setenv("LIGHTBERT_KERNELS", "foo")
+    with pytest.raises(InputError, match="environment variable LIGHTBERT_KERNELS 'foo'; choose from all, "):
+        copy_of_backend()
+
+
 def test_every_selectable_op_exists():
     for op in selected("all"):
         assert find_spec(f"lightbert.ops.{op}.triton")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lightbert.analysis.html_report import html_report
 from lightbert.analysis.picture import check_format, write
 from lightbert.analysis.section import Picture, Section
+from lightbert.errors import InputError
 from lightbert.files import make_folder, write_atomic
 from lightbert.progress import Bar, progress
 
@@ -44,9 +45,23 @@ class Results:
 def check_target(out: Path) -> None:
     """Check the suffix of an output, and that it can be drawn, before the work; no suffix means a folder."""
     suffix = "" if out.is_dir() else out.suffix.lower()
-    if suffix != ".json":
+    if suffix == ".json":
+        _check_replaced(out)
+    else:
         # A page and a folder contain pictures, too.
         check_format(".svg" if suffix in ("", *_PAGES) else suffix)
+
+
+def _check_replaced(out: Path) -> None:
+    """Check that a JSON file that exists is a report, and not the config of a model or another file of the user."""
+    if not out.is_file():
+        return
+    try:
+        found = json.loads(out.read_bytes())
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or "analyses" not in found:
+        raise InputError(f"'{out}' exists and is not a report of `lightbert analyse`; choose another --out")
 
 
 def make_target(out: Path) -> None:

@@ -108,11 +108,13 @@ class EmbeddingReport:
 
 def run(config: Config) -> EmbeddingReport:
     """Write one vector per text to the file `config.out`, in order."""
+    from lightbert.files import check_not_input
     from lightbert.progress import progress
     from lightbert.tasks.predict.embedding import embed_file
     from lightbert.tasks.predict.fields import Fields
     from lightbert.tasks.predict.loading import load
 
+    check_not_input(config.out, config.file)
     model = load(config.model)
     source = _source(config, model.task)
     embedder = _embedder(config, model)
@@ -161,10 +163,11 @@ def _embedder(config: Config, model: "TextModel | ExportedModel") -> "Embedder":
 
 
 def _source(config: Config, task: Mapping[str, Any]) -> "Lines | Table":
+    from lightbert.data.text.text_files import bounded_lines
     from lightbert.tasks.predict.records import Lines, open_records
 
     if config.file == _STDIN:
-        return Lines(sys.stdin.buffer, "standard input", config.bad_rows)
+        return Lines(bounded_lines(sys.stdin.buffer, "standard input"), "standard input", config.bad_rows)
     as_in_training = task.get("data", {}).get("separator", ",")
     separator = as_in_training if config.separator is None else config.separator
     return open_records(config.file, config.bad_rows, separator=separator)

@@ -107,9 +107,9 @@ def run(config: Config) -> Report:
 
 
 def _evaluate(config: Config, path: str) -> EvaluationReport:
-    from lightbert.files import make_folder
+    from lightbert.files import check_not_input, make_folder
     from lightbert.tasks.evaluate.evaluation import evaluate
-    from lightbert.tasks.evaluate.report import write
+    from lightbert.tasks.evaluate.report import FILES, write
     from lightbert.tasks.predict.exported import ExportedModel
     from lightbert.tasks.predict.loading import load
 
@@ -118,6 +118,8 @@ def _evaluate(config: Config, path: str) -> EvaluationReport:
     if config.out is not None:
         # An error is raised before an evaluation that may take hours.
         make_folder(config.out)
+        for name in FILES:
+            check_not_input(config.out / name, config.data)
     evaluation = evaluate(
         model,
         task,

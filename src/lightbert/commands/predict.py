@@ -94,11 +94,13 @@ class PredictionReport:
 
 def run(config: Config, out: TextIO) -> PredictionReport:
     """Write one line of JSON per text to `out` as soon as it is predicted, or all predictions to `config.out`."""
+    from lightbert.files import check_not_input
     from lightbert.tasks.predict.output_files import check_path
 
     if config.out is not None:
         # Before torch is imported, which takes seconds.
         check_path(config.out)
+        check_not_input(config.out, config.file)
     from lightbert.tasks.predict.exported import ExportedModel
     from lightbert.tasks.predict.fields import Fields
     from lightbert.tasks.predict.loading import load
@@ -135,8 +137,9 @@ def command(config: Config, json: bool) -> None:
     """Predict texts with a fine-tuned model; prints one line of JSON per text, in order, or writes a file.
 
     Labels have probabilities; answers and tags have character offsets. A line of standard input or of a .txt file is a
-    text, or a JSON object with "text" and "text_b", "question" and "context", or "words". The fields of a record are
-    copied to the output; a field whose name is that of an output field is renamed to input_NAME.
+    text, or a JSON object with "text" and "text_b", "question" and "context", or "words"; if the first line is a JSON
+    object, all lines must be. The fields of a record are copied to the output; a field whose name is that of an output
+    field is renamed to input_NAME.
 
     Texts that are too long are truncated at the end, pairs at the end of the longer text, and counted. For answers and
     tags, long texts are split into overlapping windows. Memory use doesn't depend on the amount of text.

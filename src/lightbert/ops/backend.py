@@ -33,23 +33,24 @@ _KERNEL_TYPES = (torch.bfloat16, torch.float16)
 _override: Backend | None = None
 
 
-def selected(selection: str) -> tuple[str, ...]:
+def selected(selection: str, kind: str = "selection of kernels") -> tuple[str, ...]:
     """The ops of a selection: "all", "none", or names of ops, separated by commas; "-name" removes one.
 
-    "all,-bias_gelu" and "none,residual_norm" are selections, too.
+    "all,-bias_gelu" and "none,residual_norm" are selections, too. `kind` names it in errors.
     """
     groups = {"all": KERNELS, "none": ()}
     chosen: set[str] = set()
     for word in selection.split(","):
         name = word.strip().removeprefix("-")
         if name not in groups and name not in groups["all"]:
-            raise unknown("selection of kernels", name, [*groups, *groups["all"]])
+            raise unknown(kind, name, [*groups, *groups["all"]])
         ops = groups.get(name, (name,))
         chosen = chosen.difference(ops) if word.strip().startswith("-") else chosen.union(ops)
     return tuple(sorted(chosen))
 
 
-_enabled = selected(os.environ.get("LIGHTBERT_KERNELS") or "all")
+_VARIABLE = "LIGHTBERT_KERNELS"
+_enabled = selected(os.environ.get(_VARIABLE) or "all", f"value of the environment variable {_VARIABLE}")
 
 
 @contextmanager

@@ -256,11 +256,27 @@ def test_rows_are_streamed_before_the_whole_file_is_read(tmp_path):
     assert next(iter(Table(path, NEEDED))) == (2, {"text": "one", "label": "x"})
 
 
+WIDE = {
+    "a.csv": lambda names: ",".join(names) + "\n" + ",".join(["x"] * len(names)) + "\n",
+    "a.tsv": lambda names: "\t".join(names) + "\n" + "\t".join(["x"] * len(names)) + "\n",
+    "a.jsonl": lambda names: json.dumps(dict.fromkeys(names, "x")) + "\n",
+}
+
+
 @pytest.mark.timeout(20)
-def test_a_hundred_thousand_columns_are_read_at_once(tmp_path):
+@pytest.mark.parametrize("name", WIDE)
+def test_as_many_columns_as_in_a_spreadsheet_are_read_and_more_are_an_error(tmp_path, name):
     names = ["text", "label", *(f"c{number}" for number in range(100_000))]
-    path = write_file(tmp_path, "a.csv", ",".join(names) + "\n" + ",".join(["x"] * len(names)) + "\n")
+    path = write_file(tmp_path, name, WIDE[name](names[:16_384]))
     assert len(list(Table(path, NEEDED))) == 1
+    path = write_file(tmp_path, name, WIDE[name](names))
+    assert "16,384" in error_message(path)
+    assert "has 100,002" in error_message(path)
+
+
+def test_a_parquet_file_with_too_many_columns_is_an_error(tmp_path):
+    write_parquet(tmp_path / "a.parquet", {"text": ["a"], "label": ["b"]} | {f"c{n}": [1] for n in range(16_383)})
+    assert "must have at most 16,384 columns, has 16,385; keep the" in error_message(tmp_path / "a.parquet")
 
 
 def test_a_long_cell_is_not_called_an_open_quote(tmp_path):

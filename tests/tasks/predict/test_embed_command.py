@@ -128,7 +128,7 @@ def test_a_second_text_makes_a_pair(embed, model):
 
 
 def test_the_report_counts_vectors_truncated_texts_and_skipped_rows(embed, model):
-    piped = b'{"text": "good"}\n{"text": 5}\n' + b"bad " * 30 + b"\n"
+    piped = b'{"text": "good"}\n{"text": 5}\n{"text": "' + b"bad " * 30 + b'"}\n'
     code, found, said = embed(model, "-", "--out", "a/x.npy", "--bad-rows", "skip", "--json", piped=piped)
     assert code == 0
     assert json.loads(found) == {"vectors": 2, "width": 16, "cut": 1, "skipped": 1, "out": "a/x.npy"}

@@ -15,6 +15,8 @@ BadRows = Literal["error", "skip"]
 
 # Far below the limit of Python's recursion, which functions that take records apart must not reach.
 _MAX_LEVELS = 100
+# As many as spreadsheets have. Each cell of a row costs time, so that tables with more of them took minutes.
+MAX_COLUMNS = 16_384
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -96,6 +98,8 @@ def decoding_problem(text: str) -> str:
 
 def record_problem(record: dict[str, Any], line: str) -> str:
     """Return what is wrong with a JSON record that was read from a line, or an empty string."""
+    if len(record) > MAX_COLUMNS:
+        return f"has {len(record):,} fields, more than {MAX_COLUMNS:,}"
     level: list[Any] = [record]
     for _ in range(_MAX_LEVELS):
         level = [each for value in level for each in _items(value)]

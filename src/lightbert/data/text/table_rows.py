@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lightbert.data.text.row_file import RowFile, decoding_problem, record_problem, text_lines
+from lightbert.data.text.row_file import MAX_COLUMNS, RowFile, decoding_problem, record_problem, text_lines
 from lightbert.errors import InputError
 from lightbert.optional_packages import required
 
@@ -86,9 +86,11 @@ def parquet_columns(path: Path) -> list[str]:
     """Read the column names of a .parquet file."""
     arrow, parquet = _pyarrow(path)
     try:
-        return list(parquet.read_schema(path).names)
+        names = list(parquet.read_schema(path).names)
     except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(f"'{path}' is damaged or not a Parquet file ({error}); copy it again") from error
+    _check_count(path, len(names))
+    return names
 
 
 def check_separator(separator: str) -> None:
@@ -135,16 +137,24 @@ def _quoted(path: Path, lines: Iterator[str], separator: str) -> Iterator[tuple[
 
 
 def check_header(path: Path, names: list[str] | str) -> list[str]:
-    """Return the column names; raise an error if they are unreadable or not distinct."""
+    """Return the column names; raise an error if they are unreadable, not distinct or too many."""
     problem = names if isinstance(names, str) else decoding_problem("".join(names))
     if isinstance(names, str) or problem:
         raise InputError(f"the header of '{path}' {problem}; save the file as CSV in UTF-8")
+    _check_count(path, len(names))
     # "text, label" is a common way to write a header.
     names = [name.strip() for name in names]
     duplicates = sorted(name for name, count in Counter(names).items() if count > 1)
     if duplicates:
         raise InputError(f"the header of '{path}' has the column {duplicates[0]!r} twice; rename one of them")
     return names
+
+
+def _check_count(path: Path, columns: int) -> None:
+    if columns > MAX_COLUMNS:
+        raise InputError(
+            f"'{path}' must have at most {MAX_COLUMNS:,} columns, has {columns:,}; keep the columns that are used"
+        )
 
 
 def _records(batch: Any) -> list[dict[str, Any] | None]:

@@ -53,6 +53,12 @@ def bounded_lines(file: IO[bytes], name: str) -> Iterator[bytes | None]:
         yield None
 
 
+def bounded_file_lines(path: Path) -> Iterator[bytes | None]:
+    """Yield each line of a file, plain or compressed, or None for a line that is too long to keep."""
+    with _open(path) as (file, _):
+        yield from bounded_lines(file, f"'{path}'")
+
+
 def lines(path: Path, undecodable: Undecodable = "error") -> Iterator[tuple[str, int]]:
     """Yield each line without its line ending, and the number of bytes of the file on disk read so far."""
     offset = 0

@@ -17,6 +17,9 @@ from lightbert.tasks.kinds.kind import Prediction
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+FILES = ("predictions.jsonl", "report.json", "report.md")
+"""The files that are written for every task, of which the reports require labels."""
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -95,10 +98,10 @@ def write(evaluation: Evaluation, folder: str | Path) -> list[Path]:
     """
     folder = Path(folder)
     make_folder(folder)
-    contents = {"predictions.jsonl": "".join(f"{line}\n" for line in _lines(evaluation))}
+    contents = {FILES[0]: "".join(f"{line}\n" for line in _lines(evaluation))}
     if evaluation.metrics:
-        contents["report.json"] = json.dumps(evaluation.to_json(), indent=2, ensure_ascii=False) + "\n"
-        contents["report.md"] = evaluation.to_markdown()
+        contents[FILES[1]] = json.dumps(evaluation.to_json(), indent=2, ensure_ascii=False) + "\n"
+        contents[FILES[2]] = evaluation.to_markdown()
     for name, content in contents.items():
         write_atomic(folder / name, content)
     written = [folder / name for name in contents]

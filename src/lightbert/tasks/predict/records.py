@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lightbert.data.text.row_file import BadRowHandler, BadRows, decoding_problem, record_problem
+from lightbert.data.text.row_file import BadRowHandler, BadRows, RowFile, decoding_problem, record_problem
 from lightbert.data.text.table_rows import Row
 from lightbert.data.text.tables import FORMATS, Table, table_format
-from lightbert.data.text.text_files import BOM, MAX_LINE_BYTES, byte_lines
+from lightbert.data.text.text_files import BOM, MAX_LINE_BYTES, bounded_file_lines
 from lightbert.errors import InputError
 from lightbert.tasks.predict.fields import Fields
 from lightbert.tasks.predict.inputs import example_of
@@ -22,8 +22,9 @@ _TABLES_WITH_HEADERS = (".csv", ".tsv", ".parquet")
 
 
 class Lines(BadRowHandler):
-    """Lines of UTF-8: a JSON object is a record, any other line a text. Empty lines are skipped.
+    """Lines of UTF-8: JSON lines if the first one is a JSON object, else texts. Empty lines are skipped.
 
+    A line among texts that is a JSON object is a record; a line among JSON lines that is not one is a bad row.
     lines: None is a line that is too long.
     """
 
@@ -32,6 +33,7 @@ class Lines(BadRowHandler):
         self._lines = lines
 
     def __iter__(self) -> Iterator[Row]:
+        objects_only: bool | None = None
         for number, line in enumerate(self._lines, start=1):
             if line is None:
                 self.reject(number, f"has more than {MAX_LINE_BYTES >> 20} MiB")
@@ -41,8 +43,14 @@ class Lines(BadRowHandler):
             if problem := decoding_problem(text):
                 self.reject(number, problem)
             elif text.strip():
-                record = _parse_line(text)
-                if problem := record_problem(record, text):
+                record = _json_object(text)
+                if objects_only is None:
+                    objects_only = record is not None
+                if record is None and objects_only:
+                    self.reject(number, "must be a JSON object, like the first line")
+                elif record is None:
+                    yield number, {"text": text}
+                elif problem := record_problem(record, text):
                     self.reject(number, problem)
                 else:
                     yield number, record
@@ -68,7 +76,8 @@ def open_records(path: str | Path, bad_rows: BadRows = "error", *, separator: st
         raise InputError(f"'{path}' is a folder; give the path of a file in it")
     suffix = table_format(path)
     if suffix == TEXT_FORMAT:
-        return Lines((line for line, _ in byte_lines(Path(path))), f"'{path}'", bad_rows)
+        file = RowFile(path, bad_rows)
+        return Lines(bounded_file_lines(file.path), file.name, bad_rows)
     if suffix not in FORMATS:
         known = ", ".join((*FORMATS, TEXT_FORMAT))
         raise InputError(f"'{path}' must end in one of {known}")
@@ -130,12 +139,12 @@ def _replace_non_finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _parse_line(text: str) -> dict[str, Any]:
-    if text.lstrip().startswith("{"):
-        try:
-            found = json.loads(text)
-        except (ValueError, RecursionError):
-            return {"text": text}
-        if isinstance(found, dict):
-            return found
-    return {"text": text}
+def _json_object(text: str) -> dict[str, Any] | None:
+    """Parse a line; None if it is not a JSON object."""
+    if not text.lstrip().startswith("{"):
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
