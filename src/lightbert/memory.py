@@ -65,6 +65,11 @@ def describe(error: BaseException | str) -> str:
     return f"the memory of this machine is not sufficient{asked}{there}"
 
 
+def total() -> int | None:
+    """Return the memory of this machine in bytes; None if the system doesn't tell."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if "SC_PHYS_PAGES" in os.sysconf_names else None
+
+
 def address_space_limit() -> int | None:
     """Return the limit on the address space of this process in bytes (`ulimit -v`), or None."""
     if sys.platform == "win32":

@@ -14,6 +14,7 @@ from lightbert.data.examples.specials import Specials
 from lightbert.models import Model, folder
 from lightbert.objectives.masker import Masker
 from lightbert.objectives.objective import Objective
+from lightbert.train.batch_memory import check_batch_memory
 from lightbert.train.compilation import run_eagerly
 from lightbert.train.corpus_card import corpus_card
 from lightbert.train.corpus_recipe import CorpusRecipe
@@ -67,6 +68,7 @@ def train(
     command: Sequence[str] = (),
 ) -> Outcome:
     """Run the phases, starting from the newest checkpoint, and save the models and the result at the end."""
+    check_batch_memory(phases, objective.models().values(), recipe.accumulate, world)
     settings = make_settings(recipe, world, flops_per_token)
     outcome = Loop(objective, phases, settings, world, _measure(recipe, world)).run(interrupted)
     if outcome.finished:

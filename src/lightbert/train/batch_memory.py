@@ -1,0 +1,39 @@
+"""The least memory of a batch, checked before training: assembling a batch that can't fit would take minutes."""
+
+from collections.abc import Iterable
+
+import torch
+
+from lightbert import memory
+from lightbert.errors import InputError
+from lightbert.models import Model
+from lightbert.train.distributed import World
+from lightbert.train.run import Phase
+
+# A token of a batch is at least an int64, and its states between blocks have at least two bytes per number.
+_BYTES_OF_ID, _BYTES_OF_NUMBER = 8, 2
+
+
+def check_batch_memory(phases: Iterable[Phase], models: Iterable[Model], accumulate: int, world: World) -> None:
+    """Raise an error if the ids of a batch, or the states that its backward pass reads, exceed all memory there is.
+
+    Both are lower bounds, so that no batch that fits is an error; others raise an error when memory runs out.
+    """
+    numbers = sum(model.config.width * model.config.depth for model in models)
+    tokens = max(phase.tokens for phase in phases) // world.size
+    host = memory.total()
+    if host is not None and tokens * _BYTES_OF_ID > host:
+        raise _error("this machine", tokens * _BYTES_OF_ID, host, "lower batch= or length=")
+    states = tokens // accumulate * numbers * _BYTES_OF_NUMBER
+    gpu = world.device.type == "cuda"
+    there = torch.cuda.get_device_properties(world.device).total_memory if gpu else host
+    if there is not None and states > there:
+        where = "the GPU" if gpu else "this machine"
+        raise _error(where, states, there, "lower batch= or length=, raise accumulate=, or choose a smaller model=")
+
+
+def _error(where: str, least: int, there: int, remedy: str) -> InputError:
+    return InputError(
+        f"the memory of {where} is not sufficient: a step requires at least {least / 2**30:,.3g} GiB, there are "
+        f"{there / 2**30:.3g} GiB in total; {remedy}"
+    )
