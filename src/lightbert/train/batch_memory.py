@@ -8,19 +8,19 @@ from lightbert import memory
 from lightbert.errors import InputError
 from lightbert.models import Model
 from lightbert.train.distributed import World
-from lightbert.train.run import Phase
 
 # A token of a batch is at least an int64, and its states between blocks have at least two bytes per number.
 _BYTES_OF_ID, _BYTES_OF_NUMBER = 8, 2
 
 
-def check_batch_memory(phases: Iterable[Phase], models: Iterable[Model], accumulate: int, world: World) -> None:
+def check_batch_memory(tokens: int, models: Iterable[Model], accumulate: int, world: World) -> None:
     """Raise an error if the ids of a batch, or the states that its backward pass reads, exceed all memory there is.
 
     Both are lower bounds, so that no batch that fits is an error; others raise an error when memory runs out.
+    tokens: those of a step, over all processes.
     """
     numbers = sum(model.config.width * model.config.depth for model in models)
-    tokens = max(phase.tokens for phase in phases) // world.size
+    tokens //= world.size
     host = memory.total()
     if host is not None and tokens * _BYTES_OF_ID > host:
         raise _error("this machine", tokens * _BYTES_OF_ID, host, "lower batch= or length=")

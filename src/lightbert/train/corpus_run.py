@@ -68,7 +68,7 @@ def train(
     command: Sequence[str] = (),
 ) -> Outcome:
     """Run the phases, starting from the newest checkpoint, and save the models and the result at the end."""
-    check_batch_memory(phases, objective.models().values(), recipe.accumulate, world)
+    check_batch_memory(max(phase.tokens for phase in phases), objective.models().values(), recipe.accumulate, world)
     settings = make_settings(recipe, world, flops_per_token)
     outcome = Loop(objective, phases, settings, world, _measure(recipe, world)).run(interrupted)
     if outcome.finished:

@@ -180,6 +180,12 @@ def test_a_length_beyond_the_positions_of_the_model_is_an_error(start, tmp_path:
         finetune(RECIPE, *start, f"out={tmp_path}", "length=64")
 
 
+@pytest.mark.timeout(60)
+def test_a_batch_that_exceeds_all_memory_is_an_error_at_once(start, tmp_path: Path):
+    with pytest.raises(InputError, match=r"is not sufficient: a step requires at least .* lower batch="):
+        finetune(RECIPE, *start, f"out={tmp_path}", "batch=10000000000000")
+
+
 def test_truncated_texts_are_counted(start, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     finetune(RECIPE, *start, f"out={tmp_path}", "length=6", "steps=1")
     assert "training texts were truncated to 6 tokens" in capfd.readouterr().err

@@ -27,6 +27,7 @@ from lightbert.tasks.finetune.starting_model import check_length, set_head, star
 from lightbert.tasks.kinds.kind import Prediction
 from lightbert.tasks.predict.forward import run
 from lightbert.tasks.predict.torch_runtime import TorchRuntime
+from lightbert.train.batch_memory import check_batch_memory
 from lightbert.train.compilation import compile_objective, run_eagerly
 from lightbert.train.cuda_graph import uses_cuda_graph
 from lightbert.train.distributed import World
@@ -157,6 +158,8 @@ def _packs(recipe: FinetuneRecipe, model: Model, world: World) -> bool:
 
 
 def _make_loop(recipe: FinetuneRecipe, model: Model, data: TaskData, world: World) -> Loop:
+    tokens = round(recipe.batch * float(data.train.lengths.mean()))
+    check_batch_memory(tokens, [model], recipe.accumulate, world)
     batches = _make_batches(recipe, model, data, world)
     epoch = batches.steps_per_epoch
     # At least one step, however small the fraction of an epoch: 0 means no limit.
@@ -166,7 +169,7 @@ def _make_loop(recipe: FinetuneRecipe, model: Model, data: TaskData, world: Worl
         loader=lambda: batches,
         steps=steps,
         lr=recipe.lr,
-        tokens=round(recipe.batch * float(data.train.lengths.mean())),
+        tokens=tokens,
         schedule=recipe.schedule,
         scales=lambda name: layer_rate(name, depth, decay, depths),
     )
