@@ -122,3 +122,19 @@ def test_an_override_without_key_or_value_raises_an_error(assignment):
 def test_an_override_does_not_turn_a_value_into_a_table():
     with pytest.raises(InputError, match="'data' is 'corpus', not a table"):
         override({"data": "corpus"}, assignments(["data.train=x"]))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (f"steps={'9' * 5000}", "the value 99999999999999999999… has too many digits; write a smaller number"),
+        (f"steps=0x{'f' * 5000}", "steps must be a number of at most 1000 bits, got 20,000 bits"),
+        (f"optimizer.lr={'9' * 400}", "optimizer.lr must be a number of at most 1000 bits, got 1,329 bits"),
+        (f"model=[0x{'f' * 5000}]", "model must be a string, got a number with too many digits"),
+    ],
+    ids=["digits", "bits", "float", "list"],
+)
+def test_a_number_with_too_many_digits_is_an_error(text, sentence):
+    with pytest.raises(InputError) as error:
+        from_mapping(Recipe, {"model": "x"} | assignments([text]))
+    assert str(error.value) == sentence

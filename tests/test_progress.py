@@ -78,6 +78,13 @@ def test_the_rate_of_a_resumed_run_excludes_earlier_work(clock, capsys):
     assert capsys.readouterr().err.splitlines()[-1] == "training: 110/120 steps, 1.00 steps/s, 0:00:10 left"
 
 
+def test_a_run_of_absurd_length_shows_that_it_takes_a_century(clock, capsys):
+    with progress("training", total=2**53, unit="steps") as bar:
+        clock.now = 10.0
+        bar.advance(10)
+    assert capsys.readouterr().err.splitlines()[-1].endswith("1.00 steps/s, more than 100 years left")
+
+
 def test_a_run_with_nothing_left_to_do_shows_no_rate(clock, capsys):
     with progress("training", total=100, unit="steps", done=100) as bar:
         clock.now = 10.0

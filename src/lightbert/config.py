@@ -23,6 +23,9 @@ T = TypeVar("T", bound="DataclassInstance")
 
 _SCALARS = {bool: "true or false", int: "an integer", float: "a number", str: "a string", Path: "a path"}
 
+# Larger integers can't be converted to floats, and those of thousands of digits not even to text.
+_MOST_BITS = 1000
+
 
 def from_mapping(cls: type[T], mapping: Mapping[str, Any]) -> T:
     """Build a dataclass from plain values; nested tables become nested dataclasses, lists become tuples."""
@@ -104,6 +107,8 @@ def _parse(text: str) -> Any:
         parsed = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
         return text
+    except ValueError:
+        raise InputError(f"the value {text[:20]}… has too many digits; write a smaller number") from None
     except RecursionError:
         raise InputError(f"the value {text[:20]}… is nested too deeply; write a flat value") from None
     value = parsed.pop("value")
@@ -138,6 +143,8 @@ def _convert(value: Any, hint: Any, key: str) -> Any:
     """Convert `value` to the type `hint`, or raise an error that names `key`."""
     hint, _ = bare(hint)
     origin, arguments = get_origin(hint), get_args(hint)
+    if type(value) is int and value.bit_length() > _MOST_BITS:
+        raise InputError(f"{key} must be a number of at most {_MOST_BITS} bits, got {value.bit_length():,} bits")
     if hint is Any:
         return value
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
@@ -227,7 +234,12 @@ def _unknown_key(cls: type, key: str, siblings: list[str]) -> InputError:
 
 
 def _mismatch(key: str, value: Any, expected: str) -> InputError:
-    return InputError(f"{key} must be {expected}, got {value!r}")
+    try:
+        shown = repr(value)
+    except ValueError:
+        # Python doesn't write integers of thousands of digits, such as those of a list.
+        shown = "a number with too many digits"
+    return InputError(f"{key} must be {expected}, got {shown}")
 
 
 def _expected(hint: Any) -> str:

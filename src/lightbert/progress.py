@@ -9,6 +9,7 @@ from datetime import timedelta
 
 _SECONDS_BETWEEN_LINES = 10.0
 _SECONDS_BETWEEN_FRAMES = 0.1
+_CENTURY = 100 * 365.25 * 86400
 
 _clock = time.monotonic
 
@@ -134,4 +135,5 @@ def _live(bar: Bar) -> Iterator[None]:
 
 
 def _duration(seconds: float) -> str:
-    return str(timedelta(seconds=round(seconds)))
+    # A timedelta has an upper limit, too.
+    return str(timedelta(seconds=round(seconds))) if seconds < _CENTURY else "more than 100 years"

@@ -115,3 +115,9 @@ def test_a_deeply_nested_recipe_is_an_error(tmp_path):
     (tmp_path / "a.toml").write_text(f"x = {'[' * 5000}{']' * 5000}\n")
     with pytest.raises(InputError, match="is nested too deeply"):
         recipes.read(tmp_path / "a.toml")
+
+
+def test_a_number_with_thousands_of_digits_is_an_error(tmp_path):
+    (tmp_path / "a.toml").write_text(f"steps = {'9' * 5000}\n")
+    with pytest.raises(InputError, match=r"a\.toml' is not valid TOML: Exceeds the limit"):
+        recipes.read(tmp_path / "a.toml")

@@ -23,6 +23,8 @@ VALUES = st.one_of(
     st.sampled_from([0.0, -0.0, 0.5, 1.0, 1.5, -1.0, 1e-30, 1e30, 1e308, math.nan, math.inf, -math.inf]),
     st.sampled_from(["", "x", "none", "auto", "cpu", "meta", "../x", "a\x00b", "[x]", "{a}", "\ud83d", "x" * 300]),
     st.sampled_from([[], [[]], [1, "a"], [{}], {}, {"a": 1}, {"a": {"b": [1]}}]),
+    # Too large for a float, and for text.
+    st.sampled_from([10**400, -(10**400), 16**6000, [16**6000], {"a": 16**6000}]),
     st.integers(),
     st.floats(),
     st.text(max_size=5),
@@ -50,6 +52,8 @@ BASES: dict[str, dict[str, Any]] = {
 @settings(max_examples=600)
 @given(st.sampled_from(NAMES), VALUES)
 @example(("pretrain", "seed"), 2**64)
+@example(("pretrain", "lr"), 16**6000)
+@example(("finetune", "epochs"), 1e300)
 def test_a_recipe_is_read_or_described_in_one_sentence(name: tuple[str, str], value: Any) -> None:
     verb, key = name
     try:

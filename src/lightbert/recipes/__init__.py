@@ -69,7 +69,8 @@ def _read(path: Path, children: tuple[Path, ...]) -> dict[str, Any]:
         raise InputError(f"'{children[0]}' must have at most {_MAX_PARENTS} parents; merge some of the files")
     try:
         mapping = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
+        # Not only a TOMLDecodeError: bytes that are not UTF-8, numbers with thousands of digits.
         raise InputError(f"'{path}' is not valid TOML: {error}") from error
     except RecursionError:
         raise InputError(f"'{path}' is nested too deeply; a recipe has at most three levels") from None

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from lightbert.config import check
 from lightbert.errors import InputError
-from lightbert.ranges import Count, NonNegative, PartialShare, PositiveShare, Size
+from lightbert.ranges import LARGEST, Count, PartialShare, PositiveShare, Range, Size
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.train.base_recipe import BaseRecipe
 
@@ -57,7 +57,7 @@ class FinetuneRecipe(BaseRecipe):
     ] = True
     double: Annotated[bool, "train on symmetric pairs in both orders"] = True
     limit: Annotated[Count, "train on the first N examples only; 0: all"] = 0
-    epochs: Annotated[NonNegative, "passes over the data; may be a fraction"] = 3.0
+    epochs: Annotated[float, Range(0, LARGEST), "passes over the data; may be a fraction"] = 3.0
     batch: int = 32
     sort_over: Annotated[
         Size, "number of batches over which rows are sorted by length, to reduce padding; 1: no sorting"
