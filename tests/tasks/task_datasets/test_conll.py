@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lightbert.errors import InputError
-from lightbert.tasks.datasets.conll import read_sentences
+from lightbert.tasks.datasets.conll import check_columns, read_sentences
 from lightbert.tasks.datasets.own import own_task
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.example import TaggedSentence
@@ -194,3 +194,29 @@ def test_comments_that_are_read_as_words_are_explained(tmp_path):
     path = written(tmp_path, "my.conllu", "# text = a b\na O\nb B-X\n")
     assert "has 2 (if lines that begin with # are comments, set data.comments=#)" in error_message(path)
     assert len(read_sentences(path, Files(comments="#"))) == 1
+
+
+def test_lines_of_equally_many_words_are_not_tags(tmp_path):
+    path = tmp_path / "verse.txt"
+    path.write_text("".join(f"we saw the tree number{line}\n" for line in range(60)))
+    for kind in ("auto", "tokens"):
+        with pytest.raises(InputError, match="a word and its tag per line, but seems to be plain text"):
+            check_columns(str(path), Files(train=str(path), kind=kind))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        # Morphological tags are many, but sentences end with blank lines.
+        [f"word{number} tag{number}\n" + ("\n" if number % 20 == 19 else "") for number in range(300)],
+        # One long sentence with few tags.
+        [f"word{number} tag{number % 100}\n" for number in range(300)],
+        # A small file.
+        [f"word{number} tag{number}\n" for number in range(49)],
+    ],
+    ids=["many tags", "no blank line", "few lines"],
+)
+def test_unusual_tags_are_read(tmp_path, lines):
+    path = tmp_path / "tags.conll"
+    path.write_text("".join(lines))
+    check_columns(str(path), Files(train=str(path)))

@@ -17,6 +17,7 @@ _DOCUMENT = "-DOCSTART-"
 _COMMENT = "#"
 _LINES_TO_CHECK = 200
 _MIN_SHARE, _MIN_CHOSEN_SHARE = 0.8, 0.5
+_LINES_OF_PROSE, _MAX_SHARE_OF_TAGS = 50, 0.5
 
 
 def read_sentences(
@@ -35,17 +36,22 @@ def read_sentences(
 
 
 def check_columns(path: str, files: Files) -> None:
-    """Check that a file has columns: most of its first lines have the same number of fields.
+    """Check that a file has columns: most of its first lines have the same number of fields, and tags are repeated.
 
     If the kind was chosen rather than inferred, more of them may be bad.
     """
-    lines = (line for block in _blocks(RowFile(path), files.comments) for _, line in block)
-    counts = Counter(len(_fields(line)) for line in itertools.islice(lines, _LINES_TO_CHECK))
-    if not counts:
+    blocks = enumerate(_blocks(RowFile(path), files.comments))
+    lines = ((number, _fields(line)) for number, block in blocks for _, line in block)
+    checked = list(itertools.islice(lines, _LINES_TO_CHECK))
+    if not checked:
         return
-    width, most = counts.most_common(1)[0]
+    width, most = Counter(len(fields) for _, fields in checked).most_common(1)[0]
     share = _MIN_SHARE if files.kind == "auto" else _MIN_CHOSEN_SHARE
-    if width == 1 or most < share * counts.total():
+    # Lines of verse, or of sentences by a template, have equally many words; but no blank lines, and many last words.
+    is_one_sentence = checked[-1][0] == 0 and len(checked) >= _LINES_OF_PROSE
+    tags = {fields[files.tag_column] for _, fields in checked if -len(fields) <= files.tag_column < len(fields)}
+    is_prose = is_one_sentence and len(tags) > _MAX_SHARE_OF_TAGS * len(checked)
+    if width == 1 or most < share * len(checked) or is_prose:
         raise InputError(
             f"'{path}' must have CoNLL columns, a word and its tag per line, but seems to be plain text; to classify "
             f"texts, give a table with texts and labels ({', '.join(FORMATS)})"
