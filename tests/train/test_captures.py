@@ -28,9 +28,12 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     return install(monkeypatch)
 
 
-def trained(corpus: Path, kind: type[Step], change=lambda objective: None) -> tuple[Step, dict[str, torch.Tensor]]:
+def trained(
+    corpus: Path, kind: type[Step], change=lambda objective: None, optimizer: str = "adamw"
+) -> tuple[Step, dict[str, torch.Tensor]]:
     """Train for a few steps; return the step and the weights."""
-    recipe, shards = recipe_of(corpus, corpus / "unused"), Shards(corpus / "data")
+    recipe = recipe_of(corpus, corpus / "unused", optimizer={"kind": optimizer})
+    shards = Shards(corpus / "data")
     objective = make_objective(recipe, shards)
     change(objective)
     optimizers = Optimizers(objective, recipe.optimizer)
@@ -62,10 +65,11 @@ def waiting(cuda: FakeCuda, *, seen: bool):
     return change
 
 
-def test_captured_steps_train_like_plain_ones(corpus, cuda, monkeypatch, capsys):
-    _, expected = trained(corpus, Step)
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb", "muon"])
+def test_captured_steps_train_like_plain_ones(corpus, cuda, optimizer, monkeypatch, capsys):
+    _, expected = trained(corpus, Step, optimizer=optimizer)
     kinds = make_replayable(monkeypatch)
-    _, weights = trained(corpus, CudaGraphStep)
+    _, weights = trained(corpus, CudaGraphStep, optimizer=optimizer)
     assert_same_weights(weights, expected)
     assert kinds == ["eager"] * WARMUP_STEPS + ["replayed"] * 3
     assert capsys.readouterr().err == ""

@@ -44,6 +44,21 @@ def test_losses_equal_those_of_eager_steps(corpus: Path, tmp_path: Path, objecti
     assert recorded == pytest.approx(plain, rel=1e-2)
 
 
+@pytest.mark.parametrize("kind", ["lamb", "muon"])
+def test_other_optimizers_are_captured_and_have_the_losses_of_eager_steps(
+    corpus: Path, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = []
+    for graphed in (False, True):
+        out, changes = tmp_path / str(graphed), {"optimizer": {"kind": kind}, "model": str(corpus / "steady")}
+        train(recipe_of(corpus, out, **changes, steps=12, device="cuda", cuda_graph=graphed))
+        runs.append([record["loss"] for record in records(out)])
+    plain, captured = runs
+    assert len(plain) == 12
+    assert captured == pytest.approx(plain, rel=1e-2)
+    assert "without CUDA graphs" not in capsys.readouterr().err
+
+
 def test_captured_stages_of_a_distillation_have_the_losses_of_eager_ones(corpus: Path, tmp_path: Path) -> None:
     runs = []
     for graphed in (False, True):
