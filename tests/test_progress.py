@@ -122,6 +122,31 @@ def test_a_line_that_was_due_at_the_end_is_printed_once(clock, capsys):
     assert capsys.readouterr().err == "running: 1/1 models, 0.10 models/s, 0:00:10 taken\n"
 
 
+def test_a_line_is_not_repeated_at_the_end_if_only_the_time_has_changed(clock, capsys):
+    with progress("running", total=1, unit="models") as bar:
+        clock.now = 10.0
+        bar.advance()
+        bar.note(loss=1.0)
+        clock.now = 19.0
+    assert capsys.readouterr().err.splitlines() == [
+        "running: 1/1 models, 0.10 models/s, 0:00:10 taken",
+        "running: 1/1 models, 0.05 models/s, 0:00:19 taken, loss 1",
+    ]
+    with progress("running", total=1, unit="models") as bar:
+        clock.now = 30.0
+        bar.advance()
+        clock.now = 30.5
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_long_wait_at_the_end_is_in_the_last_line(clock, capsys):
+    with progress("running", total=1, unit="models") as bar:
+        clock.now = 10.0
+        bar.advance()
+        clock.now = 60.0
+    assert capsys.readouterr().err.splitlines()[1:] == ["running: 1/1 models, 0.02 models/s, 0:01:00 taken"]
+
+
 def test_an_interrupted_body_prints_its_last_progress(clock, capsys):
     def interrupted():
         with progress("tokenizing", total=10) as bar:

@@ -133,10 +133,23 @@ def _build(cls: type[T], mapping: Any, prefix: str) -> T:
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and name not in mapping:
             raise InputError(f"the key '{prefix}{name}' is required; set it to {_expected(types_of[name])}")
+    for name, value in mapping.items():
+        _check_key_of_text(name, value, types_of, prefix)
     values = {name: _convert(value, types_of[name], f"{prefix}{name}") for name, value in mapping.items()}
     for name, value in values.items():
         _check_numbers(value, types_of[name], f"{prefix}{name}")
     return cls(**values)
+
+
+def _check_key_of_text(name: str, value: Any, types_of: Mapping[str, Any], prefix: str) -> None:
+    """Suggest the longer key that takes text, such as generator_model, if a number's key is given a text."""
+    expected, _ = bare(types_of[name])
+    if expected not in (int, float) or not isinstance(value, str):
+        return
+    for other, hint in types_of.items():
+        if other.startswith(f"{name}_") and bare(hint)[0] is str:
+            error = _mismatch(f"{prefix}{name}", value, _expected(expected))
+            raise InputError(f"{error}; did you mean '{prefix}{other}'?")
 
 
 def _convert(value: Any, hint: Any, key: str) -> Any:

@@ -77,10 +77,13 @@ class Bar:
         """Call `draw` after each change, at most once every `seconds_between` seconds."""
         self._draw, self._seconds_between_drawings = draw, seconds_between
 
+    def is_due(self) -> bool:
+        """Whether the time until the next drawing is over."""
+        return _clock() - self._drawn >= self._seconds_between_drawings
+
     def _draw_if_due(self) -> None:
-        now = _clock()
-        if now - self._drawn >= self._seconds_between_drawings:
-            self._drawn = now
+        if self.is_due():
+            self._drawn = _clock()
             self._draw()
 
 
@@ -94,21 +97,20 @@ def progress(label: str, total: int | None = None, unit: str = "", done: int = 0
 
 @contextmanager
 def _lines(bar: Bar) -> Iterator[None]:
-    printed = ""
+    printed: tuple[object, ...] = ()
 
     def draw() -> None:
         nonlocal printed
-        line = f"{bar.label}: {bar.status()}"
-        # The last update may have printed the same line already.
-        if line != printed:
-            print(line, file=sys.stderr, flush=True)
-        printed = line
+        printed = bar.done, bar.total, dict(bar.notes)
+        print(f"{bar.label}: {bar.status()}", file=sys.stderr, flush=True)
 
     bar.set_renderer(draw, _SECONDS_BETWEEN_LINES)
     try:
         yield
     finally:
-        draw()
+        # The last update may have printed the same counts a moment ago.
+        if printed != (bar.done, bar.total, bar.notes) or bar.is_due():
+            draw()
 
 
 @contextmanager

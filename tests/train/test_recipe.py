@@ -56,6 +56,13 @@ def test_an_invalid_recipe_raises_an_error_with_a_remedy(changes: dict[str, obje
         replace(GOOD, **changes)
 
 
+def test_a_folder_given_as_the_size_of_the_generator_gets_the_key_for_folders() -> None:
+    with pytest.raises(InputError, match="generator must be a number, got 'runs/x'; did you mean 'generator_model'"):
+        from_mapping(Recipe, {"data": "d", "out": "o", "steps": 1, "generator": "runs/x"})
+    with pytest.raises(InputError, match=r"^steps must be an integer, got 'many'$"):
+        from_mapping(Recipe, {"data": "d", "out": "o", "steps": "many"})
+
+
 @pytest.mark.parametrize("changes", [{"steps": 0}, {"length": 0}, {"batch": -1}, {"lr": -1.0}])
 def test_an_invalid_phase_raises_an_error(changes: dict[str, object]) -> None:
     with pytest.raises(InputError, match="must be >= "):

@@ -87,3 +87,9 @@ def test_a_model_with_another_tokenizer_of_the_same_size_is_an_error(corpus: Pat
         train(recipe_of(corpus, tmp_path / "run", model=str(tmp_path / "other")))
     folder.save(folder.load(corpus / "model"), tmp_path / "same", tokenizer=tokenizer)
     train(recipe_of(corpus, tmp_path / "run", model=str(tmp_path / "same"), steps=1))
+
+
+def test_a_model_with_a_vocabulary_of_another_size_is_an_error_with_a_remedy(corpus: Path, tmp_path: Path) -> None:
+    folder.save(build("bert-tiny"), tmp_path / "other")
+    with pytest.raises(InputError, match=r"has vocab = 8192, but .* require .*; prepare the text .*--tokenizer "):
+        train(recipe_of(corpus, tmp_path / "run", model=str(tmp_path / "other"), change={}))

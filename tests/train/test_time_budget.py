@@ -6,11 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 from tiny_runs import recipe_of, records, train
+from torch import Tensor
 
+from lightbert.data.batches.batch import Batch
 from lightbert.data.batches.loader import Loader
 from lightbert.data.corpus.shards import Shards
 from lightbert.data.examples.specials import Specials
-from lightbert.train import log
+from lightbert.train import log, loop
+from lightbert.train.step import Step
 
 ONLY_LOGS = {"log_every": 1, "evaluate_every": 0, "checkpoint_every": 0}
 
@@ -53,12 +56,39 @@ def test_checkpoints_count_towards_the_time_limit(corpus: Path, tmp_path: Path) 
     assert train(recipe).step == 5
 
 
+@pytest.fixture
+def steps_of_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the clock advance by steps only, however often it is read."""
+    clock, plain = SimpleNamespace(now=0.0), Step.__call__
+
+    def slow(self: Step, batch: Batch) -> Tensor:
+        clock.now += 2.0
+        return plain(self, batch)
+
+    monkeypatch.setattr(Step, "__call__", slow)
+    monkeypatch.setattr(log, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(loop, "monotonic", lambda: clock.now)
+
+
 @pytest.mark.timeout(120)
-def test_a_time_limit_ends_a_run_that_logs_nothing(corpus: Path, tmp_path: Path) -> None:
-    recipe = recipe_of(corpus, tmp_path, steps=0, max_minutes=0.01, **ONLY_LOGS | {"log_every": 0})
-    outcome = train(recipe)
-    assert outcome.finished
-    assert outcome.step > 1
+@pytest.mark.usefixtures("steps_of_two_seconds")
+@pytest.mark.parametrize("minutes", [0.5, 8.0], ids=["a step per check", "several steps per check"])
+def test_the_end_and_the_rates_do_not_depend_on_how_often_is_logged(
+    corpus: Path, tmp_path: Path, minutes: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes = {"steps": 0, "max_minutes": minutes, "schedule": {"kind": "product", "warmup": 0.2}}
+    runs = []
+    for log_every in (1, 7, 0):
+        out = tmp_path / str(log_every)
+        outcome = train(recipe_of(corpus, out, **changes, **ONLY_LOGS | {"log_every": log_every}))
+        steps = int(minutes * 30)
+        assert (outcome.step, outcome.finished) == (steps, True)
+        assert f"training: {steps}/{steps} steps" in capsys.readouterr().err
+        runs.append([record["lr"] / 1e-3 for record in records(out)])
+    for rates in runs[1:]:
+        # Two hundredths of the time behind at most, in a warm-up of a fifth.
+        assert rates == pytest.approx(runs[0], abs=0.1)
+    assert max(runs[-1]) > 0.7
 
 
 def test_time_before_an_interruption_counts(corpus: Path, tmp_path: Path) -> None:

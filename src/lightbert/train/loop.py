@@ -26,7 +26,7 @@ from lightbert.train.first_step import FirstStep
 from lightbert.train.log import Meter, MetricsFile, TensorBoard, headline
 from lightbert.train.optim import Optimizers
 from lightbert.train.run import Batches, Outcome, Phase, Position, Settings
-from lightbert.train.schedule import progress_of
+from lightbert.train.schedule import progress_of, time_between_checks
 from lightbert.train.sharding import gather, shard
 from lightbert.train.signals import Interruption
 from lightbert.train.step import Step
@@ -178,11 +178,12 @@ class Loop:
         return bool(phase.steps and self.at.phase_step >= phase.steps) or 0 < budget <= self.at.phase_seconds
 
     def _checks_time(self, phase: Phase) -> bool:
-        """Whether to measure the time now, because the budget may be used up; the same for all processes."""
+        """Whether to measure the time now, for the schedule and the end of the phase; the same for all processes."""
         budget = self._budget(phase)
         if budget and self.world.size > 1:
-            return self._due(_STEPS_BETWEEN_TIME_CHECKS)
-        return 0 < budget <= self.at.phase_seconds + monotonic() - self._counted_at
+            # The first steps one by one, because the time up to the first measurement doesn't count for the schedule.
+            return self.at.phase_step <= _STEPS_BETWEEN_TIME_CHECKS or self._due(_STEPS_BETWEEN_TIME_CHECKS)
+        return bool(budget) and monotonic() - self._counted_at >= time_between_checks(self.at.phase_seconds, budget)
 
     def _count_time(self, seconds: float, *, idle: bool) -> None:
         """Add time to the current phase, as measured by the main process; does nothing after the last phase."""
@@ -221,7 +222,7 @@ class Loop:
             speed["of peak"] = f"{share:.1%}"
         if not phase.steps:
             # With a time budget only, estimate the total number of steps from the speed so far.
-            bar.total = round(self.at.phase_step * self._budget(phase) / self.at.phase_seconds)
+            bar.total = max(bar.done, round(self.at.phase_step * self._budget(phase) / self.at.phase_seconds))
         bar.note(loss=values["loss"], **speed)
         if worst > MAX_SKIPPED_IN_A_ROW:
             raise diverged(

@@ -7,6 +7,9 @@ from typing import Annotated, Literal
 from lightbert.config import check
 from lightbert.ranges import NonNegative, Share
 
+# Between two measurements of the time, a rate that depends on it doesn't change.
+_SHARE_BETWEEN_TIME_CHECKS = 0.01
+
 _BLOCK = re.compile(r"(?:^|\.)blocks\.(\d+)\.")
 
 
@@ -63,6 +66,11 @@ def progress_of(step: int, steps: int, elapsed: float, budget: float) -> float:
     by_steps = (step + 1) / (steps + 1) if steps else 0.0
     by_time = elapsed / budget if budget > 0 else 0.0
     return min(1.0, max(by_steps, by_time, 1e-6))
+
+
+def time_between_checks(elapsed: float, budget: float) -> float:
+    """Return after how many seconds to measure the time again: a hundredth of the budget, or what is left of it."""
+    return min(_SHARE_BETWEEN_TIME_CHECKS * budget, budget - elapsed)
 
 
 def layer_rate(name: str, depth: int, decay: float, depths: Literal["released", "corrected"] = "released") -> float:

@@ -63,7 +63,12 @@ def _read(found: FoundModel, name: str, config: Config) -> Model:
     if model.config != config:
         differs = next(k for k, v in to_mapping(config).items() if getattr(model.config, k) != v)
         was, now = getattr(model.config, differs), getattr(config, differs)
-        raise InputError(f"'{name}' has {differs} = {was}, but the recipe and its data require {now}")
+        remedies = {
+            "vocab": f"; prepare the text with the model's tokenizer (lightbert prepare --tokenizer {name})",
+            "positions": f"; set length= to at most {was}",
+        }
+        remedy = remedies.get(differs, "")
+        raise InputError(f"'{name}' has {differs} = {was}, but the recipe and its data require {now}{remedy}")
     return model
 
 

@@ -227,8 +227,10 @@ def test_an_unpaired_surrogate_is_replaced(tmp_path: Path) -> None:
     assert decoded(tmp_path / "out", "train") == [["fine? text"]]
 
 
-def test_docstrings_can_be_a_source(tmp_path: Path) -> None:
-    result = prepare(settings("docstrings:typer"), tmp_path / "out", workers=1)
+def test_docstrings_can_be_a_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = prepare(settings("docstrings:rich,typer"), tmp_path / "out", workers=1)
+    reading = re.findall(r"^reading docstrings:rich,typer: (\S+)/(\S+) bytes.*taken$", capsys.readouterr().err, re.M)
+    assert reading[-1][0] == reading[-1][1]
     assert sum(shard.tokens for shard in result.manifest.shards) > 1000
     assert not list((tmp_path / "out").glob("*.txt"))
 

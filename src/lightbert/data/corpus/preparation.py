@@ -191,6 +191,8 @@ class _Preparation:
         for text, position in sources.documents(source, ReadOptions(), self.workers):
             bar.advance(position - bar.done)
             yield text
+        # The last files may contain nothing new.
+        bar.advance(source.size - bar.done)
 
 
 def sample(documents: Iterable[str], characters: int, held_out: float) -> list[str]:
