@@ -33,6 +33,8 @@ _CLASSIFIERS = {
     "ForTokenClassification": "tokens",
     "ForMultipleChoice": "choice",
 }
+# The heads that our own classes for transformers (`auto/models.py`) load from a native folder.
+_IN_NATIVE_FOLDERS = {"mlm", "classify", "regress", "tokens", "span"}
 _POOLED = {"nsp", "classify", "regress", "choice"}
 _WITH_LABELS = {"classify", "tokens"}
 _WITH_DROPOUT = {"classify", "regress", "choice", "tokens"}
@@ -71,9 +73,11 @@ def class_name(family: Family, ours: Settings, theirs: Settings, heads: Heads) -
     suffixes = [suffix for suffix, needs in _CLASSES if needs == kinds]
     if not suffixes or not set(heads) <= set(possible):
         remedy = "fine-tune with answers.head=span, or " if "beam" in kinds else ""
+        only_here = sorted(set(heads) - _IN_NATIVE_FOLDERS)
+        without = f", without the heads {quote_names(only_here)}" if only_here else ""
         raise InputError(
             f"transformers has no {family.stem} class with the heads {quote_names(sorted(heads))}; {remedy}drop some "
-            f"or all heads with --heads; {NATIVE_WORKS}"
+            f"or all heads with --heads, such as --heads none; {NATIVE_WORKS}{without}"
         )
     for kind in heads:
         for name, value in possible[kind].items():
