@@ -55,3 +55,18 @@ def test_the_paths_and_the_first_answer_are_those_of_the_server():
     [shown], [found] = json.loads(example)["predictions"], answer["predictions"]
     assert shown.keys() == found.keys()
     assert shown["probabilities"].keys() == found["probabilities"].keys()
+
+
+def test_the_proxy_retries_posts_and_waits_longer_than_the_server():
+    [proxy] = re.findall(r"```nginx\n(.*?)```", PAGE, re.DOTALL)
+    [retried] = re.findall(r"proxy_next_upstream (.*);", proxy)
+    # nginx passes a POST to another process only with non_idempotent.
+    assert {"error", "http_429", "non_idempotent"} <= set(retried.split())
+    assert int(re.search(r"proxy_read_timeout (\d+)s;", proxy)[1]) > Limits().timeout
+    assert re.search(r"client_max_body_size (\d+)m;", proxy)[1] == str(Limits().body >> 20)
+    assert "ssl_certificate " in proxy or " ssl;" not in proxy
+
+
+def test_systemd_waits_longer_than_the_server():
+    [unit] = re.findall(r"```ini\n(.*?)```", PAGE, re.DOTALL)
+    assert int(re.search(r"TimeoutStopSec=(\d+)", unit)[1]) > Limits().timeout
