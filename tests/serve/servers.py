@@ -27,9 +27,9 @@ def text_model(*arguments: Any, **settings: Any) -> TextModel:
     return TextModel(model, model.metadata)
 
 
-def deep_text_model(depth: int, name: str = "convbert-tiny") -> TextModel:
+def deep_text_model(depth: int, name: str = "convbert-tiny", positions: int = 16) -> TextModel:
     """A pre-trained model of several layers, with a replaced-token head and random weights."""
-    config = replace(preset(name), vocab=13, positions=16, depth=depth)
+    config = replace(preset(name), vocab=13, positions=positions, depth=depth)
     built = build(config, heads={"rtd": {}}, seed=1)
     built.tokenizer = small_tokenizer()
     return TextModel(built.eval(), built.metadata)

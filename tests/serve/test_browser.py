@@ -98,3 +98,23 @@ def test_the_maps_and_kernels_of_a_chosen_layer_are_drawn(page):
         page.locator("textarea").first.fill("bad film")
         page.get_by_role("button", name="Run").click()
         page.wait_for_selector("#maps .kernels tbody tr:nth-child(4):last-child")
+
+
+@pytest.mark.parametrize("words", [3, 31, 61])
+def test_every_token_is_next_to_its_row_and_its_column(page, words):
+    with running(deep_text_model(1, positions=64)) as client:
+        page.goto(str(client.base_url))
+        page.wait_for_selector("#result h2")
+        page.locator("textarea").first.fill("good film " * (words // 2) + "bad")
+        page.get_by_role("button", name="Run").click()
+        page.locator("#progress").wait_for(state="hidden")
+        page.get_by_text("Attention maps and kernels of a layer").click()
+        page.wait_for_selector("#maps .map canvas")
+        map_ = page.locator("#maps .map canvas").bounding_box()
+        for labels, start, size in ((".down", "y", "height"), (".along", "x", "width")):
+            boxes = [label.bounding_box() for label in page.locator(f"#maps .map {labels} span").all()]
+            assert len(boxes) == words + 2
+            cell = map_[size] / len(boxes)
+            for place, box in enumerate(boxes):
+                middle = box[start] + box[size] / 2
+                assert middle == pytest.approx(map_[start] + (place + 0.5) * cell, abs=cell / 2)
