@@ -81,18 +81,26 @@ def test_a_batch_without_padding_needs_no_mask():
 
 def test_the_beam_searches_in_the_second_segment_and_at_the_beginning():
     start, end, score, _ = Inference(encoder_with("beam"), "beam")(ids(ROWS, TOKENS), MASK, SEGMENTS)
-    allowed = answer_positions(ids(ROWS, TOKENS), MASK, SEGMENTS)
+    allowed = answer_positions(SEGMENTS, MASK)
     found = score > -1e30
     assert allowed.gather(1, start)[found].all()
     assert allowed.gather(1, end)[found].all()
 
 
+def test_the_beam_of_a_text_without_segments_finds_cls_only():
+    start, end, score, _ = Inference(encoder_with("beam"), "beam")(ids(ROWS, TOKENS))
+    found = score > -1e30
+    assert found.any()
+    assert not start[found].any()
+    assert not end[found].any()
+
+
 def test_answers_are_allowed_in_the_second_segment_and_at_cls():
-    places = answer_positions(ids(ROWS, TOKENS), MASK, SEGMENTS)
+    places = answer_positions(SEGMENTS, MASK)
     assert places[:, 0].all()
     assert not places[:, 1:3].any()
     assert torch.equal(places[:, 3:], MASK[:, 3:])
-    without = answer_positions(ids(ROWS, TOKENS), None, None)
+    without = answer_positions(torch.zeros_like(SEGMENTS), None)
     assert without[:, 0].all()
     assert not without[:, 1:].any()
 

@@ -68,7 +68,8 @@ def infer(
     """Run an encoder and one of its heads: the function behind `Inference`."""
     states, head = encoder(ids, mask, segments, record), encoder.heads[kind]
     if isinstance(head, BeamSpan):
-        return _search(head, states, answer_positions(ids, mask, segments))
+        segments = torch.zeros_like(ids) if segments is None else segments
+        return _search(head, states, answer_positions(segments, mask))
     return _logits(encoder, head, states)
 
 
@@ -84,7 +85,7 @@ def infer_packed(
     states, head = encoder(ids, texts, segments), encoder.heads[kind]
     if isinstance(head, BeamSpan):
         rows, real = places.unpack(segments), places.real(ids.shape[1])
-        return _search(head, places.unpack(states), answer_positions(rows, real, rows))
+        return _search(head, places.unpack(states), answer_positions(rows, real))
     if isinstance(head, FirstState | Pooler):
         states = places.first(states)
     return _logits(encoder, head, states)

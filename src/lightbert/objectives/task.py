@@ -60,7 +60,7 @@ class TaskObjective(Objective):
                 segments, mask = batch.segments, batch.mask
                 if places is not None:
                     states, segments, mask = places.unpack(states), places.unpack(segments), places.real(mask.shape[1])
-                allowed = answer_positions(segments, mask, segments)
+                allowed = answer_positions(segments, mask)
                 if self.head == "span":
                     return span_loss(head(states, allowed), targets)
                 return joint_span_loss(head(states, allowed, targets[:, 0]), targets)

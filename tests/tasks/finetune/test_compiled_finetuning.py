@@ -9,7 +9,11 @@ from tiny_tasks import NO_DROPOUT, finetune, write_model, write_reviews
 from torch import nn
 
 from extras import needs_metrics
+from lightbert.config import from_mapping
 from lightbert.models import folder
+from lightbert.tasks.finetune import finetuning
+from lightbert.tasks.finetune.recipe import FinetuneRecipe
+from lightbert.train.distributed import World
 
 pytestmark = needs_metrics
 
@@ -50,3 +54,16 @@ def test_quantization_aware_training_runs_eagerly(tmp_path: Path, capsys: pytest
     weights(tmp_path, "blocks", "quantization_aware=true")
     assert "quantization_aware=true runs eagerly, without compile=blocks\n" in capsys.readouterr().err
     assert "stats" not in torch._dynamo.utils.counters
+
+
+@pytest.mark.parametrize(("compiled", "said"), [("auto", ""), ("none", ""), ("whole", "compile=whole")])
+def test_eager_steps_are_only_mentioned_if_compilation_was_requested(
+    compiled: str, said: str, capsys: pytest.CaptureFixture[str]
+):
+    recipe = from_mapping(
+        FinetuneRecipe, {"model": "m", "out": "o", "task": "rte", "quantization_aware": True, "compile": compiled}
+    )
+    finetuning._compile(None, recipe, World(0, 1, torch.device("cuda")))
+    error = capsys.readouterr().err
+    assert said in error
+    assert bool(error) == bool(said)

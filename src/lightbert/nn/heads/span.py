@@ -19,13 +19,13 @@ def mask_logits(logits: Tensor, allowed: Tensor | None) -> Tensor:
     return logits if allowed is None else logits.masked_fill(~allowed, torch.finfo(logits.dtype).min)
 
 
-def answer_positions(ids: Tensor, mask: Tensor | None, segments: Tensor | None) -> Tensor:
+def answer_positions(segments: Tensor, mask: Tensor | None) -> Tensor:
     """Return where an answer may start and end [B, T]: the second segment, and [CLS], which means "no answer"."""
-    allowed = torch.zeros_like(ids, dtype=torch.bool) if segments is None else segments == 1
+    allowed = segments == 1
     if mask is not None:
         allowed = allowed & (mask != 0)
     # Not in place, because an exported graph would need a copy.
-    first = torch.arange(ids.shape[1], device=ids.device) == 0
+    first = torch.arange(segments.shape[1], device=segments.device) == 0
     return allowed | first
 
 

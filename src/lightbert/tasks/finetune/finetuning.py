@@ -184,12 +184,11 @@ def _make_loop(recipe: FinetuneRecipe, model: Model, data: TaskData, world: Worl
 
 
 def _compile(objective: TaskObjective, recipe: FinetuneRecipe, world: World) -> None:
-    asked = recipe.compile in ("blocks", "whole") or (recipe.compile == "auto" and world.device.type == "cuda")
-    if recipe.quantization_aware and asked:
-        if world.is_main:
-            print(f"quantization_aware=true runs eagerly, without compile={recipe.compile}", file=sys.stderr)
-        return
-    compile_objective(objective, recipe.compile, world.device, few_shapes=False)
+    """Compile the objective; quantization-aware training runs eagerly, and says so if compile= was set."""
+    if not recipe.quantization_aware:
+        compile_objective(objective, recipe.compile, world.device, few_shapes=False)
+    elif recipe.compile in ("blocks", "whole") and world.is_main:
+        print(f"quantization_aware=true runs eagerly, without compile={recipe.compile}", file=sys.stderr)
 
 
 def _head_settings(recipe: FinetuneRecipe, data: TaskData, model: Model) -> dict[str, Any]:
