@@ -1,4 +1,4 @@
-"""The arguments of training commands are checked before torch is imported, which takes seconds."""
+"""The arguments of commands are checked before torch is imported, which takes seconds."""
 
 import subprocess
 import sys
@@ -43,6 +43,18 @@ sys.exit(code)
         ("demo --minutes 0", 1, "--minutes must be > 0 and finite, got 0.0"),
         ("demo --minutes nan", 1, "--minutes must be > 0 and finite, got nan"),
         ("export m --out o --max-loss -1", 1, "--max-loss must be >= 0, got -1.0"),
+        ("finetune classify model=m data.train=no.csv out=o", 1, "'no.csv' not found; check the path"),
+        ("finetune classify model=m task=rte data=no out=o", 1, "'no' not found; check the path"),
+        ("pretrain tiny-rtd data=no out=o steps=1", 1, "'no' has no manifest.json; give a folder written by"),
+        ("distill tiny-distill data=no out=o teacher=t", 1, "'no' has no manifest.json; give a folder written by"),
+        ("evaluate m --data no.csv", 1, "'no.csv' not found; check the path"),
+        ("embed m no.txt --out x.npy", 1, "'no.txt' not found; check the path"),
+        ("predict m --file no.csv", 1, "'no.csv' not found; check the path"),
+        ("predict m", 1, "give one of: texts, --question with --context, --file PATH"),
+        ("predict m a b --pair c", 1, "--pair must be given once per text, got 1 for 2 texts"),
+        ("predict ./no text", 1, "model './no' not found; give a folder with config.json"),
+        ("serve ./no", 1, "model './no' not found; give a folder with config.json"),
+        ("export ./no --out o", 1, "model './no' not found; give a folder with config.json"),
         ("finetune --help", 0, ""),
         ("recipes", 0, ""),
     ],

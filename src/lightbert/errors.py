@@ -29,6 +29,14 @@ def listed(names: Iterable[str], *, most: int = 20, longest: int = 60) -> str:
     return ", ".join(shown) + (f", … ({len(every):,} in all)" if len(every) > most else "")
 
 
+def model_not_found(name: str) -> InputError:
+    """Build the error for a model that is not there."""
+    return InputError(
+        f"model '{name}' not found; give a folder with config.json, the name of a preset or a bundled model, the "
+        "prefix of a TensorFlow 1 checkpoint, or org/name for a model on the Hugging Face Hub"
+    )
+
+
 def unknown(kind: str, name: str, choices: Iterable[str], *, remedy: str = "") -> InputError:
     """Build the error for a name that is not one of `choices`.
 

@@ -79,8 +79,8 @@ def test_without_matplotlib_the_run_names_the_package_to_install(data, tmp_path,
         ([], "data is required; add data=FOLDER"),
         (["data=nowhere", "out=x"], "'nowhere' has no manifest.json"),
         (["data=nowhere", "out=x", "bach=8"], "unknown key 'bach'; did you mean 'batch'?"),
-        (["data=nowhere", "out=x", "model=convbert-smal"], "convbert-smal"),
-        (["data=nowhere", "out=x", "device=gpu"], "unknown device 'gpu'; use auto, cpu or cuda"),
+        (["data=.", "out=x", "model=convbert-smal"], "convbert-smal"),
+        (["data=.", "out=x", "device=gpu"], "unknown device 'gpu'; use auto, cpu or cuda"),
     ],
 )
 def test_bad_input_prints_one_sentence_and_writes_nothing(overrides, sentence, tmp_path, monkeypatch, capsys):

@@ -173,7 +173,7 @@ USERS: dict[str, Callable[[str], object]] = {
     "Python": lightbert.load,
     "info": run("info", "NAME"),
     "predict": run("predict", "NAME", "a text"),
-    "evaluate": run("evaluate", "NAME", "--task", "rte", "--data", "glue"),
+    "evaluate": run("evaluate", "NAME", "--task", "rte", "--data", "."),
     "convert": run("convert", "NAME", "new", "--to", "lightbert"),
     "analyse": run("analyse", "attention", "NAME", "--teacher", "NAME", "--text", "w"),
     "finetune": lambda name: finetuned_from(FinetuneRecipe(model=name, task="rte", out="run")),

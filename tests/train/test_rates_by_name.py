@@ -65,3 +65,10 @@ def test_a_phase_with_everything_frozen_changes_nothing() -> None:
     optimizers.set_rate(0.1)
     optimizers.scale(lambda name: 1.0)
     assert all(torch.equal(value, before[name]) for name, value in values(model).items())
+
+
+def test_a_rate_beyond_the_largest_number_of_a_tensor_is_that_number() -> None:
+    optimizers = optimizers_of(Parts())
+    optimizers.scale(lambda name: 1e308)
+    optimizers.set_rate(1e3)
+    assert {rate.item() for rate, _ in optimizers._rates} == {torch.finfo(torch.float32).max}

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lightbert.commands.inputs import check_corpus
 from lightbert.commands.report import AsJson, show
 from lightbert.commands.training import command_words, key_list, resolve
 from lightbert.commands.training_report import TrainingReport, draw_curves
@@ -56,7 +57,9 @@ def command(
     from lightbert.train.signals import EXIT_CODE
 
     given = assignments(overrides or [])
-    report = run(resolve(DistillRecipe, "distill", recipe, given), command_words("distill", recipe, given))
+    resolved = resolve(DistillRecipe, "distill", recipe, given)
+    check_corpus(resolved.data, resolved.out)
+    report = run(resolved, command_words("distill", recipe, given))
     if report.is_main:
         show(report, json=json)
     if not report.outcome.finished:

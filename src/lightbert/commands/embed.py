@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from lightbert.commands.inputs import check_file, check_model
 from lightbert.commands.options import CommaSeparated, options, options_in_errors
 from lightbert.commands.report import show
 from lightbert.errors import InputError
@@ -108,6 +109,8 @@ class EmbeddingReport:
 
 def run(config: Config) -> EmbeddingReport:
     """Write one vector per text to the file `config.out`, in order."""
+    check_file(config.file)
+    check_model(config.model)
     from lightbert.files import check_not_input
     from lightbert.progress import progress
     from lightbert.tasks.predict.embedding import embed_file

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from lightbert.commands.inputs import check_file, check_model
 from lightbert.commands.options import CommaSeparated, options, options_in_errors
 from lightbert.commands.report import Report, show
 from lightbert.errors import InputError
@@ -99,6 +100,9 @@ def run(config: Config) -> Report:
         return scoring.collect(config.predictions, config.submission)
     if config.predictions is None and config.model is None:
         raise InputError("evaluate requires a model or predictions; give a model folder, or --predictions FILE")
+    if config.predictions is None:
+        check_file(config.data)
+        check_model(str(config.model))
     with options_in_errors():
         if config.predictions is None:
             return _evaluate(config, str(config.model))

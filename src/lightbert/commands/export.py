@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from lightbert.commands import evaluate
+from lightbert.commands.inputs import check_file, check_model
 from lightbert.commands.options import CommaSeparated, options
 from lightbert.commands.report import show
 from lightbert.errors import InputError
@@ -120,6 +121,8 @@ def run(config: Config) -> ExportReport:
     if config.int8 != "none" and (config.to == "pt2" or (config.to == "executorch" and config.int8 != "dynamic")):
         supported = "float32 only" if config.to == "pt2" else "--int8 dynamic only"
         raise InputError(f"--to {config.to} supports {supported}, got --int8 {config.int8}; use --to onnx")
+    check_file(config.data)
+    check_model(config.model)
     from lightbert.deploy.export import export_onnx, export_program
     from lightbert.deploy.publication import Guard, choose_head
     from lightbert.interop.load import load

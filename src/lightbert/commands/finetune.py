@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lightbert.commands.inputs import check_file, is_finished
 from lightbert.commands.report import AsJson, show
 from lightbert.commands.training import command_words, key_list, read_recipe
 from lightbert.commands.training_report import draw_curves
@@ -135,6 +136,15 @@ def run(plan: "Plan", command: Sequence[str] = ()) -> FinetuningReport:
     return FinetuningReport(plan, runs, is_main=world.is_main)
 
 
+def _check_files(plan: "Plan") -> None:
+    """Check that the files of runs that are not finished exist."""
+    for recipe in (planned.recipe for planned in plan.runs):
+        if not is_finished(recipe.out):
+            files = (recipe.data,) if isinstance(recipe.data, str) else (recipe.data.train, recipe.data.dev)
+            for path in files:
+                check_file(path)
+
+
 def _draw(runs: "RunResults") -> None:
     """Plot the loss and the main metric of each finished run, until it fails."""
     for planned, result in runs:
@@ -169,7 +179,9 @@ def command(
     from lightbert.train.signals import EXIT_CODE
 
     given = assignments(expand_data_key(overrides or []))
-    report = run(plan(read_recipe("finetune", recipe), given), command_words("finetune", recipe, given))
+    planned = plan(read_recipe("finetune", recipe), given)
+    _check_files(planned)
+    report = run(planned, command_words("finetune", recipe, given))
     if report.is_main:
         show(report, json=json)
     if not report.finished:

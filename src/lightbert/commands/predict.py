@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 import typer
 
+from lightbert.commands.inputs import check_file, check_model
 from lightbert.commands.options import options, options_in_errors
 from lightbert.commands.report import show
 from lightbert.errors import InputError
@@ -97,10 +98,13 @@ def run(config: Config, out: TextIO) -> PredictionReport:
     from lightbert.files import check_not_input
     from lightbert.tasks.predict.output_files import check_path
 
+    # Before torch is imported, which takes seconds.
     if config.out is not None:
-        # Before torch is imported, which takes seconds.
         check_path(config.out)
         check_not_input(config.out, config.file)
+    records = _given(config)
+    check_file(config.file)
+    check_model(config.model)
     from lightbert.tasks.predict.exported import ExportedModel
     from lightbert.tasks.predict.fields import Fields
     from lightbert.tasks.predict.loading import load
@@ -121,7 +125,7 @@ def run(config: Config, out: TextIO) -> PredictionReport:
     fields, count = Fields() if given else Fields.of(predictor.model.task, config.text, config.text_b), 0
     with (
         options_in_errors(),
-        _source(config, predictor, fields) as source,
+        _source(config, records, predictor, fields) as source,
         _destination(config.out, out, predictor.model.task) as write,
     ):
         for record in predicted_records(predictor, source, fields):
@@ -152,11 +156,11 @@ def command(config: Config, json: bool) -> None:
         show(report, json=json)
 
 
-def _source(config: Config, predictor: "Predictor", fields: "Fields") -> "Source":
+def _source(config: Config, given: list[dict[str, str]], predictor: "Predictor", fields: "Fields") -> "Source":
     from lightbert.data.text.text_files import bounded_lines
     from lightbert.tasks.predict.records import Lines, RecordList, Source, check_columns, open_records
 
-    given, kind = _given(config), predictor.kind.name
+    kind = predictor.kind.name
     _check_kind(config, kind)
     source: Source
     if given:

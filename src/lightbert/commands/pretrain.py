@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lightbert.commands.inputs import check_corpus
 from lightbert.commands.report import AsJson, show
 from lightbert.commands.training import command_words, key_list, resolve
 from lightbert.commands.training_report import TrainingReport, draw_curves
@@ -52,7 +53,9 @@ def command(
     from lightbert.train.signals import EXIT_CODE
 
     given = assignments(overrides or [])
-    report = run(resolve(Recipe, "pretrain", recipe, given), command_words("pretrain", recipe, given))
+    resolved = resolve(Recipe, "pretrain", recipe, given)
+    check_corpus(resolved.data, resolved.out)
+    report = run(resolved, command_words("pretrain", recipe, given))
     if report.is_main:
         show(report, json=json)
     if not report.outcome.finished:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lightbert.commands.inputs import check_model
 from lightbert.commands.options import options
 from lightbert.commands.report import show
 from lightbert.errors import InputError
@@ -66,6 +67,7 @@ def run(config: Config, ready: Callable[[str], None] = lambda url: None) -> Serv
     """Serve until a signal stops the server; `ready` is called with its URL when it accepts connections."""
     from lightbert.optional_packages import required
 
+    check_model(config.model)
     with required("serve requires fastapi and uvicorn", "lightbert[serve]"):
         import fastapi  # noqa: F401
         import uvicorn  # noqa: F401

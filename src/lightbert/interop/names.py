@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lightbert import bundled
-from lightbert.errors import InputError, unknown
+from lightbert.errors import InputError, model_not_found, unknown
 from lightbert.interop.hub import download
 from lightbert.models import PRESETS
 
@@ -88,7 +88,4 @@ def _not_found(name: str) -> InputError:
     nearest = difflib.get_close_matches(name, [*PRESETS, *bundled.NAMES], n=1)
     if nearest and Path(name).name == name:
         return unknown("preset", name, nearest)
-    return InputError(
-        f"model '{name}' not found; give a folder with config.json, the name of a preset or a bundled model, the "
-        "prefix of a TensorFlow 1 checkpoint, or org/name for a model on the Hugging Face Hub"
-    )
+    return model_not_found(name)

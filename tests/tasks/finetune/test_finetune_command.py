@@ -81,7 +81,9 @@ def test_several_runs_are_summarized_in_one_table(start, tmp_path, capfd):
         (["data.train=my.json"], "must end in .csv, .tsv, .jsonl, .ndjson, .parquet; write one JSON object per line"),
     ],
 )
-def test_invalid_input_is_a_one_line_error(start, tmp_path, capfd, change, sentence):
+def test_invalid_input_is_a_one_line_error(start, tmp_path, capfd, change, sentence, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("my.json").write_text("{}\n")
     kept = [each for each in start if not (change[-1].startswith("data=") and each.startswith("data."))]
     assert main(["finetune", RECIPE, *kept, f"out={tmp_path}", *change]) == 1
     captured = capfd.readouterr()

@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -160,7 +161,9 @@ def test_after_an_error_the_old_file_is_unchanged(embed, model, tmp_path):
         (("-", "--out", "x.parquet", "--keep", "vector"), "rename that column"),
     ],
 )
-def test_invalid_options_are_a_one_line_error(embed, model, arguments, problem):
+def test_invalid_options_are_a_one_line_error(embed, model, arguments, problem, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("my.doc").write_text("good\n")
     code, found, said = embed(model, *arguments, piped=b"good\n")
     if "parquet" in arguments[2]:
         pytest.importorskip("pyarrow")

@@ -220,7 +220,9 @@ def test_an_unwritable_output_file_is_an_error_before_any_prediction(predict, mo
         (("--file", Path(__file__).parent), "is a folder; give the path of a file in it"),
     ],
 )
-def test_invalid_options_are_a_one_line_error(predict, model, arguments, problem):
+def test_invalid_options_are_a_one_line_error(predict, model, arguments, problem, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("my.doc").write_text("good\n")
     code, found, said = predict(model, *arguments)
     assert (code, found) == (1, [])
     assert problem in said

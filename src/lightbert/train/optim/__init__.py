@@ -86,7 +86,8 @@ class Optimizers:
     def set_rate(self, rate: float) -> None:
         """Set the learning rate of the next step, before the multipliers."""
         for tensor, scale in self._rates:
-            tensor.fill_(rate * scale)
+            # A larger number would be a traceback; training with this one diverges, which has a sentence.
+            tensor.fill_(min(rate * scale, torch.finfo(tensor.dtype).max))
 
     def step(self) -> tuple[Tensor, Tensor]:
         """Clip and apply the gradients if they are finite.
