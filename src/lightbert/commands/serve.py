@@ -60,7 +60,8 @@ class ServeReport:
         return {"requests": self.requests, "texts": self.texts}
 
     def __rich__(self) -> "RenderableType":
-        return f"stopped after {self.requests:,} requests with {self.texts:,} texts"
+        requests = "1 request" if self.requests == 1 else f"{self.requests:,} requests"
+        return f"stopped after {requests} with {'1 text' if self.texts == 1 else f'{self.texts:,} texts'}"
 
 
 def run(config: Config, ready: Callable[[str], None] = lambda url: None) -> ServeReport:

@@ -94,7 +94,7 @@ class Service:
 
     def abilities(self) -> str:
         """What the model can do, as the end of a sentence."""
-        return " and ".join(f"/v1/{name} ({PURPOSES[name]})" for name in self.endpoints)
+        return ", ".join(f"/v1/{name} ({PURPOSES[name]})" for name in self.endpoints)
 
     def describe(self) -> dict[str, Any]:
         """The model, its endpoints with an example of each, and the limits of a request."""
