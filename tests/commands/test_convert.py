@@ -1,4 +1,5 @@
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,6 +56,17 @@ def test_a_failed_conversion_writes_nothing(source, tmp_path, capsys):
     assert main(["convert", source, str(tmp_path / "hf"), "--to", "hf"]) == 1
     assert "no ConvBert class with the heads 'mlm', 'rtd'; drop some or all heads" in capsys.readouterr().err
     assert sorted(Path(tmp_path).iterdir()) == [Path(source)]
+
+
+@pytest.mark.parametrize("inside", ["", "theirs"])
+def test_a_source_in_the_target_is_not_replaced_even_with_force(source, tmp_path, inside):
+    target = tmp_path / "project"
+    place = target / inside
+    shutil.copytree(source, place)
+    before = {path.name: path.read_bytes() for path in place.iterdir()}
+    with pytest.raises(InputError, match=r"is in the target '.*', which would replace it; choose another target"):
+        run(Config(str(place), target, "lightbert", force=True))
+    assert {path.name: path.read_bytes() for path in place.iterdir()} == before
 
 
 def test_a_non_empty_folder_is_replaced_only_with_force(source, tmp_path):

@@ -68,6 +68,7 @@ def run(config: Config) -> Conversion:
         raise unknown("layout", config.to, _LAYOUTS)
     if not config.force and config.target.is_dir() and any(config.target.iterdir()):
         raise InputError(f"'{config.target}' is not empty; choose another folder, or add --force to replace it")
+    _check_outside(config)
     model = _read(config)
     if config.heads is not None:
         _keep(model, config.heads)
@@ -83,6 +84,18 @@ def run(config: Config) -> Conversion:
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         notes=(_PADDING_NOTE,) if reads_padding else (),
     )
+
+
+def _check_outside(config: Config) -> None:
+    """Check that the source is not in the folder that is replaced."""
+    source = Path(config.source)
+    # A TensorFlow 1 checkpoint is named by the prefix of its files.
+    exists = source.exists() or source.with_name(f"{source.name}.index").exists()
+    if exists and source.resolve().is_relative_to(config.target.resolve()):
+        raise InputError(
+            f"the source '{config.source}' is in the target '{config.target}', which would replace it; choose another "
+            "target"
+        )
 
 
 def command(
