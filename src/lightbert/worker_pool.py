@@ -42,12 +42,13 @@ def map_in_order(
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start, (start, arguments))
     pending: deque[Future[Result]] = deque()
     try:
-        for item in items:
-            pending.append(_submit(pool, function, item))
-            if len(pending) >= _ITEMS_PER_WORKER * workers:
+        with _silent_manager(pool):
+            for item in items:
+                pending.append(_submit(pool, function, item))
+                if len(pending) >= _ITEMS_PER_WORKER * workers:
+                    yield _next(pending, pool)
+            while pending:
                 yield _next(pending, pool)
-        while pending:
-            yield _next(pending, pool)
     except (BrokenProcessPool, MemoryError) as error:
         limit = memory.address_space_limit()
         more = f", or with a higher `ulimit -v` than {limit // 1024:,}" if limit is not None else ""
@@ -57,6 +58,22 @@ def map_in_order(
         ) from error
     finally:
         _shut_down(pool)
+
+
+@contextmanager
+def _silent_manager(pool: ProcessPoolExecutor) -> Iterator[None]:
+    """Don't print the traceback of the thread that serves the processes: its end becomes a sentence."""
+    before = threading.excepthook
+
+    def report(failure: threading.ExceptHookArgs) -> None:
+        if failure.thread is None or failure.thread is not getattr(pool, "_executor_manager_thread", None):
+            before(failure)
+
+    threading.excepthook = report
+    try:
+        yield
+    finally:
+        threading.excepthook = before
 
 
 def _submit(pool: ProcessPoolExecutor, function: Callable[[Item], Result], item: Item) -> "Future[Result]":

@@ -1,6 +1,7 @@
 """Worker processes that can't be started or served end a preparation with a sentence and leave no processes."""
 
 import multiprocessing
+import threading
 from collections.abc import Iterator
 from concurrent.futures import process
 from pathlib import Path
@@ -43,6 +44,33 @@ def test_a_pool_whose_thread_ends_is_an_error(file: Path, monkeypatch: pytest.Mo
     with pytest.raises(InputError, match=SENTENCE):
         list(encode_chunks(chunks(10), file, "line", 0.0, 2))
     assert multiprocessing.active_children() == []
+
+
+@pytest.mark.timeout(120)
+def test_a_pool_whose_thread_fails_is_an_error_without_a_traceback(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    printed: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", printed.append)
+    monkeypatch.setattr(worker_pool, "_SECONDS_BETWEEN_LOOKS", 0.2)
+    monkeypatch.setattr(process._ExecutorManagerThread, "run", fail)
+    with pytest.raises(InputError, match=SENTENCE):
+        list(encode_chunks(chunks(10), file, "line", 0.0, 2))
+    assert printed == []
+
+
+def test_other_threads_still_report_their_errors(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    printed: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", printed.append)
+    encoded = encode_chunks(chunks(10), file, "line", 0.0, 2)
+    next(encoded)
+    other = threading.Thread(target=lambda: 1 / 0)
+    other.start()
+    other.join()
+    assert [each.exc_type for each in printed] == [ZeroDivisionError]
+    assert len(list(encoded)) == 9
+    assert threading.excepthook == printed.append
 
 
 def test_all_chunks_are_encoded_in_order(file: Path) -> None:
