@@ -1,5 +1,6 @@
 """Compiling block by block: teacher and student, once for all layers and stages."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -7,12 +8,11 @@ import pytest
 import torch
 from tiny_runs import distillation_of, recipe_of, records, train, write_model
 from torch import nn
+from tracing import traced_only
 
 from lightbert.data.corpus.shards import Shards
 from lightbert.ops import backend
 from lightbert.train.compilation import compile_objective, run_eagerly
-
-compile_module = nn.Module.compile
 
 
 class Double(nn.Module):
@@ -21,13 +21,9 @@ class Double(nn.Module):
 
 
 @pytest.fixture(autouse=True)
-def traced_only():
-    """Skip code generation, which is slow; the number of graphs doesn't depend on it."""
-    torch.compiler.reset()
-    plain = mock.patch.object(nn.Module, "compile", lambda part, **how: compile_module(part, backend="eager", **how))
-    with plain:
-        yield
-    torch.compiler.reset()
+def compile_calls() -> Iterator[mock.Mock]:
+    with traced_only() as calls:
+        yield calls
 
 
 def graphs_of(corpus: Path, out: Path, depth: int) -> int:
@@ -119,3 +115,15 @@ def test_a_block_is_compiled_once_per_model_and_length(corpus: Path, tmp_path: P
     once = graphs_of_detection(corpus, tmp_path / "one", 1, (16,))
     assert graphs_of_detection(corpus, tmp_path / "three", 3, (16,)) == once
     assert graphs_of_detection(corpus, tmp_path / "longer", 3, (16, 32, 16)) == 2 * once
+
+
+@pytest.mark.parametrize("how", ["blocks", "whole"])
+def test_the_compiler_is_asked_for_deterministic_code(how: str, compile_calls: mock.Mock) -> None:
+    """Otherwise it times alternatives with another order of sums."""
+    from torch import _inductor
+
+    objective = nn.Sequential(Double(), Double())
+    compile_objective(objective, how, torch.device("cpu"))
+    options = [call.kwargs["options"] for call in compile_calls.call_args_list]
+    assert options == [{"deterministic": True}] * (2 if how == "blocks" else 1)
+    assert "deterministic" in _inductor.list_options()

@@ -1,12 +1,13 @@
 """compile= in fine-tuning: the batches have many widths, and quantization-aware training runs eagerly."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
 import pytest
 import torch
 from tiny_tasks import NO_DROPOUT, finetune, write_model, write_reviews
-from torch import nn
+from tracing import traced_only
 
 from extras import needs_metrics
 from lightbert.config import from_mapping
@@ -17,17 +18,11 @@ from lightbert.train.distributed import World
 
 pytestmark = needs_metrics
 
-compile_module = nn.Module.compile
-
 
 @pytest.fixture(autouse=True)
-def traced_only():
-    """Skip code generation, which is slow."""
-    torch.compiler.reset()
-    plain = mock.patch.object(nn.Module, "compile", lambda part, **how: compile_module(part, backend="eager", **how))
-    with plain:
-        yield
-    torch.compiler.reset()
+def compile_calls() -> Iterator[mock.Mock]:
+    with traced_only() as calls:
+        yield calls
 
 
 def weights(tmp_path: Path, compiled: str, *more: str) -> dict[str, torch.Tensor]:
