@@ -1,13 +1,17 @@
 """The page of latencies has the papers' figures next to measured ones."""
 
 import re
+import sys
 
 import pytest
 
 from extras import needs_onnx
+from lightbert.bench import latency_page, latency_runtimes
+from lightbert.bench.latency import RUNTIMES
 from lightbert.bench.latency_limits import AIMS
 from lightbert.bench.latency_models import BLOCKS
 from lightbert.bench.latency_page import TABLES, PaperTable, Row, page
+from lightbert.errors import InputError
 from lightbert.models import PRESETS
 
 
@@ -22,6 +26,24 @@ def test_the_page_has_a_row_per_row_of_the_paper(threads):
     assert [row[:3] for row in rows] == [["one", "100", "1.00"], ["two", "80", "0.80"]]
     assert rows[0][4] == rows[0][6] == "1.00"
     assert all(float(cell) > 0 for row in rows for cell in row[3:])
+
+
+@needs_onnx
+def test_every_available_runtime_is_measured(monkeypatch):
+    monkeypatch.setattr(latency_runtimes, "find_spec", lambda package: None)
+    content = page([], [], ["bert-tiny", "convbert-tiny"], threads=(1,), rounds=1, command="the command")
+    rows = [line.strip("| ").split(" | ") for line in content.splitlines() if "-tiny |" in line]
+    runtimes = [RUNTIMES[name] for name in ("torch", "compiled", "onnx", "int8")]
+    assert [row[:2] for row in rows] == [[model, each] for model in ("bert-tiny", "convbert-tiny") for each in runtimes]
+    assert [row[4] for row in rows if row[1] == runtimes[0]] == ["1.00", "1.00"]
+    assert "Not installed, and not measured: executorch, executorch-int8, peer, peer-onnx, peer-int8." in content
+
+
+def test_a_missing_package_is_found_before_anything_is_measured(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    monkeypatch.setattr(latency_page, "measure", lambda settings: pytest.fail("measured"))
+    with pytest.raises(InputError, match=r"the runtime peer-onnx requires onnxscript; install it with"):
+        page(TABLES, AIMS, threads=(1,), rounds=1, command="the command")
 
 
 def test_the_tables_are_those_of_the_papers():

@@ -32,10 +32,10 @@ RUNTIMES = {
     "onnx": "ONNX Runtime, float32",
     "int8": "ONNX Runtime, int8 dynamic",
     "executorch": "ExecuTorch with XNNPACK, float32",
-    "executorch-int8": "the same, int8 dynamic",
+    "executorch-int8": "ExecuTorch with XNNPACK, int8 dynamic",
     "peer": "transformers, eager",
     "peer-onnx": "transformers, exported by torch.onnx, float32",
-    "peer-int8": "the same, quantized by ONNX Runtime's quantize_dynamic",
+    "peer-int8": "transformers, exported, and quantized by ONNX Runtime",
 }
 """Name -> description."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from lightbert.bench.latency import Latency, Measurement, Settings, measure
 from lightbert.bench.latency_limits import AIMS, Aim, outcomes, section
+from lightbert.bench.latency_runtimes import MODELS, check_runtimes, runtimes_section
 from lightbert.bench.source_version import commit
 from lightbert.errors import InputError
 from lightbert.files import write_atomic
@@ -72,14 +73,26 @@ TABLES = (
 
 
 def page(
-    tables: Sequence[PaperTable], aims: Sequence[Aim], *, threads: Sequence[int], rounds: int, command: str
+    tables: Sequence[PaperTable],
+    aims: Sequence[Aim],
+    models: Sequence[str] = (),
+    *,
+    threads: Sequence[int],
+    rounds: int,
+    command: str,
 ) -> str:
-    """Measure all tables with the first number of threads and all aims with each, and return the page."""
+    """Return the page: all tables and models with the first number of threads, and all aims with each number.
+
+    models: those that are measured in every runtime.
+    """
+    check_runtimes([each.runtime for aim in aims for each in (aim.ours, aim.other)])
     parts = [_introduction(threads, rounds, command)]
     for table in tables:
         models = tuple(row.model for row in table.rows)
         found = measure(Settings(models, RUNTIMES, table.length, threads[0], rounds))
         parts.append("\n".join(_section(table, found)))
+    if models:
+        parts.append(runtimes_section(models, length=128, threads=threads[0], rounds=rounds))
     if aims:
         parts += [section(list(outcomes(aims, threads=each, rounds=rounds)), _threads(each)) for each in threads]
     return "\n".join(parts)
@@ -147,6 +160,7 @@ def main() -> None:
         content = page(
             TABLES,
             AIMS,
+            MODELS,
             threads=arguments.threads,
             rounds=arguments.rounds,
             command=f"python -m lightbert.bench.latency_page {options}",

@@ -19,7 +19,6 @@ from lightbert.errors import InputError
 from lightbert.train.compiled_code import keep_compiled_code
 
 _WARM, _STEPS = 3, 5
-_SHOWN = 12
 
 KINDS = {
     "attention": r"flash|fmha|sdpa|attention",
@@ -94,8 +93,12 @@ def table(kernels: Sequence[Kernel]) -> list[str]:
     return ["| | ms per step | share | calls |", "| --- | ---: | ---: | ---: |", *rows]
 
 
-def report(case: Case, kernels: Sequence[Kernel], ceilings: tuple[float, float]) -> str:
-    """The tables by kind and by kernel; ceilings: FLOP/s and bytes per second, for the least time of the step."""
+def report(case: Case, kernels: Sequence[Kernel], ceilings: tuple[float, float], shown: int = 12) -> str:
+    """The tables by kind and by kernel.
+
+    ceilings: FLOP/s and bytes per second, for the least time of the step.
+    shown: number of kernels in the second table, the longest.
+    """
     total = sum(kernel.microseconds for kernel in kernels) / 1e3
     lines = [f"{case.name}: {total:.2f} ms in kernels per step", "", *table(by_kind(kernels)), ""]
     if all(ceilings) and not case.finetune:
@@ -106,14 +109,16 @@ def report(case: Case, kernels: Sequence[Kernel], ceilings: tuple[float, float])
             "TB/s.",
             "",
         ]
-    return "\n".join([*lines, *table(kernels)[: _SHOWN + 2]])
+    return "\n".join([*lines, *table(kernels)[: shown + 2]])
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Profile the cases whose name contains a text."""
     parser = argparse.ArgumentParser(prog="lightbert.bench.step_profile", description=__doc__)
     parser.add_argument("--cases", default=CASES[0].name, help="cases whose name contains this text")
-    chosen = [case for case in CASES if parser.parse_args(arguments).cases in case.name]
+    parser.add_argument("--shown", type=int, default=12, help="number of kernels that are listed, the longest first")
+    given = parser.parse_args(arguments)
+    chosen = [case for case in CASES if given.cases in case.name]
     if not chosen:
         raise InputError(f"no case has this name; the cases are {', '.join(case.name for case in CASES)}")
     if not torch.cuda.is_available():
@@ -121,7 +126,7 @@ def main(arguments: list[str] | None = None) -> None:
     keep_compiled_code()
     ceilings = (matmul_rate(), copy_bandwidth())
     for case in chosen:
-        print(report(case, measure(case, torch.device("cuda")), ceilings), end="\n\n", flush=True)
+        print(report(case, measure(case, torch.device("cuda")), ceilings, given.shown), end="\n\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ and Triton.
 """
 
 import multiprocessing
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -42,7 +43,7 @@ _WARM = 3
 _CPU_REPEATS = 3
 _FINETUNING_STEPS = 400
 """Steps before the measurement, until every width is captured, and steps that are measured."""
-_COMPILING_PROCESSES = 4
+_COMPILING_PROCESSES = max(1, min(8, (os.cpu_count() or 1) // 2))
 _NOT_IN_TRANSFORMERS = ("composite",)
 
 
