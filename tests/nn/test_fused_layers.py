@@ -63,14 +63,22 @@ def test_plain_layers_are_replaced(kernels):
     assert add_and_norm(X, X, nn.LayerNorm(WIDTH)) == "by a kernel"
     assert add_and_norm(X, X, nn.LayerNorm(WIDTH), nn.Dropout(0.0)) == "by a kernel"
     assert add_and_norm(X, X, nn.LayerNorm(WIDTH), nn.Dropout(0.5).eval()) == "by a kernel"
+    assert add_and_norm(X, X, nn.LayerNorm(WIDTH), nn.Dropout(0.5).train()) == "by a kernel"
     assert project_and_activate(X, nn.Linear(WIDTH, 4), nn.GELU()) == "by a kernel"
     assert look_up(nn.Embedding(5, 4), torch.tensor([1])) == "by a kernel"
+
+
+@pytest.mark.parametrize(("dropout", "rate"), [(None, 0.0), (nn.Dropout(0.5), 0.5), (nn.Dropout(0.5).eval(), 0.0)])
+def test_the_kernel_gets_the_dropout_of_the_layer(kernels, dropout, rate):
+    add_and_norm(X, X, nn.LayerNorm(WIDTH), dropout)
+    assert kernels.call_args.args[-1] == rate
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_changed_layers_are_called(kernels, change):
     add_and_norm(X, X, change(nn.LayerNorm(WIDTH)))
     add_and_norm(X, X, nn.LayerNorm(WIDTH), change(nn.Dropout(0.0)))
+    add_and_norm(X, X, nn.LayerNorm(WIDTH), change(nn.Dropout(0.5)))
     project_and_activate(X, change(nn.Linear(WIDTH, 4)), nn.GELU())
     project_and_activate(X, nn.Linear(WIDTH, 4), change(nn.GELU()))
     look_up(change(nn.Embedding(5, 4)), torch.tensor([1]))
@@ -80,7 +88,7 @@ def test_changed_layers_are_called(kernels, change):
 def test_layers_that_compute_something_else_are_called(kernels):
     add_and_norm(X, X, NoNorm(WIDTH))
     add_and_norm(X, X, nn.LayerNorm(WIDTH, elementwise_affine=False))
-    add_and_norm(X, X, nn.LayerNorm(WIDTH), nn.Dropout(0.5).train())
+    add_and_norm(X, X, nn.LayerNorm(WIDTH), nn.Dropout(1.0).train())
     project_and_activate(X, nn.Linear(WIDTH, 4, bias=False), nn.GELU())
     project_and_activate(X, nn.Linear(WIDTH, 4), nn.GELU(approximate="tanh"))
     project_and_activate(X, nn.Linear(WIDTH, 4), nn.ReLU())
@@ -153,6 +161,32 @@ def test_compiled_models_call_the_kernels_without_a_graph_break():
     assert forward.count("lightbert.residual_norm.default(") == 5
     assert forward.count("lightbert.bias_gelu.default(") == 4
     assert backward.count("lightbert.embedding_backward.default(") == 2
+
+
+def test_compiled_models_draw_a_seed_for_the_dropout_of_each_kernel():
+    pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
+    block, graphs = randomised(bottleneck(layer_norm(1e-12))).train(), []
+
+    def keep(module, example):
+        graphs.append(module.print_readable(print_output=False))
+        return make_boxed_func(module.forward)
+
+    compiled = torch.compile(
+        lambda x: block(block(x, NO_MASK), NO_MASK), backend=aot_autograd(fw_compiler=keep), fullgraph=True
+    )
+    x, results = torch.randn(2, 3, 12), []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        leaf = x.clone().requires_grad_()
+        with using("triton"):
+            out = compiled(leaf)
+            out.sum().backward()
+        results.append([out.detach(), leaf.grad])
+    assert all(torch.equal(one, other) for one, other in zip(*results[:2], strict=True))
+    assert not torch.equal(results[0][0], results[2][0])
+    forward, backward = graphs
+    assert forward.count("aten.randint.") == 2
+    assert "aten.randint." not in backward
 
 
 @pytest.mark.parametrize("part", [DynamicConvolution, SpanConvolution, SeparableConvolution])

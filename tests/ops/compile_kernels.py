@@ -18,7 +18,7 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 import lightbert.ops
-from lightbert.bench.kernel_cases import OPS, Size
+from lightbert.bench.kernel_cases import OPS, RANDOM, Size
 from lightbert.ops.backend import using
 from lightbert.ops.dynamic_conv import dynamic_conv
 from lightbert.ops.embedding import embedding
@@ -84,7 +84,7 @@ def call(op: Callable[..., Tensor], **inputs: Tensor | None) -> None:
 
 def call_all(every: bool) -> None:
     """Call the ops with the usual variants, in bf16; with ``every`` also in fp16, padded, packed and at odd shapes."""
-    for name, (op, inputs) in OPS.items():
+    for name, (op, inputs) in (OPS | RANDOM).items():
         call(op, **inputs(SMALL, "cpu", torch.bfloat16))
         if every:
             call(op, **inputs(ODD, "cpu", torch.float16))

@@ -1,5 +1,6 @@
 """Search over block sizes of the kernels, for `bench.kernels --blocks`."""
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -34,19 +35,53 @@ ATTENTION_FORWARD = ((128, 64, 8, 3, 128), (128, 64, 4, 3), (64, 64, 4, 3, 128),
 """(queries, keys, warps, stages, registers)."""
 ATTENTION_BACKWARD = ((64, 128, 8, 2), (64, 128, 8, 3), (32, 128, 8, 2), (32, 128, 4, 2), (64, 64, 4, 2))
 """The same, for the kernel with one program per block of keys."""
-NORM = ((1024, 2, 512), (2048, 4, 512), (2048, 4, 1024), (2048, 8, 512), (4096, 8, 512), (4096, 8, 256))
-"""(elements, warps, programs of the backward pass)."""
+NORM_FORWARD = ((512, 1), (1024, 1), (1024, 2), (1024, 4), (2048, 2), (2048, 4), (2048, 8), (4096, 4), (4096, 8))
+"""(elements, warps)."""
+NORM_BACKWARD = (
+    (2048, 4, 1, 512),
+    (2048, 4, 1, 1024),
+    (2048, 4, 1, 2048),
+    (2048, 4, 2, 512),
+    (2048, 4, 3, 512),
+    (2048, 8, 1, 512),
+    (2048, 8, 1, 1024),
+    (2048, 8, 2, 512),
+    (1024, 4, 1, 512),
+    (1024, 4, 1, 1024),
+    (1024, 4, 1, 2048),
+    (1024, 4, 2, 1024),
+    (1024, 4, 3, 1024),
+    (1024, 2, 1, 1024),
+    (1024, 2, 1, 2048),
+    (4096, 8, 1, 512),
+)
+"""(elements, warps, stages, programs)."""
 GELU = ((4, 4, 512), (8, 4, 512), (8, 4, 1024), (8, 4, 2048), (16, 8, 512), (16, 8, 1024))
 """(tokens, warps, programs of the backward pass)."""
 
 Times = dict[str, tuple[float, float]]
 
 
-def try_blocks(size: Size) -> Times:
-    """Measure the microseconds of forward and backward pass for each block size."""
-    found = _dynamic(size) | _depthwise(size) | _attention(size) | _norm(size) | _gelu(size)
-    for name, (forward, backward) in found.items():
-        print(f"{name:40} {forward:9.1f} {backward:9.1f} µs")
+def try_blocks(size: Size, ops: str = "") -> Times:
+    """Measure the microseconds of forward and backward pass for each block size.
+
+    ops: parts of the names of ops, separated by commas.
+    """
+    searches: dict[str, Callable[[Size], Times]] = {
+        "dynamic_conv": _dynamic,
+        "depthwise": _depthwise,
+        "relative_attention": _attention,
+        "residual_norm": _norm,
+        "residual_norm with dropout": partial(_norm, dropout=0.1),
+        "bias_gelu": _gelu,
+    }
+    found: Times = {}
+    for op, search in searches.items():
+        if any(word in op for word in ops.split(",")):
+            times = search(size)
+            for name, (forward, backward) in times.items():
+                print(f"{name:50} {forward:9.1f} {backward:9.1f} µs", flush=True)
+            found |= times
     return found
 
 
@@ -106,22 +141,26 @@ def _attention(size: Size) -> Times:
     return found
 
 
-def _norm(size: Size) -> Times:
+def _norm(size: Size, dropout: float = 0.0) -> Times:
     from lightbert.ops.residual_norm import triton as kernel
 
     sets = [[tensor.detach() for tensor in norm_inputs(size).values()] for _ in range(3)]
-    results = [kernel.forward(x, change, weight, bias, 1e-12) for x, change, weight, bias in sets]
-    found = {}
-    for tile, warps, programs in NORM:
+    seed = torch.zeros(1, dtype=torch.int64, device="cuda") if dropout else None
+    results = [kernel.forward(x, change, weight, bias, 1e-12, seed, dropout) for x, change, weight, bias in sets]
+    title, found = f"residual_norm, dropout {dropout}", {}
+    for tile, warps in NORM_FORWARD:
         forward = [
-            partial(kernel.forward, x, change, weight, bias, 1e-12, tile=tile, warps=warps)
+            partial(kernel.forward, x, change, weight, bias, 1e-12, seed, dropout, tile=tile, warps=warps)
             for x, change, weight, bias in sets
         ]
+        found[f"{title}, forward {tile} w{warps}"] = (microseconds(forward), 0.0)
+    for tile, warps, stages, programs in NORM_BACKWARD:
+        chosen = partial(kernel.backward, tile=tile, warps=warps, stages=stages, programs=programs)
         backward = [
-            partial(kernel.backward, out, x, change, weight, mean, scale, tile=tile, warps=warps, programs=programs)
+            partial(chosen, out, x, change, weight, mean, scale, seed, dropout)
             for (x, change, weight, _), (out, mean, scale) in zip(sets, results, strict=True)
         ]
-        found[f"residual_norm {tile} w{warps} p{programs}"] = (microseconds(forward), microseconds(backward))
+        found[f"{title}, backward {tile} w{warps} s{stages} p{programs}"] = (0.0, microseconds(backward))
     return found
 
 

@@ -110,11 +110,16 @@ def embedding_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torc
     return {"ids": (spread * size.vocab).long(), "table": table.requires_grad_()}
 
 
-def norm(x: Tensor, change: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def norm(x: Tensor, change: Tensor, weight: Tensor, bias: Tensor, dropout: float = 0.0) -> Tensor:
     """Residual and norm under autocast, where the reference returns float32."""
     half = x.dtype in (torch.bfloat16, torch.float16)
     with torch.autocast(x.device.type, dtype=x.dtype) if half else nullcontext():
-        return residual_norm(x, change, weight, bias, 1e-12)
+        return residual_norm(x, change, weight, bias, 1e-12, dropout)
+
+
+def dropped_norm(x: Tensor, change: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """The same with the papers' dropout."""
+    return norm(x, change, weight, bias, 0.1)
 
 
 def entropy(logits: Tensor, targets: Tensor) -> Tensor:
@@ -147,3 +152,5 @@ OPS: dict[str, tuple[Op, Callable[..., Tensors]]] = {
     "bias_gelu": (bias_gelu, gelu_inputs),
     "embedding": (embedding, embedding_inputs),
 }
+RANDOM: dict[str, tuple[Op, Callable[..., Tensors]]] = {"residual_norm with dropout": (dropped_norm, norm_inputs)}
+"""Ops whose kernel and reference draw different random numbers: they are timed, and only tests compare them."""

@@ -37,12 +37,19 @@ class NoNorm(nn.Module):
 
 
 def add_and_norm(x: Tensor, change: Tensor, norm: nn.Module, dropout: nn.Dropout | None = None) -> Tensor:
-    """norm(x + dropout(change)), [..., D]; as one kernel if nothing is dropped and the layers are plain."""
-    if has_kernel(x, change) and is_plain(norm, nn.LayerNorm) and _keeps_all(dropout):
-        return residual_norm(x, change, norm.weight, norm.bias, norm.eps)
+    """norm(x + dropout(change)), [..., D]; as one kernel if the layers are plain."""
+    rate = _rate(dropout)
+    if has_kernel(x, change) and is_plain(norm, nn.LayerNorm) and rate is not None:
+        return residual_norm(x, change, norm.weight, norm.bias, norm.eps, rate)
     result: Tensor = norm(x + (change if dropout is None else dropout(change)))
     return result
 
 
-def _keeps_all(dropout: nn.Dropout | None) -> bool:
-    return dropout is None or (is_plain(dropout, nn.Dropout) and not (dropout.training and dropout.p > 0))
+def _rate(dropout: nn.Dropout | None) -> float | None:
+    """The probability with which elements are dropped; None if only the layer itself can do it."""
+    if dropout is None:
+        return 0.0
+    if not is_plain(dropout, nn.Dropout):
+        return None
+    rate = dropout.p if dropout.training else 0.0
+    return rate if rate < 1 else None

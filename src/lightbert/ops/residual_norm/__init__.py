@@ -1,23 +1,26 @@
-"""Residual connection and layer norm: layer_norm(x + change)."""
+"""Residual connection and layer norm: layer_norm(x + dropout(change))."""
 
+import torch
 from torch import Tensor
 
 from lightbert.ops.backend import as_autocast, use_triton
 from lightbert.ops.residual_norm import reference
 
 
-def residual_norm(x: Tensor, change: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+def residual_norm(x: Tensor, change: Tensor, weight: Tensor, bias: Tensor, eps: float, dropout: float = 0.0) -> Tensor:
     """Add ``change`` to x, both [..., D], and normalize the sum over its channels; weight and bias [D].
 
+    dropout: the probability, below 1, with which an element of the change is replaced by zero.
     The reference returns what autocast makes of it, float32. The kernel returns the dtype of ``change``, the half
     precision that every layer rounds its input to anyway, and computes in float32.
     """
     if has_kernel(x, change):
         from lightbert.ops.residual_norm import operator
 
-        out: Tensor = operator.residual_norm(x, change, weight, bias, eps)[0]
+        seed = torch.randint(2**31, (1,), device=x.device) if dropout > 0 else None
+        out: Tensor = operator.residual_norm(x, change, weight, bias, eps, seed, dropout)[0]
         return out
-    return reference.residual_norm(x, change, weight, bias, eps)
+    return reference.residual_norm(x, change, weight, bias, eps, dropout)
 
 
 def has_kernel(x: Tensor, change: Tensor) -> bool:

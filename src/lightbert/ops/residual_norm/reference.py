@@ -4,6 +4,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def residual_norm(x: Tensor, change: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+def residual_norm(x: Tensor, change: Tensor, weight: Tensor, bias: Tensor, eps: float, dropout: float = 0.0) -> Tensor:
     """See :func:`lightbert.ops.residual_norm.residual_norm`."""
-    return F.layer_norm(x + change, weight.shape, weight, bias, eps)
+    return F.layer_norm(x + F.dropout(change, dropout), weight.shape, weight, bias, eps)

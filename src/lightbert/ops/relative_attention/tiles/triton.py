@@ -8,6 +8,8 @@ Scores are not scaled yet: ``exp2(score · scale · LOG2_E)`` is one multiply-ad
 import triton
 import triton.language as tl
 
+from lightbert.ops.hashed_dropout.triton import combine, mix, mix_columns
+
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
@@ -105,23 +107,10 @@ def hide(scores, texts, query, key, tokens, rule: tl.constexpr, even: tl.constex
 
 
 @triton.jit
-def _mix(word):
-    """``randomness.mix`` of 32-bit words."""
-    word = word ^ (word >> 16)
-    word = word * 0x7FEB352D
-    word = word ^ (word >> 15)
-    word = word * 0x846CA68B
-    return word ^ (word >> 16)
-
-
-@triton.jit
 def kept(seed, pair, query, key, drop: tl.constexpr):
     """Which weights dropout keeps: a function of the seed, the pair of row and head, the query and the key."""
-    of_query = _mix(_mix(query.to(tl.uint32) ^ tl.load(seed).to(tl.uint32)) ^ pair.to(tl.uint32))
-    of_key = _mix(key.to(tl.uint32) ^ 0x243F6A88)
-    word = (of_query ^ of_key) * 0x7FEB352D
-    word = (word ^ (word >> 15)) * 0x2C1B3C6D
-    return word >= drop
+    of_query = mix(mix(query.to(tl.uint32) ^ tl.load(seed).to(tl.uint32)) ^ pair.to(tl.uint32))
+    return combine(of_query, mix_columns(key)) >= drop
 
 
 @triton.jit

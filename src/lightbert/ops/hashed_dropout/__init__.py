@@ -1,0 +1,1 @@
+"""Dropout as a function of a seed and a position, for kernels."""
