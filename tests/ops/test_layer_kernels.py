@@ -121,6 +121,44 @@ def test_gelu_is_accurate_far_from_zero(value):
     torch.testing.assert_close(out.double(), torch.nn.functional.gelu(x.double()), rtol=1e-6, atol=1e-7)
 
 
+def test_gelu_has_a_small_relative_error_far_below_zero():
+    """As small as the rounding of half precision, where 1 + erf has no correct digit."""
+    given = {"x": torch.linspace(-9, -2, 1024, dtype=torch.float64)[:, None], "bias": torch.zeros(1)}
+    out, of_x, _ = results(by_kernel(bias_gelu), given, torch.float32, spread=False)
+    exact = torch.special.log_ndtr(given["x"]).exp()
+    torch.testing.assert_close(out, given["x"] * exact, rtol=3e-4, atol=0)
+    leaf = given["x"].clone().requires_grad_()
+    torch.manual_seed(1)
+    direction = torch.randn(leaf.shape, dtype=torch.float64).bfloat16().double()
+    (torch.special.log_ndtr(leaf).exp() * leaf).backward(direction)
+    torch.testing.assert_close(of_x, leaf.grad, rtol=3e-4, atol=0)
+
+
+# The interpreter computes with NumPy, which warns of infinity.
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_gelu_of_huge_numbers_is_finite(sign):
+    x = torch.full((2, 3), sign * 3e38, device=DEVICE, requires_grad=True)
+    out = by_kernel(bias_gelu)(x=x, bias=torch.zeros(3, device=DEVICE))
+    out.sum().backward()
+    assert torch.equal(out, x.clamp(min=0))
+    assert torch.equal(x.grad, (x > 0).float())
+
+
+@pytest.mark.parametrize("tokens", [64, 60])
+def test_block_sizes_change_gelu_only_in_the_sum_for_the_bias(tokens):
+    from lightbert.ops.bias_gelu import triton as kernel
+
+    x, grad = (draw(tokens, 256).to(DEVICE, torch.float32) for _ in range(2))
+    bias = draw(256).to(DEVICE, torch.float32)
+    usual, of_bias = kernel.backward(grad, x, bias)
+    for block_tokens, stages in ((2, 1), (8, 3), (16, 2)):
+        found, sums = kernel.backward(grad, x, bias, block_tokens=block_tokens, stages=stages, programs=2)
+        assert torch.equal(found, usual)
+        torch.testing.assert_close(sums, of_bias, rtol=1e-5, atol=1e-4)
+        assert torch.equal(kernel.forward(x, bias, block_tokens=block_tokens), kernel.forward(x, bias))
+
+
 def test_torch_accepts_the_custom_ops(case):
     """Schema, fake tensors, autograd registration and tracing, by torch's own checks."""
     from lightbert.ops.bias_gelu import operator as of_gelu

@@ -38,26 +38,48 @@ ATTENTION_BACKWARD = ((64, 128, 8, 2), (64, 128, 8, 3), (32, 128, 8, 2), (32, 12
 NORM_FORWARD = ((512, 1), (1024, 1), (1024, 2), (1024, 4), (2048, 2), (2048, 4), (2048, 8), (4096, 4), (4096, 8))
 """(elements, warps)."""
 NORM_BACKWARD = (
-    (2048, 4, 1, 512),
-    (2048, 4, 1, 1024),
-    (2048, 4, 1, 2048),
-    (2048, 4, 2, 512),
-    (2048, 4, 3, 512),
-    (2048, 8, 1, 512),
-    (2048, 8, 1, 1024),
-    (2048, 8, 2, 512),
-    (1024, 4, 1, 512),
-    (1024, 4, 1, 1024),
-    (1024, 4, 1, 2048),
-    (1024, 4, 2, 1024),
-    (1024, 4, 3, 1024),
-    (1024, 2, 1, 1024),
-    (1024, 2, 1, 2048),
-    (4096, 8, 1, 512),
+    (2048, 4, 1, None, 512),
+    (2048, 4, 1, None, 1024),
+    (2048, 4, 1, None, 2048),
+    (2048, 4, 1, 112, 512),
+    (2048, 4, 1, 168, 512),
+    (2048, 4, 2, None, 512),
+    (2048, 4, 3, None, 512),
+    (2048, 8, 1, None, 512),
+    (2048, 8, 2, None, 512),
+    (1024, 4, 1, None, 512),
+    (1024, 4, 1, None, 1024),
+    (1024, 4, 2, None, 1024),
+    (1024, 4, 3, None, 1024),
+    (1024, 2, 1, None, 1024),
+    (1024, 2, 1, 128, 1024),
+    (512, 2, 1, None, 2048),
 )
-"""(elements, warps, stages, programs)."""
-GELU = ((4, 4, 512), (8, 4, 512), (8, 4, 1024), (8, 4, 2048), (16, 8, 512), (16, 8, 1024))
-"""(tokens, warps, programs of the backward pass)."""
+"""(elements, warps, stages, registers, programs)."""
+GELU_FORWARD = ((4, 2), (4, 4), (8, 4), (8, 8), (16, 4), (16, 8), (32, 8))
+"""(tokens, warps)."""
+GELU_BACKWARD = (
+    (8, 4, 1, None, 512),
+    (8, 4, 1, 96, 512),
+    (8, 4, 1, 96, 1024),
+    (8, 4, 1, 80, 1024),
+    (8, 4, 2, 64, 1024),
+    (8, 4, 3, 64, 1024),
+    (8, 4, 3, 64, 2048),
+    (8, 8, 1, 64, 512),
+    (8, 8, 2, 48, 512),
+    (4, 4, 1, None, 1024),
+    (4, 4, 1, 56, 1024),
+    (4, 4, 1, 64, 1024),
+    (4, 4, 1, 64, 2048),
+    (4, 4, 1, 64, 4096),
+    (4, 4, 2, 48, 1024),
+    (4, 4, 3, 48, 1024),
+    (4, 4, 4, 48, 1024),
+    (2, 2, 1, 64, 2048),
+    (4, 2, 1, 96, 2048),
+)
+"""(tokens, warps, stages, registers, programs)."""
 
 Times = dict[str, tuple[float, float]]
 
@@ -154,13 +176,13 @@ def _norm(size: Size, dropout: float = 0.0) -> Times:
             for x, change, weight, bias in sets
         ]
         found[f"{title}, forward {tile} w{warps}"] = (microseconds(forward), 0.0)
-    for tile, warps, stages, programs in NORM_BACKWARD:
-        chosen = partial(kernel.backward, tile=tile, warps=warps, stages=stages, programs=programs)
+    for tile, warps, stages, registers, programs in NORM_BACKWARD:
+        chosen = partial(kernel.backward, tile=tile, warps=warps, stages=stages, registers=registers, programs=programs)
         backward = [
             partial(chosen, out, x, change, weight, mean, scale, seed, dropout)
             for (x, change, weight, _), (out, mean, scale) in zip(sets, results, strict=True)
         ]
-        found[f"{title}, backward {tile} w{warps} s{stages} p{programs}"] = (0.0, microseconds(backward))
+        found[f"{title}, backward {tile} w{warps} s{stages} r{registers} p{programs}"] = (0.0, microseconds(backward))
     return found
 
 
@@ -168,10 +190,18 @@ def _gelu(size: Size) -> Times:
     from lightbert.ops.bias_gelu import triton as kernel
 
     sets = [[tensor.detach() for tensor in gelu_inputs(size).values()] for _ in range(3)]
+    grads = [torch.randn_like(x) for x, _ in sets]
     found = {}
-    for tokens, warps, programs in GELU:
-        chosen = {"block_tokens": tokens, "warps": warps}
-        forward = [partial(kernel.forward, x, bias, **chosen) for x, bias in sets]
-        backward = [partial(kernel.backward, x, x, bias, **chosen, programs=programs) for x, bias in sets]
-        found[f"bias_gelu {tokens} w{warps} p{programs}"] = (microseconds(forward), microseconds(backward))
+    for tokens, warps in GELU_FORWARD:
+        forward = [partial(kernel.forward, x, bias, block_tokens=tokens, warps=warps) for x, bias in sets]
+        found[f"bias_gelu forward {tokens} w{warps}"] = (microseconds(forward), 0.0)
+    for tokens, warps, stages, registers, programs in GELU_BACKWARD:
+        chosen = partial(
+            kernel.backward, block_tokens=tokens, warps=warps, stages=stages, registers=registers, programs=programs
+        )
+        backward = [partial(chosen, grad, x, bias) for grad, (x, bias) in zip(grads, sets, strict=True)]
+        found[f"bias_gelu backward {tokens} w{warps} s{stages} r{registers} p{programs}"] = (
+            0.0,
+            microseconds(backward),
+        )
     return found

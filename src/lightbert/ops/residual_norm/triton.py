@@ -11,25 +11,11 @@ import triton.language as tl
 from torch import Tensor
 
 from lightbert.ops.hashed_dropout.triton import combine, mix, mix_columns
+from lightbert.ops.masked_tiles.triton import load, store
 from lightbert.ops.partial_sums.triton import steps_per_program, sum_programs
 
 TILE, WARPS = 2048, 4
 """Elements and warps of a program: 16 elements per thread, two loads of 16 bytes in half precision."""
-
-
-@triton.jit
-def _load(source, place, within, even: tl.constexpr):
-    """Numbers in fp32, zeros outside of the tensor; there is no outside if ``even``."""
-    values = tl.load(source + place) if even else tl.load(source + place, mask=within, other=0.0)
-    return values.to(tl.float32)
-
-
-@triton.jit
-def _store(target, place, values, within, even: tl.constexpr):
-    if even:
-        tl.store(target + place, values.to(target.dtype.element_ty))
-    else:
-        tl.store(target + place, values.to(target.dtype.element_ty), mask=within)
 
 
 @triton.jit
@@ -68,21 +54,21 @@ def _residual_norm_forward_kernel(
     real, exists = token < n_tokens, channel < width
     within = real[:, None] & exists[None, :]
     place = (token.to(tl.int64) * width)[:, None] + channel[None, :]
-    factor = _load(weight, channel, exists, even)
-    shift = _load(bias, channel, exists, even)
+    factor = load(weight, channel, exists, even)
+    shift = load(bias, channel, exists, even)
 
-    added = _load(change, place, within, even)
+    added = load(change, place, within, even)
     if seed is not None:
         added *= _keep(tl.load(seed).to(tl.uint32), token, channel, drop, rescale)
-    total = _load(x, place, within, even) + added
+    total = load(x, place, within, even) + added
     mean = tl.sum(total, axis=1) / width
     centred = total - mean[:, None]
     if not even:
         centred = tl.where(exists[None, :], centred, 0.0)
     scale = 1.0 / tl.sqrt(tl.sum(centred * centred, axis=1) / width + eps)
-    _store(out, place, centred * scale[:, None] * factor[None, :] + shift[None, :], within, even)
-    _store(means, token, mean, real, even)
-    _store(scales, token, scale, real, even)
+    store(out, place, centred * scale[:, None] * factor[None, :] + shift[None, :], within, even)
+    store(means, token, mean, real, even)
+    store(scales, token, scale, real, even)
 
 
 @triton.jit
@@ -110,7 +96,7 @@ def _residual_norm_backward_kernel(
     """Write the gradient of the sum, with dropout also that of the change, and this program's sums [2, width]."""
     channel = tl.arange(0, block_width)
     exists = channel < width
-    factor = _load(weight, channel, exists, even)
+    factor = load(weight, channel, exists, even)
     if seed is not None:
         key = tl.load(seed).to(tl.uint32)
     of_weight = tl.zeros((block_tokens, block_width), tl.float32)
@@ -120,14 +106,14 @@ def _residual_norm_backward_kernel(
         real = token < n_tokens
         within = real[:, None] & exists[None, :]
         place = (token.to(tl.int64) * width)[:, None] + channel[None, :]
-        mean = _load(means, token, real, even)
-        scale = _load(scales, token, real, even)
-        added = _load(change, place, within, even)
+        mean = load(means, token, real, even)
+        scale = load(scales, token, real, even)
+        added = load(change, place, within, even)
         if seed is not None:
             keep = _keep(key, token, channel, drop, rescale)
             added *= keep
-        normal = (_load(x, place, within, even) + added - mean[:, None]) * scale[:, None]
-        of_out = _load(grad, place, within, even)
+        normal = (load(x, place, within, even) + added - mean[:, None]) * scale[:, None]
+        of_out = load(grad, place, within, even)
         of_weight += of_out * normal
         of_bias += of_out
 
@@ -135,13 +121,13 @@ def _residual_norm_backward_kernel(
         by_scale = tl.sum(of_normal * normal, axis=1) / width
         by_mean = tl.sum(of_normal, axis=1) / width
         of_sum = (of_normal - by_mean[:, None] - normal * by_scale[:, None]) * scale[:, None]
-        _store(grad_x, place, of_sum, within, even)
+        store(grad_x, place, of_sum, within, even)
         if seed is not None:
-            _store(grad_change, place, of_sum * keep, within, even)
+            store(grad_change, place, of_sum * keep, within, even)
 
     result = partial + tl.program_id(0).to(tl.int64) * (2 * width)
-    _store(result, channel, tl.sum(of_weight, axis=0), exists, even)
-    _store(result + width, channel, tl.sum(of_bias, axis=0), exists, even)
+    store(result, channel, tl.sum(of_weight, axis=0), exists, even)
+    store(result + width, channel, tl.sum(of_bias, axis=0), exists, even)
 
 
 def _settings(x: Tensor, dropout: float, tile: int, steps: int = 1) -> dict[str, int | float | bool]:
@@ -209,11 +195,13 @@ def backward(
     tile: int = TILE,
     warps: int = WARPS,
     stages: int = 1,
+    registers: int | None = None,
     programs: int | None = None,
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """The gradients of x, of the change, and of weight and bias in one tensor [2, D].
 
     Without dropout, x and the change have one gradient, that of their sum, and the second result is None.
+    stages: more than one loads blocks ahead, through shared memory. registers: the limit per thread.
     """
     dtype = torch.promote_types(x.dtype, change.dtype) if seed is None else x.dtype
     grad_x = torch.empty(x.shape, dtype=dtype, device=x.device)
@@ -238,6 +226,7 @@ def backward(
             steps=steps,
             stages=stages,
             num_warps=warps,
+            maxnreg=registers,
             **_settings(x, dropout, tile, steps),
         )
     return grad_x, grad_change, sum_programs(partial, weight.dtype)

@@ -1,0 +1,1 @@
+"""Loads and stores of tiles that may extend beyond a tensor, for kernels."""
