@@ -10,6 +10,9 @@ from lightbert.ops.texts import is_packed
 
 relative_scores = reference.relative_scores
 
+_SHORT = 128
+"""The most tokens of rows whose plain attention is faster in our kernel, which has all keys in one block."""
+
 
 def relative_attention(
     query: Tensor,
@@ -42,12 +45,12 @@ def _fits(
 ) -> bool:
     """Whether the kernel supports these shapes and is useful.
 
-    Without biases PyTorch's own kernels are as good, except that packed rows would need a mask [B, 1, T, T].
+    Without biases PyTorch's own kernels are as fast in long rows, except that packed rows need a mask [B, 1, T, T].
     """
     offsets = {bias.shape[-1] for bias in (by_query, by_key) if bias is not None}
     same = query.shape == key.shape == value.shape and query.shape[-1] <= 128
     if not offsets:
-        return same and is_packed(texts)
+        return same and (is_packed(texts) or query.shape[-2] <= _SHORT)
     return same and len(offsets) == 1 and 3 <= offsets.pop() <= 129
 
 
