@@ -1,9 +1,12 @@
 """The checks of the kernel benchmark; times require a GPU and are not tested."""
 
+from functools import partial
+
 import pytest
 import torch
 
-from lightbert.bench.kernel_cases import OPS, Size, dynamic_inputs, sampling_inputs, unfolded
+from lightbert.bench import kernel_blocks
+from lightbert.bench.kernel_cases import OPS, RANDOM, Size, dynamic_inputs, sampling_inputs, unfolded
 from lightbert.bench.kernels import check, necessary_bytes
 from lightbert.ops import backend
 from lightbert.ops.backend import selected
@@ -45,3 +48,33 @@ def test_a_wrong_kernel_is_not_timed(name, monkeypatch):
     assert check(op, given) <= 1
     with pytest.raises(AssertionError, match="the reference's"):
         check(wrong, given)
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_kernel_and_reference_of_a_random_op_run(name):
+    pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
+    op, inputs = RANDOM[name]
+    given = inputs(TINY, "cpu", torch.float16)
+    for implementation in ("torch", "triton"):
+        with backend.using(implementation):
+            out = op(**given)
+        assert out.isfinite().all()
+        assert not torch.equal(out, op(**given)), "nothing is random"
+
+
+def test_the_search_over_block_sizes_tries_every_candidate_of_the_chosen_ops(monkeypatch, capsys):
+    pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
+    for name in ("norm_inputs", "gelu_inputs"):
+        monkeypatch.setattr(
+            kernel_blocks, name, partial(getattr(kernel_blocks, name), device="cpu", dtype=torch.float16)
+        )
+
+    def run_once(calls):
+        calls[0]()
+        return 1.0
+
+    monkeypatch.setattr(kernel_blocks, "microseconds", run_once)
+    found = kernel_blocks.try_blocks(TINY, "norm,gelu")
+    norm = len(kernel_blocks.NORM_FORWARD) + len(kernel_blocks.NORM_BACKWARD)
+    assert len(found) == 2 * norm + len(kernel_blocks.GELU_FORWARD) + len(kernel_blocks.GELU_BACKWARD)
+    assert len(capsys.readouterr().out.splitlines()) == len(found)
