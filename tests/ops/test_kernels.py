@@ -17,7 +17,7 @@ from lightbert.ops.relative_attention import relative_attention
 pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
 pytestmark = [*MARKS, pytest.mark.usefixtures("poisoned")]
 
-SHAPES = {"one token": (3, 1), "shorter than the kernel": (5, 3), "prime": (2, 67)}
+SHAPES = {"one token": (3, 1), "shorter than the kernel": (5, 3), "prime": (2, 67), "whole blocks": (3, 32)}
 SEVERAL_PROGRAMS = (2, 131)
 
 
@@ -106,6 +106,23 @@ def test_a_slice_of_wider_tokens_is_read_in_place():
     torch.testing.assert_close(out, dynamic_conv(wide[..., 10:20].contiguous(), logits), rtol=1e-5, atol=1e-5)
 
 
+def test_padded_logits_give_the_same_result_and_zeros_as_gradient_of_the_padding():
+    given = dynamic_inputs(2, 19)
+    padded = given | {"logits": torch.nn.functional.pad(given["logits"], (0, 7), value=100.0)}
+    expected, found = (
+        results(by_kernel(dynamic_conv), given, HALF, False),
+        results(by_kernel(dynamic_conv), padded, HALF, False, taps=9),
+    )
+    for one, other in zip(expected, (*found[:2], found[2][..., :9]), strict=True):
+        assert torch.equal(one, other)
+    assert not found[2][..., 9:].any()
+
+
+def test_more_channels_than_a_block_are_convolved():
+    given = depthwise_inputs(2, 32, channels=70)
+    assert_exact(by_kernel(depthwise), depthwise, given, texts=texts_on_device("packed", (2, 32)))
+
+
 def test_an_empty_batch_gives_an_empty_result(case):
     op, inputs = case
     for result in results(by_kernel(op), inputs(0, 5), torch.float32, spread=False):
@@ -124,6 +141,9 @@ def test_torch_accepts_the_custom_op(case):
     if op is attention:
         given |= {name: given[name].transpose(1, 2).flatten(2) for name in ("query", "key", "value")}
         settings = (torch.tensor([7], device=DEVICE), 1, True, 0.1)
+    if op is dynamic_conv:
+        given["logits"] = torch.nn.functional.pad(given["logits"], (0, 7))
+        settings = (9,)
     tensors = [value.requires_grad_() for value in given.values()]
     custom = {
         dynamic_conv: of_dynamic_conv.dynamic_conv,

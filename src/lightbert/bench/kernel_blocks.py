@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 
 from lightbert.bench.gpu_timing import microseconds
 from lightbert.bench.kernel_cases import (
@@ -14,23 +15,33 @@ from lightbert.bench.kernel_cases import (
     gelu_inputs,
     norm_inputs,
 )
+from lightbert.ops.dynamic_conv import PADDING
 
-DYNAMIC = ((32, 2), (32, 4), (64, 4), (64, 8), (128, 8))
-"""(tokens, warps)."""
-DEPTHWISE_FORWARD = ((16, 64, 2), (32, 64, 4), (64, 64, 4), (64, 64, 8), (32, 128, 4), (64, 128, 8), (16, 256, 4))
-"""(tokens, channels, warps)."""
-DEPTHWISE_BACKWARD = (
-    (16, 64, 4, 4),
-    (16, 64, 8, 4),
-    (16, 64, 16, 4),
-    (16, 32, 8, 2),
-    (32, 32, 8, 4),
-    (8, 128, 8, 4),
-    (8, 128, 16, 4),
-    (16, 128, 8, 8),
-    (16, 128, 8, 4),
+DYNAMIC = ((8, 8, 4), (8, 8, 2), (8, 8, 1), (4, 8, 2), (4, 8, 4), (8, 4, 4), (8, 4, 2), (16, 4, 4), (16, 8, 4))
+"""(tokens of a walk, channels per thread, warps)."""
+DEPTHWISE_FORWARD = (
+    (16, 4, 64, 4),
+    (16, 2, 64, 2),
+    (16, 8, 64, 8),
+    (16, 4, 128, 4),
+    (16, 2, 128, 2),
+    (32, 4, 64, 4),
+    (8, 4, 128, 4),
 )
-"""(tokens, channels, steps, warps)."""
+"""(tokens of a walk, walks, channels, warps)."""
+DEPTHWISE_BACKWARD = (
+    (16, 4, 64, 4, 4),
+    (16, 4, 64, 2, 4),
+    (16, 4, 64, 8, 4),
+    (16, 2, 64, 4, 2),
+    (16, 8, 64, 4, 8),
+    (16, 8, 64, 2, 8),
+    (16, 4, 128, 2, 4),
+    (16, 4, 128, 4, 4),
+    (32, 4, 64, 2, 4),
+    (8, 4, 64, 8, 4),
+)
+"""(tokens of a walk, walks, channels, steps, warps)."""
 ATTENTION_FORWARD = ((128, 64, 8, 3, 128), (128, 64, 4, 3), (64, 64, 4, 3, 128), (64, 32, 4, 3, 128), (128, 128, 8, 2))
 """(queries, keys, warps, stages, registers)."""
 ATTENTION_BACKWARD = ((64, 128, 8, 2), (64, 128, 8, 3), (32, 128, 8, 2), (32, 128, 4, 2), (64, 64, 4, 2))
@@ -109,16 +120,19 @@ def try_blocks(size: Size, ops: str = "") -> Times:
 def _dynamic(size: Size) -> Times:
     from lightbert.ops.dynamic_conv import triton as kernel
 
-    sets = [[tensor.detach() for tensor in dynamic_inputs(size).values()] for _ in range(3)]
+    sets = []
+    for _ in range(3):
+        values, logits = (tensor.detach() for tensor in dynamic_inputs(size).values())
+        sets.append((values, F.pad(logits, (0, -size.taps % PADDING))))
     found = {}
-    for block, warps in DYNAMIC:
-        chosen = {"block": block, "warps": warps}
-        forward = [partial(kernel.forward, values, logits, None, **chosen) for values, logits in sets]
+    for walk, channels, warps in DYNAMIC:
+        chosen = {"walk": walk, "channels": channels, "warps": warps}
+        forward = [partial(kernel.forward, values, logits, None, size.taps, **chosen) for values, logits in sets]
         backward = [
-            partial(kernel.backward, torch.randn_like(values), values, logits, None, **chosen)
+            partial(kernel.backward, torch.randn_like(values), values, logits, None, size.taps, **chosen)
             for values, logits in sets
         ]
-        found[f"dynamic_conv {block} w{warps}"] = (microseconds(forward), microseconds(backward))
+        found[f"dynamic_conv {walk}×{channels} w{warps}"] = (microseconds(forward), microseconds(backward))
     return found
 
 
@@ -127,14 +141,14 @@ def _depthwise(size: Size) -> Times:
 
     sets = [[tensor.detach() for tensor in depthwise_inputs(size).values()] for _ in range(3)]
     found = {}
-    for tokens, channels, warps in DEPTHWISE_FORWARD:
-        chosen = {"block_tokens": tokens, "block_channels": channels, "warps": warps}
+    for walk, walks, channels, warps in DEPTHWISE_FORWARD:
+        chosen = {"walk": walk, "walks": walks, "block_channels": channels, "warps": warps}
         forward = [partial(kernel.forward, x, weight, None, None, **chosen) for x, weight in sets]
-        found[f"depthwise forward {tokens}×{channels} w{warps}"] = (microseconds(forward), 0.0)
-    for tokens, channels, steps, warps in DEPTHWISE_BACKWARD:
-        chosen = {"block_tokens": tokens, "block_channels": channels, "steps": steps, "warps": warps}
+        found[f"depthwise forward {walk}×{walks}×{channels} w{warps}"] = (microseconds(forward), 0.0)
+    for walk, walks, channels, steps, warps in DEPTHWISE_BACKWARD:
+        chosen = {"walk": walk, "walks": walks, "block_channels": channels, "steps": steps, "warps": warps}
         backward = [partial(kernel.backward, torch.randn_like(x), x, weight, None, **chosen) for x, weight in sets]
-        found[f"depthwise backward {tokens}×{channels}×{steps} w{warps}"] = (0.0, microseconds(backward))
+        found[f"depthwise backward {walk}×{walks}×{channels} s{steps} w{warps}"] = (0.0, microseconds(backward))
     return found
 
 

@@ -1,9 +1,9 @@
-"""Depthwise convolution on a GPU: a program computes a block of tokens and channels, tap by tap.
+"""Depthwise convolution on a GPU: a thread owns some channels and computes several consecutive tokens of a row.
 
-The rows of the batch follow each other as one sequence of B·T tokens; a tap that leaves its row is masked like one that
-leaves its text. The K shifted reads of a block hit the L1 cache, so memory is read once. The backward pass reads the
-output's gradient at all shifts and the input at its own place only, and computes all gradients from that. The
-gradients of weight and bias are summed in two stages, per program and then over programs, in a fixed order.
+A thread reads each token of a walk (see `lightbert.ops.walks`), and K//2 more on both sides, once and converts it once;
+all taps then read registers. The backward pass reads the output's gradient in this way and the input at its own place
+only, and computes all gradients from that. The gradients of weight and bias are summed in two stages, per program and
+then over programs, in a fixed order. Strides are compile-time constants, so that they are part of the instructions.
 """
 
 import torch
@@ -12,18 +12,21 @@ import triton.language as tl
 from torch import Tensor
 
 from lightbert.ops.flat_tokens import flat, text_rule
+from lightbert.ops.walks.triton import count_programs, first_tokens, has_whole_walks, in_row, same_text
 
-FORWARD = {"block_tokens": 16, "block_channels": 64, "warps": 2}
-BACKWARD = {"block_tokens": 16, "block_channels": 64, "steps": 16, "warps": 4}
+FORWARD = {"walk": 16, "walks": 4, "block_channels": 64, "warps": 4}
+BACKWARD = {"walk": 16, "walks": 4, "block_channels": 64, "steps": 4, "warps": 4}
 
 
 @triton.jit
-def _reads(texts, text, token, real, place, row_tokens, shift, rule: tl.constexpr):
-    """Whether each token's tap at ``shift`` stays in its row and, if texts are compared (rule 2), in its text."""
-    reads = real & (place + shift >= 0) & (place + shift < row_tokens)
-    if rule > 1:
-        reads = reads & (text != 0) & (tl.load(texts + token + shift, mask=reads, other=0) == text)
-    return reads
+def _factors(weight, channel, exists, channels, taps: tl.constexpr, walks: tl.constexpr):
+    """The weights of each tap, read in the shape of the tokens: then they need not move between threads."""
+    shape: tl.constexpr = (walks, channel.shape[1])
+    factors, exists = (), tl.broadcast_to(exists, shape)
+    for tap in tl.static_range(taps):
+        place = tl.broadcast_to(weight + tap * channels + channel, shape)
+        factors = factors + (tl.load(place, mask=exists, other=0.0).to(tl.float32),)
+    return factors
 
 
 @triton.jit
@@ -33,41 +36,49 @@ def _depthwise_forward_kernel(
     bias,
     texts,
     out,
-    n_tokens,
+    rows,
     row_tokens,
-    channels,
-    x_stride,
+    channels: tl.constexpr,
+    x_stride: tl.constexpr,
     taps: tl.constexpr,
     rule: tl.constexpr,
+    whole: tl.constexpr,
     has_bias: tl.constexpr,
-    block_tokens: tl.constexpr,
+    walk: tl.constexpr,
+    walks: tl.constexpr,
     block_channels: tl.constexpr,
 ):
     radius: tl.constexpr = taps // 2
     parts = tl.cdiv(channels, block_channels)
-    channel = (tl.program_id(0) % parts) * block_channels + tl.arange(0, block_channels)
+    channel = (tl.program_id(0) % parts) * block_channels + tl.arange(0, block_channels)[None, :]
     exists = channel < channels
-    token = (tl.program_id(0) // parts) * block_tokens + tl.arange(0, block_tokens)
-    real = token < n_tokens
-    place = token % row_tokens
-    source = x + (token.to(tl.int64) * x_stride)[:, None] + channel[None, :]
-    text = place
-    if rule > 1:
-        text = tl.load(texts + token, mask=real, other=0)
+    factors = _factors(weight, channel, exists, channels, taps, walks)
+    index = (tl.program_id(0) // parts) * walks + tl.arange(0, walks)[:, None]
+    token, place = first_tokens(index, rows, row_tokens, walk)
 
-    mixed = tl.zeros((block_tokens, block_channels), tl.float32)
-    if has_bias:
-        mixed += tl.load(bias + channel, mask=exists, other=0.0).to(tl.float32)[None, :]
-    for tap in tl.static_range(taps):
-        shift = tap - radius
-        reads = _reads(texts, text, token, real, place, row_tokens, shift, rule)
-        if rule == 1:
-            reads = reads & (tl.load(texts + token + shift, mask=reads, other=0) != 0)
-        value = tl.load(source + shift * x_stride, mask=reads[:, None] & exists[None, :], other=0.0)
-        factor = tl.load(weight + tap * channels + channel, mask=exists, other=0.0)
-        mixed += value.to(tl.float32) * factor.to(tl.float32)[None, :]
-    target = out + (token.to(tl.int64) * channels)[:, None] + channel[None, :]
-    tl.store(target, mixed.to(out.dtype.element_ty), mask=real[:, None] & exists[None, :])
+    source, values, numbers = x + (token - radius) * x_stride + channel, (), ()
+    for step in tl.static_range(walk + 2 * radius):
+        here = in_row(place, step - radius, row_tokens, walk, whole)
+        if rule > 0:
+            number = tl.load(texts + token + (step - radius), mask=here, other=0)
+            numbers = numbers + (number,)
+            here = here & (number != 0)
+        values = values + (tl.load(source, mask=here & exists, other=0.0).to(tl.float32),)
+        source += x_stride
+
+    target = out + token * channels + channel
+    for step in tl.static_range(walk):
+        mixed = tl.zeros((walks, block_channels), tl.float32)
+        if has_bias:
+            mixed += tl.load(bias + channel, mask=exists, other=0.0).to(tl.float32)
+        for tap in tl.static_range(taps):
+            value = values[step + tap]
+            if rule > 1:
+                value = tl.where(same_text(numbers[step + radius], numbers[step + tap]), value, 0.0)
+            mixed += value * factors[tap]
+        here = in_row(place, step, row_tokens, walk, whole)
+        tl.store(target, mixed.to(out.dtype.element_ty), mask=here & exists)
+        target += channels
 
 
 @triton.jit
@@ -78,61 +89,69 @@ def _depthwise_backward_kernel(
     texts,
     grad_x,
     partial,
-    n_tokens,
+    rows,
     row_tokens,
-    channels,
-    grad_stride,
-    x_stride,
+    channels: tl.constexpr,
+    grad_stride: tl.constexpr,
+    x_stride: tl.constexpr,
     taps: tl.constexpr,
     rule: tl.constexpr,
+    whole: tl.constexpr,
+    walk: tl.constexpr,
+    walks: tl.constexpr,
     steps: tl.constexpr,
-    block_tokens: tl.constexpr,
     block_channels: tl.constexpr,
 ):
-    """Write the gradient of x, and this program's sums for each tap's weight and the bias: [channels, taps + 1].
+    """Write the gradient of x, and this program's sums for each tap's weight and the bias: [taps + 1, channels].
 
     Tap j of token s - (j - radius) read token s, so the gradient is read with the taps in reverse order.
     """
     radius: tl.constexpr = taps // 2
     parts = tl.cdiv(channels, block_channels)
     program = tl.program_id(0) // parts
-    channel = (tl.program_id(0) % parts) * block_channels + tl.arange(0, block_channels)
+    channel = (tl.program_id(0) % parts) * block_channels + tl.arange(0, block_channels)[None, :]
     exists = channel < channels
 
-    sums = ()
+    factors, sums = _factors(weight, channel, exists, channels, taps, walks), ()
     for _ in tl.static_range(taps + 1):
-        sums = sums + (tl.zeros((block_tokens, block_channels), tl.float32),)
-    for step in range(steps):
-        token = (program * steps + step) * block_tokens + tl.arange(0, block_tokens)
-        real = token < n_tokens
-        within = real[:, None] & exists[None, :]
-        place = token % row_tokens
-        text, is_read = place, real
-        if rule > 0:
-            text = tl.load(texts + token, mask=real, other=0)
-            is_read = real & (text != 0)
-        change = grad + (token.to(tl.int64) * grad_stride)[:, None] + channel[None, :]
-        source = x + (token.to(tl.int64) * x_stride)[:, None] + channel[None, :]
-        value = tl.load(source, mask=is_read[:, None] & exists[None, :], other=0.0).to(tl.float32)
+        sums = sums + (tl.zeros((walks, block_channels), tl.float32),)
+    for turn in range(steps):
+        index = (program * steps + turn) * walks + tl.arange(0, walks)[:, None]
+        token, place = first_tokens(index, rows, row_tokens, walk)
+        source, changes, numbers = grad + (token - radius) * grad_stride + channel, (), ()
+        for step in tl.static_range(walk + 2 * radius):
+            here = in_row(place, step - radius, row_tokens, walk, whole)
+            if rule > 0:
+                numbers = numbers + (tl.load(texts + token + (step - radius), mask=here, other=0),)
+            changes = changes + (tl.load(source, mask=here & exists, other=0.0).to(tl.float32),)
+            source += grad_stride
 
-        of_x = tl.zeros((block_tokens, block_channels), tl.float32)
-        added = ()
-        for tap in tl.static_range(taps):
-            shift = radius - tap
-            reads = _reads(texts, text, token, is_read, place, row_tokens, shift, rule)
-            seen = tl.load(change + shift * grad_stride, mask=reads[:, None] & exists[None, :], other=0.0)
-            seen = seen.to(tl.float32)
-            factor = tl.load(weight + tap * channels + channel, mask=exists, other=0.0)
-            of_x += seen * factor.to(tl.float32)[None, :]
-            added = added + (sums[tap] + seen * value,)
-        of_bias = tl.load(change, mask=within, other=0.0).to(tl.float32)
-        sums = added + (sums[taps] + of_bias,)
-        target = grad_x + (token.to(tl.int64) * channels)[:, None] + channel[None, :]
-        tl.store(target, of_x.to(grad_x.dtype.element_ty), mask=within)
+        source, target = x + token * x_stride + channel, grad_x + token * channels + channel
+        for step in tl.static_range(walk):
+            here = in_row(place, step, row_tokens, walk, whole)
+            is_read = here & exists
+            if rule > 0:
+                is_read = is_read & (numbers[step + radius] != 0)
+            value = tl.load(source, mask=is_read, other=0.0).to(tl.float32)
+            of_x = tl.zeros((walks, block_channels), tl.float32)
+            added = ()
+            for tap in tl.static_range(taps):
+                change = changes[step + 2 * radius - tap]
+                if rule > 1:
+                    same = same_text(numbers[step + radius], numbers[step + 2 * radius - tap])
+                    change = tl.where(same, change, 0.0)
+                of_x += change * factors[tap]
+                added = added + (sums[tap] + change * value,)
+            sums = added + (sums[taps] + changes[step + radius],)
+            if rule == 1:
+                of_x = tl.where(is_read, of_x, 0.0)
+            tl.store(target, of_x.to(grad_x.dtype.element_ty), mask=here & exists)
+            source += x_stride
+            target += channels
 
     result = partial + program.to(tl.int64) * (taps + 1) * channels + channel
     for tap in tl.static_range(taps + 1):
-        tl.store(result + tap * channels, tl.sum(sums[tap], axis=0), mask=exists)
+        tl.store(result + tap * channels, tl.sum(sums[tap], axis=0, keep_dims=True), mask=exists)
 
 
 @triton.jit
@@ -164,18 +183,14 @@ def _depthwise_combine_kernel(
     tl.store(of_bias + channel, summed, mask=exists & (tap == taps))
 
 
-def _tokens_per_block(blocks: dict[str, int], taps: int) -> int:
-    """A thread's registers hold one sum per tap: with more taps a block has half as many tokens."""
-    return blocks["block_tokens"] if taps <= 9 else blocks["block_tokens"] // 2
-
-
 def forward(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None,
     texts: Tensor | None,
     *,
-    block_tokens: int = FORWARD["block_tokens"],
+    walk: int = FORWARD["walk"],
+    walks: int = FORWARD["walks"],
     block_channels: int = FORWARD["block_channels"],
     warps: int = FORWARD["warps"],
 ) -> Tensor:
@@ -185,21 +200,22 @@ def forward(
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if out.numel():
         batch, tokens, channels = x.shape
-        blocks = triton.cdiv(batch * tokens, block_tokens) * triton.cdiv(channels, block_channels)
-        _depthwise_forward_kernel[(blocks,)](
+        _depthwise_forward_kernel[(count_programs(x, walk, walks) * triton.cdiv(channels, block_channels),)](
             x,
             taps_first,
             None if bias is None else bias.contiguous(),
             texts,
             out,
-            batch * tokens,
+            batch,
             tokens,
             channels,
             x.stride(1),
             taps=weight.shape[1],
             rule=rule,
+            whole=has_whole_walks(tokens, walk, weight.shape[1]),
             has_bias=bias is not None,
-            block_tokens=block_tokens,
+            walk=walk,
+            walks=walks,
             block_channels=block_channels,
             num_warps=warps,
             enable_fp_fusion=True,
@@ -213,7 +229,8 @@ def backward(
     weight: Tensor,
     texts: Tensor | None,
     *,
-    block_tokens: int | None = None,
+    walk: int = BACKWARD["walk"],
+    walks: int = BACKWARD["walks"],
     block_channels: int = BACKWARD["block_channels"],
     steps: int = BACKWARD["steps"],
     warps: int = BACKWARD["warps"],
@@ -222,8 +239,7 @@ def backward(
     grad, x, taps_first = flat(grad), flat(x), weight.t().contiguous()
     texts, rule = text_rule(texts)
     (batch, tokens, channels), taps = x.shape, weight.shape[1]
-    block_tokens = block_tokens or _tokens_per_block(BACKWARD, taps)
-    programs = triton.cdiv(batch * tokens, block_tokens * steps)
+    programs = count_programs(x, walk, walks * steps)
     grad_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     partial = torch.empty((programs, taps + 1, channels), dtype=torch.float32, device=x.device)
     of_weight = torch.empty(weight.shape, dtype=weight.dtype, device=x.device)
@@ -236,15 +252,17 @@ def backward(
             texts,
             grad_x,
             partial,
-            batch * tokens,
+            batch,
             tokens,
             channels,
             grad.stride(1),
             x.stride(1),
             taps=taps,
             rule=rule,
+            whole=has_whole_walks(tokens, walk, weight.shape[1]),
+            walk=walk,
+            walks=walks,
             steps=steps,
-            block_tokens=block_tokens,
             block_channels=block_channels,
             num_warps=warps,
             enable_fp_fusion=True,

@@ -1,0 +1,1 @@
+"""How the convolutions' kernels divide the tokens of a row among threads."""
