@@ -15,7 +15,7 @@ from lightbert.ops.flat_tokens import flat, text_rule
 from lightbert.ops.walks.triton import count_programs, first_tokens, has_whole_walks, in_row, same_text
 
 FORWARD = {"walk": 16, "walks": 4, "block_channels": 64, "warps": 4}
-BACKWARD = {"walk": 16, "walks": 4, "block_channels": 64, "steps": 4, "warps": 4}
+BACKWARD = {"walk": 16, "walks": 8, "block_channels": 64, "steps": 4, "warps": 8}
 
 
 @triton.jit
