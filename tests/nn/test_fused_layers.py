@@ -201,3 +201,26 @@ def test_mixed_attention_projects_all_streams_by_one_matmul_on_a_gpu(part):
         torch.testing.assert_close(mixer(X, NO_MASK), expected)
     (call,) = project.call_args_list
     assert len(call.args) == (4 if part is SeparableConvolution else 5), "the stream and its layers"
+
+
+@pytest.mark.parametrize("kind", [DynamicConvolution, SpanConvolution])
+def test_padded_outputs_of_the_kernel_layer_change_neither_result_nor_gradients(kind):
+    layer = randomised(kind(WIDTH, WIDTH, 2, 3)).double()
+    x, found = torch.randn(2, 5, WIDTH, dtype=torch.float64), []
+    for gpu in (False, True):
+        layer.zero_grad()
+        with mock.patch("lightbert.nn.convolution.on_gpu", return_value=gpu):
+            out = layer(x, x, x, NO_MASK)
+        (out * x).sum().backward()
+        found.append([out, *(parameter.grad for parameter in layer.parameters())])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_kernel_layer_that_is_not_plain_is_called(change):
+    layer = randomised(DynamicConvolution(WIDTH, WIDTH, 2, 3))
+    change(layer.kernel)
+    expected = layer(X, X, X, NO_MASK)
+    with mock.patch("lightbert.nn.convolution.on_gpu", return_value=True):
+        torch.testing.assert_close(layer(X, X, X, NO_MASK), expected)

@@ -5,13 +5,16 @@ channels, as many as the attention heads.
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lightbert.nn.distributions import Initial, TruncatedNormal
 from lightbert.nn.mask import Mask
+from lightbert.nn.plain_layers import is_plain
 from lightbert.nn.projections import Depthwise, check_odd
 from lightbert.nn.record import Record
-from lightbert.ops.dynamic_conv import dynamic_conv
+from lightbert.ops.backend import on_gpu
+from lightbert.ops.dynamic_conv import PADDING, dynamic_conv
 
 
 class DynamicConvolution(nn.Module):
@@ -44,11 +47,23 @@ class DynamicConvolution(nn.Module):
 
         projected [B, T, a]: the result of the layer ``value``, if it is computed together with other projections.
         """
-        logits = self.kernel(self.span(x, query, mask)).unflatten(-1, (self.n_heads, self.taps))  # [B, T, H, K]
+        logits = self._logits(self.span(x, query, mask))  # [B, T, H, K or more]
         if record is not None and record.kernels is not None:
-            record.kernels.append(torch.softmax(logits.float(), dim=-1))
+            record.kernels.append(torch.softmax(logits[..., : self.taps].float(), dim=-1))
         values = self.value(value) if projected is None else projected
-        return dynamic_conv(values, logits, mask.convolution_texts)
+        return dynamic_conv(values, logits, mask.convolution_texts, self.taps)
+
+    def _logits(self, span: Tensor) -> Tensor:
+        """Apply the kernel layer; on a GPU with each head's outputs padded, because odd matmuls are slow there."""
+        heads = (self.n_heads, self.taps)
+        if not (on_gpu(span) and is_plain(self.kernel, nn.Linear)):
+            unpadded: Tensor = self.kernel(span).unflatten(-1, heads)
+            return unpadded
+        padding = -self.taps % PADDING
+        weight = F.pad(self.kernel.weight.unflatten(0, heads), (0, 0, 0, padding))
+        bias = F.pad(self.kernel.bias.unflatten(0, heads), (0, padding))
+        logits: Tensor = F.linear(span, weight.flatten(0, 1), bias.flatten()).unflatten(-1, (self.n_heads, -1))
+        return logits
 
 
 class SpanConvolution(DynamicConvolution):

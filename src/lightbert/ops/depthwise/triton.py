@@ -72,7 +72,7 @@ def _depthwise_forward_kernel(
         if has_bias:
             mixed += tl.load(bias + channel, mask=exists, other=0.0).to(tl.float32)
         for tap in tl.static_range(taps):
-            value = values[step + tap]
+            value = values[step + tap]  # type: ignore[var-annotated]
             if rule > 1:
                 value = tl.where(same_text(numbers[step + radius], numbers[step + tap]), value, 0.0)
             mixed += value * factors[tap]
@@ -136,7 +136,7 @@ def _depthwise_backward_kernel(
             of_x = tl.zeros((walks, block_channels), tl.float32)
             added = ()
             for tap in tl.static_range(taps):
-                change = changes[step + 2 * radius - tap]
+                change = changes[step + 2 * radius - tap]  # type: ignore[var-annotated]
                 if rule > 1:
                     same = same_text(numbers[step + radius], numbers[step + 2 * radius - tap])
                     change = tl.where(same, change, 0.0)

@@ -21,11 +21,9 @@ _LOG2_E = tl.constexpr(1.4426950408889634)
 @triton.jit
 def _softmax(logits, here, taps: tl.constexpr):
     """The exponentials of each token's logits at all taps, a tuple of [walks, 1], and the inverse of their sum."""
-    scores = ()
+    scores, highest = (), tl.full(here.shape, float("-inf"), tl.float32)
     for tap in tl.static_range(taps):
         scores = scores + (tl.load(logits + tap, mask=here, other=0.0).to(tl.float32),)
-    highest = scores[0]
-    for tap in tl.static_range(1, taps):
         highest = tl.maximum(highest, scores[tap])
     weights, total = (), tl.zeros(highest.shape, tl.float32)
     for tap in tl.static_range(taps):
@@ -166,7 +164,7 @@ def _dynamic_conv_backward_kernel(
 
         scaled, added = change * scale, ()
         for read in tl.static_range(walk):
-            of_value = of_values[read]
+            of_value = of_values[read]  # type: ignore[var-annotated]
             if read + 2 * radius >= step and read <= step:
                 weight = weights[read + 2 * radius - step]
                 if rule > 1:
@@ -181,7 +179,7 @@ def _dynamic_conv_backward_kernel(
             of_kernel = tl.zeros((walks, block_each), tl.float32)
             for tap in tl.static_range(taps):
                 product = tl.sum(change * near[step - radius + tap].to(tl.float32), axis=1, keep_dims=True)
-                column = channel == tap
+                column = channel == tap  # type: ignore[unreachable]
                 kernel = tl.where(column, weights[tap], kernel)
                 if rule > 1:
                     column = column & same_text(numbers[step], numbers[step - radius + tap])
