@@ -1,6 +1,8 @@
 """What every test gets: the CPU, the same random numbers, one thread, and hypothesis without a clock."""
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +15,9 @@ pytest.register_assert_rewrite("tiny_runs")
 settings.register_profile("lightbert", deadline=None, derandomize=True)
 settings.load_profile("lightbert")
 torch.set_num_threads(1)
+# Child processes run in other folders, where relative paths would be others.
+if given := os.environ.get("PYTHONPATH"):
+    os.environ["PYTHONPATH"] = os.pathsep.join(str(Path(path).resolve()) for path in given.split(os.pathsep))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -6,12 +6,8 @@ from torch import Tensor
 from lightbert.errors import InputError
 from lightbert.ops.backend import as_autocast, use_triton
 from lightbert.ops.relative_attention import reference
-from lightbert.ops.texts import is_packed
 
 relative_scores = reference.relative_scores
-
-_SHORT = 128
-"""The most tokens of rows whose plain attention is faster in our kernel, which has all keys in one block."""
 
 
 def relative_attention(
@@ -34,24 +30,17 @@ def relative_attention(
     """
     if outside not in ("clamp", "zero"):
         raise InputError(f"outside must be 'clamp' or 'zero', got {outside!r}")
-    fits = _fits(query, key, value, by_query, by_key, texts)
+    fits = _fits(query, key, value, by_query, by_key)
     if use_triton("relative_attention", as_autocast(query), fits=fits):
         return _by_kernel(query, key, value, by_query, by_key, texts, outside, dropout)
     return reference.relative_attention(query, key, value, by_query, by_key, texts, outside, dropout)
 
 
-def _fits(
-    query: Tensor, key: Tensor, value: Tensor, by_query: Tensor | None, by_key: Tensor | None, texts: Tensor | None
-) -> bool:
-    """Whether the kernel supports these shapes and is useful.
-
-    Without biases PyTorch's own kernels are as fast in long rows, except that packed rows need a mask [B, 1, T, T].
-    """
+def _fits(query: Tensor, key: Tensor, value: Tensor, by_query: Tensor | None, by_key: Tensor | None) -> bool:
+    """Whether the kernel supports these shapes."""
     offsets = {bias.shape[-1] for bias in (by_query, by_key) if bias is not None}
     same = query.shape == key.shape == value.shape and query.shape[-1] <= 128
-    if not offsets:
-        return same and (is_packed(texts) or query.shape[-2] <= _SHORT)
-    return same and len(offsets) == 1 and 3 <= offsets.pop() <= 129
+    return same and (not offsets or (len(offsets) == 1 and 3 <= offsets.pop() <= 129))
 
 
 def _by_kernel(

@@ -28,6 +28,8 @@ BY_QUERY = Blocks(64, 32, 4, 3)
 BY_KEY = Blocks(32, 64, 4, 2)
 WHOLE = Blocks(64, 128, 8, 2)
 """For rows of at most this number of keys, whose gradients one program computes."""
+PLAIN_WHOLE = Blocks(32, 128, 4, 2)
+"""The same without biases."""
 
 
 def _power_of_2(number: int) -> int:
@@ -145,7 +147,8 @@ def backward(
     of_by_query, of_by_key = (None if bias is None else _empty(bias) for bias in (call.by_query, call.by_key))
     if grad.numel():
         tokens = call.query.shape[1]
-        settings = call.settings(by_key_blocks or (WHOLE if tokens <= WHOLE.keys else BY_KEY))
+        whole_blocks = PLAIN_WHOLE if call.by_query is None and call.by_key is None else WHOLE
+        settings = call.settings(by_key_blocks or (whole_blocks if tokens <= whole_blocks.keys else BY_KEY))
         block_offsets = _power_of_2(2 * settings["radius"] + 1)
         whole = tokens <= settings["block_keys"]
         numbers = (*call.numbers(), grad.stride(1))
