@@ -13,8 +13,9 @@ from torch import Tensor
 from lightbert.ops.flat_tokens import flat, text_rule
 from lightbert.ops.walks.triton import count_programs, first_tokens, has_whole_walks, in_row, same_text
 
-FORWARD = {"walk": 8, "channels": 8, "warps": 4}
-BACKWARD = {"walk": 8, "channels": 8, "warps": 4}
+FORWARD = {"walk": 4, "channels": 8, "warps": 4}
+BACKWARD = {"walk": 4, "channels": 8, "warps": 4}
+"""Walks of 8 tokens are 8 % faster on an H200, but take the compiler twice as long, which every first run waits for."""
 _LOG2_E = tl.constexpr(1.4426950408889634)
 
 
