@@ -117,3 +117,13 @@ def test_an_int8_pte_file_is_smaller_and_close_to_the_model(tmp_path):
     assert done.bytes < 1.1 * (linear + 4 * others) + 100_000
     assert min(each.cosine for each in done.comparisons) > 0.99
     assert lightbert.load(tmp_path / "out").precision == "int8 dynamic"
+
+
+@needs_executorch
+@pytest.mark.prove
+@pytest.mark.timeout(1200)
+@pytest.mark.filterwarnings("default")
+def test_an_int8_pte_file_of_mixed_attention_predicts_like_the_model(tmp_path):
+    model = build(replace(FAMILIES["convbert"], depth=1), {"classify": {"labels": 2}}, seed=0)
+    done = export_program(model, tmp_path / "out", to="executorch", head="classify", int8=True)
+    assert min(each.cosine for each in done.comparisons) > 0.99

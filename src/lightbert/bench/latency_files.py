@@ -47,4 +47,4 @@ def write_executorch(encoder: Encoder, path: Path, *, int8: bool) -> None:
     program = exported_program(encoder, STATES, any_batch=False)
     if int8:
         program = int8_program(program, encoder, Batch("any text", *text_of(8)))
-    write_pte(program, path)
+    write_pte(program, path, int8=int8)

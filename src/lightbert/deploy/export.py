@@ -97,7 +97,7 @@ def export_program(
         if int8:
             first = next(batch for batch in source.inputs if batch.ids.shape[1] >= SHORTEST)
             program = int8_program(program, source.model, first)
-        write_pte(program, path)
+        write_pte(program, path, int8=int8)
         return Quantized(b"", (), layers) if int8 else None
 
     return publish(source, out, FILES[to], "int8 dynamic" if int8 else "float32", write, guard)

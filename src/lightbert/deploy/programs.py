@@ -83,12 +83,21 @@ def write_pt2(program: "ExportedProgram", path: Path) -> None:
     torch.export.save(program, path)
 
 
-def write_pte(program: "ExportedProgram", path: Path) -> None:
-    """Write a file for ExecuTorch that runs linear layers and arithmetic with XNNPACK."""
+def write_pte(program: "ExportedProgram", path: Path, *, int8: bool = False) -> None:
+    """Write a file for ExecuTorch that runs linear layers and arithmetic with XNNPACK.
+
+    int8: the program comes from `int8_program`.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with required("export to ExecuTorch requires executorch", "lightbert[executorch]"):
+            from executorch.backends.xnnpack.partition.config.xnnpack_config import ConfigPrecisionType
             from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
             from executorch.exir import to_edge_transform_and_lower
-        lowered = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()])
+        partitioners = [XnnpackPartitioner()]
+        if int8:
+            # Quantized layers first, one by one: a group of them and the arithmetic between them can depend on itself.
+            dynamic = XnnpackPartitioner(config_precisions=ConfigPrecisionType.DYNAMIC_QUANT, per_op_mode=True)
+            partitioners.insert(0, dynamic)
+        lowered = to_edge_transform_and_lower(program, partitioner=partitioners)
         path.write_bytes(lowered.to_executorch().buffer)
