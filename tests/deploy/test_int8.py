@@ -31,6 +31,7 @@ from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.predict.model_kind import encoder_of
 from lightbert.tasks.predict.predictor import Predictor
 from lightbert.tasks.texts import text_features
+from randomised import randomised
 
 pytestmark = needs_onnx
 
@@ -165,6 +166,18 @@ def test_a_trained_model_keeps_its_predictions(mode, trained, tmp_path):
     expected = [each["label"] for each in Predictor(trained).predict(TEXTS)]
     assert expected == LABELS
     assert [each["label"] for each in lightbert.load(tmp_path / "out").predict(TEXTS)] == expected
+
+
+@pytest.mark.parametrize("mode", ["dynamic", "static"])
+@pytest.mark.parametrize("pool", ["mean", "max", "mean-max"])
+def test_a_pooled_head_is_close_to_its_model(pool, mode, tmp_path):
+    model = randomised(tiny_model(Classify(tuple("abcdefgh")), pool=pool))
+    done = export_onnx(model, tmp_path / "out", int8=mode)
+    assert min(each.cosine for each in done.comparisons) > 0.98
+    exported = lightbert.load(tmp_path / "out")
+    assert exported.head_settings == model.head_settings
+    for one, other in zip(exported.predict(TEXTS), Predictor(model).predict(TEXTS), strict=True):
+        assert one["probabilities"] == pytest.approx(other["probabilities"], abs=0.1)
 
 
 def test_layers_with_large_errors_stay_in_float32_and_are_reported(trained, tmp_path, monkeypatch, capsys):

@@ -34,6 +34,11 @@ HEADS = {
     "span": {},
     "beam": {"inner": 8, "beam": 5},
 }
+POOLED = {
+    "mean": ("classify", {"labels": 3, "pool": "mean"}),
+    "max": ("regress", {"pool": "max"}),
+    "mean-max": ("classify", {"labels": 3, "pool": "mean-max", "hidden": "gelu"}),
+}
 SHAPES = [(1, 1), (2, 2), (3, 7), (2, 17), (2, POSITIONS)]
 
 
@@ -98,6 +103,25 @@ def test_every_head_computes_the_same_outputs(head, tmp_path):
                 # Candidates that are masked out have equal scores, so their order is arbitrary.
                 assert found.shape == expected.shape
                 assert np.array_equal(found[:, 0], expected[:, 0])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("pool", POOLED)
+def test_a_pooled_head_computes_the_same_outputs_whatever_the_padding(pool, family, tmp_path):
+    head, settings = POOLED[pool]
+    model = randomised(build(replace(FAMILIES[family], depth=1), {head: settings})).requires_grad_(False)
+    runtime = exported(model, head, tmp_path)
+    for shape in SHAPES:
+        inputs = batch(*shape)
+        assert_same(runtime(*inputs)[0], reference(model, head)(*inputs)[0])
+    ids, mask, segments = batch(3, 9)
+    (together,) = runtime(ids, mask, segments)
+    for row, length in enumerate(mask.sum(1)):
+        alone = (slice(row, row + 1), slice(0, length))
+        (found,) = runtime(ids[alone], mask[alone], segments[alone])
+        assert_same(found[0], together[row])
+    empty = mask & np.array([[True], [False], [True]])
+    assert_same(runtime(ids, empty, segments)[0], reference(model, head)(ids, empty, segments)[0])
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -45,6 +45,16 @@ def test_a_pt2_file_predicts_like_the_model(kind, tmp_path):
         ]
 
 
+@pytest.mark.parametrize("pool", ["mean", "max", "mean-max"])
+def test_a_pooled_head_is_exported_to_pt2(pool, tmp_path):
+    model, texts = tiny_model(REVIEWS, pool=pool), ["good", "the film was bad . the film was good", "a film", ""]
+    done = export_program(model, tmp_path / "out", to="pt2")
+    assert max(each.error for each in done.comparisons) < 1e-5
+    found, expected = lightbert.load(tmp_path / "out").predict(texts), Predictor(model).predict(texts)
+    for one, other in zip(found, expected, strict=True):
+        assert one["probabilities"] == pytest.approx(other["probabilities"], abs=1e-5)
+
+
 def test_the_beam_search_is_exported_to_onnx_only(tmp_path):
     model = tiny_model(Spans("beam", stride=4, max_query=4), inner=8, beam=5)
     with pytest.raises(InputError, match="head 'beam' can only be exported to ONNX; use --to onnx"):
@@ -91,9 +101,9 @@ def test_executorch_that_is_not_installed_is_an_error_that_names_it(tmp_path, mo
 @needs_executorch
 @pytest.mark.prove
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("family", ["convbert", "mobilebert"])
-def test_a_pte_file_predicts_like_the_model(family, tmp_path):
-    model = build(replace(FAMILIES[family], depth=1), {"classify": {"labels": 2}}, seed=0)
+@pytest.mark.parametrize(("family", "pool"), [("convbert", "cls"), ("mobilebert", "cls"), ("convbert", "mean-max")])
+def test_a_pte_file_predicts_like_the_model(family, pool, tmp_path):
+    model = build(replace(FAMILIES[family], depth=1), {"classify": {"labels": 2, "pool": pool}}, seed=0)
     done = export_program(model, tmp_path / "out", to="executorch", head="classify")
     assert done.file == "model.pte"
     assert max(each.error for each in done.comparisons) < 1e-5

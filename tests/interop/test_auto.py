@@ -11,6 +11,7 @@ from words import tokenizer
 
 import lightbert
 from lightbert.models import PRESETS, Hybrid, build
+from lightbert.nn.inference import Inference
 
 transformers = pytest.importorskip("transformers")
 
@@ -79,6 +80,16 @@ def test_every_head_round_trips_through_its_auto_class_bit_for_bit(auto, tmp_pat
     logits = (result.start_logits, result.end_logits) if kind == "span" else (result.logits,)
     for our, their in zip(expected if kind == "span" else (expected,), logits, strict=True):
         assert torch.equal(our, their)
+    theirs.save_pretrained(tmp_path / "after")
+    assert_equal_folders(tmp_path / "before", tmp_path / "after")
+
+
+@pytest.mark.parametrize("pool", ["mean", "max", "mean-max"])
+def test_a_pooled_head_reads_the_tokens_of_the_attention_mask(pool, tmp_path):
+    ours = randomised(FAMILIES["convbert"], {"classify": {"labels": 3, "pool": pool}})
+    lightbert.save(ours, tmp_path / "before")
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "before")
+    assert torch.equal(theirs(**inputs()).logits, Inference(ours, "classify")(*batch()).logits)
     theirs.save_pretrained(tmp_path / "after")
     assert_equal_folders(tmp_path / "before", tmp_path / "after")
 

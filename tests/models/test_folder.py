@@ -48,6 +48,19 @@ def test_heads_give_the_same_logits(tmp_path):
     assert torch.equal(again.heads["classify"](states), model.heads["classify"](states))
 
 
+def test_a_pool_is_saved_and_a_head_without_one_reads_cls(tmp_path):
+    states, mask = torch.randn(2, 7, FAMILIES["bert"].width), torch.arange(7) < torch.tensor([[7], [3]])
+    model = randomised(build(FAMILIES["bert"], heads={"classify": {"labels": 3, "pool": "mean"}})).eval()
+    folder.save(model, tmp_path / "mean")
+    again = folder.load(tmp_path / "mean").heads["classify"]
+    assert torch.equal(again(states, mask=mask), model.heads["classify"](states, mask=mask))
+    config = json.loads((tmp_path / "mean" / "config.json").read_text())
+    del config["heads"]["classify"]["pool"]
+    (tmp_path / "mean" / "config.json").write_text(json.dumps(config))
+    older = folder.load(tmp_path / "mean").heads["classify"]
+    assert torch.equal(older(states, mask=mask), older(states[:, :1]))
+
+
 def test_a_loaded_model_is_ready_to_evaluate_and_to_train(tmp_path):
     folder.save(make().train(), tmp_path / "model")
     model = folder.load(tmp_path / "model")

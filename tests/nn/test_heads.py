@@ -59,6 +59,11 @@ CASES = {
     "classify": Case(lambda: Classification(D, 3), layer("output"), (B, 3)),
     "classify tanh": Case(lambda: Classification(D, 3, hidden="tanh"), layer("dense") | layer("output"), (B, 3)),
     "classify gelu": Case(lambda: Classification(D, 3, hidden="gelu"), layer("dense") | layer("output"), (B, 3)),
+    "classify mean": Case(lambda: Classification(D, 3, pool="mean"), layer("output"), (B, 3)),
+    "classify mean-max": Case(
+        lambda: Classification(D, 3, pool="mean-max", hidden="tanh"), layer("dense") | layer("output"), (B, 3)
+    ),
+    "regress max": Case(lambda: Regression(D, pool="max"), layer("output"), (B,)),
     "regress": Case(lambda: Regression(D, hidden="tanh"), layer("dense") | layer("output"), (B,)),
     "tokens": Case(lambda: TokenClassification(D, 4), layer("output"), (B, T, 4)),
 }
@@ -158,6 +163,17 @@ def test_text_heads_depend_on_the_first_state_only():
         torch.testing.assert_close(head(states), head(others))
 
 
+def test_pooled_text_heads_read_the_means_and_maxima_of_real_tokens():
+    states, mask = torch.randn(B, T, D), torch.arange(T) < torch.tensor([[5], [2], [1]])
+    rows = [row[:length] for row, length in zip(states, (5, 2, 1), strict=True)]
+    means, maxima = torch.stack([row.mean(0) for row in rows]), torch.stack([row.amax(0) for row in rows])
+    for pool, vectors in {"mean": means, "max": maxima, "mean-max": torch.cat((means, maxima), -1)}.items():
+        head = Classification(D, 3, pool=pool).eval()
+        assert head.output.in_features == vectors.shape[1]
+        torch.testing.assert_close(head(states, mask=mask), head.output(vectors))
+        torch.testing.assert_close(head(states[:1]), head.output(vectors[:1]))
+
+
 def test_hidden_layers_are_the_published_ones():
     first = torch.randn(B, D)
     raw = Classification(D, 3).eval()
@@ -184,6 +200,11 @@ def test_the_error_for_one_label_suggests_the_regress_head():
 def test_an_unknown_hidden_layer_is_an_error():
     with pytest.raises(InputError, match="did you mean 'tanh'"):
         Classification(D, 2, hidden="tan")
+
+
+def test_an_unknown_pool_is_an_error():
+    with pytest.raises(InputError, match="unknown pool 'maen-max'; did you mean 'mean-max'"):
+        Classification(D, 2, pool="maen-max")
 
 
 def test_multiple_choice_scores_each_choice_by_its_own_first_state():

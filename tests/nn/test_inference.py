@@ -21,6 +21,9 @@ SEGMENTS = ((torch.arange(TOKENS) >= 3) & MASK).long()
 
 HEADS: dict[str, Callable[[], nn.Module]] = {
     "classify": lambda: heads.Classification(WIDTH, LABELS),
+    "mean": lambda: heads.Classification(WIDTH, LABELS, pool="mean"),
+    "mean-max": lambda: heads.Classification(WIDTH, LABELS, pool="mean-max", hidden="tanh"),
+    "max": lambda: heads.Regression(WIDTH, pool="max"),
     "regress": lambda: heads.Regression(WIDTH),
     "nsp": lambda: heads.NextSentence(WIDTH),
     "pooler": lambda: heads.Pooler(WIDTH),
@@ -32,6 +35,9 @@ HEADS: dict[str, Callable[[], nn.Module]] = {
 }
 SHAPES = {
     "classify": {"logits": (ROWS, LABELS)},
+    "mean": {"logits": (ROWS, LABELS)},
+    "mean-max": {"logits": (ROWS, LABELS)},
+    "max": {"logits": (ROWS,)},
     "regress": {"logits": (ROWS,)},
     "nsp": {"logits": (ROWS, 2)},
     "pooler": {"logits": (ROWS, WIDTH)},
@@ -128,6 +134,23 @@ def test_a_missing_head_and_the_choice_head_are_errors():
         Inference(encoder, "choice")
     with pytest.raises(InputError, match="unknown pool 'median'"):
         TextVector(encoder, "median")
+
+
+@pytest.mark.parametrize("kind", ["mean", "max", "mean-max"])
+def test_a_pooled_head_does_not_depend_on_the_padding(kind):
+    inference, tokens = Inference(encoder_with(kind), kind), ids(ROWS, TOKENS)
+    together = inference(tokens, MASK, SEGMENTS).logits
+    others = inference(tokens.where(MASK, (tokens + 7) % VOCAB), MASK, SEGMENTS).logits
+    torch.testing.assert_close(together, others)
+    for row, length in enumerate(MASK.sum(1).tolist()):
+        alone = inference(tokens[row : row + 1, :length], None, SEGMENTS[row : row + 1, :length]).logits
+        torch.testing.assert_close(together[row], alone[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["mean", "max", "mean-max"])
+def test_a_row_without_tokens_has_finite_outputs(kind):
+    logits = Inference(encoder_with(kind), kind)(ids(ROWS, TOKENS), MASK & torch.tensor([[1], [0], [1]]).bool()).logits
+    assert logits.isfinite().all()
 
 
 @pytest.mark.parametrize("pool", POOLS)

@@ -95,7 +95,7 @@ def test_the_vector_of_a_packed_text_is_that_of_the_text_alone(pool):
         torch.testing.assert_close(vectors[number], inference(*alone(features, text)).vectors[0], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["classify", "beam"])
+@pytest.mark.parametrize("kind", ["classify", "mean-max", "beam"])
 def test_the_shapes_of_a_batch_do_not_depend_on_its_texts(kind):
     inference = Inference(encoder_with(kind), kind)
     program = torch.export.export(_Positional(inference), _inputs([3, 4]), strict=False).module()
@@ -119,7 +119,7 @@ def _inputs(lengths: list[int]) -> tuple[torch.Tensor, ...]:
     return ids, texts, segments, starts, sizes
 
 
-@pytest.mark.parametrize("kind", ["classify", "beam"])
+@pytest.mark.parametrize("kind", ["classify", "mean-max", "beam"])
 def test_texts_that_a_batch_does_not_have_send_no_gradient(kind):
     """With a loss on real texts only, the gradients are those of a batch without room for more."""
     encoder, features = encoder_with(kind), texts_of(LENGTHS)
@@ -151,8 +151,20 @@ def test_models_with_released_padding_do_not_support_packed_rows():
         Inference(encoder, "classify").packed(*tensors(rows))
 
 
-def test_padding_rows_stay_finite():
-    inference = Inference(encoder_with("classify"), "classify")
+@pytest.mark.parametrize("pool", ["mean", "max"])
+def test_texts_are_pooled_in_any_order_of_their_places(pool):
+    states = torch.randn(2, 5, 3, dtype=torch.float64, requires_grad=True)
+    texts = torch.tensor([[3, 3, 1, 0, 0], [2, 2, 2, 4, 0]])
+    places = PackedTexts(torch.tensor([2, 5, 0, 8, 10]), torch.tensor([1, 3, 2, 1, 0]))
+    rows = [states[0, 2:3], states[1, :3], states[0, :2], states[1, 3:4]]
+    expected = torch.stack([row.mean(0) if pool == "mean" else row.amax(0) for row in rows])
+    torch.testing.assert_close(places.pool(states, pool, texts)[:4], expected)
+    assert torch.autograd.gradcheck(lambda x: places.pool(x, pool, texts)[:4], states)
+
+
+@pytest.mark.parametrize("kind", ["classify", "mean", "max"])
+def test_padding_rows_stay_finite(kind):
+    inference = Inference(encoder_with(kind), kind)
     empty = PackedTexts(torch.full((2,), 2 * WIDTH), torch.zeros(2, dtype=torch.int64))
     outputs = inference.packed(ids(2, WIDTH), torch.zeros(2, WIDTH, dtype=torch.int32), ids(2, WIDTH) * 0, empty)
     assert outputs.logits.isfinite().all()

@@ -21,7 +21,9 @@ from lightbert.objectives.task_losses import joint_span_loss, label_loss, multil
 HEADS = {
     "classify": {"labels": 3, "dropout": 0.0},
     "labels": {"labels": 3, "dropout": 0.0},
+    "classify mean-max": {"labels": 3, "dropout": 0.0, "pool": "mean-max"},
     "regress": {"dropout": 0.0},
+    "regress mean": {"dropout": 0.0, "pool": "mean"},
     "tokens": {"labels": 3, "dropout": 0.0},
     "span": {},
     "beam": {"inner": 8, "beam": 4},
@@ -29,7 +31,7 @@ HEADS = {
 
 
 def head_of(kind: str) -> str:
-    return "classify" if kind == "labels" else kind
+    return "classify" if kind == "labels" else kind.partition(" ")[0]
 
 
 def make_objective(kind: str, name: str = "convbert-tiny") -> TaskObjective:
@@ -57,7 +59,7 @@ def batch_of(kind: str, rows: int = 8, length: int = 12) -> Batch:
         segments=((torch.arange(length) >= 4) & mask).long(),
         rows=torch.arange(rows),
         step=torch.tensor(0),
-        targets=targets[kind],
+        targets=targets[kind.partition(" ")[0]],
     )
 
 

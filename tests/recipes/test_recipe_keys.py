@@ -89,12 +89,13 @@ def test_fields_are_redeclared_only_for_another_default_or_description():
         ("distill", {"alpha": 1.5}, "alpha must be in [0, 1], got 1.5"),
         ("distill", {"transfer": {"mean": -5}}, "transfer.mean must be >= 0, got -5.0"),
         ("finetune", {"head": {"dropout": 1}}, "head.dropout must be in [0, 1), got 1.0"),
+        ("finetune", {"head": {"pool": "sum"}}, "unknown head.pool 'sum'; choose from cls, mean, max, mean-max"),
         ("finetune", {"data": {"hold_out": 1.0}}, "data.hold_out must be in [0, 1), got 1.0"),
         ("finetune", {"answers": {"stride": 0}}, "answers.stride must be >= 1, got 0"),
         ("finetune", {"epochs": -1}, "epochs must be >= 0, got -1.0"),
     ],
 )
-def test_an_invalid_number_raises_an_error_when_the_recipe_is_read(verb, values, sentence):
+def test_an_invalid_value_raises_an_error_when_the_recipe_is_read(verb, values, sentence):
     with pytest.raises(InputError) as raised:
         from_mapping(recipe_class(verb), GIVEN[verb] | values)
     assert str(raised.value) == sentence

@@ -13,7 +13,7 @@ from lightbert.nn.composite import CompositeAttention
 from lightbert.nn.convolution import DynamicConvolution
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.heads import BeamSpan, MaskedLanguage, Pooler
-from lightbert.nn.heads.text import FirstState
+from lightbert.nn.heads.text import TextHead
 from lightbert.nn.local import LocalAttention
 from lightbert.nn.mixed import MixedAttention
 from lightbert.nn.norms import NoNorm
@@ -106,8 +106,8 @@ def _masked_language(part: MaskedLanguage, tokens: int) -> int:
 
 
 @flops.register(Pooler)
-@flops.register(FirstState)
-def _first_state(part: nn.Module, tokens: int) -> int:
+@flops.register(TextHead)
+def _text_head(part: nn.Module, tokens: int) -> int:
     return _children(part, 1)
 
 

@@ -38,6 +38,10 @@ _IN_NATIVE_FOLDERS = {"mlm", "classify", "regress", "tokens", "span"}
 _POOLED = {"nsp", "classify", "regress", "choice"}
 _WITH_LABELS = {"classify", "tokens"}
 _WITH_DROPOUT = {"classify", "regress", "choice", "tokens"}
+# What every class of transformers computes; heads that don't specify it compute the same.
+_COMMON = {"pool": "cls"}
+# The settings that are keys of a fine-tuning recipe.
+_KEYS = {"hidden", "pool"}
 
 
 def read_heads(family: Family, ours: Settings, theirs: Settings, tensors: Mapping[str, Tensor]) -> Heads:
@@ -79,13 +83,14 @@ def class_name(family: Family, ours: Settings, theirs: Settings, heads: Heads) -
             f"transformers has no {family.stem} class with the heads {quote_names(sorted(heads))}; {remedy}drop some "
             f"or all heads with --heads, such as --heads none; {NATIVE_WORKS}{without}"
         )
-    for kind in heads:
-        for name, value in possible[kind].items():
-            if heads[kind].get(name) != value:
-                remedy = f"fine-tune with head.hidden={value or 'none'}, or " if name == "hidden" else ""
+    for kind, settings in heads.items():
+        given = {**_COMMON, **settings}
+        for name, value in {**_COMMON, **possible[kind]}.items():
+            if given.get(name) != value:
+                remedy = f"fine-tune with head.{name}={value or 'none'}, or " if name in _KEYS else ""
                 raise InputError(
                     f"{name} of the {kind} head must be {value!r} in {family.stem}{suffixes[0]}, got "
-                    f"{heads[kind].get(name)!r}; {remedy}drop the head with --heads none; {NATIVE_WORKS}"
+                    f"{given.get(name)!r}; {remedy}drop the head with --heads none; {NATIVE_WORKS}"
                 )
     return family.stem + suffixes[0]
 

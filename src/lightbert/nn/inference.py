@@ -13,8 +13,9 @@ from lightbert.errors import InputError, unknown
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.heads import BeamSpan, MaskedLanguage, MultipleChoice, Span, SpanLogits
 from lightbert.nn.heads.span import answer_positions
-from lightbert.nn.heads.text import FirstState, Pooler
+from lightbert.nn.heads.text import Pooler, TextHead
 from lightbert.nn.packed import PackedTexts
+from lightbert.nn.pooling import pool_texts
 from lightbert.nn.record import Record
 
 Pool = Literal["mean", "cls", "max"]
@@ -70,7 +71,7 @@ def infer(
     if isinstance(head, BeamSpan):
         segments = torch.zeros_like(ids) if segments is None else segments
         return _search(head, states, answer_positions(segments, mask))
-    return _logits(encoder, head, states)
+    return _logits(encoder, head, states, mask)
 
 
 def infer_packed(
@@ -86,9 +87,7 @@ def infer_packed(
     if isinstance(head, BeamSpan):
         rows, real = places.unpack(segments), places.real(ids.shape[1])
         return _search(head, places.unpack(states), answer_positions(rows, real))
-    if isinstance(head, FirstState | Pooler):
-        states = places.first(states)
-    return _logits(encoder, head, states)
+    return _logits(encoder, head, states, texts, places)
 
 
 def _search(head: BeamSpan, states: Tensor, allowed: Tensor) -> BeamAnswers:
@@ -96,7 +95,11 @@ def _search(head: BeamSpan, states: Tensor, allowed: Tensor) -> BeamAnswers:
     return BeamAnswers(*head.search(logits), logits.impossible)
 
 
-def _logits(encoder: Encoder, head: nn.Module, states: Tensor) -> Logits | SpanLogits:
+def _logits(
+    encoder: Encoder, head: nn.Module, states: Tensor, mask: Tensor | None, places: PackedTexts | None = None
+) -> Logits | SpanLogits:
+    if isinstance(head, TextHead | Pooler):
+        return Logits(head(states, mask=mask, places=places))
     if isinstance(head, Span):
         spans: SpanLogits = head(states)
         return spans
@@ -176,22 +179,11 @@ class TextVector(_EncoderModule):
 
     def forward(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Vectors:
         """Run the encoder and pool its states."""
-        states = self.encoder(ids, mask, segments).float()  # [B, T, D]
-        if self.pool == "cls":
-            return Vectors(states[:, 0])
-        if mask is None:
-            return Vectors(states.mean(1) if self.pool == "mean" else states.amax(1))
-        padding = (mask == 0).unsqueeze(-1)
-        if self.pool == "max":
-            return Vectors(states.masked_fill(padding, float("-inf")).amax(1))
-        return Vectors(states.masked_fill(padding, 0.0).sum(1) / (~padding).sum(1).clamp(min=1))
+        return Vectors(pool_texts(self.encoder(ids, mask, segments).float(), self.pool, mask))
 
     def packed(self, ids: Tensor, texts: Tensor, segments: Tensor, places: PackedTexts) -> Vectors:
         """Run the encoder on packed rows and pool the states of each text, in the order of `places`."""
-        states = self.encoder(ids, texts, segments).float()  # [B, T, D]
-        if self.pool == "cls":
-            return Vectors(places.first(states).squeeze(1))
-        return Vectors(places.pool(states, self.pool, texts))
+        return Vectors(pool_texts(self.encoder(ids, texts, segments).float(), self.pool, texts, places))
 
 
 class LayerMaps(_EncoderModule):

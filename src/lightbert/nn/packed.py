@@ -20,9 +20,9 @@ class PackedTexts(NamedTuple):
     """[N] int64: the number of tokens; 0 if the batch has fewer texts. The outputs of such a text mean nothing."""
 
     def first(self, states: Tensor) -> Tensor:
-        """Return the first state of each text: [B, T, D] -> [N, 1, D], the input of a head with one output per text."""
+        """Return the first state of each text: [B, T, D] -> [N, D]."""
         flat = states.flatten(0, 1)
-        return flat.index_select(0, self.starts.clamp(max=len(flat) - 1)).unsqueeze(1)
+        return flat.index_select(0, self.starts.clamp(max=len(flat) - 1))
 
     def real(self, tokens: int) -> Tensor:
         """Return which tokens of the unpacked rows are real: [N, T]."""
@@ -38,7 +38,7 @@ class PackedTexts(NamedTuple):
         return rows.masked_fill(padding.reshape(*padding.shape, *(1,) * (rows.dim() - 2)), 0)
 
     def pool(self, states: Tensor, pool: Literal["mean", "max"], texts: Tensor) -> Tensor:
-        """Pool the states of each text: [B, T, D] -> [N, D], for texts in the order of their places, the first at 0.
+        """Pool the states of each text: [B, T, D] -> [N, D].
 
         texts [B, T]: the number of each token's text, 0 in the padding.
         """
@@ -47,5 +47,8 @@ class PackedTexts(NamedTuple):
         # A bag reaches to the start of the next text; the padding in it is neutral. Unlike a scatter, bags have a fixed
         # order of summation on a GPU.
         every = torch.arange(len(flat), device=flat.device)
-        pooled = F.embedding_bag(every, flat, self.starts, mode="sum" if pool == "mean" else "max")
+        # Bags are in the order of their places, and the first one starts at 0: that one is empty if a text does, too.
+        starts, order = self.starts.sort()
+        bags = F.embedding_bag(every, flat, F.pad(starts, (1, 0)), mode="sum" if pool == "mean" else "max")
+        pooled = bags.index_select(0, order.argsort() + 1)
         return pooled / self.lengths.clamp(min=1).unsqueeze(-1) if pool == "mean" else pooled

@@ -66,7 +66,7 @@ class TaskObjective(Objective):
                 return joint_span_loss(head(states, allowed, targets[:, 0]), targets)
             case "tokens":
                 return label_loss(head(states), targets)
-        outputs = head(states if places is None else places.first(states))
+        outputs = head(states, mask=batch.mask, places=places)
         if self.head == "regress":
             return regression_loss(outputs, targets)
         return (multilabel_loss if targets.is_floating_point() else label_loss)(outputs, targets)

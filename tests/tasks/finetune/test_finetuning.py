@@ -12,6 +12,7 @@ import lightbert
 from extras import needs_metrics
 from lightbert.errors import InputError
 from lightbert.models import folder
+from lightbert.nn.pooling import TEXT_POOLS
 from lightbert.tasks.datasets.own import own_task
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.evaluate.evaluation import evaluate
@@ -209,6 +210,40 @@ def test_the_dense_layer_of_an_intermediate_task_is_reused(start, tmp_path: Path
     before, after = weights(tmp_path / "mnli-3"), weights(tmp_path / "rte")
     assert torch.equal(before["heads.classify.dense.weight"], after["heads.classify.dense.weight"])
     assert not torch.equal(before["heads.classify.output.weight"], after["heads.classify.output.weight"])
+
+
+def test_a_dense_layer_is_not_reused_after_another_pool(start, tmp_path: Path):
+    tanh = ("head.hidden=tanh", "steps=1", "lr=1e-30")
+    finetune(RECIPE, *start, f"out={tmp_path / 'first'}", *tanh, "head.pool=mean")
+    other = [f"model={tmp_path}/first/final", *(each for each in start if not each.startswith("model="))]
+    dense = "heads.classify.dense.weight"
+    for pool in ("mean", "max", "mean-max"):
+        finetune(RECIPE, *other, f"out={tmp_path / pool}", *tanh, f"head.pool={pool}", "seed=1")
+    before = weights(tmp_path / "first")[dense]
+    assert torch.equal(before, weights(tmp_path / "mean")[dense])
+    assert not torch.equal(before, weights(tmp_path / "max")[dense])
+    assert weights(tmp_path / "mean-max")[dense].shape == (16, 32)
+
+
+@pytest.mark.parametrize("pool", TEXT_POOLS)
+def test_a_pool_is_trained_saved_and_used_by_every_prediction(start, tmp_path: Path, pool: str):
+    enough = ("epochs=20", f"head.pool={pool}", *NO_DROPOUT)
+    done = only(finetune(RECIPE, *start, *enough, f"out={tmp_path}"))
+    assert done.metrics["accuracy"] > 0.9
+    model = lightbert.load(tmp_path / "final")
+    assert model.head_settings["classify"]["pool"] == model.heads["classify"].pool == pool
+    texts = ["good", "the film was a bad film .", "a the was good ."]
+    alone = [model.predict(text)["probability"] for text in texts]
+    assert [each["probability"] for each in model.predict(texts)] == pytest.approx(alone, abs=1e-5)
+    assert [each["label"] for each in model.predict(texts)] == ["good", "bad", "good"]
+
+
+def test_a_pool_requires_a_task_with_one_output_per_text(start, tmp_path: Path):
+    (tmp_path / "tags.conll").write_text("good B-X\nfilm O\n\nbad O\n\nfilm B-X\n")
+    own = (start[0], f"data.train={tmp_path / 'tags.conll'}", "data.kind=tokens", "data.hold_out=0", "choose=last")
+    with pytest.raises(InputError, match=r"head\.pool=max requires a task with one output per text, got the kind 'to"):
+        finetune("tokens", *own, f"out={tmp_path / 'run'}", "head.pool=max")
+    finetune("tokens", *own, f"out={tmp_path / 'run'}", "steps=1")
 
 
 def test_a_config_change_that_does_not_match_the_weights_is_an_error(start, tmp_path: Path):

@@ -36,9 +36,9 @@ def logged(out: Path) -> list[tuple[int, float, float]]:
     return [(line["step"], line["loss"], line["accuracy"]) for line in lines if line["kind"] == "train"]
 
 
-@pytest.mark.parametrize("batch", [4, 7])
-def test_losses_and_weights_are_those_of_padded_rows(start, tmp_path: Path, batch: int):
-    same = (*start, *NO_DROPOUT, f"batch={batch}", "sort_over=1", "lr=1e-3")
+@pytest.mark.parametrize(("batch", "pool"), [(4, "cls"), (7, "cls"), (7, "mean-max")])
+def test_losses_and_weights_are_those_of_padded_rows(start, tmp_path: Path, batch: int, pool: str):
+    same = (*start, *NO_DROPOUT, f"batch={batch}", f"head.pool={pool}", "sort_over=1", "lr=1e-3")
     for packing in ("on", "off"):
         finetune(RECIPE, *same, f"packing={packing}", f"out={tmp_path / packing}")
     packed, padded = logged(tmp_path / "on"), logged(tmp_path / "off")

@@ -83,6 +83,20 @@ def test_a_head_that_transformers_lacks_is_reported_before_training_and_at_conve
     assert remedy in capsys.readouterr().err
 
 
+@needs_metrics
+def test_a_pooled_head_is_reported_before_training_and_at_conversion(finetune, tmp_path, capsys):
+    said = finetune("classify", "convbert", *reviews(tmp_path), "head.pool=mean")
+    problem = "pool of the classify head must be 'cls' in ConvBertForSequenceClassification, got 'mean'"
+    remedy = "fine-tune with head.pool=cls, or drop the head with --heads none"
+    assert f"the model can be trained, but not written with convert --to hf: {problem}; {remedy}" in said
+    convert = ["convert", str(tmp_path / "run" / "final"), str(tmp_path / "back"), "--to", "hf"]
+    assert cli.main(convert) == 1
+    assert f"{problem}; {remedy}" in capsys.readouterr().err
+    assert not (tmp_path / "back").exists()
+    assert cli.main([*convert, "--heads", "none"]) == 0
+    assert "convert FOLDER HF_FOLDER --to hf --heads none" in (tmp_path / "run" / "final" / "README.md").read_text()
+
+
 def test_the_beam_head_is_reported_with_the_head_that_can_be_written(finetune, tmp_path, capsys):
     (tmp_path / "squad").mkdir()
     for split in ("train", "dev"):

@@ -64,6 +64,15 @@ def test_packed_rows_give_the_outputs_of_grouped_rows(head):
         assert_equal(run(TorchRuntime(inference, "packed"), features, SPECIALS, batch), grouped)
 
 
+@pytest.mark.parametrize("pool", ["mean", "max", "mean-max"])
+def test_packed_rows_give_pooled_heads_the_outputs_of_grouped_rows(pool):
+    config = replace(preset("convbert-tiny"), vocab=VOCAB, depth=1, positions=256)
+    model = randomised(build(config, heads={"classify": {"labels": 3, "pool": pool}}, seed=0))
+    inference, features = Inference(model, "classify"), texts()
+    grouped, packed = (run(TorchRuntime(inference, rows), features, SPECIALS) for rows in ("grouped", "packed"))
+    assert_equal(packed, grouped)
+
+
 @pytest.mark.parametrize("name", ["bert-tiny", "composite-tiny", "mobilebert-nano", "ib-bert-nano"])
 def test_every_family_predicts_the_same_in_packed_rows(name):
     inference, features = Inference(make(name), "classify"), texts(12)

@@ -8,7 +8,7 @@ from lightbert.deploy.onnx.inputs import HIDDEN, SEGMENTS, Mask
 from lightbert.deploy.onnx.layers import activation, linear, norm, unsupported
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.heads import BeamSpan, MaskedLanguage, Pooler, ReplacedToken, Span, TokenClassification
-from lightbert.nn.heads.text import FirstState, Regression
+from lightbert.nn.heads.text import Regression, TextHead
 
 _ROW: tuple[str | int, ...] = ("batch",)
 _TOKEN: tuple[str | int, ...] = ("batch", "tokens")
@@ -19,6 +19,8 @@ def head(graph: Graph, encoder: Encoder, kind: str, states: str, mask: Mask) -> 
     """The outputs by name, in the order of `lightbert.nn.inference`; the names are those of transformers' models."""
     part = encoder.heads[kind]
     match part:
+        case TextHead():
+            return text_head(graph, part, _pooled(graph, part, states, mask))
         case Span():
             start, end = graph.split(_linear(graph, part.output, states), [1, 1])
             ends = {"start_logits": start, "end_logits": end}
@@ -38,18 +40,24 @@ def head(graph: Graph, encoder: Encoder, kind: str, states: str, mask: Mask) -> 
 
 def reads_first(part: nn.Module) -> bool:
     """Whether a head reads only the first token of each text, [CLS]."""
-    return isinstance(part, Pooler | FirstState)
+    return isinstance(part, Pooler) or (isinstance(part, TextHead) and part.pool == "cls")
 
 
-def text_head(graph: Graph, part: nn.Module, first: str) -> dict[str, Output]:
-    """The outputs of a head that reads the first token of each text [B, D]."""
+def text_head(graph: Graph, part: nn.Module, vector: str) -> dict[str, Output]:
+    """The outputs of a head that reads one vector per text [B, D]."""
     match part:
         case Pooler():
-            pooled = graph.op("Tanh", linear(graph, part.dense, first))
+            pooled = graph.op("Tanh", linear(graph, part.dense, vector))
             return {"pooler_output": Output(pooled, (*_ROW, part.dense.out_features))}
-        case FirstState():
-            return {"logits": _first_state(graph, part, first)}
+        case TextHead():
+            return {"logits": _logits(graph, part, vector)}
     raise unsupported(part)
+
+
+def _pooled(graph: Graph, part: TextHead, states: str, mask: Mask) -> str:
+    """The counterpart of `lightbert.nn.pooling`: [B, T, D] -> one vector per text."""
+    pools = {"mean": (mask.mean,), "max": (mask.max,), "mean-max": (mask.mean, mask.max)}
+    return graph.concat(*(pool(states) for pool in pools[part.pool]))
 
 
 def _linear(graph: Graph, layer: nn.Module, states: str) -> str:
@@ -57,10 +65,10 @@ def _linear(graph: Graph, layer: nn.Module, states: str) -> str:
     return linear(graph, layer, states, matrix=False)
 
 
-def _first_state(graph: Graph, part: FirstState, first: str) -> Output:
+def _logits(graph: Graph, part: TextHead, vector: str) -> Output:
     if part.dense is not None:
-        first = activation(graph, part.activation, linear(graph, part.dense, first))
-    logits = linear(graph, part.output, first)
+        vector = activation(graph, part.activation, linear(graph, part.dense, vector))
+    logits = linear(graph, part.output, vector)
     if isinstance(part, Regression):
         return Output(_squeeze(graph, logits), _ROW)
     return Output(logits, (*_ROW, part.output.out_features))

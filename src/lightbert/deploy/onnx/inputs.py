@@ -21,8 +21,8 @@ class Mask:
         ones = graph.op("Cast", self.real, to=_INT64)
         # A row that is all padding attends to all of its tokens, as in the model.
         any_real = graph.op("ReduceMax", ones, graph.ints(1), keepdims=1)
-        visible = graph.op("Or", self.real, graph.op("Equal", any_real, graph.ints(0)))
-        bias = graph.op("Where", visible, graph.number(0.0), graph.number(HIDDEN))
+        self.visible = graph.op("Or", self.real, graph.op("Equal", any_real, graph.ints(0)))  # [B, T]
+        bias = graph.op("Where", self.visible, graph.number(0.0), graph.number(HIDDEN))
         self.attention = graph.op("Unsqueeze", bias, graph.ints(1, 2))
         """[B, 1, 1, T], added to the scores"""
         self._ones = ones
@@ -60,6 +60,20 @@ class Mask:
     def first(self, rows: str, width: int) -> str:
         """The first token of each text: [N, D] -> [B, D]."""
         return self._graph.op("Gather", self.texts(rows, width), self._graph.constant("zero", np.array(0)), axis=1)
+
+    def mean(self, states: str) -> str:
+        """The mean over the tokens of each text: [B, T, D] -> [B, D]."""
+        graph = self._graph
+        ones = graph.op("Cast", self.visible, to=_FLOAT)
+        shares = graph.op("Div", ones, graph.op("ReduceSum", ones, graph.ints(1), keepdims=1))
+        means = graph.op("MatMul", graph.op("Unsqueeze", shares, graph.ints(1)), states)  # [B, 1, D]
+        return graph.op("Squeeze", means, graph.ints(1))
+
+    def max(self, states: str) -> str:
+        """The maximum over the tokens of each text: [B, T, D] -> [B, D]."""
+        graph = self._graph
+        real = graph.op("Where", graph.op("Unsqueeze", self.visible, graph.ints(2)), states, graph.number(HIDDEN))
+        return graph.op("ReduceMax", real, graph.ints(1), keepdims=0)
 
     def taps(self, kernel: int) -> str:
         """Which taps of a window around each token read a real token, or the token itself: [B, T, 1, K]."""

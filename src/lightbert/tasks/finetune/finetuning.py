@@ -193,15 +193,17 @@ def _compile(objective: TaskObjective, recipe: FinetuneRecipe, world: World) -> 
 
 def _head_settings(recipe: FinetuneRecipe, data: TaskData, model: Model) -> dict[str, Any]:
     """The recipe's settings for the head, under the names of the head's arguments."""
-    head = recipe.head
-    match data.task.kind.head:
-        case "classify" | "regress" as kind:
-            theirs = huggingface.settings_of_head(model, kind).get("hidden")
-            hidden = theirs if head.hidden == "auto" else None if head.hidden == "none" else head.hidden
-            return {"hidden": hidden, "dropout": head.dropout}
-        case "tokens":
-            return {"dropout": head.dropout}
-    return {}
+    kind, head = data.task.kind, recipe.head
+    if kind.head in ("classify", "regress"):
+        theirs = huggingface.settings_of_head(model, kind.head).get("hidden")
+        hidden = theirs if head.hidden == "auto" else None if head.hidden == "none" else head.hidden
+        return {"hidden": hidden, "dropout": head.dropout, "pool": head.pool}
+    if head.pool != "cls":
+        raise InputError(
+            f"head.pool={head.pool} requires a task with one output per text, got the kind '{kind.name}'; remove "
+            "head.pool"
+        )
+    return {"dropout": head.dropout} if kind.head == "tokens" else {}
 
 
 def _check_metric(name: str, data: TaskData) -> None:

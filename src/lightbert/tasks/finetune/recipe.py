@@ -13,11 +13,16 @@ from lightbert.train.base_recipe import BaseRecipe
 
 @dataclass(frozen=True)
 class HeadSettings:
-    """The layer between [CLS] and the output layer: none (ELECTRA), BERT's tanh, or transformers' gelu."""
+    """The vector of a text that the head reads, and the layer between this vector and the output layer."""
 
+    pool: Annotated[
+        Literal["cls", "mean", "max", "mean-max"],
+        "the vector of a text: the state of [CLS], or the mean or maximum over its tokens, or both; for tasks with one "
+        "output per text",
+    ] = "cls"
     hidden: Annotated[
         Literal["auto", "none", "tanh", "gelu"],
-        "the layer between [CLS] and the output layer: none (ELECTRA), tanh (BERT's pooler), gelu; auto: that of "
+        "the layer between this vector and the output layer: none (ELECTRA), tanh (BERT's pooler), gelu; auto: that of "
         "transformers' class for a model from Hugging Face, which can be written back, otherwise none",
     ] = "auto"
     dropout: Annotated[PartialShare, "dropout before the output layer"] = 0.1

@@ -14,6 +14,7 @@ from lightbert.interop.names import Preset, find
 from lightbert.models import PRESETS, Model, add_head, build
 from lightbert.models.changes import with_changes
 from lightbert.models.tokenizer import check_ids
+from lightbert.nn.heads.text import TextHead
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.tasks.kinds.kind import Kind
 
@@ -54,28 +55,31 @@ def set_head(model: Model, kind: Kind[Any], settings: dict[str, Any], seed: int)
     """Replace all heads by a new head for the task, initialized from the seed.
 
     If the new head has a dense layer, it is copied from the previous head or from BERT's pooler where the activations
-    match. Chang et al. start RTE, MRPC and STS-B from MNLI in this way.
+    and the pools match. Chang et al. start RTE, MRPC and STS-B from MNLI in this way.
     """
     previous = _dense_layers(model)
     model.heads.clear()
     model.head_settings.clear()
     head = add_head(model, kind.head, {**kind.head_settings(), **settings}, seed=seed)
-    dense, hidden = getattr(head, "dense", None), settings.get("hidden")
-    if isinstance(dense, nn.Linear) and hidden in previous:
-        dense.load_state_dict(previous[hidden])
+    if isinstance(head, TextHead) and head.dense is not None and _variant(settings) in previous:
+        head.dense.load_state_dict(previous[_variant(settings)])
     model.labels = tuple(getattr(kind, "labels", ()))
 
 
-def _dense_layers(model: Model) -> dict[Any, dict[str, torch.Tensor]]:
-    """The dense layers of the existing heads, by activation."""
+def _dense_layers(model: Model) -> dict[tuple[str, str], dict[str, torch.Tensor]]:
+    """The dense layers of the existing heads, by activation and pool."""
     found = {}
     if "pooler" in model.heads:
-        found["tanh"] = _copy_state(model.heads["pooler"].get_submodule("dense"))
+        found["tanh", "cls"] = _copy_state(model.heads["pooler"].get_submodule("dense"))
     for kind in ("classify", "regress"):
-        hidden = model.head_settings.get(kind, {}).get("hidden")
-        if hidden:
-            found[hidden] = _copy_state(model.heads[kind].get_submodule("dense"))
+        settings = model.head_settings.get(kind, {})
+        if settings.get("hidden"):
+            found[_variant(settings)] = _copy_state(model.heads[kind].get_submodule("dense"))
     return found
+
+
+def _variant(settings: dict[str, Any]) -> tuple[str, str]:
+    return settings.get("hidden") or "", settings.get("pool", "cls")
 
 
 def _copy_state(module: nn.Module) -> dict[str, torch.Tensor]:
