@@ -5,6 +5,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import torch
 from tiny_classifiers import tiny_model
 
 from lightbert.errors import InputError
@@ -15,6 +16,7 @@ from lightbert.models.pooling import Pooling
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.tasks.finetune.starting_model import starting_model
 from lightbert.tasks.kinds.classify.kind import Classify
+from randomised import randomised
 
 
 @pytest.fixture
@@ -48,6 +50,20 @@ def test_an_imported_electra_is_written_back_as_electra_after_a_change(imported,
     huggingface.write(started(imported, dropout=0.3), tmp_path / "written")
     written = json.loads((tmp_path / "written" / "config.json").read_text())
     assert (written["model_type"], written["hidden_dropout_prob"]) == ("electra", 0.3)
+
+
+def test_a_smaller_depth_keeps_the_first_blocks(tmp_path):
+    config = Bert(vocab=13, positions=16, narrow=8, width=16, depth=12, n_heads=2, inner=32)
+    model = randomised(build(config, heads={"rtd": {}}))
+    model.ranges = {"blocks.1.output": (-1.0, 2.0), "blocks.10.output": (-1.0, 1.0)}
+    model.tokenizer = tiny_model(None).tokenizer
+    folder.save(model, tmp_path / "deep")
+    after = started(tmp_path / "deep", depth=2).eval()
+    assert (after.config.depth, len(after.blocks), list(after.ranges)) == (2, 2, ["blocks.1.output"])
+    ids = torch.arange(2, 10).reshape(2, 4)
+    assert torch.equal(after(ids), model(ids, depth=2))
+    with pytest.raises(InputError, match=r"don't match the config after change = {'depth': 13}"):
+        started(tmp_path / "deep", depth=13)
 
 
 def test_a_change_that_does_not_match_the_weights_is_an_error(imported):

@@ -1,4 +1,4 @@
-"""A model with the same weights and some fields of its config changed, such as dropout or padding."""
+"""A model with the same weights and some fields of its config changed, such as dropout, padding or depth."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,12 +9,18 @@ from lightbert.models import Model, build
 
 
 def with_changes(model: Model, change: dict[str, Any]) -> Model:
-    """Rebuild the model with a changed config; raise an InputError if the weights don't match it."""
+    """Rebuild the model with a changed config; raise an InputError if the weights don't match it.
+
+    A model with a smaller depth has the first blocks of the model.
+    """
     config = from_mapping(type(model.config), {**to_mapping(model.config), **change})
     changed = build(config, heads=model.head_settings)
+    removed = tuple(f"blocks.{index}." for index in range(config.depth, len(model.blocks)))
+    kept = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith(removed)}
     try:
-        changed.load_state_dict(model.state_dict())
+        changed.load_state_dict(kept)
     except RuntimeError as error:
         raise InputError(f"the weights don't match the config after change = {change}: {error}") from None
-    changed.metadata = replace(model.metadata, config=config)
+    ranges = {name: values for name, values in model.ranges.items() if not name.startswith(removed)}
+    changed.metadata = replace(model.metadata, config=config, ranges=ranges)
     return changed
