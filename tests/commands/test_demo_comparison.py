@@ -28,7 +28,7 @@ def _examples():
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("compared")
-    write_model(folder / "bundled" / "convbert-small-en")
+    write_model(folder / "bundled" / "convbert-small-en", depth=2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bundled, "FOLDER", folder / "bundled")
         patch.setattr(demo_comparison, "read_examples", _examples)
@@ -38,7 +38,7 @@ def compared(tmp_path_factory):
 
 def test_the_classifiers_are_compared_on_the_test_split(compared):
     names = [*compared.accuracy]
-    assert names[0] == "convbert-small-en, fine-tuned"
+    assert names[0] == "convbert-small-en, its first layer, fine-tuned"
     assert len(names) == 4
     # Both packages have as many training sentences, and the test split has one more of the second.
     assert compared.accuracy["the most frequent package"] == pytest.approx(2 / 5)
@@ -47,7 +47,10 @@ def test_the_classifiers_are_compared_on_the_test_split(compared):
 
 
 def test_the_finetuned_model_predicts_packages(compared):
-    assert lightbert.load(compared.model).predict(compared.sentence)["label"] in WORDS
+    model = lightbert.load(compared.model)
+    assert model.predict(compared.sentence)["label"] in WORDS
+    assert len(model.blocks) == 1
+    assert model.heads["classify"].pool == "mean-max"
 
 
 def _report(out: Path) -> DemoReport:

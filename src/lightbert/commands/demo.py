@@ -107,7 +107,7 @@ def _with_comparison(report: DemoReport, device: str) -> "DemoReport | Finetunin
         bundled.folder_of(BUNDLED)
     except InputError as error:
         return replace(report, skipped=f"fine-tuning was skipped: {error}")
-    print(f"fine-tuning the tiny model, then {BUNDLED} for a minute or two", file=sys.stderr)
+    print(f"fine-tuning the tiny model, then the first layer of {BUNDLED}, for a minute or two", file=sys.stderr)
     compared = compare(report.out / PACKAGES, report.out / "final", device)
     return replace(report, comparison=compared) if isinstance(compared, Comparison) else compared
 
@@ -202,7 +202,7 @@ def command(
     minutes: Annotated[float, typer.Option(help="How long to train.")] = 3.0,
     again: Annotated[bool, typer.Option("--again", help="Remove the previous demo and start again.")] = False,
     finetune: Annotated[
-        bool, typer.Option("--finetune", help="At the end, fine-tune the bundled model: a minute or two.")
+        bool, typer.Option("--finetune", help="At the end, fine-tune a layer of the bundled model: a minute or two.")
     ] = False,
     zoo: Annotated[
         bool, typer.Option("--zoo", help="Instead, count the parameters of every model and run one of each family.")
@@ -213,8 +213,8 @@ def command(
 
     Reads the documentation of the Python packages on this machine, trains a tokenizer and a small ConvBERT on it by
     replaced-token detection, and shows which words of a sentence the model detects as replaced. With --finetune it then
-    fine-tunes the bundled English model to tell which package a sentence documents, and compares it with the small
-    model and with a bag of words. After an interruption, the same command resumes the training.
+    fine-tunes the first layer of the bundled English model to tell which package a sentence documents, and compares it
+    with the small model and with a bag of words. After an interruption, the same command resumes the training.
     """
     if zoo:
         from lightbert.commands.zoo import run as tour
