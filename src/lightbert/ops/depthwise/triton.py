@@ -29,7 +29,7 @@ def _factors(weight, channel, exists, channels, taps: tl.constexpr, walks: tl.co
     return factors
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "row_tokens"])
 def _depthwise_forward_kernel(
     x,
     weight,
@@ -81,7 +81,7 @@ def _depthwise_forward_kernel(
         target += channels
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "row_tokens"])
 def _depthwise_backward_kernel(
     grad,
     x,

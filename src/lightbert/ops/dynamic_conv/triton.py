@@ -54,7 +54,7 @@ def _value(
     return tl.load(source + step * stride, mask=here & exists, other=0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "row_tokens"])
 def _dynamic_conv_forward_kernel(
     values,
     logits,
@@ -103,7 +103,7 @@ def _dynamic_conv_forward_kernel(
         tl.store(target + step * (n_heads * each), (mixed * scale).to(out.dtype.element_ty), mask=here & exists)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "row_tokens"])
 def _dynamic_conv_backward_kernel(
     grad,
     values,
