@@ -7,7 +7,7 @@ import pytest
 
 from extras import needs_onnx
 from lightbert.bench import latency_page, latency_runtimes
-from lightbert.bench.latency import RUNTIMES
+from lightbert.bench.latency import RUNTIMES, Latency
 from lightbert.bench.latency_limits import AIMS
 from lightbert.bench.latency_models import BLOCKS
 from lightbert.bench.latency_page import TABLES, PaperTable, Row, page
@@ -31,7 +31,10 @@ def test_the_page_has_a_row_per_row_of_the_paper(threads):
 @needs_onnx
 def test_every_available_runtime_is_measured(monkeypatch):
     monkeypatch.setattr(latency_runtimes, "find_spec", lambda package: None)
-    content = page([], [], ["bert-tiny", "convbert-tiny"], threads=(1,), rounds=1, command="the command")
+    table = PaperTable("A table", "Its setting.", 7, (Row("one", "mobilebert-tiny", 100),))
+    monkeypatch.setattr(latency_page, "measure", lambda settings: Latency(settings, ()))
+    monkeypatch.setattr(latency_page, "_section", lambda table, found: ["a section"])
+    content = page([table], [], ["bert-tiny", "convbert-tiny"], threads=(1,), rounds=1, command="the command")
     rows = [line.strip("| ").split(" | ") for line in content.splitlines() if "-tiny |" in line]
     runtimes = [RUNTIMES[name] for name in ("torch", "compiled", "onnx", "int8")]
     assert [row[:2] for row in rows] == [[model, each] for model in ("bert-tiny", "convbert-tiny") for each in runtimes]

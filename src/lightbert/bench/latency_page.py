@@ -88,8 +88,8 @@ def page(
     check_runtimes([each.runtime for aim in aims for each in (aim.ours, aim.other)])
     parts = [_introduction(threads, rounds, command)]
     for table in tables:
-        models = tuple(row.model for row in table.rows)
-        found = measure(Settings(models, RUNTIMES, table.length, threads[0], rounds))
+        members = tuple(row.model for row in table.rows)
+        found = measure(Settings(members, RUNTIMES, table.length, threads[0], rounds))
         parts.append("\n".join(_section(table, found)))
     if models:
         parts.append(runtimes_section(models, length=128, threads=threads[0], rounds=rounds))
