@@ -62,8 +62,9 @@ def test_a_smaller_depth_keeps_the_first_blocks(tmp_path):
     assert (after.config.depth, len(after.blocks), list(after.ranges)) == (2, 2, ["blocks.1.output"])
     ids = torch.arange(2, 10).reshape(2, 4)
     assert torch.equal(after(ids), model(ids, depth=2))
-    with pytest.raises(InputError, match=r"don't match the config after change = {'depth': 13}"):
+    with pytest.raises(InputError, match=r"don't match the config after change = {'depth': 13}") as error:
         started(tmp_path / "deep", depth=13)
+    assert str(error.value).count("blocks.12.") == 1
 
 
 def test_a_change_that_does_not_match_the_weights_is_an_error(imported):

@@ -74,6 +74,14 @@ def attention_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torc
     return {name: tensor.requires_grad_() for name, tensor in given.items()}
 
 
+def plain_attention_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> Tensors:
+    """Queries, keys and values of the attention heads of ConvBERT, and the mask of a batch without padding."""
+    shape = (size.batch, size.tokens, size.heads, size.inner // size.heads)
+    streams = {name: torch.randn(shape, device=device, dtype=dtype) for name in ("query", "key", "value")}
+    given = {name: stream.transpose(1, 2).requires_grad_() for name, stream in streams.items()}
+    return given | {"texts": torch.ones(size.batch, size.tokens, dtype=torch.bool, device=device)}
+
+
 def entropy_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> Tensors:
     """Logits of the masked positions, and their targets."""
     logits = torch.randn(size.predictions, size.vocab, device=device, dtype=dtype)
@@ -146,6 +154,7 @@ OPS: dict[str, tuple[Op, Callable[..., Tensors]]] = {
     "dynamic_conv": (dynamic_conv, dynamic_inputs),
     "depthwise": (depthwise, depthwise_inputs),
     "relative_attention": (relative_attention, attention_inputs),
+    "plain_attention": (relative_attention, plain_attention_inputs),
     "cross_entropy": (entropy, entropy_inputs),
     "sampling": (sample, sampling_inputs),
     "residual_norm": (norm, norm_inputs),
