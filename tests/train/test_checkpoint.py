@@ -1,5 +1,8 @@
 """Checkpoints are written atomically, only the newest are kept, and incompatible ones raise an error."""
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -99,6 +102,27 @@ def test_partial_files_of_a_killed_process_are_removed(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "weights.safetensors").write_bytes(b"half")
     (tmp_path / ".metrics.jsonl.tmp-17").write_bytes(b"half")
+    remove_partial(tmp_path)
+    assert names(tmp_path) == ["step-1"]
+
+
+KILLED_WHILE_WRITING = """
+import resource, signal, sys, torch
+from pathlib import Path
+from lightbert.train.checkpoint import Checkpoint, save
+
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it: writing would raise an error
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+save(Path(sys.argv[1]), 2, Checkpoint({"weights": {"a": torch.zeros(1000)}}, {}), keep=2)
+"""
+
+
+def test_a_process_that_is_killed_while_it_writes_tensors_leaves_nothing_behind(tmp_path: Path) -> None:
+    save(tmp_path, 1, checkpoint(1), keep=2)
+    process = subprocess.run([sys.executable, "-c", KILLED_WHILE_WRITING, str(tmp_path)], check=False)
+    assert process.returncode == -signal.SIGXFSZ
+    assert len(names(tmp_path)) == 2
     remove_partial(tmp_path)
     assert names(tmp_path) == ["step-1"]
 

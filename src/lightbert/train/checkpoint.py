@@ -21,8 +21,9 @@ from lightbert.train.sharding import fill
 FORMAT = 1
 CHECKPOINT = FolderKind("a checkpoint", ("manifest.json", "facts.json", "*.safetensors"))
 
-# The folders that a killed process leaves are incomplete: only their names tell what they are.
-_PARTIAL = FolderKind("a partial folder", ("step-*", *CHECKPOINT.files, *MODEL_FOLDER.files))
+# The folders that a killed process leaves are incomplete: only their names tell what they are. safetensors writes to
+# .tmp and six characters before it renames the file.
+_PARTIAL = FolderKind("a partial folder", ("step-*", ".tmp??????", *CHECKPOINT.files, *MODEL_FOLDER.files))
 _TEMPORARY_NAME = re.compile(r"\.(.+)\.(?:tmp|old)-\d+")
 _PARTIAL_FILES = (".json", ".jsonl", ".png", ".safetensors")
 
