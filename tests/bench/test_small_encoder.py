@@ -42,7 +42,7 @@ def write_run(folder: Path, task: str, seed: int, score: float, recipe: str = "g
 def test_the_card_of_the_bundled_model_gives_its_tokens_and_flops() -> None:
     record = read_pretraining(bundled.FOLDER / "convbert-small-en", ORIGIN, minutes=13.5)
     assert record.tokens == 40_000 * 256 * 128 + 2_500 * 64 * 512
-    assert (record.recipe, record.minutes, record.held_out["rtd_loss"]) == ("convbert-small-more", 13.5, 0.1949)
+    assert (record.recipe, record.minutes, record.held_out["rtd_loss"]) == ("convbert-small-more", 13.5, 0.1885)
     # ConvBERT Table 3: 1.3e18 for 16.4 billion tokens of length 128; longer texts cost more per token.
     assert record.flops_electra == pytest.approx(1.3e18 * record.tokens / 16.4e9, rel=0.1)
     assert 0.5 * record.flops_electra < record.flops_matmul < record.flops_electra
