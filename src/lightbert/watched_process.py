@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from lightbert.errors import InputError
 
@@ -57,26 +57,13 @@ def call(
     folder: a folder for temporary files. environment: added to the environment variables.
     """
     with temporary_file(folder, "output") as output, temporary_file(folder, "errors") as errors:
-        # The entries that imports look at.
-        path = json.dumps([each for each in sys.path if isinstance(each, str)])
-        command = [sys.executable, "-c", _START, path, str(output), function, json.dumps(arguments)]
         with errors.open("wb") as stderr:
-            # The other process ends when its standard input does.
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=stderr,
-                stderr=stderr,
-                env={**os.environ, **environment},
-            )
+            process = start(function, arguments, output, stderr, environment)
         try:
             code = _wait(process, output, report)
         finally:
             # Also after Ctrl-C: nothing keeps running.
-            process.kill()
-            process.wait()
-            if process.stdin is not None:
-                process.stdin.close()
+            end(process)
         *reports, last = [{"done": 0}, *_messages(output, 0)[0]]
         if code == 0 and "result" in last:
             report(reports[-1]["done"])
@@ -86,6 +73,30 @@ def call(
         if code is not None and code - _DISK in _DISK_ERRORS:
             raise OSError(code - _DISK, os.strerror(code - _DISK), str(folder))
         raise ProcessFailedError(code, errors.read_text(encoding="utf-8", errors="replace"))
+
+
+def start(
+    function: str, arguments: Sequence[Any], output: Path, errors: IO[bytes] | int, environment: Mapping[str, str]
+) -> "subprocess.Popen[bytes]":
+    """Start the process of `call`, which ends when this one does; its reports and its result go to `output`."""
+    # The entries that imports look at.
+    path = json.dumps([each for each in sys.path if isinstance(each, str)])
+    return subprocess.Popen(
+        [sys.executable, "-c", _START, path, str(output), function, json.dumps(arguments)],
+        # The other process ends when its standard input does.
+        stdin=subprocess.PIPE,
+        stdout=errors,
+        stderr=errors,
+        env={**os.environ, **environment},
+    )
+
+
+def end(process: "subprocess.Popen[bytes]") -> None:
+    """End a process, if it has not ended."""
+    process.kill()
+    process.wait()
+    if process.stdin is not None:
+        process.stdin.close()
 
 
 def _wait(process: "subprocess.Popen[bytes]", output: Path, report: Report) -> int | None:

@@ -17,6 +17,7 @@ from lightbert.train.compilation import compile_objective
 from lightbert.train.corpus_run import make_loader, make_masker, train
 from lightbert.train.distributed import World
 from lightbert.train.finished import read_result
+from lightbert.train.kernels_ahead import kernels_ahead
 from lightbert.train.recipe import Recipe
 from lightbert.train.recipe_file import save_recipe
 from lightbert.train.run import Outcome, Phase
@@ -61,9 +62,11 @@ def pretrain(
             _overlap(objective, recipe, world)
         compile_objective(objective, recipe.compile, world.device)
         phases = _phases(recipe, shards, world)
-        return train(
-            recipe, objective, phases, shards, world, interrupted, flops_per_token=flops_per_token, command=command
-        )
+        packed = recipe.examples == "packed"
+        with kernels_ahead(objective.models().values(), _shapes(recipe, world), world, packed=packed):
+            return train(
+                recipe, objective, phases, shards, world, interrupted, flops_per_token=flops_per_token, command=command
+            )
 
 
 def _overlap(objective: ReplacedTokenDetection, recipe: Recipe, world: World) -> None:
@@ -74,6 +77,12 @@ def _overlap(objective: ReplacedTokenDetection, recipe: Recipe, world: World) ->
         objective.generator_stream = SideStream(world.device)
     elif recipe.overlap is True and world.size > 1 and world.is_main:
         print("warning: overlap=true requires a single process; the backward passes run one by one", file=sys.stderr)
+
+
+def _shapes(recipe: Recipe, world: World) -> list[tuple[int, int]]:
+    """The batch and the length that a process runs at once, in each phase."""
+    parts = world.size * recipe.accumulate
+    return [(phase.batch // parts, phase.length) for phase in recipe.resolved_phases(0)]
 
 
 def _phases(recipe: Recipe, shards: Shards, world: World) -> list[Phase]:

@@ -1,0 +1,99 @@
+"""Compiles Triton kernels ahead of the first step, in processes of their own.
+
+Triton compiles a kernel when it is first called, one after another, which is most of the time until a run with empty
+caches trains. Here, while torch.compile works on the first batch, each process runs two blocks of a model with some of
+the kernels, and leaves their code in Triton's cache, where the run finds it. Nothing depends on it but time: a process
+that fails leaves its kernels to the run.
+"""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lightbert import ops, watched_process
+from lightbert.models import Model
+from lightbert.models.folder import description, from_description
+from lightbert.ops import backend
+from lightbert.train.distributed import World
+
+_GROUPS = (("dynamic_conv",), ("relative_attention",), ("depthwise",), ("residual_norm", "bias_gelu"))
+"""The kernels of a process: about as long to compile."""
+_CORES = 8
+"""With fewer cores, the processes would take the time that the run needs."""
+_MEMORY = 0.1
+"""The part of the GPU's memory that a process may use; if it is not enough, the process fails."""
+
+
+@contextmanager
+def kernels_ahead(
+    models: Iterable[Model], shapes: Sequence[tuple[int, int]], world: World, *, packed: bool = False
+) -> Iterator[None]:
+    """Compile the kernels of models in the background while the body runs.
+
+    shapes: batch and length of each phase. packed: whether rows contain several texts.
+    """
+    cache = os.environ.get("TRITON_CACHE_DIR", "")
+    processes = []
+    if cache and world.is_main and world.device.type == "cuda" and (os.cpu_count() or 1) >= _CORES:
+        processes = [
+            watched_process.start(f"{__name__}:compile_kernels", work, Path(os.devnull), subprocess.DEVNULL, {})
+            for work in _work(models, shapes, packed)
+            if not _mark(cache, work).exists()
+        ]
+    try:
+        yield
+    finally:
+        for process in processes:
+            watched_process.end(process)
+
+
+def compile_kernels(
+    report: Callable[[int], None],
+    described: dict[str, Any],
+    kernels: str,
+    shapes: Sequence[tuple[int, int]],
+    packed: bool,
+) -> str:
+    """Run two blocks of a model, forward and backward, in each shape, with a selection of kernels; returns ""."""
+    torch.cuda.set_per_process_memory_fraction(_MEMORY)
+    model = from_description(described, Path()).to_empty(device="cuda").train()
+    for done, shape in enumerate(shapes):
+        report(done)
+        run_blocks(model, shape, kernels, packed=packed)
+    torch.cuda.synchronize()
+    _mark(os.environ["TRITON_CACHE_DIR"], [described, kernels, shapes, packed]).touch()
+    return ""
+
+
+def run_blocks(model: Model, shape: tuple[int, int], kernels: str, *, packed: bool) -> None:
+    """Run two blocks, so that the inputs of one of them are those of a block, as in training."""
+    device = model.table.device
+    ids = torch.ones(shape, dtype=torch.int64, device=device)
+    mask = torch.ones(shape, dtype=torch.int32 if packed else torch.bool, device=device)
+    with backend.enabling(kernels), torch.autocast(device.type, dtype=torch.bfloat16):
+        states = model(ids, mask, torch.zeros_like(ids), depth=2)
+    states.backward(torch.zeros_like(states))
+
+
+def _work(models: Iterable[Model], shapes: Sequence[tuple[int, int]], packed: bool) -> Iterator[list[Any]]:
+    """The arguments of each process; the largest model, whose kernels take longest, comes first."""
+    descriptions = {json.dumps(description(each), sort_keys=True): each.width for each in models}
+    for text in sorted(descriptions, key=lambda each: -descriptions[each]):
+        for group in _GROUPS:
+            yield [json.loads(text), ",".join(("none", *group)), [list(each) for each in shapes], packed]
+
+
+def _mark(cache: str, work: Sequence[Any]) -> Path:
+    """The file that says that the kernels of a process are in the cache."""
+    digest = sha256(json.dumps([torch.__version__, version("triton"), *work], sort_keys=True).encode())
+    for path in sorted(Path(ops.__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return Path(cache) / f"lightbert-{digest.hexdigest()[:32]}"

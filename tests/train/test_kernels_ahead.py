@@ -1,0 +1,144 @@
+"""Kernels are compiled ahead in processes of their own, once, and they are those that a run calls."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from gpu_runs import write_long_documents
+
+from lightbert import watched_process
+from lightbert.models import Model, build, preset
+from lightbert.models.generator import generator
+from lightbert.train import kernels_ahead as ahead
+from lightbert.train.distributed import World
+
+SHAPES = [(32, 128), (8, 512)]
+GPU = World(0, 1, torch.device("cuda"))
+
+
+def models(name: str = "convbert-tiny", depth: int = 3) -> list[Model]:
+    """A generator and a larger model."""
+    config = replace(preset(name), depth=depth)
+    return [build(generator(config, 0.5), device="meta"), build(config, device="meta")]
+
+
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[Any]]]:
+    """The arguments of the processes that are started; here, they wait for the end of their input."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    monkeypatch.setattr(ahead, "version", lambda package: "3.6.0")
+    processes: list[subprocess.Popen[bytes]] = []
+    work: list[list[Any]] = []
+
+    def start(function: str, arguments: list[Any], *rest: object) -> "subprocess.Popen[bytes]":
+        work.append(json.loads(json.dumps(arguments)))
+        processes.append(
+            subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+        )
+        return processes[-1]
+
+    with mock.patch.object(watched_process, "start", start):
+        yield work
+    assert [process for process in processes if process.poll() is None] == []
+
+
+def test_a_process_for_each_model_and_group_of_kernels_that_ends_with_the_body(started: list[list[Any]]) -> None:
+    small, large = models()
+    with ahead.kernels_ahead([small, large, large], SHAPES, GPU):
+        pass
+    assert [described["config"]["width"] for described, *_ in started] == 4 * [large.width] + 4 * [small.width]
+    assert {tuple(map(tuple, shapes)) for _, _, shapes, _ in started} == {tuple(SHAPES)}
+    names = {name for _, kernels, _, _ in started for name in kernels.split(",")}
+    assert names == {"none", "dynamic_conv", "relative_attention", "depthwise", "residual_norm", "bias_gelu"}
+
+
+def test_kernels_that_are_in_the_cache_need_no_process(started: list[list[Any]], tmp_path: Path) -> None:
+    with ahead.kernels_ahead(models(), SHAPES, GPU):
+        pass
+    done, *rest = [*started]
+    ahead._mark(str(tmp_path), done).touch()
+    started.clear()
+    with ahead.kernels_ahead(models(), SHAPES, GPU):
+        pass
+    assert started == rest
+
+
+@pytest.mark.parametrize(
+    ("world", "cores", "cache"),
+    [
+        (World(0, 1, torch.device("cpu")), 16, "here"),
+        (World(1, 2, torch.device("cuda")), 16, "here"),
+        (GPU, 2, "here"),
+        (GPU, 16, ""),
+    ],
+    ids=["on a CPU", "in another process", "with few cores", "without a cache"],
+)
+def test_no_process_is_started(
+    started: list[list[Any]], monkeypatch: pytest.MonkeyPatch, world: World, cores: int, cache: str
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    monkeypatch.setenv("TRITON_CACHE_DIR", cache)
+    with ahead.kernels_ahead(models(), SHAPES, world):
+        pass
+    assert started == []
+
+
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
+@pytest.mark.parametrize("packed", [False, True])
+def test_two_blocks_run_forward_and_backward(packed: bool) -> None:
+    model = build(replace(preset("convbert-tiny"), depth=3), seed=0).train()
+    ahead.run_blocks(model, (2, 8), "none", packed=packed)
+    assert [all(each.grad is not None for each in block.parameters()) for block in model.blocks] == [True, True, False]
+
+
+WITHOUT_HELP = "import os; os.cpu_count = lambda: 1; from lightbert.__main__ import main; main()"
+
+
+def compiled(cache: Path) -> set[str]:
+    """The folders of a cache with the kernels that are compiled ahead, named by a hash of code and settings."""
+    kinds = ("dynamic_conv", "depthwise", "attention", "residual_norm", "bias_gelu")
+    return {path.parent.name for path in cache.rglob("*.cubin") if any(kind in path.name for kind in kinds)}
+
+
+@pytest.mark.gpu
+def test_a_run_calls_no_other_kernels_of_these_kinds(tmp_path: Path) -> None:
+    data = write_long_documents(tmp_path / "documents", documents=40) / "data"
+    settings = [
+        *("model=convbert-small", "change.depth=2", "steps=3", "batch=32", "length=128", "workers=1", "dropout=0"),
+        'phases=[{"length": 512, "batch": 8, "steps": 3}]',
+    ]
+    command = ["pretrain", "convbert-small-rtd", f"data={data}", f"out={tmp_path / 'run'}", "device=cuda", *settings]
+    variables = {**os.environ, "LIGHTBERT_CACHE": str(tmp_path), "TRITON_CACHE_DIR": str(tmp_path / "run-cache")}
+    subprocess.run([sys.executable, "-c", WITHOUT_HELP, *command], check=True, env=variables)
+    called = compiled(tmp_path / "run-cache")
+    trained = json.loads((tmp_path / "run" / "final" / "config.json").read_text())
+    made = json.loads((tmp_path / "run" / "generator" / "config.json").read_text())
+    work = []
+    for number, (described, group) in enumerate(product((trained, made), ahead._GROUPS)):
+        (tmp_path / str(number)).mkdir()
+        work.append((tmp_path / str(number), [described, ",".join(("none", *group)), SHAPES, False]))
+
+    def compile_ahead(folder: Path, arguments: list[Any]) -> str:
+        return watched_process.call(
+            "lightbert.train.kernels_ahead:compile_kernels",
+            arguments,
+            folder,
+            report=lambda done: None,
+            environment={"TRITON_CACHE_DIR": str(tmp_path / "ahead-cache")},
+        )
+
+    with ThreadPoolExecutor(len(work)) as pool:
+        assert [*pool.map(lambda each: compile_ahead(*each), work)] == [""] * len(work)
+    assert called
+    assert called - compiled(tmp_path / "ahead-cache") == set()
