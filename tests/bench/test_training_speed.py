@@ -1,13 +1,16 @@
 """The training benchmark: every kind of work runs, on a CPU at tiny sizes; times require a GPU and are not tested."""
 
+import time
+from dataclasses import replace
 from unittest import mock
 
 import pytest
 import torch
 
 from extras import needs_trainer
+from lightbert.bench import training, training_rows
 from lightbert.bench.finetune_steps import sentence_lengths
-from lightbert.bench.training import Row, Settings, TrainingSpeed, measure
+from lightbert.bench.training import Settings, TrainingSpeed, measure
 from lightbert.bench.training_cases import (
     CASES,
     Case,
@@ -19,11 +22,13 @@ from lightbert.bench.training_cases import (
     whole_step,
 )
 from lightbert.bench.training_page import check_target, page
+from lightbert.bench.training_rows import Row
 from lightbert.bench.training_targets import Figure, figures
 from lightbert.errors import InputError
 from lightbert.models import preset
 from lightbert.ops import backend
 from lightbert.ops.backend import selected
+from lightbert.progress import progress
 
 CPU = torch.device("cpu")
 TINY = (
@@ -128,7 +133,7 @@ def test_the_page_has_all_rows_and_figures():
     assert "`lightbert bench training` at commit " in text
     assert "| convbert-small 256×128, RTD step | lightbert | 10.00 | 1.000 | 1.0 | 50% | 25% |" in text
     assert "| convbert-small 256×128, RTD step | 1.00 million tokens/s | at least 2.4 | missed |" in text
-    assert "Skipped at the time limit: mobilebert 512×128." in text
+    assert "Skipped: mobilebert 512×128." in text
 
 
 def test_the_folder_of_the_page_must_exist(tmp_path):
@@ -140,7 +145,21 @@ def test_the_folder_of_the_page_must_exist(tmp_path):
 def test_cases_after_the_time_limit_are_reported_as_skipped():
     report = measure(Settings(device="cpu", peers=False, seconds=-1), TINY)
     assert not report.rows
-    assert report.skipped == tuple(f"{case.name} (lightbert)" for case in TINY)
+    assert report.skipped == tuple(f"{case.name} (lightbert): time limit" for case in TINY)
+
+
+def test_processes_measure_one_at_a_time_and_report_what_failed():
+    cases = [TINY[0], TINY[4], next(case for case in TINY if case.finetune)]
+    work = [one for case in cases for one in training._measurements(case, Settings(device="cpu", peers=False))]
+    work[1] = replace(work[1], make=failing)
+    shared = training_rows.Conditions(torch.device("cpu"), (0.0, 0.0), time.time() + 1000)
+    with progress("training speed", total=3, unit="measurements") as bar:
+        first, second, third = training_rows.in_processes(work, shared, bar)
+    assert (first.case, second, third.case) == (cases[0].name, "no such kernel", cases[2].name)
+
+
+def failing(case, device):
+    raise RuntimeError("no such kernel\nand details")
 
 
 def test_whole_steps_are_measured_with_and_without_each_kernel():

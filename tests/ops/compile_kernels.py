@@ -92,7 +92,7 @@ def call_all(every: bool) -> None:
                 for dtype in (torch.bool, torch.int64):
                     texts = torch.ones(SMALL.batch, SMALL.tokens, dtype=dtype)
                     call(op, **inputs(SMALL, "cpu", torch.bfloat16), texts=texts)
-    call(embedding, ids=torch.zeros(2, 8, dtype=torch.int64), table=torch.zeros(30, 128, requires_grad=True))
+    call(embedding, ids=torch.zeros(2, 64, dtype=torch.int64), table=torch.zeros(30, 128, requires_grad=True))
     # The backward pass of rows that are longer than a block has a kernel of its own.
     attention, inputs = OPS["relative_attention"]
     call(attention, **inputs(LONG, "cpu", torch.bfloat16))

@@ -38,6 +38,20 @@ def test_the_gradient_is_the_sum_over_equal_ids(kind, numbers):
         torch.testing.assert_close(result, expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    "counts", [(0, 1, 63, 64, 65, 300), (500, 0, 0, 0, 0, 7), (128, 128, 0, 64, 0, 1), (31, 32, 33, 1, 1, 2)]
+)
+def test_frequent_and_rare_rows(counts):
+    """Rows with whole chunks of tokens, parts of chunks, and neither."""
+    ids = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    ids = ids[torch.randperm(len(ids))]
+    table = torch.randn(len(counts), 3, dtype=torch.float64)
+    direction = torch.randint(-9, 9, (len(ids), 3)).double()
+    with using("triton"):
+        _, found = gradient(embedding, ids, table, direction)
+    torch.testing.assert_close(found, gradient(F.embedding, ids, table, direction)[1], rtol=0, atol=0)
+
+
 def test_a_cpu_uses_the_function_of_pytorch():
     table = torch.randn(9, 3, requires_grad=True)
     assert type(embedding(torch.tensor([1, 1]), table).grad_fn).__name__ == "EmbeddingBackward0"

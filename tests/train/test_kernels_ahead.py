@@ -66,12 +66,14 @@ def test_a_process_for_each_model_and_group_of_kernels_that_ends_with_the_body(s
 def test_kernels_that_are_in_the_cache_need_no_process(started: list[list[Any]], tmp_path: Path) -> None:
     with ahead.kernels_ahead(models(), SHAPES, GPU):
         pass
-    done, *rest = [*started]
-    ahead._mark(str(tmp_path), done).touch()
+    (described, kernels, _, packed), second, *rest = [*started]
+    for shape in SHAPES:
+        ahead._mark(str(tmp_path), described, kernels, shape, packed).touch()
+    ahead._mark(str(tmp_path), described, second[1], SHAPES[0], packed).touch()
     started.clear()
     with ahead.kernels_ahead(models(), SHAPES, GPU):
         pass
-    assert started == rest
+    assert started == [[*second[:2], [[*SHAPES[1]]], packed], *rest]
 
 
 @pytest.mark.parametrize(

@@ -2,34 +2,20 @@
 
 Each row is captured as a CUDA graph, so that times exclude Python, and timed by the median of its replays; fine-tuning
 runs as in the training loop, Python included. Shares are relative to ceilings measured in the same run: a large matmul
-for FLOPs, a large elementwise kernel for the bytes that fused kernels would move. Before anything is timed, several
-processes run every case once: most of the time goes into compilation, whose results they leave in the caches of PyTorch
-and Triton.
+for FLOPs, a large elementwise kernel for the bytes that fused kernels would move. On a GPU, every case has a process of
+its own, several at a time, because most of the time goes into compilation; one of them is timed at a time. Fine-tuning
+comes last, with the machine to itself.
 """
 
-import multiprocessing
-import os
 import time
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lightbert.bench.gpu_timing import copy_bandwidth, matmul_rate, microseconds
-from lightbert.bench.training_cases import (
-    CASES,
-    Case,
-    Work,
-    finetuning,
-    matmul_flops,
-    moved_bytes,
-    our_pass,
-    their_pass,
-    whole_step,
-)
+from lightbert.bench.gpu_timing import copy_bandwidth, matmul_rate
+from lightbert.bench.training_cases import CASES, Case, finetuning, our_pass, their_pass, whole_step
+from lightbert.bench.training_rows import Conditions, Measurement, Row, in_processes, one_by_one
 from lightbert.bench.training_targets import Figure, figures
 from lightbert.errors import InputError
 from lightbert.ops import backend
@@ -39,11 +25,6 @@ from lightbert.train.compiled_code import keep_compiled_code
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_WARM = 3
-_CPU_REPEATS = 3
-_FINETUNING_STEPS = 400
-"""Steps before the measurement, until every width is captured, and steps that are measured."""
-_COMPILING_PROCESSES = max(1, min(8, (os.cpu_count() or 1) // 2))
 _NOT_IN_TRANSFORMERS = ("composite",)
 
 
@@ -62,24 +43,6 @@ class Settings:
     peers: bool = True
     seconds: float = 480.0
     device: str = "cuda"
-
-
-@dataclass(frozen=True)
-class Row:
-    """One case in one library."""
-
-    case: str
-    library: str
-    milliseconds: float
-    tokens_per_second: float
-    gibibytes: float
-    """The peak of allocated memory; 0 on a CPU."""
-    share: float
-    """Of the measured matmul rate, by the FLOPs of the matrix products; 0 if they are not counted."""
-    bytes_share: float
-    """Of the measured bandwidth, by the bytes that fused memory-bound kernels would move; 0 if not counted."""
-    captured: bool
-    """Whether the work could be captured as a CUDA graph."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +78,7 @@ class TrainingSpeed:
             speed = f"{row.tokens_per_second / 1e6:.3f}"
             table.add_row(row.case, library, f"{row.milliseconds:.2f}", speed, f"{row.gibibytes:.1f}", *shares)
         if self.skipped:
-            table.caption = f"skipped at the time limit: {', '.join(self.skipped)}"
+            table.caption = f"skipped: {'; '.join(self.skipped)}"
         targets = Table("figure", "value", "target", "")
         for figure in self.figures:
             targets.add_row(figure.what, f"{figure.value:.2f} {figure.unit}".rstrip(), figure.goal, figure.verdict)
@@ -132,45 +95,29 @@ def measure(settings: Settings, cases: tuple[Case, ...] = CASES) -> TrainingSpee
     if not chosen:
         raise InputError(f"no case contains {settings.cases!r}; the cases are {', '.join(case.name for case in cases)}")
     rate, bandwidth = (matmul_rate(), copy_bandwidth()) if on_gpu else (0.0, 0.0)
-    rows: list[Row] = []
-    skipped: list[str] = []
-    started = time.monotonic()
     work = [one for case in chosen for one in _measurements(case, settings)]
+    deadline = time.time() + settings.seconds
     if on_gpu:
         keep_compiled_code()
-        _compile_ahead(work, device)
     with progress("training speed", total=len(work), unit="measurements") as bar:
-        for one in work:
-            if time.monotonic() - started > settings.seconds:
-                skipped.append(f"{one.case.name} ({one.library})")
-                continue
-            rows.append(_row(one, device, (rate, bandwidth)))
-            bar.advance()
+        measured = in_processes if on_gpu else one_by_one
+        found = measured(work, Conditions(device, (rate, bandwidth), deadline), bar)
+    rows = [row for row in found if isinstance(row, Row)]
+    skipped = [
+        f"{one.case.name} ({one.library}): {row}" for one, row in zip(work, found, strict=True) if isinstance(row, str)
+    ]
     name = torch.cuda.get_device_name(device) if on_gpu else "CPU"
     return TrainingSpeed(name, rate / 1e12, bandwidth / 1e12, tuple(rows), tuple(skipped))
 
 
-@dataclass(frozen=True)
-class _Measurement:
-    """A case in one library, with a selection of kernels; "" for those that are enabled anyway."""
-
-    case: Case
-    library: str
-    make: Callable[[Case, torch.device], Work]
-    kernels: str = ""
-
-    def enabling(self) -> AbstractContextManager[None]:
-        return backend.enabling(self.kernels) if self.kernels else nullcontext()
-
-
-def _measurements(case: Case, settings: Settings) -> list[_Measurement]:
+def _measurements(case: Case, settings: Settings) -> list[Measurement]:
     make = finetuning if case.finetune else whole_step if case.rtd else our_pass
     ours = [
-        _Measurement(case, f"lightbert, kernels: {kernels}" if kernels else "lightbert", make, kernels)
+        Measurement(case, f"lightbert, kernels: {kernels}" if kernels else "lightbert", make, kernels)
         for kernels in _selections(settings.kernels, case)
     ]
     has_peer = make is our_pass and settings.peers and not case.model.startswith(_NOT_IN_TRANSFORMERS)
-    return [*ours, _Measurement(case, "transformers", their_pass)] if has_peer else ours
+    return [*ours, Measurement(case, "transformers", their_pass)] if has_peer else ours
 
 
 def _selections(kernels: str, case: Case) -> list[str]:
@@ -182,79 +129,3 @@ def _selections(kernels: str, case: Case) -> list[str]:
     if not case.rtd:
         return [""]
     return ["all", *(f"all,-{op}" for op in backend.KERNELS), "none"]
-
-
-def _compile_ahead(work: list[_Measurement], device: torch.device) -> None:
-    """Fill the compilers' caches; a case that fails here raises its error when it is timed."""
-    spawned = multiprocessing.get_context("spawn")
-    with (
-        ProcessPoolExecutor(_COMPILING_PROCESSES, spawned, max_tasks_per_child=1) as pool,
-        progress("compiling", total=len(work), unit="measurements") as bar,
-    ):
-        for one in work:
-            pool.submit(_run_once, one, device).add_done_callback(lambda _: bar.advance())
-
-
-def _run_once(one: _Measurement, device: torch.device) -> None:
-    with one.enabling():
-        one.make(one.case, device)()
-        torch.cuda.synchronize()
-
-
-def _row(one: _Measurement, device: torch.device, ceilings: tuple[float, float]) -> Row:
-    """Time a case; ceilings: FLOP/s and bytes per second, 0 if they were not measured."""
-    case = one.case
-    with one.enabling():
-        work = one.make(case, device)
-        if device.type != "cuda":
-            seconds, gibibytes, captured = _on_cpu(work), 0.0, False
-        elif case.finetune:
-            seconds, gibibytes, captured = _as_loop(work)
-        else:
-            seconds, gibibytes, captured = _on_gpu(work)
-    needed = (matmul_flops(case), moved_bytes(case))
-    share, bytes_share = (n / seconds / limit if limit else 0.0 for n, limit in zip(needed, ceilings, strict=True))
-    torch._dynamo.reset()
-    return Row(case.name, one.library, seconds * 1e3, case.tokens / seconds, gibibytes, share, bytes_share, captured)
-
-
-def _on_cpu(work: Work) -> float:
-    work()
-    start = time.perf_counter()
-    for _ in range(_CPU_REPEATS):
-        work()
-    return (time.perf_counter() - start) / _CPU_REPEATS
-
-
-def _as_loop(work: Work) -> tuple[float, float, bool]:
-    """The seconds of a step that captures itself, its peak memory in GiB, and True."""
-    torch.cuda.reset_peak_memory_stats()
-    for timed in (False, True):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(_FINETUNING_STEPS):
-            work()
-        torch.cuda.synchronize()
-        if timed:
-            taken = time.perf_counter() - start
-    return taken / _FINETUNING_STEPS, torch.cuda.max_memory_allocated() / 2**30, True
-
-
-def _on_gpu(work: Work) -> tuple[float, float, bool]:
-    """The seconds of a call, its peak memory in GiB, and whether it could be captured."""
-    torch.cuda.reset_peak_memory_stats()
-    with torch.cuda.stream(torch.cuda.Stream()):
-        for _ in range(_WARM):
-            work()
-    torch.cuda.synchronize()
-    peak = torch.cuda.max_memory_allocated() / 2**30
-    try:
-        return microseconds([work]) / 1e6, peak, True
-    except RuntimeError:
-        # Work that synchronises with the host can't be captured.
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(10 * _WARM):
-            work()
-        torch.cuda.synchronize()
-        return (time.perf_counter() - start) / (10 * _WARM), peak, False

@@ -46,7 +46,7 @@ def _rows(speed: TrainingSpeed) -> Iterator[str]:
         speed_text = f"{row.tokens_per_second / 1e6:.3f}"
         yield f"| {row.case} | {library} | {row.milliseconds:.2f} | {speed_text} | {row.gibibytes:.1f} | {shares} |"
     if speed.skipped:
-        yield f"\nSkipped at the time limit: {', '.join(speed.skipped)}."
+        yield f"\nSkipped: {'; '.join(speed.skipped)}."
     yield ""
 
 

@@ -45,8 +45,7 @@ def kernels_ahead(
     if cache and world.is_main and world.device.type == "cuda" and (os.cpu_count() or 1) >= _CORES:
         processes = [
             watched_process.start(f"{__name__}:compile_kernels", work, Path(os.devnull), subprocess.DEVNULL, {})
-            for work in _work(models, shapes, packed)
-            if not _mark(cache, work).exists()
+            for work in _work(models, shapes, packed, cache)
         ]
     try:
         yield
@@ -68,8 +67,8 @@ def compile_kernels(
     for done, shape in enumerate(shapes):
         report(done)
         run_blocks(model, shape, kernels, packed=packed)
-    torch.cuda.synchronize()
-    _mark(os.environ["TRITON_CACHE_DIR"], [described, kernels, shapes, packed]).touch()
+        torch.cuda.synchronize()
+        _mark(os.environ["TRITON_CACHE_DIR"], described, kernels, shape, packed).touch()
     return ""
 
 
@@ -83,16 +82,20 @@ def run_blocks(model: Model, shape: tuple[int, int], kernels: str, *, packed: bo
     states.backward(torch.zeros_like(states))
 
 
-def _work(models: Iterable[Model], shapes: Sequence[tuple[int, int]], packed: bool) -> Iterator[list[Any]]:
-    """The arguments of each process; the largest model, whose kernels take longest, comes first."""
+def _work(models: Iterable[Model], shapes: Sequence[tuple[int, int]], packed: bool, cache: str) -> Iterator[list[Any]]:
+    """The arguments of each process that is needed; the largest model, whose kernels take longest, comes first."""
     descriptions = {json.dumps(description(each), sort_keys=True): each.width for each in models}
     for text in sorted(descriptions, key=lambda each: -descriptions[each]):
         for group in _GROUPS:
-            yield [json.loads(text), ",".join(("none", *group)), [list(each) for each in shapes], packed]
+            kernels = ",".join(("none", *group))
+            described = json.loads(text)
+            missing = [each for each in shapes if not _mark(cache, described, kernels, each, packed).exists()]
+            if missing:
+                yield [described, kernels, missing, packed]
 
 
-def _mark(cache: str, work: Sequence[Any]) -> Path:
-    """The file that says that the kernels of a process are in the cache."""
+def _mark(cache: str, *work: object) -> Path:
+    """The file that says that the kernels of a model in a shape are in the cache."""
     digest = sha256(json.dumps([torch.__version__, version("triton"), *work], sort_keys=True).encode())
     for path in sorted(Path(ops.__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())

@@ -5,28 +5,36 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK, WARPS = 4096, 8
+BLOCK, LANES, WARPS = 4096, 512, 8
 
 
 @triton.jit
-def _cross_entropy_forward_kernel(logits, targets, loss, best, normaliser, vocab: tl.constexpr, block: tl.constexpr):
+def _cross_entropy_forward_kernel(
+    logits, targets, loss, best, normaliser, vocab: tl.constexpr, lanes: tl.constexpr, each: tl.constexpr
+):
     row = tl.program_id(0).to(tl.int64)
     source = logits + row * vocab
-    highest = float("-inf")
-    total = 0.0
-    where = 0
-    for start in range(0, vocab, block):
-        entry = start + tl.arange(0, block)
+    # Lanes are combined at the end only: a sum over all threads takes longer than the entries of a block.
+    places = tl.arange(0, lanes)[:, None] * each + tl.arange(0, each)[None, :]
+    highest = tl.full((lanes,), float("-inf"), tl.float32)
+    total = tl.zeros((lanes,), tl.float32)
+    where = tl.zeros((lanes,), tl.int32)
+    for start in range(0, vocab, lanes * each):
+        entry = start + places
         scores = tl.load(source + entry, mask=entry < vocab, other=float("-inf")).to(tl.float32)
-        here, place = tl.max(scores, axis=0, return_indices=True)
-        where = tl.where(here > highest, start + place, where)
+        here, place = tl.max(scores, axis=1, return_indices=True)
+        where = tl.where(here > highest, start + tl.arange(0, lanes) * each + place, where)
         raised = tl.maximum(highest, here)
-        total = total * tl.exp(highest - raised) + tl.sum(tl.exp(scores - raised), axis=0)
+        # A lane that has seen no finite entry stays at 0.
+        base = tl.where(raised == float("-inf"), 0.0, raised)
+        total = total * tl.exp(highest - base) + tl.sum(tl.exp(scores - base[:, None]), axis=1)
         highest = raised
-    sum_of_all = highest + tl.log(total)
+    top = tl.max(highest, axis=0)
+    sum_of_all = top + tl.log(tl.sum(total * tl.exp(highest - top), axis=0))
+    first = tl.min(tl.where(highest == top, where, vocab), axis=0)
     wanted = tl.load(source + tl.load(targets + row)).to(tl.float32)
     tl.store(loss + row, sum_of_all - wanted)
-    tl.store(best + row, where)
+    tl.store(best + row, first)
     tl.store(normaliser + row, sum_of_all)
 
 
@@ -56,7 +64,8 @@ def forward(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             best,
             normaliser,
             logits.shape[-1],
-            block=BLOCK,
+            lanes=LANES,
+            each=BLOCK // LANES,
             num_warps=WARPS,
             enable_fp_fusion=True,
         )

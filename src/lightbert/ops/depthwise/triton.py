@@ -232,20 +232,26 @@ def backward(
     walk: int = BACKWARD["walk"],
     walks: int = BACKWARD["walks"],
     block_channels: int = BACKWARD["block_channels"],
-    steps: int = BACKWARD["steps"],
+    steps: int | None = None,
     warps: int = BACKWARD["warps"],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of x, weight and bias, by blocks of a chosen size."""
+    """The gradients of x, weight and bias, by blocks of a chosen size.
+
+    steps: the walks of a program, one after another; by default fewer if there are few channels, so that there are
+    enough programs for a GPU.
+    """
     grad, x, taps_first = flat(grad), flat(x), weight.t().contiguous()
     texts, rule = text_rule(texts)
     (batch, tokens, channels), taps = x.shape, weight.shape[1]
+    parts = triton.cdiv(channels, block_channels)
+    steps = steps or min(BACKWARD["steps"], max(1, parts))
     programs = count_programs(x, walk, walks * steps)
     grad_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     partial = torch.empty((programs, taps + 1, channels), dtype=torch.float32, device=x.device)
     of_weight = torch.empty(weight.shape, dtype=weight.dtype, device=x.device)
     of_bias = torch.empty(channels, dtype=torch.float32, device=x.device)
     if grad.numel():
-        _depthwise_backward_kernel[(programs * triton.cdiv(channels, block_channels),)](
+        _depthwise_backward_kernel[(programs * parts,)](
             grad,
             x,
             taps_first,

@@ -1,7 +1,7 @@
 """Sampling on a GPU: one program per position finds the entry whose cumulative sum reaches the random number.
 
-The sum over the whole vocabulary is known from the cross-entropy of the same logits, or computed first. The search
-stops at the block of entries that contains the sample.
+The sum over the whole vocabulary is known from the cross-entropy of the same logits, or computed first. The search adds
+up blocks of entries, stops at the one that contains the sample, and looks for it there.
 """
 
 import torch
@@ -30,20 +30,25 @@ def _sampling_kernel(logits, chances, log_sums, drawn, vocab: tl.constexpr, bloc
         log_sum = tl.load(log_sums + row)
 
     level = tl.load(chances + row).to(tl.float32)
-    below = 0
-    last = 0
     height = 0.0
     start = 0
+    # The last block with entries that can be drawn, and the height at its start.
+    chosen = 0
+    under = 0.0
     while (start < vocab) & (height < level):
         entry = start + tl.arange(0, block)
         scores = tl.load(source + entry, mask=entry < vocab, other=float("-inf")).to(tl.float32)
-        parts = tl.exp(scores - log_sum)
-        heights = height + tl.cumsum(parts, axis=0)
-        below += tl.sum(((heights < level) & (entry < vocab)).to(tl.int32), axis=0)
-        height += tl.sum(parts, axis=0)
-        last = tl.maximum(last, tl.max(tl.where(parts > 0, entry, 0), axis=0))
+        added = tl.sum(tl.exp(scores - log_sum), axis=0)
+        chosen = tl.where(added > 0, start, chosen)
+        under = tl.where(added > 0, height, under)
+        height += added
         start += block
+    entry = chosen + tl.arange(0, block)
+    scores = tl.load(source + entry, mask=entry < vocab, other=float("-inf")).to(tl.float32)
+    parts = tl.exp(scores - log_sum)
+    below = chosen + tl.sum((under + tl.cumsum(parts, axis=0) < level).to(tl.int32), axis=0)
     # Rounding can make the last height smaller than the level; entries that are never drawn may follow.
+    last = tl.max(tl.where(parts > 0, entry, 0), axis=0)
     tl.store(drawn + row, tl.minimum(below, last).to(tl.int64))
 
 

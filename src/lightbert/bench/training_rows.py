@@ -1,0 +1,193 @@
+"""Measurements of the training benchmark: on a GPU each in a process of its own, timed one at a time."""
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from lightbert.bench.gpu_timing import microseconds
+from lightbert.bench.training_cases import Case, Work, matmul_flops, moved_bytes
+from lightbert.ops import backend
+from lightbert.progress import Bar
+
+_WARM = 3
+_CPU_REPEATS = 3
+_FINETUNING_STEPS = 400
+"""Steps before the measurement, until every width is captured, and steps that are measured."""
+_PROCESSES = max(1, min(8, (os.cpu_count() or 1) // 2))
+_turn: AbstractContextManager[Any] = nullcontext()
+"""Held by the process that is timed."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One case in one library."""
+
+    case: str
+    library: str
+    milliseconds: float
+    tokens_per_second: float
+    gibibytes: float
+    """The peak of allocated memory; 0 on a CPU."""
+    share: float
+    """Of the measured matmul rate, by the FLOPs of the matrix products; 0 if they are not counted."""
+    bytes_share: float
+    """Of the measured bandwidth, by the bytes that fused memory-bound kernels would move; 0 if not counted."""
+    captured: bool
+    """Whether the work could be captured as a CUDA graph."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A case in one library, with a selection of kernels; "" for those that are enabled anyway."""
+
+    case: Case
+    library: str
+    make: Callable[[Case, torch.device], Work]
+    kernels: str = ""
+
+    def enabling(self) -> AbstractContextManager[None]:
+        """A context in which the selected kernels are enabled."""
+        return backend.enabling(self.kernels) if self.kernels else nullcontext()
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What all measurements share; ceilings: FLOP/s and bytes per second, 0 if they were not measured.
+
+    deadline: no measurement is started after this time.
+    """
+
+    device: torch.device
+    ceilings: tuple[float, float]
+    deadline: float
+
+
+def one_by_one(work: list[Measurement], shared: Conditions, bar: Bar) -> list[Row | str]:
+    """Measure in this process; a string says why a measurement was skipped."""
+    return [_advancing(one, shared, bar) for one in work]
+
+
+def in_processes(work: list[Measurement], shared: Conditions, bar: Bar) -> list[Row | str]:
+    """Compile several measurements at a time, and time one of them at a time."""
+    spawned = multiprocessing.get_context("spawn")
+    turn = spawned.Lock()
+    with ProcessPoolExecutor(_PROCESSES, spawned, _take, (turn,), max_tasks_per_child=1) as pool:
+        started = []
+        for one in work:
+            started.append(pool.submit(_compile if one.case.finetune else _row_in_turn, one, shared))
+            if not one.case.finetune:
+                started[-1].add_done_callback(lambda _: bar.advance())
+        compiled = [each.result() for each in started]
+    return [_advancing(one, shared, bar) if one.case.finetune else row for one, row in zip(work, compiled, strict=True)]
+
+
+def _advancing(one: Measurement, shared: Conditions, bar: Bar) -> Row | str:
+    row = _row(one, shared)
+    bar.advance()
+    return row
+
+
+def _take(turn: Any) -> None:
+    """Keep the lock of the process that may use the GPU for a measurement."""
+    global _turn
+    _turn = turn
+
+
+def _compile(one: Measurement, shared: Conditions) -> str:
+    """Fill the compilers' caches; a case that fails here raises its error when it is timed."""
+    if time.time() < shared.deadline:
+        with suppress(Exception), one.enabling():
+            one.make(one.case, shared.device)()
+    return ""
+
+
+def _row_in_turn(one: Measurement, shared: Conditions) -> Row | str:
+    try:
+        work = _compiled(one, shared)
+        with _turn:
+            return _row(one, shared, work)
+    except RuntimeError as error:
+        # The other measurements are worth their time.
+        return str(error).partition("\n")[0]
+
+
+def _compiled(one: Measurement, shared: Conditions) -> Work | None:
+    """Run a case once. None after the deadline, or if other processes need the memory: it is compiled when timed."""
+    work = None
+    if time.time() < shared.deadline:
+        with suppress(torch.cuda.OutOfMemoryError), one.enabling():
+            made = one.make(one.case, shared.device)
+            made()
+            work = made
+        torch.cuda.empty_cache()
+    return work
+
+
+def _row(one: Measurement, shared: Conditions, work: Work | None = None) -> Row | str:
+    """Time a case, whose work may exist already; or return why not."""
+    if time.time() > shared.deadline:
+        return "time limit"
+    case, device = one.case, shared.device
+    with one.enabling():
+        work = work or one.make(case, device)
+        if device.type != "cuda":
+            seconds, gibibytes, captured = _on_cpu(work), 0.0, False
+        elif case.finetune:
+            seconds, gibibytes, captured = _as_loop(work)
+        else:
+            seconds, gibibytes, captured = _on_gpu(work)
+    needed = (matmul_flops(case), moved_bytes(case))
+    share, bytes_share = (
+        n / seconds / limit if limit else 0.0 for n, limit in zip(needed, shared.ceilings, strict=True)
+    )
+    torch._dynamo.reset()
+    return Row(case.name, one.library, seconds * 1e3, case.tokens / seconds, gibibytes, share, bytes_share, captured)
+
+
+def _on_cpu(work: Work) -> float:
+    work()
+    start = time.perf_counter()
+    for _ in range(_CPU_REPEATS):
+        work()
+    return (time.perf_counter() - start) / _CPU_REPEATS
+
+
+def _as_loop(work: Work) -> tuple[float, float, bool]:
+    """The seconds of a step that captures itself, its peak memory in GiB, and True."""
+    torch.cuda.reset_peak_memory_stats()
+    for timed in (False, True):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(_FINETUNING_STEPS):
+            work()
+        torch.cuda.synchronize()
+        if timed:
+            taken = time.perf_counter() - start
+    return taken / _FINETUNING_STEPS, torch.cuda.max_memory_allocated() / 2**30, True
+
+
+def _on_gpu(work: Work) -> tuple[float, float, bool]:
+    """The seconds of a call, its peak memory in GiB, and whether it could be captured."""
+    torch.cuda.reset_peak_memory_stats()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for _ in range(_WARM):
+            work()
+    torch.cuda.synchronize()
+    peak = torch.cuda.max_memory_allocated() / 2**30
+    try:
+        return microseconds([work]) / 1e6, peak, True
+    except RuntimeError:
+        # Work that synchronises with the host can't be captured.
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(10 * _WARM):
+            work()
+        torch.cuda.synchronize()
+        return (time.perf_counter() - start) / (10 * _WARM), peak, False
