@@ -104,7 +104,7 @@ def test_two_blocks_run_forward_and_backward(packed: bool) -> None:
     assert [all(each.grad is not None for each in block.parameters()) for block in model.blocks] == [True, True, False]
 
 
-WITHOUT_HELP = "import os; os.cpu_count = lambda: 1; from lightbert.__main__ import main; main()"
+WITHOUT_HELP = "import os, sys; os.cpu_count = lambda: 1; from lightbert.__main__ import main; sys.exit(main())"
 
 
 def compiled(cache: Path) -> set[str]:
@@ -114,11 +114,13 @@ def compiled(cache: Path) -> set[str]:
 
 
 @pytest.mark.gpu
+@pytest.mark.prove
+@pytest.mark.timeout(900)
 def test_a_run_calls_no_other_kernels_of_these_kinds(tmp_path: Path) -> None:
     data = write_long_documents(tmp_path / "documents", documents=40) / "data"
     settings = [
         *("model=convbert-small", "change.depth=2", "steps=3", "batch=32", "length=128", "workers=1", "dropout=0"),
-        'phases=[{"length": 512, "batch": 8, "steps": 3}]',
+        "phases=[{length=512, batch=8, steps=3}]",
     ]
     command = ["pretrain", "convbert-small-rtd", f"data={data}", f"out={tmp_path / 'run'}", "device=cuda", *settings]
     variables = {**os.environ, "LIGHTBERT_CACHE": str(tmp_path), "TRITON_CACHE_DIR": str(tmp_path / "run-cache")}
