@@ -70,6 +70,8 @@ CASES = (
     Case("convbert-small", 256, 128, rtd=True, overlap=True),
     Case("convbert-small", 256, 128, rtd=True, packed=True),
     Case("convbert-small", 1024, 128, rtd=True),
+    Case("convbert-small", 64, 512, rtd=True),
+    Case("bert-small", 1024, 128, rtd=True),
     Case("convbert-small", 32, finetune=True),
     Case("convbert-small", 1024, 128),
     Case("convbert-small", 128, 128),
