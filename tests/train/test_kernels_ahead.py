@@ -37,6 +37,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[li
     """The arguments of the processes that are started; here, they wait for the end of their input."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    monkeypatch.delenv("TORCHINDUCTOR_COMPILE_THREADS", raising=False)
     monkeypatch.setattr(ahead, "version", lambda package: "3.6.0")
     processes: list[subprocess.Popen[bytes]] = []
     work: list[list[Any]] = []
@@ -74,6 +75,13 @@ def test_kernels_that_are_in_the_cache_need_no_process(started: list[list[Any]],
     with ahead.kernels_ahead(models(), SHAPES, GPU):
         pass
     assert started == [[*second[:2], [[*SHAPES[1]]], packed], *rest]
+
+
+def test_runs_that_share_the_cores_start_no_process(started: list[list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "4")
+    with ahead.kernels_ahead(models(), SHAPES, GPU):
+        pass
+    assert started == []
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def kernels_ahead(
     """
     cache = os.environ.get("TRITON_CACHE_DIR", "")
     processes = []
-    if cache and world.is_main and world.device.type == "cuda" and (os.cpu_count() or 1) >= _CORES:
+    if cache and world.is_main and world.device.type == "cuda" and _cores() >= _CORES:
         processes = [
             watched_process.start(f"{__name__}:compile_kernels", work, Path(os.devnull), subprocess.DEVNULL, {})
             for work in _work(models, shapes, packed, cache)
@@ -80,6 +80,11 @@ def run_blocks(model: Model, shape: tuple[int, int], kernels: str, *, packed: bo
     with backend.enabling(kernels), torch.autocast(device.type, dtype=torch.bfloat16):
         states = model(ids, mask, torch.zeros_like(ids), depth=2)
     states.backward(torch.zeros_like(states))
+
+
+def _cores() -> int:
+    """The cores for compilation, as PyTorch counts them: several runs side by side divide them by this variable."""
+    return int(os.environ.get("TORCHINDUCTOR_COMPILE_THREADS") or os.cpu_count() or 1)
 
 
 def _work(models: Iterable[Model], shapes: Sequence[tuple[int, int]], packed: bool, cache: str) -> Iterator[list[Any]]:
