@@ -16,7 +16,7 @@ from lightbert.errors import InputError
 from lightbert.watched_process import ProcessFailedError, call
 
 FUNCTIONS = """
-import os, signal, sys, threading
+import os, signal, sys, threading, time
 from pathlib import Path
 from lightbert.errors import InputError
 
@@ -53,6 +53,10 @@ def abort(report):
 def leave(report):
     report(1)
     os._exit(0)
+
+def sleep(report, seconds):
+    time.sleep(float(seconds))
+    return "awake"
 
 def hang(report, pid_file):
     Path(pid_file).write_text(str(os.getpid()))
@@ -167,6 +171,15 @@ def test_a_process_that_has_stopped_working_is_ended(folder: Path, monkeypatch: 
         called(folder, "hang", str(pid))
     assert caught.value.code is None
     assert not runs(int(pid.read_text()))
+
+
+@linux
+def test_a_process_that_waits_for_others_is_not_taken_for_dead(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watched_process, "_IDLE_LOOKS", 2)
+    with pytest.raises(ProcessFailedError):
+        called(folder, "sleep", "3")
+    nothing = {"report": lambda done: None, "environment": {}}
+    assert call("watched_functions:sleep", ["1"], folder, **nothing, waits=True) == "awake"
 
 
 @linux

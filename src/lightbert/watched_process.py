@@ -46,7 +46,13 @@ class ProcessFailedError(Exception):
 
 
 def call(
-    function: str, arguments: Sequence[Any], folder: Path, *, report: Report, environment: Mapping[str, str]
+    function: str,
+    arguments: Sequence[Any],
+    folder: Path,
+    *,
+    report: Report,
+    environment: Mapping[str, str],
+    waits: bool = False,
 ) -> str:
     """Return the string that `function`, written as "module:name", returns in another process.
 
@@ -54,13 +60,14 @@ def call(
     JSON. While there is no news, `report` is called with the last number. An `InputError` is raised here, and the
     OSError of a full disk.
 
-    folder: a folder for temporary files. environment: added to the environment variables.
+    folder: a folder for temporary files. environment: added to the environment variables. waits: the process may wait
+    for other processes for a long time, and is never taken for one that has stopped working.
     """
     with temporary_file(folder, "output") as output, temporary_file(folder, "errors") as errors:
         with errors.open("wb") as stderr:
             process = start(function, arguments, output, stderr, environment)
         try:
-            code = _wait(process, output, report)
+            code = _wait(process, output, report, waits=waits)
         finally:
             # Also after Ctrl-C: nothing keeps running.
             end(process)
@@ -99,7 +106,7 @@ def end(process: "subprocess.Popen[bytes]") -> None:
         process.stdin.close()
 
 
-def _wait(process: "subprocess.Popen[bytes]", output: Path, report: Report) -> int | None:
+def _wait(process: "subprocess.Popen[bytes]", output: Path, report: Report, *, waits: bool) -> int | None:
     idle, before, offset, done = 0, "", 0, 0
     while True:
         with suppress(subprocess.TimeoutExpired):
@@ -107,7 +114,7 @@ def _wait(process: "subprocess.Popen[bytes]", output: Path, report: Report) -> i
         messages, offset = _messages(output, offset)
         done = next((each["done"] for each in reversed(messages) if "done" in each), done)
         report(done)
-        now = _activity(process.pid)
+        now = "" if waits else _activity(process.pid)
         # Counted instead of timed, so that a suspended program doesn't find its process idle when it is resumed.
         idle = idle + 1 if now and now == before else 0
         before = now

@@ -1,10 +1,11 @@
 """Latency of one text on a CPU: torch, ONNX Runtime, ExecuTorch, and transformers' models in the same run."""
 
+import json
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import groupby, product
 from operator import itemgetter
@@ -16,12 +17,15 @@ import torch
 
 from lightbert.bench.latency_files import ONNX, Inputs, onnx_file, text_of, write_executorch
 from lightbert.bench.latency_models import encoder_of, transformers_encoder
+from lightbert.bench.thread_process import call_with_threads, was_started_with
+from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError, unknown
 from lightbert.nn.encoder import Encoder
 from lightbert.progress import progress
 from lightbert.tasks.predict.exported import STATES
 from lightbert.tasks.predict.onnx_runtime import Session
 from lightbert.tasks.predict.program_runtime import PteRuntime
+from lightbert.watched_process import Report
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -127,21 +131,59 @@ class _Candidate:
 
 
 def measure(settings: Settings) -> Latency:
-    """Build every model in every runtime, then run them alternately."""
+    """Build every model in every runtime, then run them alternately.
+
+    This happens in another process if this one was started with another number of threads.
+    """
+    with _shown(len(_pairs(settings)), settings.rounds) as report:
+        if was_started_with(settings.threads):
+            rows = _measure(settings, report)
+        else:
+            arguments = [to_mapping(settings)]
+            content = call_with_threads(f"{__name__}:measure_as_json", arguments, settings.threads, report)
+            rows = [Measurement(**row) for row in json.loads(content)]
+    return Latency(settings, tuple(rows))
+
+
+def measure_as_json(report: Report, settings: dict[str, Any]) -> str:
+    """Measure in this process, and return the rows as JSON."""
+    return json.dumps([asdict(row) for row in _measure(from_mapping(Settings, settings), report)])
+
+
+@contextmanager
+def _shown(models: int, rounds: int) -> Iterator[Report]:
+    """Show progress, first in models that are built, then in rounds; yield a function that takes the sum of both."""
+    with ExitStack() as stack:
+        bar, start = stack.enter_context(progress("building", total=models, unit="models")), 0
+
+        def report(done: int) -> None:
+            nonlocal bar, start
+            if start == 0 and done >= models:
+                bar.advance(models - bar.done)
+                stack.close()
+                bar, start = stack.enter_context(progress("latency", total=rounds, unit="rounds")), models
+            bar.advance(done - start - bar.done)
+
+        yield report
+
+
+def _measure(settings: Settings, report: Report) -> list[Measurement]:
     with _threads(settings.threads), torch.inference_mode(), tempfile.TemporaryDirectory() as folder:
-        candidates = list(_candidates(settings, Path(folder)))
+        candidates = []
+        for candidate in _candidates(settings, Path(folder)):
+            candidates.append(candidate)
+            report(len(candidates))
         for candidate in candidates:
             for _ in range(_WARM):
                 candidate.run()
         walls, cpus = [], []
-        with progress("latency", total=settings.rounds, unit="rounds") as bar:
-            for _ in range(settings.rounds):
-                times = [_timed(candidate.run) for candidate in candidates]
-                walls.append([wall for wall, _ in times])
-                cpus.append([cpu for _, cpu in times])
-                bar.advance()
+        for number in range(settings.rounds):
+            times = [_timed(candidate.run) for candidate in candidates]
+            walls.append([wall for wall, _ in times])
+            cpus.append([cpu for _, cpu in times])
+            report(len(candidates) + number + 1)
     wall, cpu = np.array(walls), np.array(cpus)
-    rows = [
+    return [
         Measurement(
             model=candidate.model,
             runtime=candidate.runtime,
@@ -153,20 +195,20 @@ def measure(settings: Settings) -> Latency:
         )
         for number, candidate in enumerate(candidates)
     ]
-    return Latency(settings, tuple(rows))
+
+
+def _pairs(settings: Settings) -> tuple[tuple[str, str], ...]:
+    return settings.pairs or tuple(product(settings.models, settings.runtimes))
 
 
 def _candidates(settings: Settings, folder: Path) -> Iterator[_Candidate]:
     inputs = text_of(settings.length)
-    pairs = settings.pairs or tuple(product(settings.models, settings.runtimes))
-    with progress("building", total=len(pairs), unit="models") as bar:
-        for model, group in groupby(pairs, key=itemgetter(0)):
-            encoder = encoder_of(model)
-            if encoder.positions and settings.length > encoder.positions:
-                raise InputError(f"length must be <= {encoder.positions}, the positions of {model}")
-            for _, runtime in group:
-                yield _candidate(model, runtime, encoder, inputs, settings.threads, folder)
-                bar.advance()
+    for model, group in groupby(_pairs(settings), key=itemgetter(0)):
+        encoder = encoder_of(model)
+        if encoder.positions and settings.length > encoder.positions:
+            raise InputError(f"length must be <= {encoder.positions}, the positions of {model}")
+        for _, runtime in group:
+            yield _candidate(model, runtime, encoder, inputs, settings.threads, folder)
 
 
 def _candidate(model: str, runtime: str, encoder: Encoder, inputs: Inputs, threads: int, folder: Path) -> _Candidate:

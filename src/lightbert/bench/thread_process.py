@@ -1,0 +1,45 @@
+"""Calls a function in a process that computes with a given number of threads.
+
+`torch.set_num_threads` is not enough: on aarch64, oneDNN computes linear layers with the Arm Compute Library, which
+uses the number of threads that the environment had when the process started.
+"""
+
+import os
+import signal
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lightbert.errors import InputError
+from lightbert.watched_process import ProcessFailedError, Report, call
+
+_VARIABLE = "OMP_NUM_THREADS"
+
+
+def was_started_with(threads: int) -> bool:
+    """Whether this process computes with this number of threads; 0: any number."""
+    return threads == 0 or os.environ.get(_VARIABLE) == str(threads)
+
+
+def call_with_threads(function: str, arguments: Sequence[Any], threads: int, report: Report) -> str:
+    """Return the string that `function`, written as "module:name", returns in such a process; see `watched_process`."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            return call(
+                function,
+                arguments,
+                Path(folder),
+                report=report,
+                environment={_VARIABLE: str(threads)},
+                # For the compilers of torch.compile.
+                waits=True,
+            )
+        except ProcessFailedError as error:
+            if error.code is not None and error.code < 0:
+                name = signal.Signals(-error.code).name
+                raise InputError(
+                    f"the measuring process was ended by {name}; if memory ran out, choose smaller models"
+                ) from error
+            # The command line recognises lack of memory by the text.
+            raise RuntimeError(f"the measuring process failed:\n{error.printed}") from error
