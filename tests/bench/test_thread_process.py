@@ -10,7 +10,7 @@ import pytest
 
 from lightbert.bench import latency
 from lightbert.bench.latency import Settings, measure
-from lightbert.bench.thread_process import call_with_threads, was_started_with
+from lightbert.bench.thread_process import call_with_threads
 from lightbert.errors import InputError
 from lightbert.memory import is_out_of_memory
 
@@ -66,15 +66,6 @@ def test_a_process_that_fails_is_an_error_that_says_why():
     with pytest.raises(RuntimeError, match="failed:\nTraceback") as caught:
         call_with_threads("functions_with_threads:fail", [], 1, lambda done: None)
     assert is_out_of_memory(caught.value)
-
-
-def test_the_environment_decides_how_a_process_was_started(monkeypatch):
-    assert was_started_with(1)
-    assert was_started_with(0)
-    assert not was_started_with(2)
-    monkeypatch.delenv("OMP_NUM_THREADS")
-    assert not was_started_with(1)
-    assert was_started_with(0)
 
 
 def test_a_measurement_with_another_number_of_threads_is_that_of_another_process(calls, monkeypatch, capsys):

@@ -17,7 +17,7 @@ import torch
 
 from lightbert.bench.latency_files import ONNX, Inputs, onnx_file, text_of, write_executorch
 from lightbert.bench.latency_models import encoder_of, transformers_encoder
-from lightbert.bench.thread_process import call_with_threads, was_started_with
+from lightbert.bench.thread_process import call_with_threads
 from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError, unknown
 from lightbert.nn.encoder import Encoder
@@ -25,6 +25,7 @@ from lightbert.progress import progress
 from lightbert.tasks.predict.exported import STATES
 from lightbert.tasks.predict.onnx_runtime import Session
 from lightbert.tasks.predict.program_runtime import PteRuntime
+from lightbert.thread_environment import has_threads
 from lightbert.watched_process import Report
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def measure(settings: Settings) -> Latency:
     This happens in another process if this one was started with another number of threads.
     """
     with _shown(len(_pairs(settings)), settings.rounds) as report:
-        if was_started_with(settings.threads):
+        if has_threads(settings.threads):
             rows = _measure(settings, report)
         else:
             arguments = [to_mapping(settings)]

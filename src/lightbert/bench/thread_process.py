@@ -1,10 +1,5 @@
-"""Calls a function in a process that computes with a given number of threads.
+"""Calls a function in a process that is started with a number of threads; see `thread_environment`."""
 
-`torch.set_num_threads` is not enough: on aarch64, oneDNN computes linear layers with the Arm Compute Library, which
-uses the number of threads that the environment had when the process started.
-"""
-
-import os
 import signal
 import tempfile
 from collections.abc import Sequence
@@ -12,14 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from lightbert.errors import InputError
+from lightbert.thread_environment import VARIABLE
 from lightbert.watched_process import ProcessFailedError, Report, call
-
-_VARIABLE = "OMP_NUM_THREADS"
-
-
-def was_started_with(threads: int) -> bool:
-    """Whether this process computes with this number of threads; 0: any number."""
-    return threads == 0 or os.environ.get(_VARIABLE) == str(threads)
 
 
 def call_with_threads(function: str, arguments: Sequence[Any], threads: int, report: Report) -> str:
@@ -31,7 +20,7 @@ def call_with_threads(function: str, arguments: Sequence[Any], threads: int, rep
                 arguments,
                 Path(folder),
                 report=report,
-                environment={_VARIABLE: str(threads)},
+                environment={VARIABLE: str(threads)},
                 # For the compilers of torch.compile.
                 waits=True,
             )

@@ -9,6 +9,7 @@ import typer
 from lightbert.commands.options import CommaSeparated, options
 from lightbert.commands.report import Report, show
 from lightbert.errors import InputError, unknown
+from lightbert.thread_environment import set_threads
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -194,6 +195,8 @@ def _serving(config: Config) -> Report:
     for count in config.clients:
         if not count.isdecimal():
             raise InputError(f"--clients must be numbers such as 1,8,32, got {count!r}")
+    # The servers are started with it, too.
+    set_threads(config.threads or 1)
     from lightbert.bench.serving import Settings, measure
 
     return measure(

@@ -10,6 +10,7 @@ from lightbert.commands.inputs import check_corpus
 from lightbert.commands.report import AsJson, show
 from lightbert.commands.training import command_words, key_list, resolve
 from lightbert.commands.training_report import TrainingReport, draw_curves
+from lightbert.thread_environment import set_threads
 
 if TYPE_CHECKING:
     from lightbert.train.distill_recipe import DistillRecipe
@@ -59,6 +60,7 @@ def command(
     given = assignments(overrides or [])
     resolved = resolve(DistillRecipe, "distill", recipe, given)
     check_corpus(resolved.data, resolved.out)
+    set_threads(resolved.threads)
     report = run(resolved, command_words("distill", recipe, given))
     if report.is_main:
         show(report, json=json)

@@ -11,6 +11,7 @@ from lightbert.commands.inputs import check_file, is_finished
 from lightbert.commands.report import AsJson, show
 from lightbert.commands.training import command_words, key_list, read_recipe
 from lightbert.commands.training_report import draw_curves
+from lightbert.thread_environment import set_threads
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -181,6 +182,7 @@ def command(
     given = assignments(expand_data_key(overrides or []))
     planned = plan(read_recipe("finetune", recipe), given)
     _check_files(planned)
+    set_threads(planned.runs[0].recipe.threads)
     report = run(planned, command_words("finetune", recipe, given))
     if report.is_main:
         show(report, json=json)

@@ -10,6 +10,7 @@ from lightbert.commands.inputs import check_corpus
 from lightbert.commands.report import AsJson, show
 from lightbert.commands.training import command_words, key_list, resolve
 from lightbert.commands.training_report import TrainingReport, draw_curves
+from lightbert.thread_environment import set_threads
 
 if TYPE_CHECKING:
     from lightbert.train.recipe import Recipe
@@ -55,6 +56,7 @@ def command(
     given = assignments(overrides or [])
     resolved = resolve(Recipe, "pretrain", recipe, given)
     check_corpus(resolved.data, resolved.out)
+    set_threads(resolved.threads)
     report = run(resolved, command_words("pretrain", recipe, given))
     if report.is_main:
         show(report, json=json)

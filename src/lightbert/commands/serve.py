@@ -12,6 +12,7 @@ from lightbert.commands.inputs import check_model
 from lightbert.commands.options import options
 from lightbert.commands.report import show
 from lightbert.errors import InputError
+from lightbert.thread_environment import set_threads
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -113,6 +114,7 @@ def command(config: Config, json: bool) -> None:
     from lightbert.serve.operator_cache import limit_operator_cache
 
     limit_operator_cache()
+    set_threads(config.threads)
 
     def ready(url: str) -> None:
         line = f"lightbert: serving {config.model} at {url} (page), {url}/docs (API); stop with Ctrl+C"
