@@ -38,6 +38,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[li
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(os, "cpu_count", lambda: 16)
     monkeypatch.delenv("TORCHINDUCTOR_COMPILE_THREADS", raising=False)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (80 * 2**30, 80 * 2**30))
     monkeypatch.setattr(ahead, "version", lambda package: "3.6.0")
     processes: list[subprocess.Popen[bytes]] = []
     work: list[list[Any]] = []
@@ -79,6 +80,13 @@ def test_kernels_that_are_in_the_cache_need_no_process(started: list[list[Any]],
 
 def test_runs_that_share_the_cores_start_no_process(started: list[list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "4")
+    with ahead.kernels_ahead(models(), SHAPES, GPU):
+        pass
+    assert started == []
+
+
+def test_a_small_gpu_is_left_to_the_run(started: list[list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (11 * 2**30, 12 * 2**30))
     with ahead.kernels_ahead(models(), SHAPES, GPU):
         pass
     assert started == []

@@ -28,6 +28,8 @@ _GROUPS = (("dynamic_conv",), ("relative_attention",), ("depthwise",), ("residua
 """The kernels of a process: about as long to compile."""
 _CORES = 8
 """With fewer cores, the processes would take the time that the run needs."""
+_ROOM = 32 * 2**30
+"""With less free memory on the GPU, in bytes, the processes could take what the run needs."""
 _MEMORY = 0.1
 """The part of the GPU's memory that a process may use; if it is not enough, the process fails."""
 
@@ -42,7 +44,7 @@ def kernels_ahead(
     """
     cache = os.environ.get("TRITON_CACHE_DIR", "")
     processes = []
-    if cache and world.is_main and world.device.type == "cuda" and _cores() >= _CORES:
+    if cache and world.is_main and _has_room(world.device):
         processes = [
             watched_process.start(f"{__name__}:compile_kernels", work, Path(os.devnull), subprocess.DEVNULL, {})
             for work in _work(models, shapes, packed, cache)
@@ -82,9 +84,11 @@ def run_blocks(model: Model, shape: tuple[int, int], kernels: str, *, packed: bo
     states.backward(torch.zeros_like(states))
 
 
-def _cores() -> int:
-    """The cores for compilation, as PyTorch counts them: several runs side by side divide them by this variable."""
-    return int(os.environ.get("TORCHINDUCTOR_COMPILE_THREADS") or os.cpu_count() or 1)
+def _has_room(device: torch.device) -> bool:
+    """Whether there are enough cores for compilation, as PyTorch counts them, and enough memory on the GPU."""
+    # Several runs side by side divide the cores by this variable.
+    cores = int(os.environ.get("TORCHINDUCTOR_COMPILE_THREADS") or os.cpu_count() or 1)
+    return device.type == "cuda" and cores >= _CORES and torch.cuda.mem_get_info(device)[0] >= _ROOM
 
 
 def _work(models: Iterable[Model], shapes: Sequence[tuple[int, int]], packed: bool, cache: str) -> Iterator[list[Any]]:
