@@ -14,8 +14,8 @@ SOURCES := pyproject.toml constraints.txt
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' Makefile | awk -F '#' '{ printf "%-14s %s\n", $$1, $$2 }'
 
-demo: $(CORE) ## install lightbert and train a small encoder in minutes
-	@$(BIN)/lightbert demo
+demo: $(CORE) ## install lightbert, train a small encoder, fine-tune the bundled one: minutes
+	@$(BIN)/lightbert demo --finetune
 
 setup: $(DEVELOPER) ## create .venv with all development tools
 

@@ -46,3 +46,9 @@ def test_the_scores_in_the_table_are_those_in_the_card_of_the_bundled_model():
 def test_every_link_is_an_existing_file():
     for target in re.findall(r"\]\(([\w./-]+)\)", README):
         assert (ROOT / target).exists(), target
+
+
+def test_the_demo_of_make_ends_with_fine_tuning():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    recipe = makefile.partition("\ndemo:")[2].partition("\n\n")[0]
+    assert "lightbert demo --finetune" in recipe

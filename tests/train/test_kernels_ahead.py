@@ -19,6 +19,7 @@ from gpu_runs import write_long_documents
 from lightbert import watched_process
 from lightbert.models import Model, build, preset
 from lightbert.models.generator import generator
+from lightbert.ops import backend
 from lightbert.train import kernels_ahead as ahead
 from lightbert.train.distributed import World
 
@@ -52,6 +53,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[li
 
     with mock.patch.object(watched_process, "start", start):
         yield work
+    ahead._code.cache_clear()
     assert [process for process in processes if process.poll() is None] == []
 
 
@@ -83,6 +85,12 @@ def test_runs_that_share_the_cores_start_no_process(started: list[list[Any]], mo
     with ahead.kernels_ahead(models(), SHAPES, GPU):
         pass
     assert started == []
+
+
+def test_disabled_kernels_are_not_compiled(started: list[list[Any]]) -> None:
+    with backend.enabling("none,depthwise,bias_gelu"), ahead.kernels_ahead(models()[1:], SHAPES, GPU):
+        pass
+    assert [kernels for _, kernels, _, _ in started] == ["none,depthwise", "none,bias_gelu"]
 
 
 def test_a_small_gpu_is_left_to_the_run(started: list[list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:

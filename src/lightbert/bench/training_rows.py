@@ -95,7 +95,7 @@ def _advancing(one: Measurement, shared: Conditions, bar: Bar) -> Row | str:
 
 
 def _take(turn: Any) -> None:
-    """Keep the lock of the process that may use the GPU for a measurement."""
+    """Store the lock that a process holds while it is timed."""
     global _turn
     _turn = turn
 
@@ -114,7 +114,7 @@ def _row_in_turn(one: Measurement, shared: Conditions) -> Row | str:
         with _turn:
             return _row(one, shared, work)
     except RuntimeError as error:
-        # The other measurements are worth their time.
+        # One failure must not lose the other measurements.
         return str(error).partition("\n")[0]
 
 

@@ -53,6 +53,11 @@ _VARIABLE = "LIGHTBERT_KERNELS"
 _enabled = selected(os.environ.get(_VARIABLE) or "all", f"value of the environment variable {_VARIABLE}")
 
 
+def enabled(op: str) -> bool:
+    """Whether the kernel of an op may run."""
+    return op in _enabled
+
+
 @contextmanager
 def enabling(selection: str) -> Iterator[None]:
     """Enable the kernels of a selection instead of those of LIGHTBERT_KERNELS, for benchmarks."""
@@ -83,7 +88,7 @@ def use_triton(op: str, x: Tensor, *, fits: bool) -> bool:
         return True
     return (
         HAS_TRITON
-        and op in _enabled
+        and enabled(op)
         and x.is_cuda
         and x.dtype in _KERNEL_TYPES
         and torch.cuda.get_device_capability(x.device) >= (8, 0)

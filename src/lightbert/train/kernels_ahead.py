@@ -1,9 +1,9 @@
 """Compiles Triton kernels ahead of the first step, in processes of their own.
 
-Triton compiles a kernel when it is first called, one after another, which is most of the time until a run with empty
-caches trains. Here, while torch.compile works on the first batch, each process runs two blocks of a model with some of
-the kernels, and leaves their code in Triton's cache, where the run finds it. Nothing depends on it but time: a process
-that fails leaves its kernels to the run.
+Triton compiles a kernel when it is first called, one after another, which takes most of the time before a run with
+empty caches starts to train. Here, while torch.compile works on the first batch, each process runs two blocks of a
+model with some of the kernels, and leaves their code in Triton's cache, where the run finds it. Nothing depends on it
+but time: a process that fails leaves its kernels to the run.
 """
 
 import json
@@ -11,6 +11,7 @@ import os
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -25,11 +26,11 @@ from lightbert.ops import backend
 from lightbert.train.distributed import World
 
 _GROUPS = (("dynamic_conv",), ("relative_attention",), ("depthwise",), ("residual_norm", "bias_gelu"))
-"""The kernels of a process: about as long to compile."""
+"""The kernels that each process compiles."""
 _CORES = 8
-"""With fewer cores, the processes would take the time that the run needs."""
+"""With fewer cores, the processes would slow the run down."""
 _ROOM = 32 * 2**30
-"""With less free memory on the GPU, in bytes, the processes could take what the run needs."""
+"""Bytes: with less free memory on the GPU, the processes could take what the run needs."""
 _MEMORY = 0.1
 """The part of the GPU's memory that a process may use; if it is not enough, the process fails."""
 
@@ -42,12 +43,12 @@ def kernels_ahead(
 
     shapes: batch and length of each phase. packed: whether rows contain several texts.
     """
-    cache = os.environ.get("TRITON_CACHE_DIR", "")
+    folder = os.environ.get("TRITON_CACHE_DIR", "")
     processes = []
-    if cache and world.is_main and _has_room(world.device):
+    if folder and world.is_main and _has_room(world.device):
         processes = [
             watched_process.start(f"{__name__}:compile_kernels", work, Path(os.devnull), subprocess.DEVNULL, {})
-            for work in _work(models, shapes, packed, cache)
+            for work in _work(models, shapes, packed, folder)
         ]
     try:
         yield
@@ -91,21 +92,30 @@ def _has_room(device: torch.device) -> bool:
     return device.type == "cuda" and cores >= _CORES and torch.cuda.mem_get_info(device)[0] >= _ROOM
 
 
-def _work(models: Iterable[Model], shapes: Sequence[tuple[int, int]], packed: bool, cache: str) -> Iterator[list[Any]]:
+def _work(models: Iterable[Model], shapes: Sequence[tuple[int, int]], packed: bool, folder: str) -> Iterator[list[Any]]:
     """The arguments of each process that is needed; the largest model, whose kernels take longest, comes first."""
     descriptions = {json.dumps(description(each), sort_keys=True): each.width for each in models}
     for text in sorted(descriptions, key=lambda each: -descriptions[each]):
         for group in _GROUPS:
-            kernels = ",".join(("none", *group))
+            kernels = ",".join(("none", *filter(backend.enabled, group)))
+            if kernels == "none":
+                continue
             described = json.loads(text)
-            missing = [each for each in shapes if not _mark(cache, described, kernels, each, packed).exists()]
+            missing = [each for each in shapes if not _mark(folder, described, kernels, each, packed).exists()]
             if missing:
                 yield [described, kernels, missing, packed]
 
 
-def _mark(cache: str, *work: object) -> Path:
+def _mark(folder: str, *work: object) -> Path:
     """The file that says that the kernels of a model in a shape are in the cache."""
-    digest = sha256(json.dumps([torch.__version__, version("triton"), *work], sort_keys=True).encode())
+    digest = sha256(json.dumps([_code(), *work], sort_keys=True).encode())
+    return Path(folder) / f"lightbert-{digest.hexdigest()[:32]}"
+
+
+@cache
+def _code() -> str:
+    """What compiled kernels depend on besides their arguments."""
+    digest = sha256(f"{torch.__version__} {version('triton')}".encode())
     for path in sorted(Path(ops.__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
-    return Path(cache) / f"lightbert-{digest.hexdigest()[:32]}"
+    return digest.hexdigest()
