@@ -53,7 +53,7 @@ $(BIN)/python:
 
 $(CORE): $(SOURCES) | $(BIN)/python
 	@echo "installing lightbert into .venv; the first time takes minutes"
-	@$(PIP) -e '.[plots,serve]'
+	@$(PIP) -e '.[plots,serve,metrics]'
 	@touch $@
 
 $(DEVELOPER): $(SOURCES) | $(BIN)/python
