@@ -6,7 +6,7 @@ EXTRAS := hf,data,metrics,plots,track,export,serve,dev
 # Stamp files: the environment is up to date if they are newer than SOURCES.
 CORE := .venv/installed-core
 DEVELOPER := .venv/installed-developer
-SOURCES := pyproject.toml constraints.txt
+SOURCES := pyproject.toml constraints.txt Makefile
 
 .DEFAULT_GOAL := help
 .PHONY: help demo setup test test-gpu check prove prove-gpu format clean
