@@ -4,7 +4,7 @@ Weights, order, masks and samples are the same on every machine. Dropout is off:
 differ between platforms.
 
 `OMP_NUM_THREADS=1 python tests/train/golden_losses.py` records them again: after an intended change of training, or
-on another machine type, to compare exactly there. The diff shows how much the losses changed.
+on another machine type, to compare closely there. The diff shows how much the losses changed.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Short runs give the recorded losses: exactly on the machine type that recorded them, closely elsewhere."""
+"""Short runs give the recorded losses: to the last digit but one where they were recorded, closely elsewhere."""
 
 import json
 from pathlib import Path
@@ -11,11 +11,10 @@ RECORDED = json.loads(FILE.read_text())
 
 def assert_recorded(case: str, found: list[float]) -> None:
     expected = RECORDED["losses"][case][: len(found)]
-    if machine() == RECORDED["machine"]:
-        assert found == expected, "if the change is meant, record again: see golden_losses.py"
-    else:
-        # A change of every initial weight by its last bit moves fifty losses by 2e-7 at most.
-        assert found == pytest.approx(expected, rel=1e-5)
+    # A change of every initial weight by its last bit moves fifty losses by 2e-7 at most. Machines of one type, with the
+    # same packages, can differ that much: composite-tiny has other last digits on some Neoverse-N1 than on others.
+    limit = 1e-6 if machine() == RECORDED["machine"] else 1e-5
+    assert found == pytest.approx(expected, rel=limit), "if the change is meant, record again: see golden_losses.py"
 
 
 @pytest.mark.parametrize("case", CASES)
