@@ -150,7 +150,7 @@ def read_tensors(path: str | Path) -> "dict[str, Tensor]":
 
 
 def write_tensors(path: str | Path, tensors: "Mapping[str, Tensor]", metadata: Mapping[str, str] | None = None) -> None:
-    """Write a safetensors file atomically; the tensors must not share memory."""
+    """Write a safetensors file atomically; the tensors must not overlap in memory."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 

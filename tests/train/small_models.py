@@ -18,8 +18,13 @@ class Parts(nn.Module):
 
 
 def optimizers_of(model: nn.Module, rate: float = 0.1, **settings: object) -> Optimizers:
-    """Build the optimizers of a model with a learning rate, by default without clipping."""
-    made = Optimizers(model, OptimizerSettings(**{"clip": 1e9} | settings))
+    """Build the optimizers of a model with a learning rate, by default without clipping.
+
+    ``kind="flat"`` is AdamW on flat buffers, which is otherwise used on a GPU only.
+    """
+    flat = settings.get("kind") == "flat"
+    settings |= {"kind": "adamw"} if flat else {}
+    made = Optimizers(model, OptimizerSettings(**{"clip": 1e9} | settings), flat=flat)
     made.set_rate(rate)
     return made
 

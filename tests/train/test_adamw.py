@@ -2,15 +2,17 @@
 
 import copy
 
+import pytest
 import torch
 from small_models import Parts, give_gradients, optimizers_of, values
 
 from lightbert.train.optim import is_decayed
 
 
-def test_without_bias_correction_it_equals_electras_adam() -> None:
+@pytest.mark.parametrize("kind", ["adamw", "flat"])
+def test_without_bias_correction_it_equals_electras_adam(kind: str) -> None:
     model = Parts()
-    optimizers = optimizers_of(model, 0.1, weight_decay=0.01)
+    optimizers = optimizers_of(model, 0.1, kind=kind, weight_decay=0.01)
     expected = {name: value.double() for name, value in values(model).items()}
     means = {name: torch.zeros_like(value) for name, value in expected.items()}
     squares = {name: torch.zeros_like(value) for name, value in expected.items()}
@@ -28,10 +30,11 @@ def test_without_bias_correction_it_equals_electras_adam() -> None:
         torch.testing.assert_close(value.double(), expected[name], rtol=1e-5, atol=1e-6)
 
 
-def test_with_bias_correction_it_equals_pytorchs_adamw() -> None:
+@pytest.mark.parametrize("kind", ["adamw", "flat"])
+def test_with_bias_correction_it_equals_pytorchs_adamw(kind: str) -> None:
     model, other = Parts(), Parts()
     other.load_state_dict(copy.deepcopy(model.state_dict()))
-    optimizers = optimizers_of(model, 0.1, bias_correction=True, weight_decay=0.0, eps=1e-8)
+    optimizers = optimizers_of(model, 0.1, kind=kind, bias_correction=True, weight_decay=0.0, eps=1e-8)
     reference = torch.optim.AdamW(other.parameters(), lr=0.1, eps=1e-8, weight_decay=0.0)
     for step in range(3):
         give_gradients(model, seed=step)

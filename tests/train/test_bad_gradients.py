@@ -7,7 +7,7 @@ from torch import Tensor
 
 from lightbert.train.optim import Optimizers
 
-KINDS = ["adamw", "lamb", "muon"]
+KINDS = ["adamw", "flat", "lamb", "muon"]
 
 
 def everything(model: Parts, optimizers: Optimizers) -> dict[str, Tensor]:

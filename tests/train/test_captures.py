@@ -32,11 +32,12 @@ def trained(
     corpus: Path, kind: type[Step], change=lambda objective: None, optimizer: str = "adamw"
 ) -> tuple[Step, dict[str, torch.Tensor]]:
     """Train for a few steps; return the step and the weights."""
-    recipe = recipe_of(corpus, corpus / "unused", optimizer={"kind": optimizer})
+    flat = optimizer == "flat"
+    recipe = recipe_of(corpus, corpus / "unused", optimizer={"kind": "adamw" if flat else optimizer})
     shards = Shards(corpus / "data")
     objective = make_objective(recipe, shards)
     change(objective)
-    optimizers = Optimizers(objective, recipe.optimizer)
+    optimizers = Optimizers(objective, recipe.optimizer, flat=flat)
     optimizers.set_rate(1e-3)
     step = kind(objective, optimizers, WORLD)
     loader = make_loader(recipe, WORLD, shards, 0, recipe.batch, recipe.length)
@@ -65,7 +66,7 @@ def waiting(cuda: FakeCuda, *, seen: bool):
     return change
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "lamb", "muon"])
+@pytest.mark.parametrize("optimizer", ["adamw", "flat", "lamb", "muon"])
 def test_captured_steps_train_like_plain_ones(corpus, cuda, optimizer, monkeypatch, capsys):
     _, expected = trained(corpus, Step, optimizer=optimizer)
     kinds = make_replayable(monkeypatch)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from small_models import Parts, give_gradients, optimizers_of, values
 
-KINDS = ["adamw", "lamb", "muon"]
+KINDS = ["adamw", "flat", "lamb", "muon"]
 
 
 def by_part(name: str) -> float:

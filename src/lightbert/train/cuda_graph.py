@@ -21,6 +21,8 @@ WARMUP_STEPS = 3
 """Eager steps per batch shape before the step is captured."""
 
 Shapes = tuple[torch.Size | None, ...]
+Key = tuple[Shapes, int]
+"""The shapes of a batch and the layout of the optimizer."""
 
 
 def uses_cuda_graph(wanted: Literal["auto"] | bool, world: World) -> bool:
@@ -50,8 +52,8 @@ class CudaGraphStep(Step):
 
     def __init__(self, objective: Objective, optimizers: Optimizers, world: World, *, accumulate: int = 1) -> None:
         super().__init__(objective, optimizers, world, accumulate=accumulate)
-        self._captures: dict[Shapes, _Capture] = {}
-        self._warmups: Counter[Shapes] = Counter()
+        self._captures: dict[Key, _Capture] = {}
+        self._warmups: Counter[Key] = Counter()
         self._pool: Any = None
         self._captures_steps = True
 
@@ -59,18 +61,18 @@ class CudaGraphStep(Step):
         """Apply one step."""
         if not self._captures_steps:
             return super().__call__(batch)
-        shapes = _shapes(batch)
-        if shapes not in self._captures:
-            self._warmups[shapes] += 1
-            if self._warmups[shapes] < WARMUP_STEPS:
+        key = _shapes(batch), self.optimizers.layout
+        if key not in self._captures:
+            self._warmups[key] += 1
+            if self._warmups[key] < WARMUP_STEPS:
                 return self._warmup_step(batch)
-            if self._warmups[shapes] == WARMUP_STEPS:
+            if self._warmups[key] == WARMUP_STEPS:
                 return self._checked_warmup_step(batch)
             capture = self._try_capture(batch)
             if capture is None:
                 return super().__call__(batch)
-            self._captures[shapes] = capture
-        capture = self._captures[shapes]
+            self._captures[key] = capture
+        capture = self._captures[key]
         capture.inputs.copy_from(batch)
         capture.graph.replay()
         return capture.output.clone()

@@ -23,7 +23,8 @@ class Step:
         self.accumulate = accumulate
         self.call: Any = objective
         # With several processes the gradients must be ready one by one, while others are being sent.
-        self.half_weights = HalfWeights(objective) if self.half_precision and world.size == 1 else None
+        alone = self.half_precision and world.size == 1
+        self.half_weights = HalfWeights(objective, optimizers.gradient_place) if alone else None
         if world.size > 1 and not is_sharded(objective):
             self.call = DistributedDataParallel(objective, gradient_as_bucket_view=True)
 

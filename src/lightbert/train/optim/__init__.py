@@ -1,10 +1,12 @@
 """Optimizers without host synchronisation: the rate is a tensor, and a non-finite step is skipped on the device."""
 
+import math
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
+from lightbert.train.optim.flat import FlatAdamW
 from lightbert.train.optim.lamb import Lamb
 from lightbert.train.optim.muon import Muon
 from lightbert.train.optimizer_settings import OptimizerSettings
@@ -20,13 +22,20 @@ def is_decayed(name: str) -> bool:
     return parts[-1] != "bias" and not any(part.endswith("norm") for part in parts[:-1])
 
 
+def suits_flat_buffers(parameters: list[nn.Parameter]) -> bool:
+    """Whether AdamW uses flat buffers: on a GPU, in fp32, by a single process; others get gradients in buckets."""
+    alone = not (distributed.is_available() and distributed.is_initialized())
+    return alone and all(p.is_cuda and p.dtype is torch.float32 for p in parameters)
+
+
 class Optimizers:
     """The optimizers of a run behind one interface: rates, clipping, skipping, and state by parameter name.
 
     Every parameter that requires gradients at the start keeps its state, also while it is frozen.
+    flat: whether ``kind="adamw"`` uses flat buffers, of which the parameters become views; None: where they are faster.
     """
 
-    def __init__(self, model: nn.Module, settings: OptimizerSettings) -> None:
+    def __init__(self, model: nn.Module, settings: OptimizerSettings, *, flat: bool | None = None) -> None:
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.names = {p: name for name, p in named.items()}
         self.clip = settings.clip
@@ -35,13 +44,18 @@ class Optimizers:
         in_blocks = {n for n, p in named.items() if settings.kind == "muon" and p.dim() == 2 and "blocks." in n}
         betas = (settings.beta1, settings.beta2)
         rest = [p for n, p in named.items() if n not in in_blocks]
+        first_step = 0.0 if settings.bias_correction else _STEP_WITHOUT_BIAS
         self.main: torch.optim.Optimizer
+        self.flat: FlatAdamW | None = None
         if settings.kind == "lamb":
             self.main = Lamb(rest, start, betas, settings.eps)
+        elif settings.kind == "adamw" and (suits_flat_buffers(rest) if flat is None else flat):
+            rest.sort(key=lambda p: is_decayed(self.names[p]), reverse=True)
+            self.main = self.flat = FlatAdamW(rest, start, betas, settings.eps, first_step)
         else:
             graphs = start.is_cuda
             self.main = torch.optim.AdamW(rest, lr=start, betas=betas, eps=settings.eps, fused=True, capturable=graphs)
-            self._init_state(self.main, 0.0 if settings.bias_correction else _STEP_WITHOUT_BIAS)
+            self._init_state(self.main, first_step)
         self.muon: Muon | None = None
         if in_blocks:
             self.muon = Muon([named[name] for name in sorted(in_blocks)], start, self.decay)
@@ -67,6 +81,8 @@ class Optimizers:
         for optimizer in (self.main, self.muon):
             if optimizer is not None:
                 self._group(optimizer, scales)
+        if self.flat is not None:
+            self.flat.reset()
 
     def _group(self, optimizer: torch.optim.Optimizer, scales: Callable[[str], float]) -> None:
         """Build the parameter groups: one per multiplier and weight decay."""
@@ -94,19 +110,36 @@ class Optimizers:
 
         Returns their norm before clipping, and whether it is finite, without host synchronisation.
         """
-        gradients = [p.grad for p in self.names if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients, foreach=True)
-        if self.clip:
-            torch.nn.utils.clip_grads_with_norm_(self.names, self.clip, norm, foreach=True)
-        norm = full_tensor(norm)
-        finite = norm.isfinite()
+        scale: Tensor | None = None
+        if self.flat is not None:
+            norm = torch.linalg.vector_norm(self.flat.gather_gradients())
+            if self.clip:
+                # As PyTorch clips; the update divides the gradients, which saves a pass over them.
+                scale = ((norm + 1e-6) / self.clip).clamp(min=1.0)
+        else:
+            gradients = [p.grad for p in self.names if p.grad is not None]
+            norm = torch.nn.utils.get_total_norm(gradients, foreach=True)
+            if self.clip:
+                torch.nn.utils.clip_grads_with_norm_(self.names, self.clip, norm, foreach=True)
+            norm = full_tensor(norm)
+        # Not `isfinite`, which is four kernels; a comparison with NaN is false.
+        finite = norm < math.inf
         self.main.found_inf = (~finite).float()  # type: ignore[attr-defined]
-        self.main.grad_scale = None  # type: ignore[attr-defined]
+        self.main.grad_scale = scale  # type: ignore[attr-defined]
         self.main.step()
         if self.muon is not None:
             self.muon.found_inf = (~finite).float()
             self.muon.step()
         return norm, finite
+
+    @property
+    def layout(self) -> int:
+        """A number that changes if a captured step has to be captured again."""
+        return 0 if self.flat is None else self.flat.layout
+
+    def gradient_place(self, p: nn.Parameter) -> Tensor | None:
+        """Return the place of a parameter's gradient in the flat buffer, if there is one and it isn't in use."""
+        return None if self.flat is None else self.flat.gradient_place(p)
 
     def zero_grad(self) -> None:
         """Set the gradients to None."""
