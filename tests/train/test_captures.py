@@ -76,6 +76,19 @@ def test_captured_steps_train_like_plain_ones(corpus, cuda, optimizer, monkeypat
     assert capsys.readouterr().err == ""
 
 
+def test_a_step_is_captured_again_if_the_layout_of_the_optimizer_changes(corpus, cuda, monkeypatch):
+    kinds = make_replayable(monkeypatch)
+    step, _ = trained(corpus, CudaGraphStep, optimizer="flat")
+    kinds.clear()
+    recipe = recipe_of(corpus, corpus / "unused")
+    batch = make_loader(recipe, WORLD, Shards(corpus / "data"), 0, recipe.batch, recipe.length).at(0)
+    step(batch)
+    step.optimizers.flat.layout += 1
+    for _ in range(WARMUP_STEPS + 1):
+        step(batch)
+    assert kinds == ["replayed"] + ["eager"] * WARMUP_STEPS + ["replayed"]
+
+
 def test_a_failed_capture_leaves_eager_steps_with_the_same_weights(corpus, cuda, capsys):
     _, expected = trained(corpus, Step)
     step, weights = trained(corpus, CudaGraphStep, waiting(cuda, seen=False))

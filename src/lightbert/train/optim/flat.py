@@ -78,14 +78,12 @@ class FlatAdamW(torch.optim.Optimizer):
     def gather_gradients(self) -> Tensor:
         """Copy the gradients that aren't in the buffer into it, and return the buffer; missing ones are zero."""
         trained = [p for group in self.param_groups for p in group["params"]]
-        places, values = [], []
-        for p in (p for p in trained if p.grad is not None):
-            place = self._view(self._gradients, p)
-            if place.data_ptr() != p.grad.data_ptr():
-                places.append(place)
-                values.append(p.grad)
-        if places:
-            torch._foreach_copy_(places, values)
+        base, size = self._gradients.data_ptr(), self._gradients.element_size()
+        outside = [
+            p for p in trained if p.grad is not None and p.grad.data_ptr() != base + size * self._places[p].start
+        ]
+        if outside:
+            torch._foreach_copy_([self._view(self._gradients, p) for p in outside], [p.grad for p in outside])
         if missing := [self._view(self._gradients, p) for p in trained if p.grad is None]:
             torch._foreach_zero_(missing)
         return self._gradients
