@@ -16,8 +16,8 @@ from lightbert.nn.feedforward import FeedForward
 from lightbert.nn.heads.pretraining import MaskedLanguage, ReplacedToken
 from lightbert.nn.mask import Mask
 from lightbert.nn.mixed import MixedAttention
-from lightbert.nn.norms import NoNorm, Norm, add_and_norm, layer_norm
-from lightbert.nn.projections import project_and_activate, project_fused
+from lightbert.nn.norms import NoNorm, Norm, add_and_norm, layer_norm, project_add_and_norm
+from lightbert.nn.projections import linear, project_and_activate, project_fused
 from lightbert.ops.backend import using
 from randomised import randomised
 
@@ -64,6 +64,9 @@ def test_plain_layers_are_replaced(kernels):
     assert add_and_norm(X, X, nn.LayerNorm(WIDTH), nn.Dropout(0.0)) == "by a kernel"
     assert add_and_norm(X, X, nn.LayerNorm(WIDTH), nn.Dropout(0.5).eval()) == "by a kernel"
     assert add_and_norm(X, X, nn.LayerNorm(WIDTH), nn.Dropout(0.5).train()) == "by a kernel"
+    layer = nn.Linear(WIDTH, WIDTH)
+    assert project_add_and_norm(X, X, layer, nn.LayerNorm(WIDTH), nn.Dropout(0.5).train()) == "by a kernel"
+    assert kernels.call_args.kwargs["change_bias"] is layer.bias
     assert project_and_activate(X, nn.Linear(WIDTH, 4), nn.GELU()) == "by a kernel"
     assert look_up(nn.Embedding(5, 4), torch.tensor([1])) == "by a kernel"
 
@@ -71,7 +74,8 @@ def test_plain_layers_are_replaced(kernels):
 @pytest.mark.parametrize(("dropout", "rate"), [(None, 0.0), (nn.Dropout(0.5), 0.5), (nn.Dropout(0.5).eval(), 0.0)])
 def test_the_kernel_gets_the_dropout_of_the_layer(kernels, dropout, rate):
     add_and_norm(X, X, nn.LayerNorm(WIDTH), dropout)
-    assert kernels.call_args.args[-1] == rate
+    project_add_and_norm(X, X, nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH), dropout)
+    assert [call.args[-1] for call in kernels.call_args_list] == [rate, rate]
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -79,6 +83,8 @@ def test_changed_layers_are_called(kernels, change):
     add_and_norm(X, X, change(nn.LayerNorm(WIDTH)))
     add_and_norm(X, X, nn.LayerNorm(WIDTH), change(nn.Dropout(0.0)))
     add_and_norm(X, X, nn.LayerNorm(WIDTH), change(nn.Dropout(0.5)))
+    project_add_and_norm(X, X, nn.Linear(WIDTH, WIDTH), change(nn.LayerNorm(WIDTH)))
+    project_add_and_norm(X, X, nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH), change(nn.Dropout(0.5)))
     project_and_activate(X, change(nn.Linear(WIDTH, 4)), nn.GELU())
     project_and_activate(X, nn.Linear(WIDTH, 4), change(nn.GELU()))
     look_up(change(nn.Embedding(5, 4)), torch.tensor([1]))
@@ -89,11 +95,30 @@ def test_layers_that_compute_something_else_are_called(kernels):
     add_and_norm(X, X, NoNorm(WIDTH))
     add_and_norm(X, X, nn.LayerNorm(WIDTH, elementwise_affine=False))
     add_and_norm(X, X, nn.LayerNorm(WIDTH), nn.Dropout(1.0).train())
+    project_add_and_norm(X, X, nn.Linear(WIDTH, WIDTH), NoNorm(WIDTH))
+    project_add_and_norm(X, X, nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH), nn.Dropout(1.0).train())
     project_and_activate(X, nn.Linear(WIDTH, 4, bias=False), nn.GELU())
     project_and_activate(X, nn.Linear(WIDTH, 4), nn.GELU(approximate="tanh"))
     project_and_activate(X, nn.Linear(WIDTH, 4), nn.ReLU())
     look_up(nn.Embedding(5, 4, padding_idx=0), torch.tensor([1]))
     kernels.assert_not_called()
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        *(change(nn.Linear(WIDTH, WIDTH)) for change in CHANGES),
+        nn.Linear(WIDTH, WIDTH, bias=False),
+        linear(WIDTH, WIDTH, 2),
+    ],
+    ids=[*(change.__name__ for change in CHANGES), "without a bias", "grouped"],
+)
+def test_the_kernel_gets_the_output_of_a_layer_that_is_not_plain(kernels, layer):
+    layer = randomised(layer)
+    assert project_add_and_norm(X, X, layer, nn.LayerNorm(WIDTH)) == "by a kernel"
+    _, change, *_ = kernels.call_args.args
+    torch.testing.assert_close(change, layer(X))
+    assert not kernels.call_args.kwargs
 
 
 def feedforward(norm: Norm) -> FeedForward:
@@ -161,6 +186,22 @@ def test_compiled_models_call_the_kernels_without_a_graph_break():
     assert forward.count("lightbert.residual_norm.default(") == 5
     assert forward.count("lightbert.bias_gelu.default(") == 4
     assert backward.count("lightbert.embedding_backward.default(") == 2
+
+
+def test_the_kernels_sum_the_gradients_of_the_biases_of_a_feed_forward():
+    pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
+    part, graphs = randomised(feedforward(layer_norm(1e-12))), []
+
+    def keep(module, example):
+        graphs.append(module.print_readable(print_output=False))
+        return make_boxed_func(module.forward)
+
+    compiled = torch.compile(part, backend=aot_autograd(fw_compiler=keep), fullgraph=True)
+    with using("triton"):
+        compiled(X.clone().requires_grad_()).sum().backward()
+    _, backward = graphs
+    assert "aten.mm." in backward
+    assert "aten.sum." not in backward
 
 
 def test_compiled_models_draw_a_seed_for_the_dropout_of_each_kernel():

@@ -99,6 +99,9 @@ def call_all(every: bool) -> None:
     if every:
         given = inputs(LONG, "cpu", torch.bfloat16)
         call(relative_attention, **given, by_key=given["by_query"].detach().requires_grad_(), dropout=0.1)
+        # A layer that isn't plain adds its bias itself.
+        for op, inputs in (OPS["residual_norm"], RANDOM["residual_norm with dropout"]):
+            call(op, **inputs(SMALL, "cpu", torch.bfloat16) | {"change_bias": None})
         call(dynamic_conv, **OPS["dynamic_conv"][1](SMALL, "cpu", torch.float32))
 
 

@@ -24,15 +24,23 @@ def norm_inputs(*shape: int) -> dict[str, Tensor]:
     return {"x": draw(*shape) + 3, "change": draw(*shape), "weight": draw(shape[-1]), "bias": draw(shape[-1])}
 
 
-def norm(x: Tensor, change: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return residual_norm(x, change, weight, bias, EPS)
+def biased_inputs(*shape: int) -> dict[str, Tensor]:
+    return norm_inputs(*shape) | {"change_bias": draw(shape[-1])}
+
+
+def norm(x: Tensor, change: Tensor, weight: Tensor, bias: Tensor, change_bias: Tensor | None = None) -> Tensor:
+    return residual_norm(x, change, weight, bias, EPS, change_bias=change_bias)
 
 
 def gelu_inputs(*shape: int) -> dict[str, Tensor]:
     return {"x": 2 * draw(*shape), "bias": draw(shape[-1])}
 
 
-OPS = {"residual_norm": (norm, norm_inputs), "bias_gelu": (bias_gelu, gelu_inputs)}
+OPS = {
+    "residual_norm": (norm, norm_inputs),
+    "residual_norm with a bias": (norm, biased_inputs),
+    "bias_gelu": (bias_gelu, gelu_inputs),
+}
 Case = tuple[Callable[..., Tensor], Callable[..., dict[str, Tensor]]]
 
 
@@ -92,6 +100,17 @@ def test_more_programs_than_one_round_are_added():
         torch.testing.assert_close(sum_programs(partial, torch.float32), partial.sum(0), rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize(("programs", "rows", "width"), [(0, 3, 5), (1, 2, 16), (3, 3, 16), (600, 3, 5)])
+def test_the_last_sum_over_programs_may_have_another_type(programs, rows, width):
+    from lightbert.ops.partial_sums.triton import sum_programs, sum_programs_apart
+
+    partial = torch.randn(programs, rows, width, device=DEVICE)
+    first, last = sum_programs_apart(partial, torch.float32, HALF)
+    together = sum_programs(partial, torch.float32)
+    assert torch.equal(first, together[:-1])
+    assert torch.equal(last, together[-1].to(HALF))
+
+
 def test_a_constant_token_is_normalized_to_the_bias():
     given = {name: value.to(DEVICE, torch.float32) for name, value in norm_inputs(2, 3, 64).items()}
     given |= {"x": torch.full((2, 3, 64), 1e4, device=DEVICE), "change": torch.zeros(2, 3, 64, device=DEVICE)}
@@ -112,6 +131,43 @@ def test_the_sum_has_gradients_in_the_types_of_its_parts():
     expected = norm(x.detach().double(), change.detach().double(), weight.double(), bias.double())
     rounding = torch.finfo(HALF).eps
     torch.testing.assert_close(out.double(), expected, rtol=rounding, atol=rounding)
+
+
+def test_the_bias_of_the_change_may_have_another_type_than_the_norm():
+    """In training the linear layers have half-precision copies of their parameters, and norms have their own."""
+    given = {name: value.to(DEVICE, HALF) for name, value in biased_inputs(2, 5, 32).items()}
+    leaves = {name: value.float() if name in ("weight", "bias") else value for name, value in given.items()}
+    leaves = {name: value.requires_grad_() for name, value in leaves.items()}
+    out = by_kernel(norm)(**leaves)
+    direction = torch.randn(out.shape, device=DEVICE).to(HALF)
+    out.backward(direction)
+    assert all(leaf.grad.dtype is leaf.dtype for leaf in leaves.values())
+    exact = {name: value.detach().double().requires_grad_() for name, value in given.items()}
+    norm(**exact).backward(direction.double())
+    rounding = 4 * torch.finfo(HALF).eps
+    for name, leaf in leaves.items():
+        torch.testing.assert_close(leaf.grad.double(), exact[name].grad, rtol=rounding, atol=rounding)
+
+
+def test_the_bias_is_added_to_the_change_before_the_sum_is_rounded():
+    """A change of 1 and a bias of 1/4096 have the sum 1 in half precision; a norm shows the difference."""
+    change = torch.ones(1, 64, device=DEVICE, dtype=HALF)
+    bias = (torch.arange(64, device=DEVICE) % 2 / 4096).to(HALF)
+    x, weight, shift = torch.zeros_like(change), torch.ones_like(bias), torch.zeros_like(bias)
+    out = by_kernel(norm)(x=x, change=change, weight=weight, bias=shift, change_bias=bias)
+    torch.testing.assert_close(out.float(), (torch.arange(64, device=DEVICE) % 2 * 2.0 - 1)[None])
+
+
+@pytest.mark.parametrize("trained", ["x", "change", "weight", "bias", "change_bias"])
+def test_the_gradient_of_one_input_is_the_same_if_the_others_need_none(trained):
+    given = {name: value.to(DEVICE, torch.float32) for name, value in biased_inputs(2, 5, 12).items()}
+    found = []
+    for names in ([trained], given):
+        leaves = {name: value.clone().requires_grad_(name in names) for name, value in given.items()}
+        by_kernel(norm)(**leaves).square().sum().backward()
+        assert all((leaf.grad is not None) == leaf.requires_grad for leaf in leaves.values())
+        found.append(leaves[trained].grad)
+    assert torch.equal(*found)
 
 
 @pytest.mark.parametrize("value", [-100.0, -12.0, -5.0, -0.0, 0.0, 5.0, 100.0])
@@ -165,6 +221,7 @@ def test_torch_accepts_the_custom_ops(case):
     from lightbert.ops.residual_norm import operator as of_norm
 
     op, inputs = case
-    tensors = [value.to(DEVICE, torch.float32).requires_grad_() for value in inputs(2, 3, 12).values()]
+    tensors = {name: value.to(DEVICE, torch.float32).requires_grad_() for name, value in inputs(2, 3, 12).items()}
+    added = {name: tensors.pop(name) for name in ("change_bias",) if name in tensors}
     custom, settings = (of_norm.residual_norm, (EPS,)) if op is norm else (of_gelu.bias_gelu, ())
-    torch.library.opcheck(custom, (*tensors, *settings), rtol=1e-4, atol=1e-4)
+    torch.library.opcheck(custom, (*tensors.values(), *settings), added, rtol=1e-4, atol=1e-4)

@@ -20,8 +20,9 @@ EPS, DROPOUT, SEED = 1e-12, 0.3, 11
 SHAPES = [(1, 1, 2), (3, 11, 7), (2, 5, 256), (4, 8, 256), (1, 3, 312), (1, 2, 1024), (131, 12), (41, 3, 40)]
 
 
-def inputs(*shape: int) -> dict[str, Tensor]:
-    return {"x": draw(*shape) + 3, "change": draw(*shape), "weight": draw(shape[-1]), "bias": draw(shape[-1])}
+def inputs(*shape: int, biased: bool = True) -> dict[str, Tensor]:
+    given = {"x": draw(*shape) + 3, "change": draw(*shape), "weight": draw(shape[-1]), "bias": draw(shape[-1])}
+    return given | {"change_bias": draw(shape[-1])} if biased else given
 
 
 def factors(seed: int, tokens: int, width: int, dropout: float) -> Tensor:
@@ -37,8 +38,9 @@ def factors(seed: int, tokens: int, width: int, dropout: float) -> Tensor:
 def with_factors(seed: int, dropout: float) -> Op:
     """The reference, which removes the same elements."""
 
-    def op(x: Tensor, change: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def op(x: Tensor, change: Tensor, weight: Tensor, bias: Tensor, change_bias: Tensor | None = None) -> Tensor:
         width = x.shape[-1]
+        change = change if change_bias is None else change + change_bias
         by = factors(seed, x.numel() // width, width, dropout).view(x.shape).to(DEVICE, x.dtype)
         return F.layer_norm(x + change * by, (width,), weight, bias, EPS)
 
@@ -56,9 +58,10 @@ def with_seed(seed: int, dropout: float) -> Op:
     return op
 
 
+@pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_both_passes_remove_the_same_elements(shape):
-    assert_exact(with_seed(SEED, DROPOUT), with_factors(SEED, DROPOUT), inputs(*shape))
+def test_both_passes_remove_the_same_elements(shape, biased):
+    assert_exact(with_seed(SEED, DROPOUT), with_factors(SEED, DROPOUT), inputs(*shape, biased=biased))
 
 
 @pytest.mark.parametrize("dropout", [0.0, 1e-6, 0.1, 0.6, 0.9])
@@ -66,9 +69,10 @@ def test_every_rate_is_exact(dropout):
     assert_exact(with_seed(2**31 - 1, dropout), with_factors(2**31 - 1, dropout), inputs(3, 5, 64))
 
 
+@pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("width", [7, 64, 312])
-def test_the_rounding_error_with_dropout_is_at_most_twice_the_reference(width):
-    assert_no_coarser(with_seed(SEED, DROPOUT), with_factors(SEED, DROPOUT), inputs(3, 11, width))
+def test_the_rounding_error_with_dropout_is_at_most_twice_the_reference(width, biased):
+    assert_no_coarser(with_seed(SEED, DROPOUT), with_factors(SEED, DROPOUT), inputs(3, 11, width, biased=biased))
 
 
 def test_tensors_with_dropout_may_have_any_memory_layout():
@@ -87,11 +91,10 @@ def test_sums_of_many_programs_with_dropout_are_exact_and_equal_in_every_run(mon
 def test_loads_in_advance_change_nothing(stages):
     from lightbert.ops.residual_norm import triton as kernel
 
-    given = [value.to(DEVICE, torch.float32) for value in inputs(64, 256).values()]
-    x, change, weight, _ = given
+    x, change, weight, bias, change_bias = (value.to(DEVICE, torch.float32) for value in inputs(64, 256).values())
     seed = torch.tensor([SEED], device=DEVICE)
-    _, *statistics = kernel.forward(*given, EPS, seed, DROPOUT)
-    passed = (x, x, change, weight, *statistics, seed, DROPOUT)
+    _, *statistics = kernel.forward(x, change, weight, bias, EPS, seed, DROPOUT, change_bias)
+    passed = (x, x, change, weight, *statistics, seed, DROPOUT, change_bias)
     usual, found = (kernel.backward(*passed, programs=2, stages=number) for number in (1, stages))
     assert all(torch.equal(one, other) for one, other in zip(usual, found, strict=True))
 
@@ -105,7 +108,7 @@ def test_no_tokens_with_dropout_give_an_empty_result_and_gradients_of_zero():
 def test_without_dropout_the_sum_has_one_gradient():
     from lightbert.ops.residual_norm import triton as kernel
 
-    x, change, weight, bias = (value.to(DEVICE, HALF) for value in inputs(3, 5, 16).values())
+    x, change, weight, bias = (value.to(DEVICE, HALF) for value in inputs(3, 5, 16, biased=False).values())
     _, *statistics = kernel.forward(x, change, weight, bias, EPS)
     assert kernel.backward(x, x, change, weight, *statistics)[1] is None
 
@@ -165,6 +168,7 @@ def test_dropout_depends_on_the_seed_of_pytorch_only():
 def test_torch_accepts_the_custom_op_with_dropout():
     from lightbert.ops.residual_norm import operator
 
-    tensors = [value.to(DEVICE, torch.float32).requires_grad_() for value in inputs(2, 3, 12).values()]
+    *tensors, change_bias = (value.to(DEVICE, torch.float32).requires_grad_() for value in inputs(2, 3, 12).values())
     seed = torch.tensor([SEED], device=DEVICE)
-    torch.library.opcheck(operator.residual_norm, (*tensors, EPS, seed, DROPOUT), rtol=1e-4, atol=1e-4)
+    for added in (None, change_bias):
+        torch.library.opcheck(operator.residual_norm, (*tensors, EPS, seed, DROPOUT, added), rtol=1e-4, atol=1e-4)

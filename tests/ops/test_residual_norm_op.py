@@ -14,6 +14,23 @@ def test_the_sum_is_normalized_over_its_channels():
 
     inputs = {"x": draw(2, 3, 5), "change": draw(2, 3, 5), "weight": draw(5), "bias": draw(5)}
     assert_same_with_gradients(lambda **given: residual_norm(**given, eps=1e-3), naive, inputs)
+    biased = inputs | {"change_bias": draw(5)}
+    assert_same_with_gradients(
+        lambda **given: residual_norm(**given, eps=1e-3),
+        lambda x, change, weight, bias, change_bias: naive(x, change + change_bias, weight, bias),
+        biased,
+    )
+
+
+def test_the_bias_of_the_change_is_added_before_dropout():
+    shape = (64, 32)
+    x, change, bias = torch.zeros(shape), torch.zeros(shape), torch.arange(1.0, 33.0)
+    given = {"weight": torch.ones(32), "bias": torch.zeros(32), "eps": 0.0, "dropout": 0.5}
+    torch.manual_seed(0)
+    found = residual_norm(x, change, **given, change_bias=bias)
+    torch.manual_seed(0)
+    expected = torch.nn.functional.layer_norm(torch.nn.functional.dropout(bias.expand(shape), 0.5), (32,), eps=0.0)
+    torch.testing.assert_close(found, expected)
 
 
 def test_half_precision_is_summed_in_the_precision_of_the_stream():

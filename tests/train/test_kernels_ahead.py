@@ -62,22 +62,29 @@ def test_a_process_for_each_model_and_group_of_kernels_that_ends_with_the_body(s
     with ahead.kernels_ahead([small, large, large], SHAPES, GPU):
         pass
     assert [described["config"]["width"] for described, *_ in started] == 4 * [large.width] + 4 * [small.width]
-    assert {tuple(map(tuple, shapes)) for _, _, shapes, _ in started} == {tuple(SHAPES)}
-    names = {name for _, kernels, _, _ in started for name in kernels.split(",")}
+    assert {tuple(map(tuple, shapes)) for _, _, shapes, *_ in started} == {tuple(SHAPES)}
+    names = {name for _, kernels, *_ in started for name in kernels.split(",")}
     assert names == {"none", "dynamic_conv", "relative_attention", "depthwise", "residual_norm", "bias_gelu"}
 
 
 def test_kernels_that_are_in_the_cache_need_no_process(started: list[list[Any]], tmp_path: Path) -> None:
     with ahead.kernels_ahead(models(), SHAPES, GPU):
         pass
-    (described, kernels, _, packed), second, *rest = [*started]
+    (described, kernels, _, *settings), second, *rest = [*started]
     for shape in SHAPES:
-        ahead._mark(str(tmp_path), described, kernels, shape, packed).touch()
-    ahead._mark(str(tmp_path), described, second[1], SHAPES[0], packed).touch()
+        ahead._mark(str(tmp_path), described, kernels, shape, *settings).touch()
+    ahead._mark(str(tmp_path), described, second[1], SHAPES[0], *settings).touch()
     started.clear()
     with ahead.kernels_ahead(models(), SHAPES, GPU):
         pass
-    assert started == [[*second[:2], [[*SHAPES[1]]], packed], *rest]
+    assert started == [[*second[:2], [[*SHAPES[1]]], *settings], *rest]
+
+
+def test_the_layers_have_the_weights_of_the_run(started: list[list[Any]]) -> None:
+    for processes in (1, 2):
+        with ahead.kernels_ahead(models()[1:], SHAPES, World(0, processes, torch.device("cuda"))):
+            pass
+    assert [half_weights for *_, half_weights in started] == 4 * [True] + 4 * [False]
 
 
 def test_runs_that_share_the_cores_start_no_process(started: list[list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +97,7 @@ def test_runs_that_share_the_cores_start_no_process(started: list[list[Any]], mo
 def test_disabled_kernels_are_not_compiled(started: list[list[Any]]) -> None:
     with backend.enabling("none,depthwise,bias_gelu"), ahead.kernels_ahead(models()[1:], SHAPES, GPU):
         pass
-    assert [kernels for _, kernels, _, _ in started] == ["none,depthwise", "none,bias_gelu"]
+    assert [kernels for _, kernels, *_ in started] == ["none,depthwise", "none,bias_gelu"]
 
 
 def test_a_small_gpu_is_left_to_the_run(started: list[list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,9 +129,13 @@ def test_no_process_is_started(
 
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
 @pytest.mark.parametrize("packed", [False, True])
-def test_two_blocks_run_forward_and_backward(packed: bool) -> None:
+@pytest.mark.parametrize("half_weights", [False, True])
+def test_two_blocks_run_forward_and_backward(packed: bool, half_weights: bool) -> None:
     model = build(replace(preset("convbert-tiny"), depth=3), seed=0).train()
-    ahead.run_blocks(model, (2, 8), "none", packed=packed)
+    seen = []
+    model.blocks[1].output.register_forward_pre_hook(lambda layer, inputs: seen.append(layer.bias.dtype))
+    ahead.run_blocks(model, (2, 8), "none", packed=packed, half_weights=half_weights)
+    assert seen == [torch.bfloat16 if half_weights else torch.float32]
     assert [all(each.grad is not None for each in block.parameters()) for block in model.blocks] == [True, True, False]
 
 
@@ -155,7 +166,7 @@ def test_a_run_calls_no_other_kernels_of_these_kinds(tmp_path: Path) -> None:
     work = []
     for number, (described, group) in enumerate(product((trained, made), ahead._GROUPS)):
         (tmp_path / str(number)).mkdir()
-        work.append((tmp_path / str(number), [described, ",".join(("none", *group)), SHAPES, False]))
+        work.append((tmp_path / str(number), [described, ",".join(("none", *group)), SHAPES, False, True]))
 
     def compile_ahead(folder: Path, arguments: list[Any]) -> str:
         return watched_process.call(

@@ -181,19 +181,22 @@ def _norm(size: Size, dropout: float = 0.0) -> Times:
 
     sets = [[tensor.detach() for tensor in norm_inputs(size).values()] for _ in range(3)]
     seed = torch.zeros(1, dtype=torch.int64, device=sets[0][0].device) if dropout else None
-    results = [kernel.forward(x, change, weight, bias, 1e-12, seed, dropout) for x, change, weight, bias in sets]
+    results = [
+        kernel.forward(x, change, weight, bias, 1e-12, seed, dropout, change_bias)
+        for x, change, weight, bias, change_bias in sets
+    ]
     title, found = f"residual_norm, dropout {dropout}", {}
     for tile, warps in NORM_FORWARD:
         forward = [
-            partial(kernel.forward, x, change, weight, bias, 1e-12, seed, dropout, tile=tile, warps=warps)
-            for x, change, weight, bias in sets
+            partial(kernel.forward, x, change, weight, bias, 1e-12, seed, dropout, change_bias, tile=tile, warps=warps)
+            for x, change, weight, bias, change_bias in sets
         ]
         found[f"{title}, forward {tile} w{warps}"] = (microseconds(forward), 0.0)
     for tile, warps, stages, registers, programs in NORM_BACKWARD:
         chosen = partial(kernel.backward, tile=tile, warps=warps, stages=stages, registers=registers, programs=programs)
         backward = [
-            partial(chosen, out, x, change, weight, mean, scale, seed, dropout)
-            for (x, change, weight, _), (out, mean, scale) in zip(sets, results, strict=True)
+            partial(chosen, out, x, change, weight, mean, scale, seed, dropout, change_bias)
+            for (x, change, weight, _, change_bias), (out, mean, scale) in zip(sets, results, strict=True)
         ]
         found[f"{title}, backward {tile} w{warps} s{stages} r{registers} p{programs}"] = (0.0, microseconds(backward))
     return found

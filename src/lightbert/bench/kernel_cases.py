@@ -97,10 +97,11 @@ def sampling_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch
 
 
 def norm_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> Tensors:
-    """The stream and the output of a linear layer in half precision, and the float32 parameters of a norm."""
+    """The stream, the output of a matmul and its bias in half precision, and the float32 parameters of a norm."""
     x, change = (torch.randn(size.batch, size.tokens, size.width, device=device, dtype=dtype) for _ in range(2))
     weight, bias = (torch.randn(size.width, device=device) for _ in range(2))
-    given = {"x": x, "change": change, "weight": weight, "bias": bias}
+    change_bias = torch.randn(size.width, device=device, dtype=dtype)
+    given = {"x": x, "change": change, "weight": weight, "bias": bias, "change_bias": change_bias}
     return {name: tensor.requires_grad_() for name, tensor in given.items()}
 
 
@@ -118,16 +119,23 @@ def embedding_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torc
     return {"ids": (spread * size.vocab).long(), "table": table.requires_grad_()}
 
 
-def norm(x: Tensor, change: Tensor, weight: Tensor, bias: Tensor, dropout: float = 0.0) -> Tensor:
+def norm(
+    x: Tensor,
+    change: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    change_bias: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
     """Residual and norm under autocast, where the reference returns float32."""
     half = x.dtype in (torch.bfloat16, torch.float16)
     with torch.autocast(x.device.type, dtype=x.dtype) if half else nullcontext():
-        return residual_norm(x, change, weight, bias, 1e-12, dropout)
+        return residual_norm(x, change, weight, bias, 1e-12, dropout, change_bias)
 
 
-def dropped_norm(x: Tensor, change: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def dropped_norm(**inputs: Tensor) -> Tensor:
     """The same with the papers' dropout."""
-    return norm(x, change, weight, bias, 0.1)
+    return norm(**inputs, dropout=0.1)
 
 
 def entropy(logits: Tensor, targets: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from lightbert.errors import InputError
 from lightbert.nn.feedforward import FeedForward
 from lightbert.nn.mask import Mask
 from lightbert.nn.mixer import Mixer
-from lightbert.nn.norms import Norm, add_and_norm
+from lightbert.nn.norms import Norm, project_add_and_norm
 from lightbert.nn.record import Record
 
 
@@ -42,8 +42,8 @@ class PostNormBlock(nn.Module):
 
     def forward(self, x: Tensor, mask: Mask, record: Record | None = None) -> Tensor:
         """[B, T, D] -> [B, T, D]."""
-        change = self.output(self.mixer(x, mask, record=record))
-        result: Tensor = self.feedforward(add_and_norm(x, change, self.norm, self.dropout))
+        mixed = self.mixer(x, mask, record=record)
+        result: Tensor = self.feedforward(project_add_and_norm(x, mixed, self.output, self.norm, self.dropout))
         return result
 
 
@@ -94,5 +94,5 @@ class BottleneckBlock(nn.Module):
             mixed = self.mixer(self.shared_norm(self.shared(x)), mask, value=x, record=record)
         else:
             mixed = self.mixer(x if self.wide else inside, mask, record=record)
-        inside = self.feedforward(add_and_norm(inside, self.output(mixed), self.norm))
-        return add_and_norm(x, self.leave(inside), self.leave_norm, self.dropout)
+        inside = self.feedforward(project_add_and_norm(inside, mixed, self.output, self.norm))
+        return project_add_and_norm(x, inside, self.leave, self.leave_norm, self.dropout)

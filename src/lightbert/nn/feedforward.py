@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from lightbert.nn.activations import activation as activation_by_name
-from lightbert.nn.norms import Norm, add_and_norm
+from lightbert.nn.norms import Norm, project_add_and_norm
 from lightbert.nn.projections import linear, project_and_activate
 
 
@@ -23,5 +23,5 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., D] -> [..., D]."""
-        change = self.down(project_and_activate(x, self.up, self.activation))
-        return add_and_norm(x, change, self.norm, self.dropout)
+        inner = project_and_activate(x, self.up, self.activation)
+        return project_add_and_norm(x, inner, self.down, self.norm, self.dropout)

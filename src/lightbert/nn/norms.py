@@ -4,10 +4,12 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lightbert.nn.distributions import Constant, Initial
 from lightbert.nn.plain_layers import is_plain
+from lightbert.ops.backend import as_autocast
 from lightbert.ops.residual_norm import has_kernel, residual_norm
 
 Norm = Callable[[int], nn.Module]
@@ -34,6 +36,19 @@ class NoNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[..., D] -> [..., D]."""
         return x * self.weight + self.bias
+
+
+def project_add_and_norm(
+    x: Tensor, inputs: Tensor, layer: nn.Module, norm: nn.Module, dropout: nn.Dropout | None = None
+) -> Tensor:
+    """norm(x + dropout(layer(inputs))), [..., D]; with the layer's bias in the kernel if the layers are plain."""
+    rate = _rate(dropout)
+    fits = has_kernel(x, as_autocast(inputs))
+    if fits and is_plain(layer, nn.Linear) and is_plain(norm, nn.LayerNorm) and rate is not None:
+        # The kernel's backward pass also sums the bias's gradient, for which autograd would read the change's again.
+        change = F.linear(inputs, layer.weight)
+        return residual_norm(x, change, norm.weight, norm.bias, norm.eps, rate, change_bias=layer.bias)
+    return add_and_norm(x, layer(inputs), norm, dropout)
 
 
 def add_and_norm(x: Tensor, change: Tensor, norm: nn.Module, dropout: nn.Dropout | None = None) -> Tensor:

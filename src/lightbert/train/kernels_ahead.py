@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
@@ -24,6 +24,7 @@ from lightbert.models import Model
 from lightbert.models.folder import description, from_description
 from lightbert.ops import backend
 from lightbert.train.distributed import World
+from lightbert.train.half_weights import HalfWeights
 
 _GROUPS = (("dynamic_conv",), ("relative_attention",), ("depthwise",), ("residual_norm", "bias_gelu"))
 """The kernels that each process compiles."""
@@ -48,7 +49,7 @@ def kernels_ahead(
     if folder and world.is_main and _has_room(world.device):
         processes = [
             watched_process.start(f"{__name__}:compile_kernels", work, Path(os.devnull), subprocess.DEVNULL, {})
-            for work in _work(models, shapes, packed, folder)
+            for work in _work(models, shapes, packed, world.size == 1, folder)
         ]
     try:
         yield
@@ -63,26 +64,32 @@ def compile_kernels(
     kernels: str,
     shapes: Sequence[tuple[int, int]],
     packed: bool,
+    half_weights: bool,
 ) -> str:
     """Run two blocks of a model, forward and backward, in each shape, with a selection of kernels; returns ""."""
     torch.cuda.set_per_process_memory_fraction(_MEMORY)
     model = from_description(described, Path()).to_empty(device="cuda").train()
     for done, shape in enumerate(shapes):
         report(done)
-        run_blocks(model, shape, kernels, packed=packed)
+        run_blocks(model, shape, kernels, packed=packed, half_weights=half_weights)
         torch.cuda.synchronize()
-        _mark(os.environ["TRITON_CACHE_DIR"], described, kernels, shape, packed).touch()
+        _mark(os.environ["TRITON_CACHE_DIR"], described, kernels, shape, packed, half_weights).touch()
     return ""
 
 
-def run_blocks(model: Model, shape: tuple[int, int], kernels: str, *, packed: bool) -> None:
-    """Run two blocks, so that the inputs of one of them are those of a block, as in training."""
+def run_blocks(model: Model, shape: tuple[int, int], kernels: str, *, packed: bool, half_weights: bool) -> None:
+    """Run two blocks, so that the inputs of one of them are those of a block, as in training.
+
+    half_weights: give the linear layers bf16 copies of their weights, as a run in one process does: a kernel that reads
+    a bias is compiled for its dtype.
+    """
     device = model.table.device
     ids = torch.ones(shape, dtype=torch.int64, device=device)
     mask = torch.ones(shape, dtype=torch.int32 if packed else torch.bool, device=device)
-    with backend.enabling(kernels), torch.autocast(device.type, dtype=torch.bfloat16):
-        states = model(ids, mask, torch.zeros_like(ids), depth=2)
-    states.backward(torch.zeros_like(states))
+    with HalfWeights(model).installed() if half_weights else nullcontext():
+        with backend.enabling(kernels), torch.autocast(device.type, dtype=torch.bfloat16):
+            states = model(ids, mask, torch.zeros_like(ids), depth=2)
+        states.backward(torch.zeros_like(states))
 
 
 def _has_room(device: torch.device) -> bool:
@@ -92,7 +99,9 @@ def _has_room(device: torch.device) -> bool:
     return device.type == "cuda" and cores >= _CORES and torch.cuda.mem_get_info(device)[0] >= _ROOM
 
 
-def _work(models: Iterable[Model], shapes: Sequence[tuple[int, int]], packed: bool, folder: str) -> Iterator[list[Any]]:
+def _work(
+    models: Iterable[Model], shapes: Sequence[tuple[int, int]], packed: bool, half_weights: bool, folder: str
+) -> Iterator[list[Any]]:
     """The arguments of each process that is needed; the largest model, whose kernels take longest, comes first."""
     descriptions = {json.dumps(description(each), sort_keys=True): each.width for each in models}
     for text in sorted(descriptions, key=lambda each: -descriptions[each]):
@@ -101,9 +110,11 @@ def _work(models: Iterable[Model], shapes: Sequence[tuple[int, int]], packed: bo
             if kernels == "none":
                 continue
             described = json.loads(text)
-            missing = [each for each in shapes if not _mark(folder, described, kernels, each, packed).exists()]
+            missing = [
+                each for each in shapes if not _mark(folder, described, kernels, each, packed, half_weights).exists()
+            ]
             if missing:
-                yield [described, kernels, missing, packed]
+                yield [described, kernels, missing, packed, half_weights]
 
 
 def _mark(folder: str, *work: object) -> Path:

@@ -16,8 +16,9 @@ _LANES, _BLOCK = 128, 16
 
 @triton.jit
 def _partial_sums_kernel(
-    partial, total, programs, entries, lanes: tl.constexpr, block: tl.constexpr, rounds: tl.constexpr
+    partial, total, last, programs, entries, split, lanes: tl.constexpr, block: tl.constexpr, rounds: tl.constexpr
 ):
+    """Write the sums of the first ``split`` entries to ``total``, and those of the others to ``last``."""
     entry = tl.program_id(0) * block + tl.arange(0, block)
     exists = entry < entries
     sums = tl.zeros((lanes, block), tl.float32)
@@ -25,7 +26,10 @@ def _partial_sums_kernel(
         program = index * lanes + tl.arange(0, lanes)
         source = partial + program.to(tl.int64)[:, None] * entries + entry[None, :]
         sums += tl.load(source, mask=(program < programs)[:, None] & exists[None, :], other=0.0)
-    tl.store(total + entry, tl.sum(sums, axis=0).to(total.dtype.element_ty), mask=exists)
+    result = tl.sum(sums, axis=0)
+    tl.store(total + entry, result.to(total.dtype.element_ty), mask=entry < split)
+    if last is not None:
+        tl.store(last + (entry - split), result.to(last.dtype.element_ty), mask=(entry >= split) & exists)
 
 
 def steps_per_program(blocks: int, programs: int | None = None) -> int:
@@ -36,13 +40,29 @@ def steps_per_program(blocks: int, programs: int | None = None) -> int:
 
 def sum_programs(partial: Tensor, dtype: torch.dtype) -> Tensor:
     """Sum contiguous fp32 results [programs, ...] over the programs; no programs give zeros."""
-    programs, *shape = partial.shape
-    total = torch.empty(shape, dtype=dtype, device=partial.device)
-    if total.numel():
-        _partial_sums_kernel[(triton.cdiv(total.numel(), _BLOCK),)](
+    total = torch.empty(partial.shape[1:], dtype=dtype, device=partial.device)
+    _add_up(partial, total, None)
+    return total
+
+
+def sum_programs_apart(partial: Tensor, dtype: torch.dtype, last_dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Sum [programs, rows, D] in the same way; the last row is a result of its own, with its own dtype."""
+    _, rows, width = partial.shape
+    total = torch.empty((rows - 1, width), dtype=dtype, device=partial.device)
+    last = torch.empty(width, dtype=last_dtype, device=partial.device)
+    _add_up(partial, total, last)
+    return total, last
+
+
+def _add_up(partial: Tensor, total: Tensor, last: Tensor | None) -> None:
+    programs, entries = len(partial), total.numel() + (0 if last is None else last.numel())
+    if entries:
+        _partial_sums_kernel[(triton.cdiv(entries, _BLOCK),)](
             partial,
             total,
+            last,
             programs,
+            entries,
             total.numel(),
             lanes=_LANES,
             block=_BLOCK,
@@ -50,4 +70,3 @@ def sum_programs(partial: Tensor, dtype: torch.dtype) -> Tensor:
             num_warps=4,
             enable_fp_fusion=True,
         )
-    return total

@@ -1,8 +1,8 @@
 """Residual connection and layer norm on a GPU: a program computes a few whole tokens.
 
 The backward pass reads both inputs again instead of a stored sum: that is as many bytes as writing and reading the sum
-in half precision, and exact. It also computes again which elements dropout keeps. The gradients of weight and bias are
-summed in two stages, per program and then over programs, in a fixed order.
+in half precision, and exact. It also computes again which elements dropout keeps. The gradients of weight and bias, and
+of the change's bias, are summed in two stages, per program and then over programs, in a fixed order.
 """
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lightbert.ops.hashed_dropout.triton import combine, mix, mix_columns
 from lightbert.ops.masked_tiles.triton import load, store
-from lightbert.ops.partial_sums.triton import steps_per_program, sum_programs
+from lightbert.ops.partial_sums.triton import steps_per_program, sum_programs, sum_programs_apart
 
 TILE, WARPS = 2048, 4
 """Elements and warps of a program: 16 elements per thread, two loads of 16 bytes in half precision."""
@@ -36,6 +36,7 @@ def _residual_norm_forward_kernel(
     change,
     weight,
     bias,
+    change_bias,
     seed,
     out,
     means,
@@ -58,6 +59,8 @@ def _residual_norm_forward_kernel(
     shift = load(bias, channel, exists, even)
 
     added = load(change, place, within, even)
+    if change_bias is not None:
+        added += load(change_bias, channel, exists, even)[None, :]
     if seed is not None:
         added *= _keep(tl.load(seed).to(tl.uint32), token, channel, drop, rescale)
     total = load(x, place, within, even) + added
@@ -77,6 +80,7 @@ def _residual_norm_backward_kernel(
     x,
     change,
     weight,
+    change_bias,
     seed,
     means,
     scales,
@@ -93,7 +97,8 @@ def _residual_norm_backward_kernel(
     block_tokens: tl.constexpr,
     block_width: tl.constexpr,
 ):
-    """Write the gradient of the sum, with dropout also that of the change, and this program's sums [2, width]."""
+    """Write the gradient of the sum, with dropout also that of the change, and this program's sums [2 or 3, width]."""
+    rows: tl.constexpr = 2 if change_bias is None else 3
     channel = tl.arange(0, block_width)
     exists = channel < width
     factor = load(weight, channel, exists, even)
@@ -101,6 +106,9 @@ def _residual_norm_backward_kernel(
         key = tl.load(seed).to(tl.uint32)
     of_weight = tl.zeros((block_tokens, block_width), tl.float32)
     of_bias = tl.zeros((block_tokens, block_width), tl.float32)
+    if change_bias is not None:
+        added_bias = load(change_bias, channel, exists, even)
+        of_added = tl.zeros((block_tokens, block_width), tl.float32)
     for step in tl.range(steps, num_stages=stages):
         token = (tl.program_id(0) * steps + step) * block_tokens + tl.arange(0, block_tokens)
         real = token < n_tokens
@@ -109,6 +117,8 @@ def _residual_norm_backward_kernel(
         mean = load(means, token, real, even)
         scale = load(scales, token, real, even)
         added = load(change, place, within, even)
+        if change_bias is not None:
+            added += added_bias[None, :]
         if seed is not None:
             keep = _keep(key, token, channel, drop, rescale)
             added *= keep
@@ -123,11 +133,16 @@ def _residual_norm_backward_kernel(
         of_sum = (of_normal - by_mean[:, None] - normal * by_scale[:, None]) * scale[:, None]
         store(grad_x, place, of_sum, within, even)
         if seed is not None:
-            store(grad_change, place, of_sum * keep, within, even)
+            of_sum *= keep
+            store(grad_change, place, of_sum, within, even)
+        if change_bias is not None:
+            of_added += of_sum
 
-    result = partial + tl.program_id(0).to(tl.int64) * (2 * width)
+    result = partial + tl.program_id(0).to(tl.int64) * (rows * width)
     store(result, channel, tl.sum(of_weight, axis=0), exists, even)
     store(result + width, channel, tl.sum(of_bias, axis=0), exists, even)
+    if change_bias is not None:
+        store(result + 2 * width, channel, tl.sum(of_added, axis=0), exists, even)
 
 
 def _settings(x: Tensor, dropout: float, tile: int, steps: int = 1) -> dict[str, int | float | bool]:
@@ -156,6 +171,7 @@ def forward(
     eps: float,
     seed: Tensor | None = None,
     dropout: float = 0.0,
+    change_bias: Tensor | None = None,
     *,
     tile: int = TILE,
     warps: int = WARPS,
@@ -170,6 +186,7 @@ def forward(
             change.contiguous(),
             weight.contiguous(),
             bias.contiguous(),
+            None if change_bias is None else change_bias.contiguous(),
             seed,
             out,
             mean,
@@ -191,14 +208,15 @@ def backward(
     scale: Tensor,
     seed: Tensor | None = None,
     dropout: float = 0.0,
+    change_bias: Tensor | None = None,
     *,
     tile: int = TILE,
     warps: int = WARPS,
     stages: int = 1,
     registers: int | None = None,
     programs: int | None = None,
-) -> tuple[Tensor, Tensor | None, Tensor]:
-    """The gradients of x, of the change, and of weight and bias in one tensor [2, D].
+) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
+    """The gradients of x, of the change, of weight and bias in one tensor [2, D], and of the change's bias, if any.
 
     Without dropout, x and the change have one gradient, that of their sum, and the second result is None.
     stages: more than one loads blocks ahead, through shared memory. registers: the limit per thread.
@@ -209,13 +227,15 @@ def backward(
     tiles = triton.cdiv(mean.numel(), _settings(x, dropout, tile)["block_tokens"])
     steps = steps_per_program(tiles, programs)
     programs = triton.cdiv(tiles, steps)
-    partial = torch.empty((programs, 2, x.shape[-1]), dtype=torch.float32, device=x.device)
+    rows = 2 if change_bias is None else 3
+    partial = torch.empty((programs, rows, x.shape[-1]), dtype=torch.float32, device=x.device)
     if grad.numel():
         _residual_norm_backward_kernel[(programs,)](
             grad.contiguous(),
             x.contiguous(),
             change.contiguous(),
             weight.contiguous(),
+            None if change_bias is None else change_bias.contiguous(),
             seed,
             mean,
             scale,
@@ -229,4 +249,6 @@ def backward(
             maxnreg=registers,
             **_settings(x, dropout, tile, steps),
         )
-    return grad_x, grad_change, sum_programs(partial, weight.dtype)
+    if change_bias is None:
+        return grad_x, grad_change, sum_programs(partial, weight.dtype), None
+    return grad_x, grad_change, *sum_programs_apart(partial, weight.dtype, change_bias.dtype)
