@@ -15,7 +15,7 @@ from lightbert.ops.residual_norm import residual_norm
 pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
 pytestmark = [*MARKS, pytest.mark.usefixtures("poisoned")]
 
-WIDTHS = (1, 7, 64, 128, 256, 312, 768, 1024)
+WIDTHS = (1, 7, 64, 128, 256, 312, 768, 1024, 2048)
 EPS = 1e-12
 
 

@@ -75,6 +75,16 @@ def _residual_norm_forward_kernel(
 
 
 @triton.jit
+def _fold(values, parts: tl.constexpr):
+    """The sum of both halves of the tokens; ``parts`` is 1 if there is only one.
+
+    A thread has elements of the same channels in both, so that it adds them without the others, and sums over several
+    steps need half of the registers.
+    """
+    return tl.sum(tl.reshape(values, (parts, values.shape[0] // parts, values.shape[1])), axis=0)
+
+
+@triton.jit
 def _residual_norm_backward_kernel(
     grad,
     x,
@@ -99,16 +109,17 @@ def _residual_norm_backward_kernel(
 ):
     """Write the gradient of the sum, with dropout also that of the change, and this program's sums [2 or 3, width]."""
     rows: tl.constexpr = 2 if change_bias is None else 3
+    parts: tl.constexpr = 2 if block_tokens > 1 else 1
     channel = tl.arange(0, block_width)
     exists = channel < width
     factor = load(weight, channel, exists, even)
     if seed is not None:
         key = tl.load(seed).to(tl.uint32)
-    of_weight = tl.zeros((block_tokens, block_width), tl.float32)
-    of_bias = tl.zeros((block_tokens, block_width), tl.float32)
+    of_weight = tl.zeros((block_tokens // parts, block_width), tl.float32)
+    of_bias = tl.zeros((block_tokens // parts, block_width), tl.float32)
     if change_bias is not None:
         added_bias = load(change_bias, channel, exists, even)
-        of_added = tl.zeros((block_tokens, block_width), tl.float32)
+        of_added = tl.zeros((block_tokens // parts, block_width), tl.float32)
     for step in tl.range(steps, num_stages=stages):
         token = (tl.program_id(0) * steps + step) * block_tokens + tl.arange(0, block_tokens)
         real = token < n_tokens
@@ -124,8 +135,8 @@ def _residual_norm_backward_kernel(
             added *= keep
         normal = (load(x, place, within, even) + added - mean[:, None]) * scale[:, None]
         of_out = load(grad, place, within, even)
-        of_weight += of_out * normal
-        of_bias += of_out
+        of_weight += _fold(of_out * normal, parts)
+        of_bias += _fold(of_out, parts)
 
         of_normal = of_out * factor[None, :]
         by_scale = tl.sum(of_normal * normal, axis=1) / width
@@ -136,7 +147,7 @@ def _residual_norm_backward_kernel(
             of_sum *= keep
             store(grad_change, place, of_sum, within, even)
         if change_bias is not None:
-            of_added += of_sum
+            of_added += _fold(of_sum, parts)
 
     result = partial + tl.program_id(0).to(tl.int64) * (rows * width)
     store(result, channel, tl.sum(of_weight, axis=0), exists, even)
