@@ -11,7 +11,11 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightbert.data.corpus.shards import Shards
+from lightbert.nn.feedforward import FeedForward
+from lightbert.nn.norms import layer_norm
 from lightbert.nn.projections import GroupedLinear
+from lightbert.ops.backend import using
+from lightbert.ops.residual_norm import residual_norm
 from lightbert.train.half_weights import HalfWeights
 from lightbert.train.step import Step
 
@@ -116,6 +120,30 @@ def test_gradients_accumulate_in_single_precision() -> None:
         assert gradient is not None
         assert gradient.dtype is torch.float32
         assert torch.equal(gradient, expected[name])
+
+
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
+def test_the_kernels_read_half_biases_and_their_gradients_reach_the_parameters() -> None:
+    pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
+    part = FeedForward(8, 12, activation="gelu", norm=layer_norm(1e-12))
+    for parameter in part.parameters():
+        nn.init.normal_(parameter)
+    x, found = torch.randn(2, 5, 8), []
+    for implementation in ("torch", "triton"):
+        part.zero_grad()
+        with (
+            mock.patch("lightbert.nn.norms.residual_norm", side_effect=residual_norm) as kernel,
+            using(implementation),
+            HalfWeights(part).installed(),
+        ):
+            backward(part, x)
+        found.append(gradients(part))
+    assert kernel.call_args.kwargs["change_bias"].dtype is torch.bfloat16
+    for name, gradient in found[1].items():
+        assert gradient is not None
+        assert gradient.dtype is torch.float32
+        expected = found[0][name]
+        assert (gradient - expected).norm() <= 0.03 * expected.norm(), name
 
 
 def test_a_frozen_layer_gets_no_gradient() -> None:
