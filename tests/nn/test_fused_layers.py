@@ -17,8 +17,9 @@ from lightbert.nn.heads.pretraining import MaskedLanguage, ReplacedToken
 from lightbert.nn.mask import Mask
 from lightbert.nn.mixed import MixedAttention
 from lightbert.nn.norms import NoNorm, Norm, add_and_norm, layer_norm, project_add_and_norm
-from lightbert.nn.projections import linear, project_and_activate, project_fused
+from lightbert.nn.projections import linear, project_and_activate, project_fused, project_large
 from lightbert.ops.backend import using
+from lightbert.ops.bias_gelu import gelu_linear
 from randomised import randomised
 
 WIDTH = 8
@@ -118,7 +119,7 @@ def test_the_kernel_gets_the_output_of_a_layer_that_is_not_plain(kernels, layer)
     assert project_add_and_norm(X, X, layer, nn.LayerNorm(WIDTH)) == "by a kernel"
     _, change, *_ = kernels.call_args.args
     torch.testing.assert_close(change, layer(X))
-    assert not kernels.call_args.kwargs
+    assert kernels.call_args.kwargs == {"change_bias": None}
 
 
 def feedforward(norm: Norm) -> FeedForward:
@@ -202,6 +203,37 @@ def test_the_kernels_sum_the_gradients_of_the_biases_of_a_feed_forward():
     _, backward = graphs
     assert "aten.mm." in backward
     assert "aten.sum." not in backward
+
+
+def test_large_activations_are_left_out_with_the_same_results_and_gradients():
+    pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
+    block, results = randomised(feedforward(layer_norm(1e-12))), []
+    for large in (2**27, 1):
+        leaf = X.clone().requires_grad_()
+        block.zero_grad()
+        with (
+            using("triton"),
+            mock.patch("lightbert.nn.projections._LARGE", large),
+            mock.patch("lightbert.nn.projections.gelu_linear", side_effect=gelu_linear) as called,
+        ):
+            out = block(leaf)
+        (out * X).sum().backward()
+        results.append([out.detach(), leaf.grad, *(parameter.grad.clone() for parameter in block.parameters())])
+        assert called.called == (large == 1)
+    for found, expected in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_activations_are_kept_without_gradients_and_for_other_layers():
+    up, down, gelu = nn.Linear(WIDTH, 12), nn.Linear(12, WIDTH), nn.GELU()
+    with mock.patch("lightbert.nn.projections._LARGE", 1):
+        assert project_large(X, up, gelu, down) is None, "no kernel"
+        with mock.patch("lightbert.nn.projections.has_kernel", return_value=True):
+            assert project_large(X, up, nn.ReLU(), down) is None
+            assert project_large(X, up, gelu, hooked(nn.Linear(12, WIDTH))) is None
+            assert project_large(X, hooked(nn.Linear(WIDTH, 12)), gelu, down) is None
+            with torch.no_grad():
+                assert project_large(X, up, gelu, down) is None
 
 
 def test_compiled_models_draw_a_seed_for_the_dropout_of_each_kernel():

@@ -9,7 +9,7 @@ from kernels import DEVICE, HALF, MARKS, assert_exact, assert_no_coarser, by_ker
 from torch import Tensor
 
 from lightbert.ops.backend import using
-from lightbert.ops.bias_gelu import bias_gelu
+from lightbert.ops.bias_gelu import bias_gelu, gelu_linear
 from lightbert.ops.residual_norm import residual_norm
 
 pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
@@ -36,10 +36,16 @@ def gelu_inputs(*shape: int) -> dict[str, Tensor]:
     return {"x": 2 * draw(*shape), "bias": draw(shape[-1])}
 
 
+def linear_inputs(*shape: int) -> dict[str, Tensor]:
+    width = shape[-1]
+    return {**gelu_inputs(*shape), "weight": draw(width, width) / width**0.5}
+
+
 OPS = {
     "residual_norm": (norm, norm_inputs),
     "residual_norm with a bias": (norm, biased_inputs),
     "bias_gelu": (bias_gelu, gelu_inputs),
+    "gelu_linear": (gelu_linear, linear_inputs),
 }
 Case = tuple[Callable[..., Tensor], Callable[..., dict[str, Tensor]]]
 
@@ -223,5 +229,25 @@ def test_torch_accepts_the_custom_ops(case):
     op, inputs = case
     tensors = {name: value.to(DEVICE, torch.float32).requires_grad_() for name, value in inputs(2, 3, 12).items()}
     added = {name: tensors.pop(name) for name in ("change_bias",) if name in tensors}
-    custom, settings = (of_norm.residual_norm, (EPS,)) if op is norm else (of_gelu.bias_gelu, ())
+    custom = {norm: of_norm.residual_norm, bias_gelu: of_gelu.bias_gelu, gelu_linear: of_gelu.gelu_linear}[op]
+    settings = [EPS] if op is norm else []
     torch.library.opcheck(custom, (*tensors.values(), *settings), added, rtol=1e-4, atol=1e-4)
+
+
+def test_activations_are_computed_again_with_the_same_bits():
+    from lightbert.ops.bias_gelu import triton as kernel
+
+    x, grad = (draw(60, 256).to(DEVICE, HALF) for _ in range(2))
+    bias = draw(256).to(DEVICE, HALF)
+    activated = torch.full_like(x, torch.nan)
+    found = kernel.backward(grad, x, bias, activated)
+    assert torch.equal(activated, kernel.forward(x, bias))
+    assert all(torch.equal(one, other) for one, other in zip(found, kernel.backward(grad, x, bias), strict=True))
+
+
+def test_a_linear_layer_after_gelu_keeps_no_activations():
+    given = {name: value.to(DEVICE, HALF).requires_grad_() for name, value in linear_inputs(5, 16).items()}
+    kept: list[Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
+        by_kernel(gelu_linear)(**given)
+    assert {tensor.data_ptr() for tensor in kept} <= {tensor.data_ptr() for tensor in given.values()}

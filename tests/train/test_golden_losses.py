@@ -11,8 +11,8 @@ RECORDED = json.loads(FILE.read_text())
 
 def assert_recorded(case: str, found: list[float]) -> None:
     expected = RECORDED["losses"][case][: len(found)]
-    # A change of every initial weight by its last bit moves fifty losses by 2e-7 at most. Machines of one type, with the
-    # same packages, can differ that much: composite-tiny has other last digits on some Neoverse-N1 than on others.
+    # A change of every initial weight by its last bit moves fifty losses by 2e-7 at most. Machines of one type can
+    # differ that much: with the same packages, composite-tiny has other last digits on some Neoverse-N1 than on others.
     limit = 1e-6 if machine() == RECORDED["machine"] else 1e-5
     assert found == pytest.approx(expected, rel=limit), "if the change is meant, record again: see golden_losses.py"
 

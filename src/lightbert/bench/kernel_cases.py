@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lightbert.ops.bias_gelu import bias_gelu
+from lightbert.ops.bias_gelu import bias_gelu, gelu_linear
 from lightbert.ops.cross_entropy import cross_entropy
 from lightbert.ops.depthwise import depthwise
 from lightbert.ops.dynamic_conv import dynamic_conv
@@ -112,6 +112,12 @@ def gelu_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.bfl
     return {"x": x.requires_grad_(), "bias": bias.requires_grad_()}
 
 
+def gelu_linear_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> Tensors:
+    """The same, and the weight of the second matmul."""
+    weight = torch.randn(size.width, 4 * size.width, device=device, dtype=dtype) / (4 * size.width) ** 0.5
+    return {**gelu_inputs(size, device, dtype), "weight": weight.requires_grad_()}
+
+
 def embedding_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.float32) -> Tensors:
     """Ids of which some are frequent, as in text, and a narrow table in single precision, as in training."""
     spread = torch.rand(size.batch, size.tokens, device=device) ** 4
@@ -167,6 +173,7 @@ OPS: dict[str, tuple[Op, Callable[..., Tensors]]] = {
     "sampling": (sample, sampling_inputs),
     "residual_norm": (norm, norm_inputs),
     "bias_gelu": (bias_gelu, gelu_inputs),
+    "gelu_linear": (gelu_linear, gelu_linear_inputs),
     "embedding": (embedding, embedding_inputs),
 }
 RANDOM: dict[str, tuple[Op, Callable[..., Tensors]]] = {"residual_norm with dropout": (dropped_norm, norm_inputs)}

@@ -3,8 +3,8 @@
 from torch import Tensor, nn
 
 from lightbert.nn.activations import activation as activation_by_name
-from lightbert.nn.norms import Norm, project_add_and_norm
-from lightbert.nn.projections import linear, project_and_activate
+from lightbert.nn.norms import Norm, add_and_norm, project_add_and_norm
+from lightbert.nn.projections import linear, project_and_activate, project_large
 
 
 class FeedForward(nn.Module):
@@ -23,5 +23,9 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., D] -> [..., D]."""
+        large = project_large(x, self.up, self.activation, self.down)
+        if large is not None:
+            change, bias = large
+            return add_and_norm(x, change, self.norm, self.dropout, bias)
         inner = project_and_activate(x, self.up, self.activation)
         return project_add_and_norm(x, inner, self.down, self.norm, self.dropout)

@@ -46,16 +46,23 @@ def project_add_and_norm(
     fits = has_kernel(x, as_autocast(inputs))
     if fits and is_plain(layer, nn.Linear) and is_plain(norm, nn.LayerNorm) and rate is not None:
         # The kernel's backward pass also sums the bias's gradient, for which autograd would read the change's again.
-        change = F.linear(inputs, layer.weight)
-        return residual_norm(x, change, norm.weight, norm.bias, norm.eps, rate, change_bias=layer.bias)
+        return add_and_norm(x, F.linear(inputs, layer.weight), norm, dropout, layer.bias)
     return add_and_norm(x, layer(inputs), norm, dropout)
 
 
-def add_and_norm(x: Tensor, change: Tensor, norm: nn.Module, dropout: nn.Dropout | None = None) -> Tensor:
-    """norm(x + dropout(change)), [..., D]; as one kernel if the layers are plain."""
+def add_and_norm(
+    x: Tensor,
+    change: Tensor,
+    norm: nn.Module,
+    dropout: nn.Dropout | None = None,
+    change_bias: Tensor | None = None,
+) -> Tensor:
+    """norm(x + dropout(change + change_bias)), [..., D]; as one kernel if the layers are plain."""
     rate = _rate(dropout)
     if has_kernel(x, change) and is_plain(norm, nn.LayerNorm) and rate is not None:
-        return residual_norm(x, change, norm.weight, norm.bias, norm.eps, rate)
+        return residual_norm(x, change, norm.weight, norm.bias, norm.eps, rate, change_bias=change_bias)
+    if change_bias is not None:
+        change = change + change_bias
     result: Tensor = norm(x + (change if dropout is None else dropout(change)))
     return result
 

@@ -10,9 +10,13 @@ from lightbert.errors import InputError
 from lightbert.nn.distributions import Initial, Uniform
 from lightbert.nn.mask import Mask
 from lightbert.nn.plain_layers import is_plain
-from lightbert.ops.bias_gelu import bias_gelu, has_kernel
+from lightbert.ops.bias_gelu import bias_gelu, gelu_linear, has_kernel
 from lightbert.ops.depthwise import depthwise
 from lightbert.ops.grouped_linear import grouped_linear
+
+_LARGE = 2**27
+"""Elements, 256 MiB in half precision: larger activations are computed again in the backward pass. In small batches,
+where memory is not scarce, that would only take time."""
 
 
 def project(x: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
@@ -41,6 +45,21 @@ def project_and_activate(x: Tensor, layer: nn.Module, activation: nn.Module) -> 
         return bias_gelu(F.linear(x, layer.weight), layer.bias)
     activated: Tensor = activation(layer(x))
     return activated
+
+
+def project_large(x: Tensor, up: nn.Module, activation: nn.Module, down: nn.Module) -> tuple[Tensor, Tensor] | None:
+    """Apply two linear layers with GELU between them, without keeping large activations for the backward pass.
+
+    Returns the result without the bias of the second layer, and that bias. None if the activations are small, or
+    without the kernel, which takes plain layers.
+    """
+    if not has_kernel(x) or not torch.is_grad_enabled():
+        return None
+    if not is_plain(up, nn.Linear) or not is_plain(down, nn.Linear) or not _is_exact_gelu(activation):
+        return None
+    if x.shape[:-1].numel() * up.out_features < _LARGE:
+        return None
+    return gelu_linear(F.linear(x, up.weight), up.bias, down.weight), down.bias
 
 
 def _is_exact_gelu(activation: nn.Module) -> bool:

@@ -1,4 +1,4 @@
-"""Bias and GELU: what follows the first matmul of a feed-forward."""
+"""Bias and GELU, alone or with a matmul: what follows the first matmul of a feed-forward."""
 
 from torch import Tensor
 
@@ -14,6 +14,19 @@ def bias_gelu(x: Tensor, bias: Tensor) -> Tensor:
         out: Tensor = operator.bias_gelu(x, bias)
         return out
     return reference.bias_gelu(x, bias)
+
+
+def gelu_linear(x: Tensor, bias: Tensor, weight: Tensor) -> Tensor:
+    """Apply GELU to x [..., D] + bias [D], then a linear layer without bias, weight [E, D].
+
+    The kernel doesn't keep the activations, the largest tensors of a block: the backward pass computes them again.
+    """
+    if has_kernel(x):
+        from lightbert.ops.bias_gelu import operator
+
+        out: Tensor = operator.gelu_linear(x, bias, weight.to(x.dtype))
+        return out
+    return reference.gelu_linear(x, bias, weight)
 
 
 def has_kernel(x: Tensor) -> bool:

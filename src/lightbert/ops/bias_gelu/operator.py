@@ -1,6 +1,7 @@
 """The kernels of bias and GELU as operators with autograd, torch.compile and fake tensor support."""
 
 import torch
+import torch.nn.functional as F
 
 from lightbert.ops.bias_gelu import triton
 
@@ -39,3 +40,41 @@ def _gradients(ctx, grad):
 
 
 bias_gelu.register_autograd(_gradients, setup_context=_keep)
+
+
+@torch.library.custom_op(
+    "lightbert::gelu_linear", mutates_args=(), schema="(Tensor x, Tensor bias, Tensor weight) -> Tensor"
+)
+def gelu_linear(x, bias, weight):
+    """See :func:`lightbert.ops.bias_gelu.gelu_linear`."""
+    return F.linear(triton.forward(x, bias), weight)
+
+
+@torch.library.custom_op(
+    "lightbert::bias_gelu_again",
+    mutates_args=(),
+    schema="(Tensor grad, Tensor x, Tensor bias) -> (Tensor, Tensor, Tensor)",
+)
+def _again(grad, x, bias):
+    """The gradients of x and of the bias, and the activations."""
+    activated = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    return *triton.backward(grad, x, bias, activated), activated
+
+
+@gelu_linear.register_fake
+def _(x, bias, weight):
+    return x.new_empty((*x.shape[:-1], weight.shape[0]))
+
+
+@_again.register_fake
+def _(grad, x, bias):
+    return x.new_empty(x.shape), bias.new_empty(bias.shape), x.new_empty(x.shape)
+
+
+def _gradients_of_linear(ctx, grad):
+    x, bias, weight = ctx.saved_tensors
+    of_x, of_bias, activated = _again(grad @ weight, x, bias)
+    return of_x, of_bias, grad.flatten(0, -2).T @ activated.flatten(0, -2)
+
+
+gelu_linear.register_autograd(_gradients_of_linear, setup_context=_keep)

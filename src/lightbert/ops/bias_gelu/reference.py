@@ -7,3 +7,8 @@ from torch import Tensor
 def bias_gelu(x: Tensor, bias: Tensor) -> Tensor:
     """See :func:`lightbert.ops.bias_gelu.bias_gelu`."""
     return F.gelu(x + bias)
+
+
+def gelu_linear(x: Tensor, bias: Tensor, weight: Tensor) -> Tensor:
+    """See :func:`lightbert.ops.bias_gelu.gelu_linear`."""
+    return F.linear(F.gelu(x + bias), weight)

@@ -1,6 +1,7 @@
 """Bias and GELU on a GPU: elementwise, with the sum of the bias's gradient in the backward pass.
 
-The sum has two stages, per program and then over programs, in a fixed order.
+The sum has two stages, per program and then over programs, in a fixed order. The backward pass can also write the
+activations again, for a matmul that didn't keep them.
 """
 
 import torch
@@ -63,6 +64,7 @@ def _bias_gelu_backward_kernel(
     x,
     bias,
     grad_x,
+    activated,
     partial,
     n_tokens,
     width: tl.constexpr,
@@ -72,7 +74,7 @@ def _bias_gelu_backward_kernel(
     block_tokens: tl.constexpr,
     block_channels: tl.constexpr,
 ):
-    """Write the gradient of x, and its sum over this program's tokens."""
+    """Write the gradient of x, its sum over this program's tokens, and the activations unless they are None."""
     parts: tl.constexpr = (width + block_channels - 1) // block_channels
     program = tl.program_id(0) // parts
     channel = (tl.program_id(0) % parts) * block_channels + tl.arange(0, block_channels)
@@ -88,10 +90,13 @@ def _bias_gelu_backward_kernel(
         of_x = load(grad, place, within, even)
         # The density, exp(-u²/2) / √(2π), as a power of two.
         density = tl.exp2(u * u * -0.7213475204444817 - 1.3257480647361593)
-        below = _tail(u) - tl.abs(u) * density
+        tail = _tail(u)
+        below = tail - tl.abs(u) * density
         of_x *= tl.where(u < 0, below, 1.0 - below)
         of_bias += of_x
         store(grad_x, place, of_x, within, even)
+        if activated is not None:
+            store(activated, place, tl.maximum(u, 0.0) - tl.abs(u) * tail, within, even)
     store(partial + program.to(tl.int64) * width, channel, tl.sum(of_bias, axis=0), exists, even)
 
 
@@ -134,6 +139,7 @@ def backward(
     grad: Tensor,
     x: Tensor,
     bias: Tensor,
+    activated: Tensor | None = None,
     *,
     block_tokens: int = BACKWARD_TOKENS,
     warps: int = WARPS,
@@ -143,8 +149,9 @@ def backward(
 ) -> tuple[Tensor, Tensor]:
     """The gradients of x and of the bias.
 
-    stages: more than one loads blocks ahead, through shared memory. registers: the limit per thread. programs: the most
-    that add up tokens; by default twice as many as usual, since these are small.
+    activated: a contiguous tensor that gets what `forward` returned. stages: more than one loads blocks ahead, through
+    shared memory. registers: the limit per thread. programs: the most that add up tokens; by default twice as many as
+    usual, since these are small.
     """
     tiles, parts = _blocks(x, block_tokens)
     steps = partial_sums.steps_per_program(tiles * parts, programs or 2 * partial_sums.PROGRAMS)
@@ -157,6 +164,7 @@ def backward(
             x.contiguous(),
             bias.contiguous(),
             grad_x,
+            activated,
             partial,
             x.numel() // x.shape[-1],
             steps=steps,
