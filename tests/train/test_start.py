@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch._inductor.runtime.compile_tasks  # sets a variable when it is imported
 from tiny_runs import recipe_of, train
 
 from lightbert.progress import Bar
@@ -14,11 +15,12 @@ from lightbert.train.distributed import World
 from lightbert.train.first_step import FirstStep
 
 VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+ASSEMBLER = "TRITON_PTXAS_PATH"
 
 
 @pytest.fixture(autouse=True)
 def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in VARIABLES:
+    for variable in (*VARIABLES, ASSEMBLER):
         # Set first, so that it is restored to what it was.
         monkeypatch.setenv(variable, "")
         monkeypatch.delenv(variable)
@@ -43,6 +45,16 @@ def test_without_a_writable_cache_folder_the_defaults_stay(monkeypatch: pytest.M
     monkeypatch.setenv("LIGHTBERT_CACHE", os.devnull)
     keep_compiled_code()
     assert not any(variable in os.environ for variable in VARIABLES)
+
+
+def test_the_assembler_of_kernels_is_chosen_before_the_first_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "torch._inductor.runtime.compile_tasks._set_triton_ptxas_path"
+    monkeypatch.setattr(name, lambda: os.environ.update(TRITON_PTXAS_PATH="of PyTorch"))
+    keep_compiled_code()
+    assert os.environ[ASSEMBLER] == "of PyTorch"
+    os.environ[ASSEMBLER] = "of the user"
+    keep_compiled_code()
+    assert os.environ[ASSEMBLER] == "of the user"
 
 
 @pytest.mark.parametrize(

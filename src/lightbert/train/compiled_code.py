@@ -20,3 +20,19 @@ def keep_compiled_code() -> None:
     if os.access(folder, os.W_OK | os.X_OK):
         for variable, name in _FOLDERS.items():
             os.environ.setdefault(variable, str(folder / name))
+    # After the variables, one of which PyTorch's compiler sets itself when it is imported.
+    fix_assembler()
+
+
+def fix_assembler() -> None:
+    """Choose the assembler of Triton's kernels for good: PyTorch's own, if it has one.
+
+    PyTorch sets it when it compiles a first kernel, and a key of Triton's cache contains the version that it had when
+    the first key was computed. Whether that was before or after depends on what is in the caches, so that a second run
+    would not find the kernels of the first.
+    """
+    if "TRITON_PTXAS_PATH" not in os.environ:
+        with suppress(ImportError):
+            from torch._inductor.runtime.compile_tasks import _set_triton_ptxas_path
+
+            _set_triton_ptxas_path()

@@ -23,6 +23,7 @@ from lightbert import ops, watched_process
 from lightbert.models import Model
 from lightbert.models.folder import description, from_description
 from lightbert.ops import backend
+from lightbert.train.compiled_code import fix_assembler
 from lightbert.train.distributed import World
 from lightbert.train.half_weights import HalfWeights
 
@@ -67,6 +68,7 @@ def compile_kernels(
     half_weights: bool,
 ) -> str:
     """Run two blocks of a model, forward and backward, in each shape, with a selection of kernels; returns ""."""
+    fix_assembler()
     torch.cuda.set_per_process_memory_fraction(_MEMORY)
     model = from_description(described, Path()).to_empty(device="cuda").train()
     for done, shape in enumerate(shapes):

@@ -93,9 +93,10 @@ class FlatAdamW(torch.optim.Optimizer):
         """Apply one step with the gathered gradients."""
         histories = self._split_histories()
         runs = [self._runs(group["params"], histories) for group in self.param_groups]
-        counts = [self._steps[run[0].number : run[-1].number + 1] for group in runs for run in group]
-        if counts:
-            torch._foreach_add_(counts, 1 - self.found_inf)
+        applied = 1 - self.found_inf
+        # PyTorch's function for many tensors would read the number that is added on the host.
+        for run in (run for group in runs for run in group):
+            self._steps[run[0].number : run[-1].number + 1].add_(applied)
         for group, members in zip(self.param_groups, runs, strict=True):
             if members:
                 self._update(group, members)
