@@ -34,17 +34,17 @@ def test_a_profile_is_the_sum_of_the_shortest_time_of_each_node():
 
 @needs_onnx
 @pytest.mark.parametrize(("runtime", "kind"), [("onnx", "Gemm"), ("int8", "DynamicQuantizeMatMul")])
-def test_the_profile_of_a_file_has_its_matrix_products(runtime, kind):
-    content = onnx_file("convbert-tiny", runtime, encoder_of("convbert-tiny"))
+def test_the_profile_of_a_file_has_its_matrix_products(runtime, kind, tmp_path):
+    content = onnx_file("convbert-tiny", runtime, encoder_of("convbert-tiny"), tmp_path)
     found = profile(content, text_of(7), threads=1, runs=2)
     assert {kind, "Attention", "Conv"} <= set(found.milliseconds)
     assert 0 < found.products < found.total
 
 
 @needs_onnx
-def test_aims_are_measured_and_missed_ones_profiled():
+def test_aims_are_measured_and_missed_ones_profiled(tmp_path):
     easy, hard = Aim(OURS, OTHER, 7, 1e9), Aim(OURS, OTHER, 7, 1e-9)
-    one, other = outcomes([easy, hard], threads=1, rounds=2)
+    one, other = outcomes([easy, hard], tmp_path, threads=1, rounds=2)
     assert one.reached
     assert one.operators is None
     assert not other.reached
@@ -53,9 +53,9 @@ def test_aims_are_measured_and_missed_ones_profiled():
 
 
 @needs_onnx
-def test_aims_in_eager_pytorch_have_no_profile():
+def test_aims_in_eager_pytorch_have_no_profile(tmp_path):
     eager = [Candidate(each.model, "torch") for each in (OURS, OTHER)]
-    (found,) = outcomes([Aim(*eager, 7, 1e-9)], threads=1, rounds=1)
+    (found,) = outcomes([Aim(*eager, 7, 1e-9)], tmp_path, threads=1, rounds=1)
     assert not found.reached
     assert found.operators is None
 

@@ -32,7 +32,7 @@ def test_the_page_has_a_row_per_row_of_the_paper(threads):
 def test_every_available_runtime_is_measured(monkeypatch):
     monkeypatch.setattr(latency_runtimes, "find_spec", lambda package: None)
     table = PaperTable("A table", "Its setting.", 7, (Row("one", "mobilebert-tiny", 100),))
-    monkeypatch.setattr(latency_page, "measure", lambda settings: Latency(settings, ()))
+    monkeypatch.setattr(latency_page, "measure", lambda settings, folder: Latency(settings, ()))
     monkeypatch.setattr(latency_page, "_section", lambda table, found: ["a section"])
     content = page([table], [], ["bert-tiny", "convbert-tiny"], threads=(1,), rounds=1, command="the command")
     rows = [line.strip("| ").split(" | ") for line in content.splitlines() if "-tiny |" in line]
@@ -44,7 +44,7 @@ def test_every_available_runtime_is_measured(monkeypatch):
 
 def test_a_missing_package_is_found_before_anything_is_measured(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    monkeypatch.setattr(latency_page, "measure", lambda settings: pytest.fail("measured"))
+    monkeypatch.setattr(latency_page, "measure", lambda settings, folder: pytest.fail("measured"))
     with pytest.raises(InputError, match=r"the runtime peer-onnx requires onnxscript; install it with"):
         page(TABLES, AIMS, threads=(1,), rounds=1, command="the command")
 

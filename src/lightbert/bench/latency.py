@@ -2,7 +2,6 @@
 
 import json
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from lightbert.bench.latency_files import ONNX, Inputs, onnx_file, text_of, write_executorch
+from lightbert.bench.kept_files import folder_of_files
+from lightbert.bench.latency_files import ONNX, Inputs, onnx_file, slow_file, text_of
 from lightbert.bench.latency_models import encoder_of, transformers_encoder
 from lightbert.bench.thread_process import call_with_threads
 from lightbert.config import from_mapping, to_mapping
@@ -131,24 +131,27 @@ class _Candidate:
     megabytes: float
 
 
-def measure(settings: Settings) -> Latency:
+def measure(settings: Settings, keep: Path | None = None) -> Latency:
     """Build every model in every runtime, then run them alternately.
 
     This happens in another process if this one was started with another number of threads.
+
+    keep: the folder for files that take minutes to write; those that it has already are used.
     """
     with _shown(len(_pairs(settings)), settings.rounds) as report:
         if has_threads(settings.threads):
-            rows = _measure(settings, report)
+            rows = _measure(settings, keep, report)
         else:
-            arguments = [to_mapping(settings)]
+            arguments = [to_mapping(settings), str(keep) if keep else ""]
             content = call_with_threads(f"{__name__}:measure_as_json", arguments, settings.threads, report)
             rows = [Measurement(**row) for row in json.loads(content)]
     return Latency(settings, tuple(rows))
 
 
-def measure_as_json(report: Report, settings: dict[str, Any]) -> str:
+def measure_as_json(report: Report, settings: dict[str, Any], keep: str) -> str:
     """Measure in this process, and return the rows as JSON."""
-    return json.dumps([asdict(row) for row in _measure(from_mapping(Settings, settings), report)])
+    rows = _measure(from_mapping(Settings, settings), Path(keep) if keep else None, report)
+    return json.dumps([asdict(row) for row in rows])
 
 
 @contextmanager
@@ -168,10 +171,10 @@ def _shown(models: int, rounds: int) -> Iterator[Report]:
         yield report
 
 
-def _measure(settings: Settings, report: Report) -> list[Measurement]:
-    with _threads(settings.threads), torch.inference_mode(), tempfile.TemporaryDirectory() as folder:
+def _measure(settings: Settings, keep: Path | None, report: Report) -> list[Measurement]:
+    with _threads(settings.threads), torch.inference_mode(), folder_of_files(keep) as folder:
         candidates = []
-        for candidate in _candidates(settings, Path(folder)):
+        for candidate in _candidates(settings, folder):
             candidates.append(candidate)
             report(len(candidates))
         for candidate in candidates:
@@ -216,7 +219,7 @@ def _candidate(model: str, runtime: str, encoder: Encoder, inputs: Inputs, threa
     tensors = [torch.from_numpy(each) for each in inputs]
     weights = sum(each.numel() * each.element_size() for each in encoder.parameters()) / 1e6
     if runtime in ONNX:
-        content = onnx_file(model, runtime, encoder)
+        content = onnx_file(model, runtime, encoder, folder)
         session = Session(content, threads)
         return _Candidate(model, runtime, lambda: session(*inputs), len(content) / 1e6)
     if runtime == "peer":
@@ -226,10 +229,7 @@ def _candidate(model: str, runtime: str, encoder: Encoder, inputs: Inputs, threa
         # One text has no padding, so it needs no mask.
         module = torch.compile(encoder, dynamic=False) if runtime == "compiled" else encoder
         return _Candidate(model, runtime, lambda: module(tensors[0], None, tensors[2]), weights)
-    path = Path(tempfile.mkdtemp(dir=folder)) / "model.pte"
-    # Programs can't be traced from tensors of the inference mode.
-    with torch.inference_mode(mode=False):
-        write_executorch(encoder, path, int8=runtime == "executorch-int8")
+    path = slow_file(model, runtime, folder)
     program = PteRuntime(path, STATES, threads=threads)
     return _Candidate(model, runtime, lambda: program(*inputs), path.stat().st_size / 1e6)
 

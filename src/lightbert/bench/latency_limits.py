@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from lightbert.bench.latency import Measurement, Settings, measure
 from lightbert.bench.latency_files import ONNX, onnx_file, text_of
@@ -76,24 +77,24 @@ class Outcome:
         return self.ratio <= self.aim.most
 
 
-def outcomes(aims: Sequence[Aim], *, threads: int, rounds: int) -> Iterator[Outcome]:
-    """Measure all aims group by group, and profile those that are missed."""
+def outcomes(aims: Sequence[Aim], folder: Path, *, threads: int, rounds: int) -> Iterator[Outcome]:
+    """Measure all aims group by group, and profile those that are missed; files are kept in the folder."""
     groups = dict.fromkeys(aim.group for aim in aims)
     for group in groups:
         members = [aim for aim in aims if aim.group == group]
-        times = _times(members, threads=threads, rounds=rounds)
+        times = _times(members, folder, threads=threads, rounds=rounds)
         for aim in members:
             ratio = times[aim.ours] / times[aim.other]
             missed = ratio > aim.most and {aim.ours.runtime, aim.other.runtime} <= set(ONNX)
-            operators = _operators(aim, threads, rounds) if missed else None
+            operators = _operators(aim, folder, threads, rounds) if missed else None
             yield Outcome(aim, ratio, operators)
 
 
-def _times(aims: Sequence[Aim], *, threads: int, rounds: int) -> dict[Candidate, float]:
+def _times(aims: Sequence[Aim], folder: Path, *, threads: int, rounds: int) -> dict[Candidate, float]:
     """The medians of the times of the candidates relative to the first one, all in one run."""
     wanted = {(each.model, each.runtime) for aim in aims for each in (aim.other, aim.ours)}
     models, runtimes = (tuple(dict.fromkeys(each)) for each in zip(*sorted(wanted), strict=True))
-    found = measure(Settings(models, runtimes, aims[0].length, threads, rounds, tuple(sorted(wanted))))
+    found = measure(Settings(models, runtimes, aims[0].length, threads, rounds, tuple(sorted(wanted))), folder)
     return {Candidate(row.model, row.runtime): _relative(row, threads) for row in found.rows}
 
 
@@ -102,10 +103,13 @@ def _relative(row: Measurement, threads: int) -> float:
     return row.cpu_ratio if threads == 1 else row.ratio
 
 
-def _operators(aim: Aim, threads: int, runs: int) -> tuple[Profile, Profile]:
+def _operators(aim: Aim, folder: Path, threads: int, runs: int) -> tuple[Profile, Profile]:
     ours, other = (
         profile(
-            onnx_file(each.model, each.runtime, encoder_of(each.model)), text_of(aim.length), threads=threads, runs=runs
+            onnx_file(each.model, each.runtime, encoder_of(each.model), folder),
+            text_of(aim.length),
+            threads=threads,
+            runs=runs,
         )
         for each in (aim.ours, aim.other)
     )

@@ -1,6 +1,8 @@
 """The models of the latency benchmark: presets, presets with changes, and single blocks."""
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from torch import nn
@@ -37,6 +39,13 @@ def encoder_of(name: str) -> Encoder:
 
 def transformers_encoder(name: str) -> nn.Module:
     """The same model in transformers, with the same weights; its inputs are ids, mask and segments."""
+    with peer_folder(name) as folder:
+        return plain_encoder(folder)
+
+
+@contextmanager
+def peer_folder(name: str) -> Iterator[Path]:
+    """Yield a temporary folder with the same model in the Hugging Face layout."""
     if name in BLOCKS:
         raise InputError(f"'{name}' is a block, which transformers can't run alone; leave out the runtimes of peers")
     first, *changes = name.split(":")
@@ -44,7 +53,7 @@ def transformers_encoder(name: str) -> nn.Module:
         raise InputError(f"runtimes of peers require a preset without changes, got '{name}'")
     with tempfile.TemporaryDirectory() as folder:
         huggingface.write(build(first, seed=0), Path(folder) / "peer")
-        return plain_encoder(Path(folder) / "peer")
+        yield Path(folder) / "peer"
 
 
 def _blocks(*, mixed: bool) -> Encoder:

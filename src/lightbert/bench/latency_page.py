@@ -6,12 +6,14 @@ import platform
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 
+from lightbert.bench.kept_files import folder_of_files, versions
 from lightbert.bench.latency import Latency, Measurement, Settings, measure
+from lightbert.bench.latency_files import write_slow_files
 from lightbert.bench.latency_limits import AIMS, Aim, outcomes, section
-from lightbert.bench.latency_runtimes import MODELS, check_runtimes, runtimes_section
+from lightbert.bench.latency_runtimes import MODELS, available_runtimes, check_runtimes, runtimes_section
 from lightbert.bench.source_version import commit
 from lightbert.errors import InputError
 from lightbert.files import write_atomic
@@ -80,22 +82,37 @@ def page(
     threads: Sequence[int],
     rounds: int,
     command: str,
+    keep: Path | None = None,
 ) -> str:
     """Return the page: all tables and models with the first number of threads, and all aims with each number.
 
-    models: those that are measured in every runtime.
+    models: those that are measured in every runtime. keep: as in `measure`.
     """
-    check_runtimes([each.runtime for aim in aims for each in (aim.ours, aim.other)])
+    check_runtimes([runtime for _, runtime in _pairs(aims)])
     parts = [_introduction(threads, rounds, command)]
-    for table in tables:
-        members = tuple(row.model for row in table.rows)
-        found = measure(Settings(members, RUNTIMES, table.length, threads[0], rounds))
-        parts.append("\n".join(_section(table, found)))
-    if models:
-        parts.append(runtimes_section(models, length=128, threads=threads[0], rounds=rounds))
-    if aims:
-        parts += [section(list(outcomes(aims, threads=each, rounds=rounds)), _threads(each)) for each in threads]
+    with folder_of_files(keep) as folder:
+        for table in tables:
+            members = tuple(row.model for row in table.rows)
+            found = measure(Settings(members, RUNTIMES, table.length, threads[0], rounds), folder)
+            parts.append("\n".join(_section(table, found)))
+        if models:
+            parts.append(runtimes_section(models, folder, length=128, threads=threads[0], rounds=rounds))
+        if aims:
+            parts += [
+                section(list(outcomes(aims, folder, threads=each, rounds=rounds)), _threads(each)) for each in threads
+            ]
     return "\n".join(parts)
+
+
+def write_files(aims: Sequence[Aim], models: Sequence[str], keep: Path) -> None:
+    """Write the files of the page that take minutes, without measuring anything."""
+    check_runtimes([runtime for _, runtime in _pairs(aims)])
+    with folder_of_files(keep) as folder:
+        write_slow_files([*product(models, available_runtimes()), *_pairs(aims)], folder)
+
+
+def _pairs(aims: Sequence[Aim]) -> list[tuple[str, str]]:
+    return [(each.model, each.runtime) for aim in aims for each in (aim.ours, aim.other)]
 
 
 def _threads(count: int) -> str:
@@ -103,15 +120,17 @@ def _threads(count: int) -> str:
 
 
 def _introduction(threads: Sequence[int], rounds: int, command: str) -> str:
+    found = versions("torch", "onnxruntime", "executorch", "transformers")
+    packages = ", ".join(f"{name} {number}" for name, number in found.items() if number)
     load = " ".join(f"{each:.1f}" for each in os.getloadavg())
     # With one thread the CPU time, which other processes disturb less.
     time = ", ".join(f"{'CPU' if count == 1 else 'wall'} time with {_threads(count)}" for count in threads)
     return (
         f"# Latency\n\nWritten by `{command}` at commit {commit()}; don't edit. Machine: {platform.machine()}, "
-        f"{os.cpu_count()} cores, load average {load}; ONNX Runtime {version('onnxruntime')}, one text, random "
-        f"weights. Times are medians of {rounds} rounds, in which all models of a table run alternately: {time}. The "
-        f"tables of the papers are measured with {_threads(threads[0])}; ratios are those to the first row, smaller is "
-        "faster. int8 is dynamic.\n"
+        f"{os.cpu_count()} cores, load average {load}; {packages}; one text, random weights. Times are medians of "
+        f"{rounds} rounds, in which all models of a table run alternately: {time}. The tables of the papers are "
+        f"measured with {_threads(threads[0])}; ratios are those to the first row, smaller is faster. int8 is "
+        "dynamic.\n"
     )
 
 
@@ -143,9 +162,9 @@ def _ratio(row: Measurement, found: Latency) -> float:
 
 
 def main() -> None:
-    """Measure and write the page."""
+    """Measure and write the page, or only write the files of its models."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="the Markdown file to write")
+    parser.add_argument("--out", type=Path, help="the Markdown file to write; not used with --files-only")
     parser.add_argument(
         "--threads",
         type=int,
@@ -154,9 +173,28 @@ def main() -> None:
         help="threads of an operator, one or several numbers; 0: one per core",
     )
     parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        metavar="FOLDER",
+        help="keep the files of models that take minutes to write, those of ExecuTorch and of torch.onnx, in this "
+        "folder, and use those that are there if they fit the code, the weights and the packages",
+    )
+    parser.add_argument(
+        "--files-only",
+        action="store_true",
+        help="write these files to the folder of --keep, and measure nothing; use it on a busy machine",
+    )
     arguments = parser.parse_args()
+    if arguments.files_only and arguments.keep is None:
+        parser.error("--files-only requires --keep FOLDER")
+    if not arguments.files_only and arguments.out is None:
+        parser.error("--out FILE is required; give --keep FOLDER --files-only to write only the files of models")
     options = " ".join(sys.argv[1:])
     try:
+        if arguments.files_only:
+            write_files(AIMS, MODELS, arguments.keep)
+            return
         content = page(
             TABLES,
             AIMS,
@@ -164,6 +202,7 @@ def main() -> None:
             threads=arguments.threads,
             rounds=arguments.rounds,
             command=f"python -m lightbert.bench.latency_page {options}",
+            keep=arguments.keep,
         )
     except InputError as error:
         sys.exit(f"lightbert: {error}")

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 
 from lightbert.bench.latency import RUNTIMES, Latency, Settings, measure
 from lightbert.optional_packages import required
@@ -32,10 +33,10 @@ def available_runtimes() -> tuple[str, ...]:
     return tuple(name for name in RUNTIMES if name not in _PACKAGES or find_spec(_PACKAGES[name]))
 
 
-def runtimes_section(models: Sequence[str], *, length: int, threads: int, rounds: int) -> str:
-    """Measure each model in every available runtime, all of them alternately; in Markdown."""
+def runtimes_section(models: Sequence[str], folder: Path, *, length: int, threads: int, rounds: int) -> str:
+    """Measure each model in every available runtime, all of them alternately; in Markdown. Files are kept."""
     runtimes = available_runtimes()
-    found = [measure(Settings((model,), runtimes, length, threads, rounds)) for model in models]
+    found = [measure(Settings((model,), runtimes, length, threads, rounds), folder) for model in models]
     return "\n".join([*_heading(length, runtimes), *(row for each in found for row in _rows(each)), ""])
 
 

@@ -86,6 +86,13 @@ class Config:
             help="latency: torch, compiled, onnx, int8, executorch, executorch-int8, peer, peer-onnx, peer-int8."
         ),
     ] = ()
+    keep: Annotated[
+        str,
+        typer.Option(
+            help="latency: a folder for files that take minutes to write, those of executorch, executorch-int8, "
+            "peer-onnx and peer-int8; those that it has are used if they fit the code, the weights and the packages."
+        ),
+    ] = ""
     threads: Annotated[int, typer.Option(help="Threads of the model; 0: one per core for latency, 1 for serving.")] = 0
     cases: Annotated[str, typer.Option(help="training: cases whose name contains this text; all if omitted.")] = ""
     kernels: Annotated[
@@ -171,7 +178,8 @@ def _latency(config: Config) -> Report:
             length=config.length,
             threads=config.threads,
             rounds=config.rounds or 10,
-        )
+        ),
+        Path(config.keep) if config.keep else None,
     )
 
 
