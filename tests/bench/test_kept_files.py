@@ -1,7 +1,6 @@
 """Files that take minutes to write are kept, and never used if anything that they depend on has changed."""
 
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -9,14 +8,13 @@ from torch import Tensor, nn
 
 from extras import needs_executorch, needs_trainer
 from lightbert.bench import kept_files, latency_files, latency_page
-from lightbert.bench.kept_files import kept, program_digest, versions
+from lightbert.bench.kept_files import kept, program_digest, source_digests, versions
 from lightbert.bench.latency import Settings, measure
 from lightbert.bench.latency_files import slow_file, write_slow_files
 from lightbert.bench.latency_limits import Aim, Candidate
 from lightbert.bench.latency_models import encoder_of
 from lightbert.bench.latency_page import write_files
 from lightbert.cli import main
-from lightbert.deploy import programs
 from lightbert.deploy.programs import exported_program, split_products
 from lightbert.errors import InputError
 from lightbert.tasks.predict.exported import STATES
@@ -132,9 +130,7 @@ def test_files_of_executorch_are_kept_until_model_precision_package_or_lowering_
     with monkeypatch.context() as other:
         other.setattr(kept_files, "version", lambda package: "0")
         assert slow_file("bert-tiny", "executorch", tmp_path) != first
-    changed = tmp_path / "programs.py"
-    changed.write_text(Path(programs.__file__).read_text() + "\n# changed")
-    monkeypatch.setattr(programs, "__file__", str(changed))
+    monkeypatch.setattr(latency_files, "_EXECUTORCH_CODE", source_digests(kept_files))
     assert slow_file("bert-tiny", "executorch", tmp_path) != first
     assert len(written) == 5
 

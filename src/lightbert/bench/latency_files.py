@@ -25,6 +25,10 @@ ONNX = ("onnx", "int8", "peer-onnx", "peer-int8")
 SLOW = ("executorch", "executorch-int8", "peer-onnx", "peer-int8")
 """The runtimes whose files take minutes to write."""
 
+# Hashed when they are imported: code that changes while files are written is not the code that writes them.
+_EXECUTORCH_CODE = source_digests(programs)
+_PEER_CODE = source_digests(peer_files, peers)
+
 Inputs = tuple[NDArray[Any], NDArray[np.bool_], NDArray[Any]]
 """Ids, mask and segments [1, T]."""
 
@@ -49,7 +53,7 @@ def slow_file(model: str, runtime: str, folder: Path) -> Path:
         if runtime.startswith("peer"):
             return _peer_file(model, folder, int8=runtime == "peer-int8")
         int8 = runtime == "executorch-int8"
-        used = [versions("torch", "executorch", "torchao"), source_digests(programs)]
+        used = [versions("torch", "executorch", "torchao"), _EXECUTORCH_CODE]
         name = f"{model}-{runtime}.pte"
         return kept(folder, name, [_program_digest(model), int8, *used], lambda: _executorch(model, int8=int8))
 
@@ -86,7 +90,7 @@ def _executorch(model: str, *, int8: bool) -> bytes:
 
 
 def _peer_file(model: str, folder: Path, *, int8: bool) -> Path:
-    used = [versions("torch", "transformers", "onnx", "onnxscript"), source_digests(peer_files, peers)]
+    used = [versions("torch", "transformers", "onnx", "onnxscript"), _PEER_CODE]
     depends_on = [_peer_digests(model), *used]
     path = kept(
         folder,
