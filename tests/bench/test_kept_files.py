@@ -15,7 +15,8 @@ from lightbert.bench.latency_limits import Aim, Candidate
 from lightbert.bench.latency_models import encoder_of
 from lightbert.bench.latency_page import write_files
 from lightbert.cli import main
-from lightbert.deploy.programs import exported_program, split_products
+from lightbert.deploy.program_rewrites import rewrite
+from lightbert.deploy.programs import exported_program
 from lightbert.errors import InputError
 from lightbert.tasks.predict.exported import STATES
 
@@ -113,7 +114,7 @@ def test_the_digest_of_a_model_changes_with_its_settings_and_with_its_program():
     expected = program_digest(program)
     assert program_digest(traced("convbert-tiny:depth=1")) == expected
     assert program_digest(traced("convbert-tiny:depth=1:kernel=7")) != expected
-    split_products(program)
+    rewrite(program)
     assert program_digest(program) != expected
 
 

@@ -5,7 +5,6 @@ import sys
 from dataclasses import replace
 
 import pytest
-import torch
 from small import FAMILIES
 from tiny_classifiers import tiny_model, write_tiny_model
 from torch import nn
@@ -14,13 +13,11 @@ import lightbert
 from extras import needs_executorch
 from lightbert.cli import main
 from lightbert.deploy.export import export_program
-from lightbert.deploy.programs import exported_program, split_products
 from lightbert.errors import InputError
 from lightbert.models import build
 from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.spans.kind import Spans
 from lightbert.tasks.kinds.tokens.kind import Tokens
-from lightbert.tasks.predict.exported import STATES
 from lightbert.tasks.predict.predictor import Predictor
 
 REVIEWS = Classify(("bad", "good"))
@@ -91,17 +88,6 @@ def test_the_command_exports_and_predicts(tmp_path, capsys):
     arguments = ["export", str(model), "--out", str(tmp_path / "new"), "--to", "executorch", "--int8", "qat"]
     assert main(arguments) == 1
     assert "--to executorch supports --int8 dynamic only, got --int8 qat" in capsys.readouterr().err
-
-
-def test_products_that_are_added_in_place_become_two_operators_with_the_same_result():
-    program = exported_program(build(replace(FAMILIES["convbert"], depth=1), seed=0), STATES, any_batch=False)
-    ids = torch.arange(9).unsqueeze(0)
-    (expected,) = program.module()(ids, ids < 7, ids * 0)
-    assert any("addcmul" in str(node.target) for node in program.graph.nodes)
-    split_products(program)
-    assert not any("addcmul" in str(node.target) for node in program.graph.nodes)
-    (found,) = program.module()(ids, ids < 7, ids * 0)
-    torch.testing.assert_close(found, expected)
 
 
 def test_executorch_that_is_not_installed_is_an_error_that_names_it(tmp_path, monkeypatch):

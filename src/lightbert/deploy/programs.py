@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
+from lightbert.deploy.program_rewrites import rewrite
 from lightbert.deploy.verification import Batch
 from lightbert.errors import InputError
 from lightbert.models import Model
@@ -78,24 +79,6 @@ def linear_layers(program: "ExportedProgram") -> int:
     return sum(node.target is torch.ops.aten.linear.default for node in program.graph.nodes)
 
 
-def split_products(program: "ExportedProgram") -> None:
-    """Replace each addcmul of a program by a product and a sum.
-
-    ExecuTorch would do so with a third operator, a product with 1; every operator takes a tenth of a second to lower.
-    """
-    aten, graph = torch.ops.aten, program.graph
-    for node in list(graph.nodes):
-        if node.target in (aten.addcmul_.default, aten.addcmul.default) and len(node.args) == 3 and not node.kwargs:
-            before, *factors = node.args
-            with graph.inserting_before(node):
-                product = graph.call_function(aten.mul.Tensor, tuple(factors))
-                total = graph.call_function(aten.add.Tensor, (before, product))
-            product.meta, total.meta = dict(node.meta), dict(node.meta)
-            node.replace_all_uses_with(total)
-            graph.erase_node(node)
-    program.graph_module.recompile()
-
-
 def write_pt2(program: "ExportedProgram", path: Path) -> None:
     """Write an archive that PyTorch runs without lightbert."""
     torch.export.save(program, path)
@@ -117,7 +100,7 @@ def write_pte(program: "ExportedProgram", path: Path, *, int8: bool = False) -> 
             # Quantized layers first, one by one: a group of them and the arithmetic between them can depend on itself.
             dynamic = XnnpackPartitioner(config_precisions=ConfigPrecisionType.DYNAMIC_QUANT, per_op_mode=True)
             partitioners.insert(0, dynamic)
-        split_products(program)
+        rewrite(program)
         # The checks after each pass take a tenth of the time; whoever exports compares the outputs of the file.
         unchecked = EdgeCompileConfig(_check_ir_validity=False)
         lowered = to_edge_transform_and_lower(program, partitioner=partitioners, compile_config=unchecked)
