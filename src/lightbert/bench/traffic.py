@@ -27,8 +27,8 @@ _CONVOLUTION = 6
 _ATTENTION = 12
 _LOOKUP = 6
 _BIAS = 1
-_OPTIMIZER = 52
-"""Per parameter, in fp32: weights, gradients and two moments read, three written; norm and clipping; bf16 copies."""
+_OPTIMIZER = 48
+"""Per parameter, in fp32: weights, gradients and two moments read, all written; the norm; casts from and to bf16."""
 _LOGITS = 4
 """Cross-entropy reads logits and writes their gradient, in two passes; sampling reads them."""
 
