@@ -3,7 +3,7 @@
 Each row is captured as a CUDA graph, so that times exclude Python, and timed by the median of its replays; fine-tuning
 runs as in the training loop, Python included. Shares are relative to ceilings measured in the same run: a large matmul
 for FLOPs, a large elementwise kernel for the bytes that fused kernels would move. On a GPU, every case has a process of
-its own, several at a time, because most of the time goes into compilation; one of them is timed at a time. Fine-tuning
+its own: several compile at a time, because most of the time goes into it, and are then timed one by one. Fine-tuning
 comes last, with the machine to itself.
 """
 

@@ -1,4 +1,8 @@
-"""Measurements of the training benchmark: on a GPU each in a process of its own, timed one at a time."""
+"""Measurements of the training benchmark: on a GPU each in a process of its own.
+
+Several are compiled at the same time, and timed one after the other when all of them are compiled: a first step that
+another process runs on the GPU meanwhile would change the times.
+"""
 
 import multiprocessing
 import os
@@ -7,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -21,8 +25,20 @@ _CPU_REPEATS = 3
 _FINETUNING_STEPS = 400
 """Steps before the measurement, until every width is captured, and steps that are measured."""
 _PROCESSES = max(1, min(8, (os.cpu_count() or 1) // 2))
-_turn: AbstractContextManager[Any] = nullcontext()
-"""Held by the process that is timed."""
+
+
+class _Order(NamedTuple):
+    """Who is timed when; shared by the processes that compile at the same time."""
+
+    compiled: Any
+    """A semaphore that each process releases when it has compiled."""
+    start: Any
+    """An event: all have compiled."""
+    turn: Any
+    """A lock: held by the process that is timed."""
+
+
+_order: _Order
 
 
 @dataclass(frozen=True)
@@ -75,17 +91,29 @@ def one_by_one(work: list[Measurement], shared: Conditions, bar: Bar) -> list[Ro
 
 
 def in_processes(work: list[Measurement], shared: Conditions, bar: Bar) -> list[Row | str]:
-    """Compile several measurements at a time, and time one of them at a time."""
+    """Compile several measurements at a time, then time them one by one; fine-tuning is timed at the end."""
+    found: list[Row | str] = []
+    for first in range(0, len(work), _PROCESSES):
+        found += _together(work[first : first + _PROCESSES], shared, bar)
+    return [_advancing(one, shared, bar) if one.case.finetune else row for one, row in zip(work, found, strict=True)]
+
+
+def _together(work: list[Measurement], shared: Conditions, bar: Bar) -> list[Row | str]:
     spawned = multiprocessing.get_context("spawn")
-    turn = spawned.Lock()
-    with ProcessPoolExecutor(_PROCESSES, spawned, _take, (turn,), max_tasks_per_child=1) as pool:
+    order = _Order(spawned.Semaphore(0), spawned.Event(), spawned.Lock())
+    # A process ends after its measurement, with its memory on the GPU.
+    with ProcessPoolExecutor(len(work), spawned, _take, (order,), max_tasks_per_child=1) as pool:
         started = []
         for one in work:
             started.append(pool.submit(_compile if one.case.finetune else _row_in_turn, one, shared))
             if not one.case.finetune:
                 started[-1].add_done_callback(lambda _: bar.advance())
-        compiled = [each.result() for each in started]
-    return [_advancing(one, shared, bar) if one.case.finetune else row for one, row in zip(work, compiled, strict=True)]
+        for _ in work:
+            # A process that ended early, for example for lack of memory, ends all.
+            while not order.compiled.acquire(timeout=1.0) and not all(each.done() for each in started):
+                pass
+        order.start.set()
+        return [each.result() for each in started]
 
 
 def _advancing(one: Measurement, shared: Conditions, bar: Bar) -> Row | str:
@@ -94,24 +122,28 @@ def _advancing(one: Measurement, shared: Conditions, bar: Bar) -> Row | str:
     return row
 
 
-def _take(turn: Any) -> None:
-    """Store the lock that a process holds while it is timed."""
-    global _turn
-    _turn = turn
+def _take(order: _Order) -> None:
+    """Store what the processes share."""
+    global _order
+    _order = order
 
 
 def _compile(one: Measurement, shared: Conditions) -> str:
     """Fill the compilers' caches; a case that fails here raises its error when it is timed."""
-    if time.time() < shared.deadline:
-        with suppress(Exception), one.enabling():
-            one.make(one.case, shared.device)()
+    with suppress(Exception):
+        _compiled(one, shared)
+    _order.compiled.release()
     return ""
 
 
 def _row_in_turn(one: Measurement, shared: Conditions) -> Row | str:
     try:
-        work = _compiled(one, shared)
-        with _turn:
+        try:
+            work = _compiled(one, shared)
+        finally:
+            _order.compiled.release()
+        _order.start.wait()
+        with _order.turn:
             return _row(one, shared, work)
     except RuntimeError as error:
         # One failure must not lose the other measurements.
