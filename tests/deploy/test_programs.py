@@ -121,10 +121,11 @@ def test_an_int8_pte_file_is_smaller_and_close_to_the_model(tmp_path):
     assert done.quantized is not None
     # Two bottlenecks, query, key, value, output, the feed-forwards, the way out, and the trigrams.
     assert done.quantized.layers == 8 + 2 * config.feedforwards
-    linear = sum(part.weight.numel() for part in model.modules() if isinstance(part, nn.Linear))
-    others = sum(each.numel() for each in model.parameters()) - linear
-    # A byte per weight of a linear layer, four for all else, and the program.
-    assert done.bytes < 1.1 * (linear + 4 * others) + 100_000
+    kinds = (nn.Linear, nn.Embedding)
+    quantized = sum(part.weight.numel() for part in model.modules() if isinstance(part, kinds))
+    others = sum(each.numel() for each in model.parameters()) - quantized
+    # A byte per weight of a linear layer or a table, four for all else, and the program.
+    assert done.bytes < 1.1 * (quantized + 4 * others) + 100_000
     assert min(each.cosine for each in done.comparisons) > 0.99
     assert lightbert.load(tmp_path / "out").precision == "int8 dynamic"
 
