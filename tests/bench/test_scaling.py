@@ -33,7 +33,7 @@ def sources() -> list[dict]:
 def test_every_figure_is_in_the_entry_of_the_log_that_it_names():
     log = entries()
     found = sources()
-    assert len(found) >= 8
+    assert len(found) == 11
     for source in found:
         entry = log[source["entry"]]
         assert source["commit"] in entry

@@ -1,4 +1,4 @@
-"""Embedding tables in int8: rows with a scale each, shared by nothing else of the program."""
+"""Embedding tables of a traced module in int8, with one scale per row."""
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +32,7 @@ def test_all_tables_are_integers_and_the_result_is_close():
     module, given = Lookup(), inputs()
     graph = traced(module, *given)
     expected = graph(*given)
-    assert quantize_tables(graph) == 2
+    quantize_tables(graph)
     tables = [value for value in graph.buffers() if value.dtype is torch.int8]
     assert [table.shape for table in tables] == [(50, 8), (2, 8)]
     error = (graph(*given) - expected).norm() / expected.norm()

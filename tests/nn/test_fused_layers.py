@@ -224,6 +224,12 @@ def test_large_activations_are_left_out_with_the_same_results_and_gradients():
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_a_bias_of_the_change_is_added_without_the_kernel_too():
+    layer, norm = randomised(nn.Linear(WIDTH, WIDTH)), randomised(NoNorm(WIDTH))
+    found = add_and_norm(X, nn.functional.linear(X, layer.weight), norm, None, layer.bias)
+    torch.testing.assert_close(found, add_and_norm(X, layer(X), norm))
+
+
 def test_activations_are_kept_without_gradients_and_for_other_layers():
     up, down, gelu = nn.Linear(WIDTH, 12), nn.Linear(12, WIDTH), nn.GELU()
     with mock.patch("lightbert.nn.projections._LARGE", 1):

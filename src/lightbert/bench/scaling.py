@@ -114,11 +114,15 @@ def _schedules(model: StepModel) -> Iterator[str]:
 
 
 _LIMITS = """## What the model can't know
-- There are as many equations (the fitted steps, and the matrix products of one of them) as parameters, or hardly more:
-  only the second table says how good the model is. Its form was chosen with such a table in view: a first form, with
-  one bandwidth for all bytes of references, missed BERT-small by 25 percent.
-- Wide matrix products run at a higher rate than narrow ones; the model has one rate for both.
-- The steps with references were measured at earlier commits than those with kernels.
+- All of these steps are older than the present kernels, which take less time, and than the present optimizer, whose
+  bytes are counted: lab/LOG.md has newer times.
+- All of these models have 12 blocks of width 256. Base sizes are an extrapolation to wide matrix products, which run at
+  a higher rate.
+- There are five equations (four steps, and the matrix products of one of them) for four parameters: only the second
+  table says how good the model is. Its form was chosen with that table in view: a first form, with one bandwidth for
+  all bytes of references, missed BERT-small by 25 percent.
+- The steps were measured at several commits, between which kernels changed. Two of the fitted steps have the same shape
+  and differ by seven percent.
 - No step was measured on more than one GPU. The rate of the link is that of the data sheet; the all-reduce of DDP
   overlaps with the backward pass, which the model ignores. The loss without capture is the difference of two steps of
   1024 × 128 tokens; it is larger where a step takes less time than Python needs to start its kernels.

@@ -15,8 +15,8 @@ from lightbert.ops.depthwise import depthwise
 from lightbert.ops.grouped_linear import grouped_linear
 
 _LARGE = 2**27
-"""Elements, 256 MiB in half precision: larger activations are computed again in the backward pass. In small batches,
-where memory is not scarce, that would only take time."""
+"""Elements, 256 MiB in half precision: from this size on, activations are computed again in the backward pass. In small
+batches, where memory is not scarce, that would only take time."""
 
 
 def project(x: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
