@@ -4,6 +4,8 @@ CUDA decides once per process what it sees, so that the two kinds don't run toge
 """
 
 import os
+from importlib.util import find_spec
+from typing import Any
 
 import pytest
 import torch
@@ -24,6 +26,24 @@ def interpret_kernels() -> None:
     """Run Triton's kernels in its interpreter where no GPU is visible; chosen before Triton is imported."""
     if not torch.cuda.is_available():
         os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
+def patch_interpreter() -> None:
+    """Let loops of interpreted kernels end at run-time numbers with NumPy 2.5: Triton before 3.9 converts arrays [1].
+
+    For the files that run kernels, so that the other tests don't import Triton.
+    """
+    if torch.cuda.is_available() or find_spec("triton") is None:
+        return
+    from triton.runtime import interpreter
+
+    patch = interpreter._patch_lang_tensor
+
+    def patched(tensor: Any, *rest: Any) -> None:
+        patch(tensor, *rest)
+        tensor.__index__ = lambda self: int(self.handle.data.squeeze())
+
+    interpreter._patch_lang_tensor = patched
 
 
 def skip_gpu_tests(expression: str, items: list[pytest.Item]) -> None:

@@ -8,6 +8,7 @@ from functorch.compile import make_boxed_func
 from torch import Tensor, nn
 from torch._dynamo.backends.common import aot_autograd
 
+from gpus import patch_interpreter
 from lightbert.nn.attention import SelfAttention
 from lightbert.nn.blocks import BottleneckBlock, PostNormBlock
 from lightbert.nn.convolution import DynamicConvolution, SeparableConvolution, SpanConvolution
@@ -21,6 +22,8 @@ from lightbert.nn.projections import linear, project_and_activate, project_fused
 from lightbert.ops.backend import using
 from lightbert.ops.bias_gelu import gelu_linear
 from randomised import randomised
+
+patch_interpreter()
 
 WIDTH = 8
 NO_MASK = Mask(None)

@@ -8,7 +8,8 @@ import torch
 from gradients import scattered
 from torch import Tensor
 
-from lightbert.ops.backend import HAS_TRITON, using
+from gpus import patch_interpreter
+from lightbert.ops.backend import using
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -20,22 +21,7 @@ HALF = torch.bfloat16 if DEVICE == "cuda" else torch.float16
 
 Op = Callable[..., Tensor]
 
-
-def _support_numpy_2_5() -> None:
-    """Let loops of interpreted kernels end at run-time numbers: Triton before 3.9 converts arrays [1] by int()."""
-    from triton.runtime import interpreter
-
-    patch = interpreter._patch_lang_tensor
-
-    def patched(tensor: Any, *rest: Any) -> None:
-        patch(tensor, *rest)
-        tensor.__index__ = lambda self: int(self.handle.data.squeeze())
-
-    interpreter._patch_lang_tensor = patched
-
-
-if HAS_TRITON and DEVICE == "cpu":
-    _support_numpy_2_5()
+patch_interpreter()
 
 
 def by_kernel(op: Op) -> Op:
