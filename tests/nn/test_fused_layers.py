@@ -21,6 +21,7 @@ from lightbert.nn.norms import NoNorm, Norm, add_and_norm, layer_norm, project_a
 from lightbert.nn.projections import linear, project_and_activate, project_fused, project_large
 from lightbert.ops.backend import using
 from lightbert.ops.bias_gelu import gelu_linear
+from lightbert.ops.relu_feedforward import relu_feedforward
 from randomised import randomised
 
 patch_interpreter()
@@ -206,6 +207,70 @@ def test_the_kernels_sum_the_gradients_of_the_biases_of_a_feed_forward():
     _, backward = graphs
     assert "aten.mm." in backward
     assert "aten.sum." not in backward
+
+
+def mobile(**changes: object) -> FeedForward:
+    settings = {"activation": "relu", "norm": NoNorm, **changes}
+    return FeedForward(16, 32, **settings)
+
+
+def test_a_feed_forward_without_a_norm_is_one_kernel_with_the_same_results_and_gradients():
+    pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
+    part, x, results = randomised(mobile()), torch.randn(2, 3, 16), []
+    for backend in ("torch", "triton"):
+        leaf = x.clone().requires_grad_()
+        part.zero_grad()
+        with (
+            using(backend),
+            mock.patch("lightbert.nn.feedforward.relu_feedforward", side_effect=relu_feedforward) as called,
+        ):
+            out = part(leaf)
+        (out * x).sum().backward()
+        results.append([out.detach(), leaf.grad, *(parameter.grad.clone() for parameter in part.parameters())])
+        assert called.called == (backend == "triton")
+    for found, expected in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        mobile(activation="relu6"),
+        mobile(activation="gelu"),
+        mobile(norm=layer_norm(1e-12)),
+        mobile(groups=2),
+        mobile(dropout=0.1),
+    ],
+    ids=["relu6", "gelu", "with a norm", "grouped", "with dropout"],
+)
+def test_other_feed_forwards_are_computed_by_their_layers(part):
+    with (
+        mock.patch("lightbert.nn.feedforward.has_kernel", return_value=True),
+        mock.patch("lightbert.nn.feedforward.relu_feedforward") as kernel,
+    ):
+        part(torch.randn(2, 3, 16))
+    kernel.assert_not_called()
+
+
+@pytest.mark.parametrize("name", ["up", "down", "activation", "norm", "dropout"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_feed_forward_with_a_changed_layer_calls_its_layers(change, name):
+    part = mobile()
+    setattr(part, name, change(getattr(part, name)))
+    with (
+        mock.patch("lightbert.nn.feedforward.has_kernel", return_value=True),
+        mock.patch("lightbert.nn.feedforward.relu_feedforward") as kernel,
+    ):
+        part(torch.randn(2, 3, 16))
+    kernel.assert_not_called()
+
+
+def test_dropout_is_no_obstacle_when_a_feed_forward_is_evaluated():
+    with (
+        mock.patch("lightbert.nn.feedforward.has_kernel", return_value=True),
+        mock.patch("lightbert.nn.feedforward.relu_feedforward", return_value="by a kernel"),
+    ):
+        assert mobile(dropout=0.1).eval()(torch.randn(2, 3, 16)) == "by a kernel"
 
 
 def test_large_activations_are_left_out_with_the_same_results_and_gradients():

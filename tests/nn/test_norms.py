@@ -28,3 +28,11 @@ def test_layer_norm_has_the_given_epsilon():
 @pytest.mark.parametrize("norm", [NoNorm, layer_norm(1e-12)], ids=["none", "layer"])
 def test_the_parameters_of_every_norm_are_called_weight_and_bias(norm):
     assert {name: list(value.shape) for name, value in norm(7).named_parameters()} == {"weight": [7], "bias": [7]}
+
+
+def test_without_a_norm_states_have_half_precision_under_autocast():
+    norm, x = NoNorm(3), torch.randn(2, 3)
+    norm.weight.data.uniform_(1, 2)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = norm(x.bfloat16())
+    assert torch.equal(out, (x.bfloat16().float() * norm.weight + norm.bias).bfloat16())

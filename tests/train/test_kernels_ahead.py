@@ -64,7 +64,8 @@ def test_a_process_for_each_model_and_group_of_kernels_that_ends_with_the_body(s
     assert [described["config"]["width"] for described, *_ in started] == 4 * [large.width] + 4 * [small.width]
     assert {tuple(map(tuple, shapes)) for _, _, shapes, *_ in started} == {tuple(SHAPES)}
     names = {name for _, kernels, *_ in started for name in kernels.split(",")}
-    assert names == {"none", "dynamic_conv", "relative_attention", "depthwise", "residual_norm", "bias_gelu"}
+    blocks = {"dynamic_conv", "relative_attention", "depthwise", "residual_norm", "bias_gelu", "relu_feedforward"}
+    assert names == {"none", *blocks}
 
 
 def test_kernels_that_are_in_the_cache_need_no_process(started: list[list[Any]], tmp_path: Path) -> None:

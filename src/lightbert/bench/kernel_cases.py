@@ -14,6 +14,7 @@ from lightbert.ops.depthwise import depthwise
 from lightbert.ops.dynamic_conv import dynamic_conv
 from lightbert.ops.embedding import embedding
 from lightbert.ops.relative_attention import relative_attention
+from lightbert.ops.relu_feedforward import relu_feedforward
 from lightbert.ops.residual_norm import residual_norm
 from lightbert.ops.sampling import sample
 
@@ -118,6 +119,21 @@ def gelu_linear_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = to
     return {**gelu_inputs(size, device, dtype), "weight": weight.requires_grad_()}
 
 
+def feedforward_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> Tensors:
+    """States inside a block of MobileBERT, which is as wide in all sizes, and the parameters of a feed-forward."""
+    width, inner = 128, 512
+    given = {
+        "x": torch.randn(size.batch, size.tokens, width, device=device, dtype=dtype),
+        "up": torch.randn(inner, width, device=device, dtype=dtype) / width**0.5,
+        "up_bias": torch.randn(inner, device=device, dtype=dtype),
+        "down": torch.randn(width, inner, device=device, dtype=dtype) / inner**0.5,
+        "down_bias": torch.randn(width, device=device, dtype=dtype),
+        "scale": torch.randn(width, device=device),
+        "shift": torch.randn(width, device=device),
+    }
+    return {name: tensor.requires_grad_() for name, tensor in given.items()}
+
+
 def embedding_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.float32) -> Tensors:
     """Ids of which some are frequent, as in text, and a narrow table in single precision, as in training."""
     spread = torch.rand(size.batch, size.tokens, device=device) ** 4
@@ -142,6 +158,13 @@ def norm(
 def dropped_norm(**inputs: Tensor) -> Tensor:
     """The same with the papers' dropout."""
     return norm(**inputs, dropout=0.1)
+
+
+def feedforward(x: Tensor, **parameters: Tensor) -> Tensor:
+    """MobileBERT's feed-forward under autocast, rounded as the next layer would round it."""
+    half = x.dtype in (torch.bfloat16, torch.float16)
+    with torch.autocast(x.device.type, dtype=x.dtype) if half else nullcontext():
+        return relu_feedforward(x, **parameters).to(x.dtype)
 
 
 def entropy(logits: Tensor, targets: Tensor) -> Tensor:
@@ -174,6 +197,7 @@ OPS: dict[str, tuple[Op, Callable[..., Tensors]]] = {
     "residual_norm": (norm, norm_inputs),
     "bias_gelu": (bias_gelu, gelu_inputs),
     "gelu_linear": (gelu_linear, gelu_linear_inputs),
+    "relu_feedforward": (feedforward, feedforward_inputs),
     "embedding": (embedding, embedding_inputs),
 }
 RANDOM: dict[str, tuple[Op, Callable[..., Tensors]]] = {"residual_norm with dropout": (dropped_norm, norm_inputs)}

@@ -26,6 +26,7 @@ KINDS = {
     "depthwise convolution": r"depthwise",
     "residual and norm": r"residual_norm",
     "bias and GELU": r"bias_gelu",
+    "feed-forward": r"relu_feedforward",
     "cross-entropy and sampling": r"cross_entropy|sampling",
     "sums over programs": r"partial_sums",
     "embedding gradient": r"embedding|RadixSort|radix_sort|searchsorted|DeviceScan",

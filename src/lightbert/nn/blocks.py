@@ -9,6 +9,7 @@ from lightbert.nn.feedforward import FeedForward
 from lightbert.nn.mask import Mask
 from lightbert.nn.mixer import Mixer
 from lightbert.nn.norms import Norm, project_add_and_norm
+from lightbert.nn.projections import project
 from lightbert.nn.record import Record
 
 
@@ -89,10 +90,12 @@ class BottleneckBlock(nn.Module):
 
     def forward(self, x: Tensor, mask: Mask, record: Record | None = None) -> Tensor:
         """[B, T, D] -> [B, T, D]."""
-        inside = self.enter_norm(self.enter(x))  # [B, T, N]
         if self.shared is not None and self.shared_norm is not None:
-            mixed = self.mixer(self.shared_norm(self.shared(x)), mask, value=x, record=record)
+            entered, shared = project(x, self.enter, self.shared)  # [B, T, N]
+            inside = self.enter_norm(entered)
+            mixed = self.mixer(self.shared_norm(shared), mask, value=x, record=record)
         else:
+            inside = self.enter_norm(self.enter(x))
             mixed = self.mixer(x if self.wide else inside, mask, record=record)
         inside = self.feedforward(project_add_and_norm(inside, mixed, self.output, self.norm))
         return project_add_and_norm(x, inside, self.leave, self.leave_norm, self.dropout)

@@ -35,7 +35,9 @@ class NoNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., D] -> [..., D]."""
-        return x * self.weight + self.bias
+        # Under autocast in half precision, which every layer rounds its input to anyway: the scale is float32, and so
+        # would be all states between layers, with twice the bytes.
+        return as_autocast(x * self.weight + self.bias)
 
 
 def project_add_and_norm(

@@ -25,6 +25,7 @@ KERNELS = (
     "depthwise",
     "dynamic_conv",
     "relative_attention",
+    "relu_feedforward",
     "residual_norm",
     "sampling",
 )

@@ -27,7 +27,12 @@ from lightbert.train.compiled_code import fix_assembler
 from lightbert.train.distributed import World
 from lightbert.train.half_weights import HalfWeights
 
-_GROUPS = (("dynamic_conv",), ("relative_attention",), ("depthwise",), ("residual_norm", "bias_gelu"))
+_GROUPS = (
+    ("dynamic_conv",),
+    ("relative_attention",),
+    ("depthwise",),
+    ("residual_norm", "bias_gelu", "relu_feedforward"),
+)
 """The kernels that each process compiles."""
 _CORES = 8
 """With fewer cores, the processes would slow the run down."""
