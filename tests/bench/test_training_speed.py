@@ -158,6 +158,14 @@ def test_processes_measure_one_at_a_time_and_report_what_failed():
     assert (first.case, second, third.case) == (cases[0].name, "no such kernel", cases[2].name)
 
 
+def test_processes_compile_nothing_after_the_time_limit():
+    cases = [TINY[0], next(case for case in TINY if case.finetune)]
+    work = [one for case in cases for one in training._measurements(case, Settings(device="cpu", peers=False))]
+    shared = training_rows.Conditions(torch.device("cpu"), (0.0, 0.0), time.time() - 1)
+    with progress("training speed", total=2, unit="measurements") as bar:
+        assert training_rows.in_processes(work, shared, bar) == ["time limit"] * 2
+
+
 def failing(case, device):
     raise RuntimeError("no such kernel\nand details")
 

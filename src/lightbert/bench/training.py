@@ -3,8 +3,8 @@
 Each row is captured as a CUDA graph, so that times exclude Python, and timed by the median of its replays; fine-tuning
 runs as in the training loop, Python included. Shares are relative to ceilings measured in the same run: a large matmul
 for FLOPs, a large elementwise kernel for the bytes that fused kernels would move. On a GPU, every case has a process of
-its own: several compile at a time, because most of the time goes into it, and are then timed one by one. Fine-tuning
-comes last, with the machine to itself.
+its own: several compile at a time, because most of the time goes into it, and when all have, they are timed one by one.
+Fine-tuning comes last, with the machine to itself.
 """
 
 import time
@@ -35,7 +35,7 @@ class Settings:
     cases: those whose name contains this text.
     kernels: a selection of Triton kernels as in LIGHTBERT_KERNELS, whose value is the default; "each" measures whole
     steps with all kernels, with all but one for each of them, and with none.
-    seconds: no measurement is started after this time.
+    seconds: nothing is compiled after this time; what is compiled is timed, which takes a few seconds per case.
     """
 
     cases: str = ""

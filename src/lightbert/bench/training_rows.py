@@ -1,7 +1,7 @@
 """Measurements of the training benchmark: on a GPU each in a process of its own.
 
-Several are compiled at the same time, and timed one after the other when all of them are compiled: a first step that
-another process runs on the GPU meanwhile would change the times.
+Several are compiled at a time. All are timed, one after the other, when the last one is compiled: a first step that
+another process runs on the GPU meanwhile would change the times. Until then they wait, with little memory on the GPU.
 """
 
 import multiprocessing
@@ -24,12 +24,17 @@ _WARM = 3
 _CPU_REPEATS = 3
 _FINETUNING_STEPS = 400
 """Steps before the measurement, until every width is captured, and steps that are measured."""
-_PROCESSES = max(1, min(8, (os.cpu_count() or 1) // 2))
+_COMPILING = max(1, min(8, (os.cpu_count() or 1) // 2))
+"""Processes that compile at the same time."""
+_MEMORY = 4 * 2**30
+"""Bytes of main memory for each process that waits."""
 
 
 class _Order(NamedTuple):
-    """Who is timed when; shared by the processes that compile at the same time."""
+    """Who compiles and who is timed when; shared by the processes of a round."""
 
+    compiling: Any
+    """A semaphore: held by the processes that compile."""
     compiled: Any
     """A semaphore that each process releases when it has compiled."""
     start: Any
@@ -39,6 +44,7 @@ class _Order(NamedTuple):
 
 
 _order: _Order
+_COMPILED, _LATE = "compiled", "time limit"
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,7 @@ class Measurement:
 class Conditions:
     """What all measurements share; ceilings: FLOP/s and bytes per second, 0 if they were not measured.
 
-    deadline: no measurement is started after this time.
+    deadline: nothing is compiled after this time; what is compiled is timed.
     """
 
     device: torch.device
@@ -87,20 +93,29 @@ class Conditions:
 
 def one_by_one(work: list[Measurement], shared: Conditions, bar: Bar) -> list[Row | str]:
     """Measure in this process; a string says why a measurement was skipped."""
-    return [_advancing(one, shared, bar) for one in work]
+    found: list[Row | str] = []
+    for one in work:
+        found.append(_LATE if time.time() > shared.deadline else _row(one, shared))
+        bar.advance()
+    return found
 
 
 def in_processes(work: list[Measurement], shared: Conditions, bar: Bar) -> list[Row | str]:
     """Compile several measurements at a time, then time them one by one; fine-tuning is timed at the end."""
     found: list[Row | str] = []
-    for first in range(0, len(work), _PROCESSES):
-        found += _together(work[first : first + _PROCESSES], shared, bar)
-    return [_advancing(one, shared, bar) if one.case.finetune else row for one, row in zip(work, found, strict=True)]
+    size = max(_COMPILING, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // _MEMORY)
+    for first in range(0, len(work), size):
+        found += _together(work[first : first + size], shared, bar)
+    for index, one in enumerate(work):
+        if found[index] == _COMPILED:
+            found[index] = _row(one, shared)
+            bar.advance()
+    return found
 
 
 def _together(work: list[Measurement], shared: Conditions, bar: Bar) -> list[Row | str]:
     spawned = multiprocessing.get_context("spawn")
-    order = _Order(spawned.Semaphore(0), spawned.Event(), spawned.Lock())
+    order = _Order(spawned.Semaphore(_COMPILING), spawned.Semaphore(0), spawned.Event(), spawned.Lock())
     # A process ends after its measurement, with its memory on the GPU.
     with ProcessPoolExecutor(len(work), spawned, _take, (order,), max_tasks_per_child=1) as pool:
         started = []
@@ -116,12 +131,6 @@ def _together(work: list[Measurement], shared: Conditions, bar: Bar) -> list[Row
         return [each.result() for each in started]
 
 
-def _advancing(one: Measurement, shared: Conditions, bar: Bar) -> Row | str:
-    row = _row(one, shared)
-    bar.advance()
-    return row
-
-
 def _take(order: _Order) -> None:
     """Store what the processes share."""
     global _order
@@ -131,41 +140,40 @@ def _take(order: _Order) -> None:
 def _compile(one: Measurement, shared: Conditions) -> str:
     """Fill the compilers' caches; a case that fails here raises its error when it is timed."""
     with suppress(Exception):
-        _compiled(one, shared)
-    _order.compiled.release()
-    return ""
+        return _compiled_in_turn(one, shared)[1]
+    return _COMPILED
 
 
 def _row_in_turn(one: Measurement, shared: Conditions) -> Row | str:
     try:
-        try:
-            work = _compiled(one, shared)
-        finally:
-            _order.compiled.release()
+        work, state = _compiled_in_turn(one, shared)
         _order.start.wait()
         with _order.turn:
-            return _row(one, shared, work)
+            return _row(one, shared, work) if state == _COMPILED else state
     except RuntimeError as error:
         # One failure must not lose the other measurements.
         return str(error).partition("\n")[0]
 
 
-def _compiled(one: Measurement, shared: Conditions) -> Work | None:
-    """Run a case once. None after the deadline, or if other processes need the memory: it is compiled when timed."""
-    work = None
-    if time.time() < shared.deadline:
-        with suppress(torch.cuda.OutOfMemoryError), one.enabling():
-            made = one.make(one.case, shared.device)
-            made()
-            work = made
-        torch.cuda.empty_cache()
-    return work
+def _compiled_in_turn(one: Measurement, shared: Conditions) -> tuple[Work | None, str]:
+    """Compile a case unless it is too late; no work if other processes need the memory: it is made when it is timed."""
+    try:
+        with _order.compiling:
+            if time.time() > shared.deadline:
+                return None, _LATE
+            work = None
+            with suppress(torch.cuda.OutOfMemoryError), one.enabling():
+                made = one.make(one.case, shared.device)
+                made()
+                work = made
+            torch.cuda.empty_cache()
+            return work, _COMPILED
+    finally:
+        _order.compiled.release()
 
 
-def _row(one: Measurement, shared: Conditions, work: Work | None = None) -> Row | str:
-    """Time a case, whose work may exist already; or return why not."""
-    if time.time() > shared.deadline:
-        return "time limit"
+def _row(one: Measurement, shared: Conditions, work: Work | None = None) -> Row:
+    """Time a case, whose work may exist already."""
     case, device = one.case, shared.device
     with one.enabling():
         work = work or one.make(case, device)

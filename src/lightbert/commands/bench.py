@@ -105,7 +105,7 @@ class Config:
     seconds: Annotated[
         float,
         typer.Option(
-            help="training: no measurement is started after this time, 480 by default; serving: the time of a "
+            help="training: nothing is compiled after this time, 480 by default; serving: the time of a "
             "measurement, 3 by default."
         ),
     ] = 0.0
