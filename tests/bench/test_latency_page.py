@@ -8,7 +8,7 @@ import pytest
 from extras import needs_onnx
 from lightbert.bench import latency_page, latency_runtimes
 from lightbert.bench.latency import RUNTIMES, Latency
-from lightbert.bench.latency_limits import AIMS
+from lightbert.bench.latency_limits import AIMS, EXECUTORCH_AIMS
 from lightbert.bench.latency_models import BLOCKS
 from lightbert.bench.latency_page import TABLES, PaperTable, Row, page
 from lightbert.errors import InputError
@@ -49,8 +49,19 @@ def test_a_missing_package_is_found_before_anything_is_measured(monkeypatch):
         page(TABLES, AIMS, threads=(1,), rounds=1, command="the command")
 
 
+@pytest.mark.parametrize("installed", [False, True])
+def test_aims_of_executorch_are_measured_where_it_is_installed(installed, tmp_path, monkeypatch):
+    monkeypatch.setattr(latency_runtimes, "find_spec", lambda package: installed or None)
+    given = []
+    monkeypatch.setattr(latency_page, "page", lambda tables, aims, models, **settings: given.append(aims) or "a page")
+    monkeypatch.setattr(sys, "argv", ["latency_page", "--out", str(tmp_path / "page.md")])
+    latency_page.main()
+    assert given == [(*AIMS, *EXECUTORCH_AIMS) if installed else AIMS]
+    assert (tmp_path / "page.md").read_text() == "a page"
+
+
 def test_the_tables_are_those_of_the_papers():
     assert [len(table.rows) for table in TABLES] == [2, 3, 4]
     models = [row.model for table in TABLES for row in table.rows]
-    for model in [*models, *(each.model for aim in AIMS for each in (aim.ours, aim.other))]:
+    for model in [*models, *(each.model for aim in (*AIMS, *EXECUTORCH_AIMS) for each in (aim.ours, aim.other))]:
         assert model in BLOCKS or model.split(":")[0] in PRESETS

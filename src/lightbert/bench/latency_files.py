@@ -22,7 +22,8 @@ from lightbert.progress import progress
 from lightbert.tasks.predict.exported import STATES
 
 ONNX = ("onnx", "int8", "peer-onnx", "peer-int8")
-SLOW = ("executorch", "executorch-int8", "peer-onnx", "peer-int8")
+EXECUTORCH = ("executorch", "executorch-int8")
+SLOW = (*EXECUTORCH, "peer-onnx", "peer-int8")
 """The runtimes whose files take minutes to write."""
 
 # Hashed when they are imported: code that changes while files are written is not the code that writes them.

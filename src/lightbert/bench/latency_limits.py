@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lightbert.bench.latency import Measurement, Settings, measure
-from lightbert.bench.latency_files import ONNX, onnx_file, text_of
+from lightbert.bench.latency_files import EXECUTORCH, ONNX, onnx_file, slow_file, text_of
 from lightbert.bench.latency_models import encoder_of
 from lightbert.bench.operators import Profile, profile
+from lightbert.bench.program_operators import DELEGATE_CALL, profile_program
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,11 @@ class Aim:
     length: int
     most: float
     """The largest ratio of the times."""
+
+    @property
+    def runtimes(self) -> frozenset[str]:
+        """The runtimes of both."""
+        return frozenset({self.ours.runtime, self.other.runtime})
 
     @property
     def group(self) -> tuple[int, str]:
@@ -61,6 +67,12 @@ AIMS = (
     _faster("convbert-small", "int8", "convbert-small", "onnx", 2.0),
 )
 
+EXECUTORCH_AIMS = (
+    _faster("mobilebert", "executorch-int8", "mobilebert", "executorch", 2.2),
+    _faster("convbert-small", "executorch-int8", "convbert-small", "executorch", 2.0),
+)
+"""Those that require ExecuTorch."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -69,7 +81,7 @@ class Outcome:
     aim: Aim
     ratio: float
     operators: tuple[Profile, Profile] | None = None
-    """Ours and the other one by operator, if the aim is missed in ONNX Runtime."""
+    """Ours and the other one by operator, if the aim is missed in ONNX Runtime or ExecuTorch."""
 
     @property
     def reached(self) -> bool:
@@ -85,8 +97,8 @@ def outcomes(aims: Sequence[Aim], folder: Path, *, threads: int, rounds: int) ->
         times = _times(members, folder, threads=threads, rounds=rounds)
         for aim in members:
             ratio = times[aim.ours] / times[aim.other]
-            missed = ratio > aim.most and {aim.ours.runtime, aim.other.runtime} <= set(ONNX)
-            operators = _operators(aim, folder, threads, rounds) if missed else None
+            profiled = ratio > aim.most and aim.runtimes <= {*ONNX, *EXECUTORCH}
+            operators = _operators(aim, folder, threads, rounds) if profiled else None
             yield Outcome(aim, ratio, operators)
 
 
@@ -104,16 +116,15 @@ def _relative(row: Measurement, threads: int) -> float:
 
 
 def _operators(aim: Aim, folder: Path, threads: int, runs: int) -> tuple[Profile, Profile]:
-    ours, other = (
-        profile(
-            onnx_file(each.model, each.runtime, encoder_of(each.model), folder),
-            text_of(aim.length),
-            threads=threads,
-            runs=runs,
-        )
-        for each in (aim.ours, aim.other)
-    )
+    ours, other = (_profile(each, aim.length, folder, threads, runs) for each in (aim.ours, aim.other))
     return ours, other
+
+
+def _profile(candidate: Candidate, length: int, folder: Path, threads: int, runs: int) -> Profile:
+    model, runtime = candidate.model, candidate.runtime
+    if runtime in EXECUTORCH:
+        return profile_program(slow_file(model, runtime, folder), length, threads=threads, runs=runs)
+    return profile(onnx_file(model, runtime, encoder_of(model), folder), text_of(length), threads=threads, runs=runs)
 
 
 def section(found: Sequence[Outcome], threads: str) -> str:
@@ -143,16 +154,27 @@ def _missed(found: Sequence[tuple[Aim, tuple[Profile, Profile]]]) -> Iterator[st
         "Products are the operators of linear layers and attention. The last two columns are the ratios that would be "
         "left if our file consisted of its products only, and if both files did."
     )
+    if any(aim.runtimes & set(EXECUTORCH) for aim, _ in found):
+        yield (
+            "Operators of ExecuTorch have small letters, those of XNNPACK capitals, with layout and types: QP8 are "
+            "inputs that the operator itself quantizes in each call, QC8W int8 weights with a scale per output. "
+            f"{DELEGATE_CALL} is the time of ExecuTorch's calls of XNNPACK outside of XNNPACK's operators."
+        )
     yield ""
     yield "| | compared with | ms | of which products | ms | of which products | only ours | both |"
     yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |"
     for aim, (ours, other) in found:
         yield (
             f"| {aim.ours} | {aim.other} | {ours.total:.1f} | {ours.products:.1f} | {other.total:.1f} | "
-            f"{other.products:.1f} | {ours.products / other.total:.2f} | {ours.products / other.products:.2f} |"
+            f"{other.products:.1f} | {_ratio(ours.products, other.total)} | {_ratio(ours.products, other.products)} |"
         )
     yield ""
     for aim, profiles in found:
         for candidate, operators in zip((aim.ours, aim.other), profiles, strict=True):
             times = ", ".join(f"{kind} {time:.1f}" for kind, time in list(operators.milliseconds.items())[:8])
             yield f"- {candidate}, {aim.length} tokens, {operators.nodes} nodes, milliseconds: {times}"
+
+
+def _ratio(time: float, other: float) -> str:
+    """Without products, the runtime doesn't record the operators that compute them."""
+    return f"{time / other:.2f}" if time and other else "–"

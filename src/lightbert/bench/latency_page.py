@@ -12,7 +12,7 @@ from pathlib import Path
 from lightbert.bench.kept_files import folder_of_files, versions
 from lightbert.bench.latency import Latency, Measurement, Settings, measure
 from lightbert.bench.latency_files import write_slow_files
-from lightbert.bench.latency_limits import AIMS, Aim, outcomes, section
+from lightbert.bench.latency_limits import AIMS, EXECUTORCH_AIMS, Aim, outcomes, section
 from lightbert.bench.latency_runtimes import MODELS, available_runtimes, check_runtimes, runtimes_section
 from lightbert.bench.source_version import commit
 from lightbert.errors import InputError
@@ -191,13 +191,14 @@ def main() -> None:
     if not arguments.files_only and arguments.out is None:
         parser.error("--out FILE is required; give --keep FOLDER --files-only to write only the files of models")
     options = " ".join(sys.argv[1:])
+    aims = (*AIMS, *(aim for aim in EXECUTORCH_AIMS if aim.runtimes <= set(available_runtimes())))
     try:
         if arguments.files_only:
-            write_files(AIMS, MODELS, arguments.keep)
+            write_files(aims, MODELS, arguments.keep)
             return
         content = page(
             TABLES,
-            AIMS,
+            aims,
             MODELS,
             threads=arguments.threads,
             rounds=arguments.rounds,

@@ -3,10 +3,10 @@
 import json
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lightbert.bench.latency_files import Inputs
 from lightbert.tasks.predict.onnx_runtime import Session
@@ -14,7 +14,9 @@ from lightbert.tasks.predict.onnx_runtime import Session
 PRODUCTS = frozenset(
     {
         "Attention",
+        "Batch Matrix Multiply",
         "DynamicQuantizeMatMul",
+        "Fully Connected",
         "FusedGemm",
         "FusedMatMul",
         "Gemm",
@@ -26,7 +28,19 @@ PRODUCTS = frozenset(
         "Softmax",
     }
 )
-"""The operators of linear layers and attention, which every runtime must compute; others move or change values."""
+"""The operators of linear layers and attention in ONNX Runtime and XNNPACK, which every runtime must compute.
+
+Others move or change values.
+"""
+
+
+class NodeTime(NamedTuple):
+    """The time of one node of a file in one run."""
+
+    node: Hashable
+    kind: str
+    """The name of its operator; in XNNPACK with types and layout in parentheses."""
+    milliseconds: float
 
 
 @dataclass(frozen=True)
@@ -45,7 +59,7 @@ class Profile:
     @property
     def products(self) -> float:
         """Milliseconds of matrix products and attention."""
-        return sum(time for kind, time in self.milliseconds.items() if kind in PRODUCTS)
+        return sum(time for kind, time in self.milliseconds.items() if kind.partition(" (")[0] in PRODUCTS)
 
 
 def profile(content: bytes, inputs: Inputs, *, threads: int, runs: int) -> Profile:
@@ -62,14 +76,19 @@ def profile(content: bytes, inputs: Inputs, *, threads: int, runs: int) -> Profi
 
 def summary(events: Iterable[dict[str, Any]]) -> Profile:
     """The profile of the events that ONNX Runtime wrote."""
-    shortest: dict[str, float] = {}
-    kinds: dict[str, str] = {}
-    for event in events:
-        name = event["name"]
-        if event.get("cat") == "Node" and name.endswith("_kernel_time"):
-            shortest[name] = min(event["dur"] / 1e3, shortest.get(name, float("inf")))
-            kinds[name] = event["args"]["op_name"]
+    return sum_of_shortest(
+        NodeTime(event["name"], event["args"]["op_name"], event["dur"] / 1e3)
+        for event in events
+        if event.get("cat") == "Node" and event["name"].endswith("_kernel_time")
+    )
+
+
+def sum_of_shortest(times: Iterable[NodeTime]) -> Profile:
+    """The profile of nodes that ran several times."""
+    shortest: dict[Hashable, NodeTime] = {}
+    for time in times:
+        shortest[time.node] = min(time, shortest.get(time.node, time), key=lambda each: each.milliseconds)
     sums: dict[str, float] = defaultdict(float)
-    for name, time in shortest.items():
-        sums[kinds[name]] += time
+    for time in shortest.values():
+        sums[time.kind] += time.milliseconds
     return Profile(dict(sorted(sums.items(), key=lambda each: -each[1])), len(shortest))
