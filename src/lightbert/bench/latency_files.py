@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from lightbert.bench import peer_files
 from lightbert.bench.kept_files import folder_digests, kept, program_digest, source_digests, versions
 from lightbert.bench.latency_models import encoder_of, peer_folder, transformers_encoder
-from lightbert.deploy import int8_tables, program_rewrites, programs
+from lightbert.deploy import int8_tables, joined_layers, program_rewrites, programs
 from lightbert.deploy.export import export_content
 from lightbert.deploy.verification import Batch
 from lightbert.interop import peers
@@ -27,7 +27,7 @@ SLOW = (*EXECUTORCH, "peer-onnx", "peer-int8")
 """The runtimes whose files take minutes to write."""
 
 # Hashed when they are imported: code that changes while files are written is not the code that writes them.
-_EXECUTORCH_CODE = source_digests(programs, int8_tables, program_rewrites)
+_EXECUTORCH_CODE = source_digests(programs, int8_tables, joined_layers, program_rewrites)
 _PEER_CODE = source_digests(peer_files, peers)
 
 Inputs = tuple[NDArray[Any], NDArray[np.bool_], NDArray[Any]]

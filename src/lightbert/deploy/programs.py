@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from lightbert.deploy.int8_tables import quantize_tables
+from lightbert.deploy.joined_layers import join_layers
 from lightbert.deploy.program_rewrites import rewrite
 from lightbert.deploy.verification import Batch
 from lightbert.errors import InputError
@@ -62,7 +63,7 @@ def _traced(module: nn.Module, model: Encoder, *, any_batch: bool) -> "ExportedP
 def int8_program(program: "ExportedProgram", model: Encoder, batch: Batch) -> "ExportedProgram":
     """Quantize the linear layers of a program for XNNPACK: weights per channel, inputs by their range in every call.
 
-    Embedding tables become integers with one scale per row.
+    Layers that read the same input become one. Embedding tables become integers with one scale per row.
     batch: any text; it runs once, as the tools of torchao require.
     """
     with warnings.catch_warnings():
@@ -71,7 +72,9 @@ def int8_program(program: "ExportedProgram", model: Encoder, batch: Batch) -> "E
             from executorch.backends.xnnpack.quantizer import xnnpack_quantizer as xnnpack
             from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
         scheme = xnnpack.get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True)
-        prepared = prepare_pt2e(program.module(), xnnpack.XNNPACKQuantizer().set_global(scheme))
+        module = program.module()
+        join_layers(module)
+        prepared = prepare_pt2e(module, xnnpack.XNNPACKQuantizer().set_global(scheme))
         prepared(*(torch.from_numpy(each[:1]) for each in (batch.ids, batch.mask, batch.segments)))
         converted = convert_pt2e(prepared)
         quantize_tables(converted)
