@@ -44,7 +44,7 @@ def test_executorch_is_measured_in_float32_and_int8(model):
     runtimes = ("torch", "executorch", "executorch-int8")
     report = measure(Settings(models=(model,), runtimes=runtimes, length=7, threads=1, rounds=1))
     assert [row.runtime for row in report.rows] == list(runtimes)
-    # The tables of embeddings stay in float32.
+    # Much of the file of so small a model is its program.
     assert report.rows[2].megabytes < 0.8 * report.rows[1].megabytes
 
 
