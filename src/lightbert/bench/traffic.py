@@ -1,7 +1,7 @@
 """Bytes that the memory-bound kernels of a training step read and write, forward and backward.
 
 Each kernel is counted by the passes over its tensors, in bfloat16, as if it were fused with its neighbours: a norm with
-residual and dropout, a bias with its activation. What matrix products read and write is not counted.
+residual and dropout, a bias with its activation. `bench.step_traffic` counts matrix products.
 """
 
 from functools import singledispatch
@@ -27,8 +27,10 @@ _CONVOLUTION = 6
 _ATTENTION = 12
 _LOOKUP = 6
 _BIAS = 1
-_OPTIMIZER = 48
-"""Per parameter, in fp32: weights, gradients and two moments read, all written; the norm; casts from and to bf16."""
+_OPTIMIZER = 36
+"""Per parameter, in fp32: weights, gradients and two moments read, all written; the norm."""
+_CASTS = 12
+"""Per parameter: weights read in fp32 and written in bf16, gradients read in bf16 and written in fp32."""
 _LOGITS = 4
 """Cross-entropy reads logits and writes their gradient, in two passes; sampling reads them."""
 
@@ -75,7 +77,7 @@ def _dynamic(part: DynamicConvolution) -> int:
 @passes.register
 def _feed_forward(part: FeedForward) -> int:
     inner = part.up.get_parameter("bias").numel()
-    return _ACTIVATION * inner + sum(passes(child) for child in part.children())
+    return activation_passes(inner) + sum(passes(child) for child in part.children())
 
 
 @passes.register
@@ -90,14 +92,17 @@ def _attention(part: SelfAttention | CompositeAttention | LocalAttention) -> int
     return _ATTENTION * part.out_width + sum(passes(child) for child in part.children())
 
 
-def convolution_passes(part: nn.Module) -> int:
-    """The part of `passes` that depthwise and dynamic convolutions read or write."""
-    if isinstance(part, Depthwise):
-        return passes(part)
-    inside = (
-        passes(part) - sum(passes(child) for child in part.children()) if isinstance(part, DynamicConvolution) else 0
-    )
-    return inside + sum(convolution_passes(child) for child in part.children())
+def activation_passes(width: int) -> int:
+    """Channels of a token that bias and activation of this width read or write."""
+    return _ACTIVATION * width
+
+
+def attention_bytes(encoder: nn.Module, tokens: int) -> int:
+    """The part of `encoder_bytes` that the kernels of attention read or write."""
+    kinds = (MixedAttention, SelfAttention, CompositeAttention, LocalAttention)
+    mixers = [part for part in encoder.modules() if isinstance(part, kinds)]
+    own = sum(passes(mixer) - sum(passes(child) for child in mixer.children()) for mixer in mixers)
+    return HALF * tokens * own
 
 
 def encoder_bytes(encoder: nn.Module, tokens: int) -> int:
@@ -112,5 +117,10 @@ def vocabulary_bytes(predictions: int, vocab: int) -> int:
 
 
 def optimizer_bytes(parameters: int) -> int:
-    """Bytes of clipping and AdamW, and of the bf16 copies of the weights."""
+    """Bytes of clipping and AdamW."""
     return _OPTIMIZER * parameters
+
+
+def cast_bytes(parameters: int) -> int:
+    """Bytes of the bf16 copies of the weights and of their gradients."""
+    return _CASTS * parameters
