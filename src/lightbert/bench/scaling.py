@@ -38,13 +38,14 @@ Written by `{command}` at commit {commit()}; don't edit.
 A model of the time of a step of replaced-token detection on an H200, in bfloat16 with compiled blocks and dropout,
 captured as a CUDA graph:
 
-    time = FLOPs / rate + FLOPs of attention / its rate + bytes / bandwidth + kernels × fixed time
+    time = the larger of FLOPs / rate and bytes / bandwidth, summed over the linear layers
+         + FLOPs of attention / its rate + bytes of memory-bound kernels / bandwidth + kernels × fixed time
 
-FLOPs are those of the matrix products of generator, discriminator and heads, forward and backward (`bench/flops.py`).
-Bytes are what the memory-bound kernels read and write if every norm, activation and convolution is one fused kernel
-(`bench/traffic.py`), and what matrix products read and write, because narrow ones wait for memory
-(`bench/step_traffic.py`). Kernels are those of a measured step, in proportion to the number of tensors of parameters.
-The parameters are fitted by least squares to measurements in [lab/LOG.md](../lab/LOG.md), as listed in
+Each linear layer has three products, which read and write their activations (`bench/products.py`): narrow layers wait
+for memory. FLOPs of attention are in `bench/flops.py`. Bytes of memory-bound kernels are what they read and write if
+every norm, activation and convolution is one fused kernel (`bench/traffic.py`). Kernels are those of a measured step,
+in proportion to the number of tensors of parameters. The rate is that of a large product, measured in the same run; the
+other parameters are fitted by least squares to steps in [lab/LOG.md](../lab/LOG.md), as listed in
 `bench/scaling_points.toml`.
 """
 
@@ -53,9 +54,9 @@ def _parameters(model: StepModel) -> Iterator[str]:
     yield "## Parameters\n"
     yield "| parameter | value | |"
     yield "| --- | ---: | --- |"
-    yield f"| rate | {model.rate / 1e12:.0f} TFLOP/s | of matrix products, next to the time of their bytes |"
+    yield f"| rate | {model.rate / 1e12:.0f} TFLOP/s | of a large matrix product; measured, not fitted |"
     yield f"| rate of attention | {model.attention_rate / 1e12:.0f} TFLOP/s | next to the time of its bytes |"
-    yield f"| bandwidth | {model.bandwidth / 1e12:.2f} TB/s | of all kernels |"
+    yield f"| bandwidth | {model.bandwidth / 1e12:.2f} TB/s | of all kernels, by the bytes above |"
     yield f"| fixed time | {model.fixed * 1e6:.2f} µs | per kernel of a captured step |"
     yield ""
 
@@ -84,8 +85,8 @@ def _errors(model: StepModel, measured: list[Point]) -> Iterator[str]:
 def _sizes(model: StepModel) -> Iterator[str]:
     yield "## Batch, length and width\n"
     yield (
-        "Predicted milliseconds per step (matrix products + products of attention + bytes + fixed time), and million "
-        "tokens/s.\n"
+        "Predicted milliseconds per step (linear layers + products of attention + memory-bound kernels + fixed time), "
+        "and million tokens/s.\n"
     )
     yield "| batch × length | " + " | ".join(_MODELS) + " |"
     yield "| --- |" + " --- |" * len(_MODELS)
@@ -120,16 +121,15 @@ def _schedules(model: StepModel) -> Iterator[str]:
 
 
 _LIMITS = """## What the model can't know
-- Grouped feed-forwards: `convbert-medium-small` takes longer than predicted, by 13 percent at 128 × 128. They add their
-  bias in float32, so that neither the kernel of bias and GELU nor that of the norm runs; the bytes of that are counted.
-  What their batched products lose is unknown: they were not profiled.
-- Four equations (three steps, and attention in a profile of one of them, without dropout) give four parameters: the
-  first table can't show errors, only the second one does. The form of the model was chosen with that table in view;
-  lab/LOG.md has the forms that were tried.
-- Two runs of the same step differ by up to 6 percent, and the only fitted step of a base size was measured next to
-  other work. It decides about the rate, which is above what large products reach in the same runs (673 to 700 TFLOP/s):
-  if that step took 6 percent longer, the rate would be 686. Take the rate as a parameter of the sum, not as the speed
-  of a product.
+- Grouped feed-forwards: predictions for `convbert-medium-small` are too low, by 12 percent at 128 × 128. These layers
+  add their bias in float32, so that neither the kernel of bias and GELU nor that of the norm runs; the bytes of that are
+  counted. What their batched products lose is unknown: they were not profiled.
+- The bytes are those of fused kernels. Copies, casts and sums that aren't fused are in the bandwidth, which is below
+  the 4.25 TB/s of the run, and in the fixed time.
+- Four steps give three parameters, so that the first table says little and the second one counts. The form of the model
+  was chosen with that table in view; lab/LOG.md has the forms that were tried.
+- Two runs of the same step differ by up to 6 percent. The only whole step of a base size was measured next to other
+  work.
 - Kernels were counted before the optimizer was one of flat tensors; there are fewer now, and the fixed time of each is
   longer than the table says.
 - One stream: with the generator on a second one, a step of ConvBERT-small at 256 × 128 takes 7 percent less.

@@ -1,9 +1,10 @@
 """A model of the time of a training step, fitted to measured steps.
 
-    time = FLOPs of products / rate + FLOPs of attention / its rate + bytes / bandwidth + kernels · fixed time
+    time = Σ max(FLOPs / rate, bytes / bandwidth) of linear layers
+         + FLOPs of attention / its rate + bytes of memory-bound kernels / bandwidth + kernels · fixed time
 
-and all-reduce and launches on several GPUs. Bytes are those of memory-bound kernels (`bench.traffic`) and of matrix
-products (`bench.step_traffic`). The points are in scaling_points.toml.
+and all-reduce and launches on several GPUs. `bench.products` and `bench.traffic` count. The rate is a measured ceiling,
+the other parameters are fitted to the points in scaling_points.toml.
 """
 
 import tomllib
@@ -16,13 +17,15 @@ from typing import Any
 import numpy as np
 
 from lightbert.bench.flops import flops
-from lightbert.bench.step_traffic import product_bytes, unfused_bytes
-from lightbert.bench.traffic import attention_bytes, cast_bytes, encoder_bytes, optimizer_bytes, vocabulary_bytes
+from lightbert.bench.products import shapes
+from lightbert.bench.traffic import cast_bytes, encoder_bytes, optimizer_bytes, unfused_bytes, vocabulary_bytes
 from lightbert.data.batches.masking_settings import Masking
 from lightbert.models import Model, build, preset
 from lightbert.models.generator import generator
 
 POINTS = Path(__file__).with_name("scaling_points.toml")
+_ROUNDS = 20
+"""Of the fit; it no longer changes after a few."""
 LINK = 450e9
 """Bytes per second between GPUs, in one direction: the data sheet of NVLink on an H200, not measured."""
 
@@ -43,20 +46,16 @@ class Demand:
     """What a step needs."""
 
     flops: float
-    """Of all matrix products, those of attention included."""
+    """Of all matrix products and convolutions."""
     attention_flops: float
+    products: tuple[tuple[int, int], ...]
+    """FLOPs and bytes of each linear layer."""
     bytes: float
     """Of the memory-bound kernels, fused."""
-    further_bytes: float
-    """Of matrix products, and of feed-forwards that aren't fused."""
+    unfused_bytes: float
+    """What feed-forwards move beyond that."""
     kernels: float
     parameters: int
-
-    @property
-    def columns(self) -> list[float]:
-        """The factors of the parameters of `StepModel`, in their order."""
-        moved = self.bytes + self.further_bytes
-        return [self.flops - self.attention_flops, self.attention_flops, moved, self.kernels]
 
 
 @dataclass(frozen=True)
@@ -75,20 +74,23 @@ class StepModel:
     """The fitted parameters."""
 
     rate: float
-    """FLOP/s of the matrix products of a step, without attention."""
+    """FLOP/s of a large matrix product, not fitted."""
     attention_rate: float
-    """FLOP/s of the products inside the kernels of attention."""
+    """FLOP/s of the products inside the kernels of attention, next to the time of their bytes."""
     bandwidth: float
-    """Bytes per second of all kernels."""
+    """Bytes per second of all kernels, by the bytes that fused kernels move."""
     fixed: float
     """Seconds of a kernel that does nothing."""
     launching: float
     """Seconds that each kernel adds to a step that is not captured as a CUDA graph."""
 
     def parts(self, work: Workload) -> list[float]:
-        """Predict the milliseconds of a step: products, attention's products, bytes, fixed time."""
-        prices = (1 / self.rate, 1 / self.attention_rate, 1 / self.bandwidth, self.fixed)
-        return [1e3 * amount * price for amount, price in zip(demand(work).columns, prices, strict=True)]
+        """Predict the milliseconds of a step: linear layers, attention's products, memory-bound kernels, fixed time."""
+        need = demand(work)
+        linear = sum(max(count / self.rate, moved / self.bandwidth) for count, moved in need.products)
+        attention = need.attention_flops / self.attention_rate
+        memory = (need.bytes + need.unfused_bytes) / self.bandwidth
+        return [1e3 * part for part in (linear, attention, memory, need.kernels * self.fixed)]
 
     def milliseconds(self, work: Workload, gpus: int = 1) -> float:
         """Predict the time of a step whose batch is divided among GPUs."""
@@ -127,23 +129,30 @@ def points() -> list[Point]:
 def demand(work: Workload) -> Demand:
     """Count what a step needs, on the meta device."""
     models, tokens, predicted = _models(work), work.batch * work.length, Masking().positions(work.length)
-    large = models[0]
     parameters = sum(p.numel() for model in models for p in model.parameters())
     forward = sum(flops(model, work.length) for model in models)
     # FLOPs are linear in the length but for attention, which is quadratic.
     attention = sum(flops(model, 2 * work.length) for model in models) / 2 - forward
     moved = sum(encoder_bytes(model, tokens) for model in models)
-    further = sum(product_bytes(model, tokens) + unfused_bytes(model, tokens) for model in models)
+    layers = [(shape, tokens) for model in models for shape in shapes(model)]
     if work.generator:
-        small = models[1]
+        large, small = models
         rtd, mlm = large.heads["rtd"], small.heads["mlm"]
-        # Both models share the tables of words.
+        predictions = work.batch * predicted
+        # Both models share the table of words.
         parameters -= small.table.numel()
         forward += flops(rtd, work.length) + flops(mlm, predicted)
-        moved += vocabulary_bytes(work.batch * predicted, preset(work.model).vocab) + optimizer_bytes(parameters)
-        further += product_bytes(rtd, tokens) + product_bytes(mlm, work.batch * predicted)
-    moved += cast_bytes(parameters)
-    return Demand(3 * work.batch * forward, 3 * work.batch * attention, moved, further, _kernels(work), parameters)
+        moved += vocabulary_bytes(predictions, preset(work.model).vocab) + optimizer_bytes(parameters)
+        layers += [(shape, tokens) for shape in shapes(rtd)] + [(shape, predictions) for shape in shapes(mlm)]
+    return Demand(
+        flops=3 * work.batch * forward,
+        attention_flops=3 * work.batch * attention,
+        products=tuple((shape.flops(count), shape.bytes(count)) for shape, count in layers),
+        bytes=moved + cast_bytes(parameters),
+        unfused_bytes=sum(unfused_bytes(model, tokens) for model in models),
+        kernels=_kernels(work),
+        parameters=parameters,
+    )
 
 
 def _models(work: Workload) -> list[Model]:
@@ -165,20 +174,26 @@ def _kernels(work: Workload) -> float:
 
 
 def fit(measured: Sequence[Point]) -> StepModel:
-    """Fit the parameters by least squares of relative errors, to steps and to attention in one of them."""
-    rows = [demand(point.workload).columns for point in measured]
-    times = [point.milliseconds / 1e3 for point in measured]
-    part = read_points()["attention"]
-    work = Workload(part["model"], part["batch"], part["length"])
-    moved = sum(attention_bytes(model, work.batch * work.length) for model in _models(work))
-    rows.append([0.0, demand(work).attention_flops, moved, number(part["kernel_count"])])
-    times.append(number(part["figure"]) / 1e3)
-    relative = np.array(rows) / np.array(times)[:, None]
-    # Columns differ by many orders of magnitude.
-    scale = np.abs(relative).max(axis=0)
-    solution = np.linalg.lstsq(relative / scale, np.ones(len(rows)), rcond=None)[0] / scale
-    per_flop, per_attention_flop, per_byte, per_kernel = map(float, solution)
-    return StepModel(1 / per_flop, 1 / per_attention_flop, 1 / per_byte, per_kernel, _launching())
+    """Fit all parameters but the rate, by least squares of relative errors."""
+    ceilings = read_points()["ceilings"]
+    rate, bandwidth = 1e12 * number(ceilings["rate"]), 1e12 * number(ceilings["bandwidth"])
+    needs = [demand(point.workload) for point in measured]
+    times = np.array([point.milliseconds / 1e3 for point in measured])
+    for _ in range(_ROUNDS):
+        # The sum is linear once it is known which layers wait for memory.
+        rows, known = [], []
+        for need in needs:
+            waiting = sum(moved for count, moved in need.products if moved / bandwidth > count / rate)
+            computing = sum(count for count, moved in need.products if moved / bandwidth <= count / rate)
+            rows.append([need.attention_flops, need.bytes + need.unfused_bytes + waiting, need.kernels])
+            known.append(computing / rate)
+        relative = np.array(rows) / times[:, None]
+        # Columns differ by many orders of magnitude.
+        scale = np.abs(relative).max(axis=0)
+        solution = np.linalg.lstsq(relative / scale, 1 - np.array(known) / times, rcond=None)[0] / scale
+        per_attention_flop, per_byte, per_kernel = map(float, solution)
+        bandwidth = 1 / per_byte
+    return StepModel(rate, 1 / per_attention_flop, bandwidth, per_kernel, _launching())
 
 
 def _launching() -> float:

@@ -1,7 +1,7 @@
 """Bytes that the memory-bound kernels of a training step read and write, forward and backward.
 
 Each kernel is counted by the passes over its tensors, in bfloat16, as if it were fused with its neighbours: a norm with
-residual and dropout, a bias with its activation. `bench.step_traffic` counts matrix products.
+residual and dropout, a bias with its activation. `bench.products` counts matrix products.
 """
 
 from functools import singledispatch
@@ -19,6 +19,8 @@ from lightbert.nn.projections import Depthwise, GroupedLinear
 
 HALF = 2
 """Bytes of a bfloat16."""
+LARGE = 2**27
+"""From this number of elements on, the activations of a feed-forward are computed again (`nn.projections`)."""
 _NORM = 8
 """Forward: read input and residual, write sum and output. Backward: read sum and two gradients, write one."""
 _ACTIVATION = 5
@@ -77,7 +79,7 @@ def _dynamic(part: DynamicConvolution) -> int:
 @passes.register
 def _feed_forward(part: FeedForward) -> int:
     inner = part.up.get_parameter("bias").numel()
-    return activation_passes(inner) + sum(passes(child) for child in part.children())
+    return _ACTIVATION * inner + sum(passes(child) for child in part.children())
 
 
 @passes.register
@@ -92,23 +94,27 @@ def _attention(part: SelfAttention | CompositeAttention | LocalAttention) -> int
     return _ATTENTION * part.out_width + sum(passes(child) for child in part.children())
 
 
-def activation_passes(width: int) -> int:
-    """Channels of a token that bias and activation of this width read or write."""
-    return _ACTIVATION * width
-
-
-def attention_bytes(encoder: nn.Module, tokens: int) -> int:
-    """The part of `encoder_bytes` that the kernels of attention read or write."""
-    kinds = (MixedAttention, SelfAttention, CompositeAttention, LocalAttention)
-    mixers = [part for part in encoder.modules() if isinstance(part, kinds)]
-    own = sum(passes(mixer) - sum(passes(child) for child in mixer.children()) for mixer in mixers)
-    return HALF * tokens * own
-
-
 def encoder_bytes(encoder: nn.Module, tokens: int) -> int:
     """Bytes of forward and backward pass of an encoder without heads."""
     body = [child for name, child in encoder.named_children() if name != "heads"]
     return HALF * tokens * sum(passes(child) for child in body)
+
+
+def unfused_bytes(encoder: nn.Module, tokens: int) -> int:
+    """Bytes that the feed-forwards of an encoder move beyond `encoder_bytes`.
+
+    Large activations are written a second time. Grouped layers add their bias in float32, so that the activation and
+    the norm of a grouped feed-forward read and write twice the bytes.
+    """
+    more = 0
+    for part in encoder.modules():
+        if isinstance(part, FeedForward):
+            inner = part.up.get_parameter("bias").numel()
+            if isinstance(part.up, GroupedLinear):
+                more += _ACTIVATION * inner + passes(part.norm)
+            elif tokens * inner >= LARGE:
+                more += inner
+    return HALF * tokens * more
 
 
 def vocabulary_bytes(predictions: int, vocab: int) -> int:
