@@ -135,7 +135,7 @@ def test_the_streams_of_attention_are_one_product():
         Shape(128, 128),
         *feed_forward,
     ]
-    # Two of four heads attend: queries, keys and two kinds of values, then the logits of 9 taps and the pointwise layer.
+    # Two of four heads attend: queries, keys and two kinds of values, the logits of 9 taps, and the pointwise layer.
     mixed = list(shapes(build("convbert-tiny", device="meta").blocks[0]))
     assert mixed[0] == Shape(128, 4 * 64)
     assert set(mixed[1:3]) == {Shape(64, 2 * 9), Shape(128, 64)}

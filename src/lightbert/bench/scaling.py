@@ -122,7 +122,7 @@ def _schedules(model: StepModel) -> Iterator[str]:
 
 _LIMITS = """## What the model can't know
 - Grouped feed-forwards: predictions for `convbert-medium-small` are too low, by 12 percent at 128 × 128. These layers
-  add their bias in float32, so that neither the kernel of bias and GELU nor that of the norm runs; the bytes of that are
+  add their bias in float32, so that neither the kernel of bias and GELU nor that of the norm runs; these bytes are
   counted. What their batched products lose is unknown: they were not profiled.
 - The bytes are those of fused kernels. Copies, casts and sums that aren't fused are in the bandwidth, which is below
   the 4.25 TB/s of the run, and in the fixed time.
