@@ -1,14 +1,15 @@
 """A model of the time of a training step, fitted to measured steps.
 
-    time = FLOPs / rate + bytes / bandwidth + kernels · fixed time (+ all-reduce and launches on several GPUs)
+    time = Σ max(FLOPs / rate, bytes / bandwidth) of linear layers
+         + FLOPs of attention / its rate + bytes of memory-bound kernels / bandwidth + kernels · fixed time
 
-FLOPs are those of matrix products, bytes those of memory-bound kernels (`bench.traffic`). The references of the
-convolutions move several times the bytes of the kernels, by a fitted factor. The points are in scaling_points.toml.
+and all-reduce and launches on several GPUs. `bench.products` and `bench.traffic` count. The rate is a measured ceiling,
+the other parameters are fitted to the points in scaling_points.toml.
 """
 
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,26 +17,28 @@ from typing import Any
 import numpy as np
 
 from lightbert.bench.flops import flops
-from lightbert.bench.traffic import HALF, convolution_passes, encoder_bytes, optimizer_bytes, vocabulary_bytes
+from lightbert.bench.products import shapes
+from lightbert.bench.traffic import cast_bytes, encoder_bytes, optimizer_bytes, unfused_bytes, vocabulary_bytes
 from lightbert.data.batches.masking_settings import Masking
-from lightbert.models import build, preset
+from lightbert.models import Model, build, preset
 from lightbert.models.generator import generator
 
 POINTS = Path(__file__).with_name("scaling_points.toml")
+_ROUNDS = 20
+"""Of the fit; it no longer changes after a few."""
 LINK = 450e9
 """Bytes per second between GPUs, in one direction: the data sheet of NVLink on an H200, not measured."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A step of replaced-token detection on one GPU."""
+    """A step of replaced-token detection on one GPU; without a generator, both passes of the encoder alone."""
 
     model: str
     batch: int
     length: int
     generator: float = 0.25
-    kernels: bool = True
-    """Whether ops run as Triton kernels; otherwise as compiled references."""
+    """The generator's width, relative to the model's."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +46,14 @@ class Demand:
     """What a step needs."""
 
     flops: float
+    """Of all matrix products and convolutions."""
+    attention_flops: float
+    products: tuple[tuple[int, int], ...]
+    """FLOPs and bytes of each linear layer."""
     bytes: float
-    """Without convolutions that run as references."""
-    reference_bytes: float
-    """The bytes that kernels would move for the convolutions that run as references."""
+    """Of the memory-bound kernels, fused."""
+    unfused_bytes: float
+    """What feed-forwards move beyond that."""
     kernels: float
     parameters: int
 
@@ -57,7 +64,6 @@ class Point:
 
     workload: Workload
     milliseconds: float
-    figure: str
     entry: str
     commit: str
     fitted: bool
@@ -68,26 +74,34 @@ class StepModel:
     """The fitted parameters."""
 
     rate: float
-    """FLOP/s of the matrix products of a step."""
+    """FLOP/s of a large matrix product, not fitted."""
+    attention_rate: float
+    """FLOP/s of the products inside the kernels of attention, next to the time of their bytes."""
     bandwidth: float
-    """Bytes per second of the memory-bound kernels, by the bytes that fused kernels would move."""
-    reference_factor: float
-    """The bytes that the references of convolutions move, relative to those of the kernels."""
+    """Bytes per second of all kernels, by the bytes that fused kernels move."""
     fixed: float
     """Seconds of a kernel that does nothing."""
     launching: float
-    """Seconds that a step loses if it is not captured as a CUDA graph."""
+    """Seconds that each kernel adds to a step that is not captured as a CUDA graph."""
+
+    def parts(self, work: Workload) -> list[float]:
+        """Predict the milliseconds of a step: linear layers, attention's products, memory-bound kernels, fixed time."""
+        need = demand(work)
+        linear = sum(max(count / self.rate, moved / self.bandwidth) for count, moved in need.products)
+        attention = need.attention_flops / self.attention_rate
+        memory = (need.bytes + need.unfused_bytes) / self.bandwidth
+        return [1e3 * part for part in (linear, attention, memory, need.kernels * self.fixed)]
 
     def milliseconds(self, work: Workload, gpus: int = 1) -> float:
         """Predict the time of a step whose batch is divided among GPUs."""
-        need = demand(Workload(work.model, max(1, work.batch // gpus), work.length, work.generator, work.kernels))
-        moved = need.bytes + self.reference_factor * need.reference_bytes
-        alone = need.flops / self.rate + moved / self.bandwidth + need.kernels * self.fixed
+        work = replace(work, batch=max(1, work.batch // gpus))
+        alone = sum(self.parts(work))
         if gpus == 1:
-            return 1e3 * alone
+            return alone
+        need = demand(work)
         # Every GPU sends and receives its fp32 gradients twice, except for its own share.
         reduced = 2 * 4 * need.parameters * (gpus - 1) / gpus / LINK
-        return 1e3 * (alone + reduced + self.launching)
+        return alone + 1e3 * (reduced + self.launching * need.kernels)
 
 
 @cache
@@ -105,49 +119,84 @@ def points() -> list[Point]:
     """Return all measured steps."""
     found = []
     for each in read_points()["points"]:
-        work = Workload(each["model"], each["batch"], each["length"], kernels=each["kernels"])
-        value = number(each["figure"])
-        taken = value if each["unit"] == "ms" else 1e3 * work.batch * work.length / value
-        figure = f"{each['figure']} {each['unit']}"
-        found.append(Point(work, taken, figure, each["entry"], each["commit"], each["use"] == "fit"))
+        share = {"step": 0.25, "encoder": 0.0}[each["work"]]
+        work = Workload(each["model"], each["batch"], each["length"], share)
+        found.append(Point(work, number(each["figure"]), each["entry"], each["commit"], each["use"] == "fit"))
     return found
 
 
 @cache
 def demand(work: Workload) -> Demand:
     """Count what a step needs, on the meta device."""
+    models, tokens, predicted = _models(work), work.batch * work.length, Masking().positions(work.length)
+    parameters = sum(p.numel() for model in models for p in model.parameters())
+    forward = sum(flops(model, work.length) for model in models)
+    # FLOPs are linear in the length but for attention, which is quadratic.
+    attention = sum(flops(model, 2 * work.length) for model in models) / 2 - forward
+    moved = sum(encoder_bytes(model, tokens) for model in models)
+    layers = [(shape, tokens) for model in models for shape in shapes(model)]
+    if work.generator:
+        large, small = models
+        rtd, mlm = large.heads["rtd"], small.heads["mlm"]
+        predictions = work.batch * predicted
+        # Both models share the table of words.
+        parameters -= small.table.numel()
+        forward += flops(rtd, work.length) + flops(mlm, predicted)
+        moved += vocabulary_bytes(predictions, preset(work.model).vocab) + optimizer_bytes(parameters)
+        layers += [(shape, tokens) for shape in shapes(rtd)] + [(shape, predictions) for shape in shapes(mlm)]
+    return Demand(
+        flops=3 * work.batch * forward,
+        attention_flops=3 * work.batch * attention,
+        products=tuple((shape.flops(count), shape.bytes(count)) for shape, count in layers),
+        bytes=moved + cast_bytes(parameters),
+        unfused_bytes=sum(unfused_bytes(model, tokens) for model in models),
+        kernels=_kernels(work),
+        parameters=parameters,
+    )
+
+
+def _models(work: Workload) -> list[Model]:
     config = preset(work.model)
+    if not work.generator:
+        return [build(config, device="meta")]
     small = build(generator(config, work.generator), heads={"mlm": {}}, device="meta")
-    large = build(config, heads={"rtd": {}}, device="meta")
-    tokens, predicted = work.batch * work.length, Masking().positions(work.length)
-    forward = flops(large, work.length) + flops(large.heads["rtd"], work.length)
-    forward += flops(small, work.length) + flops(small.heads["mlm"], predicted)
-    parameters = sum(p.numel() for p in {*large.parameters(), *small.parameters()}) - small.table.numel()
-    moved = encoder_bytes(large, tokens) + encoder_bytes(small, tokens)
-    moved += vocabulary_bytes(work.batch * predicted, config.vocab) + optimizer_bytes(parameters)
-    by_references = 0 if work.kernels else HALF * tokens * sum(map(convolution_passes, (large, small)))
-    counted = number(read_points()["kernel_counts"]["kernels" if work.kernels else "references"])
-    blocks = len(large.blocks) + len(small.blocks)
-    # The counts are those of a model with 24 blocks, generator included.
-    return Demand(3 * work.batch * forward, moved - by_references, by_references, counted * blocks / 24, parameters)
+    return [build(config, heads={"rtd": {}}, device="meta"), small]
+
+
+def _kernels(work: Workload) -> float:
+    """Kernels of a step: in proportion to the tensors of parameters, each of which has products, sums and copies."""
+    counted = read_points()["kernels"]
+    profiled = Workload(counted["model"], work.batch, work.length)
+    tensors, profiled_tensors = (
+        sum(len(list(model.parameters())) for model in _models(each)) for each in (work, profiled)
+    )
+    return number(counted["kernel_count"]) * tensors / profiled_tensors
 
 
 def fit(measured: Sequence[Point]) -> StepModel:
-    """Fit the parameters by least squares of relative errors, to steps and to the matrix products of one of them."""
-    rows, times = [], []
-    for point in measured:
-        need = demand(point.workload)
-        rows.append([need.flops, need.bytes, need.reference_bytes, need.kernels])
-        times.append(point.milliseconds / 1e3)
-    part = read_points()["matmuls"]
-    need = demand(Workload(part["model"], part["batch"], part["length"]))
-    rows.append([need.flops, 0.0, 0.0, number(part["kernel_count"])])
-    times.append(number(part["figure"]) / 1e3)
-    relative = np.array(rows) / np.array(times)[:, None]
-    # Columns differ by many orders of magnitude.
-    scale = np.abs(relative).max(axis=0)
-    solution = np.linalg.lstsq(relative / scale, np.ones(len(rows)), rcond=None)[0] / scale
-    per_flop, per_byte, per_reference_byte, per_kernel = map(float, solution)
+    """Fit all parameters but the rate, by least squares of relative errors."""
+    ceilings = read_points()["ceilings"]
+    rate, bandwidth = 1e12 * number(ceilings["rate"]), 1e12 * number(ceilings["bandwidth"])
+    needs = [demand(point.workload) for point in measured]
+    times = np.array([point.milliseconds / 1e3 for point in measured])
+    for _ in range(_ROUNDS):
+        # The sum is linear once it is known which layers wait for memory.
+        rows, known = [], []
+        for need in needs:
+            waiting = sum(moved for count, moved in need.products if moved / bandwidth > count / rate)
+            computing = sum(count for count, moved in need.products if moved / bandwidth <= count / rate)
+            rows.append([need.attention_flops, need.bytes + need.unfused_bytes + waiting, need.kernels])
+            known.append(computing / rate)
+        relative = np.array(rows) / times[:, None]
+        # Columns differ by many orders of magnitude.
+        scale = np.abs(relative).max(axis=0)
+        solution = np.linalg.lstsq(relative / scale, 1 - np.array(known) / times, rcond=None)[0] / scale
+        per_attention_flop, per_byte, per_kernel = map(float, solution)
+        bandwidth = 1 / per_byte
+    return StepModel(rate, 1 / per_attention_flop, bandwidth, per_kernel, _launching())
+
+
+def _launching() -> float:
     launches = read_points()["launches"]
     slow, fast = (1024 * 128 / number(launches[name]) for name in ("plain", "captured"))
-    return StepModel(1 / per_flop, 1 / per_byte, per_reference_byte / per_byte, per_kernel, slow - fast)
+    return (slow - fast) / number(read_points()["launched"]["kernel_count"])

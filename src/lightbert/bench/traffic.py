@@ -1,7 +1,7 @@
 """Bytes that the memory-bound kernels of a training step read and write, forward and backward.
 
 Each kernel is counted by the passes over its tensors, in bfloat16, as if it were fused with its neighbours: a norm with
-residual and dropout, a bias with its activation. What matrix products read and write is not counted.
+residual and dropout, a bias with its activation. `bench.products` counts matrix products.
 """
 
 from functools import singledispatch
@@ -19,6 +19,8 @@ from lightbert.nn.projections import Depthwise, GroupedLinear
 
 HALF = 2
 """Bytes of a bfloat16."""
+LARGE = 2**27
+"""From this number of elements on, the activations of a feed-forward are computed again (`nn.projections`)."""
 _NORM = 8
 """Forward: read input and residual, write sum and output. Backward: read sum and two gradients, write one."""
 _ACTIVATION = 5
@@ -27,8 +29,10 @@ _CONVOLUTION = 6
 _ATTENTION = 12
 _LOOKUP = 6
 _BIAS = 1
-_OPTIMIZER = 48
-"""Per parameter, in fp32: weights, gradients and two moments read, all written; the norm; casts from and to bf16."""
+_OPTIMIZER = 36
+"""Per parameter, in fp32: weights, gradients and two moments read, all written; the norm."""
+_CASTS = 12
+"""Per parameter: weights read in fp32 and written in bf16, gradients read in bf16 and written in fp32."""
 _LOGITS = 4
 """Cross-entropy reads logits and writes their gradient, in two passes; sampling reads them."""
 
@@ -90,20 +94,27 @@ def _attention(part: SelfAttention | CompositeAttention | LocalAttention) -> int
     return _ATTENTION * part.out_width + sum(passes(child) for child in part.children())
 
 
-def convolution_passes(part: nn.Module) -> int:
-    """The part of `passes` that depthwise and dynamic convolutions read or write."""
-    if isinstance(part, Depthwise):
-        return passes(part)
-    inside = (
-        passes(part) - sum(passes(child) for child in part.children()) if isinstance(part, DynamicConvolution) else 0
-    )
-    return inside + sum(convolution_passes(child) for child in part.children())
-
-
 def encoder_bytes(encoder: nn.Module, tokens: int) -> int:
     """Bytes of forward and backward pass of an encoder without heads."""
     body = [child for name, child in encoder.named_children() if name != "heads"]
     return HALF * tokens * sum(passes(child) for child in body)
+
+
+def unfused_bytes(encoder: nn.Module, tokens: int) -> int:
+    """Bytes that the feed-forwards of an encoder move beyond `encoder_bytes`.
+
+    Large activations are written a second time. Grouped layers add their bias in float32, so that the activation and
+    the norm of a grouped feed-forward read and write twice the bytes.
+    """
+    more = 0
+    for part in encoder.modules():
+        if isinstance(part, FeedForward):
+            inner = part.up.get_parameter("bias").numel()
+            if isinstance(part.up, GroupedLinear):
+                more += _ACTIVATION * inner + passes(part.norm)
+            elif tokens * inner >= LARGE:
+                more += inner
+    return HALF * tokens * more
 
 
 def vocabulary_bytes(predictions: int, vocab: int) -> int:
@@ -112,5 +123,10 @@ def vocabulary_bytes(predictions: int, vocab: int) -> int:
 
 
 def optimizer_bytes(parameters: int) -> int:
-    """Bytes of clipping and AdamW, and of the bf16 copies of the weights."""
+    """Bytes of clipping and AdamW."""
     return _OPTIMIZER * parameters
+
+
+def cast_bytes(parameters: int) -> int:
+    """Bytes of the bf16 copies of the weights and of their gradients."""
+    return _CASTS * parameters
