@@ -45,10 +45,11 @@ def _joined(module: fx.GraphModule, layers: list[fx.Node], number: int) -> fx.No
     with graph.inserting_before(layers[0]):
         parameters = []
         for index, name in enumerate(names, start=1):
-            stored = [attrgetter(layer.args[index].target)(module).detach() for layer in layers]
+            given = [layer.all_input_nodes[index] for layer in layers]
+            stored = [attrgetter(str(each.target))(module).detach() for each in given]
             module.register_parameter(name, nn.Parameter(torch.cat(stored), requires_grad=False))
             parameters.append(graph.get_attr(name))
-            parameters[-1].meta = {"val": torch.cat([layer.args[index].meta["val"] for layer in layers])}
-        joined = graph.call_function(aten.linear.default, (layers[0].args[0], *parameters))
+            parameters[-1].meta = {"val": torch.cat([each.meta["val"] for each in given])}
+        joined = graph.call_function(aten.linear.default, (layers[0].all_input_nodes[0], *parameters))
     joined.meta = {**layers[0].meta, "val": torch.cat([layer.meta["val"] for layer in layers], dim=-1)}
     return joined
