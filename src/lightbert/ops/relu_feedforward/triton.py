@@ -4,6 +4,8 @@ The inner activations never leave the chip in the forward pass. The backward pas
 with their gradients for the gradients of the weights, which are ordinary matmuls.
 """
 
+import math
+
 import torch
 import triton
 import triton.language as tl
@@ -105,7 +107,6 @@ def _relu_feedforward_backward_kernel(
         part = start + tl.arange(0, block_inner)
         rows = tl.load(up + part[:, None] * width + channel[None, :])
         columns = tl.load(scaled_down + channel[:, None] * inner + part[None, :])
-        # Both matmuls start before the first result is used.
         u = tl.dot(tile, tl.trans(rows), input_precision=precision)
         of_u = tl.dot(of_out, columns, input_precision=precision)
         u += tl.load(up_bias + part).to(tl.float32)[None, :]
@@ -130,8 +131,7 @@ def _settings(x: Tensor, inner: int, block_tokens: int, block_inner: int) -> dic
         "even": (x.numel() // x.shape[-1]) % tokens == 0,
         "precision": "ieee" if wide else "tf32",
         "block_tokens": tokens,
-        # The largest power of two that divides both.
-        "block_inner": part & -part if inner % part == 0 else inner & -inner,
+        "block_inner": math.gcd(part, inner),
         "enable_fp_fusion": True,
     }
 
