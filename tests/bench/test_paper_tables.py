@@ -29,7 +29,7 @@ from lightbert.tasks.finetune.plan import plan
 from lightbert.train.recipe import Recipe
 
 LOW, HIGH = Arm("low", "tiny-rtd", 70.0), Arm("high", "tiny-mlm", 80.0)
-TINY = Table("Two rows", "Nobody Table 1", (LOW, HIGH), "glue-convbert-small")
+TINY = Table("Two rows", "Nobody Table 1", (LOW, HIGH))
 
 
 def protocol(out: Path, **changes: object) -> Protocol:
@@ -76,7 +76,7 @@ def test_the_command_for_fine_tuning_plans_every_task_and_seed(name: str) -> Non
     table = TABLES[name]
     whole = Protocol(Path("data"), Path("glue"), Path("out"), finetuning=("per_task.stsb.epochs=4",))
     for seed in whole.task_seeds:
-        words = finetuning_command(table.arms[0], 0, seed, table, whole)
+        words = finetuning_command(table.arms[0], 0, seed, whole)
         planned = plan(read(words[2]), assignments(words[3:]))
         assert {(run.task, run.seed) for run in planned.runs} == {(task, seed) for task in ("cola", "mrpc", "stsb")}
         assert {run.recipe.model for run in planned.runs} == {f"{Path('out', table.arms[0].recipe)}-0/final"}
@@ -220,7 +220,7 @@ def test_rows_that_fail_are_named_and_the_others_are_returned(
 def test_a_tiny_table_runs_from_text_to_page_and_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one_row = Table("One row", "Nobody Table 1", (LOW,), "glue-convbert-small")
+    one_row = Table("One row", "Nobody Table 1", (LOW,))
     monkeypatch.setitem(papers.TABLES, "convolutions", one_row)
     data, glue = write_corpus(tmp_path / "corpus") / "data", write_glue(tmp_path / "glue")
     words = ["convolutions", "--data", str(data), "--glue", str(glue), "--out", str(tmp_path / "out")]
@@ -295,3 +295,12 @@ def test_a_missing_folder_is_an_error_before_anything_is_trained(tmp_path: Path,
     with pytest.raises(InputError, match=f"{option} must be a folder, got 'nowhere'"):
         papers.main(["convolutions", *words, "--out", str(tmp_path / "out")])
     assert not (tmp_path / "out").exists()
+
+
+def test_rows_are_chosen_by_their_recipes() -> None:
+    table = TABLES["convolutions"]
+    chosen = papers._rows(table, "convbert-small-rtd,bert-small-rtd")
+    assert [arm.recipe for arm in chosen.arms] == ["bert-small-rtd", "convbert-small-rtd"]
+    assert papers._rows(table, None) is table
+    with pytest.raises(InputError, match="--rows has no row with the recipe 'gpt'; the recipes are bert-small-rtd, "):
+        papers._rows(table, "gpt")

@@ -43,7 +43,7 @@ TINY = (
 def row(
     case: str, library: str = "lightbert", milliseconds: float = 10.0, speed: float = 1e6, memory: float = 1.0
 ) -> Row:
-    return Row(case, library, milliseconds, speed, memory, 0.5, 0.25, captured=True)
+    return Row(case, library, milliseconds, speed, memory, 3.8e12, 10.5e9, captured=True)
 
 
 def test_every_case_is_a_preset():
@@ -131,7 +131,7 @@ def test_the_page_has_all_rows_and_figures():
     rows = (row("convbert-small 256×128, RTD step"), row("bert-small 1024×128", "transformers"))
     text = page(TrainingSpeed("a GPU", 760.0, 4.2, rows[:1], ("mobilebert 512×128",)), "lightbert bench training")
     assert "`lightbert bench training` at commit " in text
-    assert "| convbert-small 256×128, RTD step | lightbert | 10.00 | 1.000 | 1.0 | 50% | 25% |" in text
+    assert "| convbert-small 256×128, RTD step | lightbert | 10.00 | 1.000 | 1.0 | 5.00 | 2.50 | 75% |" in text
     assert "| convbert-small 256×128, RTD step | 1.00 million tokens/s | at least 2.4 | missed |" in text
     assert "Skipped: mobilebert 512×128." in text
 
@@ -152,7 +152,7 @@ def test_processes_measure_one_at_a_time_and_report_what_failed():
     cases = [TINY[0], TINY[4], next(case for case in TINY if case.finetune)]
     work = [one for case in cases for one in training._measurements(case, Settings(device="cpu", peers=False))]
     work[1] = replace(work[1], make=failing)
-    shared = training_rows.Conditions(torch.device("cpu"), (0.0, 0.0), time.time() + 1000)
+    shared = training_rows.Conditions(torch.device("cpu"), time.time() + 1000)
     with progress("training speed", total=3, unit="measurements") as bar:
         first, second, third = training_rows.in_processes(work, shared, bar)
     assert (first.case, second, third.case) == (cases[0].name, "no such kernel", cases[2].name)
@@ -161,7 +161,7 @@ def test_processes_measure_one_at_a_time_and_report_what_failed():
 def test_processes_compile_nothing_after_the_time_limit():
     cases = [TINY[0], next(case for case in TINY if case.finetune)]
     work = [one for case in cases for one in training._measurements(case, Settings(device="cpu", peers=False))]
-    shared = training_rows.Conditions(torch.device("cpu"), (0.0, 0.0), time.time() - 1)
+    shared = training_rows.Conditions(torch.device("cpu"), time.time() - 1)
     with progress("training speed", total=2, unit="measurements") as bar:
         assert training_rows.in_processes(work, shared, bar) == ["time limit"] * 2
 

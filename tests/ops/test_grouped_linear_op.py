@@ -29,6 +29,15 @@ def test_any_number_of_leading_axes_is_supported():
         torch.testing.assert_close(grouped_linear(x, weight, bias), blocks(x, weight, bias))
 
 
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
+def test_the_result_has_half_precision_under_autocast_as_that_of_a_linear_layer():
+    x, weight, bias = torch.randn(4, 6), torch.randn(2, 3, 4), torch.randn(8)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = grouped_linear(x, weight, bias)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), blocks(x, weight, bias), atol=0.05, rtol=0.05)
+
+
 def test_an_output_block_depends_on_its_input_block_only():
     x, weight, bias = torch.randn(1, 6), torch.randn(2, 3, 4), torch.randn(8)
     changed = x.clone()

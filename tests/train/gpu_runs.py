@@ -16,7 +16,7 @@ from lightbert.train.recipe import Recipe
 _SYLLABLES = ("ba", "ke", "li", "mo", "nu", "ra", "se", "ti")
 
 
-def write_long_documents(where: Path, documents: int = 300) -> Path:
+def write_long_documents(where: Path, documents: int = 300, *, held_out: float = 0.05) -> Path:
     """Prepare documents of about 500 words, so that rows of 512 tokens are full; each word has a likely successor."""
     choose = random.Random(0)
     words = [a + b + c for a in _SYLLABLES for b in _SYLLABLES for c in _SYLLABLES]
@@ -29,7 +29,7 @@ def write_long_documents(where: Path, documents: int = 300) -> Path:
     text = "\n\n".join("\n".join(line() for _ in range(60)) for _ in range(documents))
     where.mkdir(parents=True)
     (where / "text.txt").write_text(text)
-    prepare(Settings(sources=(str(where / "text.txt"),), vocab_size=600, held_out=0.05), where / "data", workers=1)
+    prepare(Settings(sources=(str(where / "text.txt"),), vocab_size=600, held_out=held_out), where / "data", workers=1)
     return where
 
 

@@ -52,7 +52,7 @@ def markdown(name: str, table: Table, protocol: Protocol, outcomes: list[Outcome
         lines.append(f"# {outcome.arm.label}, seed {outcome.seed}, at commit {outcome.commit}")
         lines.append(_published(pretraining_command(outcome.arm, outcome.seed, protocol)))
         for task_seed in protocol.task_seeds:
-            lines.append(_published(finetuning_command(outcome.arm, outcome.seed, task_seed, table, protocol)))
+            lines.append(_published(finetuning_command(outcome.arm, outcome.seed, task_seed, protocol)))
     return "\n".join([*lines, "```", ""])
 
 

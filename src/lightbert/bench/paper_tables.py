@@ -19,8 +19,6 @@ class Table:
     title: str
     source: str
     arms: tuple[Arm, ...]
-    finetuning: str
-    """The recipe for fine-tuning."""
 
 
 TABLES = {
@@ -33,7 +31,6 @@ TABLES = {
             Arm("dynamic", "convbert-small-dynamic-rtd", 80.6),
             Arm("span-based dynamic", "convbert-small-rtd", 81.4),
         ),
-        "glue-convbert-small",
     ),
     "kernel-sizes": Table(
         "Kernel size of span-based dynamic convolution",
@@ -44,7 +41,6 @@ TABLES = {
             Arm("9", "convbert-small-rtd", 81.4),
             Arm("17", "convbert-small-kernel-17-rtd", 81.2),
         ),
-        "glue-convbert-small",
     ),
     "lightweight": Table(
         "Lightweight convolutions in self-attention",
@@ -57,6 +53,5 @@ TABLES = {
             Arm("composite", "composite-small-mlm", 75.2),
             Arm("their ConvBERT", "composite-small-convbert-mlm", 70.3),
         ),
-        "glue-composite-small",
     ),
 }

@@ -7,11 +7,12 @@ exit code is 75 if some are not, and the same command continues them.
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from lightbert.bench.paper_report import draw, markdown
 from lightbert.bench.paper_runs import Protocol, run_table
-from lightbert.bench.paper_tables import TABLES
+from lightbert.bench.paper_tables import TABLES, Table
 from lightbert.errors import InputError
 from lightbert.files import write_atomic
 from lightbert.train.signals import EXIT_CODE, catch_signals
@@ -26,6 +27,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True, help="a prepared folder")
     parser.add_argument("--glue", type=Path, required=True, help="the folder of the GLUE tasks")
     parser.add_argument("--out", type=Path, required=True, help="the folder of the runs and of the page")
+    parser.add_argument("--rows", help="only the rows with these recipes, separated by commas")
     parser.add_argument("--steps", type=int, default=6_000)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--seeds", type=int, default=1, help="the number of pre-training seeds")
@@ -59,7 +61,7 @@ def main(arguments: list[str] | None = None) -> None:
     for option, folder in (("--data", protocol.data), ("--glue", protocol.glue)):
         if not folder.is_dir():
             raise InputError(f"{option} must be a folder, got '{folder}'")
-    table = TABLES[chosen.table]
+    table = _rows(TABLES[chosen.table], chosen.rows)
     with catch_signals() as interrupted, interrupted.deferred():
         outcomes = run_table(table, protocol, interrupted)
     wanted = len(table.arms) * len(protocol.seeds)
@@ -76,6 +78,17 @@ def main(arguments: list[str] | None = None) -> None:
             file=sys.stderr,
         )
         sys.exit(EXIT_CODE)
+
+
+def _rows(table: Table, recipes: str | None) -> Table:
+    """The table with only the rows of these recipes; None: all."""
+    if recipes is None:
+        return table
+    known = [arm.recipe for arm in table.arms]
+    for recipe in recipes.split(","):
+        if recipe not in known:
+            raise InputError(f"--rows has no row with the recipe '{recipe}'; the recipes are {', '.join(known)}")
+    return replace(table, arms=tuple(arm for arm in table.arms if arm.recipe in recipes.split(",")))
 
 
 if __name__ == "__main__":

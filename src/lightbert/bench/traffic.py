@@ -101,20 +101,10 @@ def encoder_bytes(encoder: nn.Module, tokens: int) -> int:
 
 
 def unfused_bytes(encoder: nn.Module, tokens: int) -> int:
-    """Bytes that the feed-forwards of an encoder move beyond `encoder_bytes`.
-
-    Large activations are written a second time. Grouped layers add their bias in float32, so that the activation and
-    the norm of a grouped feed-forward read and write twice the bytes.
-    """
-    more = 0
-    for part in encoder.modules():
-        if isinstance(part, FeedForward):
-            inner = part.up.get_parameter("bias").numel()
-            if isinstance(part.up, GroupedLinear):
-                more += _ACTIVATION * inner + passes(part.norm)
-            elif tokens * inner >= LARGE:
-                more += inner
-    return HALF * tokens * more
+    """Bytes that the feed-forwards of an encoder move beyond `encoder_bytes`: large activations, written twice."""
+    ups = [part.up for part in encoder.modules() if isinstance(part, FeedForward)]
+    inner = [up.out_features for up in ups if isinstance(up, nn.Linear)]
+    return HALF * tokens * sum(each for each in inner if tokens * each >= LARGE)
 
 
 def vocabulary_bytes(predictions: int, vocab: int) -> int:

@@ -1,10 +1,10 @@
 """Training speed on a GPU: encoders forward and backward, and whole RTD steps, next to transformers in the same run.
 
 Each row is captured as a CUDA graph, so that times exclude Python, and timed by the median of its replays; fine-tuning
-runs as in the training loop, Python included. Shares are relative to ceilings measured in the same run: a large matmul
-for FLOPs, a large elementwise kernel for the bytes that fused kernels would move. On a GPU, every case has a process of
-its own: several compile at a time, because most of the time goes into it, and when all have, they are timed one by one.
-Fine-tuning comes last, with the machine to itself.
+runs as in the training loop, Python included. The least times follow from ceilings measured in the same run, after all
+rows: a large matmul for FLOPs, a large elementwise kernel for the bytes that fused kernels would move. On a GPU, every
+case has a process of its own: several compile at a time, because most of the time goes into it, and when all have, they
+are timed one by one. Fine-tuning comes last, with the machine to itself.
 """
 
 import time
@@ -66,17 +66,25 @@ class TrainingSpeed:
         """Figures that follow from the rows, with their targets."""
         return figures(self.rows)
 
+    def least(self, row: Row) -> tuple[float, float]:
+        """The milliseconds of a row's FLOPs and of its bytes at the ceilings; 0 if they are unknown."""
+        ceilings = (self.matmul_tflops * 1e9, self.copy_tbytes * 1e9)
+        products, bytes_moved = (
+            n / limit if limit else 0.0 for n, limit in zip((row.flops, row.moved), ceilings, strict=True)
+        )
+        return products, bytes_moved
+
     def __rich__(self) -> "RenderableType":
         from rich.console import Group
         from rich.table import Table
 
-        table = Table("case", "library", "ms", "million tokens/s", "GiB", "of the matmul rate", "of the bandwidth")
+        table = Table("case", "library", "ms", "million tokens/s", "GiB", "ms of FLOPs", "ms of bytes")
         table.title = f"{self.device}: {self.matmul_tflops:.0f} TFLOP/s in a matmul, {self.copy_tbytes:.2f} TB/s"
         for row in self.rows:
             library = row.library if row.captured else f"{row.library} (not captured)"
-            shares = [f"{share:.0%}" if share else "" for share in (row.share, row.bytes_share)]
+            least = [f"{each:.2f}" if each else "" for each in self.least(row)]
             speed = f"{row.tokens_per_second / 1e6:.3f}"
-            table.add_row(row.case, library, f"{row.milliseconds:.2f}", speed, f"{row.gibibytes:.1f}", *shares)
+            table.add_row(row.case, library, f"{row.milliseconds:.2f}", speed, f"{row.gibibytes:.1f}", *least)
         if self.skipped:
             table.caption = f"skipped: {'; '.join(self.skipped)}"
         targets = Table("figure", "value", "target", "")
@@ -94,14 +102,15 @@ def measure(settings: Settings, cases: tuple[Case, ...] = CASES) -> TrainingSpee
     chosen = [case for case in cases if settings.cases in case.name]
     if not chosen:
         raise InputError(f"no case contains {settings.cases!r}; the cases are {', '.join(case.name for case in cases)}")
-    rate, bandwidth = (matmul_rate(), copy_bandwidth()) if on_gpu else (0.0, 0.0)
     work = [one for case in chosen for one in _measurements(case, settings)]
     deadline = time.time() + settings.seconds
     if on_gpu:
         keep_compiled_code()
     with progress("training speed", total=len(work), unit="measurements") as bar:
         measured = in_processes if on_gpu else one_by_one
-        found = measured(work, Conditions(device, (rate, bandwidth), deadline), bar)
+        found = measured(work, Conditions(device, deadline), bar)
+    # Now that no other process uses the GPU.
+    rate, bandwidth = (matmul_rate(), copy_bandwidth()) if on_gpu else (0.0, 0.0)
     rows = [row for row in found if isinstance(row, Row)]
     skipped = [
         f"{one.case.name} ({one.library}): {row}" for one, row in zip(work, found, strict=True) if isinstance(row, str)

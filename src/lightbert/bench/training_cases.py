@@ -23,6 +23,7 @@ from lightbert.objectives.rtd import ReplacedTokenDetection
 from lightbert.objectives.side_stream import SideStream
 from lightbert.train.compilation import compile_objective, compile_parts
 from lightbert.train.distributed import World
+from lightbert.train.half_weights import HalfWeights
 from lightbert.train.optim import Optimizers
 from lightbert.train.optimizer_settings import OptimizerSettings
 from lightbert.train.step import Step
@@ -90,7 +91,7 @@ CASES = (
 
 
 def our_pass(case: Case, device: torch.device) -> Work:
-    """The forward and backward pass of our encoder, its blocks compiled on a GPU."""
+    """The forward and backward pass of our encoder; on a GPU compiled and with half-precision weights, as in a run."""
     encoder = build(case.model, seed=0, device=device).train()
     if device.type == "cuda":
         compile_parts(encoder)
@@ -167,19 +168,27 @@ def _text_numbers(case: Case) -> Tensor:
 def _both_passes(encoder: Encoder, case: Case, device: torch.device) -> Work:
     ids = _ids(case, encoder, device)
     mask = torch.ones_like(ids, dtype=torch.bool)
-    return _with_gradients(encoder, device, lambda: encoder(ids, mask))
+    cast = HalfWeights(encoder).installed if device.type == "cuda" else nullcontext
+    return _with_gradients(encoder, device, lambda: encoder(ids, mask), cast)
 
 
-def _with_gradients(model: nn.Module, device: torch.device, forward: Callable[[], Tensor]) -> Work:
-    with torch.no_grad(), _autocast(device):
+def _with_gradients(
+    model: nn.Module,
+    device: torch.device,
+    forward: Callable[[], Tensor],
+    cast: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> Work:
+    """Both passes; cast: returns a context that casts the weights together, instead of each layer its own."""
+    with torch.no_grad(), cast(), _autocast(device):
         direction = torch.randn_like(forward())
 
     def work() -> None:
         for parameter in model.parameters():
             parameter.grad = None
-        with _autocast(device):
-            states = forward()
-        states.backward(direction)
+        with cast():
+            with _autocast(device):
+                states = forward()
+            states.backward(direction)
 
     return work
 

@@ -32,19 +32,21 @@ def _introduction(speed: TrainingSpeed, command: str) -> str:
 Written by `{command}` at commit {commit()}; don't edit. {speed.device}, torch {version("torch")}, bfloat16, compiled,
 medians of captured steps; transformers in the same run. The encoder's rows are its forward and backward pass, an RTD
 step is everything from masking to the optimizer. Ceilings measured in this run: {speed.matmul_tflops:.0f} TFLOP/s in a
-large matmul, {speed.copy_tbytes:.2f} TB/s in a large elementwise kernel. Shares count the FLOPs of matrix products, and
-the bytes that fused memory-bound kernels would move.
+large matmul, {speed.copy_tbytes:.2f} TB/s in a large elementwise kernel. The last three columns are the time of the
+FLOPs of matrix products and of the bytes that fused memory-bound kernels would move at these ceilings, and their sum as
+a share of the measured time.
 """
 
 
 def _rows(speed: TrainingSpeed) -> Iterator[str]:
-    yield "| case | library | ms | million tokens/s | GiB | of the matmul rate | of the bandwidth |"
-    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: |"
+    yield "| case | library | ms | million tokens/s | GiB | ms of FLOPs | ms of bytes | share |"
+    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |"
     for row in speed.rows:
         library = row.library if row.captured else f"{row.library} (not captured)"
-        shares = " | ".join(f"{share:.0%}" if share else "" for share in (row.share, row.bytes_share))
+        least = speed.least(row)
+        known = f"{least[0]:.2f} | {least[1]:.2f} | {sum(least) / row.milliseconds:.0%}" if all(least) else " | | "
         speed_text = f"{row.tokens_per_second / 1e6:.3f}"
-        yield f"| {row.case} | {library} | {row.milliseconds:.2f} | {speed_text} | {row.gibibytes:.1f} | {shares} |"
+        yield f"| {row.case} | {library} | {row.milliseconds:.2f} | {speed_text} | {row.gibibytes:.1f} | {known} |"
     if speed.skipped:
         yield f"\nSkipped: {'; '.join(speed.skipped)}."
     yield ""

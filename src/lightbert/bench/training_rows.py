@@ -57,10 +57,10 @@ class Row:
     tokens_per_second: float
     gibibytes: float
     """The peak of allocated memory; 0 on a CPU."""
-    share: float
-    """Of the measured matmul rate, by the FLOPs of the matrix products; 0 if they are not counted."""
-    bytes_share: float
-    """Of the measured bandwidth, by the bytes that fused memory-bound kernels would move; 0 if not counted."""
+    flops: float
+    """Of the matrix products; 0 if they are not counted."""
+    moved: float
+    """Bytes that fused memory-bound kernels would move; 0 if they are not counted."""
     captured: bool
     """Whether the work could be captured as a CUDA graph."""
 
@@ -81,13 +81,9 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What all measurements share; ceilings: FLOP/s and bytes per second, 0 if they were not measured.
-
-    deadline: nothing is compiled after this time; what is compiled is timed.
-    """
+    """What all measurements share; deadline: nothing is compiled after this time; what is compiled is timed."""
 
     device: torch.device
-    ceilings: tuple[float, float]
     deadline: float
 
 
@@ -183,12 +179,9 @@ def _row(one: Measurement, shared: Conditions, work: Work | None = None) -> Row:
             seconds, gibibytes, captured = _as_loop(work)
         else:
             seconds, gibibytes, captured = _on_gpu(work)
-    needed = (matmul_flops(case), moved_bytes(case))
-    share, bytes_share = (
-        n / seconds / limit if limit else 0.0 for n, limit in zip(needed, shared.ceilings, strict=True)
-    )
     torch._dynamo.reset()
-    return Row(case.name, one.library, seconds * 1e3, case.tokens / seconds, gibibytes, share, bytes_share, captured)
+    needed = (matmul_flops(case), moved_bytes(case))
+    return Row(case.name, one.library, seconds * 1e3, case.tokens / seconds, gibibytes, *needed, captured)
 
 
 def _on_cpu(work: Work) -> float:

@@ -87,12 +87,23 @@ class SelfAttention(Mixer):
         self.value = nn.Linear(value_width or width, self.out_width)
         self.dropout = dropout
 
-    def forward(self, x: Tensor, mask: Mask, *, value: Tensor | None = None, record: Record | None = None) -> Tensor:
-        """[B, T, D] -> [B, T, out_width]."""
+    def forward(
+        self,
+        x: Tensor,
+        mask: Mask,
+        *,
+        value: Tensor | None = None,
+        record: Record | None = None,
+        values: Tensor | None = None,
+    ) -> Tensor:
+        """[B, T, D] -> [B, T, out_width].
+
+        values [B, T, out_width]: the result of the layer ``value``, if it is computed together with other projections.
+        """
         if value is None:
             streams = project(x, self.query, self.key, self.value)
         else:
-            streams = (*project(x, self.query, self.key), self.value(value))
+            streams = (*project(x, self.query, self.key), self.value(value) if values is None else values)
         query, key, values = (split_heads(stream, self.n_heads) for stream in streams)
         dropout = self.dropout if self.training else 0.0
         return merge_heads(attend(query, key, values, mask, record, dropout=dropout))

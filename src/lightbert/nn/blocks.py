@@ -5,6 +5,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from lightbert.errors import InputError
+from lightbert.nn.attention import SelfAttention
 from lightbert.nn.feedforward import FeedForward
 from lightbert.nn.mask import Mask
 from lightbert.nn.mixer import Mixer
@@ -91,9 +92,12 @@ class BottleneckBlock(nn.Module):
     def forward(self, x: Tensor, mask: Mask, record: Record | None = None) -> Tensor:
         """[B, T, D] -> [B, T, D]."""
         if self.shared is not None and self.shared_norm is not None:
-            entered, shared = project(x, self.enter, self.shared)  # [B, T, N]
+            # All layers that read the wide stream, together.
+            more = [self.mixer.value] if isinstance(self.mixer, SelfAttention) else []
+            entered, shared, *values = project(x, self.enter, self.shared, *more)  # [B, T, N]
             inside = self.enter_norm(entered)
-            mixed = self.mixer(self.shared_norm(shared), mask, value=x, record=record)
+            projected = {"values": values[0]} if values else {}
+            mixed = self.mixer(self.shared_norm(shared), mask, value=x, record=record, **projected)
         else:
             inside = self.enter_norm(self.enter(x))
             mixed = self.mixer(x if self.wide else inside, mask, record=record)
