@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from torch import nn
 
 from lightbert.bench.products import Shape, shapes
@@ -60,7 +61,7 @@ def test_steps_and_encoders_that_it_was_not_fitted_to_take_what_the_model_predic
     for point in points():
         # Grouped products are slower than the model knows.
         grouped = point.workload.model == "convbert-medium-small"
-        assert model.milliseconds(point.workload) == pytest.approx(point.milliseconds, rel=0.13 if grouped else 0.05)
+        assert model.milliseconds(point.workload) == pytest.approx(point.milliseconds, rel=0.06 if grouped else 0.05)
 
 
 def test_the_parameters_are_possible_on_the_device(model):
@@ -160,9 +161,15 @@ def test_large_activations_are_written_twice():
     assert projections._LARGE == LARGE
 
 
-def test_the_activations_of_grouped_feed_forwards_are_kept():
+def test_the_groups_of_a_grouped_layer_are_brought_together_after_its_product():
+    weight = torch.ones(2, 3, 4)
+    x = torch.ones(5, 2, 3, requires_grad=True)
+    mapped = torch.einsum("...gi,gio->...go", x, weight)
+    (gradient,) = torch.autograd.grad(mapped, x, torch.ones(5, 2, 4))
+    assert not mapped.is_contiguous()
+    assert not gradient.is_contiguous()
     encoder = build("convbert-medium-small", device="meta")
-    assert unfused_bytes(encoder, LARGE) == 0
+    assert unfused_bytes(encoder, 100) == 12 * 2 * 100 * 2 * 2 * (1536 + 384)
 
 
 def test_the_page_is_that_of_the_points():

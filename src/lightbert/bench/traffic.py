@@ -101,10 +101,19 @@ def encoder_bytes(encoder: nn.Module, tokens: int) -> int:
 
 
 def unfused_bytes(encoder: nn.Module, tokens: int) -> int:
-    """Bytes that the feed-forwards of an encoder move beyond `encoder_bytes`: large activations, written twice."""
-    ups = [part.up for part in encoder.modules() if isinstance(part, FeedForward)]
-    inner = [up.out_features for up in ups if isinstance(up, nn.Linear)]
-    return HALF * tokens * sum(each for each in inner if tokens * each >= LARGE)
+    """Bytes that the feed-forwards of an encoder move beyond `encoder_bytes`.
+
+    Large activations are written twice. The product of a grouped layer writes one group after the other: a kernel of
+    its own brings the groups of a token together, forward with the bias, and backward for the gradient of the input.
+    """
+    more = 0
+    for part in encoder.modules():
+        if isinstance(part, FeedForward) and isinstance(part.up, nn.Linear):
+            more += part.up.out_features if tokens * part.up.out_features >= LARGE else 0
+        elif isinstance(part, GroupedLinear):
+            groups, inputs, outputs = part.weight.shape
+            more += 2 * groups * (inputs + outputs)
+    return HALF * tokens * more
 
 
 def vocabulary_bytes(predictions: int, vocab: int) -> int:
