@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from extras import needs_trainer
-from lightbert.bench import training, training_rows
+from lightbert.bench import training, training_kernels, training_rows
 from lightbert.bench.finetune_steps import sentence_lengths
+from lightbert.bench.kernel_cases import OPS
 from lightbert.bench.training import Settings, TrainingSpeed, measure
 from lightbert.bench.training_cases import (
     CASES,
@@ -118,6 +119,41 @@ def test_figures_are_compared_with_their_targets():
         Figure("tokens/s of lightbert / transformers, convbert-small 1024×128", pytest.approx(3.0)),
     )
     assert [each.verdict for each in figures(rows)] == ["reached", "missed", "missed", "reached", "reached", ""]
+
+
+def test_kernels_alone_are_compared_with_what_they_replace():
+    times = {
+        "triton": (10.0, 30.0),
+        "unfold eager": (100.0, 300.0),
+        "unfold compiled": (40.0, 120.0),
+        "without bias": (8.0, 18.0),
+    }
+    named = {name: (op, lambda size: {"values": torch.zeros(3)}) for name, (op, _) in OPS.items()}
+
+    def found(name, op):
+        return [(variant, variant) for variant in times]
+
+    with mock.patch.multiple(
+        training_kernels,
+        OPS=named | {"dynamic_conv": (lambda values: values, named["dynamic_conv"][1])},
+        variants=found,
+        time_variant=lambda variant, sets: times[variant],
+        necessary_bytes=lambda inputs, out: (1, 12_000_000),
+    ):
+        found_figures = training_kernels.kernel_figures(bandwidth=1e12)
+    assert [(each.value, each.goal) for each in found_figures[:3]] == [
+        (10.0, "at least 5"),
+        (4.0, "at least 5"),
+        (pytest.approx(0.4), "at least 0.6"),
+    ]
+    assert [(each.what, each.value, each.goal) for each in found_figures[3:5]] == [
+        ("time of composite / plain attention 1024×128, forward", 1.25, "at most 1.3"),
+        ("time of composite / plain attention 1024×128, backward", 2.0, "at most 1.5"),
+    ]
+    assert [each.what for each in found_figures[5:]] == [
+        f"time of composite / plain attention 128×512, {way}" for way in ("forward", "backward")
+    ]
+    assert TrainingSpeed("a GPU", 760.0, 4.2, (), kernels=found_figures).figures == found_figures
 
 
 def test_every_figure_names_a_case_of_the_benchmark():

@@ -21,7 +21,7 @@ from lightbert.bench.kernel_cases import OPS, RANDOM, SIZES, Op, Size, Tensors, 
 from lightbert.errors import InputError
 from lightbert.ops import backend
 
-_SETS = 3
+SETS = 3
 """Number of rotating inputs; together they are larger than the cache."""
 
 
@@ -138,7 +138,7 @@ def measure(sizes: list[Size], seconds: float, ops: str = "") -> tuple[dict[str,
             ratios[f"{name}, padded"] = check(op, given, texts=texts > 0)
             ratios[f"{name}, packed"] = check(op, given, texts=texts)
         for size in sizes:
-            sets = [inputs(size) for _ in range(_SETS)]
+            sets = [inputs(size) for _ in range(SETS)]
             with torch.no_grad():
                 forward_bytes, both_bytes = necessary_bytes(sets[0], _by("triton", op, **sets[0]))
             for variant, implementation in variants(name, op):

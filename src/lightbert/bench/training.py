@@ -4,7 +4,8 @@ Each row is captured as a CUDA graph, so that times exclude Python, and timed by
 runs as in the training loop, Python included. The least times follow from ceilings measured in the same run, after all
 rows: a large matmul for FLOPs, a large elementwise kernel for the bytes that fused kernels would move. On a GPU, every
 case has a process of its own: several compile at a time, because most of the time goes into it, and when all have, they
-are timed one by one. Fine-tuning comes last, with the machine to itself.
+are timed one by one. Fine-tuning comes last, with the machine to itself. Kernels that have targets of their own are
+timed alone, before everything else.
 """
 
 import time
@@ -15,6 +16,7 @@ import torch
 
 from lightbert.bench.gpu_timing import copy_bandwidth, matmul_rate
 from lightbert.bench.training_cases import CASES, Case, finetuning, our_pass, their_pass, whole_step
+from lightbert.bench.training_kernels import kernel_figures
 from lightbert.bench.training_rows import Conditions, Measurement, Row, in_processes, one_by_one
 from lightbert.bench.training_targets import Figure, figures
 from lightbert.errors import InputError
@@ -32,7 +34,7 @@ _NOT_IN_TRANSFORMERS = ("composite",)
 class Settings:
     """What is measured.
 
-    cases: those whose name contains this text.
+    cases: those whose name contains this text; without one, also kernels alone.
     kernels: a selection of Triton kernels as in LIGHTBERT_KERNELS, whose value is the default; "each" measures whole
     steps with all kernels, with all but one for each of them, and with none.
     seconds: nothing is compiled after this time; what is compiled is timed, which takes a few seconds per case.
@@ -54,6 +56,8 @@ class TrainingSpeed:
     copy_tbytes: float
     rows: tuple[Row, ...]
     skipped: tuple[str, ...] = ()
+    kernels: tuple[Figure, ...] = ()
+    """Of kernels that were timed alone."""
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-serializable dict."""
@@ -63,8 +67,8 @@ class TrainingSpeed:
 
     @property
     def figures(self) -> tuple[Figure, ...]:
-        """Figures that follow from the rows, with their targets."""
-        return figures(self.rows)
+        """Figures that follow from the rows, and those of kernels, with their targets."""
+        return (*figures(self.rows), *self.kernels)
 
     def least(self, row: Row) -> tuple[float, float]:
         """The milliseconds of a row's FLOPs and of its bytes at the ceilings; 0 if they are unknown."""
@@ -104,8 +108,11 @@ def measure(settings: Settings, cases: tuple[Case, ...] = CASES) -> TrainingSpee
         raise InputError(f"no case contains {settings.cases!r}; the cases are {', '.join(case.name for case in cases)}")
     work = [one for case in chosen for one in _measurements(case, settings)]
     deadline = time.time() + settings.seconds
+    kernels: tuple[Figure, ...] = ()
     if on_gpu:
         keep_compiled_code()
+        if not settings.cases:
+            kernels = kernel_figures(copy_bandwidth())
     with progress("training speed", total=len(work), unit="measurements") as bar:
         measured = in_processes if on_gpu else one_by_one
         found = measured(work, Conditions(device, deadline), bar)
@@ -116,7 +123,7 @@ def measure(settings: Settings, cases: tuple[Case, ...] = CASES) -> TrainingSpee
         f"{one.case.name} ({one.library}): {row}" for one, row in zip(work, found, strict=True) if isinstance(row, str)
     ]
     name = torch.cuda.get_device_name(device) if on_gpu else "CPU"
-    return TrainingSpeed(name, rate / 1e12, bandwidth / 1e12, tuple(rows), tuple(skipped))
+    return TrainingSpeed(name, rate / 1e12, bandwidth / 1e12, tuple(rows), tuple(skipped), kernels)
 
 
 def _measurements(case: Case, settings: Settings) -> list[Measurement]:
