@@ -11,6 +11,7 @@ from torch._dynamo.backends.common import aot_autograd
 from gpus import patch_interpreter
 from lightbert.nn.attention import SelfAttention
 from lightbert.nn.blocks import BottleneckBlock, PostNormBlock
+from lightbert.nn.composite import CompositeAttention
 from lightbert.nn.convolution import DynamicConvolution, SeparableConvolution, SpanConvolution
 from lightbert.nn.embeddings import Embeddings, look_up
 from lightbert.nn.feedforward import FeedForward
@@ -348,6 +349,34 @@ def test_mixed_attention_projects_all_streams_by_one_matmul_on_a_gpu(part):
         torch.testing.assert_close(mixer(X, NO_MASK), expected)
     (call,) = project.call_args_list
     assert len(call.args) == (4 if part is SeparableConvolution else 5), "the stream and its layers"
+
+
+@pytest.mark.parametrize("convolved", ["", "q", "qkv"])
+def test_composite_attention_projects_all_streams_by_one_matmul_on_a_gpu_unless_some_are_convolved(convolved):
+    mixer = randomised(CompositeAttention(WIDTH, 2, radius=1, convolved=convolved))
+    expected = mixer(X, NO_MASK)
+    with mock.patch("lightbert.nn.composite.project", side_effect=project_fused) as project:
+        torch.testing.assert_close(mixer(X, NO_MASK), expected)
+    assert [len(call.args) for call in project.call_args_list] == ([] if convolved else [4])
+
+
+@pytest.mark.parametrize("kind", [SelfAttention, CompositeAttention])
+def test_all_layers_that_read_the_wide_stream_of_a_bottleneck_are_one_matmul_on_a_gpu(kind):
+    settings = {} if kind is SelfAttention else {"radius": 1}
+    mixer = kind(4, 2, value_width=WIDTH, **settings)
+    block = BottleneckBlock(
+        WIDTH,
+        4,
+        mixer=mixer,
+        mixer_input="shared",
+        feedforward=FeedForward(4, 6, activation="relu", norm=NoNorm),
+        norm=NoNorm,
+    )
+    expected = randomised(block)(X, NO_MASK)
+    with mock.patch("lightbert.nn.blocks.project", side_effect=project_fused) as project:
+        torch.testing.assert_close(block(X, NO_MASK), expected)
+    (call,) = project.call_args_list
+    assert call.args[1:] == (block.enter, block.shared, *([mixer.value] if kind is SelfAttention else []))
 
 
 @pytest.mark.parametrize("kind", [DynamicConvolution, SpanConvolution])

@@ -11,7 +11,7 @@ from lightbert.nn.attention import attend, head_width_of, merge_heads, split_hea
 from lightbert.nn.distributions import Constant, Initial, Uniform
 from lightbert.nn.mask import Mask
 from lightbert.nn.mixer import Mixer
-from lightbert.nn.projections import ConvolutionalProjection, Depthwise
+from lightbert.nn.projections import ConvolutionalProjection, Depthwise, project
 from lightbert.nn.record import Record
 
 
@@ -85,16 +85,22 @@ class CompositeAttention(Mixer):
         weights: Tensor = token_major.transpose(1, 2)[..., : self.offsets] * heads.shape[-1] ** -0.5
         return weights
 
+    def _project(self, x: Tensor, mask: Mask, value: Tensor | None) -> tuple[Tensor, ...]:
+        """Values, queries and keys: [B, T, out_width] each."""
+        streams = [x if value is None else value, x, x]
+        layers = [self.value, self.query, self.key]
+        plain = [layer for layer in layers if isinstance(layer, nn.Linear)]
+        if value is None and len(plain) == len(layers):
+            return project(x, *plain)
+        return tuple(
+            layer(stream, mask) if isinstance(layer, ConvolutionalProjection) else layer(stream)
+            for layer, stream in zip(layers, streams, strict=True)
+        )
+
     def forward(self, x: Tensor, mask: Mask, *, value: Tensor | None = None, record: Record | None = None) -> Tensor:
         """[B, T, D] -> [B, T, out_width]."""
-
-        def projected(layer: nn.Module, stream: Tensor) -> Tensor:
-            result: Tensor = layer(stream, mask) if isinstance(layer, ConvolutionalProjection) else layer(stream)
-            return result
-
-        values = projected(self.value, x if value is None else value)
-        query = split_heads(projected(self.query, x), self.n_heads)
-        key = split_heads(projected(self.key, x), self.n_heads)
+        values, queries, keys = self._project(x, mask, value)
+        query, key = (split_heads(stream, self.n_heads) for stream in (queries, keys))
         by_query = self._weights(query, self.query_dynamic)
         if self.fixed is not None:
             fixed = self.fixed[None, :, None, :]
