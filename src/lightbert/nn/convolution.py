@@ -4,6 +4,9 @@ Each takes the token stream, the queries of the attention heads and the stream f
 channels, as many as the attention heads.
 """
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -15,6 +18,22 @@ from lightbert.nn.projections import Depthwise, check_odd
 from lightbert.nn.record import Record
 from lightbert.ops.backend import on_gpu
 from lightbert.ops.dynamic_conv import PADDING, dynamic_conv
+
+
+class Padding(NamedTuple):
+    """Rows of zeros after each of several blocks of rows."""
+
+    blocks: int = 1
+    filler: int = 0
+    """Rows of zeros per block."""
+
+    def split(self, rows: Tensor) -> Sequence[Tensor]:
+        """The blocks of unpadded rows; one if there is nothing to pad."""
+        return rows.unflatten(0, (self.blocks, -1)).unbind() if self.filler else [rows]
+
+    def filled(self, rows: Tensor) -> Sequence[Tensor]:
+        """The blocks of padded rows, without their padding."""
+        return [block[: -self.filler] for block in self.split(rows)] if self.filler else [rows]
 
 
 class DynamicConvolution(nn.Module):
@@ -53,16 +72,29 @@ class DynamicConvolution(nn.Module):
         values = self.value(value) if projected is None else projected
         return dynamic_conv(values, logits, mask.convolution_texts, self.taps)
 
+    @property
+    def padding(self) -> Padding:
+        """How the outputs of the kernel layer are padded on a GPU, because odd matmuls are slow there."""
+        return Padding(self.n_heads, -self.taps % PADDING)
+
+    @property
+    def can_pad(self) -> bool:
+        """Whether the kernel layer is plain, so that padded parameters can take the place of its own."""
+        return is_plain(self.kernel, nn.Linear)
+
     def _logits(self, span: Tensor) -> Tensor:
-        """Apply the kernel layer; on a GPU with each head's outputs padded, because odd matmuls are slow there."""
+        """Apply the kernel layer: [B, T, a] -> [B, T, H, K or more]."""
         heads = (self.n_heads, self.taps)
-        if not (on_gpu(span) and is_plain(self.kernel, nn.Linear)):
+        if not (on_gpu(span) and self.can_pad):
             unpadded: Tensor = self.kernel(span).unflatten(-1, heads)
             return unpadded
-        padding = -self.taps % PADDING
-        weight = F.pad(self.kernel.weight.unflatten(0, heads), (0, 0, 0, padding))
-        bias = F.pad(self.kernel.bias.unflatten(0, heads), (0, padding))
-        logits: Tensor = F.linear(span, weight.flatten(0, 1), bias.flatten()).unflatten(-1, (self.n_heads, -1))
+        weight: Tensor = self.kernel.weight
+        bias: Tensor = self.kernel.bias
+        # The copies of half precision in training are padded already.
+        if len(weight) == self.n_heads * self.taps:
+            weight = F.pad(weight.unflatten(0, heads), (0, 0, 0, self.padding.filler)).flatten(0, 1)
+            bias = F.pad(bias.unflatten(0, heads), (0, self.padding.filler)).flatten()
+        logits: Tensor = F.linear(span, weight, bias).unflatten(-1, (self.n_heads, -1))
         return logits
 
 
