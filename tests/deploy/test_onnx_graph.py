@@ -13,6 +13,7 @@ from extras import needs_onnx
 from lightbert.deploy.onnx.graph import Linear, Node, Output
 from lightbert.deploy.onnx.lowering import lower
 from lightbert.deploy.onnx.model import graph_of
+from lightbert.deploy.onnx.windows import BLOCK
 from lightbert.deploy.publication import reference
 from lightbert.errors import InputError
 from lightbert.models import Model, build
@@ -77,6 +78,36 @@ def test_every_model_computes_the_same_states(name, tmp_path):
         (found,) = runtime(*inputs)
         (expected,) = reference(model, "states")(*inputs)
         assert_same(found[inputs[1]], expected[inputs[1]])
+
+
+@pytest.mark.parametrize("family", ["convbert", "composite, local"])
+@pytest.mark.parametrize("tokens", [BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 1])
+def test_windows_end_with_their_text_wherever_a_block_of_tokens_ends(tokens, family, tmp_path):
+    model = model_of(replace(FAMILIES[family], depth=2, positions=3 * BLOCK))
+    rows, mask, segments = batch(3, tokens)
+    # Padding at the other end, too.
+    mask[1] = mask[1, ::-1]
+    (found,) = exported(model, "states", tmp_path)(rows, mask, segments)
+    (expected,) = reference(model, "states")(rows, mask, segments)
+    assert_same(found[mask], expected[mask])
+
+
+def test_the_indices_of_windows_are_computed_once_for_all_layers():
+    kinds = {depth: _kinds(replace(VARIANTS["convbert-small"], depth=depth)) for depth in (1, 3)}
+    assert {kind: kinds[1].count(kind) for kind in ("Range", "Equal", "Squeeze")} == {
+        kind: kinds[3].count(kind) for kind in ("Range", "Equal", "Squeeze")
+    }
+    assert kinds[3].count("Softmax") == 3 * kinds[1].count("Softmax") > 0
+
+
+def test_a_layer_norm_is_one_operator_with_its_scale_and_shift():
+    kinds = _kinds(replace(VARIANTS["convbert-small"], depth=2))
+    assert kinds.count("InstanceNormalization") == 1 + 2 * 2
+    assert not {"ReduceMean", "Sqrt", "Reciprocal"} & set(kinds)
+
+
+def _kinds(config):
+    return [node.kind for node in graph_of(model_of(config), "states")[0].nodes if isinstance(node, Node)]
 
 
 @pytest.mark.parametrize("name", ["convbert-small", "mobilebert"])

@@ -17,7 +17,7 @@ def embeddings(graph: Graph, part: nn.Module, mask: Mask) -> str:
     match part:
         case Embeddings():
             words = graph.lookup(IDS, part.word, array_of(part.word.weight))
-            x = norm(graph, part.norm, _positions_and_segments(graph, part, words, mask))
+            x = norm(graph, part.norm, _positions_and_segments(graph, part, words, mask), matrix=False)
             return x if part.project is None else linear(graph, part.project, x, matrix=False)
         case TrigramEmbeddings():
             words = mask.zero_padding(graph.lookup(IDS, part.word, array_of(part.word.weight)))
@@ -27,7 +27,7 @@ def embeddings(graph: Graph, part: nn.Module, mask: Mask) -> str:
                 for start in (0, 2)
             )
             x = linear(graph, part.project, graph.concat(following, words, previous), matrix=False)
-            return norm(graph, part.norm, _positions_and_segments(graph, part, x, mask))
+            return norm(graph, part.norm, _positions_and_segments(graph, part, x, mask), matrix=False)
     raise unsupported(part)
 
 

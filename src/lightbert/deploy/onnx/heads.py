@@ -75,7 +75,8 @@ def _logits(graph: Graph, part: TextHead, vector: str) -> Output:
 
 
 def _masked_language(graph: Graph, encoder: Encoder, part: MaskedLanguage, states: str) -> str:
-    features = norm(graph, part.norm, activation(graph, part.activation, _linear(graph, part.transform, states)))
+    transformed = activation(graph, part.activation, _linear(graph, part.transform, states))
+    features = norm(graph, part.norm, transformed, matrix=False)
     name, table, bias = graph.path(part), array_of(encoder.table), array_of(part.bias)
     word = f"{graph.path(encoder.embeddings.get_submodule('word'))}.weight"
     if part.extra is None:

@@ -50,7 +50,12 @@ class Mask:
 
     def zero_padding(self, x: str) -> str:
         """Set the padding of x [B, T, D] to zero; with released padding, x is returned as it is."""
-        return x if self._released else self._graph.op("Mul", x, self._factor())
+        return self._graph.op("Mul", x, self.factor) if self.factor else x
+
+    @property
+    def factor(self) -> str:
+        """1 for real tokens and 0 for padding [B, T, 1]; "" with released padding, which convolutions read."""
+        return "" if self._released else self._graph.once("factor", self._factor)
 
     def texts(self, rows: str, *sizes: int) -> str:
         """Split the tokens of a matrix into texts, and its channels into these sizes: [N, D] -> [B, T, *sizes]."""
@@ -64,7 +69,7 @@ class Mask:
     def mean(self, states: str) -> str:
         """The mean over the tokens of each text: [B, T, D] -> [B, D]."""
         graph = self._graph
-        ones = graph.op("Cast", self.visible, to=_FLOAT)
+        ones = graph.op("Cast", self.visible, to=FLOAT)
         shares = graph.op("Div", ones, graph.op("ReduceSum", ones, graph.ints(1), keepdims=1))
         means = graph.op("MatMul", graph.op("Unsqueeze", shares, graph.ints(1)), states)  # [B, 1, D]
         return graph.op("Squeeze", means, graph.ints(1))
@@ -86,10 +91,7 @@ class Mask:
 
     def _factor(self) -> str:
         graph = self._graph
-        return graph.once(
-            "factor",
-            lambda: graph.op("Unsqueeze", graph.op("Cast", self.real, to=_FLOAT), graph.ints(2)),
-        )
+        return graph.op("Unsqueeze", graph.op("Cast", self.real, to=FLOAT), graph.ints(2))
 
     def _positions(self) -> str:
         graph = self._graph
@@ -104,11 +106,11 @@ class Mask:
         graph, radius = self._graph, kernel // 2
         # With released padding, only the ends of a row are outside.
         ones = graph.op("Max", self._ones, graph.ints(1)) if self._released else self._ones
-        padded = graph.op("Pad", graph.op("Cast", ones, to=_FLOAT), graph.ints(0, radius, 0, radius))
+        padded = graph.op("Pad", graph.op("Cast", ones, to=FLOAT), graph.ints(0, radius, 0, radius))
         shifted = []
         for tap in range(kernel):
             if tap == radius:
-                shifted.append(graph.op("Cast", graph.op("Max", self._ones, graph.ints(1)), to=_FLOAT))
+                shifted.append(graph.op("Cast", graph.op("Max", self._ones, graph.ints(1)), to=FLOAT))
                 continue
             end = graph.op("Add", self.tokens, graph.ints(tap))
             shifted.append(graph.slice(padded, graph.ints(tap), end, 1))
@@ -117,4 +119,4 @@ class Mask:
 
 
 # onnx.TensorProto's numbers, so that this file doesn't import onnx.
-_FLOAT, _INT64, _BOOL = 1, 7, 9
+FLOAT, _INT64, _BOOL = 1, 7, 9

@@ -11,6 +11,7 @@ from lightbert.deploy.onnx.graph import Graph, array_of
 from lightbert.deploy.onnx.inputs import HIDDEN, Mask
 from lightbert.deploy.onnx.layers import linear, product, unsupported
 from lightbert.deploy.onnx.streams import Stream
+from lightbert.deploy.onnx.windows import Windows
 from lightbert.nn.attention import SelfAttention
 from lightbert.nn.composite import CompositeAttention
 from lightbert.nn.local import LocalAttention
@@ -131,7 +132,8 @@ def _local(graph: Graph, part: LocalAttention, x: Stream, value: Stream, mask: M
         logits = _kernel_of_neighbour(graph, logits, part.taps, mask)
     weights = graph.softmax(graph.op("Where", mask.taps(part.taps), logits, graph.number(HIDDEN)))
     sizes = (part.n_heads, half // part.n_heads, part.taps)
-    return graph.concat(attended, window_sum(graph, mask.texts(local_values, half), weights, sizes, mask))
+    kernels, windows = graph.reshape(weights, -1, part.taps), Windows(graph, mask, part.taps)
+    return graph.concat(attended, window_sum(graph, local_values, kernels, sizes, windows, masked=True))
 
 
 def _kernel_of_neighbour(graph: Graph, logits: str, kernel: int, mask: Mask) -> str:
