@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from lightbert import ops
-from lightbert.bench.step_profile import Kernel, by_kind, main, measure, report
+from lightbert.bench.profiled_kernels import Kernel, by_kind
+from lightbert.bench.step_profile import main, measure, report
 from lightbert.bench.training_cases import Case
 from lightbert.errors import InputError
 

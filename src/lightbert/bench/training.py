@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _NOT_IN_TRANSFORMERS = ("composite",)
+_OF_ONE_FAMILY = {"relu_feedforward": "mobilebert"}
+"""Kernels that the models of one family use."""
 
 
 @dataclass(frozen=True)
@@ -144,4 +146,5 @@ def _selections(kernels: str, case: Case) -> list[str]:
         return [kernels]
     if not case.rtd:
         return [""]
-    return ["all", *(f"all,-{op}" for op in backend.KERNELS), "none"]
+    used = [op for op in backend.KERNELS if case.model.startswith(_OF_ONE_FAMILY.get(op, ""))]
+    return ["all", *(f"all,-{op}" for op in used), "none"]

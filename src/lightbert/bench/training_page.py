@@ -9,6 +9,16 @@ from lightbert.bench.training import TrainingSpeed
 from lightbert.errors import InputError
 from lightbert.files import write_atomic
 
+_COLUMNS = {
+    "products": ("matrix products",),
+    "attention": ("attention",),
+    "convolutions": ("dynamic convolution", "depthwise convolution"),
+    "norms": ("residual and norm",),
+    "GELU, ReLU feed-forward": ("bias and GELU", "feed-forward"),
+    "compiled": ("compiled",),
+}
+"""Kinds of kernels by column; the last column has the others."""
+
 
 def check_target(out: Path) -> None:
     """Check, before minutes of measurements, that the page can be written."""
@@ -23,7 +33,7 @@ def write(speed: TrainingSpeed, out: Path, command: str) -> None:
 
 def page(speed: TrainingSpeed, command: str) -> str:
     """Return the page of a run."""
-    return "\n".join([_introduction(speed, command), *_rows(speed), *_figures(speed)])
+    return "\n".join([_introduction(speed, command), *_rows(speed), *_figures(speed), *_kinds(speed)])
 
 
 def _introduction(speed: TrainingSpeed, command: str) -> str:
@@ -59,4 +69,27 @@ def _figures(speed: TrainingSpeed) -> Iterator[str]:
     for figure in speed.figures:
         value = f"{figure.value:.2f} {figure.unit}".rstrip()
         yield f"| {figure.what} | {value} | {figure.goal} | {figure.verdict} |"
+    yield ""
+
+
+def _kinds(speed: TrainingSpeed) -> Iterator[str]:
+    profiled = [row for row in speed.rows if row.kinds]
+    if not profiled:
+        return
+    yield """## Where the time goes
+
+Milliseconds on the GPU by kind of kernel, profiled in the same run with steps that are not captured, and the number of
+kernels. "Compiled" are torch.compile's kernels between the others, "other" the optimizer, cross-entropy, sampling, sums
+over programs, the gradient of embeddings and copies. The milliseconds of FLOPs above belong to products and attention,
+those of bytes to everything else. A captured step has a few microseconds between kernels in addition; on two streams,
+kernels overlap.
+"""
+    yield f"| case | {' | '.join(_COLUMNS)} | other | in all | kernels |"
+    yield f"| --- |{' ---: |' * (len(_COLUMNS) + 3)}"
+    for row in profiled:
+        taken = {kind.name: kind.microseconds / 1e3 for kind in row.kinds}
+        total = sum(taken.values())
+        columns = [sum(taken.get(kind, 0.0) for kind in kinds) for kinds in _COLUMNS.values()]
+        cells = [f"{each:.2f}" if each else "" for each in (*columns, total - sum(columns), total)]
+        yield f"| {row.case} | {' | '.join(cells)} | {sum(kind.calls for kind in row.kinds)} |"
     yield ""

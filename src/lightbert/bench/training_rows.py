@@ -16,11 +16,14 @@ from typing import Any, NamedTuple
 import torch
 
 from lightbert.bench.gpu_timing import microseconds
-from lightbert.bench.training_cases import Case, Work, matmul_flops, moved_bytes
+from lightbert.bench.profiled_kernels import Kernel, by_kind, profiled
+from lightbert.bench.training_cases import Case, Work, matmul_flops, moved_bytes, their_pass
 from lightbert.ops import backend
 from lightbert.progress import Bar
 
 _WARM = 3
+_PROFILED = 3
+"""Steps."""
 _CPU_REPEATS = 3
 _FINETUNING_STEPS = 400
 """Steps before the measurement, until every width is captured, and steps that are measured."""
@@ -63,6 +66,8 @@ class Row:
     """Bytes that fused memory-bound kernels would move; 0 if they are not counted."""
     captured: bool
     """Whether the work could be captured as a CUDA graph."""
+    kinds: tuple[Kernel, ...] = ()
+    """The kernels of a step by kind, the longest first; none on a CPU, for fine-tuning and for other libraries."""
 
 
 @dataclass(frozen=True)
@@ -179,9 +184,17 @@ def _row(one: Measurement, shared: Conditions, work: Work | None = None) -> Row:
             seconds, gibibytes, captured = _as_loop(work)
         else:
             seconds, gibibytes, captured = _on_gpu(work)
+        kinds = _kinds(one, device, work)
     torch._dynamo.reset()
     needed = (matmul_flops(case), moved_bytes(case))
-    return Row(case.name, one.library, seconds * 1e3, case.tokens / seconds, gibibytes, *needed, captured)
+    return Row(case.name, one.library, seconds * 1e3, case.tokens / seconds, gibibytes, *needed, captured, kinds)
+
+
+def _kinds(one: Measurement, device: torch.device, work: Work) -> tuple[Kernel, ...]:
+    """Profile a step; fine-tuning is left out, whose steps differ."""
+    if device.type != "cuda" or one.case.finetune or one.make is their_pass:
+        return ()
+    return tuple(by_kind(profiled(work, device, _PROFILED)))
 
 
 def _on_cpu(work: Work) -> float:
