@@ -1,6 +1,5 @@
 """The page of latencies has the papers' figures next to measured ones."""
 
-import re
 import sys
 
 import pytest
@@ -11,6 +10,7 @@ from lightbert.bench.latency import RUNTIMES, Latency
 from lightbert.bench.latency_limits import AIMS, EXECUTORCH_AIMS
 from lightbert.bench.latency_models import BLOCKS
 from lightbert.bench.latency_page import TABLES, PaperTable, Row, page
+from lightbert.bench.source_version import commit
 from lightbert.errors import InputError
 from lightbert.models import PRESETS
 
@@ -20,7 +20,7 @@ from lightbert.models import PRESETS
 def test_the_page_has_a_row_per_row_of_the_paper(threads):
     table = PaperTable("A table", "Its setting.", 7, (Row("one", "bert-tiny", 100), Row("two", "convbert-tiny", 80)))
     content = page([table], [], threads=(threads,), rounds=2, command="the command")
-    assert re.search(r"Written by `the command` at commit [0-9a-f]{7}", content)
+    assert f"Written by `the command` at commit {commit()}" in content
     assert "## A table\nIts setting.\n" in content
     rows = [line.strip("| ").split(" | ") for line in content.splitlines() if line.startswith(("| one", "| two"))]
     assert [row[:3] for row in rows] == [["one", "100", "1.00"], ["two", "80", "0.80"]]

@@ -105,6 +105,7 @@ def unfused_bytes(encoder: nn.Module, tokens: int) -> int:
 
     Large activations are written twice. The product of a grouped layer writes one group after the other: a kernel of
     its own brings the groups of a token together, forward with the bias, and backward for the gradient of the input.
+    Another one reads the gradient of its outputs, for the bias.
     """
     more = 0
     for part in encoder.modules():
@@ -112,7 +113,7 @@ def unfused_bytes(encoder: nn.Module, tokens: int) -> int:
             more += part.up.out_features if tokens * part.up.out_features >= LARGE else 0
         elif isinstance(part, GroupedLinear):
             groups, inputs, outputs = part.weight.shape
-            more += 2 * groups * (inputs + outputs)
+            more += groups * (2 * (inputs + outputs) + outputs)
     return HALF * tokens * more
 
 

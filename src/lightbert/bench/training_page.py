@@ -91,5 +91,6 @@ kernels overlap.
         total = sum(taken.values())
         columns = [sum(taken.get(kind, 0.0) for kind in kinds) for kinds in _COLUMNS.values()]
         cells = [f"{each:.2f}" if each else "" for each in (*columns, total - sum(columns), total)]
-        yield f"| {row.case} | {' | '.join(cells)} | {sum(kind.calls for kind in row.kinds)} |"
+        name = row.case + row.library.removeprefix("lightbert")
+        yield f"| {name} | {' | '.join(cells)} | {sum(kind.calls for kind in row.kinds)} |"
     yield ""
