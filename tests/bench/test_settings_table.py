@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiny_runs import train, write_corpus
 
 from lightbert.bench import papers
 from lightbert.bench.paper_report import draw, markdown
@@ -25,6 +26,7 @@ from lightbert.train.recipe_file import flatten
 
 TABLE = TABLES["settings"]
 FIRST, *CHANGED = TABLE.arms
+SIZES = ("depth=1", "narrow=8", "width=32", "n_heads=4", "inner=32")
 SHORT = Protocol(Path("data"), Path("glue"), Path("out"), steps=4000, tasks=("cola",), task_seeds=(0, 1))
 
 
@@ -33,8 +35,8 @@ def row(name: str) -> Arm:
     return arm
 
 
-def recipe_of(arm: Arm) -> Recipe:
-    words = pretraining_command(arm, 0, SHORT)
+def recipe_of(arm: Arm, protocol: Protocol = SHORT) -> Recipe:
+    words = pretraining_command(arm, 0, protocol)
     return from_mapping(Recipe, override(read(words[2]), assignments(words[3:])))
 
 
@@ -59,6 +61,19 @@ def test_a_row_differs_from_the_first_in_one_setting_and_reads_as_many_tokens(ar
     changed = {key for key in first | values if first.get(key) != values.get(key)}
     assert changed == ({"batch", "steps"} if arm.batch_factor != 1 else {arm.overrides[0].partition("=")[0]})
     assert values["batch"] * values["steps"] * values["length"] == 4000 * 256 * 128
+
+
+@pytest.mark.prove
+def test_every_row_trains_to_the_end_with_weights_of_its_own(tmp_path: Path) -> None:
+    data = write_corpus(tmp_path / "corpus") / "data"
+    small = (*(f"change.{size}" for size in SIZES), "length=16", "device=cpu", "workers=0")
+    tiny = replace(SHORT, data=data, out=tmp_path, steps=4, batch=4, overrides=(*small, "evaluate_batches=1"))
+    weights = set()
+    for arm in TABLE.arms:
+        recipe = recipe_of(arm, tiny)
+        assert train(recipe).finished, arm.name
+        weights.add(Path(recipe.out, "final", "model.safetensors").read_bytes())
+    assert len(weights) == len(TABLE.arms)
 
 
 def test_every_row_has_a_label_and_a_folder_of_its_own() -> None:

@@ -22,6 +22,7 @@ _LENGTH = 128
 _DIFFERENCE = (
     "Tokens are counted in the same way for all rows, as steps × batch × length with padding: a row with another batch "
     "has as many tokens in more or fewer steps, and packed rows have more text in place of padding. "
+    "Held-out losses depend on generator, masks and examples: compare rows by the tasks. "
     "The last column is the difference of the mean from that of the row without changes and with the same seed."
 )
 """About tables that are not from a paper."""
