@@ -15,6 +15,7 @@ from lightbert.data.examples.specials import Specials
 from lightbert.errors import InputError
 from lightbert.models import build, preset
 from lightbert.models.generator import generator
+from lightbert.models.hybrid import Hybrid
 from lightbert.objectives.masker import Masker
 from lightbert.objectives.rtd import Corruption, ReplacedTokenDetection
 from lightbert.objectives.side_stream import SideStream
@@ -45,10 +46,10 @@ def batch_of(rows=4, length=16, vocab=50):
     )
 
 
-def make_objective(config=SMALL, seed=3):
+def make_objective(config=SMALL, seed=3, size=0.5, **settings):
     masker = Masker(Masking(), SPECIALS, vocab=config.vocab, seed=seed)
-    small = build(generator(config, 0.5), heads={"mlm": {}})
-    return ReplacedTokenDetection(small, build(config, heads={"rtd": {}}), masker)
+    small = build(generator(config, size), heads={"mlm": {}})
+    return ReplacedTokenDetection(small, build(config, heads={"rtd": {}}), masker, **settings)
 
 
 def test_both_models_share_tables_and_norm_but_not_projections():
@@ -87,6 +88,49 @@ def test_every_parameter_is_trained():
     objective(batch, objective.counts(batch)).total.backward()
     untouched = [name for name, p in objective.named_parameters() if p.grad is None or not p.grad.any()]
     assert untouched == []
+
+
+# The second model has no projection between its embeddings and its blocks.
+@pytest.mark.parametrize("config", [SMALL, replace(preset("bert-tiny"), vocab=50, depth=1, narrow=128, positions=32)])
+@pytest.mark.parametrize(
+    ("weights", "trains"), [((0.0, 50.0), {"discriminator"}), ((1.0, 0.0), {"generator"}), ((1.0, 50.0), {"both"})]
+)
+def test_the_generators_loss_alone_trains_the_shared_embeddings_if_it_should(config, weights, trains):
+    objective = make_objective(config, shared_embeddings="generator", mlm_weight=weights[0], rtd_weight=weights[1])
+    shared = {*objective.generator.embeddings.parameters()} & {*objective.discriminator.embeddings.parameters()}
+    batch = objective.prepare(batch_of(rows=16))
+    objective(batch, objective.counts(batch)).total.backward()
+    for name, parameter in objective.named_parameters():
+        owner = "generator" if name.startswith("generator") or parameter in shared else "discriminator"
+        trained = parameter.grad is not None and bool(parameter.grad.any())
+        assert trained == bool(trains & {owner, "both"}), name
+
+
+def test_training_the_shared_embeddings_by_the_generator_changes_no_loss():
+    tallies = []
+    for shared in ("both", "generator"):
+        torch.manual_seed(0)
+        tallies.append(losses_and_gradients(make_objective(shared_embeddings=shared))[0])
+    assert torch.equal(*tallies)
+
+
+def test_trigram_embeddings_cannot_be_trained_by_the_generator_alone():
+    config = Hybrid(vocab=50, narrow=16, width=32, depth=1, n_heads=2, inner=64, embeddings="trigram")
+    with pytest.raises(InputError, match="plain or factorized, got TrigramEmbeddings; use shared_embeddings=both"):
+        make_objective(config, size=1.0, shared_embeddings="generator")
+
+
+def test_the_weight_of_the_discriminators_loss_can_be_chosen():
+    totals = []
+    for weight in (25.0, 50.0, 100.0):
+        torch.manual_seed(0)
+        objective = make_objective(rtd_weight=weight)
+        batch = objective.prepare(batch_of())
+        losses = objective(batch, objective.counts(batch))
+        sums = dict(zip(objective.tallies, losses.tally.tolist(), strict=True))
+        assert objective.summary(sums)["loss"] == pytest.approx(losses.total.item(), rel=1e-5)
+        totals.append(losses.total.item())
+    assert totals[2] - totals[1] == pytest.approx(2 * (totals[1] - totals[0]), rel=1e-3)
 
 
 def test_the_loss_of_a_two_token_example_equals_a_computation_by_hand():
@@ -204,11 +248,12 @@ def losses_and_gradients(objective):
     return losses.tally, gradients
 
 
-def test_a_stream_of_its_own_changes_neither_losses_nor_gradients(side_stream):
+@pytest.mark.parametrize("shared", ["both", "generator"])
+def test_a_stream_of_its_own_changes_neither_losses_nor_gradients(side_stream, shared):
     results = []
     for stream in (None, side_stream[0]):
         torch.manual_seed(0)
-        objective = make_objective()
+        objective = make_objective(shared_embeddings=shared)
         objective.generator_stream = stream
         results.append(losses_and_gradients(objective))
     (tally, gradients), (their_tally, their_gradients) = results

@@ -78,6 +78,12 @@ def test_fields_are_redeclared_only_for_another_default_or_description():
         ("pretrain", {"optimizer": {"clip": -1}}, "optimizer.clip must be >= 0, got -1.0"),
         ("pretrain", {"optimizer": {"weight_decay": -0.1}}, "optimizer.weight_decay must be >= 0, got -0.1"),
         ("pretrain", {"temperature": 0}, "temperature must be > 0, got 0.0"),
+        ("pretrain", {"rtd_weight": 0}, "rtd_weight must be > 0, got 0.0"),
+        (
+            "pretrain",
+            {"shared_embeddings": "discriminator"},
+            "unknown shared_embeddings 'discriminator'; choose from both, generator",
+        ),
         ("pretrain", {"dropout": 2}, "dropout must be in [0, 1), got 2.0"),
         ("pretrain", {"generator": 0}, "generator must be in (0, 1], got 0.0"),
         ("pretrain", {"generator": 1.5}, "generator must be in (0, 1], got 1.5"),

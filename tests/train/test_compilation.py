@@ -51,6 +51,15 @@ def test_compiled_and_eager_blocks_train_alike(corpus: Path, tmp_path: Path) -> 
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
+def test_embeddings_that_the_generator_trains_are_compiled_with_the_same_losses(corpus: Path, tmp_path: Path) -> None:
+    losses = []
+    for how in ("none", "blocks"):
+        changes = {"model": str(corpus / "steady"), "shared_embeddings": "generator", "rtd_weight": 25.0}
+        train(recipe_of(corpus, tmp_path / how, compile=how, **changes))
+        losses.append([record["loss"] for record in records(tmp_path / how)])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
 def test_the_teacher_is_compiled_too(corpus: Path, tmp_path: Path) -> None:
     compiled = []
     with mock.patch.object(nn.Module, "compile", lambda part, **how: compiled.append(part)):

@@ -82,12 +82,22 @@ def test_200_captured_steps_give_the_bytes_of_eager_ones(
     assert "CUDA graphs" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("graphed", [True, False])
+@pytest.mark.parametrize(
+    ("graphed", "shared", "compiled"),
+    [(True, "both", "none"), (False, "both", "none"), (True, "generator", "none"), (True, "generator", "blocks")],
+)
 @pytest.mark.parametrize("device", [GPU])
 def test_200_steps_on_two_streams_give_the_bytes_of_one_stream(
-    documents: Path, tmp_path: Path, device: str, graphed: bool, capsys: pytest.CaptureFixture[str]
+    documents: Path,
+    tmp_path: Path,
+    device: str,
+    graphed: bool,
+    shared: str,
+    compiled: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert_streams_change_nothing(documents, tmp_path, device, cuda_graph=graphed, compile="none", accumulate=2)
+    changes = {"cuda_graph": graphed, "shared_embeddings": shared, "compile": compiled}
+    assert_streams_change_nothing(documents, tmp_path, device, **changes, accumulate=2)
     assert "CUDA graphs" not in capsys.readouterr().err
 
 
@@ -119,8 +129,9 @@ def test_the_comparison_of_captured_and_eager_steps_works_on_a_cpu(few_documents
     assert_captures_change_nothing(few_documents, tmp_path, "cpu", **TINY, phases=[{"length": 32, "steps": 2}])
 
 
-def test_the_comparison_of_streams_works_on_a_cpu(few_documents: Path, tmp_path: Path) -> None:
-    assert_streams_change_nothing(few_documents, tmp_path, "cpu", **TINY)
+@pytest.mark.parametrize("shared", ["both", "generator"])
+def test_the_comparison_of_streams_works_on_a_cpu(few_documents: Path, tmp_path: Path, shared: str) -> None:
+    assert_streams_change_nothing(few_documents, tmp_path, "cpu", **TINY, shared_embeddings=shared)
 
 
 def test_the_comparison_of_processes_works_on_a_cpu(few_documents: Path, tmp_path: Path) -> None:

@@ -120,6 +120,8 @@ def test_keys_that_do_not_affect_training_may_change(changes: dict[str, object])
         ),
         ({"change": {"depth": 3}}, r"change\.depth = None, this recipe has 3"),
         ({"phases": (Continuation(512, 10),)}, r"phases = \[\], this recipe has \[\{"),
+        ({"rtd_weight": 25.0}, r"rtd_weight = 50\.0, this recipe has 25\.0"),
+        ({"shared_embeddings": "generator"}, "shared_embeddings = both, this recipe has generator"),
         ({"model": "bert-tiny"}, "model = convbert-tiny, this recipe has bert-tiny"),
     ],
 )
@@ -140,11 +142,20 @@ def test_two_streams_cannot_be_compiled_as_a_whole() -> None:
         from_mapping(Recipe, {"data": "d", "out": "o", "steps": 1, "overlap": True, "compile": "whole"})
 
 
-def test_a_run_of_a_version_without_a_key_had_its_default() -> None:
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"temperature": 2.0}, r"has temperature = 1\.0, this recipe has 2\.0"),
+        ({"rtd_weight": 25.0}, r"has rtd_weight = 50\.0, this recipe has 25\.0"),
+        ({"shared_embeddings": "generator"}, "has shared_embeddings = both, this recipe has generator"),
+    ],
+)
+def test_a_run_of_a_version_without_a_key_had_its_default(changes: dict[str, object], problem: str) -> None:
     before = json.loads(json.dumps(to_mapping(GOOD)))
-    del before["temperature"]
+    for key in changes:
+        del before[key]
     del before["optimizer"]["beta2"]
     check_recipe(to_mapping(GOOD), before, Path("runs/x"), GOOD.may_change, GOOD.defaults)
-    now = replace(GOOD, temperature=2.0)
-    with pytest.raises(InputError, match=r"has temperature = 1\.0, this recipe has 2\.0"):
+    now = replace(GOOD, **changes)
+    with pytest.raises(InputError, match=problem):
         check_recipe(to_mapping(now), before, Path("runs/x"), now.may_change, now.defaults)

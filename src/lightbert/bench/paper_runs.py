@@ -1,4 +1,4 @@
-"""Train the rows of a paper's table, in processes of their own, and collect their results.
+"""Train the rows of a table, in processes of their own, and collect their results.
 
 Every run resumes where it stopped, and finished runs are read: the same command continues a table that was stopped.
 """
@@ -16,6 +16,7 @@ from statistics import median
 from lightbert.bench import command_records
 from lightbert.bench.finetuned_runs import finetuned_runs, read_object
 from lightbert.bench.paper_tables import Arm, Table
+from lightbert.errors import InputError
 from lightbert.progress import progress
 from lightbert.train.signals import Interruption
 
@@ -30,7 +31,7 @@ PROTOCOL = (
     "evaluate_every=0",
     "evaluate_batches=100",
 )
-"""What all rows of all tables share, whatever their paper used, so that they differ in the model only."""
+"""What all rows share, whatever their paper used, so that they differ in the model or in their own setting only."""
 _FINETUNING = "glue-convbert-small"
 """Its lower rates for lower layers suit models after few tokens. With one rate, as in Chang et al., most forget."""
 
@@ -85,13 +86,44 @@ class Outcome:
 
 def pretraining_command(arm: Arm, seed: int, protocol: Protocol) -> list[str]:
     """The words of the command that pre-trains a row."""
-    own = (f"steps={protocol.steps}", f"batch={protocol.batch}", f"seed={seed}", f"data={protocol.data}")
+    steps, batch = _resized(arm, protocol)
+    own = (f"steps={steps}", f"batch={batch}", f"seed={seed}", f"data={protocol.data}")
     out = f"out={folder_of(arm, seed, protocol)}"
-    return ["lightbert", "pretrain", arm.recipe, *PROTOCOL, *own, *protocol.overrides, out]
+    return ["lightbert", "pretrain", arm.recipe, *PROTOCOL, *arm.overrides, *own, *protocol.overrides, out]
+
+
+def settings_of(arm: Arm, protocol: Protocol) -> tuple[str, ...]:
+    """What a row changes, as words of its command."""
+    steps, batch = _resized(arm, protocol)
+    return (*arm.overrides, *((f"steps={steps}", f"batch={batch}") if arm.batch_factor != 1 else ()))
+
+
+def check_rows(table: Table, protocol: Protocol) -> None:
+    """Check that all rows read the same number of tokens, and that no key for all rows undoes the change of one."""
+    given = {word.partition("=")[0] for word in protocol.overrides}
+    for arm in table.arms:
+        steps, batch = _resized(arm, protocol)
+        if steps * batch != protocol.steps * protocol.batch:
+            raise InputError(
+                f"--steps and --batch must be even for the row '{arm.name}', got {protocol.steps} and "
+                f"{protocol.batch}; change them, or choose other rows with --rows"
+            )
+        for word in settings_of(arm, protocol):
+            key = word.partition("=")[0]
+            if key in given:
+                raise InputError(
+                    f"{key} can't be set for all rows, because the row '{arm.name}' changes it; remove it from the "
+                    "command, or choose other rows with --rows"
+                )
+
+
+def _resized(arm: Arm, protocol: Protocol) -> tuple[int, int]:
+    """The steps and the batch of a row."""
+    return int(protocol.steps / arm.batch_factor), int(protocol.batch * arm.batch_factor)
 
 
 def finetuning_command(arm: Arm, seed: int, task_seed: int, protocol: Protocol) -> list[str]:
-    """The words of the command that fine-tunes a row on all tasks with one seed; dropout is that of pre-training."""
+    """The words of the command that fine-tunes a row on all tasks with one seed; the encoder keeps its dropout."""
     folder = folder_of(arm, seed, protocol)
     chosen = (f"tasks=[{','.join(protocol.tasks)}]", f"seeds=[{task_seed}]", f"data={protocol.glue}")
     out = f"out={folder / 'tasks' / str(task_seed)}"
@@ -101,7 +133,7 @@ def finetuning_command(arm: Arm, seed: int, task_seed: int, protocol: Protocol) 
 
 def folder_of(arm: Arm, seed: int, protocol: Protocol) -> Path:
     """The folder of a row's run; rows that several tables share are trained once."""
-    return protocol.out / f"{arm.recipe}-{seed}"
+    return protocol.out / f"{arm.name}-{seed}"
 
 
 def run_table(table: Table, protocol: Protocol, interrupted: Interruption | None = None) -> list[Outcome]:

@@ -1,24 +1,45 @@
-"""The small tables of the papers: their rows as recipes, with the papers' figures."""
+"""The small tables of the papers, their rows as recipes with the papers' figures, and a table of settings."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Arm:
-    """A row: a pre-training recipe, and the average GLUE score that the paper reports for it."""
+    """A row: a pre-training recipe, perhaps with other settings, and the average GLUE score that a paper reports."""
 
     label: str
     recipe: str
-    paper: float
+    paper: float | None = None
+    overrides: tuple[str, ...] = ()
+    """Keys of pre-training that this row changes, such as lr=1e-3."""
+    batch_factor: float = 1.0
+    """The batch relative to that of the other rows; the steps are divided by it, so that the tokens are the same."""
+
+    @property
+    def name(self) -> str:
+        """The recipe and what the row changes, for folders and the command line."""
+        resized = [] if self.batch_factor == 1 else [f"batch-x{self.batch_factor:g}"]
+        return "-".join([self.recipe, *(word.replace("=", "-") for word in self.overrides), *resized])
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows that differ in one part of the model only, trained and fine-tuned in the same way."""
+    """Rows that differ in one part of the model or in one setting, otherwise trained and fine-tuned in the same way."""
 
     title: str
     source: str
+    """Where the papers' figures are from; "" without figures."""
     arms: tuple[Arm, ...]
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """The paper's figures by label; empty if the table is not from a paper."""
+        return {arm.label: arm.paper for arm in self.arms if arm.paper is not None}
+
+
+def _settings(label: str, *overrides: str, batch_factor: float = 1.0) -> Arm:
+    """A row of the table of settings: ConvBERT-small with a change."""
+    return Arm(label, "convbert-small-rtd", None, overrides, batch_factor)
 
 
 TABLES = {
@@ -52,6 +73,28 @@ TABLES = {
             Arm("dynamic", "composite-small-dynamic-mlm", 74.7),
             Arm("composite", "composite-small-mlm", 75.2),
             Arm("their ConvBERT", "composite-small-convbert-mlm", 70.3),
+        ),
+    ),
+    "settings": Table(
+        "Settings of pre-training",
+        "",
+        (
+            _settings("common settings"),
+            _settings("learning rate 1e-3", "lr=1e-3"),
+            _settings("learning rate 1.5e-3", "lr=1.5e-3"),
+            _settings("half the batch and twice the steps", batch_factor=0.5),
+            _settings("twice the batch and half the steps", batch_factor=2),
+            _settings("β₂ 0.98", "optimizer.beta2=0.98"),
+            _settings("warm-up 2 %", "schedule.warmup=0.02"),
+            _settings("warmup-stable-decay", "schedule.kind=wsd"),
+            _settings("generator 1/2", "generator=0.5"),
+            _settings("dropout 0.1", "dropout=0.1"),
+            _settings("mask rate 25 %", "masking.rate=0.25"),
+            _settings("loss weight 25", "rtd_weight=25"),
+            _settings("loss weight 100", "rtd_weight=100"),
+            _settings("Muon", "optimizer.kind=muon"),
+            _settings("embeddings trained by the generator", "shared_embeddings=generator"),
+            _settings("packed rows", "examples=packed"),
         ),
     ),
 }

@@ -1,8 +1,9 @@
-"""The papers' small tables on your own text: `python -m lightbert.bench.papers convolutions --data … --glue … --out …`.
+"""The papers' small tables, and one of settings: `python -m lightbert.bench.papers TABLE --data … --glue … --out …`.
 
-Pre-trains every row of a table in the same way, fine-tunes it on GLUE tasks, and writes OUT/TABLE.md and OUT/TABLE.svg.
-After --minutes, or on SIGTERM or SIGINT, all processes save a checkpoint; the page has the rows that are finished. The
-exit code is 75 if some are not, and the same command continues them.
+Pre-trains every row of a table on your text, in the same way except for what the rows compare, fine-tunes it on GLUE
+tasks, and writes OUT/TABLE.md and OUT/TABLE.svg. After --minutes, or on SIGTERM or SIGINT, all processes save a
+checkpoint; the page has the rows that are finished. The exit code is 75 if some are not, and the same command continues
+them.
 """
 
 import argparse
@@ -11,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lightbert.bench.paper_report import draw, markdown
-from lightbert.bench.paper_runs import Protocol, run_table
+from lightbert.bench.paper_runs import Protocol, check_rows, run_table
 from lightbert.bench.paper_tables import TABLES, Table
 from lightbert.errors import InputError
 from lightbert.files import write_atomic
@@ -27,7 +28,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True, help="a prepared folder")
     parser.add_argument("--glue", type=Path, required=True, help="the folder of the GLUE tasks")
     parser.add_argument("--out", type=Path, required=True, help="the folder of the runs and of the page")
-    parser.add_argument("--rows", help="only the rows with these recipes, separated by commas")
+    parser.add_argument(
+        "--rows", help="only the rows with these names, the recipe and what the row changes in it; separated by commas"
+    )
     parser.add_argument("--steps", type=int, default=6_000)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--seeds", type=int, default=1, help="the number of pre-training seeds")
@@ -62,6 +65,7 @@ def main(arguments: list[str] | None = None) -> None:
         if not folder.is_dir():
             raise InputError(f"{option} must be a folder, got '{folder}'")
     table = _rows(TABLES[chosen.table], chosen.rows)
+    check_rows(table, protocol)
     with catch_signals() as interrupted, interrupted.deferred():
         outcomes = run_table(table, protocol, interrupted)
     wanted = len(table.arms) * len(protocol.seeds)
@@ -80,15 +84,15 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(EXIT_CODE)
 
 
-def _rows(table: Table, recipes: str | None) -> Table:
-    """The table with only the rows of these recipes; None: all."""
-    if recipes is None:
+def _rows(table: Table, names: str | None) -> Table:
+    """The table with only the rows of these names; None: all."""
+    if names is None:
         return table
-    known = [arm.recipe for arm in table.arms]
-    for recipe in recipes.split(","):
-        if recipe not in known:
-            raise InputError(f"--rows has no row with the recipe '{recipe}'; the recipes are {', '.join(known)}")
-    return replace(table, arms=tuple(arm for arm in table.arms if arm.recipe in recipes.split(",")))
+    known = [arm.name for arm in table.arms]
+    for name in names.split(","):
+        if name not in known:
+            raise InputError(f"--rows must name rows of the table, got '{name}'; its rows are {', '.join(known)}")
+    return replace(table, arms=tuple(arm for arm in table.arms if arm.name in names.split(",")))
 
 
 if __name__ == "__main__":

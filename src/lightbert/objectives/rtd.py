@@ -5,6 +5,7 @@ ELECTRA §2, ConvBERT §4.1.
 
 from collections.abc import Mapping
 from contextlib import nullcontext
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +15,7 @@ from lightbert.data.batches.batch import Batch
 from lightbert.data.batches.masking import fill_positions
 from lightbert.errors import InputError
 from lightbert.models import Model
+from lightbert.nn.embeddings import Embeddings
 from lightbert.nn.encoder import Encoder
 from lightbert.objectives.masker import Masker
 from lightbert.objectives.objective import Losses, Objective, ratio, stack
@@ -34,6 +36,24 @@ def share_embeddings(generator: Encoder, discriminator: Encoder) -> None:
         )
     for name in _SHARED:
         setattr(generator.embeddings, name, getattr(discriminator.embeddings, name))
+
+
+def stop_gradient(discriminator: Encoder) -> None:
+    """Let the discriminator's loss train none of its embeddings except their projection (DeBERTa-v3 §3.3).
+
+    Deviation: DeBERTa-v3 adds a second word table, which only the discriminator trains.
+    """
+    if not isinstance(discriminator.embeddings, Embeddings):
+        raise InputError(
+            "the embeddings can be trained by the generator alone only if they are plain or factorized, got "
+            f"{type(discriminator.embeddings).__name__}; use shared_embeddings=both"
+        )
+    # Dropout is the last layer before the projection, and the generator has its own.
+    discriminator.embeddings.dropout.register_forward_hook(_detach)
+
+
+def _detach(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    return output.detach()
 
 
 class Corruption(nn.Module):
@@ -65,6 +85,8 @@ class ReplacedTokenDetection(Objective):
 
     No gradient flows from the discriminator to the generator's predictions. With a ``generator_stream``, their backward
     passes run at the same time; the gradients of the shared embeddings are added in the same order.
+
+    shared_embeddings: whose loss trains them; "generator" applies `stop_gradient`.
     """
 
     tallies = (
@@ -88,9 +110,12 @@ class ReplacedTokenDetection(Objective):
         mlm_weight: float = 1.0,
         rtd_weight: float = 50.0,
         temperature: float = 1.0,
+        shared_embeddings: Literal["both", "generator"] = "both",
     ) -> None:
         super().__init__()
         share_embeddings(generator, discriminator)
+        if shared_embeddings == "generator":
+            stop_gradient(discriminator)
         self.generator, self.discriminator, self.masker = generator, discriminator, masker
         self.predict, self.corrupt = MaskedPrediction(), Corruption(masker.seed, temperature)
         self.mlm_weight, self.rtd_weight = mlm_weight, rtd_weight

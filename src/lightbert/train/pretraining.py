@@ -108,4 +108,11 @@ def make_objective(recipe: Recipe, shards: Shards) -> Objective:
     model = starting_model(recipe, shards.vocab, ("rtd",), recipe.seed, tokenizer)
     small = starting_generator(recipe, model)
     small.checkpointing = recipe.checkpointing
-    return ReplacedTokenDetection(small, model, masker, temperature=recipe.temperature)
+    return ReplacedTokenDetection(
+        small,
+        model,
+        masker,
+        rtd_weight=recipe.rtd_weight,
+        temperature=recipe.temperature,
+        shared_embeddings=recipe.shared_embeddings,
+    )

@@ -52,6 +52,12 @@ class Recipe(CorpusRecipe):
     temperature: Annotated[
         Positive, "sampling temperature of the generator; above 1 replacements are easier to detect"
     ] = 1.0
+    rtd_weight: Annotated[Positive, "weight of the discriminator's loss in rtd; the generator's is 1"] = 50.0
+    shared_embeddings: Annotated[
+        Literal["both", "generator"],
+        "whose loss trains the embeddings that generator and discriminator share; generator: DeBERTa-v3, without its "
+        "table of differences",
+    ] = "both"
     overlap: Annotated[
         Literal["auto", True, False],
         MAY_CHANGE,
