@@ -39,7 +39,7 @@ def share_embeddings(generator: Encoder, discriminator: Encoder) -> None:
 
 
 def stop_gradient(discriminator: Encoder) -> None:
-    """Let the discriminator's loss train none of its embeddings except their projection (DeBERTa-v3 §3.3).
+    """Let the discriminator's loss train none of its embeddings except their projection, as in DeBERTa-v3.
 
     Deviation: DeBERTa-v3 adds a second word table, which only the discriminator trains.
     """
