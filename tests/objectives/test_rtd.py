@@ -120,6 +120,15 @@ def test_trigram_embeddings_cannot_be_trained_by_the_generator_alone():
         make_objective(config, size=1.0, shared_embeddings="generator")
 
 
+def test_a_narrower_generator_cannot_share_trigram_embeddings():
+    config = Hybrid(vocab=50, narrow=16, width=32, depth=1, n_heads=2, inner=64, embeddings="trigram")
+    with pytest.raises(InputError, match=r"got TrigramEmbeddings; use generator=1\.0 or factorized embeddings"):
+        make_objective(config, size=0.5)
+    objective = make_objective(config, size=1.0)
+    batch = objective.prepare(batch_of())
+    assert objective(batch, objective.counts(batch)).total.isfinite()
+
+
 def test_the_weight_of_the_discriminators_loss_can_be_chosen():
     totals = []
     for weight in (25.0, 50.0, 100.0):

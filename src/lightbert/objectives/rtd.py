@@ -34,6 +34,12 @@ def share_embeddings(generator: Encoder, discriminator: Encoder) -> None:
         raise InputError(
             f"generator and discriminator must have word tables of the same shape, got {mine} and {theirs}"
         )
+    widths = {each.embeddings.get_parameter("segment.weight").shape[1] for each in (generator, discriminator)}
+    if len(widths) > 1:
+        raise InputError(
+            "a generator of another width can't share the embeddings of segments and positions after a projection, got "
+            f"{type(discriminator.embeddings).__name__}; use generator=1.0 or factorized embeddings"
+        )
     for name in _SHARED:
         setattr(generator.embeddings, name, getattr(discriminator.embeddings, name))
 
