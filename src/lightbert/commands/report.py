@@ -53,12 +53,15 @@ def _without_nan(value: Any) -> Any:
 
 
 def _text(report: Report) -> str:
+    terminal, content = sys.stdout.isatty(), report.__rich__()
+    if isinstance(content, str) and not terminal:
+        # Without rich, whose import takes a noticeable part of a short command.
+        return f"{content}\n"
     from rich.console import Console
 
-    terminal = sys.stdout.isatty()
     # Reports contain paths, in which square brackets are not markup. Highlighting takes time quadratic in the length of
     # a word, and only a terminal shows it.
     console = Console(width=None if terminal else _PIPE_WIDTH, markup=False, emoji=False, highlight=terminal)
     with console.capture() as capture:
-        console.print(report)
+        console.print(content)
     return capture.get()
