@@ -118,16 +118,13 @@ def _schedules(model: StepModel) -> Iterator[str]:
 
 
 _LIMITS = """## What the model can't know
-- Grouped feed-forwards: predictions for `convbert-medium-small` are too low, by 5 percent at 128 × 128, with the bytes
-  that bring groups together after each product. What their batched products lose is unknown: they were not profiled.
+- Grouped feed-forwards: predictions for `convbert-medium-small` are too low, as the second table shows, although the
+  bytes that bring groups together after each product are counted. What their batched products lose is unknown.
 - The bytes are those of fused kernels. Copies, casts and sums that aren't fused are in the bandwidth, which is below
-  the 4.25 TB/s of the run, and in the fixed time.
-- Four steps give three parameters, so that the first table says little and the second one counts. The form of the model
+  that of the run's elementwise kernel, and in the fixed time.
+- Few steps give three parameters, so that the first table says little and the second one counts. The form of the model
   was chosen with that table in view; lab/LOG.md has the forms that were tried.
-- Two runs of the same step differ by up to 6 percent. The only whole step of a base size was measured next to other
-  work.
-- Kernels were counted before the optimizer was one of flat tensors; there are fewer now, and the fixed time of each is
-  longer than the table says.
+- Two runs of the same step differ by up to 6 percent.
 - One stream: with the generator on a second one, a step of ConvBERT-small at 256 × 128 takes 7 percent less.
 - No step was measured on more than one GPU. The rate of the link is that of the data sheet; the all-reduce of DDP
   overlaps with the backward pass, which the model ignores. The time of launches is the difference of two steps of

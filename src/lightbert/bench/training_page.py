@@ -81,7 +81,7 @@ def _kinds(speed: TrainingSpeed) -> Iterator[str]:
 Milliseconds on the GPU by kind of kernel, profiled in the same run with steps that are not captured, and the number of
 kernels. "Compiled" are torch.compile's kernels between the others, "other" the optimizer, cross-entropy, sampling, sums
 over programs, the gradient of embeddings and copies. The milliseconds of FLOPs above belong to products and attention,
-those of bytes to everything else. A captured step has a few microseconds between kernels in addition; on two streams,
+those of bytes to everything else. The time between the kernels of a captured step is not included; on two streams,
 kernels overlap.
 """
     yield f"| case | {' | '.join(_COLUMNS)} | other | in all | kernels |"
