@@ -33,7 +33,7 @@ def dynamic_conv(values: Tensor, logits: Tensor, texts: Tensor | None = None, ta
         from lightbert.ops.dynamic_conv import operator
 
         logits = F.pad(logits, (0, -padded % PADDING)) if padded % PADDING else logits
-        mixed: Tensor = operator.dynamic_conv(values, logits, texts, kernel)
+        mixed: Tensor = operator.dynamic_conv(values, logits, texts, kernel)[0]
         return mixed
     return reference.dynamic_conv(values, logits[..., :kernel], texts)
 

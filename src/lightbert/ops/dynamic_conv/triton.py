@@ -1,8 +1,8 @@
-"""Dynamic convolution on a GPU: a thread owns some channels of a head and computes several consecutive tokens of a row.
+"""Dynamic convolution on a GPU: products of small bands of weights with values, on tensor cores.
 
-The values of a walk (see `lightbert.ops.walks`) stay in registers; the softmax of a token is computed by each of the
-few threads that share its head. The backward pass computes the softmax again, also of the K//2 tokens on both sides of
-a walk, whose taps read it.
+A program computes 16 consecutive tokens of a head. Their weights are a band in the matrix [own tokens, near tokens]: its
+entries are loaded from the logits where ``near - own`` is a tap, and are zero elsewhere. The forward pass keeps the
+softmax for the backward pass; the sign of an entry says whether its tap reads a token of the same text.
 """
 
 import torch
@@ -11,268 +11,234 @@ import triton.language as tl
 from torch import Tensor
 
 from lightbert.ops.flat_tokens import flat, text_rule
-from lightbert.ops.walks.triton import count_programs, first_tokens, has_whole_walks, in_row, same_text
+from lightbert.ops.walks.triton import same_text
 
-FORWARD = {"walk": 4, "channels": 8, "warps": 4}
-BACKWARD = {"walk": 4, "channels": 8, "warps": 4}
-"""Walks of 8 tokens are 8 % faster on an H200, but take the compiler twice as long, which every first run waits for."""
+_OWN = 16
+"""The tokens of a program: the fewest rows of a matrix product, so that the band is as large a part of it as possible."""
 _LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def _softmax(logits, here, taps: tl.constexpr):
-    """The exponentials of each token's logits at all taps, a tuple of [walks, 1], and the inverse of their sum."""
-    scores, highest = (), tl.full(here.shape, float("-inf"), tl.float32)
-    for tap in tl.static_range(taps):
-        scores = scores + (tl.load(logits + tap, mask=here, other=0.0).to(tl.float32),)
-        highest = tl.maximum(highest, scores[tap])
-    weights, total = (), tl.zeros(highest.shape, tl.float32)
-    for tap in tl.static_range(taps):
-        weight = tl.exp2((scores[tap] - highest) * _LOG2_E)
-        weights, total = weights + (weight,), total + weight
-    return weights, 1.0 / total
+def _tile(
+    row_tokens,
+    n_heads: tl.constexpr,
+    radius: tl.constexpr,
+    even: tl.constexpr,
+    own_tokens: tl.constexpr,
+    near_tokens: tl.constexpr,
+):
+    """The head and the start of the row of a program, its own tokens, those near them, and which of both exist."""
+    tiles = tl.cdiv(row_tokens, own_tokens)
+    head = tl.program_id(0) % n_heads
+    tile = tl.program_id(0) // n_heads
+    start = (tile % tiles) * own_tokens
+    row = (tile // tiles).to(tl.int64) * row_tokens
+    own = start + tl.arange(0, own_tokens)
+    near = start + tl.arange(0, near_tokens) - radius
+    own_here = tl.full(own.shape, True, tl.int1) if even else own < row_tokens
+    return head, row, own, near, own_here, _is_below(near, row_tokens)
 
 
 @triton.jit
-def _value(
-    source,
-    numbers,
-    step: tl.constexpr,
-    place,
-    exists,
-    row_tokens,
-    stride: tl.constexpr,
-    radius: tl.constexpr,
-    rule: tl.constexpr,
-    walk: tl.constexpr,
-    whole: tl.constexpr,
-):
-    """The values of the token that is ``step`` tokens after the first that the walk reads, zero in the padding."""
-    here = in_row(place, step - radius, row_tokens, walk, whole)
-    if rule > 0:
-        here = here & (numbers[step] != 0)
-    return tl.load(source + step * stride, mask=here & exists, other=0.0)
+def _is_below(number, limit):
+    """Whether 0 <= number < limit, by one comparison."""
+    return number.to(tl.uint32) < limit
 
 
-@triton.jit(do_not_specialize=["rows", "row_tokens"])
+@triton.jit
+def _load(source, token, stride: tl.constexpr, here, each: tl.constexpr, block_each: tl.constexpr):
+    """The channels of some tokens, zero if they are not ``here``."""
+    channel = tl.arange(0, block_each)[None, :]
+    return tl.load(source + token[:, None] * stride + channel, mask=here[:, None] & (channel < each), other=0.0)
+
+
+@triton.jit
+def _store(target, token, stride: tl.constexpr, here, tile, each: tl.constexpr, block_each: tl.constexpr):
+    channel = tl.arange(0, block_each)[None, :]
+    mask = here[:, None] & (channel < each)
+    tl.store(target + token[:, None] * stride + channel, tile.to(target.dtype.element_ty), mask=mask)
+
+
+@triton.jit(do_not_specialize=["row_tokens"])
 def _dynamic_conv_forward_kernel(
     values,
     logits,
     texts,
     out,
-    rows,
+    kept,
     row_tokens,
     value_stride: tl.constexpr,
-    logit_stride: tl.constexpr,
+    out_stride: tl.constexpr,
     n_heads: tl.constexpr,
     each: tl.constexpr,
     taps: tl.constexpr,
     padded: tl.constexpr,
     rule: tl.constexpr,
-    whole: tl.constexpr,
-    walk: tl.constexpr,
-    walks: tl.constexpr,
+    even: tl.constexpr,
+    precision: tl.constexpr,
     block_each: tl.constexpr,
+    block_taps: tl.constexpr,
+    own_tokens: tl.constexpr,
+    near_tokens: tl.constexpr,
 ):
     radius: tl.constexpr = taps // 2
-    head = tl.program_id(0) % n_heads
-    index = (tl.program_id(0) // n_heads) * walks + tl.arange(0, walks)[:, None]
-    token, place = first_tokens(index, rows, row_tokens, walk)
-    channel = tl.arange(0, block_each)[None, :]
-    exists = channel < each
+    stride: tl.constexpr = n_heads * padded
+    head, row, own, near, own_here, near_here = _tile(row_tokens, n_heads, radius, even, own_tokens, near_tokens)
+    logits += row * stride + head * padded
+    kept += row * stride + head * padded
 
-    source, near, numbers = values + (token - radius) * value_stride + head * each + channel, (), ()
-    for step in tl.static_range(walk + 2 * radius):
-        here = in_row(place, step - radius, row_tokens, walk, whole)
-        if rule > 0:
-            number = tl.load(texts + token + (step - radius), mask=here, other=0)
-            numbers, here = numbers + (number,), here & (number != 0)
-        near = near + (tl.load(source + step * value_stride, mask=here & exists, other=0.0),)
+    tap = tl.arange(0, block_taps)[None, :]
+    places = own[:, None] * stride + tap
+    written = own_here[:, None] & (tap < padded)
+    scores = tl.load(logits + places, mask=written, other=0.0).to(tl.float32)
+    scores = tl.where(tap < taps, scores, float("-inf"))
+    weights = tl.exp2((scores - tl.max(scores, axis=1)[:, None]) * _LOG2_E)
+    weights = weights * (1.0 / tl.sum(weights, axis=1))[:, None]
+    if rule > 0:
+        source = own[:, None] + tap - radius
+        text = tl.load(texts + row + source, mask=_is_below(source, row_tokens) & (tap < taps), other=0)
+        visible = text != 0
+        if rule > 1:
+            visible = same_text(text, tl.load(texts + row + own, mask=own_here, other=0)[:, None])
+        weights = tl.where(visible, weights, -weights)
+    tl.store(kept + places, weights.to(kept.dtype.element_ty), mask=written)
+    if rule > 0:
+        near_here = near_here & (tl.load(texts + row + near, mask=near_here, other=0) != 0)
+    near_values = _load(values + row * value_stride + head * each, near, value_stride, near_here, each, block_each)
 
-    kernels = logits + token * logit_stride + head * padded
-    target = out + token * (n_heads * each) + head * each + channel
-    for step in tl.static_range(walk):
-        here = in_row(place, step, row_tokens, walk, whole)
-        weights, scale = _softmax(kernels + step * logit_stride, here, taps)
-        mixed = tl.zeros((walks, block_each), tl.float32)
-        for tap in tl.static_range(taps):
-            weight = weights[tap]
-            if rule > 1:
-                weight = tl.where(same_text(numbers[step + radius], numbers[step + tap]), weight, 0.0)
-            mixed += weight * near[step + tap].to(tl.float32)
-        tl.store(target + step * (n_heads * each), (mixed * scale).to(out.dtype.element_ty), mask=here & exists)
+    # The threads of this program have written the band.
+    tl.debug_barrier()
+    tap = tl.arange(0, near_tokens)[None, :] - tl.arange(0, own_tokens)[:, None]
+    band = tl.load(kept + own[:, None] * stride + tap, mask=_is_below(tap, taps) & own_here[:, None], other=0.0)
+    if rule > 1:
+        band = tl.where(band > 0, band, 0.0)
+    mixed = tl.dot(band.to(near_values.dtype), near_values, input_precision=precision)
+    _store(out + row * out_stride + head * each, own, out_stride, own_here, mixed, each, block_each)
 
 
-@triton.jit(do_not_specialize=["rows", "row_tokens"])
+@triton.jit(do_not_specialize=["row_tokens"])
 def _dynamic_conv_backward_kernel(
     grad,
     values,
-    logits,
-    texts,
+    kept,
     grad_values,
     grad_logits,
-    rows,
     row_tokens,
     grad_stride: tl.constexpr,
     value_stride: tl.constexpr,
-    logit_stride: tl.constexpr,
+    written_stride: tl.constexpr,
     n_heads: tl.constexpr,
     each: tl.constexpr,
     taps: tl.constexpr,
     padded: tl.constexpr,
-    rule: tl.constexpr,
-    whole: tl.constexpr,
-    walk: tl.constexpr,
-    walks: tl.constexpr,
+    signed: tl.constexpr,
+    even: tl.constexpr,
+    precision: tl.constexpr,
     block_each: tl.constexpr,
+    own_tokens: tl.constexpr,
+    near_tokens: tl.constexpr,
 ):
-    """Write the gradients of the values and logits of the walks' tokens.
-
-    Each token of a walk and around it adds its gradient, times the weight of a tap, to the token that this tap read.
-    """
+    """Write the gradients of the own tokens' logits, from the values near them, and of their values."""
     radius: tl.constexpr = taps // 2
-    head = tl.program_id(0) % n_heads
-    index = (tl.program_id(0) // n_heads) * walks + tl.arange(0, walks)[:, None]
-    token, place = first_tokens(index, rows, row_tokens, walk)
-    channel = tl.arange(0, block_each)[None, :]
-    exists = channel < each
+    stride: tl.constexpr = n_heads * padded
+    head, row, own, near, own_here, near_here = _tile(row_tokens, n_heads, radius, even, own_tokens, near_tokens)
+    grad += row * grad_stride + head * each
+    kept += row * stride + head * padded
+    grad_logits += row * stride + head * padded
+    own_index, near_index = tl.arange(0, own_tokens)[:, None], tl.arange(0, near_tokens)[None, :]
 
-    source = values + (token - radius) * value_stride + head * each + channel
-    change_source = grad + (token - radius) * grad_stride + head * each + channel
-    kernels = logits + (token - radius) * logit_stride + head * padded
-    of_kernels = grad_logits + (token - radius) * logit_stride + head * padded + channel
-    near, numbers, of_values = (), (), ()
-    for _ in tl.static_range(walk):
-        of_values = of_values + (tl.zeros((walks, block_each), tl.float32),)
-    if rule > 0:
-        for step in tl.static_range(walk + 2 * radius):
-            here = in_row(place, step - radius, row_tokens, walk, whole)
-            numbers = numbers + (tl.load(texts + token + (step - radius), mask=here, other=0),)
-    for step in tl.static_range(radius):
-        near = near + (
-            _value(source, numbers, step, place, exists, row_tokens, value_stride, radius, rule, walk, whole),
-        )
-    for step in tl.static_range(walk + 2 * radius):
-        # The taps of a token read ahead.
-        if step + radius < walk + 2 * radius:
-            value = _value(
-                source, numbers, step + radius, place, exists, row_tokens, value_stride, radius, rule, walk, whole
-            )
-            near = near + (value,)
-        here = in_row(place, step - radius, row_tokens, walk, whole)
-        change = tl.load(change_source + step * grad_stride, mask=here & exists, other=0.0).to(tl.float32)
-        weights, scale = _softmax(kernels + step * logit_stride, here, taps)
+    tap = near_index - own_index
+    places = own[:, None] * stride + tap
+    weights = tl.load(kept + places, mask=_is_below(tap, taps) & own_here[:, None], other=0.0).to(tl.float32)
+    near_values = _load(values + row * value_stride + head * each, near, value_stride, near_here, each, block_each)
+    own_grad = _load(grad, own, grad_stride, own_here, each, block_each)
+    of_weights = tl.dot(own_grad, tl.trans(near_values), input_precision=precision)
+    # Also where there is no tap: what is near may be infinite.
+    of_weights = tl.where(weights > 0, of_weights, 0.0)
+    if signed:
+        weights = tl.abs(weights)
+    of_logits = weights * (of_weights - tl.sum(weights * of_weights, axis=1)[:, None])
+    written = _is_below(tap, padded) & own_here[:, None]
+    tl.store(grad_logits + places, of_logits.to(grad_logits.dtype.element_ty), mask=written)
 
-        scaled, added = change * scale, ()
-        for read in tl.static_range(walk):
-            of_value = of_values[read]  # type: ignore[var-annotated]
-            if read + 2 * radius >= step and read <= step:
-                weight = weights[read + 2 * radius - step]
-                if rule > 1:
-                    weight = tl.where(same_text(numbers[step], numbers[read + radius]), weight, 0.0)
-                of_value += weight * scaled
-            added = added + (of_value,)
-        of_values = added
-
-        if step >= radius and step < walk + radius:
-            # Both with a column per tap; the others are zero, as the padding of the logits.
-            kernel = tl.zeros((walks, block_each), tl.float32)
-            of_kernel = tl.zeros((walks, block_each), tl.float32)
-            for tap in tl.static_range(taps):
-                product = tl.sum(change * near[step - radius + tap].to(tl.float32), axis=1, keep_dims=True)
-                column = channel == tap  # type: ignore[unreachable]
-                kernel = tl.where(column, weights[tap], kernel)
-                if rule > 1:
-                    column = column & same_text(numbers[step], numbers[step - radius + tap])
-                of_kernel = tl.where(column, product, of_kernel)
-            kernel *= scale
-            of_logits = kernel * (of_kernel - tl.sum(kernel * of_kernel, axis=1, keep_dims=True))
-            written = here & (channel < padded)
-            tl.store(of_kernels + step * logit_stride, of_logits.to(grad_logits.dtype.element_ty), mask=written)
-
-    target = grad_values + token * (n_heads * each) + head * each + channel
-    for step in tl.static_range(walk):
-        here, of_value = in_row(place, step, row_tokens, walk, whole) & exists, of_values[step]
-        if rule == 1:
-            of_value = tl.where(numbers[step + radius] != 0, of_value, 0.0)
-        tl.store(target + step * (n_heads * each), of_value.to(grad_values.dtype.element_ty), mask=here)
+    # Near tokens whose taps read the own ones.
+    tap = own_index - near_index + 2 * radius
+    is_tap = _is_below(tap, taps) & near_here[None, :]
+    reading = tl.load(kept + (near * stride)[None, :] + tap, mask=is_tap, other=0.0)
+    if signed:
+        reading = tl.where(reading > 0, reading, 0.0)
+    near_grad = _load(grad, near, grad_stride, near_here, each, block_each)
+    of_values = tl.dot(reading.to(near_grad.dtype), near_grad, input_precision=precision)
+    target = grad_values + row * written_stride + head * each
+    _store(target, own, written_stride, own_here, of_values, each, block_each)
 
 
-def _numbers(
-    values: Tensor, logits: Tensor, taps: int, walk: int, channels: int, warps: int
-) -> tuple[tuple[int], dict[str, object]]:
+def _numbers(values: Tensor, logits: Tensor, taps: int) -> tuple[tuple[int], dict[str, object]]:
     """The grid, and what both kernels are told about the shapes."""
-    (_, tokens, width), (n_heads, padded) = values.shape, logits.shape[2:]
-    block_each = triton.next_power_of_2(max(width // n_heads, padded))
-    walks = max(1, 32 * warps * channels // block_each)
+    (batch, tokens, width), (n_heads, padded) = values.shape, logits.shape[2:]
     settings = {
         "value_stride": values.stride(1),
-        "logit_stride": logits.stride(1),
         "n_heads": n_heads,
         "each": width // n_heads,
         "taps": taps,
         "padded": padded,
-        "whole": has_whole_walks(tokens, walk, taps),
-        "walk": walk,
-        "walks": walks,
-        "block_each": block_each,
-        "num_warps": warps,
+        "precision": "ieee" if values.dtype is torch.float32 else "tf32",
+        "block_each": max(16, triton.next_power_of_2(width // n_heads)),
+        "even": tokens % _OWN == 0,
+        "own_tokens": _OWN,
+        "near_tokens": triton.next_power_of_2(_OWN + padded - 1),
+        "num_warps": 1,
         "enable_fp_fusion": True,
     }
-    return (count_programs(values, walk, walks) * n_heads,), settings
+    return (batch * triton.cdiv(tokens, _OWN) * n_heads,), settings
 
 
 def forward(
-    values: Tensor,
-    logits: Tensor,
-    texts: Tensor | None,
-    taps: int,
-    *,
-    walk: int = FORWARD["walk"],
-    channels: int = FORWARD["channels"],
-    warps: int = FORWARD["warps"],
-) -> Tensor:
-    """The convolution, by walks of a chosen length and with a chosen number of channels per thread."""
+    values: Tensor, logits: Tensor, texts: Tensor | None, taps: int, *, out: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The convolution, perhaps in given memory, and the signed softmax for the backward pass."""
     values, logits = flat(values), logits.contiguous()
     texts, rule = text_rule(texts)
-    out = torch.empty(values.shape, dtype=values.dtype, device=values.device)
+    if out is None:
+        out = torch.empty(values.shape, dtype=values.dtype, device=values.device)
+    kept = torch.empty(logits.shape, dtype=logits.dtype, device=logits.device)
     if out.numel():
-        grid, settings = _numbers(values, logits, taps, walk, channels, warps)
+        grid, settings = _numbers(values, logits, taps)
         _dynamic_conv_forward_kernel[grid](
-            values, logits, texts, out, values.shape[0], values.shape[1], rule=rule, **settings
-        )
-    return out
-
-
-def backward(
-    grad: Tensor,
-    values: Tensor,
-    logits: Tensor,
-    texts: Tensor | None,
-    taps: int,
-    *,
-    walk: int = BACKWARD["walk"],
-    channels: int = BACKWARD["channels"],
-    warps: int = BACKWARD["warps"],
-) -> tuple[Tensor, Tensor]:
-    """The gradients of values and logits, by walks and threads of a chosen size."""
-    grad, values, logits = flat(grad), flat(values), logits.contiguous()
-    texts, rule = text_rule(texts)
-    grad_values = torch.empty(values.shape, dtype=values.dtype, device=values.device)
-    grad_logits = torch.empty(logits.shape, dtype=logits.dtype, device=logits.device)
-    if grad.numel():
-        grid, settings = _numbers(values, logits, taps, walk, channels, warps)
-        _dynamic_conv_backward_kernel[grid](
-            grad,
             values,
             logits,
             texts,
-            grad_values,
-            grad_logits,
-            values.shape[0],
+            out,
+            kept,
             values.shape[1],
-            grad.stride(1),
+            out_stride=out.stride(1),
             rule=rule,
+            block_taps=triton.next_power_of_2(logits.shape[3]),
             **settings,
         )
-    return grad_values, grad_logits
+    return out, kept
+
+
+def backward(
+    grad: Tensor, values: Tensor, kept: Tensor, taps: int, *, signed: bool, into: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The gradients of values, perhaps in given memory, and of logits; ``signed`` if the forward pass had texts."""
+    grad, values = flat(grad), flat(values)
+    if into is None:
+        into = torch.empty(values.shape, dtype=values.dtype, device=values.device)
+    grad_logits = torch.empty(kept.shape, dtype=kept.dtype, device=kept.device)
+    if grad.numel():
+        grid, settings = _numbers(values, kept, taps)
+        _dynamic_conv_backward_kernel[grid](
+            grad,
+            values,
+            kept,
+            into,
+            grad_logits,
+            values.shape[1],
+            grad_stride=grad.stride(1),
+            written_stride=into.stride(1),
+            signed=signed,
+            **settings,
+        )
+    return into, grad_logits
