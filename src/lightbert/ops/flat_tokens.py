@@ -4,11 +4,14 @@ import torch
 from torch import Tensor
 
 
+def is_flat(x: Tensor) -> bool:
+    """Whether x [B, T, D] has contiguous channels and a constant stride between tokens, as a slice of channels has."""
+    return x.stride(2) == 1 and x.stride(0) == x.shape[1] * x.stride(1)
+
+
 def flat(x: Tensor) -> Tensor:
     """Return x [B, T, D] with contiguous channels and a constant stride between tokens, copied if necessary."""
-    _, tokens, _ = x.shape
-    regular = x.stride(2) == 1 and x.stride(0) == tokens * x.stride(1)
-    return x if regular else x.contiguous()
+    return x if is_flat(x) else x.contiguous()
 
 
 def text_rule(texts: Tensor | None) -> tuple[Tensor | None, int]:

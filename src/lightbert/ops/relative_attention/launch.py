@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightbert.ops.flat_tokens import flat, text_rule
+from lightbert.ops.flat_tokens import flat, is_flat, text_rule
 from lightbert.ops.relative_attention.gradients import triton as gradients
 from lightbert.ops.relative_attention.triton import attention_forward_kernel
 
@@ -120,15 +120,34 @@ def _empty(x: Tensor) -> Tensor:
     return torch.empty(x.shape, dtype=x.dtype, device=x.device)
 
 
-def forward(call: Call, *, blocks: Blocks | None = None) -> tuple[Tensor, Tensor]:
-    """The result [B, T, H·E], and the logarithms (to base 2) of the softmax's sums [B, H, T] for the backward pass."""
+def _token_stride(*written: Tensor, like: Tensor) -> int:
+    """The distance between tokens that all tensors which a kernel writes must share."""
+    for x in written:
+        if x.shape != like.shape:
+            raise ValueError(f"the given memory must have the shape {tuple(like.shape)}, got {tuple(x.shape)}")
+        if not is_flat(x):
+            raise ValueError(
+                f"the given memory must have regular rows of contiguous channels, got strides {x.stride()}"
+            )
+    strides = {x.stride(1) for x in written}
+    if len(strides) > 1:
+        raise ValueError(f"the memory given for the gradients must have one token stride, got {sorted(strides)}")
+    return strides.pop()
+
+
+def forward(call: Call, *, out: Tensor | None = None, blocks: Blocks | None = None) -> tuple[Tensor, Tensor]:
+    """The result [B, T, H·E], and the logarithms (to base 2) of the softmax's sums [B, H, T] for the backward pass.
+
+    The result is written to ``out`` if given, which may be a slice of the channels of a wider tensor.
+    """
     batch, tokens, _ = call.query.shape
-    out = _empty(call.query)
+    out = _empty(call.query) if out is None else out
     log_sums = torch.empty(batch, call.n_heads, tokens, dtype=torch.float32, device=out.device)
     if out.numel():
         settings = call.settings(blocks or FORWARD)
         grid = call.programs(settings["block_queries"])
-        attention_forward_kernel[grid](*call.tensors(), out, log_sums, *call.numbers(), **settings)
+        numbers = (*call.numbers(), _token_stride(out, like=call.query))
+        attention_forward_kernel[grid](*call.tensors(), out, log_sums, *numbers, **settings)
     return out, log_sums
 
 
@@ -138,12 +157,16 @@ def backward(
     out: Tensor,
     log_sums: Tensor,
     *,
+    into: tuple[Tensor, Tensor, Tensor] | None = None,
     by_query_blocks: Blocks | None = None,
     by_key_blocks: Blocks | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-    """The gradients of query, key, value and both biases."""
-    grad = flat(grad)
-    of_query, of_key, of_value = _empty(call.query), _empty(call.key), _empty(call.value)
+    """The gradients of query, key, value and both biases.
+
+    The first three are written to ``into`` if given: slices of the channels of wider tensors, with one token stride.
+    """
+    grad, out = flat(grad), flat(out)
+    of_query, of_key, of_value = into or (_empty(call.query), _empty(call.key), _empty(call.value))
     of_by_query, of_by_key = (None if bias is None else _empty(bias) for bias in (call.by_query, call.by_key))
     if grad.numel():
         tokens = call.query.shape[1]
@@ -151,7 +174,8 @@ def backward(
         settings = call.settings(by_key_blocks or (whole_blocks if tokens <= whole_blocks.keys else BY_KEY))
         block_offsets = _power_of_2(2 * settings["radius"] + 1)
         whole = tokens <= settings["block_keys"]
-        numbers = (*call.numbers(), grad.stride(1))
+        written_stride = _token_stride(of_query, of_key, of_value, like=call.query)
+        numbers = (*call.numbers(), grad.stride(1), written_stride)
         shared = None
         if not whole:
             shared = _empty(log_sums)
@@ -161,6 +185,7 @@ def backward(
                 *call.tensors(),
                 *(out, log_sums, grad, of_query, of_by_query, shared),
                 *numbers,
+                out.stride(1),
                 block_offsets=block_offsets,
                 **query_settings,
             )

@@ -21,6 +21,7 @@ def attention_forward_kernel(
     query_stride,
     key_stride,
     value_stride,
+    out_stride,
     n_heads: tl.constexpr,
     each: tl.constexpr,
     scale: tl.constexpr,
@@ -79,5 +80,5 @@ def attention_forward_kernel(
     visible = total > 0
     total = tl.where(visible, total, 1.0)
     mixed *= (rescale / total)[:, None]
-    store_rows(out + row * (n_heads * each) + head * each, n_heads * each, i, mixed, tokens, each, block_each)
+    store_rows(out + row * out_stride + head * each, out_stride, i, mixed, tokens, each, block_each)
     tl.store(log_sums + i, tl.where(visible, highest, 0.0) + tl.log2(total), mask=i < tokens)

@@ -81,6 +81,8 @@ def attention_query_kernel(
     key_stride,
     value_stride,
     grad_stride,
+    written_stride,
+    out_stride,
     n_heads: tl.constexpr,
     each: tl.constexpr,
     scale: tl.constexpr,
@@ -102,7 +104,6 @@ def attention_query_kernel(
     query_start = (tl.program_id(0) % tiles) * block_queries
     head = pair % n_heads
     row = (pair // n_heads).to(tl.int64) * tokens
-    width: tl.constexpr = n_heads * each
     log_sums += pair.to(tl.int64) * tokens
     shared += pair.to(tl.int64) * tokens
     if by_query is not None:
@@ -118,7 +119,7 @@ def attention_query_kernel(
     i = query_start + tl.arange(0, block_queries)
     q = load_rows(query + row * query_stride + head * each, query_stride, i, tokens, each, block_each, even)
     do = load_rows(grad + row * grad_stride + head * each, grad_stride, i, tokens, each, block_each, even)
-    o = load_rows(out + row * width + head * each, width, i, tokens, each, block_each, even)
+    o = load_rows(out + row * out_stride + head * each, out_stride, i, tokens, each, block_each, even)
     delta = tl.sum(do.to(tl.float32) * o.to(tl.float32), axis=1)
     tl.store(shared + i, delta, mask=i < tokens)
     log_sum = tl.load(log_sums + i, mask=i < tokens, other=0.0)
@@ -148,7 +149,7 @@ def attention_query_kernel(
             low += more_low
             high += more_high
 
-    store_rows(grad_query + row * width + head * each, width, i, dq * scale, tokens, each, block_each)
+    store_rows(grad_query + row * written_stride + head * each, written_stride, i, dq * scale, tokens, each, block_each)
     if by_query is not None:
         _store_outer(grad_by_query, i, low, high, tokens, radius, block_offsets)
 
@@ -175,6 +176,7 @@ def attention_key_kernel(
     key_stride,
     value_stride,
     grad_stride,
+    written_stride,
     n_heads: tl.constexpr,
     each: tl.constexpr,
     scale: tl.constexpr,
@@ -200,7 +202,6 @@ def attention_key_kernel(
     key_start = (tl.program_id(0) % tiles) * block_keys
     head = pair % n_heads
     row = (pair // n_heads).to(tl.int64) * tokens
-    width: tl.constexpr = n_heads * each
     log_sums += pair.to(tl.int64) * tokens
     if by_query is not None:
         by_query += pair.to(tl.int64) * tokens * (2 * radius + 1)
@@ -258,7 +259,7 @@ def attention_key_kernel(
                 dq = tl.trans(tl.dot(tl.trans(k), change.to(k.dtype), input_precision=precision)) * scale
             else:
                 dq = tl.dot(tl.trans(change.to(k.dtype)), k, input_precision=precision) * scale
-            store_rows(grad_query + row * width + head * each, width, i, dq, tokens, each, block_each)
+            store_rows(grad_query + row * written_stride + head * each, written_stride, i, dq, tokens, each, block_each)
             if by_query is not None:
                 target = grad_by_query + pair.to(tl.int64) * tokens * (2 * radius + 1)
                 _store_inner(target, change, i[None, :], j[:, None], near, tokens, radius)
@@ -267,7 +268,7 @@ def attention_key_kernel(
                 )
                 _store_outer(target, i, of_low, of_high, tokens, radius, block_offsets)
 
-    store_rows(grad_key + row * width + head * each, width, j, dk * scale, tokens, each, block_each)
-    store_rows(grad_value + row * width + head * each, width, j, dv, tokens, each, block_each)
+    store_rows(grad_key + row * written_stride + head * each, written_stride, j, dk * scale, tokens, each, block_each)
+    store_rows(grad_value + row * written_stride + head * each, written_stride, j, dv, tokens, each, block_each)
     if by_key is not None:
         _store_outer(grad_by_key, j, low, high, tokens, radius, block_offsets)

@@ -1,0 +1,87 @@
+"""The relative attention kernels write the same bits to slices of wider tensors, and nothing beside them."""
+
+import pytest
+import torch
+from gradients import draw
+from kernels import DEVICE, MARKS
+from torch import Tensor
+
+pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
+pytestmark = [*MARKS, pytest.mark.usefixtures("poisoned")]
+
+HEADS, EACH, RADIUS = 2, 5, 3
+WIDTH = HEADS * EACH
+
+
+@pytest.fixture
+def launch(monkeypatch):
+    """Launches with blocks of 16 tokens."""
+    from lightbert.ops.relative_attention import launch
+
+    for name in ("FORWARD", "BY_QUERY", "BY_KEY", "WHOLE", "PLAIN_WHOLE"):
+        monkeypatch.setattr(launch, name, launch.Blocks(16, 16, 4, 2))
+    return launch
+
+
+def numbers(*shape: int) -> Tensor:
+    return draw(*shape).float().to(DEVICE)
+
+
+def inputs(batch: int, tokens: int, biased: bool) -> tuple[Tensor | None, ...]:
+    """Queries, keys, values, both biases, no texts and a seed."""
+    streams = [numbers(batch, tokens, WIDTH) for _ in range(3)]
+    biases = [numbers(batch, HEADS, tokens, 2 * RADIUS + 1) if biased else None for _ in range(2)]
+    return (*streams, *biases, None, torch.tensor([7], device=DEVICE))
+
+
+def wide(batch: int, tokens: int, parts: int) -> tuple[Tensor, ...]:
+    """A tensor of NaN, and its slices of WIDTH channels."""
+    memory = torch.full((batch, tokens, parts * WIDTH), float("nan"), device=DEVICE)
+    return memory, *memory.split(WIDTH, dim=-1)
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("shape", [(2, 13), (2, 37), (1, 1)], ids=["whole rows", "long rows", "one token"])
+def test_slices_get_the_bits_of_separate_tensors_and_nothing_else_is_written(launch, shape, biased):
+    call = launch.prepare(*inputs(*shape, biased), HEADS, clamp=True, dropout=0.2)
+    grad = numbers(*shape, WIDTH)
+    expected, expected_sums = launch.forward(call)
+    expected_gradients = launch.backward(call, grad, expected, expected_sums)
+
+    memory, beside, out = wide(*shape, 2)
+    found, log_sums = launch.forward(call, out=out)
+    assert found is out
+    assert torch.equal(out, expected)
+    assert torch.equal(log_sums, expected_sums)
+    assert beside.isnan().all()
+
+    memory, of_value, beside, of_query, of_key = wide(*shape, 4)
+    gradients = launch.backward(call, grad, out, log_sums, into=(of_query, of_key, of_value))
+    assert all(given is found for given, found in zip((of_query, of_key, of_value), gradients, strict=False))
+    for found, wanted in zip(gradients, expected_gradients, strict=True):
+        assert (found is None and wanted is None) or torch.equal(found, wanted)
+    assert beside.isnan().all()
+    assert memory.isnan().sum() == beside.numel()
+
+
+def test_the_result_that_the_backward_pass_reads_may_have_any_layout(launch):
+    call = launch.prepare(*inputs(2, 37, True), HEADS, clamp=True, dropout=0.0)
+    grad = numbers(2, 37, WIDTH)
+    out, log_sums = launch.forward(call)
+    transposed = out.transpose(1, 2).contiguous().transpose(1, 2)
+    for found, wanted in zip(
+        launch.backward(call, grad, transposed, log_sums), launch.backward(call, grad, out, log_sums), strict=True
+    ):
+        assert torch.equal(found, wanted)
+
+
+def test_memory_of_another_shape_or_layout_is_an_error(launch):
+    call = launch.prepare(*inputs(2, 13, False), HEADS, clamp=True, dropout=0.0)
+    out, log_sums = launch.forward(call)
+    with pytest.raises(ValueError, match=r"must have the shape \(2, 13, 10\), got \(2, 13, 11\)"):
+        launch.forward(call, out=numbers(2, 13, WIDTH + 1))
+    with pytest.raises(ValueError, match=r"must have regular rows of contiguous channels, got strides \(130, 1, 13\)"):
+        launch.forward(call, out=numbers(2, WIDTH, 13).transpose(1, 2))
+    separate = numbers(2, 13, WIDTH)
+    with pytest.raises(ValueError, match=r"must have one token stride, got \[10, 20\]"):
+        launch.backward(call, out, out, log_sums, into=(separate, separate, wide(2, 13, 2)[1]))
