@@ -42,7 +42,7 @@ def test_a_wrong_kernel_is_not_timed(name, monkeypatch):
     def wrong(**tensors):
         return op(**tensors) * (2 if backend._override == "triton" else 1)
 
-    for module in selected("all"):
+    for module in ("mixed_heads", *selected("all")):
         monkeypatch.setattr(f"lightbert.ops.{module}.use_triton", lambda *_, **__: False)
     monkeypatch.setattr("lightbert.ops.embedding.on_gpu", lambda _: False)
     assert check(op, given) <= 1

@@ -22,6 +22,7 @@ from lightbert.nn.norms import NoNorm, Norm, add_and_norm, layer_norm, project_a
 from lightbert.nn.projections import linear, project_and_activate, project_fused, project_large
 from lightbert.ops.backend import using
 from lightbert.ops.bias_gelu import gelu_linear
+from lightbert.ops.mixed_heads import mixed_heads
 from lightbert.ops.relu_feedforward import relu_feedforward
 from randomised import randomised
 
@@ -337,7 +338,7 @@ def test_compiled_models_draw_a_seed_for_the_dropout_of_each_kernel():
     assert "aten.randint." not in backward
 
 
-@pytest.mark.parametrize("part", [DynamicConvolution, SpanConvolution, SeparableConvolution])
+@pytest.mark.parametrize("part", [DynamicConvolution, SeparableConvolution])
 def test_mixed_attention_projects_all_streams_by_one_matmul_on_a_gpu(part):
     settings = (3,) if part is SeparableConvolution else (2, 3)
     mixer = randomised(MixedAttention(WIDTH, 2, head_width=2, convolution=part(WIDTH, 4, *settings)))
@@ -349,6 +350,34 @@ def test_mixed_attention_projects_all_streams_by_one_matmul_on_a_gpu(part):
         torch.testing.assert_close(mixer(X, NO_MASK), expected)
     (call,) = project.call_args_list
     assert len(call.args) == (4 if part is SeparableConvolution else 5), "the stream and its layers"
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64])
+def test_one_op_computes_both_kinds_of_heads(dtype):
+    mixer = randomised(MixedAttention(WIDTH, 2, head_width=2, convolution=SpanConvolution(WIDTH, 4, 2, 3)))
+    mask = Mask(torch.tensor([[1, 1, 1], [1, 1, 0]]).to(dtype))
+    x = torch.randn(2, 3, WIDTH, requires_grad=True)
+    expected = mixer(x, mask)
+    wanted = torch.autograd.grad(expected.sum(), [x, *mixer.parameters()])
+    with using("triton"), mock.patch("lightbert.nn.mixed.mixed_heads", side_effect=mixed_heads) as op:
+        found = mixer(x, mask)
+    op.assert_called_once()
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.autograd.grad(found.sum(), [x, *mixer.parameters()]), wanted)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("name", ["query", "convolution.kernel", "convolution.value"])
+def test_heads_with_layers_that_are_not_plain_are_computed_layer_by_layer(change, name):
+    mixer = randomised(MixedAttention(WIDTH, 2, head_width=2, convolution=SpanConvolution(WIDTH, 4, 2, 3)))
+    change(mixer.get_submodule(name))
+    expected = mixer(X, NO_MASK)
+    with (
+        mock.patch("lightbert.nn.mixed.on_gpu", return_value=True),
+        mock.patch("lightbert.nn.mixed.mixed_heads") as op,
+    ):
+        torch.testing.assert_close(mixer(X, NO_MASK), expected)
+    op.assert_not_called()
 
 
 @pytest.mark.parametrize("convolved", ["", "q", "qkv"])

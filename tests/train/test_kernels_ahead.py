@@ -61,7 +61,7 @@ def test_a_process_for_each_model_and_group_of_kernels_that_ends_with_the_body(s
     small, large = models()
     with ahead.kernels_ahead([small, large, large], SHAPES, GPU):
         pass
-    assert [described["config"]["width"] for described, *_ in started] == 4 * [large.width] + 4 * [small.width]
+    assert [described["config"]["width"] for described, *_ in started] == 3 * [large.width] + 3 * [small.width]
     assert {tuple(map(tuple, shapes)) for _, _, shapes, *_ in started} == {tuple(SHAPES)}
     names = {name for _, kernels, *_ in started for name in kernels.split(",")}
     blocks = {"dynamic_conv", "relative_attention", "depthwise", "residual_norm", "bias_gelu", "relu_feedforward"}
@@ -85,7 +85,7 @@ def test_the_layers_have_the_weights_of_the_run(started: list[list[Any]]) -> Non
     for processes in (1, 2):
         with ahead.kernels_ahead(models()[1:], SHAPES, World(0, processes, torch.device("cuda"))):
             pass
-    assert [half_weights for *_, half_weights in started] == 4 * [True] + 4 * [False]
+    assert [half_weights for *_, half_weights in started] == 3 * [True] + 3 * [False]
 
 
 def test_runs_that_share_the_cores_start_no_process(started: list[list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,21 +4,16 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-import torch.nn.functional as F
 
 from lightbert.bench.gpu_timing import microseconds
 from lightbert.bench.kernel_cases import (
     Size,
     attention_inputs,
     depthwise_inputs,
-    dynamic_inputs,
     gelu_inputs,
     norm_inputs,
 )
-from lightbert.ops.dynamic_conv import PADDING
 
-DYNAMIC = ((8, 8, 4), (8, 8, 2), (8, 8, 1), (4, 8, 2), (4, 8, 4), (8, 4, 4), (8, 4, 2), (16, 4, 4), (16, 8, 4))
-"""(tokens of a walk, channels per thread, warps)."""
 DEPTHWISE_FORWARD = (
     (16, 4, 64, 4),
     (16, 2, 64, 2),
@@ -100,7 +95,6 @@ def try_blocks(size: Size, ops: str = "") -> Times:
     ops: parts of the names of ops, separated by commas.
     """
     searches: dict[str, Callable[[Size], Times]] = {
-        "dynamic_conv": _dynamic,
         "depthwise": _depthwise,
         "relative_attention": _attention,
         "residual_norm": _norm,
@@ -114,25 +108,6 @@ def try_blocks(size: Size, ops: str = "") -> Times:
             for name, (forward, backward) in times.items():
                 print(f"{name:50} {forward:9.1f} {backward:9.1f} µs", flush=True)
             found |= times
-    return found
-
-
-def _dynamic(size: Size) -> Times:
-    from lightbert.ops.dynamic_conv import triton as kernel
-
-    sets = []
-    for _ in range(3):
-        values, logits = (tensor.detach() for tensor in dynamic_inputs(size).values())
-        sets.append((values, F.pad(logits, (0, -size.taps % PADDING))))
-    found = {}
-    for walk, channels, warps in DYNAMIC:
-        chosen = {"walk": walk, "channels": channels, "warps": warps}
-        forward = [partial(kernel.forward, values, logits, None, size.taps, **chosen) for values, logits in sets]
-        backward = [
-            partial(kernel.backward, torch.randn_like(values), values, logits, None, size.taps, **chosen)
-            for values, logits in sets
-        ]
-        found[f"dynamic_conv {walk}×{channels} w{warps}"] = (microseconds(forward), microseconds(backward))
     return found
 
 

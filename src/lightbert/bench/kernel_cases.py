@@ -11,8 +11,9 @@ from torch import Tensor
 from lightbert.ops.bias_gelu import bias_gelu, gelu_linear
 from lightbert.ops.cross_entropy import cross_entropy
 from lightbert.ops.depthwise import depthwise
-from lightbert.ops.dynamic_conv import dynamic_conv
+from lightbert.ops.dynamic_conv import PADDING, dynamic_conv
 from lightbert.ops.embedding import embedding
+from lightbert.ops.mixed_heads import mixed_heads
 from lightbert.ops.relative_attention import relative_attention
 from lightbert.ops.relu_feedforward import relu_feedforward
 from lightbert.ops.residual_norm import residual_norm
@@ -20,6 +21,9 @@ from lightbert.ops.sampling import sample
 
 Op = Callable[..., Tensor]
 Tensors = dict[str, Tensor]
+
+TAPS = 9
+"""The kernel size of ConvBERT."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class Size:
     width: int
     inner: int
     heads: int
-    taps: int = 9
+    taps: int = TAPS
     offsets: int = 17
     vocab: int = 30528
     """Rounded up to a multiple of 64, as the logits in training."""
@@ -58,6 +62,19 @@ def dynamic_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.
     return {"values": values.requires_grad_(), "logits": logits.requires_grad_()}
 
 
+def padded(inputs: Tensors) -> Tensors:
+    """The same with padded logits, as the kernel layer returns them on a GPU."""
+    return {
+        name: F.pad(tensor.detach(), (0, -tensor.shape[-1] % PADDING)).requires_grad_() if name == "logits" else tensor
+        for name, tensor in inputs.items()
+    }
+
+
+def convolution(values: Tensor, logits: Tensor, texts: Tensor | None = None) -> Tensor:
+    """Dynamic convolution with ConvBERT's taps; the logits may be padded."""
+    return dynamic_conv(values, logits, texts, TAPS)
+
+
 def depthwise_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> Tensors:
     """Activations in half precision, and a float32 weight."""
     x = torch.randn(size.batch, size.tokens, size.width, device=device, dtype=dtype)
@@ -81,6 +98,19 @@ def plain_attention_inputs(size: Size, device: str = "cuda", dtype: torch.dtype 
     streams = {name: torch.randn(shape, device=device, dtype=dtype) for name in ("query", "key", "value")}
     given = {name: stream.transpose(1, 2).requires_grad_() for name, stream in streams.items()}
     return given | {"texts": torch.ones(size.batch, size.tokens, dtype=torch.bool, device=device)}
+
+
+def mixed_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> Tensors:
+    """The streams of both kinds of heads, the span-aware key, and the parameters of the kernel layer."""
+    rows = size.heads * (size.taps + -size.taps % PADDING)
+    shape = (size.batch, size.tokens)
+    given = {
+        "streams": torch.randn(*shape, 4 * size.inner, device=device, dtype=dtype),
+        "span_key": torch.randn(*shape, size.inner, device=device, dtype=dtype),
+        "weight": torch.randn(rows, size.inner, device=device, dtype=dtype) / size.inner**0.5,
+        "bias": torch.randn(rows, device=device, dtype=dtype),
+    }
+    return {name: tensor.requires_grad_() for name, tensor in given.items()}
 
 
 def entropy_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> Tensors:
@@ -173,6 +203,12 @@ def entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return loss + 0 * likely
 
 
+def mixed(streams: Tensor, span_key: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Both kinds of heads of ConvBERT with its nine taps."""
+    n_heads = len(weight) // (TAPS + -TAPS % PADDING)
+    return mixed_heads(streams, span_key, weight, bias, n_heads=n_heads, taps=TAPS)
+
+
 def unbiased(query: Tensor, key: Tensor, value: Tensor, by_query: Tensor) -> Tensor:
     """Attention without the weights, by PyTorch's own kernels: what relative attention is compared with."""
     return F.scaled_dot_product_attention(query, key, value)
@@ -188,10 +224,11 @@ def unfolded(values: Tensor, logits: Tensor) -> Tensor:
 
 
 OPS: dict[str, tuple[Op, Callable[..., Tensors]]] = {
-    "dynamic_conv": (dynamic_conv, dynamic_inputs),
+    "dynamic_conv": (convolution, dynamic_inputs),
     "depthwise": (depthwise, depthwise_inputs),
     "relative_attention": (relative_attention, attention_inputs),
     "plain_attention": (relative_attention, plain_attention_inputs),
+    "mixed_heads": (mixed, mixed_inputs),
     "cross_entropy": (entropy, entropy_inputs),
     "sampling": (sample, sampling_inputs),
     "residual_norm": (norm, norm_inputs),

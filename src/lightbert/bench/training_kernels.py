@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 
 from lightbert.bench.kernel_cases import OPS, SIZES, Size
-from lightbert.bench.kernels import SETS, necessary_bytes, time_variant, variants
+from lightbert.bench.kernels import SETS, necessary_bytes, prepared, time_variant, variants
 from lightbert.bench.training_targets import Figure
 
 _SHORT, _LONG = (next(size for size in SIZES if size.name == name) for name in ("small 1024x128", "small 128x512"))
@@ -44,7 +44,11 @@ def _times(name: str, size: Size, wanted: tuple[str, ...]) -> dict[str, tuple[fl
     """Microseconds of the forward pass, and of both passes, of some implementations of an op."""
     op, inputs = OPS[name]
     sets = [inputs(size) for _ in range(SETS)]
-    return {each: time_variant(implementation, sets) for each, implementation in variants(name, op) if each in wanted}
+    return {
+        each: time_variant(implementation, prepared(name, each, sets))
+        for each, implementation in variants(name, op)
+        if each in wanted
+    }
 
 
 def _shape(size: Size) -> str:

@@ -84,18 +84,22 @@ class DynamicConvolution(nn.Module):
 
     def _logits(self, span: Tensor) -> Tensor:
         """Apply the kernel layer: [B, T, a] -> [B, T, H, K or more]."""
-        heads = (self.n_heads, self.taps)
         if not (on_gpu(span) and self.can_pad):
-            unpadded: Tensor = self.kernel(span).unflatten(-1, heads)
+            unpadded: Tensor = self.kernel(span).unflatten(-1, (self.n_heads, self.taps))
             return unpadded
+        logits: Tensor = F.linear(span, *self.padded_kernel()).unflatten(-1, (self.n_heads, -1))
+        return logits
+
+    def padded_kernel(self) -> tuple[Tensor, Tensor]:
+        """The weight and the bias of the kernel layer with padded outputs."""
+        heads = (self.n_heads, self.taps)
         weight: Tensor = self.kernel.weight
         bias: Tensor = self.kernel.bias
         # The copies of half precision in training are padded already.
         if len(weight) == self.n_heads * self.taps:
             weight = F.pad(weight.unflatten(0, heads), (0, 0, 0, self.padding.filler)).flatten(0, 1)
             bias = F.pad(bias.unflatten(0, heads), (0, self.padding.filler)).flatten()
-        logits: Tensor = F.linear(span, weight, bias).unflatten(-1, (self.n_heads, -1))
-        return logits
+        return weight, bias
 
 
 class SpanConvolution(DynamicConvolution):
@@ -115,8 +119,12 @@ class SpanConvolution(DynamicConvolution):
 
     def span(self, x: Tensor, query: Tensor, mask: Mask) -> Tensor:
         """Return the query times the span-aware key: [B, T, a]."""
+        return query * self.span_key(x, mask)
+
+    def span_key(self, x: Tensor, mask: Mask) -> Tensor:
+        """Return the span-aware key: [B, T, a]."""
         key: Tensor = self.pointwise(self.depthwise(x, mask))
-        return query * key
+        return key
 
 
 class SeparableConvolution(nn.Module):

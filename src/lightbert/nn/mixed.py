@@ -5,12 +5,14 @@ from torch import Tensor, nn
 
 from lightbert.errors import InputError
 from lightbert.nn.attention import attend, merge_heads, split_heads
-from lightbert.nn.convolution import DynamicConvolution
+from lightbert.nn.convolution import DynamicConvolution, SpanConvolution
 from lightbert.nn.mask import Mask
 from lightbert.nn.mixer import Mixer
-from lightbert.nn.projections import project
+from lightbert.nn.plain_layers import is_plain
+from lightbert.nn.projections import can_fuse, project, project_together
 from lightbert.nn.record import Record
 from lightbert.ops.backend import on_gpu
+from lightbert.ops.mixed_heads import mixed_heads
 
 
 class MixedAttention(Mixer):
@@ -47,6 +49,10 @@ class MixedAttention(Mixer):
 
     def forward(self, x: Tensor, mask: Mask, *, value: Tensor | None = None, record: Record | None = None) -> Tensor:
         """[B, T, D] -> [B, T, 2a]."""
+        if value is None and record is None and on_gpu(x):
+            convolution = self._plain_convolution()
+            if convolution is not None:
+                return self._together(x, mask, convolution)
         # The convolution's values, if one matmul computes them together with the other streams.
         projected: list[Tensor] = []
         if value is None:
@@ -60,6 +66,27 @@ class MixedAttention(Mixer):
         attended = attend(q, k, v, mask, record, dropout=self.dropout if self.training else 0.0)
         convolved = self.convolution(x, query, value, mask, record, *projected)
         return torch.cat([merge_heads(attended), convolved], dim=-1)
+
+    def _plain_convolution(self) -> SpanConvolution | None:
+        """The convolution, if one op computes what its layers and those of attention compute."""
+        convolution = self.convolution
+        if not is_plain(convolution, SpanConvolution):
+            return None
+        layers = (self.query, self.key, self.value, convolution.value, convolution.kernel)
+        return convolution if can_fuse(*layers) else None
+
+    def _together(self, x: Tensor, mask: Mask, convolution: SpanConvolution) -> Tensor:
+        """Both kinds of heads by one op."""
+        return mixed_heads(
+            project_together(x, self.query, self.key, self.value, convolution.value),
+            convolution.span_key(x, mask),
+            *convolution.padded_kernel(),
+            mask.attention_texts,
+            mask.convolution_texts,
+            n_heads=self.n_heads,
+            taps=convolution.taps,
+            dropout=self.dropout if self.training else 0.0,
+        )
 
 
 def reduced_heads(n_heads: int, head_ratio: int) -> int:

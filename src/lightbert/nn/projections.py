@@ -29,9 +29,13 @@ def project(x: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
 
 def project_fused(x: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
     """Apply several linear layers to one input as one matmul with their concatenated weights."""
+    return torch.split(project_together(x, *layers), [layer.out_features for layer in layers], dim=-1)
+
+
+def project_together(x: Tensor, *layers: nn.Linear) -> Tensor:
+    """The same, as one tensor."""
     weight = torch.cat([layer.weight for layer in layers])
-    bias = torch.cat([layer.bias for layer in layers])
-    return torch.split(F.linear(x, weight, bias), [layer.out_features for layer in layers], dim=-1)
+    return F.linear(x, weight, torch.cat([layer.bias for layer in layers]))
 
 
 def can_fuse(*layers: nn.Module) -> bool:

@@ -28,12 +28,11 @@ from lightbert.train.distributed import World
 from lightbert.train.half_weights import HalfWeights
 
 _GROUPS = (
-    ("dynamic_conv",),
-    ("relative_attention",),
+    ("dynamic_conv", "relative_attention"),
     ("depthwise",),
     ("residual_norm", "bias_gelu", "relu_feedforward"),
 )
-"""The kernels that each process compiles."""
+"""The kernels that each process compiles; those of both kinds of heads are called by one operator."""
 _CORES = 8
 """With fewer cores, the processes would slow the run down."""
 _ROOM = 32 * 2**30

@@ -1,8 +1,8 @@
 """Dynamic convolution on a GPU: products of small bands of weights with values, on tensor cores.
 
-A program computes 16 consecutive tokens of a head. Their weights are a band in the matrix [own tokens, near tokens]: its
-entries are loaded from the logits where ``near - own`` is a tap, and are zero elsewhere. The forward pass keeps the
-softmax for the backward pass; the sign of an entry says whether its tap reads a token of the same text.
+A program computes 16 consecutive tokens of a head. Their weights are a band in the matrix [own tokens, near tokens]: an
+entry is loaded where its near token is read by a tap of its own token, and zero elsewhere. The forward pass keeps the
+softmax for the backward pass; the sign of a weight says whether its tap reads a token of the same text.
 """
 
 import torch
@@ -14,7 +14,7 @@ from lightbert.ops.flat_tokens import flat, text_rule
 from lightbert.ops.walks.triton import same_text
 
 _OWN = 16
-"""The tokens of a program: the fewest rows of a matrix product, so that the band is as large a part of it as possible."""
+"""The tokens of a program: the fewest rows of a matrix product, so that few of its weights are outside the band."""
 _LOG2_E = tl.constexpr(1.4426950408889634)
 
 
