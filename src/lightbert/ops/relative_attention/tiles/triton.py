@@ -67,7 +67,9 @@ def _bias(weights, own, other, near, before, tokens, radius: tl.constexpr, clamp
 
 
 @triton.jit
-def biases(
+def products(
+    rows,
+    columns,
     by_query,
     by_key,
     query,
@@ -79,17 +81,25 @@ def biases(
     radius: tl.constexpr,
     clamp: tl.constexpr,
     even: tl.constexpr,
+    precision: tl.constexpr,
 ):
-    """The biases of a tile of scores divided by ``scale``, to which the products of queries and keys are added.
+    """A tile of scores: the products of ``rows`` and ``columns``, plus the biases divided by ``scale``.
 
     The keys of a tile that is not near the diagonal are before the queries (``key_before``) or after them.
     """
-    bias = tl.zeros((query + key).shape, tl.float32)
+    bias = None
+    if by_query is not None and by_key is not None:
+        # Without the zeros the compiler moves one of the biases through shared memory, and spills more registers.
+        bias = tl.zeros((query + key).shape, tl.float32)
     if by_query is not None:
-        bias += _bias(by_query, query, key, near, key_before, tokens, radius, clamp, even)
+        of_query = _bias(by_query, query, key, near, key_before, tokens, radius, clamp, even)
+        bias = of_query if bias is None else bias + of_query
     if by_key is not None:
-        bias += _bias(by_key, key, query, near, not key_before, tokens, radius, clamp, even)
-    return bias * (1 / scale)
+        of_key = _bias(by_key, key, query, near, not key_before, tokens, radius, clamp, even)
+        bias = of_key if bias is None else bias + of_key
+    if bias is not None:
+        bias *= 1 / scale
+    return tl.dot(rows, tl.trans(columns), bias, input_precision=precision)
 
 
 @triton.jit
