@@ -70,9 +70,10 @@ def kept(seed: int, pairs: int, tokens: int, dropout: float) -> Tensor:
     """The weights that dropout keeps, [pairs of row and head, queries, keys]."""
     token = torch.arange(tokens)
     of_query = mix(mix(token ^ seed) ^ torch.arange(pairs)[:, None])
-    word = (of_query[:, :, None] ^ mix(token ^ 0x243F6A88)) * 0x7FEB352D & 0xFFFFFFFF
+    word = (of_query[:, :, None] ^ mix(token & ~8 ^ 0x243F6A88)) * 0x7FEB352D & 0xFFFFFFFF
     word = (word ^ (word >> 15)) * 0x2C1B3C6D & 0xFFFFFFFF
-    return (word >= round(dropout * 2**32)).to(DEVICE)
+    half = torch.where(token & 8 == 0, word & 0xFFFF, word >> 16)
+    return (half >= round(dropout * 2**16)).to(DEVICE)
 
 
 @pytest.mark.parametrize("tiles", ["one tile", "small tiles"])
@@ -81,7 +82,8 @@ def test_dropout_removes_the_same_weights_in_every_kernel(tiles, request):
 
     if tiles == "small tiles":
         request.getfixturevalue("small_tiles")
-    batch, heads, tokens, dropout = 2, 2, 21, 0.3
+    batch, heads, tokens, dropout = 2, 2, 37, 0.3
+    share = round(dropout * 2**16) / 2**16
 
     def dropped(**inputs: Tensor) -> Tensor:
         merged = [inputs[name].transpose(1, 2).flatten(2) for name in ("query", "key", "value")]
@@ -95,7 +97,7 @@ def test_dropout_removes_the_same_weights_in_every_kernel(tiles, request):
         scores = query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1])
         scores = scores + relative_scores(0 * query, key, by_query, by_key, None)
         keep = kept(11, batch * heads, tokens, dropout).view(batch, heads, tokens, tokens)
-        return ((scores.softmax(-1) * keep / (1 - dropout)) @ value).transpose(1, 2).flatten(2)
+        return ((scores.softmax(-1) * keep / (1 - share)) @ value).transpose(1, 2).flatten(2)
 
     inputs = streams(batch, heads, tokens) | biases("by_query", "by_key", batch=batch, heads=heads, tokens=tokens)
     assert_exact(dropped, expected, inputs)
@@ -115,6 +117,36 @@ def test_dropout_removes_independent_weights():
     shifted = [removed.roll(1, 2), removed.roll(1, 1), removed.roll(1, 0), removed.roll((1, 1), (1, 2)), other]
     for neighbour in shifted:
         assert abs((removed * neighbour).mean()) < 5 * deviation**2 / math.sqrt(pairs * tokens**2)
+
+
+@pytest.mark.parametrize("dropout", [0.02, 0.1, 0.5, 0.9])
+def test_the_two_keys_of_a_hash_are_removed_independently(dropout):
+    """Keys j and j + 8: each has the right share, also in each head, and both together have its square."""
+    pairs, tokens = 16, 256
+    removed = (~kept(7, pairs, tokens, dropout)).double().view(pairs, tokens, tokens // 16, 2, 8)
+    share = round(dropout * 2**16) / 2**16
+    deviation = math.sqrt(share * (1 - share))
+    count = tokens**2 / 2
+    for keys in (removed[..., 0, :], removed[..., 1, :]):
+        assert abs(keys.mean() - share) < 5 * deviation / math.sqrt(pairs * count)
+        assert (keys.mean((1, 2, 3)) - share).abs().max() < 5 * deviation / math.sqrt(count)
+    covariance = (removed[..., 0, :] - share) * (removed[..., 1, :] - share)
+    assert abs(covariance.mean()) < 5 * deviation**2 / math.sqrt(pairs * count)
+    assert covariance.mean((1, 2, 3)).abs().max() < 5 * deviation**2 / math.sqrt(count)
+    # The same for the key of one hash and the other key of its neighbour.
+    across = (removed[..., 0, :] - share) * (removed[..., 1, :].roll(1, -1) - share)
+    assert abs(across.mean()) < 5 * deviation**2 / math.sqrt(pairs * count)
+
+
+def test_the_kernel_keeps_the_right_share_of_the_weights():
+    """With equal scores and values of one, a row of the result is the share of its weights that are kept, rescaled."""
+    tokens, dropout = 128, 0.1
+    inputs = {name: torch.zeros(1, 4, tokens, 16, device=DEVICE) for name in ("query", "key")}
+    with_ones = inputs | {"value": torch.ones(1, 4, tokens, 16, device=DEVICE)}
+    out = by_kernel(relative_attention)(**with_ones, dropout=dropout)[..., 0].double()
+    deviation = math.sqrt(dropout / (1 - dropout))
+    assert abs(out.mean() - 1) < 5 * deviation / math.sqrt(4 * tokens**2)
+    assert abs(out.var() / (deviation**2 / tokens) - 1) < 5 * math.sqrt(2 / out.numel())
 
 
 def test_dropout_depends_on_the_seed_of_pytorch_only():

@@ -72,7 +72,7 @@ class Call:
         longest = 64 if tokens <= 64 else 128
         queries, keys = min(blocks.queries, longest), min(blocks.keys, longest)
         biases = self.by_query if self.by_query is not None else self.by_key
-        drop = round(self.dropout * 2**32)
+        drop = round(self.dropout * 2**16)
         return {
             "n_heads": self.n_heads,
             "each": each,
@@ -81,7 +81,7 @@ class Call:
             "clamp": self.clamp,
             "rule": text_rule(self.texts)[1],
             "drop": drop,
-            "rescale": 2**32 / (2**32 - drop),
+            "rescale": 2**16 / (2**16 - drop),
             "even": tokens % queries == 0 and tokens % keys == 0 and each == block_each,
             "precision": "ieee" if self.query.dtype is torch.float32 else "tf32",
             "block_each": block_each,

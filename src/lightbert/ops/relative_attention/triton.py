@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from lightbert.ops.relative_attention.tiles.triton import LOG2_E, biases, hide, is_near, kept, load_rows, store_rows
+from lightbert.ops.relative_attention.tiles.triton import LOG2_E, hide, is_near, kept, load_rows, products, store_rows
 
 
 @triton.jit
@@ -63,8 +63,10 @@ def attention_forward_kernel(
         v = load_rows(value, value_stride, j, tokens, each, block_each, even)
         near = is_near(query_start, key_start, radius, block_queries, block_keys)
         key_before = key_start < query_start
-        scores = biases(by_query, by_key, i[:, None], j[None, :], near, key_before, tokens, scale, radius, clamp, even)
-        scores = tl.dot(q, tl.trans(k), scores, input_precision=precision)
+        scores = products(
+            *(q, k, by_query, by_key, i[:, None], j[None, :], near, key_before),
+            *(tokens, scale, radius, clamp, even, precision),
+        )
         scores = hide(scores, texts, i[:, None], j[None, :], tokens, rule, even)
         previous, highest = highest, tl.maximum(highest, tl.max(scores, axis=1) * (scale * LOG2_E))
         # A block of keys may be hidden as a whole.

@@ -9,12 +9,12 @@ import triton.language as tl
 from lightbert.ops.relative_attention.tiles.triton import (
     LOG2_E,
     band_place,
-    biases,
     hide,
     is_near,
     is_within,
     kept,
     load_rows,
+    products,
     store_rows,
 )
 
@@ -132,8 +132,10 @@ def attention_query_kernel(
         v = load_rows(value, value_stride, j, tokens, each, block_each, even)
         near = is_near(query_start, key_start, radius, block_queries, block_keys)
         key_before = key_start < query_start
-        scores = biases(by_query, by_key, i[:, None], j[None, :], near, key_before, tokens, scale, radius, clamp, even)
-        scores = tl.dot(q, tl.trans(k), scores, input_precision=precision)
+        scores = products(
+            *(q, k, by_query, by_key, i[:, None], j[None, :], near, key_before),
+            *(tokens, scale, radius, clamp, even, precision),
+        )
         scores = hide(scores, texts, i[:, None], j[None, :], tokens, rule, even)
         weights = tl.exp2(scores * (scale * LOG2_E) - log_sum[:, None])
         change = tl.dot(do, tl.trans(v), input_precision=precision)
@@ -230,8 +232,10 @@ def attention_key_kernel(
         if not whole:
             near = is_near(query_start, key_start, radius, block_queries, block_keys)
         key_before = key_start < query_start
-        scores = biases(by_query, by_key, i[None, :], j[:, None], near, key_before, tokens, scale, radius, clamp, even)
-        scores = tl.dot(k, tl.trans(q), scores, input_precision=precision)
+        scores = products(
+            *(k, q, by_query, by_key, i[None, :], j[:, None], near, key_before),
+            *(tokens, scale, radius, clamp, even, precision),
+        )
         scores = hide(scores, texts, i[None, :], j[:, None], tokens, rule, even)
         weights = tl.exp2(scores * (scale * LOG2_E) - log_sum[None, :])
         change = tl.dot(v, tl.trans(do), input_precision=precision)

@@ -67,7 +67,9 @@ def _bias(weights, own, other, near, before, tokens, radius: tl.constexpr, clamp
 
 
 @triton.jit
-def biases(
+def products(
+    rows,
+    columns,
     by_query,
     by_key,
     query,
@@ -79,17 +81,25 @@ def biases(
     radius: tl.constexpr,
     clamp: tl.constexpr,
     even: tl.constexpr,
+    precision: tl.constexpr,
 ):
-    """The biases of a tile of scores divided by ``scale``, to which the products of queries and keys are added.
+    """A tile of scores: the products of ``rows`` and ``columns``, plus the biases divided by ``scale``.
 
     The keys of a tile that is not near the diagonal are before the queries (``key_before``) or after them.
     """
-    bias = tl.zeros((query + key).shape, tl.float32)
+    bias = None
+    if by_query is not None and by_key is not None:
+        # Without the zeros the compiler moves one of the biases through shared memory, and spills more registers.
+        bias = tl.zeros((query + key).shape, tl.float32)
     if by_query is not None:
-        bias += _bias(by_query, query, key, near, key_before, tokens, radius, clamp, even)
+        of_query = _bias(by_query, query, key, near, key_before, tokens, radius, clamp, even)
+        bias = of_query if bias is None else bias + of_query
     if by_key is not None:
-        bias += _bias(by_key, key, query, near, not key_before, tokens, radius, clamp, even)
-    return bias * (1 / scale)
+        of_key = _bias(by_key, key, query, near, not key_before, tokens, radius, clamp, even)
+        bias = of_key if bias is None else bias + of_key
+    if bias is not None:
+        bias *= 1 / scale
+    return tl.dot(rows, tl.trans(columns), bias, input_precision=precision)
 
 
 @triton.jit
@@ -108,9 +118,14 @@ def hide(scores, texts, query, key, tokens, rule: tl.constexpr, even: tl.constex
 
 @triton.jit
 def kept(seed, pair, query, key, drop: tl.constexpr):
-    """Which weights dropout keeps: a function of the seed, the pair of row and head, the query and the key."""
+    """Which weights dropout keeps: a function of the seed, the pair of row and head, the query and the key.
+
+    Keys whose indices differ in bit 3 only share the 32 bits of a hash: a thread has the scores of both.
+    """
     of_query = mix(mix(query.to(tl.uint32) ^ tl.load(seed).to(tl.uint32)) ^ pair.to(tl.uint32))
-    return combine(of_query, mix_columns(key)) >= drop
+    word = combine(of_query, mix_columns(key & ~8))
+    # The bits of a key in the upper half, so that no mask is necessary.
+    return word << ((~key & 8) * 2).to(tl.uint32) >= drop << 16
 
 
 @triton.jit
