@@ -53,11 +53,11 @@ def test_rows_without_biases_equal_the_reference(tokens, padding):
 
 @pytest.mark.parametrize("kind", ["attention", "mixed"])
 def test_plain_attention_runs_the_kernel(kind, monkeypatch):
-    from lightbert.ops.relative_attention import operator
+    from lightbert.ops.relative_attention import launch
 
     calls = []
-    kernel = operator.relative_attention
-    monkeypatch.setattr(operator, "relative_attention", lambda *inputs: calls.append(1) or kernel(*inputs))
+    kernel = launch.forward
+    monkeypatch.setattr(launch, "forward", lambda *inputs, **memory: calls.append(1) or kernel(*inputs, **memory))
     mixer = {
         "attention": lambda: SelfAttention(8, 2),
         "mixed": lambda: MixedAttention(8, 1, head_width=4, convolution=SpanConvolution(8, 4, 1, 3)),
