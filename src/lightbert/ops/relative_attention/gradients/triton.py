@@ -140,8 +140,8 @@ def attention_query_kernel(
         weights = tl.exp2(scores * (scale * LOG2_E) - log_sum[:, None])
         change = tl.dot(do, tl.trans(v), input_precision=precision)
         if drop > 0:
-            change = tl.where(kept(seed, pair, i[:, None], j[None, :], drop), change * rescale, 0.0)
-        change = weights * (change - delta[:, None])
+            change = tl.where(kept(seed, pair, i[:, None], j[None, :], drop), change, 0.0)
+        change = weights * (change * rescale - delta[:, None])
         dq = tl.dot(change.to(k.dtype), k, dq, input_precision=precision)
         if by_query is not None:
             _store_inner(grad_by_query, change, i[:, None], j[None, :], near, tokens, radius)
@@ -242,14 +242,14 @@ def attention_key_kernel(
         applied = weights
         if drop > 0:
             keep = kept(seed, pair, i[None, :], j[:, None], drop)
-            applied = tl.where(keep, weights * rescale, 0.0)
-            change = tl.where(keep, change * rescale, 0.0)
+            applied = tl.where(keep, weights, 0.0)
+            change = tl.where(keep, change, 0.0)
         dv = tl.dot(applied.to(do.dtype), do, dv, input_precision=precision)
         if whole:
-            delta = tl.sum(weights * change, axis=0)
+            delta = tl.sum(weights * change, axis=0) * rescale
         else:
             delta = tl.load(shared + pair.to(tl.int64) * tokens + i, mask=i < tokens, other=0.0)
-        change = weights * (change - delta[None, :])
+        change = weights * (change * rescale - delta[None, :])
         dk = tl.dot(change.to(q.dtype), q, dk, input_precision=precision)
         if by_key is not None:
             _store_inner(grad_by_key, change, j[:, None], i[None, :], near, tokens, radius)
@@ -273,6 +273,8 @@ def attention_key_kernel(
                 _store_outer(target, i, of_low, of_high, tokens, radius, block_offsets)
 
     store_rows(grad_key + row * written_stride + head * each, written_stride, j, dk * scale, tokens, each, block_each)
-    store_rows(grad_value + row * written_stride + head * each, written_stride, j, dv, tokens, each, block_each)
+    store_rows(
+        grad_value + row * written_stride + head * each, written_stride, j, dv * rescale, tokens, each, block_each
+    )
     if by_key is not None:
         _store_outer(grad_by_key, j, low, high, tokens, radius, block_offsets)
