@@ -41,13 +41,14 @@ def mixed_heads(streams, span_key, weight, bias, attention_texts, convolution_te
 @torch.library.custom_op(
     "lightbert::mixed_heads_backward",
     mutates_args=(),
-    schema="(Tensor grad, Tensor out, Tensor span, Tensor log_sums, Tensor kept, Tensor streams, Tensor span_key,"
-    " Tensor weight, Tensor? attention_texts, Tensor? seed, int n_heads, int taps, float dropout, bool signed)"
-    " -> (Tensor, Tensor, Tensor, Tensor)",
+    schema="(Tensor grad, Tensor out, Tensor log_sums, Tensor kept, Tensor streams, Tensor span_key, Tensor weight,"
+    " Tensor? attention_texts, Tensor? seed, int n_heads, int taps, float dropout, bool signed)"
+    " -> (Tensor, Tensor, Tensor)",
 )
 def _backward(
-    grad, out, span, log_sums, kept, streams, span_key, weight, attention_texts, seed, n_heads, taps, dropout, signed
+    grad, out, log_sums, kept, streams, span_key, weight, attention_texts, seed, n_heads, taps, dropout, signed
 ):
+    """The gradients of streams and span_key, and those of the logits, from which torch.compile computes the others."""
     query, _, _, convolved = streams.chunk(4, dim=-1)
     of_streams = streams.new_empty(streams.shape)
     *into_attention, into_convolution = of_streams.chunk(4, dim=-1)
@@ -60,10 +61,8 @@ def _backward(
         log_sums,
         into=tuple(into_attention),
     )
-    of_logits = of_logits.flatten(2).flatten(0, 1)
-    of_span = (of_logits @ weight).view(span.shape)
-    of_span_key = triton.add_product_gradients(of_span, query, span_key, into_attention[0])
-    return of_streams, of_span_key, of_logits.t() @ span.flatten(0, 1), of_logits.sum(0)
+    of_span = of_logits.flatten(2) @ weight
+    return of_streams, triton.add_product_gradients(of_span, query, span_key, into_attention[0]), of_logits
 
 
 @mixed_heads.register_fake
@@ -78,27 +77,24 @@ def _(streams, span_key, weight, bias, attention_texts, convolution_texts, seed,
 
 
 @_backward.register_fake
-def _(
-    grad, out, span, log_sums, kept, streams, span_key, weight, attention_texts, seed, n_heads, taps, dropout, signed
-):
-    return (
-        streams.new_empty(streams.shape),
-        span.new_empty(span.shape),
-        weight.new_empty(weight.shape),
-        weight.new_empty(len(weight)),
-    )
+def _(grad, out, log_sums, kept, streams, span_key, weight, attention_texts, seed, n_heads, taps, dropout, signed):
+    return streams.new_empty(streams.shape), span_key.new_empty(span_key.shape), kept.new_empty(kept.shape)
 
 
 def _keep(ctx, inputs, output):
     streams, span_key, weight, _, attention_texts, convolution_texts, seed, *ctx.settings = inputs
     ctx.settings.append(convolution_texts is not None)
-    ctx.save_for_backward(*output, streams, span_key, weight, attention_texts, seed)
-    ctx.mark_non_differentiable(*output[1:])
+    out, span, log_sums, kept = output
+    ctx.save_for_backward(span, out, log_sums, kept, streams, span_key, weight, attention_texts, seed)
+    ctx.mark_non_differentiable(span, log_sums, kept)
     ctx.set_materialize_grads(False)
 
 
 def _gradients(ctx, grad, *_):
-    return *_backward(grad, *ctx.saved_tensors, *ctx.settings), *[None] * 6
+    span, *kept = ctx.saved_tensors
+    of_streams, of_span_key, of_logits = _backward(grad, *kept, *ctx.settings)
+    of_logits = of_logits.flatten(2).flatten(0, 1)
+    return of_streams, of_span_key, of_logits.t() @ span.flatten(0, 1), of_logits.sum(0), *[None] * 6
 
 
 mixed_heads.register_autograd(_gradients, setup_context=_keep)

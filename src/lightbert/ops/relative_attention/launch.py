@@ -24,6 +24,8 @@ class Blocks:
 
 
 FORWARD = Blocks(128, 64, 8, 3, 128)
+PLAIN_FORWARD = Blocks(128, 64, 4, 3)
+"""Without biases, whose addresses take many registers."""
 BY_QUERY = Blocks(64, 32, 4, 3)
 BY_KEY = Blocks(32, 64, 4, 2)
 WHOLE = Blocks(64, 128, 8, 2)
@@ -54,6 +56,11 @@ class Call:
     n_heads: int
     clamp: bool
     dropout: float
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there are no biases."""
+        return self.by_query is None and self.by_key is None
 
     def tensors(self) -> tuple[Tensor | None, ...]:
         """The inputs in the order of the kernels' arguments."""
@@ -144,7 +151,7 @@ def forward(call: Call, *, out: Tensor | None = None, blocks: Blocks | None = No
     out = _empty(call.query) if out is None else out
     log_sums = torch.empty(batch, call.n_heads, tokens, dtype=torch.float32, device=out.device)
     if out.numel():
-        settings = call.settings(blocks or FORWARD)
+        settings = call.settings(blocks or (PLAIN_FORWARD if call.is_plain else FORWARD))
         grid = call.programs(settings["block_queries"])
         numbers = (*call.numbers(), _token_stride(out, like=call.query))
         attention_forward_kernel[grid](*call.tensors(), out, log_sums, *numbers, **settings)
@@ -170,7 +177,7 @@ def backward(
     of_by_query, of_by_key = (None if bias is None else _empty(bias) for bias in (call.by_query, call.by_key))
     if grad.numel():
         tokens = call.query.shape[1]
-        whole_blocks = PLAIN_WHOLE if call.by_query is None and call.by_key is None else WHOLE
+        whole_blocks = PLAIN_WHOLE if call.is_plain else WHOLE
         settings = call.settings(by_key_blocks or (whole_blocks if tokens <= whole_blocks.keys else BY_KEY))
         block_offsets = _power_of_2(2 * settings["radius"] + 1)
         whole = tokens <= settings["block_keys"]
