@@ -38,7 +38,7 @@ class Case:
     """A model and the size of its batches; by default the forward and backward pass of the encoder.
 
     rtd: a whole step of replaced-token detection with its optimizer.
-    overlap: its generator has a CUDA stream of its own.
+    overlap: its generator has a CUDA stream of its own, as in a run on one GPU.
     packed: each row contains several texts, of 5 to 60 tokens.
     finetune: steps of fine-tuning a classifier on short texts, as the training loop runs them; ``length`` is ignored.
     """
@@ -71,6 +71,7 @@ CASES = (
     Case("convbert-small", 256, 128, rtd=True, overlap=True),
     Case("convbert-small", 256, 128, rtd=True, packed=True),
     Case("convbert-small", 1024, 128, rtd=True),
+    Case("convbert-small", 1024, 128, rtd=True, overlap=True),
     Case("convbert-small", 64, 512, rtd=True),
     Case("convbert-small", 128, 128, rtd=True),
     Case("bert-small", 1024, 128, rtd=True),

@@ -41,10 +41,10 @@ def _introduction(speed: TrainingSpeed, command: str) -> str:
 
 Written by `{command}` at commit {commit()}; don't edit. {speed.device}, torch {version("torch")}, bfloat16, compiled,
 medians of captured steps; transformers in the same run. The encoder's rows are its forward and backward pass, an RTD
-step is everything from masking to the optimizer. Ceilings measured in this run: {speed.matmul_tflops:.0f} TFLOP/s in a
-large matmul, {speed.copy_tbytes:.2f} TB/s in a large elementwise kernel. The last three columns are the time of the
-FLOPs of matrix products and of the bytes that fused memory-bound kernels would move at these ceilings, and their sum as
-a share of the measured time.
+step is everything from masking to the optimizer; `lightbert pretrain` runs it on two streams if there is one GPU.
+Ceilings measured in this run: {speed.matmul_tflops:.0f} TFLOP/s in a large matmul, {speed.copy_tbytes:.2f} TB/s in a
+large elementwise kernel. The last three columns are the time of the FLOPs of matrix products and of the bytes that
+fused memory-bound kernels would move at these ceilings, and their sum as a share of the measured time.
 """
 
 

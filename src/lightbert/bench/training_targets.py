@@ -53,8 +53,8 @@ _SPEEDS = (
     ("convbert-small 128×512", 3.1),
     ("mobilebert 512×128", 1.8),
     ("convbert-base 256×128", 0.8),
-    ("convbert-small 1024×128, RTD step", 3.0),
-    ("convbert-small 256×128, RTD step", 2.4),
+    ("convbert-small 1024×128, RTD step on two streams", 3.0),
+    ("convbert-small 256×128, RTD step on two streams", 2.4),
 )
 _MEMORY = (("convbert-small 1024×128", 13.0), ("mobilebert 512×128", 14.0))
 _RATIOS: tuple[tuple[str, str, str, Limit, float], ...] = (

@@ -173,7 +173,8 @@ def _depthwise_combine_kernel(
     entry = tl.program_id(0) * block + tl.arange(0, block)
     exists = entry < (taps + 1) * channels
     total = tl.zeros((lanes, block), tl.float32)
-    for index in range(rounds):
+    # Unrolled, so that all loads can start at once.
+    for index in tl.static_range(rounds):
         program = index * lanes + tl.arange(0, lanes)
         source = partial + program.to(tl.int64)[:, None] * ((taps + 1) * channels) + entry[None, :]
         total += tl.load(source, mask=(program < programs)[:, None] & exists[None, :], other=0.0)
@@ -274,7 +275,7 @@ def backward(
             enable_fp_fusion=True,
         )
     if of_weight.numel():
-        block, lanes = 64, 16
+        block, lanes = 32, 32
         _depthwise_combine_kernel[(triton.cdiv((taps + 1) * channels, block),)](
             partial,
             of_weight,
@@ -285,7 +286,7 @@ def backward(
             block=block,
             lanes=lanes,
             rounds=triton.next_power_of_2(triton.cdiv(programs, lanes)),
-            num_warps=4,
+            num_warps=8,
             enable_fp_fusion=True,
         )
     return grad_x, of_weight, of_bias

@@ -11,7 +11,9 @@ from torch import Tensor
 
 PROGRAMS = 512
 """The most programs that a kernel with such sums is split into: enough for a GPU, and little to add up."""
-_LANES, _BLOCK = 128, 16
+_LANES, _BLOCK, _WARPS = 128, 16, 8
+_REGISTERS = 96
+"""An explicit limit, with which the compiler starts all loads of a thread first."""
 
 
 @triton.jit
@@ -22,7 +24,8 @@ def _partial_sums_kernel(
     entry = tl.program_id(0) * block + tl.arange(0, block)
     exists = entry < entries
     sums = tl.zeros((lanes, block), tl.float32)
-    for index in range(rounds):
+    # Unrolled, so that all loads can start at once.
+    for index in tl.static_range(rounds):
         program = index * lanes + tl.arange(0, lanes)
         source = partial + program.to(tl.int64)[:, None] * entries + entry[None, :]
         sums += tl.load(source, mask=(program < programs)[:, None] & exists[None, :], other=0.0)
@@ -67,6 +70,7 @@ def _add_up(partial: Tensor, total: Tensor, last: Tensor | None) -> None:
             lanes=_LANES,
             block=_BLOCK,
             rounds=triton.next_power_of_2(triton.cdiv(max(programs, 1), _LANES)),
-            num_warps=4,
+            num_warps=_WARPS,
+            maxnreg=_REGISTERS,
             enable_fp_fusion=True,
         )
