@@ -149,15 +149,9 @@ def _dynamic_conv_backward_kernel(
 
     tap = near_index - own_index
     places = own[:, None] * stride + tap
-    weights = tl.load(kept + places, mask=_is_below(tap, taps) & own_here[:, None], other=0.0)
-    own_grad = _load(grad, own, grad_stride, own_here, each, block_each)
+    weights = tl.load(kept + places, mask=_is_below(tap, taps) & own_here[:, None], other=0.0).to(tl.float32)
     near_values = _load(values + row * value_stride + head * each, near, value_stride, near_here, each, block_each)
-    reading_tap = own_index - near_index + 2 * radius
-    is_tap = _is_below(reading_tap, taps) & near_here[None, :]
-    reading = tl.load(kept + (near * stride)[None, :] + reading_tap, mask=is_tap, other=0.0)
-    near_grad = _load(grad, near, grad_stride, near_here, each, block_each)
-
-    weights = weights.to(tl.float32)
+    own_grad = _load(grad, own, grad_stride, own_here, each, block_each)
     of_weights = tl.dot(own_grad, tl.trans(near_values), input_precision=precision)
     # Also where there is no tap: what is near may be infinite.
     of_weights = tl.where(weights > 0, of_weights, 0.0)
@@ -168,8 +162,12 @@ def _dynamic_conv_backward_kernel(
     tl.store(grad_logits + places, of_logits.to(grad_logits.dtype.element_ty), mask=written)
 
     # Near tokens whose taps read the own ones.
+    tap = own_index - near_index + 2 * radius
+    is_tap = _is_below(tap, taps) & near_here[None, :]
+    reading = tl.load(kept + (near * stride)[None, :] + tap, mask=is_tap, other=0.0)
     if signed:
         reading = tl.where(reading > 0, reading, 0.0)
+    near_grad = _load(grad, near, grad_stride, near_here, each, block_each)
     of_values = tl.dot(reading.to(near_grad.dtype), near_grad, input_precision=precision)
     target = grad_values + row * written_stride + head * each
     _store(target, own, written_stride, own_here, of_values, each, block_each)
