@@ -40,19 +40,20 @@ class Muon(torch.optim.Optimizer):
             rate, momentum = group["lr"], group["momentum"]
             for matrices in _by_shape(group["params"]):
                 buffers = [self.state[p]["momentum_buffer"] for p in matrices]
-                weights, averages = torch.stack(matrices), torch.stack(buffers)  # [N, rows, columns]
+                weights, before = torch.stack(matrices), torch.stack(buffers)  # [N, rows, columns]
                 gradients = torch.stack([p.grad for p in matrices if p.grad is not None])
-                averages = averages.lerp(gradients, 1 - momentum)
+                averages = before.lerp(gradients, 1 - momentum)
                 update = orthogonalize(gradients.lerp(averages, momentum))
                 scale = _RMS_OF_ADAMW * max(update.shape[1:]) ** 0.5
                 changed = weights * (1 - rate * group["weight_decay"]) - (rate * scale) * update
-                self._assign(matrices, changed)
-                self._assign(buffers, averages)
+                self._assign(matrices, weights, changed)
+                self._assign(buffers, before, averages)
 
-    def _assign(self, targets: list[Tensor], values: Tensor) -> None:
-        """Copy the values into the targets; leave the targets unchanged if the step isn't finite."""
-        for target, value in zip(targets, values.unbind(), strict=True):
-            target.copy_(value if self.found_inf is None else torch.where(self.found_inf > 0, target, value))
+    def _assign(self, targets: list[Tensor], present: Tensor, values: Tensor) -> None:
+        """Copy the values into the targets, or their present ones if the step isn't finite: a few kernels for all."""
+        if self.found_inf is not None:
+            values = torch.where(self.found_inf > 0, present, values)
+        torch._foreach_copy_(targets, list(values.unbind()))
 
 
 def orthogonalize(matrices: Tensor) -> Tensor:
