@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -16,6 +15,8 @@ from statistics import median
 from lightbert.bench import command_records
 from lightbert.bench.finetuned_runs import finetuned_runs, read_object
 from lightbert.bench.paper_tables import Arm, Table
+from lightbert.bench.row_runs import Row, Run
+from lightbert.bench.work_queue import WorkQueue
 from lightbert.errors import InputError
 from lightbert.progress import progress
 from lightbert.train.signals import Interruption
@@ -39,6 +40,8 @@ LEAST_GAIN = 0.01
 """A row whose held-out accuracy is less above that of trivial predictions is still on the plateau of the start."""
 _MOST_FREQUENT = 0.15
 """About the accuracy of masked-language models before they use the context."""
+_FINETUNE, _CONTINUE, _BEGIN = range(3)
+"""The order of work: fine-tunings, then pre-trainings that were started before, then new ones."""
 _POLL = 0.2
 """Seconds between two looks at a process."""
 _GRACE = 60.0
@@ -137,58 +140,68 @@ def folder_of(arm: Arm, seed: int, protocol: Protocol) -> Path:
 
 
 def run_table(table: Table, protocol: Protocol, interrupted: Interruption | None = None) -> list[Outcome]:
-    """Train and fine-tune all rows, in as many processes at once as there are jobs; return those that finished."""
+    """Train and fine-tune all rows, in as many processes at once as there are jobs; return those that finished.
+
+    A row that is pre-trained is fine-tuned before other rows start: a table that stops early has more finished rows.
+    """
     deadline = time.monotonic() + 60 * protocol.minutes if protocol.minutes else float("inf")
-    rows = [(arm, seed) for seed in protocol.seeds for arm in table.arms]
+    queue: WorkQueue[Run] = WorkQueue(protocol.jobs, lambda: bool(interrupted) or time.monotonic() > deadline)
+    arms = [(arm, seed) for seed in protocol.seeds for arm in table.arms]
+    rows = [_row(place, arm, seed, protocol) for place, (arm, seed) in enumerate(arms)]
 
-    def is_over() -> bool:
-        return bool(interrupted) or time.monotonic() > deadline
+    def add_finetunings(place: int) -> None:
+        if is_on_plateau(_held_out(*arms[place], protocol) or {}):
+            message = "has hardly left the plateau; try another lr= or more steps"
+            print(f"{rows[place].label}: {message}", file=sys.stderr)
+        for run in rows[place].finetunings:
+            if not run.is_finished:
+                queue.add((_FINETUNE, place), run)
 
-    def work(arm: Arm, seed: int, command: list[str], suffix: str = "") -> bool:
-        """Run a command unless it is finished; return whether it is."""
-        name = f"{folder_of(arm, seed, protocol)}{suffix}"
-        record, log = Path(f"{name}.json"), Path(f"{name}.log")
-        if command_records.is_finished(record, command):
+    def work(run: Run) -> bool:
+        """Run a command unless another table has finished it meanwhile; return whether it is finished."""
+        if run.is_finished:
             return True
-        if is_over():
-            return False
-        command_records.begin(record, command)
-        code = _run(command, log, is_over, _environment(protocol.jobs))
+        command_records.begin(run.record, run.command)
+        code = _run(run.command, run.log, queue.is_over, _environment(protocol.jobs))
         if code == 0:
-            command_records.finish(record)
-        elif not is_over():
-            print(f"{arm.label}, seed {seed}: {command[1]} failed; see {log}", file=sys.stderr)
+            command_records.finish(run.record)
+        elif not queue.is_over():
+            print(f"{rows[run.place].label}: {run.command[1]} failed; see {run.log}", file=sys.stderr)
         return code == 0
 
-    def pretrain(arm: Arm, seed: int) -> list[Future[bool]]:
-        """Pre-train a row, then let the pool fine-tune it."""
-        if not work(arm, seed, pretraining_command(arm, seed, protocol)):
-            return []
-        if is_on_plateau(_held_out(arm, seed, protocol) or {}):
-            print(
-                f"{arm.label}, seed {seed}: has hardly left the plateau; try another lr= or more steps", file=sys.stderr
-            )
-        commands = [(f"-{each}", finetuning_command(arm, seed, each, protocol)) for each in protocol.task_seeds]
-        return [pool.submit(work, arm, seed, command, suffix) for suffix, command in commands]
+    def ended(run: Run, finished: bool) -> None:
+        row = rows[run.place]
+        if finished and run is row.pretraining:
+            add_finetunings(run.place)
+            bar.advance(row.n_finished)
+        elif finished or not queue.is_over():
+            bar.advance()
 
     protocol.out.mkdir(parents=True, exist_ok=True)
-    total = len(rows) * (1 + len(protocol.task_seeds))
-    with ThreadPoolExecutor(protocol.jobs) as pool, progress("training", total=total, unit="runs") as bar:
-        finetunings = []
-        for pretraining in [pool.submit(pretrain, *each) for each in rows]:
-            finetunings.append(pretraining.result())
-            bar.advance()
-        finished = []
-        for row, runs in zip(rows, finetunings, strict=True):
-            done = []
-            for run in runs:
-                done.append(run.result())
-                bar.advance()
-            # Results of other settings may be in the folder of a row that failed.
-            if done and all(done):
-                finished.append(row)
-    outcomes = [read_outcome(arm, seed, protocol) for arm, seed in finished]
+    for place, row in enumerate(rows):
+        if row.pretraining.is_finished:
+            add_finetunings(place)
+        else:
+            queue.add((_CONTINUE if row.pretraining.record.exists() else _BEGIN, place), row.pretraining)
+    total, done = len(rows) * (1 + len(protocol.task_seeds)), sum(row.n_finished for row in rows)
+    with progress("training", total=total, unit="runs", done=done) as bar:
+        queue.run(work, ended)
+    # Results of other settings may be in the folder of a row that failed.
+    outcomes = [read_outcome(*arm, protocol) if row.is_finished else None for arm, row in zip(arms, rows, strict=True)]
+    for row, outcome in zip(rows, outcomes, strict=True):
+        if outcome is None:
+            lost = f"; results are missing in '{Path(row.pretraining.path).name}'" if row.is_finished else ""
+            print(f"{row.state}{lost}", file=sys.stderr)
     return [outcome for outcome in outcomes if outcome is not None]
+
+
+def _row(place: int, arm: Arm, seed: int, protocol: Protocol) -> Row:
+    """The runs of a row."""
+    path = str(folder_of(arm, seed, protocol))
+    pretraining = Run(place, pretraining_command(arm, seed, protocol), path)
+    commands = {each: finetuning_command(arm, seed, each, protocol) for each in protocol.task_seeds}
+    finetunings = tuple(Run(place, command, f"{path}-{each}") for each, command in commands.items())
+    return Row(f"{arm.label}, seed {seed}", pretraining, finetunings)
 
 
 def read_outcome(arm: Arm, seed: int, protocol: Protocol) -> Outcome | None:
