@@ -129,19 +129,22 @@ def test_kernels_alone_are_compared_with_what_they_replace():
         "unfold compiled": (40.0, 120.0),
         "without bias": (8.0, 18.0),
     }
-    named = {name: (op, lambda size: {"values": torch.zeros(3)}) for name, (op, _) in OPS.items()}
+    named = {
+        name: (lambda **given: next(iter(given.values())), lambda size: {"values": torch.zeros(3)}) for name in OPS
+    }
 
     def found(name, op):
         return [(variant, variant) for variant in times]
 
     with mock.patch.multiple(
         training_kernels,
-        OPS=named | {"dynamic_conv": (lambda values: values, named["dynamic_conv"][1])},
+        OPS=named,
         variants=found,
         time_variant=lambda variant, sets: times[variant],
         necessary_bytes=lambda inputs, out: (1, 12_000_000),
     ):
-        found_figures = training_kernels.kernel_figures(bandwidth=1e12)
+        alone = training_kernels.kernels_alone(bandwidth=1e12)
+    found_figures = alone.figures
     assert [(each.value, each.goal) for each in found_figures[:3]] == [
         (10.0, "at least 5"),
         (4.0, "at least 5"),
@@ -154,7 +157,15 @@ def test_kernels_alone_are_compared_with_what_they_replace():
     assert [each.what for each in found_figures[5:]] == [
         f"time of composite / plain attention 128×512, {way}" for way in ("forward", "backward")
     ]
-    assert TrainingSpeed("a GPU", 760.0, 4.2, (), kernels=found_figures).figures == found_figures
+    speed = TrainingSpeed("a GPU", 100.0, 4.0, (), kernels=alone)
+    assert speed.figures == found_figures
+    text = page(speed, "lightbert bench training")
+    # 2 · 1024 · 128 · 128 · 9 FLOPs at 100 TFLOP/s, and a byte of 12 MB in the forward pass.
+    assert "| dynamic convolution 1024×128, forward | 10.0 | 3.0 | 0.0 | 30% |" in text
+    assert "| dynamic convolution 1024×128, backward | 20.0 | 6.0 | 3.0 | 30% |" in text
+    # 4 · 1024 · 128² · 256 FLOPs.
+    assert "| composite attention 1024×128, forward | 10.0 | 171.8 | 0.0 | 1718% |" in text
+    assert "| PyTorch's plain attention 128×512, backward | 10.0 | 859.0 | 3.0 | 8590% |" in text
 
 
 def test_every_figure_names_a_case_of_the_benchmark():

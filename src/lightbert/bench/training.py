@@ -9,14 +9,14 @@ timed alone, before everything else.
 """
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from lightbert.bench.gpu_timing import copy_bandwidth, matmul_rate
 from lightbert.bench.training_cases import CASES, Case, finetuning, our_pass, their_pass, whole_step
-from lightbert.bench.training_kernels import kernel_figures
+from lightbert.bench.training_kernels import KernelsAlone, kernels_alone
 from lightbert.bench.training_rows import Conditions, Measurement, Row, in_processes, one_by_one
 from lightbert.bench.training_targets import Figure, figures
 from lightbert.errors import InputError
@@ -58,8 +58,7 @@ class TrainingSpeed:
     copy_tbytes: float
     rows: tuple[Row, ...]
     skipped: tuple[str, ...] = ()
-    kernels: tuple[Figure, ...] = ()
-    """Of kernels that were timed alone."""
+    kernels: KernelsAlone = field(default_factory=KernelsAlone)
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-serializable dict."""
@@ -70,7 +69,7 @@ class TrainingSpeed:
     @property
     def figures(self) -> tuple[Figure, ...]:
         """Figures that follow from the rows, and those of kernels, with their targets."""
-        return (*figures(self.rows), *self.kernels)
+        return (*figures(self.rows), *self.kernels.figures)
 
     def least(self, row: Row) -> tuple[float, float]:
         """The milliseconds of a row's FLOPs and of its bytes at the ceilings; 0 if they are unknown."""
@@ -110,11 +109,11 @@ def measure(settings: Settings, cases: tuple[Case, ...] = CASES) -> TrainingSpee
         raise InputError(f"no case contains {settings.cases!r}; the cases are {', '.join(case.name for case in cases)}")
     work = [one for case in chosen for one in _measurements(case, settings)]
     deadline = time.time() + settings.seconds
-    kernels: tuple[Figure, ...] = ()
+    kernels = KernelsAlone()
     if on_gpu:
         keep_compiled_code()
         if not settings.cases:
-            kernels = kernel_figures(copy_bandwidth())
+            kernels = kernels_alone(copy_bandwidth())
     with progress("training speed", total=len(work), unit="measurements") as bar:
         measured = in_processes if on_gpu else one_by_one
         found = measured(work, Conditions(device, deadline), bar)

@@ -33,7 +33,7 @@ def write(speed: TrainingSpeed, out: Path, command: str) -> None:
 
 def page(speed: TrainingSpeed, command: str) -> str:
     """Return the page of a run."""
-    return "\n".join([_introduction(speed, command), *_rows(speed), *_figures(speed), *_kinds(speed)])
+    return "\n".join([_introduction(speed, command), *_rows(speed), *_figures(speed), *_alone(speed), *_kinds(speed)])
 
 
 def _introduction(speed: TrainingSpeed, command: str) -> str:
@@ -69,6 +69,22 @@ def _figures(speed: TrainingSpeed) -> Iterator[str]:
     for figure in speed.figures:
         value = f"{figure.value:.2f} {figure.unit}".rstrip()
         yield f"| {figure.what} | {value} | {figure.goal} | {figure.verdict} |"
+    yield ""
+
+
+def _alone(speed: TrainingSpeed) -> Iterator[str]:
+    if not speed.kernels.passes:
+        return
+    yield """## Kernels alone
+
+Without dropout and mask. The share is that of the larger of the two least times: one kernel can overlap both.
+"""
+    yield "| kernel | µs | µs of FLOPs | µs of bytes | share |"
+    yield "| --- | ---: | ---: | ---: | ---: |"
+    for each in speed.kernels.passes:
+        products, bytes_moved = each.least(speed.matmul_tflops * 1e12, speed.copy_tbytes * 1e12)
+        share = max(products, bytes_moved) / each.microseconds
+        yield f"| {each.what} | {each.microseconds:.1f} | {products:.1f} | {bytes_moved:.1f} | {share:.0%} |"
     yield ""
 
 
