@@ -153,7 +153,7 @@ sys.exit(main())
 
 def compiled(cache: Path) -> dict[str, str]:
     """The kernels of blocks in a cache: the name of each by its folder, a hash of code and settings."""
-    kinds = ("dynamic_conv", "depthwise", "attention", "residual_norm", "bias_gelu")
+    kinds = ("dynamic_conv", "span_", "depthwise", "attention", "residual_norm", "bias_gelu")
     # Kernels of torch.compile, which start with "triton_", are named after the operators around them.
     ours = [path for path in cache.rglob("*.cubin") if not path.name.startswith("triton_")]
     return {path.parent.name: path.stem for path in ours if any(kind in path.name for kind in kinds)}
