@@ -359,7 +359,10 @@ def test_one_op_computes_both_kinds_of_heads(dtype):
     x = torch.randn(2, 3, WIDTH, requires_grad=True)
     expected = mixer(x, mask)
     wanted = torch.autograd.grad(expected.sum(), [x, *mixer.parameters()])
-    with using("triton"), mock.patch("lightbert.nn.mixed.mixed_heads", side_effect=mixed_heads) as op:
+    with (
+        mock.patch("lightbert.nn.mixed.on_gpu", return_value=True),
+        mock.patch("lightbert.nn.mixed.mixed_heads", side_effect=mixed_heads) as op,
+    ):
         found = mixer(x, mask)
     op.assert_called_once()
     torch.testing.assert_close(found, expected)
