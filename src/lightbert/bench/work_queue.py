@@ -1,4 +1,4 @@
-"""A queue of work for threads: what comes first by its order starts first, whenever it was added."""
+"""A priority queue of work for a few threads."""
 
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -10,7 +10,7 @@ Work = TypeVar("Work")
 
 
 class WorkQueue(Generic[Work]):
-    """Work for up to `jobs` threads at once. `add`, `run` and its `ended` are for one thread, the caller's."""
+    """Work for up to `jobs` threads, the lowest order first. Call `add` and `run` from one thread; it calls `ended`."""
 
     def __init__(self, jobs: int, should_stop: Callable[[], bool]) -> None:
         self._jobs = jobs
@@ -20,11 +20,11 @@ class WorkQueue(Generic[Work]):
         self._numbers = count()
 
     def add(self, order: tuple[int, ...], work: Work) -> None:
-        """Add work; of equal orders, what was added first starts first."""
+        """Add work; among equal orders, what was added first starts first."""
         heappush(self._waiting, (order, next(self._numbers), work))
 
     def is_over(self) -> bool:
-        """Whether to stop, by `should_stop` or after an exception: no work starts, and what is running should end."""
+        """Whether `should_stop` or an exception has ended the run: no more work starts, and running work should end."""
         return self._failed or self._should_stop()
 
     def run(self, function: Callable[[Work], bool], ended: Callable[[Work, bool], None]) -> None:

@@ -89,7 +89,7 @@ def products(
     """
     bias = None
     if by_query is not None and by_key is not None:
-        # Without the zeros the compiler moves one of the biases through shared memory, and spills more registers.
+        # Without the zeros the compiler spills more registers.
         bias = tl.zeros((query + key).shape, tl.float32)
     if by_query is not None:
         of_query = _bias(by_query, query, key, near, key_before, tokens, radius, clamp, even)
