@@ -85,6 +85,8 @@ class Call:
             "each": each,
             "scale": each**-0.5,
             "radius": 0 if biases is None else biases.shape[-1] // 2,
+            # More than there are weights: beyond the band there may be no bias.
+            "block_offsets": _power_of_2(1 if biases is None else biases.shape[-1] + 1),
             "clamp": self.clamp,
             "rule": text_rule(self.texts)[1],
             "drop": drop,
@@ -179,7 +181,6 @@ def backward(
         tokens = call.query.shape[1]
         whole_blocks = PLAIN_WHOLE if call.is_plain else WHOLE
         settings = call.settings(by_key_blocks or (whole_blocks if tokens <= whole_blocks.keys else BY_KEY))
-        block_offsets = _power_of_2(2 * settings["radius"] + 1)
         whole = tokens <= settings["block_keys"]
         written_stride = _token_stride(of_query, of_key, of_value, like=call.query)
         numbers = (*call.numbers(), grad.stride(1), written_stride)
@@ -193,7 +194,6 @@ def backward(
                 *(out, log_sums, grad, of_query, of_by_query, shared),
                 *numbers,
                 out.stride(1),
-                block_offsets=block_offsets,
                 **query_settings,
             )
         grid = call.programs(settings["block_keys"])
@@ -201,7 +201,6 @@ def backward(
             *call.tensors(),
             *(log_sums, shared, grad, of_query, of_key, of_value, of_by_query, of_by_key),
             *numbers,
-            block_offsets=block_offsets,
             whole=whole,
             **settings,
         )

@@ -35,6 +35,7 @@ def attention_forward_kernel(
     block_each: tl.constexpr,
     block_queries: tl.constexpr,
     block_keys: tl.constexpr,
+    block_offsets: tl.constexpr,
 ):
     """The attention of one block of queries, and the logarithm of their softmax's sums for the backward pass."""
     tiles = tl.cdiv(tokens, block_queries)
@@ -65,7 +66,8 @@ def attention_forward_kernel(
         key_before = key_start < query_start
         scores = products(
             *(q, k, by_query, by_key, i[:, None], j[None, :], near, key_before),
-            *(tokens, scale, radius, clamp, even, precision),
+            *(tokens, scale, radius, clamp, even, precision, block_offsets),
+            gathered=False,
         )
         scores = hide(scores, texts, i[:, None], j[None, :], tokens, rule, even)
         previous, highest = highest, tl.maximum(highest, tl.max(scores, axis=1) * (scale * LOG2_E))

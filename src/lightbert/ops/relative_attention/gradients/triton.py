@@ -134,7 +134,8 @@ def attention_query_kernel(
         key_before = key_start < query_start
         scores = products(
             *(q, k, by_query, by_key, i[:, None], j[None, :], near, key_before),
-            *(tokens, scale, radius, clamp, even, precision),
+            *(tokens, scale, radius, clamp, even, precision, block_offsets),
+            gathered=False,
         )
         scores = hide(scores, texts, i[:, None], j[None, :], tokens, rule, even)
         weights = tl.exp2(scores * (scale * LOG2_E) - log_sum[:, None])
@@ -234,7 +235,8 @@ def attention_key_kernel(
         key_before = key_start < query_start
         scores = products(
             *(k, q, by_query, by_key, i[None, :], j[:, None], near, key_before),
-            *(tokens, scale, radius, clamp, even, precision),
+            *(tokens, scale, radius, clamp, even, precision, block_offsets),
+            gathered=whole,
         )
         scores = hide(scores, texts, i[None, :], j[:, None], tokens, rule, even)
         weights = tl.exp2(scores * (scale * LOG2_E) - log_sum[None, :])

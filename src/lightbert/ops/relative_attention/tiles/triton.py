@@ -67,6 +67,44 @@ def _bias(weights, own, other, near, before, tokens, radius: tl.constexpr, clamp
 
 
 @triton.jit
+def _gathered_bias(weights, own, other, tokens, radius: tl.constexpr, clamp: tl.constexpr, block_offsets: tl.constexpr):
+    """The same in a tile near the diagonal, gathered from all weights of its tokens: without an address per score."""
+    axis: tl.constexpr = 1 if own.shape[1] == 1 else 0
+    offset = tl.expand_dims(tl.arange(0, block_offsets), 1 - axis)
+    # The columns after the weights are zero.
+    exists = (own < tokens) & (offset <= 2 * radius)
+    all_weights = tl.load(weights + own * (2 * radius + 1) + offset, mask=exists, other=0.0)
+    if clamp:
+        index = tl.minimum(tl.maximum(other - own + radius, 0), 2 * radius)
+    else:
+        # Offsets below the band are large unsigned numbers.
+        index = tl.minimum((other - own + radius).to(tl.uint32), 2 * radius + 1).to(tl.int32)
+    return tl.gather(all_weights.to(tl.float32), index, axis)
+
+
+@triton.jit
+def _any_bias(
+    weights,
+    own,
+    other,
+    near,
+    before,
+    tokens,
+    radius: tl.constexpr,
+    clamp: tl.constexpr,
+    even: tl.constexpr,
+    block_offsets: tl.constexpr,
+    gathered: tl.constexpr,
+):
+    """One of both; in a kernel with ``gathered`` biases all tiles are near the diagonal."""
+    if gathered:
+        bias = _gathered_bias(weights, own, other, tokens, radius, clamp, block_offsets)
+    else:
+        bias = _bias(weights, own, other, near, before, tokens, radius, clamp, even)
+    return bias
+
+
+@triton.jit
 def products(
     rows,
     columns,
@@ -82,6 +120,8 @@ def products(
     clamp: tl.constexpr,
     even: tl.constexpr,
     precision: tl.constexpr,
+    block_offsets: tl.constexpr,
+    gathered: tl.constexpr,
 ):
     """A tile of scores: the products of ``rows`` and ``columns``, plus the biases divided by ``scale``.
 
@@ -92,10 +132,14 @@ def products(
         # Without the zeros the compiler spills more registers.
         bias = tl.zeros((query + key).shape, tl.float32)
     if by_query is not None:
-        of_query = _bias(by_query, query, key, near, key_before, tokens, radius, clamp, even)
+        of_query = _any_bias(
+            by_query, query, key, near, key_before, tokens, radius, clamp, even, block_offsets, gathered
+        )
         bias = of_query if bias is None else bias + of_query
     if by_key is not None:
-        of_key = _bias(by_key, key, query, near, not key_before, tokens, radius, clamp, even)
+        of_key = _any_bias(
+            by_key, key, query, near, not key_before, tokens, radius, clamp, even, block_offsets, gathered
+        )
         bias = of_key if bias is None else bias + of_key
     if bias is not None:
         bias *= 1 / scale
