@@ -251,3 +251,19 @@ def test_a_linear_layer_after_gelu_keeps_no_activations():
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
         by_kernel(gelu_linear)(**given)
     assert {tensor.data_ptr() for tensor in kept} <= {tensor.data_ptr() for tensor in given.values()}
+
+
+@pytest.mark.parametrize("width", [7, 64])
+def test_the_gradient_of_a_norm_may_have_two_parts(width):
+    from lightbert.ops.residual_norm import triton
+
+    x, change, weight, bias, change_bias, one, other = (
+        value.to(DEVICE, torch.float32)
+        for value in (*biased_inputs(3, 11, width).values(), draw(3, 11, width), draw(3, 11, width))
+    )
+    _, *statistics = triton.forward(x, change, weight, bias, EPS, change_bias=change_bias)
+    given = (x, change, weight, *statistics, None, 0.0, change_bias)
+    whole, parts = triton.backward(one + other, *given), triton.backward(one, *given, other)
+    assert parts[1] is None
+    for found, expected in zip((parts[0], *parts[2:]), (whole[0], *whole[2:]), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)

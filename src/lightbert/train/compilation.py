@@ -14,9 +14,6 @@ from lightbert.train.compiled_code import keep_compiled_code
 
 How = Literal["auto", "none", "blocks", "whole"]
 
-_OPTIONS = {"deterministic": True}
-"""By default, the compiler times alternatives whose sums have another order, and a run's bits depend on the winner."""
-
 
 def compile_objective(
     objective: Objective, how: How, device: torch.device, *extra: nn.Module, few_shapes: bool = True
@@ -39,7 +36,7 @@ def compile_objective(
         case "none":
             return
         case "whole":
-            objective.compile(dynamic=dynamic, options=_OPTIONS)
+            objective.compile(dynamic=dynamic, options=_options())
         case "blocks":
             for child in (*objective.children(), *extra):
                 compile_parts(child, dynamic=dynamic)
@@ -47,8 +44,9 @@ def compile_objective(
 
 def compile_parts(module: nn.Module, *, dynamic: bool | None = False) -> None:
     """Compile a model's embeddings, blocks and heads, each in place; another module as a whole."""
+    options = _options()
     for part in _parts(module):
-        part.compile(dynamic=dynamic, options=_OPTIONS)
+        part.compile(dynamic=dynamic, options=options)
 
 
 def run_eagerly() -> AbstractContextManager[Any]:
@@ -58,6 +56,18 @@ def run_eagerly() -> AbstractContextManager[Any]:
     """
     # Without the compiler's module nothing is compiled; importing it takes seconds.
     return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+
+
+def _options() -> dict[str, Any]:
+    """Settings of the compiler."""
+    # Importing the compiler takes seconds.
+    from lightbert.train.gradient_sums import GradientSums
+
+    return {
+        # By default it times alternatives whose sums have another order, and a run's bits depend on the winner.
+        "deterministic": True,
+        "post_grad_custom_post_pass": GradientSums(),
+    }
 
 
 def _parts(module: nn.Module) -> list[nn.Module]:

@@ -26,11 +26,11 @@ def residual_norm(x, change, weight, bias, eps, seed=None, dropout=0.0, change_b
     mutates_args=(),
     schema=(
         "(Tensor grad, Tensor x, Tensor change, Tensor weight, Tensor mean, Tensor scale, Tensor? seed,"
-        " Tensor? change_bias, float dropout) -> (Tensor, Tensor, Tensor, Tensor)"
+        " Tensor? change_bias, float dropout, Tensor? more_grad=None) -> (Tensor, Tensor, Tensor, Tensor)"
     ),
 )
-def _backward(grad, x, change, weight, mean, scale, seed, change_bias, dropout):
-    found = triton.backward(grad, x, change, weight, mean, scale, seed, dropout, change_bias)
+def _backward(grad, x, change, weight, mean, scale, seed, change_bias, dropout, more_grad=None):
+    found = triton.backward(grad, x, change, weight, mean, scale, seed, dropout, change_bias, more_grad)
     # An operator returns tensors only.
     return tuple(change.new_empty(0) if gradient is None else gradient for gradient in found)
 
@@ -42,7 +42,7 @@ def _(x, change, weight, bias, eps, seed=None, dropout=0.0, change_bias=None):
 
 
 @_backward.register_fake
-def _(grad, x, change, weight, mean, scale, seed, change_bias, dropout):
+def _(grad, x, change, weight, mean, scale, seed, change_bias, dropout, more_grad=None):
     dtype = torch.promote_types(x.dtype, change.dtype) if seed is None else x.dtype
     return (
         x.new_empty(x.shape, dtype=dtype),

@@ -87,6 +87,7 @@ def _fold(values, parts: tl.constexpr):
 @triton.jit
 def _residual_norm_backward_kernel(
     grad,
+    more_grad,
     x,
     change,
     weight,
@@ -135,6 +136,8 @@ def _residual_norm_backward_kernel(
             added *= keep
         normal = (load(x, place, within, even) + added - mean[:, None]) * scale[:, None]
         of_out = load(grad, place, within, even)
+        if more_grad is not None:
+            of_out += load(more_grad, place, within, even)
         of_weight += _fold(of_out * normal, parts)
         of_bias += _fold(of_out, parts)
 
@@ -220,6 +223,7 @@ def backward(
     seed: Tensor | None = None,
     dropout: float = 0.0,
     change_bias: Tensor | None = None,
+    more_grad: Tensor | None = None,
     *,
     tile: int = TILE,
     warps: int = WARPS,
@@ -230,6 +234,7 @@ def backward(
     """The gradients of x, of the change, of weight and bias in one tensor [2, D], and of the change's bias, if any.
 
     Without dropout, x and the change have one gradient, that of their sum, and the second result is None.
+    more_grad: another part of the output's gradient, which is ``grad`` + ``more_grad``.
     stages: more than one loads blocks ahead, through shared memory. registers: the limit per thread.
     """
     dtype = torch.promote_types(x.dtype, change.dtype) if seed is None else x.dtype
@@ -243,6 +248,7 @@ def backward(
     if grad.numel():
         _residual_norm_backward_kernel[(programs,)](
             grad.contiguous(),
+            None if more_grad is None else more_grad.contiguous(),
             x.contiguous(),
             change.contiguous(),
             weight.contiguous(),
