@@ -1,5 +1,6 @@
 """A NoNorm is folded into the layers around it, whatever its scales are."""
 
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -23,7 +24,7 @@ CONFIG = replace(VARIANTS["mobilebert"], depth=2)
 
 def scaled_model(low, high):
     """A MobileBERT whose norms have scales between low and high, and one that is zero if low is."""
-    model = model_of(CONFIG)
+    model = deepcopy(model_of(CONFIG))
     generator = torch.Generator().manual_seed(0)
     for part in model.modules():
         if isinstance(part, NoNorm):

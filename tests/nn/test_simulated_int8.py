@@ -1,5 +1,7 @@
 """Linear layers that simulate int8: rounding, learned ranges, gradients, and the way back to plain layers."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from small import FAMILIES, ids, model_of
@@ -61,7 +63,7 @@ def test_gradients_pass_through_the_rounding_but_not_through_clipped_values():
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_model_keeps_its_parameter_names_and_gets_its_layers_back(family):
-    model = model_of(FAMILIES[family])
+    model = deepcopy(model_of(FAMILIES[family]))
     tokens = ids(2, 5)
     names, before = dict(model.named_parameters()), model(tokens)
     simulate_int8(model.train())
