@@ -22,9 +22,7 @@ class GradientSums(CustomGraphPass):
         for norm in _norms(graph):
             total = norm.args[0]
             if isinstance(total, Node) and _is_plain_sum(total) and len(total.users) == 1:
-                grad, more = total.args
-                norm.args = (grad, *norm.args[1:])
-                norm.kwargs = {**norm.kwargs, "more_grad": more}
+                _add_in_kernel(norm, *total.args)
                 graph.erase_node(total)
 
     def uuid(self) -> Any:
@@ -36,6 +34,17 @@ def _norms(graph: Graph) -> Iterator[Node]:
     """The calls of the norm's backward operator, if it has been registered."""
     found = getattr(torch.ops.lightbert, "residual_norm_backward", None)
     yield from () if found is None else graph.find_nodes(op="call_function", target=found.default)
+
+
+def _add_in_kernel(norm: Node, grad: Any, more: Any) -> None:
+    """Give a norm both parts of its gradient."""
+    norm.args = (grad, *norm.args[1:])
+    norm.kwargs = {**norm.kwargs, "more_grad": more}
+    # The compiler gives an operator the inputs in this list only, in the memory layout that they have there.
+    args, kwargs = norm.meta.get("eager_input_vals", ((), {}))
+    if args:
+        parts = grad.meta["val"], more.meta["val"]
+        norm.meta["eager_input_vals"] = ((parts[0], *args[1:]), {**kwargs, "more_grad": parts[1]})
 
 
 def _is_plain_sum(node: Node) -> bool:
