@@ -26,6 +26,7 @@ from lightbert.ops.relative_attention import relative_attention
 
 SMALL = Size("small", 2, 128, 256, 128, 2)
 LONG = Size("long", 1, 192, 128, 128, 1)
+WIDE = Size("wide", 1, 64, 384, 192, 3)
 ODD = Size("odd", 1, 37, 312, 60, 3, vocab=1001)
 WITH_TEXTS = ("depthwise", "dynamic_conv", "relative_attention")
 
@@ -93,6 +94,9 @@ def call_all(every: bool) -> None:
                     texts = torch.ones(SMALL.batch, SMALL.tokens, dtype=dtype)
                     call(op, **inputs(SMALL, "cpu", torch.bfloat16), texts=texts)
     call(embedding, ids=torch.zeros(2, 64, dtype=torch.int64), table=torch.zeros(30, 128, requires_grad=True))
+    # Wide heads have kernels of their own.
+    heads, inputs = OPS["mixed_heads"]
+    call(heads, **inputs(WIDE, "cpu", torch.bfloat16))
     # The backward pass of rows that are longer than a block has a kernel of its own.
     attention, inputs = OPS["relative_attention"]
     call(attention, **inputs(LONG, "cpu", torch.bfloat16))

@@ -19,11 +19,11 @@ SHAPES = {"one token": (3, 1), "shorter than the kernel": (5, 3), "prime": (2, 3
 LONG = (1, 131)
 
 
-def inputs(batch: int, tokens: int) -> dict[str, Tensor]:
+def inputs(batch: int, tokens: int, width: int = WIDTH) -> dict[str, Tensor]:
     return {
-        "streams": draw(batch, tokens, 4 * WIDTH),
-        "span_key": draw(batch, tokens, WIDTH),
-        "weight": draw(HEADS * PADDED, WIDTH) / WIDTH**0.5,
+        "streams": draw(batch, tokens, 4 * width),
+        "span_key": draw(batch, tokens, width),
+        "weight": draw(HEADS * PADDED, width) / width**0.5,
         "bias": draw(HEADS * PADDED),
     }
 
@@ -61,6 +61,13 @@ def test_rows_of_several_blocks_are_exact_and_the_same_in_every_run():
         assert torch.equal(one, other), "a second run gives other bits"
 
 
+@pytest.mark.parametrize("width", [128, 130])
+def test_narrow_and_wide_heads_are_exact_and_no_coarser(width):
+    given, texts = inputs(2, 21, width), texts_on_device("packed", (2, 21))
+    assert_exact(by_kernel(heads), heads, given, texts=texts)
+    assert_no_coarser(by_kernel(heads), heads, given, texts=texts)
+
+
 def test_tensors_may_have_any_memory_layout():
     assert_exact(by_kernel(heads), heads, inputs(3, 11), spread=True, texts=texts_on_device("packed", (3, 11)))
 
@@ -82,11 +89,12 @@ def test_dropout_removes_the_weights_that_it_removes_from_attention_alone():
     assert torch.equal(together[..., :WIDTH], alone)
 
 
-def test_torch_accepts_the_custom_op():
+@pytest.mark.parametrize("width", [WIDTH, 130])
+def test_torch_accepts_the_custom_op(width):
     """Schema, fake tensors, autograd registration and tracing, by torch's own checks."""
     from lightbert.ops.mixed_heads import operator
 
-    given = [value.to(DEVICE, torch.float32).requires_grad_() for value in inputs(2, 12).values()]
+    given = [value.to(DEVICE, torch.float32).requires_grad_() for value in inputs(2, 12, width).values()]
     texts, seed = texts_on_device("packed", (2, 12)), torch.tensor([7], device=DEVICE)
     torch.library.opcheck(operator.mixed_heads, (*given, texts, texts, seed, HEADS, TAPS, 0.1), rtol=1e-4, atol=1e-4)
 

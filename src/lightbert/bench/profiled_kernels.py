@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 
 KINDS = {
     "attention": r"flash|fmha|sdpa|attention",
-    "dynamic convolution": r"dynamic_conv|span_product",
+    "dynamic convolution": r"dynamic_conv|span_",
     "depthwise convolution": r"depthwise",
     "residual and norm": r"residual_norm",
     "bias and GELU": r"bias_gelu",
