@@ -102,6 +102,10 @@ def test_steps_of_fine_tuning_take_one_batch_after_the_other():
     assert sentence_lengths().max() <= 66
 
 
+COMPOSITE = ("composite-small-absolute 1024×128", "composite-small 1024×128")
+SMALL = ("convbert-small 1024×128", "bert-small 1024×128")
+
+
 def test_figures_are_compared_with_their_targets():
     rows = [
         row("convbert-small 1024×128", speed=3.6e6, memory=13.5),
@@ -112,10 +116,10 @@ def test_figures_are_compared_with_their_targets():
         row("convbert-small, fine-tuning, batch 32", milliseconds=10.0),
     ]
     assert figures(rows) == (
-        Figure("convbert-small 1024×128", 3.6, "million tokens/s", "at least", 3.5),
+        Figure("convbert-small 1024×128", 3.6, "million tokens/s", "at least", 3.5, ("convbert-small 1024×128",)),
         Figure("convbert-small 1024×128", 13.5, "GiB", "at most", 13.0),
-        Figure("time of composite / absolute", 1.5, "", "at most", 1.2),
-        Figure("tokens/s of ConvBERT / BERT-small, 1024×128", pytest.approx(1.2), "", "at least", 1.0),
+        Figure("time of composite / absolute", 1.5, "", "at most", 1.2, COMPOSITE),
+        Figure("tokens/s of ConvBERT / BERT-small, 1024×128", pytest.approx(1.2), "", "at least", 1.0, SMALL),
         Figure("convbert-small, fine-tuning, batch 32", 100.0, "steps/s", "at least", 90.0),
         Figure("tokens/s of lightbert / transformers, convbert-small 1024×128", pytest.approx(3.0)),
     )
@@ -202,6 +206,29 @@ def test_the_page_says_where_the_time_goes():
     )
     assert "| convbert-small 256×128, RTD step | 4.00 |  | 1.50 |  |  |  | 0.25 | 5.75 | 693 |" in section
     assert "bert-small 1024×128" not in section
+
+
+def test_the_page_says_what_limits_missed_targets():
+    kinds = tuple(
+        Kernel(name, 1000.0 * ms, 1) for name, ms in (("products", 5), ("compiled", 3), ("norm", 1), ("x", 1))
+    )
+    rows = (
+        replace(row("mobilebert 512×128", milliseconds=10.0, speed=0.9e6), kinds=kinds),
+        row(COMPOSITE[0], speed=3e6),
+        replace(row(COMPOSITE[1], speed=2e6), flops=5.7e12),
+        row("convbert-small 128×128", speed=3e6),
+    )
+    section = page(TrainingSpeed("a GPU", 760.0, 4.2, rows), "lightbert bench training").partition("## What limits")[2]
+    assert [line for line in section.partition("##")[0].splitlines() if line.startswith("- ")] == [
+        "- mobilebert 512×128: 10.00 ms, the target is 5.00. FLOPs take 5.00 and bytes 2.50, 150% of the target. "
+        "Longest, in ms: products 5.00, compiled 3.00, norm 1.00.",
+        "- time of composite / absolute: 1.50; by the least times, 7.50 and 10.00 ms, it would be 1.33.",
+    ]
+
+
+def test_a_page_without_missed_targets_says_nothing_about_limits():
+    rows = (row("convbert-small 128×128", speed=3e6), row("bert-small 128×512"))
+    assert "## What limits" not in page(TrainingSpeed("a GPU", 760.0, 4.2, rows), "lightbert bench training")
 
 
 def test_the_folder_of_the_page_must_exist(tmp_path):

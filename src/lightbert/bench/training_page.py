@@ -6,6 +6,7 @@ from pathlib import Path
 
 from lightbert.bench.source_version import commit
 from lightbert.bench.training import TrainingSpeed
+from lightbert.bench.training_limits import missed_targets
 from lightbert.errors import InputError
 from lightbert.files import write_atomic
 
@@ -33,7 +34,8 @@ def write(speed: TrainingSpeed, out: Path, command: str) -> None:
 
 def page(speed: TrainingSpeed, command: str) -> str:
     """Return the page of a run."""
-    return "\n".join([_introduction(speed, command), *_rows(speed), *_figures(speed), *_alone(speed), *_kinds(speed)])
+    sections = (_rows(speed), _figures(speed), missed_targets(speed), _alone(speed), _kinds(speed))
+    return "\n".join([_introduction(speed, command), *(line for section in sections for line in section)])
 
 
 def _introduction(speed: TrainingSpeed, command: str) -> str:

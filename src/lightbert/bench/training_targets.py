@@ -31,6 +31,8 @@ class Figure:
     unit: str = ""
     limit: Limit = ""
     target: float = 0.0
+    cases: tuple[str, ...] = ()
+    """The row of tokens/s, or the two rows of a ratio of them, ours; none for other figures."""
 
     @property
     def verdict(self) -> str:
@@ -91,14 +93,15 @@ def _figures(rows: Sequence[Measured]) -> Iterator[Figure]:
     theirs = {row.case: row for row in rows if row.library == "transformers"}
     for case, target in _SPEEDS:
         if case in ours:
-            yield Figure(case, ours[case].tokens_per_second / 1e6, _SPEED, "at least", target)
+            yield Figure(case, ours[case].tokens_per_second / 1e6, _SPEED, "at least", target, (case,))
     for case, target in _MEMORY:
         # 0 on a CPU, where memory is not measured.
         if case in ours and ours[case].gibibytes:
             yield Figure(case, ours[case].gibibytes, "GiB", "at most", target)
     for name, one, other, limit, target in _RATIOS:
         if one in ours and other in ours:
-            yield Figure(name, ours[one].tokens_per_second / ours[other].tokens_per_second, "", limit, target)
+            ratio = ours[one].tokens_per_second / ours[other].tokens_per_second
+            yield Figure(name, ratio, "", limit, target, (one, other))
     case, target = _FINETUNING
     if case in ours:
         yield Figure(case, 1e3 / ours[case].milliseconds, "steps/s", "at least", target)
