@@ -51,6 +51,9 @@ class Processes:
         if name.endswith("-test"):
             folder /= "test"
         folder.mkdir(parents=True, exist_ok=True)
+        found = {"A term.": name.startswith(ADAPTED), "The value of the sum.": True}
+        rows = ({"text": text, "true": "a", "label": "a" if correct else "b"} for text, correct in found.items())
+        (folder / "predictions.jsonl").write_text("\n".join(map(json.dumps, rows)))
         (folder / ("report.json" if name.endswith("-test") else "result.json")).write_text(json.dumps(result))
         return 0
 
@@ -76,6 +79,8 @@ def test_both_weights_are_fine_tuned_and_tested_with_every_seed(
     assert outcome.test == {BUNDLED: (0.5, 0.51), ADAPTED: (0.6, 0.61)}
     assert outcome.gains == pytest.approx((0.1, 0.1))
     assert outcome.steps == 7
+    # One of two sentences gains 1, the other one 0.
+    assert outcome.sentence_error == pytest.approx(0.5)
 
 
 def test_what_is_finished_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,11 +116,11 @@ def test_a_mean_has_the_error_of_its_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("after", "words"), [((0.6, 0.62), "+10.5 points"), ((0.5, 0.52), "within the noise of the seeds")]
+    ("after", "words"), [((0.6, 0.62), "the change is clear"), ((0.5, 0.52), "the change is not clear")]
 )
 def test_the_page_says_whether_the_gain_is_clear(tmp_path: Path, after: tuple[float, ...], words: str) -> None:
     scores = {BUNDLED: (0.5, 0.51), ADAPTED: after}
-    outcome = Outcome({BUNDLED: LOSSES, ADAPTED: LOSSES}, 7, scores, scores)
+    outcome = Outcome({BUNDLED: LOSSES, ADAPTED: LOSSES}, 7, scores, scores, 0.02)
     page = markdown(
         TASK, protocol(tmp_path), outcome, simple_classifiers(TASK), command="the command", origin="Commits abc."
     )

@@ -26,7 +26,11 @@ def markdown(
     task: SectionTask, protocol: Protocol, outcome: Outcome, baselines: dict[str, float], *, command: str, origin: str
 ) -> str:
     """The page. command: what wrote it; origin: the commits, the versions of the packages and the machine."""
-    parts = (_introduction(task, command, origin), _losses(outcome), _accuracy(task, protocol, outcome, baselines))
+    parts = (
+        _introduction(task, command, origin),
+        _losses(protocol, outcome),
+        _accuracy(task, protocol, outcome, baselines),
+    )
     return "\n".join(line for part in (*parts, _commands(protocol)) for line in part)
 
 
@@ -48,9 +52,10 @@ def _introduction(task: SectionTask, command: str, origin: str) -> Iterator[str]
     yield ""
 
 
-def _losses(outcome: Outcome) -> Iterator[str]:
+def _losses(protocol: Protocol, outcome: Outcome) -> Iterator[str]:
     yield "## Held-out text"
-    yield f"After {outcome.steps:,} steps; 4 % of the documents are held out."
+    keys = f", with `{published(list(protocol.adaptation))}` instead of the recipe's values" * bool(protocol.adaptation)
+    yield f"After {outcome.steps:,} steps{keys}; 4 % of the documents are held out."
     yield ""
     yield f"| weights | {' | '.join(_LOSSES.values())} |"
     yield "| --- |" + " ---: |" * len(_LOSSES)
@@ -75,12 +80,14 @@ def _accuracy(task: SectionTask, protocol: Protocol, outcome: Outcome, baselines
     for name, accuracy in baselines.items():
         yield f"| {name} | test |{' |' * len(protocol.seeds)} {100 * accuracy:.1f} |"
     yield ""
-    mean, error = mean_and_error(outcome.gains)
-    verdict = "clear" if error and abs(mean) > _CLEAR * error else "within the noise of the seeds"
+    mean, of_seeds = mean_and_error(outcome.gains)
+    error = math.hypot(of_seeds, outcome.sentence_error)
+    verdict = "clear" if abs(mean) > _CLEAR * error else "not clear"
     yield (
-        f"The adaptation changes the accuracy by {100 * mean:+.1f} points on the mean of {len(outcome.gains)} seeds, "
-        f"{verdict}. One accuracy on {len(task.examples['test']):,} sentences has a standard error of "
-        f"{_sampling_error(outcome, task):.1f} points."
+        f"The adaptation changes the test accuracy by {100 * mean:+.1f} points. The standard error is "
+        f"{100 * of_seeds:.1f} from the {len(outcome.gains)} seeds, {100 * outcome.sentence_error:.1f} from the "
+        f"{len(task.examples['test']):,} sentences and {100 * error:.1f} from both: by two standard errors, the change "
+        f"is {verdict}."
     )
     yield ""
 
@@ -89,11 +96,6 @@ def _row(name: str, split: str, values: tuple[float, ...], sign: str = "") -> st
     mean, error = mean_and_error(values)
     cells = [f"{100 * value:{sign}.1f}" for value in values]
     return f"| {name} | {split} | {' | '.join(cells)} | {100 * mean:{sign}.1f} ± {100 * error:.1f} |"
-
-
-def _sampling_error(outcome: Outcome, task: SectionTask) -> float:
-    mean, _ = mean_and_error(outcome.test[BUNDLED])
-    return 100 * math.sqrt(mean * (1 - mean) / len(task.examples["test"]))
 
 
 def _commands(protocol: Protocol) -> Iterator[str]:

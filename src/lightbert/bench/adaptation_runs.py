@@ -3,6 +3,7 @@
 Every command runs in a process of its own. Finished ones are not repeated, and others resume where they stopped.
 """
 
+import json
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -50,6 +51,8 @@ class Outcome:
     dev: dict[str, tuple[float, ...]]
     """Weights -> the accuracy of each seed on the dev split."""
     test: dict[str, tuple[float, ...]]
+    sentence_error: float
+    """The standard error of the mean gain that comes from the choice of the test sentences."""
 
     @property
     def gains(self) -> tuple[float, ...]:
@@ -167,8 +170,20 @@ def _read(protocol: Protocol) -> Outcome:
         steps=int(results[ADAPTED]["step"]),
         dev=scores("result.json"),
         test=scores("test/report.json"),
+        sentence_error=mean_and_error(_gain_by_sentence(protocol))[1],
     )
 
 
 def _accuracy(path: Path) -> float:
     return float(read_object(path)["metrics"]["accuracy"])
+
+
+def _gain_by_sentence(protocol: Protocol) -> tuple[float, ...]:
+    """The gain of every test sentence: the difference of the share of seeds that classify it correctly."""
+    gains: Counter[str] = Counter()
+    for weights, sign in ((BUNDLED, -1), (ADAPTED, 1)):
+        for seed in protocol.seeds:
+            path = protocol.path(f"{weights}-{seed}") / "test" / "predictions.jsonl"
+            for row in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+                gains[row["text"]] += sign * (row["label"] == row["true"])
+    return tuple(gain / len(protocol.seeds) for gain in gains.values())
