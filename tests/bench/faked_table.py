@@ -100,7 +100,7 @@ def started(
 ) -> Iterator[tuple[Processes, "Future[list[Outcome]]"]]:
     """The table in a thread, in processes that the test ends."""
     processes = Processes(jobs)
-    monkeypatch.setattr(paper_runs, "_run", processes.run)
+    monkeypatch.setattr(paper_runs, "run_command", processes.run)
     with ThreadPoolExecutor(1) as pool:
         yield processes, pool.submit(paper_runs.run_table, TABLE, protocol(out, jobs=jobs))
 
@@ -113,7 +113,7 @@ def record_starts(monkeypatch: pytest.MonkeyPatch, run: Callable[[list[str]], in
         names.append(name_of(command))
         return run(command)
 
-    monkeypatch.setattr(paper_runs, "_run", start)
+    monkeypatch.setattr(paper_runs, "run_command", start)
     return names
 
 

@@ -9,7 +9,7 @@ import pytest
 from glue_files import write_glue
 from tiny_runs import write_corpus
 
-from lightbert.bench import command_records, paper_runs, papers
+from lightbert.bench import command_process, command_records, paper_runs, papers
 from lightbert.bench.paper_report import markdown
 from lightbert.bench.paper_runs import (
     PROTOCOL,
@@ -148,7 +148,7 @@ def test_a_row_on_the_plateau_is_named_as_soon_as_it_is_pretrained(
             (folder / "result.json").write_text(json.dumps({"held_out": {"rtd_accuracy": accuracy, "replaced": 0.13}}))
         return 0
 
-    monkeypatch.setattr(paper_runs, "_run", run)
+    monkeypatch.setattr(paper_runs, "run_command", run)
     paper_runs.run_table(TINY, protocol(tmp_path))
     named = [line for line in capsys.readouterr().err.splitlines() if "plateau" in line]
     assert named == ["low, seed 0: has hardly left the plateau; try another lr= or more steps"]
@@ -163,7 +163,7 @@ def test_finished_commands_are_not_started_again_unless_they_differ(
         started.append(command[1])
         return 0 if command[1] == "pretrain" else 1
 
-    monkeypatch.setattr(paper_runs, "_run", run)
+    monkeypatch.setattr(paper_runs, "run_command", run)
     paper_runs.run_table(TINY, protocol(tmp_path))
     assert sorted(started) == ["finetune"] * 4 + ["pretrain"] * 2
     started.clear()
@@ -175,7 +175,7 @@ def test_finished_commands_are_not_started_again_unless_they_differ(
 
 
 def test_results_of_other_settings_are_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paper_runs, "_run", lambda command, *_: int("steps=7" in command))
+    monkeypatch.setattr(paper_runs, "run_command", lambda command, *_: int("steps=7" in command))
     for arm in (LOW, HIGH):
         write_results(tmp_path, arm, [0.5, 0.5])
     assert len(paper_runs.run_table(TINY, protocol(tmp_path))) == 2
@@ -210,7 +210,7 @@ def test_rows_that_fail_are_named_and_the_others_are_returned(
             write_results(tmp_path, LOW, [0.5, 0.5])
         return 0
 
-    monkeypatch.setattr(paper_runs, "_run", run)
+    monkeypatch.setattr(paper_runs, "run_command", run)
     outcomes = paper_runs.run_table(TINY, protocol(tmp_path))
     assert [outcome.arm for outcome in outcomes] == [LOW]
     assert outcomes[0].commit == commit()
@@ -261,8 +261,8 @@ def test_a_process_is_told_to_save_when_the_time_is_over(tmp_path: Path, monkeyp
         "time.sleep(600)\n"
     )
     monkeypatch.chdir(tmp_path)
-    environment = paper_runs._environment(jobs=2)
-    assert paper_runs._run(["patient"], tmp_path / "log", Path("ready").exists, environment) == 75
+    environment = command_process.environment(jobs=2)
+    assert command_process.run_command(["patient"], tmp_path / "log", Path("ready").exists, environment) == 75
     assert Path("saved").exists()
     assert (tmp_path / "log").read_text().startswith("$ patient")
 
@@ -275,18 +275,18 @@ def test_a_process_that_does_not_stop_is_killed(tmp_path: Path, monkeypatch: pyt
         "time.sleep(600)\n"
     )
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(paper_runs, "_GRACE", 0.01)
-    environment = paper_runs._environment(jobs=1)
-    assert paper_runs._run(["deaf"], tmp_path / "log", Path("ready").exists, environment) == -signal.SIGKILL
+    monkeypatch.setattr(command_process, "_GRACE", 0.01)
+    environment = command_process.environment(jobs=1)
+    assert command_process.run_command(["deaf"], tmp_path / "log", Path("ready").exists, environment) == -signal.SIGKILL
 
 
 def test_the_cores_are_divided_among_the_jobs_unless_their_number_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr("os.cpu_count", lambda: 16)
-    assert paper_runs._environment(jobs=5)["OMP_NUM_THREADS"] == "3"
-    assert paper_runs._environment(jobs=32)["OMP_NUM_THREADS"] == "1"
+    assert command_process.environment(jobs=5)["OMP_NUM_THREADS"] == "3"
+    assert command_process.environment(jobs=32)["OMP_NUM_THREADS"] == "1"
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    assert paper_runs._environment(jobs=5)["OMP_NUM_THREADS"] == "7"
+    assert command_process.environment(jobs=5)["OMP_NUM_THREADS"] == "7"
 
 
 @pytest.mark.parametrize("option", ["--data", "--glue"])

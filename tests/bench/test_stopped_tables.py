@@ -98,7 +98,7 @@ def test_an_exception_stops_the_other_processes_and_reaches_the_caller(
             threading.Event().wait(0.01)
         return EXIT_CODE
 
-    monkeypatch.setattr(paper_runs, "_run", run)
+    monkeypatch.setattr(paper_runs, "run_command", run)
     before = threading.active_count()
     with pytest.raises(OSError, match="no space left"):
         paper_runs.run_table(TABLE, protocol(tmp_path, jobs=2))

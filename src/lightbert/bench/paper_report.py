@@ -1,6 +1,5 @@
 """The page and the picture of a table, from the results of its rows."""
 
-import shlex
 from pathlib import Path
 from statistics import median
 
@@ -15,7 +14,7 @@ from lightbert.bench.paper_runs import (
     settings_of,
 )
 from lightbert.bench.paper_tables import Table
-from lightbert.train.model_card import publish
+from lightbert.bench.row_runs import published
 
 _LENGTH = 128
 """The tokens per text of all recipes of these tables, unless it is overridden."""
@@ -59,16 +58,10 @@ def markdown(name: str, table: Table, protocol: Protocol, outcomes: list[Outcome
     lines += ["", _order(table, outcomes), *_plateaus(outcomes), "", "## Commands", "```"]
     for outcome in outcomes:
         lines.append(f"# {outcome.arm.label}, seed {outcome.seed}, at commit {outcome.commit}")
-        lines.append(_published(pretraining_command(outcome.arm, outcome.seed, protocol)))
+        lines.append(published(pretraining_command(outcome.arm, outcome.seed, protocol)))
         for task_seed in protocol.task_seeds:
-            lines.append(_published(finetuning_command(outcome.arm, outcome.seed, task_seed, protocol)))
+            lines.append(published(finetuning_command(outcome.arm, outcome.seed, task_seed, protocol)))
     return "\n".join([*lines, "```", ""])
-
-
-def _published(command: list[str]) -> str:
-    """A command with the last parts of absolute paths only."""
-    words = [word.partition("=") for word in command]
-    return shlex.join(f"{key}{equals}{publish(value)}" for key, equals, value in words)
 
 
 def _plateaus(outcomes: list[Outcome]) -> list[str]:

@@ -3,16 +3,14 @@
 Every run resumes where it stopped, and finished runs are read: the same command continues a table that was stopped.
 """
 
-import os
-import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from lightbert.bench import command_records
+from lightbert.bench.command_process import environment, run_command
 from lightbert.bench.finetuned_runs import finetuned_runs, read_object
 from lightbert.bench.paper_tables import Arm, Table
 from lightbert.bench.row_runs import Row, Run
@@ -42,10 +40,6 @@ _MOST_FREQUENT = 0.15
 """About the accuracy of masked-language models before they use the context."""
 _FINETUNE, _CONTINUE, _BEGIN = range(3)
 """The order of work: fine-tunings, then pre-trainings that were started before, then new ones."""
-_POLL = 0.2
-"""Seconds between two looks at a process."""
-_GRACE = 60.0
-"""Seconds that a process has to save a checkpoint after it was told to stop."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +156,7 @@ def run_table(table: Table, protocol: Protocol, interrupted: Interruption | None
         if run.is_finished:
             return True
         command_records.begin(run.record, run.command)
-        code = _run(run.command, run.log, queue.is_over, _environment(protocol.jobs))
+        code = run_command(run.command, run.log, queue.is_over, environment(protocol.jobs))
         if code == 0:
             command_records.finish(run.record)
         elif not queue.is_over():
@@ -231,30 +225,3 @@ def _held_out(arm: Arm, seed: int, protocol: Protocol) -> dict[str, float] | Non
     """The held-out metrics of a pre-training; None if it is not finished."""
     path = folder_of(arm, seed, protocol) / "result.json"
     return dict(read_object(path)["held_out"]) if path.is_file() else None
-
-
-def _environment(jobs: int) -> dict[str, str]:
-    """The environment of a process: the cores are divided among the jobs, unless their number is set."""
-    cores = str(max(1, (os.cpu_count() or 1) // jobs))
-    return {"OMP_NUM_THREADS": cores, "TORCHINDUCTOR_COMPILE_THREADS": cores, **os.environ}
-
-
-def _run(command: list[str], log: Path, is_over: Callable[[], bool], environment: dict[str, str]) -> int:
-    """Run a command of lightbert to its end, or until the time is over: then it saves a checkpoint and stops."""
-    with log.open("a", encoding="utf-8") as file:
-        print(f"$ {' '.join(command)}", file=file, flush=True)
-        with subprocess.Popen([sys.executable, "-m", *command], stdout=file, stderr=file, env=environment) as process:
-            while process.poll() is None:
-                if is_over():
-                    return _stop(process)
-                time.sleep(_POLL)
-            return process.returncode
-
-
-def _stop(process: subprocess.Popen[bytes]) -> int:
-    process.terminate()
-    try:
-        return process.wait(_GRACE)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        return process.wait()

@@ -1,9 +1,11 @@
 """The runs of a row of a table: which are finished, and what is missing."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
 from lightbert.bench import command_records
+from lightbert.train.model_card import publish
 
 
 @dataclass(frozen=True)
@@ -56,3 +58,9 @@ class Row:
         if finished := self.n_finished:
             return f"{self.label}: pre-trained, {finished - 1} of {len(self.finetunings)} fine-tunings finished"
         return f"{self.label}: pre-training {'not finished' if self.pretraining.record.exists() else 'not started'}"
+
+
+def published(command: list[str]) -> str:
+    """A command with the last parts of absolute paths only."""
+    words = [word.partition("=") for word in command]
+    return shlex.join(f"{publish(key)}{equals}{publish(value)}" for key, equals, value in words)

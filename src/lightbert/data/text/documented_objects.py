@@ -24,11 +24,17 @@ class DocumentedObject:
 def documented_objects(module: str) -> list[DocumentedObject]:
     """Return what a module or package documents, such as ``numpy.linalg``; nothing if it isn't installed."""
     return [
-        DocumentedObject(f"{path.name}:{name}", tuple(sentences))
-        for path in module_files(module)
-        for name, docstring in _docstrings(_parse(path), "")
+        DocumentedObject(name, tuple(sentences))
+        for name, docstring in docstrings_by_name(module)
         if (sentences := prose(docstring))
     ]
+
+
+def docstrings_by_name(module: str) -> Iterator[tuple[str, str]]:
+    """Yield the name of each documented object of a module or package and its docstring, without indentation."""
+    for path in module_files(module):
+        for name, docstring in _docstrings(_parse(path), ""):
+            yield f"{path.name}:{name}", docstring
 
 
 def _parse(path: Path) -> ast.Module:
