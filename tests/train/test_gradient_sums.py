@@ -1,25 +1,39 @@
 """Compiled blocks let the kernels of norms add the parts of a gradient, with the same results."""
 
 from dataclasses import replace
+from pathlib import Path
 from unittest import mock
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._inductor.custom_graph_pass import get_hash_for_files
 
 from gpus import patch_interpreter
+from lightbert import ops
 from lightbert.models import build, preset
 from lightbert.nn.mask import Mask
 from lightbert.ops.backend import using
 from lightbert.train import compilation
 from lightbert.train import kernels_ahead as ahead
+from lightbert.train.gradient_sums import GradientSums
 from randomised import randomised
 
 pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
 patch_interpreter()
 
 
-def compiled_gradients(block: nn.Module, **removed: None) -> tuple[list[Tensor], mock.Mock]:
+class Unchanged(GradientSums):
+    """Leaves sums as they are. Without any pass, the compiler's cache would not know when our operators change."""
+
+    def __call__(self, graph: object) -> None:
+        """Do nothing."""
+
+    def uuid(self) -> object:
+        return "unchanged", super().uuid()
+
+
+def compiled_gradients(block: nn.Module, **options: object) -> tuple[list[Tensor], mock.Mock]:
     """The results and gradients of two calls of a block by the compiler's own code, and the calls of norms."""
     from lightbert.ops.residual_norm import triton as norm
 
@@ -27,7 +41,7 @@ def compiled_gradients(block: nn.Module, **removed: None) -> tuple[list[Tensor],
     torch.manual_seed(1)
     leaf = torch.randn(1, 16, 32, requires_grad=True)
     block.zero_grad()
-    compiled = torch.compile(block, dynamic=False, options={**compilation._options(), **removed})
+    compiled = torch.compile(block, dynamic=False, options={**compilation._options(), **options})
     with using("triton"), mock.patch.object(norm, "backward", side_effect=norm.backward) as normed:
         out = compiled(compiled(leaf, Mask(None)), Mask(None))
         out.backward(torch.linspace(-1, 1, out.numel()).view_as(out))
@@ -42,10 +56,21 @@ def test_a_block_adds_gradients_in_the_kernel_of_its_norm(name: str, dropout: fl
     found, normed = compiled_gradients(block)
     # Of the two norms of a block, the one before the feed-forward.
     assert sorted(call.args[9] is None for call in normed.call_args_list) == [False, False, True, True]
-    expected, normed = compiled_gradients(block, post_grad_custom_post_pass=None)
+    expected, normed = compiled_gradients(block, post_grad_custom_post_pass=Unchanged())
     assert all(call.args[9] is None for call in normed.call_args_list)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_code_that_was_compiled_for_other_operators_is_not_used(tmp_path: Path) -> None:
+    found = []
+    for text in ("1", "2"):
+        (tmp_path / "operator.py").write_text(text)
+        with mock.patch.object(ops, "__file__", str(tmp_path / "__init__.py")):
+            found.append(GradientSums().uuid())
+        # The compiler remembers the hash of a list of files.
+        get_hash_for_files.cache_clear()
+    assert found[0] != found[1]
 
 
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
