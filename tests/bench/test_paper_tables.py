@@ -114,6 +114,14 @@ def test_the_page_has_medians_ranges_commands_and_both_orders() -> None:
     assert "The paper has the same order." in markdown("two", TINY, protocol(Path("out")), [high], "")
 
 
+def test_the_page_names_rows_that_are_not_finished() -> None:
+    outcomes = [Outcome(arm, 0, {"mlm_loss": 3.5}, {"cola": (0.5,)}) for arm in TINY.arms]
+    chosen = replace(protocol(Path("out")), seeds=(0, 1))
+    assert "Not finished: low (seed 1), high (seed 1)." in markdown("two", TINY, chosen, outcomes, "")
+    assert "Not finished: high (seed 0)." in markdown("two", TINY, replace(chosen, seeds=(0,)), outcomes[:1], "")
+    assert "Not finished" not in markdown("two", TINY, replace(chosen, seeds=(0,)), outcomes, "")
+
+
 def test_the_page_says_how_much_was_read_with_how_many_seeds() -> None:
     outcome = Outcome(LOW, 0, {"mlm_loss": 3.5}, {"cola": (0.5,)})
     short = replace(protocol(Path("out"), steps=1000, batch=100, overrides=("length=10",)), task_seeds=(0,))

@@ -23,6 +23,7 @@ from lightbert.bench.training_cases import (
     their_pass,
     whole_step,
 )
+from lightbert.bench.training_kernels import KernelPass, KernelsAlone
 from lightbert.bench.training_page import check_target, page
 from lightbert.bench.training_rows import Row
 from lightbert.bench.training_targets import Figure, figures
@@ -223,6 +224,29 @@ def test_the_page_says_what_limits_missed_targets():
         "- mobilebert 512×128: 10.00 ms, the target is 5.00. FLOPs take 5.00 and bytes 2.50, 150% of the target. "
         "Longest, in ms: products 5.00, compiled 3.00, norm 1.00.",
         "- time of composite / absolute: 1.50; by the least times, 7.50 and 10.00 ms, it would be 1.33.",
+    ]
+
+
+def test_the_page_says_what_limits_kernels_that_miss_their_targets():
+    passes = (
+        KernelPass("convolution, forward", 10.0, flops=1e6, moved=20e6),
+        KernelPass("convolution, backward", 20.0, flops=2e9, moved=40e6),
+        KernelPass("composite attention, forward", 100.0, flops=3e9, moved=120e6),
+        KernelPass("composite attention, backward", 100.0, flops=3e9, moved=120e6),
+    )
+    missed = (
+        Figure("of the bandwidth", 0.5, "", "at least", 0.6, kernels=("convolution, forward", "convolution, backward")),
+        Figure("composite / plain, forward", 1.6, "", "at most", 1.2, kernels=("composite attention, forward",)),
+        Figure("composite / plain, backward", 1.4, "", "at most", 1.5, kernels=("composite attention, backward",)),
+    )
+    speed = TrainingSpeed("a GPU", 100.0, 4.0, (), kernels=KernelsAlone(missed, passes))
+    section = page(speed, "lightbert bench training").partition("## What limits")[2]
+    assert [line for line in section.partition("##")[0].splitlines() if line.startswith("- ")] == [
+        # 5 and 20 µs: bytes forward, FLOPs backward.
+        "- of the bandwidth: 30.0 µs, the target is 25.0. FLOPs take 20.0 and bytes 15.0: by the longer of both, "
+        "100% of the target.",
+        "- composite / plain, forward: 100.0 µs, the target is 75.0. FLOPs take 30.0 and bytes 30.0: by the longer of "
+        "both, 40% of the target.",
     ]
 
 

@@ -11,6 +11,7 @@ from lightbert.bench.kernel_cases import (
     attention_inputs,
     depthwise_inputs,
     gelu_inputs,
+    mixed_inputs,
     norm_inputs,
 )
 
@@ -25,19 +26,34 @@ DEPTHWISE_FORWARD = (
 )
 """(tokens of a walk, walks, channels, warps)."""
 DEPTHWISE_BACKWARD = (
-    (16, 4, 64, 4, 4),
-    (16, 4, 64, 2, 4),
-    (16, 4, 64, 8, 4),
-    (16, 2, 64, 4, 2),
-    (16, 8, 64, 4, 8),
-    (16, 8, 64, 2, 8),
-    (16, 4, 128, 2, 4),
-    (16, 4, 128, 4, 4),
-    (32, 4, 64, 2, 4),
-    (8, 4, 64, 8, 4),
+    (16, 4, 64, 4, 128, 1024),
+    (16, 4, 64, 4, None, 1024),
+    (16, 4, 64, 4, 96, 1024),
+    (16, 4, 64, 4, 128, 512),
+    (16, 4, 64, 4, 128, 2048),
+    (16, 2, 64, 2, 128, 2048),
+    (16, 8, 64, 8, None, 512),
+    (16, 8, 64, 8, None, 1024),
+    (16, 8, 32, 4, 128, 1024),
+    (16, 4, 128, 8, None, 512),
+    (32, 4, 64, 4, None, 512),
 )
-"""(tokens of a walk, walks, channels, steps, warps)."""
-ATTENTION_FORWARD = ((128, 64, 8, 3, 128), (128, 64, 4, 3), (64, 64, 4, 3, 128), (64, 32, 4, 3, 128), (128, 128, 8, 2))
+"""(tokens of a walk, walks, channels, warps, registers, programs)."""
+SPAN_FORWARD = ((128, 4), (128, 8), (64, 4), (64, 8), (64, 2), (32, 4))
+"""(tokens, warps), for the kernel layer of mixed heads."""
+SPAN_BACKWARD = (
+    (16, 4, 128, 512),
+    (16, 4, 128, 256),
+    (16, 4, None, 512),
+    (16, 2, None, 1024),
+    (32, 4, None, 256),
+    (32, 4, None, 512),
+    (32, 8, 128, 256),
+    (32, 8, None, 256),
+    (64, 8, None, 256),
+)
+"""(tokens, warps, registers, programs)."""
+ATTENTION_FORWARD = ((64, 64, 4, 2, 128), (128, 64, 8, 3, 128), (64, 64, 4, 3, 128), (64, 32, 4, 3), (128, 128, 8, 2))
 """(queries, keys, warps, stages, registers)."""
 ATTENTION_BACKWARD = ((64, 128, 8, 2), (64, 128, 8, 3), (32, 128, 8, 2), (32, 128, 4, 2), (64, 64, 4, 2))
 """The same, for the kernel with one program per block of keys."""
@@ -96,6 +112,7 @@ def try_blocks(size: Size, ops: str = "") -> Times:
     """
     searches: dict[str, Callable[[Size], Times]] = {
         "depthwise": _depthwise,
+        "mixed_heads": _span,
         "relative_attention": _attention,
         "residual_norm": _norm,
         "residual_norm with dropout": partial(_norm, dropout=0.1),
@@ -120,10 +137,39 @@ def _depthwise(size: Size) -> Times:
         chosen = {"walk": walk, "walks": walks, "block_channels": channels, "warps": warps}
         forward = [partial(kernel.forward, x, weight, None, None, **chosen) for x, weight in sets]
         found[f"depthwise forward {walk}×{walks}×{channels} w{warps}"] = (microseconds(forward), 0.0)
-    for walk, walks, channels, steps, warps in DEPTHWISE_BACKWARD:
-        chosen = {"walk": walk, "walks": walks, "block_channels": channels, "steps": steps, "warps": warps}
-        backward = [partial(kernel.backward, torch.randn_like(x), x, weight, None, **chosen) for x, weight in sets]
-        found[f"depthwise backward {walk}×{walks}×{channels} s{steps} w{warps}"] = (0.0, microseconds(backward))
+    for walk, walks, channels, warps, registers, programs in DEPTHWISE_BACKWARD:
+        sizes = partial(kernel.backward, walk=walk, walks=walks, block_channels=channels)
+        chosen_backward = partial(sizes, warps=warps, registers=registers, programs=programs)
+        backward = [partial(chosen_backward, torch.randn_like(x), x, weight, None) for x, weight in sets]
+        name = f"depthwise backward {walk}×{walks}×{channels} w{warps} r{registers} p{programs}"
+        found[name] = (0.0, microseconds(backward))
+    return found
+
+
+def _span(size: Size) -> Times:
+    from lightbert.ops.mixed_heads import triton as kernel
+
+    sets = []
+    for _ in range(3):
+        streams, span_key, weight, bias = (tensor.detach() for tensor in mixed_inputs(size).values())
+        query, of_query = streams.chunk(4, dim=-1)[0], torch.zeros_like(streams).chunk(4, dim=-1)[0]
+        sets.append((query, span_key, weight, bias, of_query))
+    found = {}
+    for tokens, warps in SPAN_FORWARD:
+        chosen = partial(kernel.span_logits, block_tokens=tokens, warps=warps)
+        forward = [partial(chosen, query, span_key, weight, bias) for query, span_key, weight, bias, _ in sets]
+        found[f"mixed_heads, kernel layer forward {tokens} w{warps}"] = (microseconds(forward), 0.0)
+    of_logits = [torch.randn_like(kernel.span_logits(*each[:4])) for each in sets]
+    for tokens, warps, registers, programs in SPAN_BACKWARD:
+        gradients = partial(
+            kernel.span_gradients, block_tokens=tokens, warps=warps, registers=registers, programs=programs
+        )
+        backward = [
+            partial(gradients, grad, query, span_key, weight, of_query)
+            for grad, (query, span_key, weight, _, of_query) in zip(of_logits, sets, strict=True)
+        ]
+        name = f"mixed_heads, kernel layer backward {tokens} w{warps} r{registers} p{programs}"
+        found[name] = (0.0, microseconds(backward))
     return found
 
 

@@ -55,7 +55,8 @@ def markdown(name: str, table: Table, protocol: Protocol, outcomes: list[Outcome
         recipe = " ".join([outcome.arm.recipe, *settings_of(outcome.arm, protocol)])
         own = [outcome.arm.label, f"`{recipe}`", outcome.commit, str(outcome.seed)]
         lines.append(f"| {' | '.join([*own, *cells, f'{outcome.mean:.1f}', _comparison(outcome, outcomes)])} |")
-    lines += ["", _order(table, outcomes), *_plateaus(outcomes), "", "## Commands", "```"]
+    notes = [*_plateaus(outcomes), *_unfinished(table, protocol, outcomes)]
+    lines += ["", _order(table, outcomes), *notes, "", "## Commands", "```"]
     for outcome in outcomes:
         lines.append(f"# {outcome.arm.label}, seed {outcome.seed}, at commit {outcome.commit}")
         lines.append(published(pretraining_command(outcome.arm, outcome.seed, protocol)))
@@ -75,6 +76,14 @@ def _plateaus(outcomes: list[Outcome]) -> list[str]:
         f"{', '.join(names)} {what} hardly left the plateau at the start of training: the held-out accuracy is less "
         f"than {100 * LEAST_GAIN:.0f} point above trivial predictions. Train longer, or at another rate, to compare.",
     ]
+
+
+def _unfinished(table: Table, protocol: Protocol, outcomes: list[Outcome]) -> list[str]:
+    """A sentence about rows of the table without results, if there are any."""
+    found = {(outcome.arm.label, outcome.seed) for outcome in outcomes}
+    wanted = [(arm.label, seed) for seed in protocol.seeds for arm in table.arms]
+    names = [f"{label} (seed {seed})" for label, seed in wanted if (label, seed) not in found]
+    return ["", f"Not finished: {', '.join(names)}."] if names else []
 
 
 def _comparison(outcome: Outcome, outcomes: list[Outcome]) -> str:

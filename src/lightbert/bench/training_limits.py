@@ -1,4 +1,4 @@
-"""What limits the training steps that miss their targets: the least times of their FLOPs and bytes."""
+"""What limits the training steps and kernels that miss their targets: the least times of their FLOPs and bytes."""
 
 from collections.abc import Iterator
 
@@ -11,21 +11,43 @@ _SHOWN = 3
 
 
 def missed_targets(speed: TrainingSpeed) -> Iterator[str]:
-    """A section of the page: for each missed target of tokens/s, how far away it is and where the time goes."""
-    ours = {row.case: row for row in speed.rows if row.library == "lightbert" and all(speed.least(row))}
-    missed = [
-        each for each in speed.figures if each.verdict == "missed" and each.cases and ours.keys() >= {*each.cases}
-    ]
-    if not missed:
-        return
-    yield """## What limits missed targets
+    """A section of the page: for each missed target of steps and kernels, how far it is and where the time goes."""
+    limits = [*_of_rows(speed), *_of_kernels(speed)]
+    if limits:
+        yield """## What limits missed targets
 
-The least times are those of FLOPs and bytes above, one after the other, as if products never waited for memory.
+The least times of a step are those of FLOPs and bytes above, one after the other, as if products never waited for
+memory; of a kernel alone, which can overlap both, the longer one counts.
 """
-    for figure in missed:
-        rows = [ours[case] for case in figure.cases]
-        yield f"- {figure.what}: " + (_speed(speed, figure, *rows) if len(rows) == 1 else _ratio(speed, figure, *rows))
-    yield ""
+        yield from limits
+        yield ""
+
+
+def _of_rows(speed: TrainingSpeed) -> Iterator[str]:
+    ours = {row.case: row for row in speed.rows if row.library == "lightbert" and all(speed.least(row))}
+    for figure in speed.figures:
+        if figure.verdict == "missed" and figure.cases and ours.keys() >= {*figure.cases}:
+            rows = [ours[case] for case in figure.cases]
+            limit = _speed(speed, figure, *rows) if len(rows) == 1 else _ratio(speed, figure, *rows)
+            yield f"- {figure.what}: {limit}"
+
+
+def _of_kernels(speed: TrainingSpeed) -> Iterator[str]:
+    ceilings = (speed.matmul_tflops * 1e12, speed.copy_tbytes * 1e12)
+    for figure in speed.kernels.figures:
+        if figure.verdict == "missed" and figure.kernels and all(ceilings):
+            passes = [each for each in speed.kernels.passes if each.what in figure.kernels]
+            taken = sum(each.microseconds for each in passes)
+            products, bytes_moved = (
+                sum(least) for least in zip(*(each.least(*ceilings) for each in passes), strict=True)
+            )
+            change = figure.target / figure.value
+            wanted = taken * change if figure.limit == "at most" else taken / change
+            share = sum(max(each.least(*ceilings)) for each in passes) / wanted
+            yield (
+                f"- {figure.what}: {taken:.1f} µs, the target is {wanted:.1f}. FLOPs take {products:.1f} and bytes "
+                f"{bytes_moved:.1f}: by the longer of both, {share:.0%} of the target."
+            )
 
 
 def _speed(speed: TrainingSpeed, figure: Figure, row: Row) -> str:

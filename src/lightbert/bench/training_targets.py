@@ -32,7 +32,9 @@ class Figure:
     limit: Limit = ""
     target: float = 0.0
     cases: tuple[str, ...] = ()
-    """The row of tokens/s, or the two rows of a ratio of them, ours; none for other figures."""
+    """The row of tokens/s, or the two rows of a ratio of them, ours; none for other figures of rows."""
+    kernels: tuple[str, ...] = ()
+    """The passes of our kernel that a figure of kernels is about, if its target is missed."""
 
     @property
     def verdict(self) -> str:

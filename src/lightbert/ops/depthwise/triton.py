@@ -12,10 +12,11 @@ import triton.language as tl
 from torch import Tensor
 
 from lightbert.ops.flat_tokens import flat, text_rule
+from lightbert.ops.partial_sums import triton as partial_sums
 from lightbert.ops.walks.triton import count_programs, first_tokens, has_whole_walks, in_row, same_text
 
 FORWARD = {"walk": 16, "walks": 4, "block_channels": 64, "warps": 4}
-BACKWARD = {"walk": 16, "walks": 8, "block_channels": 64, "steps": 4, "warps": 8}
+BACKWARD = {"walk": 16, "walks": 2, "block_channels": 64, "warps": 2, "registers": 128, "programs": 1024}
 
 
 @triton.jit
@@ -233,19 +234,19 @@ def backward(
     walk: int = BACKWARD["walk"],
     walks: int = BACKWARD["walks"],
     block_channels: int = BACKWARD["block_channels"],
-    steps: int | None = None,
     warps: int = BACKWARD["warps"],
+    registers: int | None = BACKWARD["registers"],
+    programs: int = BACKWARD["programs"],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of x, weight and bias, by blocks of a chosen size.
 
-    steps: the walks of a program, one after another; by default fewer if there are few channels, so that there are
-    enough programs for a GPU.
+    registers: the limit per thread. programs: the most; each adds up its part of the tokens.
     """
     grad, x, taps_first = flat(grad), flat(x), weight.t().contiguous()
     texts, rule = text_rule(texts)
     (batch, tokens, channels), taps = x.shape, weight.shape[1]
     parts = triton.cdiv(channels, block_channels)
-    steps = steps or min(BACKWARD["steps"], max(1, parts))
+    steps = partial_sums.steps_per_program(count_programs(x, walk, walks) * parts, programs)
     programs = count_programs(x, walk, walks * steps)
     grad_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     partial = torch.empty((programs, taps + 1, channels), dtype=torch.float32, device=x.device)
@@ -272,6 +273,7 @@ def backward(
             steps=steps,
             block_channels=block_channels,
             num_warps=warps,
+            maxnreg=registers,
             enable_fp_fusion=True,
         )
     if of_weight.numel():

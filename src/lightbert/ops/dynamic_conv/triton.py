@@ -15,6 +15,8 @@ from lightbert.ops.walks.triton import same_text
 
 _OWN = 16
 """The tokens of a program: the fewest rows of a matrix product, so that few of its weights are outside the band."""
+_BACKWARD_REGISTERS = 96
+"""The limit per thread, so that more programs fit on a processor."""
 _LOG2_E = tl.constexpr(1.4426950408889634)
 
 
@@ -27,16 +29,18 @@ def _tile(
     own_tokens: tl.constexpr,
     near_tokens: tl.constexpr,
 ):
-    """The head and the start of the row of a program, its own tokens, those near them, and which of both exist."""
+    """The head and the start of the row of a program, its own tokens, those near them, and which of both are read."""
     tiles = tl.cdiv(row_tokens, own_tokens)
     head = tl.program_id(0) % n_heads
     tile = tl.program_id(0) // n_heads
     start = (tile % tiles) * own_tokens
     row = (tile // tiles).to(tl.int64) * row_tokens
     own = start + tl.arange(0, own_tokens)
-    near = start + tl.arange(0, near_tokens) - radius
+    index = tl.arange(0, near_tokens)
+    near = start + index - radius
     own_here = tl.full(own.shape, True, tl.int1) if even else own < row_tokens
-    return head, row, own, near, own_here, _is_below(near, row_tokens)
+    # The size of a tile is a power of two: its last rows are beyond all taps.
+    return head, row, own, near, own_here, _is_below(near, row_tokens) & (index < own_tokens + 2 * radius)
 
 
 @triton.jit
@@ -239,6 +243,7 @@ def backward(
             grad_stride=grad.stride(1),
             written_stride=into.stride(1),
             signed=signed,
+            maxnreg=_BACKWARD_REGISTERS,
             **settings,
         )
     return into, grad_logits

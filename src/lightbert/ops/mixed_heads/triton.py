@@ -13,10 +13,10 @@ from lightbert.ops.flat_tokens import flat
 from lightbert.ops.masked_tiles.triton import load, store
 from lightbert.ops.partial_sums import triton as partial_sums
 
-_TOKENS, _BACKWARD_TOKENS, _WARPS = 64, 32, 8
+FORWARD = {"block_tokens": 128, "warps": 4}
+BACKWARD = {"block_tokens": 16, "warps": 4, "registers": 128, "programs": 512}
+"""With an explicit limit of registers the compiler starts all loads of a thread first."""
 _MOST_CHANNELS = 128
-_PROGRAMS = 256
-"""The most programs of the backward pass: each writes a gradient of the whole weight."""
 
 
 @triton.jit(do_not_specialize=["n_tokens"])
@@ -106,7 +106,7 @@ def fits(width: int) -> bool:
     return width <= _MOST_CHANNELS
 
 
-def _settings(query: Tensor, span_key: Tensor, weight: Tensor, block_tokens: int) -> dict[str, object]:
+def _settings(query: Tensor, span_key: Tensor, weight: Tensor, block_tokens: int, warps: int) -> dict[str, object]:
     """What both kernels are told about the shapes."""
     rows, width = weight.shape
     channels = max(16, triton.next_power_of_2(width))
@@ -120,36 +120,55 @@ def _settings(query: Tensor, span_key: Tensor, weight: Tensor, block_tokens: int
         "block_tokens": block_tokens,
         "block_channels": channels,
         "block_rows": max(16, triton.next_power_of_2(rows)),
-        "num_warps": _WARPS,
+        "num_warps": warps,
         "num_stages": 2,
         "enable_fp_fusion": True,
     }
 
 
-def span_logits(query: Tensor, span_key: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def span_logits(
+    query: Tensor,
+    span_key: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    *,
+    block_tokens: int = FORWARD["block_tokens"],
+    warps: int = FORWARD["warps"],
+) -> Tensor:
     """The kernel layer with ``weight`` [rows, a] and ``bias`` [rows] on query · span_key [B, T, a]: [B, T, rows]."""
     query, span_key, weight = flat(query), flat(span_key), weight.contiguous()
     logits = torch.empty((*query.shape[:2], len(weight)), dtype=query.dtype, device=query.device)
     if logits.numel():
         tokens = query.shape[:2].numel()
-        _span_logits_kernel[(triton.cdiv(tokens, _TOKENS),)](
-            query, span_key, weight, bias.contiguous(), logits, tokens, **_settings(query, span_key, weight, _TOKENS)
+        settings = _settings(query, span_key, weight, block_tokens, warps)
+        _span_logits_kernel[(triton.cdiv(tokens, block_tokens),)](
+            query, span_key, weight, bias.contiguous(), logits, tokens, **settings
         )
     return logits
 
 
 def span_gradients(
-    of_logits: Tensor, query: Tensor, span_key: Tensor, weight: Tensor, of_query: Tensor
+    of_logits: Tensor,
+    query: Tensor,
+    span_key: Tensor,
+    weight: Tensor,
+    of_query: Tensor,
+    *,
+    block_tokens: int = BACKWARD["block_tokens"],
+    warps: int = BACKWARD["warps"],
+    registers: int | None = BACKWARD["registers"],
+    programs: int = BACKWARD["programs"],
 ) -> tuple[Tensor, Tensor]:
     """The gradients of span_key, and of weight and bias, flat and one after the other.
 
-    That of the query is added to ``of_query``, in place.
+    That of the query is added to ``of_query``, in place. registers: the limit per thread. programs: the most; each
+    writes a gradient of the whole weight.
     """
     query, span_key, weight, of_logits = flat(query), flat(span_key), weight.contiguous(), of_logits.contiguous()
     rows, width = weight.shape
     tokens = query.shape[:2].numel()
-    blocks = triton.cdiv(tokens, _BACKWARD_TOKENS)
-    steps = partial_sums.steps_per_program(blocks, _PROGRAMS)
+    blocks = triton.cdiv(tokens, block_tokens)
+    steps = partial_sums.steps_per_program(blocks, programs)
     programs = triton.cdiv(blocks, steps)
     of_span_key = torch.empty(span_key.shape, dtype=span_key.dtype, device=span_key.device)
     partial = torch.empty((programs, rows * (width + 1)), dtype=torch.float32, device=query.device)
@@ -158,6 +177,7 @@ def span_gradients(
             *(of_logits, query, span_key, weight, of_query, of_span_key, partial, tokens),
             of_query_stride=of_query.stride(1),
             steps=steps,
-            **_settings(query, span_key, weight, _BACKWARD_TOKENS),
+            maxnreg=registers,
+            **_settings(query, span_key, weight, block_tokens, warps),
         )
     return of_span_key, partial_sums.sum_programs(partial, weight.dtype)

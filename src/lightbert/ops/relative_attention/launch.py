@@ -23,7 +23,7 @@ class Blocks:
     """The limit per thread, so that several programs fit on a processor; None for the compiler's choice."""
 
 
-FORWARD = Blocks(128, 64, 8, 3, 128)
+FORWARD = Blocks(64, 32, 4, 3)
 PLAIN_FORWARD = Blocks(128, 64, 4, 3)
 """Without biases, whose addresses take many registers."""
 BY_QUERY = Blocks(64, 32, 4, 3)
