@@ -125,7 +125,7 @@ _LIMITS = """## What the model can't know
 - Few steps give three parameters, so that the first table says little and the second one counts. The form of the model
   was chosen with that table in view; lab/LOG.md has the forms that were tried.
 - Two runs of the same step differ by up to 6 percent.
-- One stream: with the generator on a second one, a step of ConvBERT-small at 256 × 128 takes 7 percent less.
+- One stream: with the generator on a second one, a step of ConvBERT-small at 256 × 128 takes 8 percent less.
 - No step was measured on more than one GPU. The rate of the link is that of the data sheet; the all-reduce of DDP
   overlaps with the backward pass, which the model ignores. The time of launches is the difference of two steps of
   1024 × 128 tokens, with other kernels than today's; it is longer where a step takes less time than Python needs to
