@@ -144,3 +144,19 @@ def test_a_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(adaptation, "versions", lambda *names: dict.fromkeys(names, "") | {"numpy": "2.0"})
     with pytest.raises(InputError, match="install matplotlib networkx pandas"):
         adaptation.main(["--out", str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--seeds", "0"], "--seeds and --jobs must be >= 1, got 0"),
+        (["--page", "missing/adapt.md"], "--page must be a file in an existing folder, got 'missing/adapt.md'"),
+        (["stepz=3"], "unknown key 'stepz'"),
+        (["--finetuning", "lr=fast"], "lr must be a number, got 'fast'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_input_is_found_before_anything_runs(tmp_path: Path, words: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        adaptation.main(["--out", str(tmp_path / "out"), *words])
+    assert not (tmp_path / "out").exists()

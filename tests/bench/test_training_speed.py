@@ -11,6 +11,7 @@ from extras import needs_trainer
 from lightbert.bench import training, training_kernels, training_rows
 from lightbert.bench.finetune_steps import sentence_lengths
 from lightbert.bench.kernel_cases import OPS
+from lightbert.bench.page_file import check_page
 from lightbert.bench.profiled_kernels import Kernel
 from lightbert.bench.training import Settings, TrainingSpeed, measure
 from lightbert.bench.training_cases import (
@@ -24,7 +25,7 @@ from lightbert.bench.training_cases import (
     whole_step,
 )
 from lightbert.bench.training_kernels import KernelPass, KernelsAlone
-from lightbert.bench.training_page import check_target, page
+from lightbert.bench.training_page import page
 from lightbert.bench.training_rows import Row
 from lightbert.bench.training_targets import Figure, figures
 from lightbert.errors import InputError
@@ -255,10 +256,12 @@ def test_a_page_without_missed_targets_says_nothing_about_limits():
     assert "## What limits" not in page(TrainingSpeed("a GPU", 760.0, 4.2, rows), "lightbert bench training")
 
 
-def test_the_folder_of_the_page_must_exist(tmp_path):
-    check_target(tmp_path / "training.md")
+def test_the_page_must_be_a_file_in_an_existing_folder(tmp_path):
+    check_page("--out", tmp_path / "training.md")
     with pytest.raises(InputError, match=r"--out must be a file in an existing folder, got '.*missing/training\.md'"):
-        check_target(tmp_path / "missing" / "training.md")
+        check_page("--out", tmp_path / "missing" / "training.md")
+    with pytest.raises(InputError, match=r"--page must be a file, got the folder '.*'; add a file name"):
+        check_page("--page", tmp_path)
 
 
 def test_cases_after_the_time_limit_are_reported_as_skipped():

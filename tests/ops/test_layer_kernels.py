@@ -253,17 +253,20 @@ def test_a_linear_layer_after_gelu_keeps_no_activations():
     assert {tensor.data_ptr() for tensor in kept} <= {tensor.data_ptr() for tensor in given.values()}
 
 
-@pytest.mark.parametrize("width", [7, 64])
-def test_the_gradient_of_a_norm_may_have_two_parts(width):
+@pytest.mark.parametrize("dropout", [0.0, 0.25])
+@pytest.mark.parametrize("shape", [(3, 11, 7), (2, 64, 64), (2, 64, 256)], ids=str)
+def test_the_gradient_of_a_norm_may_have_two_parts(shape, dropout):
+    """With and without masks: whole blocks of tokens and channels don't need them."""
     from lightbert.ops.residual_norm import triton
 
     x, change, weight, bias, change_bias, one, other = (
-        value.to(DEVICE, torch.float32)
-        for value in (*biased_inputs(3, 11, width).values(), draw(3, 11, width), draw(3, 11, width))
+        value.to(DEVICE, torch.float32) for value in (*biased_inputs(*shape).values(), draw(*shape), draw(*shape))
     )
-    _, *statistics = triton.forward(x, change, weight, bias, EPS, change_bias=change_bias)
-    given = (x, change, weight, *statistics, None, 0.0, change_bias)
+    seed = torch.tensor([7], device=DEVICE) if dropout else None
+    _, *statistics = triton.forward(x, change, weight, bias, EPS, seed, dropout, change_bias)
+    given = (x, change, weight, *statistics, seed, dropout, change_bias)
     whole, parts = triton.backward(one + other, *given), triton.backward(one, *given, other)
-    assert parts[1] is None
-    for found, expected in zip((parts[0], *parts[2:]), (whole[0], *whole[2:]), strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+    assert (parts[1] is None) == (whole[1] is None) == (not dropout)
+    for found, expected in zip(parts, whole, strict=True):
+        if expected is not None:
+            torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)

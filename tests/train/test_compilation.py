@@ -13,6 +13,7 @@ from tracing import traced_only
 from lightbert.data.corpus.shards import Shards
 from lightbert.ops import backend
 from lightbert.train.compilation import compile_objective, run_eagerly
+from lightbert.train.gradient_sums import GradientSums
 
 
 class Double(nn.Module):
@@ -127,12 +128,15 @@ def test_a_block_is_compiled_once_per_model_and_length(corpus: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("how", ["blocks", "whole"])
-def test_the_compiler_is_asked_for_deterministic_code(how: str, compile_calls: mock.Mock) -> None:
+def test_the_compiler_is_asked_for_deterministic_code_and_for_sums_of_gradients_in_kernels(
+    how: str, compile_calls: mock.Mock
+) -> None:
     """Otherwise it times alternatives with another order of sums."""
     from torch import _inductor
 
     objective = nn.Sequential(Double(), Double())
     compile_objective(objective, how, torch.device("cpu"))
-    options = [call.kwargs["options"]["deterministic"] for call in compile_calls.call_args_list]
-    assert options == [True] * (2 if how == "blocks" else 1)
-    assert "deterministic" in _inductor.list_options()
+    options = [call.kwargs["options"] for call in compile_calls.call_args_list]
+    assert [each["deterministic"] for each in options] == [True] * (2 if how == "blocks" else 1)
+    assert all(isinstance(each["post_grad_custom_post_pass"], GradientSums) for each in options)
+    assert {*options[0]} <= {*_inductor.list_options()}

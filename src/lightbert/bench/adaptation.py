@@ -10,12 +10,18 @@ import sys
 from pathlib import Path
 
 from lightbert.bench.adaptation_page import markdown
-from lightbert.bench.adaptation_runs import FINETUNING, Protocol, commits, run_all, simple_classifiers
+from lightbert.bench.adaptation_runs import FINETUNING, MODEL, Protocol, commits, run_all, simple_classifiers
 from lightbert.bench.kept_files import versions
+from lightbert.bench.page_file import check_page
 from lightbert.bench.row_runs import published
 from lightbert.bench.section_task import PACKAGES, read_task
+from lightbert.config import assignments, from_mapping, override
 from lightbert.errors import InputError
 from lightbert.files import write_atomic
+from lightbert.recipes import read
+from lightbert.tasks.finetune.recipe import FinetuneRecipe
+from lightbert.train.base_recipe import BaseRecipe
+from lightbert.train.recipe import Recipe
 from lightbert.train.signals import EXIT_CODE, catch_signals
 
 _PROGRAM = "lightbert.bench.adaptation"
@@ -29,6 +35,10 @@ def main(arguments: list[str] | None = None) -> None:
     chosen = _parser().parse_intermixed_args(arguments)
     if chosen.seeds < 1 or chosen.jobs < 1:
         raise InputError(f"--seeds and --jobs must be >= 1, got {chosen.seeds} and {chosen.jobs}")
+    if chosen.page is not None:
+        check_page("--page", chosen.page)
+    _check_keys(Recipe, "adapt", [*chosen.overrides, "data=DIR"])
+    _check_keys(FinetuneRecipe, "classify", [*chosen.finetuning, "data.train=FILE"])
     installed = versions(*(_DISTRIBUTIONS.get(package, package) for package in PACKAGES))
     if missing := [name for name, version in installed.items() if not version]:
         raise InputError(f"the task needs {', '.join(PACKAGES)}; install {' '.join(missing)}")
@@ -51,6 +61,11 @@ def main(arguments: list[str] | None = None) -> None:
     command = published(["python", "-m", _PROGRAM, *arguments])
     write_atomic(page, markdown(task, protocol, outcome, simple_classifiers(task), command=command, origin=origin))
     print(f"wrote {page}")
+
+
+def _check_keys(cls: type[BaseRecipe], recipe: str, words: list[str]) -> None:
+    """Check the keys of commands that run minutes or hours later."""
+    from_mapping(cls, override(read(recipe), assignments([f"model={MODEL}", *words, "out=DIR"])))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -11,6 +11,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from lightbert.bench.page_file import check_page
 from lightbert.bench.paper_report import draw, markdown
 from lightbert.bench.paper_runs import Protocol, check_rows, run_table
 from lightbert.bench.paper_tables import TABLES, Table
@@ -64,6 +65,8 @@ def main(arguments: list[str] | None = None) -> None:
     for option, folder in (("--data", protocol.data), ("--glue", protocol.glue)):
         if not folder.is_dir():
             raise InputError(f"{option} must be a folder, got '{folder}'")
+    if chosen.page is not None:
+        check_page("--page", chosen.page)
     table = _rows(TABLES[chosen.table], chosen.rows)
     check_rows(table, protocol)
     with catch_signals() as interrupted, interrupted.deferred():

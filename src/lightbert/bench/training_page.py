@@ -7,7 +7,6 @@ from pathlib import Path
 from lightbert.bench.source_version import commit
 from lightbert.bench.training import TrainingSpeed
 from lightbert.bench.training_limits import missed_targets
-from lightbert.errors import InputError
 from lightbert.files import write_atomic
 
 _COLUMNS = {
@@ -19,12 +18,6 @@ _COLUMNS = {
     "compiled": ("compiled",),
 }
 """Kinds of kernels by column; the last column has the others."""
-
-
-def check_target(out: Path) -> None:
-    """Check, before minutes of measurements, that the page can be written."""
-    if not out.parent.is_dir():
-        raise InputError(f"--out must be a file in an existing folder, got '{out}'; create '{out.parent}'")
 
 
 def write(speed: TrainingSpeed, out: Path, command: str) -> None:

@@ -185,16 +185,18 @@ def _latency(config: Config) -> Report:
 
 def _training(config: Config) -> Report:
     from lightbert.bench import training, training_page
+    from lightbert.bench.page_file import check_page
 
     out = Path(config.out) if config.out else None
     if out is not None:
-        training_page.check_target(out)
+        check_page("--out", out)
     speed = training.measure(
         training.Settings(cases=config.cases, kernels=config.kernels, seconds=config.seconds or 480.0)
     )
     if out is not None:
         chosen = f" --cases {config.cases!r}" if config.cases else ""
         chosen += f" --kernels {config.kernels}" if config.kernels else ""
+        chosen += f" --seconds {config.seconds:g}" if config.seconds else ""
         training_page.write(speed, out, f"lightbert bench training{chosen} --out {config.out}")
     return speed
 
