@@ -4,7 +4,6 @@ Words of the topic hardly help: a sentence on an array can describe a parameter 
 """
 
 import csv
-import hashlib
 import io
 from collections import defaultdict
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from lightbert.data.text.docstring_sections import sentences_by_section
 from lightbert.data.text.documented_objects import docstrings_by_name
+from lightbert.data.text.hashed_splits import hashed_order, hashed_part
 from lightbert.data.text.prose import prose
 from lightbert.files import make_folder, write_atomic
 
@@ -45,7 +45,7 @@ def read_task(packages: tuple[str, ...] = PACKAGES, sizes: dict[str, int] = SIZE
     places: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for package in packages:
         for name, docstring in docstrings_by_name(package):
-            part = _part(f"{package}/{name}")
+            part = hashed_part(f"{package}/{name}", _SHARES)
             sentences = prose(docstring)
             if part == TEXT and sentences:
                 documents.append(sentences)
@@ -55,7 +55,7 @@ def read_task(packages: tuple[str, ...] = PACKAGES, sizes: dict[str, int] = SIZE
                 places[sentence].discard((part, ""))
                 places[sentence].add((part, section))
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for sentence in sorted(places, key=_order):
+    for sentence in sorted(places, key=hashed_order):
         if len(places[sentence]) == 1:
             [(part, section)] = places[sentence]
             found[part, section].append(sentence)
@@ -67,7 +67,7 @@ def read_task(packages: tuple[str, ...] = PACKAGES, sizes: dict[str, int] = SIZE
                 if part == split and section
                 for sentence in sentences[:size]
             ),
-            key=lambda example: _order(example[0]),
+            key=lambda example: hashed_order(example[0]),
         )
         for split, size in sizes.items()
     }
@@ -85,17 +85,3 @@ def write_task(task: SectionTask, folder: Path) -> dict[str, Path]:
     paths[TEXT] = folder / f"{TEXT}.txt"
     write_atomic(paths[TEXT], "\n\n".join("\n".join(sentences) for sentences in task.documents) + "\n")
     return paths
-
-
-def _part(name: str) -> str:
-    at, end = int(_order(name)[:8], 16) / 2**32 * sum(_SHARES.values()), 0
-    for part, share in _SHARES.items():
-        end += share
-        if at < end:
-            return part
-    raise AssertionError(at)
-
-
-def _order(text: str) -> str:
-    """A key that sorts texts in a random order, the same on every machine."""
-    return hashlib.sha256(text.encode()).hexdigest()

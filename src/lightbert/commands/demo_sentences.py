@@ -1,13 +1,13 @@
 """The task of the demo: which package does a sentence document? Its examples are docstrings of installed packages."""
 
 import csv
-import hashlib
 import io
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
 from lightbert.data.text.documented_objects import DocumentedObject, documented_objects
+from lightbert.data.text.hashed_splits import hashed_order, hashed_part
 from lightbert.files import write_atomic
 
 PACKAGES = (
@@ -55,7 +55,7 @@ def read_examples() -> dict[str, list[Example]]:
         for split, sentences in _split(found).items():
             fitting = [each for each in sentences if packages_of[each] == {package} and name not in each.lower()]
             splits[split] += [Example(sentence, package) for sentence in fitting[: SPLITS[split]]]
-    return {split: sorted(examples, key=lambda each: _order(each.text)) for split, examples in splits.items()}
+    return {split: sorted(examples, key=lambda each: hashed_order(each.text)) for split, examples in splits.items()}
 
 
 def write_examples(examples: dict[str, list[Example]], folder: Path) -> dict[str, Path]:
@@ -73,24 +73,10 @@ def write_examples(examples: dict[str, list[Example]], folder: Path) -> dict[str
 def _split(objects: list[DocumentedObject]) -> dict[str, list[str]]:
     """Distribute the sentences over the splits by the hash of their object; each sentence appears once."""
     split_of = dict[str, str]()
-    for each in sorted(objects, key=lambda each: _order(each.name)):
+    for each in sorted(objects, key=lambda each: hashed_order(each.name)):
         for sentence in each.sentences:
-            split_of.setdefault(sentence, _split_of(each.name))
+            split_of.setdefault(sentence, hashed_part(each.name, _SHARES))
     return {
-        split: sorted((sentence for sentence, where in split_of.items() if where == split), key=_order)
+        split: sorted((sentence for sentence, where in split_of.items() if where == split), key=hashed_order)
         for split in SPLITS
     }
-
-
-def _split_of(name: str) -> str:
-    at, end = int(_order(name)[:8], 16) / 2**32 * sum(_SHARES.values()), 0
-    for split, share in _SHARES.items():
-        end += share
-        if at < end:
-            return split
-    raise AssertionError(at)
-
-
-def _order(text: str) -> str:
-    """A key that sorts texts in a random order, the same on every machine."""
-    return hashlib.sha256(text.encode()).hexdigest()
