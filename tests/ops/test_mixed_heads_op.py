@@ -68,6 +68,19 @@ def test_narrow_and_wide_heads_are_exact_and_no_coarser(width):
     assert_no_coarser(by_kernel(heads), heads, given, texts=texts)
 
 
+@pytest.mark.parametrize("n_heads", [6, 10])
+def test_layers_of_many_rows_are_exact_and_no_coarser(n_heads):
+    """96 rows, for which blocks are larger, and 160, which are too many for one kernel."""
+
+    def many(**given: Tensor) -> Tensor:
+        return mixed_heads(**given, n_heads=n_heads, taps=TAPS)
+
+    given = inputs(2, 21, n_heads * EACH)
+    given |= {"weight": draw(n_heads * PADDED, n_heads * EACH) / 5, "bias": draw(n_heads * PADDED)}
+    assert_exact(by_kernel(many), many, given)
+    assert_no_coarser(by_kernel(many), many, given)
+
+
 def test_tensors_may_have_any_memory_layout():
     assert_exact(by_kernel(heads), heads, inputs(3, 11), spread=True, texts=texts_on_device("packed", (3, 11)))
 

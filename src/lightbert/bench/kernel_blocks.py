@@ -26,17 +26,15 @@ DEPTHWISE_FORWARD = (
 )
 """(tokens of a walk, walks, channels, warps)."""
 DEPTHWISE_BACKWARD = (
-    (16, 4, 64, 4, 128, 1024),
-    (16, 4, 64, 4, None, 1024),
-    (16, 4, 64, 4, 96, 1024),
-    (16, 4, 64, 4, 128, 512),
-    (16, 4, 64, 4, 128, 2048),
+    (16, 2, 64, 2, 128, 1024),
     (16, 2, 64, 2, 128, 2048),
-    (16, 8, 64, 8, None, 512),
-    (16, 8, 64, 8, None, 1024),
+    (16, 4, 64, 4, 128, 512),
+    (16, 4, 64, 4, 128, 1024),
+    (16, 4, 64, 4, 168, 512),
+    (16, 8, 64, 8, 128, 512),
     (16, 8, 32, 4, 128, 1024),
-    (16, 4, 128, 8, None, 512),
-    (32, 4, 64, 4, None, 512),
+    (16, 4, 128, 8, 128, 512),
+    (32, 4, 64, 4, 128, 512),
 )
 """(tokens of a walk, walks, channels, warps, registers, programs)."""
 SPAN_FORWARD = ((128, 4), (128, 8), (64, 4), (64, 8), (64, 2), (32, 4))
@@ -155,21 +153,18 @@ def _span(size: Size) -> Times:
         query, of_query = streams.chunk(4, dim=-1)[0], torch.zeros_like(streams).chunk(4, dim=-1)[0]
         sets.append((query, span_key, weight, bias, of_query))
     found = {}
-    for tokens, warps in SPAN_FORWARD:
-        chosen = partial(kernel.span_logits, block_tokens=tokens, warps=warps)
+    for sizes in SPAN_FORWARD:
+        chosen = partial(kernel.span_logits, sizes=sizes)
         forward = [partial(chosen, query, span_key, weight, bias) for query, span_key, weight, bias, _ in sets]
-        found[f"mixed_heads, kernel layer forward {tokens} w{warps}"] = (microseconds(forward), 0.0)
+        found[f"mixed_heads, kernel layer forward {sizes}"] = (microseconds(forward), 0.0)
     of_logits = [torch.randn_like(kernel.span_logits(*each[:4])) for each in sets]
-    for tokens, warps, registers, programs in SPAN_BACKWARD:
-        gradients = partial(
-            kernel.span_gradients, block_tokens=tokens, warps=warps, registers=registers, programs=programs
-        )
+    for numbers in SPAN_BACKWARD:
+        gradients = partial(kernel.span_gradients, sizes=numbers)
         backward = [
             partial(gradients, grad, query, span_key, weight, of_query)
             for grad, (query, span_key, weight, _, of_query) in zip(of_logits, sets, strict=True)
         ]
-        name = f"mixed_heads, kernel layer backward {tokens} w{warps} r{registers} p{programs}"
-        found[name] = (0.0, microseconds(backward))
+        found[f"mixed_heads, kernel layer backward {numbers}"] = (0.0, microseconds(backward))
     return found
 
 

@@ -16,7 +16,9 @@ from lightbert.ops.partial_sums import triton as partial_sums
 from lightbert.ops.walks.triton import count_programs, first_tokens, has_whole_walks, in_row, same_text
 
 FORWARD = {"walk": 16, "walks": 4, "block_channels": 64, "warps": 4}
-BACKWARD = {"walk": 16, "walks": 2, "block_channels": 64, "warps": 2, "registers": 128, "programs": 1024}
+BACKWARD = {"walk": 16, "walks": 2, "block_channels": 64, "warps": 2, "programs": 1024}
+_REGISTERS, _FEW_TAPS = 128, 9
+"""The limit per thread in the backward pass of kernels with few taps, so that more programs fit on a processor."""
 
 
 @triton.jit
@@ -235,12 +237,13 @@ def backward(
     walks: int = BACKWARD["walks"],
     block_channels: int = BACKWARD["block_channels"],
     warps: int = BACKWARD["warps"],
-    registers: int | None = BACKWARD["registers"],
+    registers: int | None = None,
     programs: int = BACKWARD["programs"],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of x, weight and bias, by blocks of a chosen size.
 
-    registers: the limit per thread. programs: the most; each adds up its part of the tokens.
+    registers: the limit per thread; None for the one that suits the number of taps. programs: the most; each adds up
+    its part of the tokens.
     """
     grad, x, taps_first = flat(grad), flat(x), weight.t().contiguous()
     texts, rule = text_rule(texts)
@@ -273,7 +276,7 @@ def backward(
             steps=steps,
             block_channels=block_channels,
             num_warps=warps,
-            maxnreg=registers,
+            maxnreg=registers or (_REGISTERS if taps <= _FEW_TAPS else None),
             enable_fp_fusion=True,
         )
     if of_weight.numel():

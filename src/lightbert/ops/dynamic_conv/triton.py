@@ -5,6 +5,8 @@ entry is loaded where its near token is read by a tap of its own token, and zero
 softmax for the backward pass; the sign of a weight says whether its tap reads a token of the same text.
 """
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -16,7 +18,8 @@ from lightbert.ops.walks.triton import same_text
 _OWN = 16
 """The tokens of a program: the fewest rows of a matrix product, so that few of its weights are outside the band."""
 _BACKWARD_REGISTERS = 96
-"""The limit per thread, so that more programs fit on a processor."""
+"""The limit per thread, so that more programs fit on a processor; larger tiles need more."""
+_SMALL_TILE = 32 * 64
 _LOG2_E = tl.constexpr(1.4426950408889634)
 
 
@@ -177,7 +180,7 @@ def _dynamic_conv_backward_kernel(
     _store(target, own, written_stride, own_here, of_values, each, block_each)
 
 
-def _numbers(values: Tensor, logits: Tensor, taps: int) -> tuple[tuple[int], dict[str, object]]:
+def _numbers(values: Tensor, logits: Tensor, taps: int) -> tuple[tuple[int], dict[str, Any]]:
     """The grid, and what both kernels are told about the shapes."""
     (batch, tokens, width), (n_heads, padded) = values.shape, logits.shape[2:]
     settings = {
@@ -243,7 +246,7 @@ def backward(
             grad_stride=grad.stride(1),
             written_stride=into.stride(1),
             signed=signed,
-            maxnreg=_BACKWARD_REGISTERS,
+            maxnreg=_BACKWARD_REGISTERS if settings["near_tokens"] * settings["block_each"] <= _SMALL_TILE else None,
             **settings,
         )
     return into, grad_logits

@@ -33,7 +33,7 @@ def mixed_heads(streams, span_key, weight, bias, attention_texts, convolution_te
     out = streams.new_empty(*streams.shape[:2], streams.shape[2] // 2)
     into_attention, into_convolution = out.chunk(2, dim=-1)
     _, log_sums = attention.forward(_attention(streams, attention_texts, seed, n_heads, dropout), out=into_attention)
-    if triton.fits(span_key.shape[-1]):
+    if triton.fits(weight):
         span, logits = streams.new_empty(0), triton.span_logits(query, span_key, weight, bias)
     else:
         span = product.multiply(query, span_key)
@@ -70,7 +70,7 @@ def _backward(
         into=tuple(into_attention),
     )
     of_logits = of_logits.flatten(2)
-    if triton.fits(span_key.shape[-1]):
+    if triton.fits(weight):
         return of_streams, *triton.span_gradients(of_logits, query, span_key, weight, into_attention[0])
     of_span = of_logits @ weight
     return of_streams, product.add_product_gradients(of_span, query, span_key, into_attention[0]), of_logits
@@ -81,7 +81,7 @@ def _(streams, span_key, weight, bias, attention_texts, convolution_texts, seed,
     batch, tokens, width = streams.shape
     return (
         streams.new_empty(batch, tokens, width // 2),
-        streams.new_empty(0) if triton.fits(width // 4) else streams.new_empty(batch, tokens, width // 4),
+        streams.new_empty(0) if triton.fits(weight) else streams.new_empty(batch, tokens, width // 4),
         streams.new_empty((batch, n_heads, tokens), dtype=torch.float32),
         streams.new_empty(batch, tokens, n_heads, len(weight) // n_heads),
     )
@@ -89,7 +89,7 @@ def _(streams, span_key, weight, bias, attention_texts, convolution_texts, seed,
 
 @_backward.register_fake
 def _(grad, out, log_sums, kept, streams, span_key, weight, attention_texts, seed, n_heads, taps, dropout, signed):
-    shape = [weight.numel() + len(weight)] if triton.fits(span_key.shape[-1]) else [*streams.shape[:2], len(weight)]
+    shape = [weight.numel() + len(weight)] if triton.fits(weight) else [*streams.shape[:2], len(weight)]
     return streams.new_empty(streams.shape), span_key.new_empty(span_key.shape), weight.new_empty(shape)
 
 
@@ -106,7 +106,7 @@ def _gradients(ctx, grad, *_):
     span, *kept = ctx.saved_tensors
     of_streams, of_span_key, last = _backward(grad, *kept, *ctx.settings)
     weight = kept[5]
-    if triton.fits(weight.shape[-1]):
+    if triton.fits(weight):
         of_weight, of_bias = last.split([weight.numel(), len(weight)])
         of_weight = of_weight.view_as(weight)
     else:

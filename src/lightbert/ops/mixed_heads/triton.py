@@ -13,10 +13,17 @@ from lightbert.ops.flat_tokens import flat
 from lightbert.ops.masked_tiles.triton import load, store
 from lightbert.ops.partial_sums import triton as partial_sums
 
-FORWARD = {"block_tokens": 128, "warps": 4}
-BACKWARD = {"block_tokens": 16, "warps": 4, "registers": 128, "programs": 512}
+Forward = tuple[int, int]
+"""The tokens and warps of a program."""
+Backward = tuple[int, int, int | None, int]
+"""The same, the most registers of a thread, and the most programs: each writes a gradient of the whole weight."""
+_FORWARD: Forward = (128, 4)
+_BACKWARD: Backward = (16, 4, 128, 512)
 """With an explicit limit of registers the compiler starts all loads of a thread first."""
-_MOST_CHANNELS = 128
+_LARGE_FORWARD: Forward = (64, 8)
+_LARGE_BACKWARD: Backward = (32, 8, None, 256)
+"""For layers of many rows and for float32, where the other sizes don't leave enough registers to a thread."""
+_MOST_CHANNELS, _MOST_ROWS, _LARGE_ROWS = 128, 128, 64
 
 
 @triton.jit(do_not_specialize=["n_tokens"])
@@ -101,9 +108,14 @@ def _span_gradients_kernel(
     tl.store(partial + rows * width + row, of_bias, mask=row < rows)
 
 
-def fits(width: int) -> bool:
-    """Whether the kernels take a layer of this width; with more than one block of channels they are slower."""
-    return width <= _MOST_CHANNELS
+def fits(weight: Tensor) -> bool:
+    """Whether the kernels take a layer with this weight; with more than one block of channels they are slower."""
+    rows, width = weight.shape
+    return width <= _MOST_CHANNELS and rows <= _MOST_ROWS
+
+
+def _is_large(weight: Tensor) -> bool:
+    return weight.dtype is torch.float32 or len(weight) > _LARGE_ROWS
 
 
 def _settings(query: Tensor, span_key: Tensor, weight: Tensor, block_tokens: int, warps: int) -> dict[str, object]:
@@ -127,19 +139,14 @@ def _settings(query: Tensor, span_key: Tensor, weight: Tensor, block_tokens: int
 
 
 def span_logits(
-    query: Tensor,
-    span_key: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    *,
-    block_tokens: int = FORWARD["block_tokens"],
-    warps: int = FORWARD["warps"],
+    query: Tensor, span_key: Tensor, weight: Tensor, bias: Tensor, *, sizes: Forward | None = None
 ) -> Tensor:
     """The kernel layer with ``weight`` [rows, a] and ``bias`` [rows] on query · span_key [B, T, a]: [B, T, rows]."""
     query, span_key, weight = flat(query), flat(span_key), weight.contiguous()
     logits = torch.empty((*query.shape[:2], len(weight)), dtype=query.dtype, device=query.device)
     if logits.numel():
         tokens = query.shape[:2].numel()
+        block_tokens, warps = sizes or (_LARGE_FORWARD if _is_large(weight) else _FORWARD)
         settings = _settings(query, span_key, weight, block_tokens, warps)
         _span_logits_kernel[(triton.cdiv(tokens, block_tokens),)](
             query, span_key, weight, bias.contiguous(), logits, tokens, **settings
@@ -154,21 +161,18 @@ def span_gradients(
     weight: Tensor,
     of_query: Tensor,
     *,
-    block_tokens: int = BACKWARD["block_tokens"],
-    warps: int = BACKWARD["warps"],
-    registers: int | None = BACKWARD["registers"],
-    programs: int = BACKWARD["programs"],
+    sizes: Backward | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The gradients of span_key, and of weight and bias, flat and one after the other.
 
-    That of the query is added to ``of_query``, in place. registers: the limit per thread. programs: the most; each
-    writes a gradient of the whole weight.
+    That of the query is added to ``of_query``, in place.
     """
     query, span_key, weight, of_logits = flat(query), flat(span_key), weight.contiguous(), of_logits.contiguous()
     rows, width = weight.shape
     tokens = query.shape[:2].numel()
+    block_tokens, warps, registers, most = sizes or (_LARGE_BACKWARD if _is_large(weight) else _BACKWARD)
     blocks = triton.cdiv(tokens, block_tokens)
-    steps = partial_sums.steps_per_program(blocks, programs)
+    steps = partial_sums.steps_per_program(blocks, most)
     programs = triton.cdiv(blocks, steps)
     of_span_key = torch.empty(span_key.shape, dtype=span_key.dtype, device=span_key.device)
     partial = torch.empty((programs, rows * (width + 1)), dtype=torch.float32, device=query.device)
