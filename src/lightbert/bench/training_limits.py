@@ -11,7 +11,7 @@ _SHOWN = 3
 
 
 def missed_targets(speed: TrainingSpeed) -> Iterator[str]:
-    """A section of the page: for each missed target of steps and kernels, how far it is and where the time goes."""
+    """A section of the page: how far away each missed target of steps and kernels is, and where the time goes."""
     limits = [*_of_rows(speed), *_of_kernels(speed)]
     if limits:
         yield """## What limits missed targets
@@ -38,12 +38,11 @@ def _of_kernels(speed: TrainingSpeed) -> Iterator[str]:
         if figure.verdict == "missed" and figure.kernels and all(ceilings):
             passes = [each for each in speed.kernels.passes if each.what in figure.kernels]
             taken = sum(each.microseconds for each in passes)
-            products, bytes_moved = (
-                sum(least) for least in zip(*(each.least(*ceilings) for each in passes), strict=True)
-            )
+            least = [each.least(*ceilings) for each in passes]
+            products, bytes_moved = (sum(times) for times in zip(*least, strict=True))
             change = figure.target / figure.value
             wanted = taken * change if figure.limit == "at most" else taken / change
-            share = sum(max(each.least(*ceilings)) for each in passes) / wanted
+            share = sum(map(max, least)) / wanted
             yield (
                 f"- {figure.what}: {taken:.1f} µs, the target is {wanted:.1f}. FLOPs take {products:.1f} and bytes "
                 f"{bytes_moved:.1f}: by the longer of both, {share:.0%} of the target."

@@ -34,7 +34,7 @@ class Figure:
     cases: tuple[str, ...] = ()
     """The row of tokens/s, or the two rows of a ratio of them, ours; none for other figures of rows."""
     kernels: tuple[str, ...] = ()
-    """The passes of our kernel that a figure of kernels is about, if its target is missed."""
+    """The passes of our kernel that the figure is about; none if it is not about a kernel alone."""
 
     @property
     def verdict(self) -> str:

@@ -10,7 +10,7 @@ def hashed_order(text: str) -> str:
 
 
 def hashed_part(name: str, shares: Mapping[str, int]) -> str:
-    """The part that a name belongs to; a part has its share of all names."""
+    """The part that a name belongs to; each part gets its share of all names."""
     at, end = int(hashed_order(name)[:8], 16) / 2**32 * sum(shares.values()), 0
     for part, share in shares.items():
         end += share
