@@ -267,6 +267,8 @@ def test_the_gradient_of_a_norm_may_have_two_parts(shape, dropout):
     given = (x, change, weight, *statistics, seed, dropout, change_bias)
     whole, parts = triton.backward(one + other, *given), triton.backward(one, *given, other)
     assert (parts[1] is None) == (whole[1] is None) == (not dropout)
-    for found, expected in zip(parts, whole, strict=True):
+    # Two kernels may fuse multiplications with additions in different ways: the last results are sums over all tokens.
+    tokens = shape[0] * shape[1]
+    for found, expected, terms in zip(parts, whole, (1, 1, tokens, tokens), strict=True):
         if expected is not None:
-            torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+            torch.testing.assert_close(found, expected, rtol=1e-6, atol=max(1e-6, terms * 2**-24))
