@@ -12,7 +12,7 @@ from lightbert import bundled
 from lightbert.bench.encoder_records import Scores, TaskScores
 
 ROOT = Path(__file__).parents[1]
-NAME = "convbert-small-en"
+NAMES = ("convbert-small-en", "convbert-thin-en")
 RUN_CARD = """---
 library_name: lightbert
 ---
@@ -48,9 +48,9 @@ def script():
     return module
 
 
-@pytest.fixture(scope="module")
-def facts():
-    return tomllib.loads((ROOT / "lab" / f"{NAME}.toml").read_text(encoding="utf-8"))
+@pytest.fixture(scope="module", params=NAMES)
+def facts(request):
+    return tomllib.loads((ROOT / "lab" / f"{request.param}.toml").read_text(encoding="utf-8"))
 
 
 def test_the_card_has_the_uses_the_limits_the_data_and_the_run(script, facts):
@@ -58,8 +58,8 @@ def test_the_card_has_the_uses_the_limits_the_data_and_the_run(script, facts):
     titles = ["How to use it", "Uses", "Limits", "Data", "Training", "Metrics"]
     assert re.findall(r"^## (.*)$", card, re.MULTILINE)[: len(titles)] == titles
     assert card.startswith("---\nlanguage: en\nlibrary_name: lightbert\n---\n")
-    assert f'lightbert.load("{NAME}")' in card
-    assert f"lightbert convert {NAME} HF_FOLDER" in card
+    assert f'lightbert.load("{facts["name"]}")' in card
+    assert f"lightbert convert {facts['name']} HF_FOLDER" in card
     for line in ("| tokens | 151,104,328 |", "the recipe", "| rtd_loss | 0.2087 |", *facts["use"]["limits"]):
         assert line in card
     for corpus in facts["corpora"]:
@@ -97,13 +97,13 @@ def test_new_scores_replace_those_of_an_existing_card(script, facts):
 
 
 def test_the_scores_of_the_bundled_card_are_those_that_are_recorded(script, facts):
-    path = bundled.FOLDER / NAME / "README.md"
+    path = bundled.FOLDER / facts["name"] / "README.md"
     card = path.read_text(encoding="utf-8")
     assert script.with_scores(card, script.recorded(facts["scores"])) == card
 
 
-@pytest.mark.skipif(NAME not in bundled.installed(), reason=f"the weights of {NAME} are not in this checkout")
-def test_the_bundled_model_has_a_card_without_absolute_paths():
-    card = (bundled.folder_of(NAME) / "README.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", NAMES)
+def test_the_bundled_model_has_a_card_without_absolute_paths(name):
+    card = (bundled.FOLDER / name / "README.md").read_text(encoding="utf-8")
     assert "## Limits" in card
     assert not re.search(r"[\s=\"'`(]/\w", card)

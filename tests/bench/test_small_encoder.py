@@ -11,7 +11,7 @@ from lightbert import bundled
 from lightbert.bench.encoder_curve import TARGETS, Fit, Point, fit, points
 from lightbert.bench.encoder_page import markdown
 from lightbert.bench.encoder_records import TASKS, Pretraining, Records, Scores, TaskScores, load, save
-from lightbert.bench.encoder_runs import Origin, read_pretraining, read_scores
+from lightbert.bench.encoder_runs import Origin, read_distillation, read_pretraining, read_scores
 from lightbert.bench.small_encoder import COMMAND, main
 from lightbert.bench.source_version import commit
 from lightbert.commands import jobs
@@ -23,6 +23,7 @@ HOUR = Pretraining(
     "hour", "tiny-rtd", "lightbert pretrain tiny-rtd", "abc1234", "a laptop", 10.0, 10**9, 2e16, 1e16, {}
 )
 MORE = replace(HOUR, name="more", after="hour", tokens=3 * 10**9)
+STUDENT = replace(HOUR, name="thin", teacher="hour", flops_electra=0.0)
 
 
 def scores(name: str, of: str, value: float, **changes: object) -> Scores:
@@ -46,6 +47,22 @@ def test_the_card_of_the_bundled_model_gives_its_tokens_and_flops() -> None:
     # ConvBERT Table 3: 1.3e18 for 16.4 billion tokens of length 128; longer texts cost more per token.
     assert record.flops_electra == pytest.approx(1.3e18 * record.tokens / 16.4e9, rel=0.1)
     assert 0.5 * record.flops_electra < record.flops_matmul < record.flops_electra
+
+
+def test_the_card_of_the_bundled_student_gives_its_tokens_and_flops() -> None:
+    record = read_distillation(bundled.FOLDER / "convbert-thin-en", ORIGIN, teacher="longer", minutes=14.0)
+    assert (record.recipe, record.teacher, record.tokens) == ("convbert-thin-distill", "longer", 24_000 * 256 * 128)
+    # A token's forward pass: 7.7 MFLOP of the student, thrice with the backward pass; 19 of the teacher; and the head.
+    assert record.flops_matmul == pytest.approx((3 * 7.7e6 + 19e6) * record.tokens, rel=0.15)
+    assert record.flops_electra == 0.0
+
+
+def test_a_distillation_in_stages_is_not_read(tmp_path: Path) -> None:
+    card = (bundled.FOLDER / "convbert-thin-en" / "README.md").read_text(encoding="utf-8")
+    card = card.replace('strategy = "akt"', 'strategy = "jkt"\ntransfer_steps = 10')
+    (tmp_path / "README.md").write_text(card, encoding="utf-8")
+    with pytest.raises(InputError, match=r"must be distilled in one stage \(akt or pd\), got strategy 'jkt'"):
+        read_distillation(tmp_path, ORIGIN, teacher="longer")
 
 
 def test_a_run_folder_gives_the_minutes_of_its_steps(tmp_path: Path) -> None:
@@ -144,6 +161,17 @@ def test_the_page_has_scores_targets_costs_the_curve_and_the_commands() -> None:
     assert "| scores: second | glue | abc1234 | a laptop | run folders |" in page
     assert "# scores: second\nlightbert finetune glue\n" in page
     assert [point.name for point in points(records)] == ["first", "old", "second"]
+
+
+def test_a_student_is_in_the_tables_but_not_on_the_learning_curve() -> None:
+    records = Records((HOUR, STUDENT), (scores("first", "hour", 0.6), scores("small", "thin", 0.5))).check()
+    page = markdown(records, "curve.svg", "the command")
+    assert "`thin` is a student of `hour`: its tokens are those of its distillation." in page
+    assert "| thin | student of hour | tiny-rtd | a laptop | 1.00 billion | 10 |  | 1.00e+16 |  |  |" in page
+    assert "| small | 1.00 billion |" in page
+    assert [point.name for point in points(records)] == ["first"]
+    with pytest.raises(InputError, match="'thin' names the pre-training 'hour', which is not recorded"):
+        Records((STUDENT,)).check()
 
 
 def test_without_two_measured_models_the_page_says_what_is_missing() -> None:

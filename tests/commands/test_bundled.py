@@ -19,6 +19,7 @@ from lightbert.serve.generator import load_generator
 from lightbert.tasks.predict.text_model import load
 
 NAME = "convbert-small-en"
+STUDENT = "convbert-thin-en"
 _TEXT = "\n".join(["the film was good .", "the film was bad .", "a film", "the good film was a film ."] * 20)
 
 
@@ -175,18 +176,29 @@ def test_info_without_weights_lists_the_presets(tmp_path, monkeypatch, capsys):
 
 
 needs_weights = pytest.mark.skipif(
-    NAME not in bundled.installed(), reason=f"the weights of {NAME} are not in this checkout"
+    not {*bundled.NAMES} <= {*bundled.installed()}, reason="the weights of the bundled models are not in this checkout"
 )
 
 
 @needs_weights
-def test_the_real_generator_fills_a_masked_word_with_the_likely_one():
-    generator = lightbert.load(f"{NAME}/generator")
+@pytest.mark.parametrize("name", [f"{NAME}/generator", STUDENT])
+def test_the_real_models_fill_a_masked_word_with_the_likely_one(name):
+    model = lightbert.load(name)
     words = ["[CLS]", "he", "was", "born", "in", "new", "[MASK]", "city", ".", "[SEP]"]
-    ids = [generator.tokenizer.token_to_id(word) for word in words]
+    ids = [model.tokenizer.token_to_id(word) for word in words]
     with torch.inference_mode():
-        logits = generator.heads["mlm"](generator(torch.tensor([ids])), generator.table)[0]
-    assert generator.tokenizer.id_to_token(int(logits[words.index("[MASK]")].argmax())) == "york"
+        logits = model.heads["mlm"](model(torch.tensor([ids])), model.table)[0]
+    assert model.tokenizer.id_to_token(int(logits[words.index("[MASK]")].argmax())) == "york"
+
+
+@needs_weights
+def test_the_student_has_the_tokenizer_and_the_depth_of_its_teacher_and_is_thinner():
+    student, teacher = lightbert.load(STUDENT), lightbert.load(NAME)
+    assert student.tokenizer.to_str() == teacher.tokenizer.to_str()
+    assert len(student.blocks) == len(teacher.blocks)
+    assert student.config.width == 160 < teacher.config.width
+    assert sum(each.numel() for each in student.parameters()) == 7_636_466
+    assert "fill" in endpoints_of(student, device="cpu")
 
 
 @needs_weights
@@ -206,8 +218,9 @@ def test_the_real_model_suspects_replaced_words():
 
 
 @needs_weights
-def test_the_vectors_of_the_real_model_rank_a_paraphrase_first():
-    model = lightbert.load(NAME)
+@pytest.mark.parametrize("name", [NAME, STUDENT])
+def test_the_vectors_of_the_real_models_rank_a_paraphrase_first(name):
+    model = lightbert.load(name)
     query, same, other = model.encode(
         ["the film was excellent", "the movie was very good", "the army crossed the river"], normalize=True
     )

@@ -61,11 +61,11 @@ class Fit:
 
 
 def points(records: Records) -> list[Point]:
-    """The models with scores for all five tasks, by their tokens."""
+    """The models with scores for all five tasks, by their tokens; without students, which are smaller."""
     found = [
         Point(each.name, records.tokens(each.of), mean, bool(each.source))
         for each in records.scores
-        if (mean := each.mean) is not None
+        if (mean := each.mean) is not None and not records.is_student(each.of)
     ]
     return sorted(found, key=lambda point: point.tokens)
 

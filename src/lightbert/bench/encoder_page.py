@@ -33,6 +33,9 @@ def _scores(records: Records) -> Iterator[str]:
         "correlation for CoLA, Spearman's for STS-B, F1 for SQuAD 1.1, otherwise accuracy. Tokens are those of the "
         "whole pre-training, padding included."
     )
+    for run in records.pretrainings:
+        if run.teacher:
+            yield f"`{run.name}` is a student of `{run.teacher}`: its tokens are those of its distillation."
     yield ""
     yield f"| model | tokens | {' | '.join(TASKS.values())} | mean | seeds | SQuAD |"
     yield "| --- | ---: |" + " ---: |" * (len(TASKS) + 3)
@@ -62,7 +65,8 @@ def _pretrainings(records: Records) -> Iterator[str]:
     for each in _sorted(records):
         losses = [f"{each.held_out[key]:.4f}" if key in each.held_out else "" for key in ("rtd_loss", "mlm_loss")]
         cost = [f"{value:.2e}" if value else "" for value in (each.flops_electra, each.flops_matmul)]
-        row = [_label(each), each.after, each.recipe, each.machine, _billions(each.tokens), f"{each.minutes:.0f}"]
+        before = f"student of {each.teacher}" if each.teacher else each.after
+        row = [_label(each), before, each.recipe, each.machine, _billions(each.tokens), f"{each.minutes:.0f}"]
         yield f"| {' | '.join([*row, *cost, *losses])} |"
     yield ""
 

@@ -20,7 +20,7 @@ TASKS = {"cola": "CoLA", "sst2": "SST-2", "mrpc": "MRPC", "stsb": "STS-B", "rte"
 
 @dataclass(frozen=True)
 class Pretraining:
-    """A pre-training run, or a part that continues another one."""
+    """A pre-training run, a part that continues another one, or a distillation."""
 
     name: str
     recipe: str
@@ -31,12 +31,14 @@ class Pretraining:
     tokens: int
     """Tokens of this run, padding included."""
     flops_electra: float
-    """Training FLOPs by the rules of ELECTRA's script."""
+    """Training FLOPs by the rules of ELECTRA's script; 0 for a distillation, which it doesn't have."""
     flops_matmul: float
     """Training FLOPs of matrix products and convolutions, a backward pass counted as two forward passes."""
     held_out: dict[str, float]
     after: str = ""
     """The name of the pre-training that this one continues."""
+    teacher: str = ""
+    """The name of the pre-training of its teacher, if it is a distillation."""
     source: str = ""
     """Where the record is quoted from; "" if it was read from a run folder."""
 
@@ -102,7 +104,7 @@ class Records:
         """Check that all pre-trainings that are named are recorded; return the records."""
         known = {each.name for each in self.pretrainings}
         named = [(each.name, each.of) for each in self.scores]
-        named += [(each.name, each.after) for each in self.pretrainings if each.after]
+        named += [(each.name, other) for each in self.pretrainings for other in (each.after, each.teacher) if other]
         for name, pretraining in named:
             if pretraining not in known:
                 raise InputError(
@@ -115,6 +117,10 @@ class Records:
     def tokens(self, name: str) -> int:
         """The tokens of a pre-training and of all those that it continues."""
         return sum(each.tokens for each in self.chain(name))
+
+    def is_student(self, name: str) -> bool:
+        """Whether a pre-training is a distillation."""
+        return any(each.name == name and each.teacher for each in self.pretrainings)
 
     def find(self, name: str) -> Scores:
         """The scores of this name."""

@@ -1,4 +1,4 @@
-"""Read the folders of finished runs as records: pre-trainings with their FLOPs, and the scores of fine-tunings."""
+"""Read the folders of finished runs as records: pre-trainings and distillations with their FLOPs, and scores."""
 
 import re
 import tomllib
@@ -19,6 +19,7 @@ from lightbert.interop.names import ModelFolder, find
 from lightbert.models import build
 from lightbert.models.convbert import ConvBert
 from lightbert.models.generator import generator
+from lightbert.train.distill_recipe import DistillRecipe
 from lightbert.train.recipe import Recipe
 
 BACKWARD = 2
@@ -60,6 +61,37 @@ def read_pretraining(folder: Path, origin: Origin, *, after: str = "", minutes: 
         flops_matmul=sum(_matmul_flops(config, small, recipe.masking.rate, run) for run in phases),
         held_out=card.metrics,
         after=after,
+    )
+
+
+def read_distillation(folder: Path, origin: Origin, *, teacher: str, minutes: float = 0.0) -> Pretraining:
+    """Read a distillation in one stage: a run folder, or a model folder with the card of its run.
+
+    teacher: the name of its teacher's pre-training. minutes: by default those of the tokens at the speed in
+    result.json.
+    """
+    model = folder / "final" if (folder / "final").is_dir() else folder
+    card = _Card.read(model / "README.md")
+    recipe = from_mapping(DistillRecipe, {"data": "data", "out": "out", **card.recipe})
+    if recipe.strategy not in ("akt", "pd"):
+        raise InputError(f"'{folder}' must be distilled in one stage (akt or pd), got strategy '{recipe.strategy}'")
+    student = build(describe(_model_folder(model)).config, heads={"mlm": {}}, device="meta")
+    taught_by = build(describe(_model_folder(recipe.teacher)).config, device="meta")
+    trained = flops(student, recipe.length)
+    trained += flops(student.heads["mlm"], round(recipe.masking.rate * recipe.length))
+    tokens = recipe.batch * recipe.steps * recipe.length
+    return Pretraining(
+        name=origin.name,
+        recipe=card.recipe_name,
+        command=card.command,
+        commit=origin.commit,
+        machine=origin.machine,
+        minutes=minutes or tokens / _speed(folder) / 60,
+        tokens=tokens,
+        flops_electra=0.0,
+        flops_matmul=((1.0 + BACKWARD) * trained + flops(taught_by, recipe.length)) * recipe.batch * recipe.steps,
+        held_out=card.metrics,
+        teacher=teacher,
     )
 
 
@@ -121,7 +153,7 @@ class _Card:
         return cls(command[1], tomllib.loads(recipe[1]), {name: float(value) for name, value in rows})
 
 
-def _model_folder(path: Path) -> ModelFolder:
+def _model_folder(path: Path | str) -> ModelFolder:
     found = find(path)
     if not isinstance(found, ModelFolder):
         raise InputError(f"'{path}' must be a model folder")

@@ -2,7 +2,7 @@
 
 Records the results of finished runs in docs/results/small-encoder.json, and writes the page and its picture from them:
 
-    … pretraining NAME RUN --machine "one H200" [--after NAME] [--minutes 13]
+    … pretraining NAME RUN --machine "one H200" [--after NAME | --teacher NAME] [--minutes 13]
     … scores NAME RUNS … --of PRETRAINING --machine "one H200"
     … page
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lightbert.bench.encoder_page import draw, markdown
 from lightbert.bench.encoder_records import load, save
-from lightbert.bench.encoder_runs import Origin, read_pretraining, read_scores
+from lightbert.bench.encoder_runs import Origin, read_distillation, read_pretraining, read_scores
 from lightbert.bench.source_version import commit
 from lightbert.errors import InputError
 from lightbert.files import write_atomic
@@ -30,10 +30,13 @@ def main(arguments: list[str] | None = None) -> None:
     records = load(path)
     if chosen.action != "page":
         origin = Origin(chosen.name, chosen.commit or commit(), chosen.machine)
-        if chosen.action == "pretraining":
-            records = records.add(read_pretraining(chosen.run, origin, after=chosen.after, minutes=chosen.minutes))
-        else:
+        if chosen.action == "scores":
             records = records.add(read_scores(chosen.runs, origin, of=chosen.of))
+        elif chosen.teacher:
+            student = read_distillation(chosen.run, origin, teacher=chosen.teacher, minutes=chosen.minutes)
+            records = records.add(student)
+        else:
+            records = records.add(read_pretraining(chosen.run, origin, after=chosen.after, minutes=chosen.minutes))
     shown = records.with_quoted(quoted).check()
     if chosen.action != "page":
         save(records, path)
@@ -57,9 +60,11 @@ def _parser() -> argparse.ArgumentParser:
     origin.add_argument("--machine", required=True, help="what the run ran on")
     origin.add_argument("--commit", default="", help="the commit that the run ran at; by default the current one")
     actions = parser.add_subparsers(dest="action", required=True)
-    run = actions.add_parser("pretraining", parents=[origin, shared], help="record a pre-training")
+    run = actions.add_parser("pretraining", parents=[origin, shared], help="record a pre-training or a distillation")
     run.add_argument("run", type=Path, help="a run folder, or a model folder with the card of its run")
-    run.add_argument("--after", default="", help="the name of the pre-training that this one continues")
+    before = run.add_mutually_exclusive_group()
+    before.add_argument("--after", default="", help="the name of the pre-training that this one continues")
+    before.add_argument("--teacher", default="", help="for a distillation, the name of its teacher's pre-training")
     run.add_argument("--minutes", type=float, default=0.0, help="by default, tokens by the speed in result.json")
     runs = actions.add_parser("scores", parents=[origin, shared], help="record the scores of fine-tunings")
     runs.add_argument("runs", type=Path, nargs="+", help="run folders, or folders of runs, of one recipe")

@@ -5,7 +5,7 @@ from pathlib import Path
 from lightbert.errors import InputError
 
 FOLDER = Path(__file__).parent
-NAMES = ("convbert-small-en", "convbert-small-en/generator")
+NAMES = ("convbert-small-en", "convbert-small-en/generator", "convbert-thin-en")
 """A model's name is its path below `FOLDER`."""
 
 _WEIGHTS = "model.safetensors"
