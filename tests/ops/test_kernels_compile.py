@@ -30,9 +30,8 @@ def compile_all(capability: int, cache: Path, *, every: bool) -> dict[str, list[
     return found
 
 
-@pytest.mark.parametrize("capability", [A100, H100])
-def test_every_kernel_compiles(capability, tmp_path):
-    found = compile_all(capability, tmp_path, every=False)
+def test_every_kernel_compiles(tmp_path):
+    found = compile_all(H100, tmp_path, every=False)
     assert len(found["kernels"]) > 10
     assert found["compiled"] == found["kernels"]
 
