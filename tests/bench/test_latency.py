@@ -6,10 +6,12 @@ import pytest
 import torch
 
 from extras import needs_executorch, needs_onnx, needs_trainer
+from lightbert import bundled
 from lightbert.bench.latency import Settings, measure
 from lightbert.bench.latency_models import encoder_of
 from lightbert.cli import main
 from lightbert.errors import InputError
+from lightbert.models import build, folder
 from lightbert.nn.convolution import SpanConvolution
 
 
@@ -63,6 +65,14 @@ def test_a_model_of_transformers_has_our_weights():
     expected = encoder_of("bert-tiny")(ids)
     found = transformers_encoder("bert-tiny")(ids, torch.ones_like(ids), torch.zeros_like(ids))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
+def test_the_bundled_models_are_measured_with_random_weights(tmp_path, monkeypatch):
+    folder.save(build("convbert-tiny", seed=3), tmp_path / "convbert-thin-en")
+    monkeypatch.setattr(bundled, "FOLDER", tmp_path)
+    found, expected = encoder_of("convbert-thin-en"), encoder_of("convbert-tiny")
+    assert torch.equal(found.table, expected.table)
+    assert len(encoder_of("convbert-thin-en:depth=1").blocks) == 1
 
 
 def test_models_can_have_changes_and_be_single_blocks():

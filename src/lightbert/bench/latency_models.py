@@ -1,4 +1,4 @@
-"""The models of the latency benchmark: presets, presets with changes, and single blocks."""
+"""The models of the latency benchmark: presets and bundled models, also with changes, and single blocks."""
 
 import tempfile
 from collections.abc import Iterator
@@ -7,11 +7,14 @@ from pathlib import Path
 
 from torch import nn
 
+from lightbert import bundled
 from lightbert.config import assignments, from_mapping, override, to_mapping
 from lightbert.errors import InputError
 from lightbert.interop import huggingface
+from lightbert.interop.load import describe
+from lightbert.interop.names import find
 from lightbert.interop.peers import plain_encoder
-from lightbert.models import build, preset
+from lightbert.models import Config, build, preset
 from lightbert.models.convbert import mixed_attention
 from lightbert.nn.attention import SelfAttention
 from lightbert.nn.blocks import PostNormBlock
@@ -27,11 +30,14 @@ _BLOCKS_PER_MODEL = 4
 
 
 def encoder_of(name: str) -> Encoder:
-    """A model with random weights: a preset, a preset with changes such as ``mobilebert:norm=layer``, or a block."""
+    """A model with random weights: that of a preset or a bundled model, or a block.
+
+    A name may have changes, such as ``mobilebert:norm=layer``.
+    """
     if name in BLOCKS:
         return _blocks(mixed=name == "mixed-block")
     first, *changes = name.split(":")
-    config = preset(first)
+    config = _config(first)
     if changes:
         config = from_mapping(type(config), override(to_mapping(config), assignments(changes)))
     return build(config, seed=0).eval().requires_grad_(False)
@@ -50,10 +56,15 @@ def peer_folder(name: str) -> Iterator[Path]:
         raise InputError(f"'{name}' is a block, which transformers can't run alone; leave out the runtimes of peers")
     first, *changes = name.split(":")
     if changes:
-        raise InputError(f"runtimes of peers require a preset without changes, got '{name}'")
+        raise InputError(f"runtimes of peers require a model without changes, got '{name}'")
     with tempfile.TemporaryDirectory() as folder:
-        huggingface.write(build(first, seed=0), Path(folder) / "peer")
+        huggingface.write(build(_config(first), seed=0), Path(folder) / "peer")
         yield Path(folder) / "peer"
+
+
+def _config(name: str) -> Config:
+    """The config of a preset or of a bundled model."""
+    return describe(find(name)).config if name in bundled.NAMES else preset(name)
 
 
 def _blocks(*, mixed: bool) -> Encoder:

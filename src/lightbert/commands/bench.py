@@ -76,7 +76,8 @@ class Config:
         tuple[str, ...],
         CommaSeparated(),
         typer.Option(
-            help="latency: presets, such as mobilebert or mobilebert:norm=layer; attention-block, mixed-block."
+            help="latency: presets and bundled models, such as mobilebert, mobilebert:norm=layer or convbert-thin-en; "
+            "attention-block, mixed-block."
         ),
     ] = ()
     runtimes: Annotated[
