@@ -74,6 +74,7 @@ def test_code_that_was_compiled_for_other_operators_is_not_used(tmp_path: Path) 
 
 
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
+@pytest.mark.prove
 def test_kernels_with_sums_are_compiled_ahead() -> None:
     from lightbert.ops.residual_norm import triton as norm
 
