@@ -75,6 +75,11 @@ def test_the_bundled_models_are_measured_with_random_weights(tmp_path, monkeypat
     assert len(encoder_of("convbert-thin-en:depth=1").blocks) == 1
 
 
+def test_an_unknown_model_is_an_error_that_suggests_a_preset_or_a_bundled_model():
+    with pytest.raises(InputError, match="unknown model 'convbert-thn-en'; did you mean 'convbert-thin-en'"):
+        encoder_of("convbert-thn-en")
+
+
 def test_models_can_have_changes_and_be_single_blocks():
     assert encoder_of("mobilebert-nano:norm=layer:activation=gelu").fp16
     assert any(isinstance(part, SpanConvolution) for part in encoder_of("mixed-block").modules())

@@ -49,12 +49,20 @@ def test_the_card_of_the_bundled_model_gives_its_tokens_and_flops() -> None:
     assert 0.5 * record.flops_electra < record.flops_matmul < record.flops_electra
 
 
+@pytest.mark.skipif("convbert-small-en" not in bundled.installed(), reason="the weights of the teacher are missing")
 def test_the_card_of_the_bundled_student_gives_its_tokens_and_flops() -> None:
     record = read_distillation(bundled.FOLDER / "convbert-thin-en", ORIGIN, teacher="longer", minutes=14.0)
     assert (record.recipe, record.teacher, record.tokens) == ("convbert-thin-distill", "longer", 24_000 * 256 * 128)
     # A token's forward pass: 7.7 MFLOP of the student, thrice with the backward pass; 19 of the teacher; and the head.
     assert record.flops_matmul == pytest.approx((3 * 7.7e6 + 19e6) * record.tokens, rel=0.15)
     assert record.flops_electra == 0.0
+
+
+def test_a_run_of_the_other_kind_is_an_error_with_the_remedy() -> None:
+    with pytest.raises(InputError, match="is a distillation; add --teacher and the name of its teacher's pre-training"):
+        read_pretraining(bundled.FOLDER / "convbert-thin-en", ORIGIN, minutes=14.0)
+    with pytest.raises(InputError, match="is not a distillation; leave out --teacher"):
+        read_distillation(bundled.FOLDER / "convbert-small-en", ORIGIN, teacher="more", minutes=14.0)
 
 
 def test_a_distillation_in_stages_is_not_read(tmp_path: Path) -> None:

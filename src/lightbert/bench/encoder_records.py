@@ -31,7 +31,7 @@ class Pretraining:
     tokens: int
     """Tokens of this run, padding included."""
     flops_electra: float
-    """Training FLOPs by the rules of ELECTRA's script; 0 for a distillation, which it doesn't have."""
+    """Training FLOPs by the rules of ELECTRA's script; 0 for a distillation, which that script doesn't cover."""
     flops_matmul: float
     """Training FLOPs of matrix products and convolutions, a backward pass counted as two forward passes."""
     held_out: dict[str, float]

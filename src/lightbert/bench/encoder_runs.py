@@ -40,8 +40,7 @@ def read_pretraining(folder: Path, origin: Origin, *, after: str = "", minutes: 
 
     minutes: by default those of the tokens at the speed in result.json.
     """
-    model = folder / "final" if (folder / "final").is_dir() else folder
-    card = _Card.read(model / "README.md")
+    model, card = _model_and_card(folder, distilled=False)
     recipe = from_mapping(Recipe, {"data": "data", "out": "out", **card.recipe})
     config = describe(_model_folder(model)).config
     if recipe.objective != "rtd" or not isinstance(config, ConvBert):
@@ -50,16 +49,11 @@ def read_pretraining(folder: Path, origin: Origin, *, after: str = "", minutes: 
     tokens = sum(run.batch * run.steps * run.length for run in phases)
     small = generator(config, recipe.generator)
     return Pretraining(
-        name=origin.name,
-        recipe=card.recipe_name,
-        command=card.command,
-        commit=origin.commit,
-        machine=origin.machine,
+        **_facts(card, origin),
         minutes=minutes or tokens / _speed(folder) / 60,
         tokens=tokens,
         flops_electra=sum(rtd_training(config, small, run) for run in phases),
         flops_matmul=sum(_matmul_flops(config, small, recipe.masking.rate, run) for run in phases),
-        held_out=card.metrics,
         after=after,
     )
 
@@ -70,8 +64,7 @@ def read_distillation(folder: Path, origin: Origin, *, teacher: str, minutes: fl
     teacher: the name of its teacher's pre-training. minutes: by default those of the tokens at the speed in
     result.json.
     """
-    model = folder / "final" if (folder / "final").is_dir() else folder
-    card = _Card.read(model / "README.md")
+    model, card = _model_and_card(folder, distilled=True)
     recipe = from_mapping(DistillRecipe, {"data": "data", "out": "out", **card.recipe})
     if recipe.strategy not in ("akt", "pd"):
         raise InputError(f"'{folder}' must be distilled in one stage (akt or pd), got strategy '{recipe.strategy}'")
@@ -81,16 +74,11 @@ def read_distillation(folder: Path, origin: Origin, *, teacher: str, minutes: fl
     trained += flops(student.heads["mlm"], round(recipe.masking.rate * recipe.length))
     tokens = recipe.batch * recipe.steps * recipe.length
     return Pretraining(
-        name=origin.name,
-        recipe=card.recipe_name,
-        command=card.command,
-        commit=origin.commit,
-        machine=origin.machine,
+        **_facts(card, origin),
         minutes=minutes or tokens / _speed(folder) / 60,
         tokens=tokens,
         flops_electra=0.0,
         flops_matmul=((1.0 + BACKWARD) * trained + flops(taught_by, recipe.length)) * recipe.batch * recipe.steps,
-        held_out=card.metrics,
         teacher=teacher,
     )
 
@@ -139,6 +127,11 @@ class _Card:
         """The recipe in the command: `lightbert finetune NAME …`."""
         return self.command.split()[2]
 
+    @property
+    def is_distillation(self) -> bool:
+        """Whether the command is `lightbert distill …`."""
+        return self.command.split()[1] == "distill"
+
     @classmethod
     def read(cls, path: Path) -> "_Card":
         if not path.is_file():
@@ -151,6 +144,22 @@ class _Card:
             raise InputError(f"'{path}' must have the command and the recipe of a run of the command line")
         rows = re.findall(r"^\| (\w+) \| (-?[\d.]+) \|", rest.partition("\n## ")[0], re.MULTILINE)
         return cls(command[1], tomllib.loads(recipe[1]), {name: float(value) for name, value in rows})
+
+
+def _model_and_card(folder: Path, *, distilled: bool) -> tuple[Path, _Card]:
+    """The model folder of a run folder, or the folder itself, and its card, which must be of this kind of run."""
+    model = folder / "final" if (folder / "final").is_dir() else folder
+    card = _Card.read(model / "README.md")
+    if card.is_distillation and not distilled:
+        raise InputError(f"'{folder}' is a distillation; add --teacher and the name of its teacher's pre-training")
+    if distilled and not card.is_distillation:
+        raise InputError(f"'{folder}' is not a distillation; leave out --teacher")
+    return model, card
+
+
+def _facts(card: _Card, origin: Origin) -> dict[str, Any]:
+    """What a record takes as it is from the card of a run and from its origin."""
+    return {**vars(origin), "recipe": card.recipe_name, "command": card.command, "held_out": card.metrics}
 
 
 def _model_folder(path: Path | str) -> ModelFolder:

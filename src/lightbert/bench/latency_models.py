@@ -9,12 +9,12 @@ from torch import nn
 
 from lightbert import bundled
 from lightbert.config import assignments, from_mapping, override, to_mapping
-from lightbert.errors import InputError
+from lightbert.errors import InputError, unknown
 from lightbert.interop import huggingface
 from lightbert.interop.load import describe
 from lightbert.interop.names import find
 from lightbert.interop.peers import plain_encoder
-from lightbert.models import Config, build, preset
+from lightbert.models import PRESETS, Config, build
 from lightbert.models.convbert import mixed_attention
 from lightbert.nn.attention import SelfAttention
 from lightbert.nn.blocks import PostNormBlock
@@ -64,7 +64,9 @@ def peer_folder(name: str) -> Iterator[Path]:
 
 def _config(name: str) -> Config:
     """The config of a preset or of a bundled model."""
-    return describe(find(name)).config if name in bundled.NAMES else preset(name)
+    if name not in PRESETS and name not in bundled.NAMES:
+        raise unknown("model", name, [*PRESETS, *bundled.NAMES])
+    return describe(find(name)).config if name in bundled.NAMES else PRESETS[name]
 
 
 def _blocks(*, mixed: bool) -> Encoder:
