@@ -114,6 +114,12 @@ def test_a_norm_reads_and_writes_eight_times_its_width():
     assert passes(nn.Sequential(nn.LayerNorm(16), nn.LayerNorm(4))) == 8 * 20
 
 
+def test_a_bottleneck_moves_no_inner_activations_and_has_its_first_scales_in_the_weights():
+    block = build("mobilebert", device="meta").blocks[0]
+    biases = 6 * 128 + 512  # enter, shared, query, key, value, output; leave
+    assert passes(block) == 4 * 5 * 128 + 6 * (128 + 512) + 12 * 128 + biases
+
+
 def test_flops_of_attention_are_those_that_grow_with_the_square_of_the_length():
     # Two products of length × length × channels, forward and twice backward, in 12 blocks of both models.
     for length in (128, 512):

@@ -19,7 +19,7 @@ from lightbert.nn.heads.pretraining import MaskedLanguage, ReplacedToken
 from lightbert.nn.mask import Mask
 from lightbert.nn.mixed import MixedAttention
 from lightbert.nn.norms import NoNorm, Norm, add_and_norm, layer_norm, project_add_and_norm
-from lightbert.nn.projections import linear, project_and_activate, project_fused, project_large
+from lightbert.nn.projections import linear, project_and_activate, project_fused, project_large, project_weights
 from lightbert.ops.backend import using
 from lightbert.ops.bias_gelu import gelu_linear
 from lightbert.ops.mixed_heads import mixed_heads
@@ -392,23 +392,59 @@ def test_composite_attention_projects_all_streams_by_one_matmul_on_a_gpu_unless_
     assert [len(call.args) for call in project.call_args_list] == ([] if convolved else [4])
 
 
-@pytest.mark.parametrize("kind", [SelfAttention, CompositeAttention])
-def test_all_layers_that_read_the_wide_stream_of_a_bottleneck_are_one_matmul_on_a_gpu(kind):
+def shared_bottleneck(kind: type = SelfAttention, norm: Norm = NoNorm, dropout: float = 0.0) -> BottleneckBlock:
     settings = {} if kind is SelfAttention else {"radius": 1}
+    feedforward = FeedForward(4, 6, activation="relu", norm=norm)
     mixer = kind(4, 2, value_width=WIDTH, **settings)
-    block = BottleneckBlock(
-        WIDTH,
-        4,
-        mixer=mixer,
-        mixer_input="shared",
-        feedforward=FeedForward(4, 6, activation="relu", norm=NoNorm),
-        norm=NoNorm,
-    )
-    expected = randomised(block)(X, NO_MASK)
-    with mock.patch("lightbert.nn.blocks.project", side_effect=project_fused) as project:
+    parts = {"mixer": mixer, "mixer_input": "shared", "feedforward": feedforward, "norm": norm, "dropout": dropout}
+    return randomised(BottleneckBlock(WIDTH, 4, **parts))
+
+
+def result_and_gradients(block: nn.Module) -> list[Tensor]:
+    """The result, and the gradients of the input and of all parameters."""
+    block.zero_grad()
+    x = X.clone().requires_grad_()
+    out = block(x, NO_MASK)
+    (out * torch.linspace(-1, 1, out.numel()).view_as(out)).sum().backward()
+    return [out, x.grad, *(parameter.grad.clone() for parameter in block.parameters())]
+
+
+@pytest.mark.parametrize("norm", [NoNorm, layer_norm(1e-12)])
+@pytest.mark.parametrize("kind", [SelfAttention, CompositeAttention])
+def test_all_layers_that_read_the_wide_stream_of_a_bottleneck_are_one_matmul_on_a_gpu(kind, norm):
+    block = shared_bottleneck(kind, norm)
+    expected = block(X, NO_MASK)
+    fused = mock.Mock(side_effect=project_fused)
+    weights = mock.Mock(side_effect=project_weights)
+    with using("triton"), mock.patch.multiple("lightbert.nn.norms", project=fused, project_weights=weights):
         torch.testing.assert_close(block(X, NO_MASK), expected)
-    (call,) = project.call_args_list
-    assert call.args[1:] == (block.enter, block.shared, *([mixer.value] if kind is SelfAttention else []))
+    (call,) = weights.call_args_list if norm is NoNorm else fused.call_args_list
+    assert len(call.args[1:]) == (3 if kind is SelfAttention else 2)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_scales_in_the_weights_of_a_bottleneck_change_neither_result_nor_gradients(dropout):
+    block = shared_bottleneck(dropout=dropout)
+    torch.manual_seed(0)
+    expected = result_and_gradients(block)
+    with using("triton"), mock.patch("lightbert.nn.norms.add_and_norm") as layer_by_layer:
+        torch.manual_seed(0)
+        found = result_and_gradients(block)
+    assert not layer_by_layer.called
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(
+    "name", ["enter", "enter_norm", "shared", "mixer.value", "output", "norm", "leave", "leave_norm"]
+)
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_bottleneck_with_a_changed_layer_calls_it(change, name):
+    block = shared_bottleneck()
+    change(block.get_submodule(name))
+    expected = block(X, NO_MASK)
+    with using("triton"):
+        torch.testing.assert_close(block(X, NO_MASK), expected)
 
 
 @pytest.mark.parametrize("kind", [DynamicConvolution, SpanConvolution])

@@ -9,6 +9,7 @@ from functools import singledispatch
 from torch import nn
 
 from lightbert.nn.attention import SelfAttention
+from lightbert.nn.blocks import BottleneckBlock
 from lightbert.nn.composite import CompositeAttention
 from lightbert.nn.convolution import DynamicConvolution
 from lightbert.nn.feedforward import FeedForward
@@ -23,6 +24,10 @@ LARGE = 2**27
 """From this number of elements on, the activations of a feed-forward are computed again (`nn.projections`)."""
 _NORM = 8
 """Forward: read input and residual, write sum and output. Backward: read sum and two gradients, write one."""
+_SCALE = 6
+"""`NoNorm`, forward: read input and residual, write output. Backward: read residual and gradient, write one."""
+_NARROW = 5
+"""A feed-forward as one kernel, forward: read, write. Backward: read input and gradient, write a gradient."""
 _ACTIVATION = 5
 _CONVOLUTION = 6
 """Forward: read, write. Backward: read input and gradient, write a gradient, read once more for the weights."""
@@ -43,10 +48,21 @@ def passes(part: nn.Module) -> int:
     return sum(passes(child) for child in part.children())
 
 
-@passes.register(nn.LayerNorm)
-@passes.register(NoNorm)
-def _norm(part: nn.LayerNorm | NoNorm) -> int:
+@passes.register
+def _norm(part: nn.LayerNorm) -> int:
     return _NORM * part.weight.numel()
+
+
+@passes.register
+def _scale(part: NoNorm) -> int:
+    return _SCALE * part.weight.numel()
+
+
+@passes.register
+def _bottleneck(part: BottleneckBlock) -> int:
+    # Scales without a residual are in the weights of the layers before them.
+    in_weights = [norm for norm in (part.enter_norm, part.shared_norm) if isinstance(norm, NoNorm)]
+    return sum(passes(child) for child in part.children()) - sum(passes(norm) for norm in in_weights)
 
 
 @passes.register
@@ -78,6 +94,8 @@ def _dynamic(part: DynamicConvolution) -> int:
 
 @passes.register
 def _feed_forward(part: FeedForward) -> int:
+    if isinstance(part.activation, nn.ReLU) and isinstance(part.norm, NoNorm):
+        return _NARROW * part.width
     inner = part.up.get_parameter("bias").numel()
     return _ACTIVATION * inner + sum(passes(child) for child in part.children())
 

@@ -9,8 +9,7 @@ from lightbert.nn.attention import SelfAttention
 from lightbert.nn.feedforward import FeedForward
 from lightbert.nn.mask import Mask
 from lightbert.nn.mixer import Mixer
-from lightbert.nn.norms import Norm, project_add_and_norm
-from lightbert.nn.projections import project
+from lightbert.nn.norms import Norm, project_add_and_norm, project_and_norm
 from lightbert.nn.record import Record
 
 
@@ -93,11 +92,12 @@ class BottleneckBlock(nn.Module):
         """[B, T, D] -> [B, T, D]."""
         if self.shared is not None and self.shared_norm is not None:
             # All layers that read the wide stream, together.
-            more = [self.mixer.value] if isinstance(self.mixer, SelfAttention) else []
-            entered, shared, *values = project(x, self.enter, self.shared, *more)  # [B, T, N]
-            inside = self.enter_norm(entered)
+            more = [(self.mixer.value, None)] if isinstance(self.mixer, SelfAttention) else []
+            inside, shared, *values = project_and_norm(
+                x, (self.enter, self.enter_norm), (self.shared, self.shared_norm), *more
+            )  # [B, T, N]
             projected = {"values": values[0]} if values else {}
-            mixed = self.mixer(self.shared_norm(shared), mask, value=x, record=record, **projected)
+            mixed = self.mixer(shared, mask, value=x, record=record, **projected)
         else:
             inside = self.enter_norm(self.enter(x))
             mixed = self.mixer(x if self.wide else inside, mask, record=record)

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from lightbert.nn.distributions import Constant, Initial
 from lightbert.nn.plain_layers import is_plain
-from lightbert.ops.backend import as_autocast
+from lightbert.nn.projections import can_fuse, project, project_weights
+from lightbert.ops.backend import as_autocast, on_gpu
 from lightbert.ops.residual_norm import has_kernel, residual_norm
 
 Norm = Callable[[int], nn.Module]
@@ -40,16 +41,48 @@ class NoNorm(nn.Module):
         return as_autocast(x * self.weight + self.bias)
 
 
+def project_and_norm(x: Tensor, *layers: tuple[nn.Linear, nn.Module | None]) -> tuple[Tensor, ...]:
+    """norm(layer(x)) for several layers with their norms, if they have one, [..., D] each.
+
+    On a GPU as one matmul if the layers are plain, with the scales and shifts of each plain `NoNorm` in its weights.
+    """
+    if on_gpu(x) and can_fuse(*(layer for layer, _ in layers)) and all(_scales(norm) for _, norm in layers):
+        weights = [_scaled(layer, norm) for layer, norm in layers]
+        return project_weights(x, *weights)
+    projected = project(x, *(layer for layer, _ in layers))
+    return tuple(one if norm is None else norm(one) for one, (_, norm) in zip(projected, layers, strict=True))
+
+
 def project_add_and_norm(
     x: Tensor, inputs: Tensor, layer: nn.Module, norm: nn.Module, dropout: nn.Dropout | None = None
 ) -> Tensor:
-    """norm(x + dropout(layer(inputs))), [..., D]; with the layer's bias in the kernel if the layers are plain."""
+    """norm(x + dropout(layer(inputs))), [..., D]; with the layer's bias in the kernel if the layers are plain.
+
+    On a GPU, the scale of a plain `NoNorm` is applied to the layer's weights and to x: the sum is not needed for its
+    gradient, and the gradient of the result is that of the layer's output as it is.
+    """
     rate = _rate(dropout)
-    fits = has_kernel(x, as_autocast(inputs))
-    if fits and is_plain(layer, nn.Linear) and is_plain(norm, nn.LayerNorm) and rate is not None:
-        # The kernel's backward pass also sums the bias's gradient, for which autograd would read the change's again.
-        return add_and_norm(x, F.linear(inputs, layer.weight), norm, dropout, layer.bias)
+    if is_plain(layer, nn.Linear) and rate is not None:
+        if is_plain(norm, nn.LayerNorm) and has_kernel(x, as_autocast(inputs)):
+            # The kernel's backward pass also sums the bias's gradient; autograd would read the change's again.
+            return add_and_norm(x, F.linear(inputs, layer.weight), norm, dropout, layer.bias)
+        if is_plain(norm, NoNorm) and on_gpu(x):
+            scale = norm.weight
+            change = F.linear(inputs, layer.weight * scale.unsqueeze(-1), layer.bias * scale)
+            return as_autocast(x * scale + norm.bias) + (change if dropout is None else dropout(change))
     return add_and_norm(x, layer(inputs), norm, dropout)
+
+
+def _scales(norm: nn.Module | None) -> bool:
+    return norm is None or is_plain(norm, NoNorm)
+
+
+def _scaled(layer: nn.Linear, norm: nn.Module | None) -> tuple[Tensor, Tensor]:
+    """Weight and bias of a layer that computes norm(layer(x))."""
+    if norm is None:
+        return layer.weight, layer.bias
+    assert isinstance(norm, NoNorm)
+    return layer.weight * norm.weight.unsqueeze(-1), layer.bias * norm.weight + norm.bias
 
 
 def add_and_norm(

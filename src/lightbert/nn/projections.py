@@ -29,13 +29,25 @@ def project(x: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
 
 def project_fused(x: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
     """Apply several linear layers to one input as one matmul with their concatenated weights."""
-    return torch.split(project_together(x, *layers), [layer.out_features for layer in layers], dim=-1)
+    return project_weights(x, *((layer.weight, layer.bias) for layer in layers))
+
+
+def project_weights(x: Tensor, *layers: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
+    """The same for weights and biases."""
+    return torch.split(_project_together(x, *layers), [len(weight) for weight, _ in layers], dim=-1)
 
 
 def project_together(x: Tensor, *layers: nn.Linear) -> Tensor:
-    """The same, as one tensor."""
-    weight = torch.cat([layer.weight for layer in layers])
-    return F.linear(x, weight, torch.cat([layer.bias for layer in layers]))
+    """As `project_fused`, as one tensor."""
+    return _project_together(x, *((layer.weight, layer.bias) for layer in layers))
+
+
+def _project_together(x: Tensor, *layers: tuple[Tensor, Tensor]) -> Tensor:
+    weights, biases = zip(*layers, strict=True)
+    # Of a tensor that isn't contiguous, such as channels of a wider one, PyTorch adds the bias by a kernel of its own
+    # unless it has two dimensions.
+    rows = x if x.is_contiguous() else x.flatten(0, -2)
+    return F.linear(rows, torch.cat(weights), torch.cat(biases)).view(*x.shape[:-1], -1)
 
 
 def can_fuse(*layers: nn.Module) -> bool:

@@ -18,3 +18,9 @@ def store(target, place, values, within, even: tl.constexpr):
         tl.store(target + place, values.to(target.dtype.element_ty))
     else:
         tl.store(target + place, values.to(target.dtype.element_ty), mask=within)
+
+
+@triton.jit
+def load_operand(source, place, within, even: tl.constexpr):
+    """As `load`, in the dtype of the source: for matmuls."""
+    return tl.load(source + place) if even else tl.load(source + place, mask=within, other=0)

@@ -32,6 +32,10 @@ WHOLE = Blocks(64, 128, 8, 2)
 """For rows of at most this number of keys, whose gradients one program computes."""
 PLAIN_WHOLE = Blocks(32, 128, 4, 2)
 """The same without biases."""
+NARROW_FORWARD = Blocks(128, 32, 4, 3)
+NARROW_WHOLE = Blocks(64, 128, 4, 1)
+"""Without biases, for heads of at most `NARROW` channels."""
+NARROW = 32
 
 
 def _power_of_2(number: int) -> int:
@@ -61,6 +65,25 @@ class Call:
     def is_plain(self) -> bool:
         """Whether there are no biases."""
         return self.by_query is None and self.by_key is None
+
+    @property
+    def forward_blocks(self) -> Blocks:
+        """The tiles of the forward pass."""
+        if not self.is_plain:
+            return FORWARD
+        return NARROW_FORWARD if self.is_narrow else PLAIN_FORWARD
+
+    @property
+    def whole_blocks(self) -> Blocks:
+        """The tiles of the backward pass of short rows."""
+        if not self.is_plain:
+            return WHOLE
+        return NARROW_WHOLE if self.is_narrow else PLAIN_WHOLE
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether the heads have few channels."""
+        return self.query.shape[-1] <= NARROW * self.n_heads
 
     def tensors(self) -> tuple[Tensor | None, ...]:
         """The inputs in the order of the kernels' arguments."""
@@ -153,7 +176,7 @@ def forward(call: Call, *, out: Tensor | None = None, blocks: Blocks | None = No
     out = _empty(call.query) if out is None else out
     log_sums = torch.empty(batch, call.n_heads, tokens, dtype=torch.float32, device=out.device)
     if out.numel():
-        settings = call.settings(blocks or (PLAIN_FORWARD if call.is_plain else FORWARD))
+        settings = call.settings(blocks or call.forward_blocks)
         grid = call.programs(settings["block_queries"])
         numbers = (*call.numbers(), _token_stride(out, like=call.query))
         attention_forward_kernel[grid](*call.tensors(), out, log_sums, *numbers, **settings)
@@ -179,7 +202,7 @@ def backward(
     of_by_query, of_by_key = (None if bias is None else _empty(bias) for bias in (call.by_query, call.by_key))
     if grad.numel():
         tokens = call.query.shape[1]
-        whole_blocks = PLAIN_WHOLE if call.is_plain else WHOLE
+        whole_blocks = call.whole_blocks
         settings = call.settings(by_key_blocks or (whole_blocks if tokens <= whole_blocks.keys else BY_KEY))
         whole = tokens <= settings["block_keys"]
         written_stride = _token_stride(of_query, of_key, of_value, like=call.query)

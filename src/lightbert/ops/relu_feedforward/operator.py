@@ -2,7 +2,9 @@
 
 import torch
 
+from lightbert.ops.partial_sums.triton import sum_programs
 from lightbert.ops.relu_feedforward import triton
+from lightbert.ops.relu_feedforward.weights import triton as weights
 
 
 @torch.library.custom_op(
@@ -14,7 +16,7 @@ from lightbert.ops.relu_feedforward import triton
     ),
 )
 def relu_feedforward(x, up, up_bias, down, down_bias, scale, shift):
-    """See :func:`lightbert.ops.relu_feedforward.relu_feedforward`; the second result is the first before its scale."""
+    """See :func:`lightbert.ops.relu_feedforward.relu_feedforward`; the second result is for the backward pass."""
     return triton.forward(x, up, up_bias, down, down_bias, scale, shift)
 
 
@@ -22,49 +24,55 @@ def relu_feedforward(x, up, up_bias, down, down_bias, scale, shift):
     "lightbert::relu_feedforward_backward",
     mutates_args=(),
     schema=(
-        "(Tensor grad, Tensor x, Tensor unscaled, Tensor up, Tensor up_bias, Tensor scaled_down, Tensor scale)"
-        " -> (Tensor, Tensor, Tensor, Tensor)"
+        "(Tensor grad, Tensor x, Tensor positive, Tensor up, Tensor up_bias, Tensor down, Tensor scaled_down, "
+        "Tensor scale) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
     ),
 )
-def _backward(grad, x, unscaled, up, up_bias, scaled_down, scale):
-    return triton.backward(grad, x, unscaled, up, up_bias, scaled_down, scale)
+def _backward(grad, x, positive, up, up_bias, down, scaled_down, scale):
+    """The gradients of x, up, up_bias and down, and two sums over tokens [2, D].
+
+    The sums are of grad · (x + change) and of grad. The change is a product with the second weight, and so is its share
+    of the first sum: the change of a token is not needed again.
+    """
+    shares = weights.scale_shares(len(up))
+    of_x, partial = triton.backward(grad, x, positive, up, scaled_down, scale, more_rows=shares)
+    of_weights = weights.gradients(grad, x, up, up_bias, down, scaled_down, scale, partial[-shares:])
+    return of_x, *of_weights, sum_programs(partial, torch.float32)
 
 
 @relu_feedforward.register_fake
 def _(x, up, up_bias, down, down_bias, scale, shift):
-    return x.new_empty(x.shape), x.new_empty(x.shape)
+    words = up.shape[0] // triton.word_bits(up.shape[0])
+    return x.new_empty(x.shape), x.new_empty((words, x.shape[:-1].numel()), dtype=torch.int32)
 
 
 @_backward.register_fake
-def _(grad, x, unscaled, up, up_bias, scaled_down, scale):
-    wide, sums = (*x.shape[:-1], up.shape[0]), 2 * x.shape[-1] + up.shape[0]
-    return x.new_empty(x.shape), x.new_empty(wide), x.new_empty(wide), x.new_empty(sums, dtype=torch.float32)
+def _(grad, x, positive, up, up_bias, down, scaled_down, scale):
+    of_weights = (weight.new_empty(weight.shape) for weight in (up, up_bias, down))
+    return x.new_empty(x.shape), *of_weights, x.new_empty((2, x.shape[-1]), dtype=torch.float32)
 
 
 def _keep(ctx, inputs, output):
     x, up, up_bias, down, down_bias, scale, shift = inputs
-    _, unscaled = output
-    ctx.save_for_backward(x, unscaled, up, up_bias, down, scale)
-    ctx.mark_non_differentiable(unscaled)
-    ctx.types = down_bias.dtype, shift.dtype
+    _, positive = output
+    ctx.save_for_backward(x, positive, up, up_bias, down, down_bias, scale)
+    ctx.mark_non_differentiable(positive)
+    ctx.shift_type = shift.dtype
 
 
-def _gradients(ctx, grad, of_unscaled):
-    x, unscaled, up, up_bias, down, scale = ctx.saved_tensors
-    factors = scale.float().unsqueeze(-1)
-    of_x, activated, of_inner, sums = _backward(grad, x, unscaled, up, up_bias, (down * factors).to(down.dtype), scale)
-    of_scale, of_shift, of_up_bias = sums.split([len(scale), len(scale), len(up_bias)])
-    of_up = of_inner.flatten(0, -2).T @ x.flatten(0, -2)
-    of_down = (grad.flatten(0, -2).T @ activated.flatten(0, -2)) * factors
-    down_bias_type, shift_type = ctx.types
+def _gradients(ctx, grad, of_positive):
+    x, positive, up, up_bias, down, down_bias, scale = ctx.saved_tensors
+    scaled_down = (down * scale.float().unsqueeze(-1)).to(down.dtype)
+    of_x, of_up, of_up_bias, of_down, sums = _backward(grad, x, positive, up, up_bias, down, scaled_down, scale)
+    of_shift = sums[1]
     return (
         of_x,
         of_up,
-        of_up_bias.to(up_bias.dtype),
-        of_down.to(down.dtype),
-        (of_shift * scale).to(down_bias_type),
-        of_scale.to(scale.dtype),
-        of_shift.to(shift_type),
+        of_up_bias,
+        of_down,
+        (of_shift * scale).to(down_bias.dtype),
+        (sums[0] + of_shift * down_bias).to(scale.dtype),
+        of_shift.to(ctx.shift_type),
     )
 
 

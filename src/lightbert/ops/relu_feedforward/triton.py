@@ -1,7 +1,8 @@
 """The narrow feed-forward on a GPU: a program takes some tokens through both matmuls, in parts of the inner width.
 
-The inner activations never leave the chip in the forward pass. The backward pass computes them again, and writes them
-with their gradients for the gradients of the weights, which are ordinary matmuls.
+The inner activations never leave the chip: the forward pass keeps one bit of each, whether it is positive. The backward
+pass has one kernel for the gradient of the input, which needs no more than that, and others for the gradients of the
+weights (`weights/`), which compute the activations again.
 """
 
 import math
@@ -11,18 +12,28 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lightbert.ops.masked_tiles.triton import store
-from lightbert.ops.partial_sums import triton as partial_sums
+from lightbert.ops.masked_tiles.triton import load, load_operand, store
 
-TOKENS, INNER, WARPS, STAGES = 128, 64, 8, 3
+TOKENS, INNER, WARPS, STAGES = 64, 64, 4, 3
+GRADIENT_TOKENS, GRADIENT_INNER = 128, 32
+"""Tiles of the kernel for the gradient of the input."""
 _WIDE_TOKENS, _WIDE_INNER = 32, 32
 """Smaller tiles for single precision, which takes twice the shared memory."""
+_WORD = 32
 
 
 @triton.jit
-def _load_tile(source, place, within, even: tl.constexpr):
-    """Numbers in their own dtype, for matmuls."""
-    return tl.load(source + place) if even else tl.load(source + place, mask=within, other=0.0)
+def _pack(bits, word: tl.constexpr):
+    """Booleans [M, N] as integers [M, N / word] of ``word`` bits each."""
+    apart = tl.reshape(bits.to(tl.int32), (bits.shape[0], bits.shape[1] // word, word))
+    return tl.sum(apart << tl.arange(0, word)[None, None, :], axis=2)
+
+
+@triton.jit
+def _unpack(words, word: tl.constexpr):
+    """The inverse of :func:`_pack`."""
+    bits = (words[:, :, None] >> tl.arange(0, word)[None, None, :]) & 1
+    return tl.reshape(bits, (words.shape[0], words.shape[1] * word)) != 0
 
 
 @triton.jit
@@ -35,7 +46,7 @@ def _relu_feedforward_kernel(
     scale,
     shift,
     out,
-    unscaled,
+    positive,
     n_tokens,
     width: tl.constexpr,
     inner: tl.constexpr,
@@ -43,22 +54,27 @@ def _relu_feedforward_kernel(
     precision: tl.constexpr,
     block_tokens: tl.constexpr,
     block_inner: tl.constexpr,
+    word: tl.constexpr,
     stages: tl.constexpr,
 ):
+    """Write the result, and which inner activations are positive: [inner / word, tokens] integers of ``word`` bits."""
     token = tl.program_id(0) * block_tokens + tl.arange(0, block_tokens)
     channel = tl.arange(0, width)
-    within = (token < n_tokens)[:, None] & (channel >= 0)[None, :]
+    exists = token < n_tokens
+    within = exists[:, None] & (channel >= 0)[None, :]
     place = (token.to(tl.int64) * width)[:, None] + channel[None, :]
-    tile = _load_tile(x, place, within, even)
+    tile = load_operand(x, place, within, even)
     change = tl.zeros((block_tokens, width), tl.float32)
     for start in tl.range(0, inner, block_inner, num_stages=stages):
         part = start + tl.arange(0, block_inner)
         rows = tl.load(up + part[:, None] * width + channel[None, :])
         u = tl.dot(tile, tl.trans(rows), input_precision=precision) + tl.load(up_bias + part).to(tl.float32)[None, :]
+        words = start // word + tl.arange(0, block_inner // word)
+        words_place = words.to(tl.int64)[None, :] * n_tokens + token[:, None]
+        store(positive, words_place, _pack(u > 0, word), exists[:, None] & (words >= 0)[None, :], even)
         columns = tl.load(down + channel[:, None] * inner + part[None, :])
         change = tl.dot(tl.maximum(u, 0.0).to(tile.dtype), tl.trans(columns), change, input_precision=precision)
     change += tile.to(tl.float32) + tl.load(down_bias + channel).to(tl.float32)[None, :]
-    store(unscaled, place, change, within, even)
     change = (
         change * tl.load(scale + channel).to(tl.float32)[None, :] + tl.load(shift + channel).to(tl.float32)[None, :]
     )
@@ -66,17 +82,14 @@ def _relu_feedforward_kernel(
 
 
 @triton.jit
-def _relu_feedforward_backward_kernel(
+def _relu_feedforward_inputs_kernel(
     grad,
     x,
-    unscaled,
+    positive,
     up,
-    up_bias,
     scaled_down,
     scale,
     grad_x,
-    activated,
-    grad_inner,
     partial,
     n_tokens,
     width: tl.constexpr,
@@ -85,43 +98,41 @@ def _relu_feedforward_backward_kernel(
     precision: tl.constexpr,
     block_tokens: tl.constexpr,
     block_inner: tl.constexpr,
+    word: tl.constexpr,
     stages: tl.constexpr,
 ):
-    """Write the gradients of x and of the inner layer, the inner activations, and sums over this program's tokens.
-
-    The sums are the gradients of the scale, of the shift and of the first bias.
-    """
+    """Write the gradient of x, and two sums over this program's tokens: of grad · x and of grad."""
     token = tl.program_id(0) * block_tokens + tl.arange(0, block_tokens)
     channel = tl.arange(0, width)
     exists = token < n_tokens
     within = exists[:, None] & (channel >= 0)[None, :]
     place = (token.to(tl.int64) * width)[:, None] + channel[None, :]
-    tile = _load_tile(x, place, within, even)
-    of_out = _load_tile(grad, place, within, even)
+    of_out = load_operand(grad, place, within, even)
     of_x = of_out.to(tl.float32)
-    partial += tl.program_id(0).to(tl.int64) * (2 * width + inner)
-    tl.store(partial + channel, tl.sum(of_x * _load_tile(unscaled, place, within, even).to(tl.float32), axis=0))
+    partial += tl.program_id(0).to(tl.int64) * (2 * width)
+    tl.store(partial + channel, tl.sum(of_x * load(x, place, within, even), axis=0))
     tl.store(partial + width + channel, tl.sum(of_x, axis=0))
     of_x *= tl.load(scale + channel).to(tl.float32)[None, :]
     for start in tl.range(0, inner, block_inner, num_stages=stages):
         part = start + tl.arange(0, block_inner)
-        rows = tl.load(up + part[:, None] * width + channel[None, :])
         columns = tl.load(scaled_down + channel[:, None] * inner + part[None, :])
-        u = tl.dot(tile, tl.trans(rows), input_precision=precision)
         of_u = tl.dot(of_out, columns, input_precision=precision)
-        u += tl.load(up_bias + part).to(tl.float32)[None, :]
-        of_u = tl.where(u > 0, of_u, 0.0)
-        inner_place = (token.to(tl.int64) * inner)[:, None] + part[None, :]
-        inner_within = exists[:, None] & (part >= 0)[None, :]
-        store(activated, inner_place, tl.maximum(u, 0.0), inner_within, even)
-        store(grad_inner, inner_place, of_u, inner_within, even)
-        tl.store(partial + 2 * width + part, tl.sum(of_u, axis=0))
-        of_x = tl.dot(of_u.to(tile.dtype), rows, of_x, input_precision=precision)
+        words = start // word + tl.arange(0, block_inner // word)
+        words_place = words.to(tl.int64)[None, :] * n_tokens + token[:, None]
+        bits = load_operand(positive, words_place, exists[:, None] & (words >= 0)[None, :], even)
+        of_u = tl.where(_unpack(bits, word), of_u, 0.0)
+        rows = tl.load(up + part[:, None] * width + channel[None, :])
+        of_x = tl.dot(of_u.to(of_out.dtype), rows, of_x, input_precision=precision)
     store(grad_x, place, of_x, within, even)
 
 
-def _settings(x: Tensor, inner: int, block_tokens: int, block_inner: int) -> dict[str, int | bool | str]:
-    """What both kernels are compiled for."""
+def word_bits(inner: int) -> int:
+    """The number of activations per integer that says which are positive."""
+    return math.gcd(_WORD, inner)
+
+
+def settings(x: Tensor, inner: int, block_tokens: int, block_inner: int) -> dict[str, int | bool | str]:
+    """What the kernels are compiled for."""
     wide = x.dtype is torch.float32
     tokens = min(block_tokens, _WIDE_TOKENS) if wide else block_tokens
     part = min(block_inner, _WIDE_INNER) if wide else block_inner
@@ -150,11 +161,13 @@ def forward(
     warps: int = WARPS,
     stages: int = STAGES,
 ) -> tuple[Tensor, Tensor]:
-    """The result, and the sum before its scale, in the dtype of x."""
-    out, unscaled = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for _ in range(2))
-    if out.numel():
-        chosen = _settings(x, len(up), block_tokens, block_inner)
-        tokens = x.numel() // x.shape[-1]
+    """The result in the dtype of x, and which inner activations are positive, as integers of `word_bits` bits."""
+    tokens, inner = x.numel() // x.shape[-1], len(up)
+    word = word_bits(inner)
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    positive = torch.empty((inner // word, tokens), dtype=torch.int32, device=x.device)
+    if tokens:
+        chosen = settings(x, inner, block_tokens, block_inner)
         _relu_feedforward_kernel[(triton.cdiv(tokens, int(chosen["block_tokens"])),)](
             x.contiguous(),
             up.contiguous(),
@@ -164,58 +177,55 @@ def forward(
             scale.contiguous(),
             shift.contiguous(),
             out,
-            unscaled,
+            positive,
             tokens,
+            word=word,
             stages=stages,
             num_warps=warps,
             **chosen,
         )
-    return out, unscaled
+    return out, positive
 
 
 def backward(
     grad: Tensor,
     x: Tensor,
-    unscaled: Tensor,
+    positive: Tensor,
     up: Tensor,
-    up_bias: Tensor,
     scaled_down: Tensor,
     scale: Tensor,
     *,
-    block_tokens: int = TOKENS,
-    block_inner: int = INNER,
+    more_rows: int = 0,
+    block_tokens: int = GRADIENT_TOKENS,
+    block_inner: int = GRADIENT_INNER,
     warps: int = WARPS,
     stages: int = STAGES,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The gradient of x, the inner activations, their gradient, and sums over all tokens.
+) -> tuple[Tensor, Tensor]:
+    """The gradient of x, and two sums over the tokens of each program [programs, 2, D]: of grad · x and of grad.
 
-    scaled_down: the second weight, each row times its scale. The sums are the gradients of the scale, of the shift and
-    of the first bias, one after the other, in float32.
+    scaled_down: the second weight, each row times its scale.
+    more_rows: number of rows after those of the programs, which are left empty.
     """
     width, inner = x.shape[-1], len(up)
-    chosen = _settings(x, inner, block_tokens, block_inner)
+    chosen = settings(x, inner, block_tokens, block_inner)
     tokens = x.numel() // width
     programs = triton.cdiv(tokens, int(chosen["block_tokens"]))
     of_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    wide = (*x.shape[:-1], inner)
-    activated, of_inner = (torch.empty(wide, dtype=x.dtype, device=x.device) for _ in range(2))
-    partial = torch.empty((programs, 2 * width + inner), dtype=torch.float32, device=x.device)
+    partial = torch.empty((programs + more_rows, 2, width), dtype=torch.float32, device=x.device)
     if tokens:
-        _relu_feedforward_backward_kernel[(programs,)](
+        _relu_feedforward_inputs_kernel[(programs,)](
             grad.contiguous(),
             x.contiguous(),
-            unscaled,
+            positive,
             up.contiguous(),
-            up_bias.contiguous(),
             scaled_down.contiguous(),
             scale.contiguous(),
             of_x,
-            activated,
-            of_inner,
             partial,
             tokens,
+            word=word_bits(inner),
             stages=stages,
             num_warps=warps,
             **chosen,
         )
-    return of_x, activated, of_inner, partial_sums.sum_programs(partial, torch.float32)
+    return of_x, partial

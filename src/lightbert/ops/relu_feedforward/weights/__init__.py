@@ -1,0 +1,1 @@
+"""The gradients of the weights of the narrow feed-forward."""
