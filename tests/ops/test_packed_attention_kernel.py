@@ -33,7 +33,7 @@ def test_packed_rows_without_biases_equal_the_reference(lengths, small_tiles, mo
     if small_tiles:
         from lightbert.ops.relative_attention import launch
 
-        for name in ("NARROW_FORWARD", "BY_QUERY", "BY_KEY", "NARROW_WHOLE"):
+        for name in ("NARROW_FORWARD", "BY_QUERY", "BY_KEY", "PLAIN_WHOLE"):
             monkeypatch.setattr(launch, name, launch.Blocks(16, 16, 4, 2))
     assert_exact(by_kernel(relative_attention), relative_attention, streams(37), texts=texts_of(*lengths, tokens=37))
 

@@ -18,7 +18,7 @@ def launch(monkeypatch):
     """Launches with blocks of 16 tokens."""
     from lightbert.ops.relative_attention import launch
 
-    for name in ("FORWARD", "PLAIN_FORWARD", "NARROW_FORWARD", "BY_QUERY", "BY_KEY", "WHOLE", "NARROW_WHOLE"):
+    for name in ("FORWARD", "PLAIN_FORWARD", "NARROW_FORWARD", "BY_QUERY", "BY_KEY", "WHOLE", "PLAIN_WHOLE"):
         monkeypatch.setattr(launch, name, launch.Blocks(16, 16, 4, 2))
     return launch
 

@@ -26,16 +26,15 @@ class Blocks:
 FORWARD = Blocks(64, 32, 4, 3)
 PLAIN_FORWARD = Blocks(128, 64, 4, 3)
 """Without biases, whose addresses take many registers."""
+NARROW_FORWARD = Blocks(128, 32, 4, 3)
+"""The same for heads of at most `NARROW` channels."""
+NARROW = 32
 BY_QUERY = Blocks(64, 32, 4, 3)
 BY_KEY = Blocks(32, 64, 4, 2)
 WHOLE = Blocks(64, 128, 8, 2)
 """For rows of at most this number of keys, whose gradients one program computes."""
-PLAIN_WHOLE = Blocks(32, 128, 4, 2)
+PLAIN_WHOLE = Blocks(32, 128, 4, 3)
 """The same without biases."""
-NARROW_FORWARD = Blocks(128, 32, 4, 3)
-NARROW_WHOLE = Blocks(64, 128, 4, 1)
-"""Without biases, for heads of at most `NARROW` channels."""
-NARROW = 32
 
 
 def _power_of_2(number: int) -> int:
@@ -71,19 +70,7 @@ class Call:
         """The tiles of the forward pass."""
         if not self.is_plain:
             return FORWARD
-        return NARROW_FORWARD if self.is_narrow else PLAIN_FORWARD
-
-    @property
-    def whole_blocks(self) -> Blocks:
-        """The tiles of the backward pass of short rows."""
-        if not self.is_plain:
-            return WHOLE
-        return NARROW_WHOLE if self.is_narrow else PLAIN_WHOLE
-
-    @property
-    def is_narrow(self) -> bool:
-        """Whether the heads have few channels."""
-        return self.query.shape[-1] <= NARROW * self.n_heads
+        return NARROW_FORWARD if self.query.shape[-1] <= NARROW * self.n_heads else PLAIN_FORWARD
 
     def tensors(self) -> tuple[Tensor | None, ...]:
         """The inputs in the order of the kernels' arguments."""
@@ -202,7 +189,7 @@ def backward(
     of_by_query, of_by_key = (None if bias is None else _empty(bias) for bias in (call.by_query, call.by_key))
     if grad.numel():
         tokens = call.query.shape[1]
-        whole_blocks = call.whole_blocks
+        whole_blocks = PLAIN_WHOLE if call.is_plain else WHOLE
         settings = call.settings(by_key_blocks or (whole_blocks if tokens <= whole_blocks.keys else BY_KEY))
         whole = tokens <= settings["block_keys"]
         written_stride = _token_stride(of_query, of_key, of_value, like=call.query)
