@@ -409,6 +409,14 @@ def result_and_gradients(block: nn.Module) -> list[Tensor]:
     return [out, x.grad, *(parameter.grad.clone() for parameter in block.parameters())]
 
 
+@pytest.mark.parametrize("batch", [0, 3])
+def test_channels_of_a_wider_tensor_are_projected_as_a_tensor_of_their_own(batch):
+    layers = [randomised(nn.Linear(WIDTH, 4)), randomised(nn.Linear(WIDTH, 2))]
+    part = torch.randn(batch, 5, 2 * WIDTH)[..., WIDTH:]
+    for found, layer in zip(project_fused(part, *layers), layers, strict=True):
+        torch.testing.assert_close(found, layer(part))
+
+
 @pytest.mark.parametrize("norm", [NoNorm, layer_norm(1e-12)])
 @pytest.mark.parametrize("kind", [SelfAttention, CompositeAttention])
 def test_all_layers_that_read_the_wide_stream_of_a_bottleneck_are_one_matmul_on_a_gpu(kind, norm):

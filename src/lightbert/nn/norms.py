@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -46,11 +47,11 @@ def project_and_norm(x: Tensor, *layers: tuple[nn.Linear, nn.Module | None]) -> 
 
     On a GPU as one matmul if the layers are plain, with the scales and shifts of each plain `NoNorm` in its weights.
     """
-    if on_gpu(x) and can_fuse(*(layer for layer, _ in layers)) and all(_scales(norm) for _, norm in layers):
-        weights = [_scaled(layer, norm) for layer, norm in layers]
-        return project_weights(x, *weights)
-    projected = project(x, *(layer for layer, _ in layers))
-    return tuple(one if norm is None else norm(one) for one, (_, norm) in zip(projected, layers, strict=True))
+    linears, norms = [layer for layer, _ in layers], [norm for _, norm in layers]
+    if on_gpu(x) and can_fuse(*linears) and _are_scales(norms):
+        return project_weights(x, *(_scaled(layer, norm) for layer, norm in zip(linears, norms, strict=True)))
+    projected = zip(project(x, *linears), norms, strict=True)
+    return tuple(one if norm is None else norm(one) for one, norm in projected)
 
 
 def project_add_and_norm(
@@ -73,15 +74,14 @@ def project_add_and_norm(
     return add_and_norm(x, layer(inputs), norm, dropout)
 
 
-def _scales(norm: nn.Module | None) -> bool:
-    return norm is None or is_plain(norm, NoNorm)
+def _are_scales(norms: list[nn.Module | None]) -> TypeGuard[list[NoNorm | None]]:
+    return all(norm is None or is_plain(norm, NoNorm) for norm in norms)
 
 
-def _scaled(layer: nn.Linear, norm: nn.Module | None) -> tuple[Tensor, Tensor]:
+def _scaled(layer: nn.Linear, norm: NoNorm | None) -> tuple[Tensor, Tensor]:
     """Weight and bias of a layer that computes norm(layer(x))."""
     if norm is None:
         return layer.weight, layer.bias
-    assert isinstance(norm, NoNorm)
     return layer.weight * norm.weight.unsqueeze(-1), layer.bias * norm.weight + norm.bias
 
 

@@ -33,21 +33,21 @@ def project_fused(x: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
 
 
 def project_weights(x: Tensor, *layers: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
-    """The same for weights and biases."""
+    """As `project_fused`, for weights and biases."""
     return torch.split(_project_together(x, *layers), [len(weight) for weight, _ in layers], dim=-1)
 
 
 def project_together(x: Tensor, *layers: nn.Linear) -> Tensor:
-    """As `project_fused`, as one tensor."""
+    """As `project_fused`, all results as one tensor."""
     return _project_together(x, *((layer.weight, layer.bias) for layer in layers))
 
 
 def _project_together(x: Tensor, *layers: tuple[Tensor, Tensor]) -> Tensor:
-    weights, biases = zip(*layers, strict=True)
-    # Of a tensor that isn't contiguous, such as channels of a wider one, PyTorch adds the bias by a kernel of its own
-    # unless it has two dimensions.
-    rows = x if x.is_contiguous() else x.flatten(0, -2)
-    return F.linear(rows, torch.cat(weights), torch.cat(biases)).view(*x.shape[:-1], -1)
+    weight, bias = torch.cat([weight for weight, _ in layers]), torch.cat([bias for _, bias in layers])
+    if x.is_contiguous():
+        return F.linear(x, weight, bias)
+    # With more than two dimensions, PyTorch would add the bias by a kernel of its own.
+    return F.linear(x.flatten(0, -2), weight, bias).view(*x.shape[:-1], len(weight))
 
 
 def can_fuse(*layers: nn.Module) -> bool:
