@@ -1,7 +1,8 @@
 """Compile every kernel for a GPU that this machine doesn't have, by calling the ops on small tensors on the CPU.
 
 A program for a process of its own, because the tests run kernels in Triton's interpreter, which replaces the compiler:
-`python compile_kernels.py CAPABILITY EVERY`. It prints the kernels of the package and the compiled ones as JSON.
+`python compile_kernels.py CAPABILITY EVERY`. It prints the kernels of the package as JSON, and the compiled ones with
+the bytes of shared memory that they need.
 """
 
 import importlib
@@ -20,7 +21,6 @@ from triton.runtime.jit import JITFunction
 import lightbert.ops
 from lightbert.bench.kernel_cases import OPS, RANDOM, Size
 from lightbert.ops.backend import using
-from lightbert.ops.dynamic_conv import dynamic_conv
 from lightbert.ops.embedding import embedding
 from lightbert.ops.relative_attention import relative_attention
 
@@ -61,14 +61,15 @@ def kernels() -> Iterator[str]:
                 yield name_of(value)
 
 
-def record_compilation() -> set[str]:
-    """Compile kernels instead of launching them; return the set of their names, which grows with every launch."""
-    compiled: set[str] = set()
+def record_compilation() -> dict[str, int]:
+    """Compile kernels instead of launching them; return their names and shared memory, filled by every launch."""
+    compiled: dict[str, int] = {}
     launch = JITFunction.run
 
     def only_compile(kernel: JITFunction, *arguments: Any, grid: Any, warmup: bool, **settings: Any) -> Any:
         result = launch(kernel, *arguments, grid=grid, warmup=True, **settings)
-        compiled.add(name_of(kernel))
+        name = name_of(kernel)
+        compiled[name] = max(compiled.get(name, 0), result.metadata.shared)
         return result
 
     JITFunction.run = only_compile
@@ -84,11 +85,12 @@ def call(op: Callable[..., Tensor], **inputs: Tensor | None) -> None:
 
 
 def call_all(every: bool) -> None:
-    """Call the ops with the usual variants, in bf16; with ``every`` also in fp16, padded, packed and at odd shapes."""
+    """Call the ops as usual, in bf16; with ``every`` also in fp16 and fp32, padded, packed and with odd shapes."""
     for name, (op, inputs) in (OPS | RANDOM).items():
         call(op, **inputs(SMALL, "cpu", torch.bfloat16))
         if every:
             call(op, **inputs(ODD, "cpu", torch.float16))
+            call(op, **inputs(SMALL, "cpu", torch.float32))
             if name in WITH_TEXTS:
                 for dtype in (torch.bool, torch.int64):
                     texts = torch.ones(SMALL.batch, SMALL.tokens, dtype=dtype)
@@ -101,12 +103,12 @@ def call_all(every: bool) -> None:
     attention, inputs = OPS["relative_attention"]
     call(attention, **inputs(LONG, "cpu", torch.bfloat16))
     if every:
+        call(attention, **inputs(LONG, "cpu", torch.float32))
         given = inputs(LONG, "cpu", torch.bfloat16)
         call(relative_attention, **given, by_key=given["by_query"].detach().requires_grad_(), dropout=0.1)
         # A layer that isn't plain adds its bias itself.
         for op, inputs in (OPS["residual_norm"], RANDOM["residual_norm with dropout"]):
             call(op, **inputs(SMALL, "cpu", torch.bfloat16) | {"change_bias": None})
-        call(dynamic_conv, **OPS["dynamic_conv"][1](SMALL, "cpu", torch.float32))
 
 
 def main() -> None:
@@ -114,7 +116,7 @@ def main() -> None:
     driver.set_active(AbsentGPU(capability))
     compiled = record_compilation()
     call_all(every)
-    print(json.dumps({"kernels": sorted(kernels()), "compiled": sorted(compiled)}))
+    print(json.dumps({"kernels": sorted(kernels()), "compiled": compiled}))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Launches of the relative attention kernels: memory, grids and block sizes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -35,6 +35,8 @@ WHOLE = Blocks(64, 128, 8, 2)
 """For rows of at most this number of keys, whose gradients one program computes."""
 PLAIN_WHOLE = Blocks(32, 128, 4, 3)
 """The same without biases."""
+ROW_BYTES = 128
+"""The largest row of a head that these tiles are for, 64 channels in half precision: they fit into 99 KB of memory."""
 
 
 def _power_of_2(number: int) -> int:
@@ -66,11 +68,27 @@ class Call:
         return self.by_query is None and self.by_key is None
 
     @property
+    def block_each(self) -> int:
+        """The channels of a head, as a power of two."""
+        return _power_of_2(self.query.shape[-1] // self.n_heads)
+
+    @property
     def forward_blocks(self) -> Blocks:
         """The tiles of the forward pass."""
         if not self.is_plain:
-            return FORWARD
-        return NARROW_FORWARD if self.query.shape[-1] <= NARROW * self.n_heads else PLAIN_FORWARD
+            return self.fitting(FORWARD)
+        return self.fitting(NARROW_FORWARD if self.block_each <= NARROW else PLAIN_FORWARD)
+
+    @property
+    def by_key_blocks(self) -> Blocks:
+        """The tiles of the backward pass by keys; of all keys if one tile can have them."""
+        whole = self.fitting(PLAIN_WHOLE if self.is_plain else WHOLE)
+        return whole if self.query.shape[1] <= whole.keys else self.fitting(BY_KEY)
+
+    def fitting(self, blocks: Blocks) -> Blocks:
+        """Smaller tiles for single precision and wide heads."""
+        share = max(1, self.block_each * self.query.element_size() // ROW_BYTES)
+        return replace(blocks, queries=max(16, blocks.queries // share), keys=max(16, blocks.keys // share))
 
     def tensors(self) -> tuple[Tensor | None, ...]:
         """The inputs in the order of the kernels' arguments."""
@@ -84,7 +102,7 @@ class Call:
         """The constants that a kernel is compiled for."""
         _, tokens, width = self.query.shape
         each = width // self.n_heads
-        block_each = _power_of_2(each)
+        block_each = self.block_each
         # Two sizes for all lengths, so that batches of many lengths need few compiled kernels.
         longest = 64 if tokens <= 64 else 128
         queries, keys = min(blocks.queries, longest), min(blocks.keys, longest)
@@ -188,16 +206,14 @@ def backward(
     of_query, of_key, of_value = into or (_empty(call.query), _empty(call.key), _empty(call.value))
     of_by_query, of_by_key = (None if bias is None else _empty(bias) for bias in (call.by_query, call.by_key))
     if grad.numel():
-        tokens = call.query.shape[1]
-        whole_blocks = PLAIN_WHOLE if call.is_plain else WHOLE
-        settings = call.settings(by_key_blocks or (whole_blocks if tokens <= whole_blocks.keys else BY_KEY))
-        whole = tokens <= settings["block_keys"]
+        settings = call.settings(by_key_blocks or call.by_key_blocks)
+        whole = call.query.shape[1] <= settings["block_keys"]
         written_stride = _token_stride(of_query, of_key, of_value, like=call.query)
         numbers = (*call.numbers(), grad.stride(1), written_stride)
         shared = None
         if not whole:
             shared = _empty(log_sums)
-            query_settings = call.settings(by_query_blocks or BY_QUERY)
+            query_settings = call.settings(by_query_blocks or call.fitting(BY_QUERY))
             grid = call.programs(query_settings["block_queries"])
             gradients.attention_query_kernel[grid](
                 *call.tensors(),
