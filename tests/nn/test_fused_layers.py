@@ -417,17 +417,27 @@ def test_channels_of_a_wider_tensor_are_projected_as_a_tensor_of_their_own(batch
         torch.testing.assert_close(found, layer(part))
 
 
-@pytest.mark.parametrize("norm", [NoNorm, layer_norm(1e-12)])
 @pytest.mark.parametrize("kind", [SelfAttention, CompositeAttention])
-def test_all_layers_that_read_the_wide_stream_of_a_bottleneck_are_one_matmul_on_a_gpu(kind, norm):
-    block = shared_bottleneck(kind, norm)
+def test_all_layers_that_read_the_wide_stream_of_a_bottleneck_are_one_matmul_on_a_gpu(kind):
+    block = shared_bottleneck(kind, layer_norm(1e-12))
     expected = block(X, NO_MASK)
-    fused = mock.Mock(side_effect=project_fused)
-    weights = mock.Mock(side_effect=project_weights)
-    with using("triton"), mock.patch.multiple("lightbert.nn.norms", project=fused, project_weights=weights):
+    with mock.patch("lightbert.nn.norms.project", side_effect=project_fused) as project:
         torch.testing.assert_close(block(X, NO_MASK), expected)
-    (call,) = weights.call_args_list if norm is NoNorm else fused.call_args_list
-    assert len(call.args[1:]) == (3 if kind is SelfAttention else 2)
+    (call,) = project.call_args_list
+    assert call.args[1:] == (block.enter, block.shared, *([block.mixer.value] if kind is SelfAttention else []))
+
+
+@pytest.mark.parametrize("kind", [SelfAttention, CompositeAttention])
+def test_that_matmul_has_the_scales_of_a_bottleneck_without_norms_in_its_weights(kind):
+    block = shared_bottleneck(kind)
+    expected = block(X, NO_MASK)
+    with using("triton"), mock.patch("lightbert.nn.norms.project_weights", side_effect=project_weights) as project:
+        torch.testing.assert_close(block(X, NO_MASK), expected)
+    (call,) = project.call_args_list
+    (entered, _), (shared, _), *others = call.args[1:]
+    torch.testing.assert_close(entered, block.enter.weight * block.enter_norm.weight[:, None])
+    torch.testing.assert_close(shared, block.shared.weight * block.shared_norm.weight[:, None])
+    assert others == ([(block.mixer.value.weight, block.mixer.value.bias)] if kind is SelfAttention else [])
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
@@ -444,7 +454,7 @@ def test_scales_in_the_weights_of_a_bottleneck_change_neither_result_nor_gradien
 
 
 @pytest.mark.parametrize(
-    "name", ["enter", "enter_norm", "shared", "mixer.value", "output", "norm", "leave", "leave_norm"]
+    "name", ["enter", "enter_norm", "shared", "mixer.value", "output", "norm", "leave", "leave_norm", "dropout"]
 )
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_bottleneck_with_a_changed_layer_calls_it(change, name):

@@ -6,6 +6,8 @@ weights (`weights/`), which compute the activations again.
 """
 
 import math
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import triton
@@ -14,9 +16,20 @@ from torch import Tensor
 
 from lightbert.ops.masked_tiles.triton import load, load_operand, store
 
-TOKENS, INNER, WARPS, STAGES = 64, 64, 4, 3
-GRADIENT_TOKENS, GRADIENT_INNER = 128, 32
-"""Tiles of the kernel for the gradient of the input."""
+
+@dataclass(frozen=True)
+class Blocks:
+    """The size of the tiles of one kernel."""
+
+    tokens: int
+    inner: int
+    warps: int
+    stages: int
+
+
+FORWARD = Blocks(64, 64, 4, 3)
+OF_INPUT = Blocks(128, 32, 4, 3)
+"""For the gradient of the input."""
 _WIDE_TOKENS, _WIDE_INNER = 32, 32
 """Smaller tiles for single precision, which takes twice the shared memory."""
 _WORD = 32
@@ -131,11 +144,11 @@ def word_bits(inner: int) -> int:
     return math.gcd(_WORD, inner)
 
 
-def settings(x: Tensor, inner: int, block_tokens: int, block_inner: int) -> dict[str, int | bool | str]:
+def settings(x: Tensor, inner: int, blocks: Blocks) -> dict[str, Any]:
     """What the kernels are compiled for."""
     wide = x.dtype is torch.float32
-    tokens = min(block_tokens, _WIDE_TOKENS) if wide else block_tokens
-    part = min(block_inner, _WIDE_INNER) if wide else block_inner
+    tokens = min(blocks.tokens, _WIDE_TOKENS) if wide else blocks.tokens
+    part = min(blocks.inner, _WIDE_INNER) if wide else blocks.inner
     return {
         "width": x.shape[-1],
         "inner": inner,
@@ -143,6 +156,8 @@ def settings(x: Tensor, inner: int, block_tokens: int, block_inner: int) -> dict
         "precision": "ieee" if wide else "tf32",
         "block_tokens": tokens,
         "block_inner": math.gcd(part, inner),
+        "stages": blocks.stages,
+        "num_warps": blocks.warps,
         "enable_fp_fusion": True,
     }
 
@@ -156,10 +171,7 @@ def forward(
     scale: Tensor,
     shift: Tensor,
     *,
-    block_tokens: int = TOKENS,
-    block_inner: int = INNER,
-    warps: int = WARPS,
-    stages: int = STAGES,
+    blocks: Blocks = FORWARD,
 ) -> tuple[Tensor, Tensor]:
     """The result in the dtype of x, and which inner activations are positive, as integers of `word_bits` bits."""
     tokens, inner = x.numel() // x.shape[-1], len(up)
@@ -167,8 +179,8 @@ def forward(
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     positive = torch.empty((inner // word, tokens), dtype=torch.int32, device=x.device)
     if tokens:
-        chosen = settings(x, inner, block_tokens, block_inner)
-        _relu_feedforward_kernel[(triton.cdiv(tokens, int(chosen["block_tokens"])),)](
+        chosen = settings(x, inner, blocks)
+        _relu_feedforward_kernel[(triton.cdiv(tokens, chosen["block_tokens"]),)](
             x.contiguous(),
             up.contiguous(),
             up_bias.contiguous(),
@@ -180,8 +192,6 @@ def forward(
             positive,
             tokens,
             word=word,
-            stages=stages,
-            num_warps=warps,
             **chosen,
         )
     return out, positive
@@ -196,10 +206,7 @@ def backward(
     scale: Tensor,
     *,
     more_rows: int = 0,
-    block_tokens: int = GRADIENT_TOKENS,
-    block_inner: int = GRADIENT_INNER,
-    warps: int = WARPS,
-    stages: int = STAGES,
+    blocks: Blocks = OF_INPUT,
 ) -> tuple[Tensor, Tensor]:
     """The gradient of x, and two sums over the tokens of each program [programs, 2, D]: of grad · x and of grad.
 
@@ -207,9 +214,9 @@ def backward(
     more_rows: number of rows after those of the programs, which are left empty.
     """
     width, inner = x.shape[-1], len(up)
-    chosen = settings(x, inner, block_tokens, block_inner)
+    chosen = settings(x, inner, blocks)
     tokens = x.numel() // width
-    programs = triton.cdiv(tokens, int(chosen["block_tokens"]))
+    programs = triton.cdiv(tokens, chosen["block_tokens"])
     of_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     partial = torch.empty((programs + more_rows, 2, width), dtype=torch.float32, device=x.device)
     if tokens:
@@ -224,8 +231,6 @@ def backward(
             partial,
             tokens,
             word=word_bits(inner),
-            stages=stages,
-            num_warps=warps,
             **chosen,
         )
     return of_x, partial

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from lightbert.ops.masked_tiles.triton import load_operand
 from lightbert.ops.partial_sums.triton import steps_per_program
-from lightbert.ops.relu_feedforward.triton import settings
+from lightbert.ops.relu_feedforward.triton import Blocks, settings
 
-TOKENS, INNER, WARPS, STAGES = 64, 128, 8, 3
+OF_WEIGHTS = Blocks(64, 128, 8, 3)
 PARTS = 32
 """The most parts of the tokens: with four programs each, as many as a GPU has processors."""
 ROWS, SUM_WARPS, SUM_REGISTERS = 4, 8, 168
@@ -120,10 +120,7 @@ def gradients(
     scale: Tensor,
     of_scale: Tensor,
     *,
-    block_tokens: int = TOKENS,
-    block_inner: int = INNER,
-    warps: int = WARPS,
-    stages: int = STAGES,
+    blocks: Blocks = OF_WEIGHTS,
     most_parts: int = PARTS,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of the first weight, of its bias and of the second weight, each in the dtype of its parameter.
@@ -132,16 +129,16 @@ def gradients(
     """
     width, inner = x.shape[-1], len(up)
     tokens = x.numel() // width
-    chosen = settings(x, inner, block_tokens, block_inner)
-    tiles = triton.cdiv(tokens, int(chosen["block_tokens"]))
+    chosen = settings(x, inner, blocks)
+    tiles = triton.cdiv(tokens, chosen["block_tokens"])
     steps = steps_per_program(tiles, most_parts)
     parts = triton.cdiv(tiles, steps)
-    chosen["even"] = tokens % (int(chosen["block_tokens"]) * steps) == 0
+    chosen["even"] = tokens % (chosen["block_tokens"] * steps) == 0
     partial = torch.empty((parts, 2, inner, width), dtype=torch.float32, device=x.device)
     partial_bias = torch.empty((parts, inner), dtype=torch.float32, device=x.device)
     up, down = up.contiguous(), down.contiguous()
     if tokens:
-        _relu_feedforward_weights_kernel[(inner // int(chosen["block_inner"]), parts)](
+        _relu_feedforward_weights_kernel[(inner // chosen["block_inner"], parts)](
             grad.contiguous(),
             x.contiguous(),
             up,
@@ -151,12 +148,9 @@ def gradients(
             partial_bias,
             tokens,
             steps=steps,
-            stages=stages,
-            num_warps=warps,
             **chosen,
         )
-    results = tuple(torch.empty_like(parameter) for parameter in (up, up_bias, down))
-    of_up, of_up_bias, of_down = results
+    of_up, of_up_bias, of_down = (torch.empty_like(parameter) for parameter in (up, up_bias, down))
     _relu_feedforward_sums_kernel[(scale_shares(inner),)](
         partial,
         partial_bias,
