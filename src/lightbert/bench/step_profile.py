@@ -12,7 +12,16 @@ import torch
 
 from lightbert.bench.gpu_timing import copy_bandwidth, matmul_rate
 from lightbert.bench.profiled_kernels import Kernel, by_kind, profiled
-from lightbert.bench.training_cases import CASES, Case, finetuning, matmul_flops, moved_bytes, our_pass, whole_step
+from lightbert.bench.training_cases import (
+    CASES,
+    Case,
+    finetuning,
+    matching,
+    matmul_flops,
+    moved_bytes,
+    our_pass,
+    whole_step,
+)
 from lightbert.errors import InputError
 from lightbert.train.compiled_code import keep_compiled_code
 
@@ -63,9 +72,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--cases", default=CASES[0].name, help="cases whose name contains this text")
     parser.add_argument("--shown", type=int, default=12, help="number of kernels that are listed, the longest first")
     given = parser.parse_args(arguments)
-    chosen = [case for case in CASES if given.cases in case.name]
-    if not chosen:
-        raise InputError(f"no case has this name; the cases are {', '.join(case.name for case in CASES)}")
+    chosen = matching(given.cases)
     if not torch.cuda.is_available():
         raise InputError("a profile of steps requires a GPU, but PyTorch finds none")
     keep_compiled_code()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lightbert.bench.gpu_timing import copy_bandwidth, matmul_rate
-from lightbert.bench.training_cases import CASES, Case, finetuning, our_pass, their_pass, whole_step
+from lightbert.bench.training_cases import CASES, Case, finetuning, matching, our_pass, their_pass, whole_step
 from lightbert.bench.training_kernels import KernelsAlone, kernels_alone
 from lightbert.bench.training_rows import Conditions, Measurement, Row, in_processes, one_by_one
 from lightbert.bench.training_targets import Figure, figures
@@ -104,10 +104,7 @@ def measure(settings: Settings, cases: tuple[Case, ...] = CASES) -> TrainingSpee
     on_gpu = device.type == "cuda"
     if on_gpu and not torch.cuda.is_available():
         raise InputError("the benchmark 'training' requires a GPU, but PyTorch finds none")
-    chosen = [case for case in cases if settings.cases in case.name]
-    if not chosen:
-        raise InputError(f"no case contains {settings.cases!r}; the cases are {', '.join(case.name for case in cases)}")
-    work = [one for case in chosen for one in _measurements(case, settings)]
+    work = [one for case in matching(settings.cases, cases) for one in _measurements(case, settings)]
     deadline = time.time() + settings.seconds
     kernels = KernelsAlone()
     if on_gpu:

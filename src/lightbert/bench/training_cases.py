@@ -15,6 +15,7 @@ from lightbert.bench.traffic import encoder_bytes
 from lightbert.data.batches.batch import Batch
 from lightbert.data.batches.masking_settings import Masking
 from lightbert.data.examples.specials import Specials
+from lightbert.errors import InputError
 from lightbert.models import build, preset
 from lightbert.models.generator import generator
 from lightbert.nn.encoder import Encoder
@@ -89,6 +90,14 @@ CASES = (
     Case("convbert-base", 256, 128),
     Case("bert-base", 256, 128),
 )
+
+
+def matching(text: str, cases: tuple[Case, ...] = CASES) -> list[Case]:
+    """The cases whose name contains a text; none is an error."""
+    found = [case for case in cases if text in case.name]
+    if not found:
+        raise InputError(f"no case contains {text!r}; the cases are {'; '.join(case.name for case in cases)}")
+    return found
 
 
 def our_pass(case: Case, device: torch.device) -> Work:
