@@ -1,5 +1,6 @@
 """Kernels that replace layers: the same result and gradients, and layers that aren't plain are called."""
 
+from functools import partial
 from unittest import mock
 
 import pytest
@@ -20,8 +21,10 @@ from lightbert.nn.mask import Mask
 from lightbert.nn.mixed import MixedAttention
 from lightbert.nn.norms import NoNorm, Norm, add_and_norm, layer_norm, project_add_and_norm
 from lightbert.nn.projections import linear, project_and_activate, project_fused, project_large, project_weights
+from lightbert.nn.record import Record
 from lightbert.ops.backend import using
 from lightbert.ops.bias_gelu import gelu_linear
+from lightbert.ops.joined_attention import joined_attention
 from lightbert.ops.mixed_heads import mixed_heads
 from lightbert.ops.relu_feedforward import relu_feedforward
 from randomised import randomised
@@ -390,6 +393,62 @@ def test_composite_attention_projects_all_streams_by_one_matmul_on_a_gpu_unless_
     with mock.patch("lightbert.nn.composite.project", side_effect=project_fused) as project:
         torch.testing.assert_close(mixer(X, NO_MASK), expected)
     assert [len(call.args) for call in project.call_args_list] == ([] if convolved else [4])
+
+
+COMPOSITE = {
+    "fixed and query-dynamic": {},
+    "query-dynamic": {"fixed": False},
+    "all": {"key_dynamic": True},
+    "fixed": {"query_dynamic": False},
+    "key-dynamic": {"query_dynamic": False, "fixed": False, "key_dynamic": True},
+    "fixed and key-dynamic": {"query_dynamic": False, "key_dynamic": True},
+}
+
+
+@pytest.mark.parametrize(
+    "mixer",
+    [SelfAttention(WIDTH, 2), *(CompositeAttention(WIDTH, 2, radius=1, **kinds) for kinds in COMPOSITE.values())],
+    ids=["self-attention", *COMPOSITE],
+)
+def test_attention_on_the_result_of_one_matmul_has_the_same_results_and_gradients(mixer):
+    pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
+    mixer = randomised(mixer)
+    expected = result_and_gradients(mixer)
+    patched = f"{type(mixer).__module__}.joined_attention"
+    with using("triton"), mock.patch(patched, side_effect=joined_attention) as joined:
+        found = result_and_gradients(mixer)
+    joined.assert_called_once()
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("kind", [SelfAttention, partial(CompositeAttention, radius=1)])
+def test_attention_with_a_changed_layer_calls_its_layers(kind, change):
+    mixer = randomised(kind(WIDTH, 2))
+    mixer.key = change(mixer.key)
+    module = type(mixer).__module__
+    with mock.patch.multiple(module, has_kernel=lambda *_: True, joined_attention=mock.DEFAULT) as patched:
+        mixer(X, NO_MASK)
+    patched["joined_attention"].assert_not_called()
+
+
+@pytest.mark.parametrize("settings", [{"convolved": "q"}, {"depthwise": True}])
+def test_composite_attention_with_other_convolutions_calls_its_layers(settings):
+    mixer = randomised(CompositeAttention(WIDTH, 2, radius=1, **settings))
+    with mock.patch.multiple(
+        "lightbert.nn.composite", has_kernel=lambda *_: True, joined_attention=mock.DEFAULT
+    ) as patched:
+        mixer(X, NO_MASK)
+    patched["joined_attention"].assert_not_called()
+
+
+@pytest.mark.parametrize("kind", [SelfAttention, partial(CompositeAttention, radius=1)])
+def test_attention_keeps_what_a_record_asks_for(kind):
+    mixer, record = randomised(kind(WIDTH, 2)), Record(attention=[])
+    with mock.patch(f"{type(mixer).__module__}.has_kernel", return_value=True):
+        mixer(X, NO_MASK, record=record)
+    assert [maps.shape for maps in record.attention] == [(2, 2, 3, 3)]
 
 
 def shared_bottleneck(kind: type = SelfAttention, norm: Norm = NoNorm, dropout: float = 0.0) -> BottleneckBlock:

@@ -104,8 +104,11 @@ def call_all(every: bool) -> None:
     call(attention, **inputs(LONG, "cpu", torch.bfloat16))
     if every:
         call(attention, **inputs(LONG, "cpu", torch.float32))
-        given = inputs(LONG, "cpu", torch.bfloat16)
-        call(relative_attention, **given, by_key=given["by_query"].detach().requires_grad_(), dropout=0.1)
+        for size in (SMALL, LONG):
+            given = inputs(size, "cpu", torch.bfloat16)
+            call(relative_attention, **given, by_key=given["by_query"].detach().requires_grad_(), dropout=0.1)
+        plain, inputs = OPS["plain_attention"]
+        call(plain, **inputs(SMALL, "cpu", torch.bfloat16), dropout=0.1)
         # A layer that isn't plain adds its bias itself.
         for op, inputs in (OPS["residual_norm"], RANDOM["residual_norm with dropout"]):
             call(op, **inputs(SMALL, "cpu", torch.bfloat16) | {"change_bias": None})

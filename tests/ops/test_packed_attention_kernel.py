@@ -31,10 +31,10 @@ def streams(tokens: int, each: int = 5) -> dict[str, Tensor]:
 @pytest.mark.parametrize("lengths", [(37,), (3, 20, 1, 9), (17, 15), ()])
 def test_packed_rows_without_biases_equal_the_reference(lengths, small_tiles, monkeypatch):
     if small_tiles:
-        from lightbert.ops.relative_attention import launch
+        from lightbert.ops.relative_attention import calls
 
-        for name in ("NARROW_FORWARD", "BY_QUERY", "BY_KEY", "PLAIN_WHOLE"):
-            monkeypatch.setattr(launch, name, launch.Blocks(16, 16, 4, 2))
+        for name in ("NARROW_FORWARD", "BY_QUERY", "BY_KEY", "PLAIN_ROW", "NARROW_ROW"):
+            monkeypatch.setattr(calls, name, calls.Blocks(16, 16, 4, 2))
     assert_exact(by_kernel(relative_attention), relative_attention, streams(37), texts=texts_of(*lengths, tokens=37))
 
 

@@ -24,10 +24,10 @@ TOKENS, RADIUS = 67, 3
 @pytest.fixture
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles of 16 queries and 16 keys, so that a short row has several of each and most are far from the diagonal."""
-    from lightbert.ops.relative_attention import launch
+    from lightbert.ops.relative_attention import calls
 
-    for name in ("FORWARD", "BY_QUERY", "BY_KEY", "WHOLE"):
-        monkeypatch.setattr(launch, name, launch.Blocks(16, 16, 4, 2))
+    for name in ("FORWARD", "BY_QUERY", "BY_KEY", "ROW"):
+        monkeypatch.setattr(calls, name, calls.Blocks(16, 16, 4, 2))
 
 
 def streams(batch: int = 1, heads: int = 1, tokens: int = TOKENS) -> dict[str, Tensor]:
@@ -61,6 +61,19 @@ def test_whole_tiles_of_hidden_keys_have_no_weight(packed):
     )
 
 
+@pytest.mark.parametrize("tokens", [64, 65])
+def test_a_gpu_with_less_shared_memory_divides_rows_with_biases(tokens, monkeypatch):
+    from lightbert.ops.relative_attention import calls, launch
+
+    long_rows = []
+    monkeypatch.setattr(calls, "has_large_memory", lambda device: False)
+    kernels = launch._long_rows
+    monkeypatch.setattr(launch, "_long_rows", lambda *inputs: long_rows.append(1) or kernels(*inputs))
+    given = streams(tokens=tokens) | biases("by_query", tokens=tokens)
+    assert_exact(by_kernel(relative_attention), relative_attention, given)
+    assert bool(long_rows) == (tokens > 64)
+
+
 def test_a_band_wider_than_the_row_is_supported():
     inputs = streams(tokens=5) | {name: draw(1, 1, 5, 129) for name in ("by_query", "by_key")}
     assert_exact(by_kernel(relative_attention), relative_attention, inputs)
@@ -76,30 +89,31 @@ def kept(seed: int, pairs: int, tokens: int, dropout: float) -> Tensor:
     return (half >= round(dropout * 2**16)).to(DEVICE)
 
 
-@pytest.mark.parametrize("tiles", ["one tile", "small tiles"])
+@pytest.mark.parametrize("tiles", ["one tile", "small tiles", "no biases", "no biases, two blocks"])
 def test_dropout_removes_the_same_weights_in_every_kernel(tiles, request):
     from lightbert.ops.relative_attention import operator
 
     if tiles == "small tiles":
         request.getfixturevalue("small_tiles")
-    batch, heads, tokens, dropout = 2, 2, 37, 0.3
+    batch, heads, tokens, dropout = 2, 2, 70 if "two" in tiles else 37, 0.3
     share = round(dropout * 2**16) / 2**16
 
     def dropped(**inputs: Tensor) -> Tensor:
         merged = [inputs[name].transpose(1, 2).flatten(2) for name in ("query", "key", "value")]
+        biases = (inputs.get("by_query"), inputs.get("by_key"))
         seed = torch.tensor([11], device=DEVICE)
-        out, _ = operator.relative_attention(
-            *merged, inputs["by_query"], inputs["by_key"], None, seed, heads, True, dropout
-        )
+        out, _ = operator.relative_attention(*merged, *biases, None, seed, heads, True, dropout)
         return out
 
-    def expected(query: Tensor, key: Tensor, value: Tensor, by_query: Tensor, by_key: Tensor) -> Tensor:
+    def expected(query: Tensor, key: Tensor, value: Tensor, **biases: Tensor) -> Tensor:
         scores = query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1])
-        scores = scores + relative_scores(0 * query, key, by_query, by_key, None)
+        if biases:
+            scores = scores + relative_scores(0 * query, key, **biases, texts=None)
         keep = kept(11, batch * heads, tokens, dropout).view(batch, heads, tokens, tokens)
         return ((scores.softmax(-1) * keep / (1 - share)) @ value).transpose(1, 2).flatten(2)
 
-    inputs = streams(batch, heads, tokens) | biases("by_query", "by_key", batch=batch, heads=heads, tokens=tokens)
+    names = () if "no biases" in tiles else ("by_query", "by_key")
+    inputs = streams(batch, heads, tokens) | biases(*names, batch=batch, heads=heads, tokens=tokens)
     assert_exact(dropped, expected, inputs)
 
 

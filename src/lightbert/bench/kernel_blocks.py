@@ -53,8 +53,8 @@ SPAN_BACKWARD = (
 """(tokens, warps, registers, programs)."""
 ATTENTION_FORWARD = ((64, 64, 4, 2, 128), (128, 64, 8, 3, 128), (64, 64, 4, 3, 128), (64, 32, 4, 3), (128, 128, 8, 2))
 """(queries, keys, warps, stages, registers)."""
-ATTENTION_BACKWARD = ((64, 128, 8, 2), (64, 128, 8, 3), (32, 128, 8, 2), (32, 128, 4, 2), (64, 64, 4, 2))
-"""The same, for the kernel with one program per block of keys."""
+ATTENTION_BACKWARD = ((128, 128, 8, 1), (128, 128, 8, 1, 224), (128, 128, 8, 1, 168), (128, 128, 16, 1))
+"""The same, for the kernel with one program per row."""
 NORM_FORWARD = ((512, 1), (1024, 1), (1024, 2), (1024, 4), (2048, 2), (2048, 4), (2048, 8), (4096, 4), (4096, 8))
 """(elements, warps)."""
 NORM_BACKWARD = (
@@ -169,6 +169,7 @@ def _span(size: Size) -> Times:
 
 
 def _attention(size: Size) -> Times:
+    from lightbert.ops.relative_attention import calls as of_attention
     from lightbert.ops.relative_attention import launch
 
     calls, grads, results = [], [], []
@@ -176,16 +177,18 @@ def _attention(size: Size) -> Times:
         query, key, value, weights = (tensor.detach() for tensor in attention_inputs(size).values())
         n_heads = query.shape[1]
         query, key, value = (heads.transpose(1, 2).flatten(2) for heads in (query, key, value))
-        calls.append(launch.prepare(query, key, value, weights, None, None, None, n_heads, clamp=True, dropout=0.0))
+        calls.append(
+            of_attention.prepare(query, key, value, weights, None, None, None, n_heads, clamp=True, dropout=0.0)
+        )
         grads.append(torch.randn_like(query))
         results.append(launch.forward(calls[-1]))
     found = {}
     for numbers in ATTENTION_FORWARD:
-        forward = [partial(launch.forward, call, blocks=launch.Blocks(*numbers)) for call in calls]
+        forward = [partial(launch.forward, call, blocks=of_attention.Blocks(*numbers)) for call in calls]
         found[f"relative_attention forward {numbers}"] = (microseconds(forward), 0.0)
     for numbers in ATTENTION_BACKWARD:
         backward = [
-            partial(launch.backward, call, grad, *result, by_key_blocks=launch.Blocks(*numbers))
+            partial(launch.backward, call, grad, *result, row_blocks=of_attention.Blocks(*numbers))
             for call, grad, result in zip(calls, grads, results, strict=True)
         ]
         found[f"relative_attention backward {numbers}"] = (0.0, microseconds(backward))

@@ -6,8 +6,10 @@ from torch import Tensor, nn
 from lightbert.errors import InputError
 from lightbert.nn.mask import Mask
 from lightbert.nn.mixer import Mixer
-from lightbert.nn.projections import project
+from lightbert.nn.projections import can_fuse, project, project_together
 from lightbert.nn.record import Record
+from lightbert.ops.joined_attention import has_kernel, joined_attention
+from lightbert.ops.joined_attention.layout import Layout
 from lightbert.ops.relative_attention import relative_attention, relative_scores
 
 
@@ -20,6 +22,11 @@ def split_heads(x: Tensor, n_heads: int) -> Tensor:
 def merge_heads(x: Tensor) -> Tensor:
     """[B, H, T, E] -> [B, T, H·E]."""
     return x.transpose(1, 2).flatten(-2)
+
+
+def keeps_scores(record: Record | None) -> bool:
+    """Whether a record needs the scores or the weights of attention, which kernels don't keep."""
+    return record is not None and (record.attention is not None or record.scores is not None)
 
 
 def attend(
@@ -35,7 +42,7 @@ def attend(
     dropout: float = 0.0,
 ) -> Tensor:
     """Attend with optional distance biases, all heads [B, H, T, E]: fused, or step by step when a record needs maps."""
-    if record is None or (record.attention is None and record.scores is None):
+    if record is None or not keeps_scores(record):
         return relative_attention(
             query,
             key,
@@ -100,10 +107,14 @@ class SelfAttention(Mixer):
 
         values [B, T, out_width]: the result of the layer ``value``, if it is computed together with other projections.
         """
+        dropout = self.dropout if self.training else 0.0
+        layers = (self.query, self.key, self.value)
+        layout = Layout(self.n_heads, self.out_width // self.n_heads)
+        if value is None and not keeps_scores(record) and can_fuse(*layers) and has_kernel(x, layout):
+            return joined_attention(project_together(x, *layers), mask.attention_texts, layout=layout, dropout=dropout)
         if value is None:
-            streams = project(x, self.query, self.key, self.value)
+            streams = project(x, *layers)
         else:
             streams = (*project(x, self.query, self.key), self.value(value) if values is None else values)
         query, key, values = (split_heads(stream, self.n_heads) for stream in streams)
-        dropout = self.dropout if self.training else 0.0
         return merge_heads(attend(query, key, values, mask, record, dropout=dropout))

@@ -7,12 +7,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lightbert.errors import InputError
-from lightbert.nn.attention import attend, head_width_of, merge_heads, split_heads
+from lightbert.nn.attention import attend, head_width_of, keeps_scores, merge_heads, split_heads
 from lightbert.nn.distributions import Constant, Initial, Uniform
 from lightbert.nn.mask import Mask
 from lightbert.nn.mixer import Mixer
-from lightbert.nn.projections import ConvolutionalProjection, Depthwise, project
+from lightbert.nn.projections import (
+    ConvolutionalProjection,
+    Depthwise,
+    can_fuse,
+    project,
+    project_weights_together,
+)
 from lightbert.nn.record import Record
+from lightbert.ops.joined_attention import has_kernel, joined_attention
+from lightbert.ops.joined_attention.layout import Layout
 
 
 class CompositeAttention(Mixer):
@@ -85,6 +93,35 @@ class CompositeAttention(Mixer):
         weights: Tensor = token_major.transpose(1, 2)[..., : self.offsets] * heads.shape[-1] ** -0.5
         return weights
 
+    @property
+    def _layout(self) -> Layout:
+        by_query = self.fixed is not None or self.query_dynamic is not None
+        each = self.out_width // self.n_heads
+        return Layout(self.n_heads, each, self.offsets, by_query, self.key_dynamic is not None)
+
+    def _as_layer(self, layer: nn.Linear, dynamic: Tensor | None, fixed: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The weights of all offsets as a linear layer of the input: queries or keys, times their map, plus fixed."""
+        rows = self.n_heads * self.offsets
+        weight, bias = layer.weight.new_zeros(rows, self.width), layer.bias.new_zeros(rows)
+        if dynamic is not None:
+            scaled = dynamic.t() * (self.out_width // self.n_heads) ** -0.5
+            weight = (scaled @ layer.weight.unflatten(0, (self.n_heads, -1))).flatten(0, 1)
+            bias = (layer.bias.unflatten(0, (self.n_heads, -1)) @ scaled.t()).flatten()
+        if fixed is not None:
+            bias = bias + fixed.flatten()
+        unused = self._layout.bias_width - rows
+        return F.pad(weight, (0, 0, 0, unused)), F.pad(bias, (0, unused))
+
+    def _project_together(self, x: Tensor, *layers: nn.Linear) -> Tensor:
+        """Queries, keys, values and all weights by one matmul, [B, T, width of the layout]."""
+        query, key, _ = layers
+        weights: list[tuple[Tensor, Tensor]] = [(layer.weight, layer.bias) for layer in layers]
+        if self._layout.by_query:
+            weights.append(self._as_layer(query, self.query_dynamic, self.fixed))
+        if self._layout.by_key:
+            weights.append(self._as_layer(key, self.key_dynamic, None))
+        return project_weights_together(x, *weights)
+
     def _project(self, x: Tensor, mask: Mask, value: Tensor | None) -> tuple[Tensor, ...]:
         """Values, queries and keys: [B, T, out_width] each."""
         streams = [x if value is None else value, x, x]
@@ -99,6 +136,12 @@ class CompositeAttention(Mixer):
 
     def forward(self, x: Tensor, mask: Mask, *, value: Tensor | None = None, record: Record | None = None) -> Tensor:
         """[B, T, D] -> [B, T, out_width]."""
+        dropout = self.dropout if self.training else 0.0
+        plain = [layer for layer in (self.query, self.key, self.value) if isinstance(layer, nn.Linear)]
+        joined = value is None and self.depthwise is None and len(plain) == 3 and can_fuse(*plain)
+        if joined and not keeps_scores(record) and has_kernel(x, self._layout):
+            streams, texts = self._project_together(x, *plain), mask.attention_texts
+            return joined_attention(streams, texts, layout=self._layout, outside=self.outside, dropout=dropout)
         values, queries, keys = self._project(x, mask, value)
         query, key = (split_heads(stream, self.n_heads) for stream in (queries, keys))
         by_query = self._weights(query, self.query_dynamic)
@@ -114,7 +157,7 @@ class CompositeAttention(Mixer):
             by_query=by_query,
             by_key=self._weights(key, self.key_dynamic),
             outside=self.outside,
-            dropout=self.dropout if self.training else 0.0,
+            dropout=dropout,
         )
         merged = merge_heads(attended)
         return merged if self.depthwise is None else merged + self.depthwise(values, mask)

@@ -34,15 +34,16 @@ def project_fused(x: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
 
 def project_weights(x: Tensor, *layers: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
     """As `project_fused`, for weights and biases."""
-    return torch.split(_project_together(x, *layers), [len(weight) for weight, _ in layers], dim=-1)
+    return torch.split(project_weights_together(x, *layers), [len(weight) for weight, _ in layers], dim=-1)
 
 
 def project_together(x: Tensor, *layers: nn.Linear) -> Tensor:
     """As `project_fused`, all results as one tensor."""
-    return _project_together(x, *((layer.weight, layer.bias) for layer in layers))
+    return project_weights_together(x, *((layer.weight, layer.bias) for layer in layers))
 
 
-def _project_together(x: Tensor, *layers: tuple[Tensor, Tensor]) -> Tensor:
+def project_weights_together(x: Tensor, *layers: tuple[Tensor, Tensor]) -> Tensor:
+    """As `project_together`, for weights and biases."""
     weight, bias = torch.cat([weight for weight, _ in layers]), torch.cat([bias for _, bias in layers])
     if x.is_contiguous():
         return F.linear(x, weight, bias)

@@ -10,14 +10,13 @@ from torch import Tensor
 from lightbert.ops.dynamic_conv import triton as convolution
 from lightbert.ops.mixed_heads import triton
 from lightbert.ops.mixed_heads.product import triton as product
+from lightbert.ops.relative_attention import calls
 from lightbert.ops.relative_attention import launch as attention
 
 
-def _attention(
-    streams: Tensor, texts: Tensor | None, seed: Tensor | None, n_heads: int, dropout: float
-) -> attention.Call:
+def _attention(streams: Tensor, texts: Tensor | None, seed: Tensor | None, n_heads: int, dropout: float) -> calls.Call:
     query, key, value, _ = streams.chunk(4, dim=-1)
-    return attention.prepare(query, key, value, None, None, texts, seed, n_heads, clamp=True, dropout=dropout)
+    return calls.prepare(query, key, value, None, None, texts, seed, n_heads, clamp=True, dropout=dropout)
 
 
 @torch.library.custom_op(
@@ -67,7 +66,7 @@ def _backward(
         of_attended,
         out.chunk(2, dim=-1)[0],
         log_sums,
-        into=tuple(into_attention),
+        into=attention.Gradients(*into_attention),
     )
     of_logits = of_logits.flatten(2)
     if triton.fits(weight):

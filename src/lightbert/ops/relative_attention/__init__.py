@@ -30,17 +30,21 @@ def relative_attention(
     """
     if outside not in ("clamp", "zero"):
         raise InputError(f"outside must be 'clamp' or 'zero', got {outside!r}")
-    fits = _fits(query, key, value, by_query, by_key)
-    if use_triton("relative_attention", as_autocast(query), fits=fits):
+    if use_triton("relative_attention", as_autocast(query), fits=_supported(query, key, value, by_query, by_key)):
         return _by_kernel(query, key, value, by_query, by_key, texts, outside, dropout)
     return reference.relative_attention(query, key, value, by_query, by_key, texts, outside, dropout)
 
 
-def _fits(query: Tensor, key: Tensor, value: Tensor, by_query: Tensor | None, by_key: Tensor | None) -> bool:
-    """Whether the kernel supports these shapes."""
+def fits(each: int, offsets: int | None) -> bool:
+    """Whether the kernels support heads of this number of channels and biases for this number of offsets, if any."""
+    return each <= 128 and (offsets is None or 3 <= offsets <= 129)
+
+
+def _supported(query: Tensor, key: Tensor, value: Tensor, by_query: Tensor | None, by_key: Tensor | None) -> bool:
+    """Whether the kernels support these shapes."""
     offsets = {bias.shape[-1] for bias in (by_query, by_key) if bias is not None}
-    same = query.shape == key.shape == value.shape and query.shape[-1] <= 128
-    return same and (not offsets or (len(offsets) == 1 and 3 <= offsets.pop() <= 129))
+    same = query.shape == key.shape == value.shape and len(offsets) <= 1
+    return same and fits(query.shape[-1], offsets.pop() if offsets else None)
 
 
 def _by_kernel(

@@ -3,6 +3,7 @@
 import torch
 
 from lightbert.ops.relative_attention import launch
+from lightbert.ops.relative_attention.calls import prepare
 
 _INPUTS = (
     "Tensor query, Tensor key, Tensor value, Tensor? by_query, Tensor? by_key, Tensor? texts, Tensor? seed,"
@@ -16,7 +17,7 @@ def relative_attention(*inputs):
 
     ``seed`` is one integer, from which the weights that dropout removes are computed.
     """
-    return launch.forward(launch.prepare(*inputs))
+    return launch.forward(prepare(*inputs))
 
 
 @torch.library.custom_op(
@@ -25,10 +26,10 @@ def relative_attention(*inputs):
     schema=f"(Tensor grad, Tensor out, Tensor log_sums, {_INPUTS}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 def _backward(grad, out, log_sums, *inputs):
-    call = launch.prepare(*inputs)
-    *streams, by_query, by_key = launch.backward(call, grad, out, log_sums)
+    found = launch.backward(prepare(*inputs), grad, out, log_sums)
     # An operator returns tensors only.
-    return (*streams, *(grad.new_empty(0) if bias is None else bias for bias in (by_query, by_key)))
+    biases = (grad.new_empty(0) if bias is None else bias for bias in (found.by_query, found.by_key))
+    return found.query, found.key, found.value, *biases
 
 
 @relative_attention.register_fake

@@ -34,10 +34,10 @@ def store_rows(base, stride, token, tile, tokens, each: tl.constexpr, block_each
 
 
 @triton.jit
-def band_place(own, other, radius: tl.constexpr):
-    """The place of the weight of token ``own`` for its offset to ``other``: own·(2R+1) + (other - own + R)."""
+def band_place(own, other, stride: tl.constexpr, radius: tl.constexpr):
+    """The place of the weight of token ``own`` for its offset to ``other``: own·stride + (other - own + R)."""
     # In 64 bits the compiler can move a thread's constant distances between scores into its load instructions.
-    return (own.to(tl.int64) * (2 * radius) + radius) + other.to(tl.int64)
+    return (own.to(tl.int64) * (stride - 1) + radius) + other.to(tl.int64)
 
 
 @triton.jit
@@ -60,7 +60,9 @@ def _bias(weights, own, other, near, before, tokens, radius: tl.constexpr, clamp
         if not even:
             within = within & (own < tokens) & (other < tokens)
         beyond = tl.where(own > other, low, high)
-        bias = tl.load(weights + band_place(own, other, radius), mask=within, other=beyond).to(tl.float32)
+        bias = tl.load(weights + band_place(own, other, 2 * radius + 1, radius), mask=within, other=beyond).to(
+            tl.float32
+        )
     else:
         bias = tl.broadcast_to(tl.where(before, low, high).to(tl.float32), (own + other).shape)
     return bias

@@ -1,0 +1,1 @@
+"""The gradients of biases, for the kernels."""

@@ -1,0 +1,240 @@
+"""The gradients of relative attention in short rows, where one program has all queries and keys of a head.
+
+It computes every gradient from one softmax. Tiles are [queries, keys], so that few threads share a sum over keys.
+"""
+
+import triton
+import triton.language as tl
+
+from lightbert.ops.relative_attention.gradients.biases.triton import outer_sums, store_inner, store_outer
+from lightbert.ops.relative_attention.tiles.triton import LOG2_E, hide, kept, load_rows, products, store_rows
+
+
+@triton.jit
+def _tile(
+    scores,
+    v,
+    do,
+    log_sum,
+    i,
+    j,
+    texts,
+    seed,
+    pair,
+    tokens,
+    scale: tl.constexpr,
+    rule: tl.constexpr,
+    drop: tl.constexpr,
+    even: tl.constexpr,
+    precision: tl.constexpr,
+):
+    """The weights of a tile, before and after dropout (without the factor ``rescale``), and gradients of the latter."""
+    scores = hide(scores, texts, i[:, None], j[None, :], tokens, rule, even)
+    weights = tl.exp2(scores * (scale * LOG2_E) - log_sum[:, None])
+    change = tl.dot(do, tl.trans(v), input_precision=precision)
+    applied = weights
+    if drop > 0:
+        keep = kept(seed, pair, i[:, None], j[None, :], drop)
+        applied = tl.where(keep, weights, 0.0)
+        change = tl.where(keep, change, 0.0)
+    return weights, applied.to(do.dtype), change
+
+
+@triton.jit
+def _load_queries(
+    query,
+    grad,
+    out,
+    log_sums,
+    i,
+    tokens,
+    query_stride,
+    grad_stride,
+    out_stride,
+    each: tl.constexpr,
+    block_each: tl.constexpr,
+    even: tl.constexpr,
+):
+    """Queries, the gradients of their results, the logarithms of their sums, and what their scores' gradients share."""
+    q = load_rows(query, query_stride, i, tokens, each, block_each, even)
+    do = load_rows(grad, grad_stride, i, tokens, each, block_each, even)
+    o = load_rows(out, out_stride, i, tokens, each, block_each, even)
+    log_sum = tl.load(log_sums + i, mask=i < tokens, other=0.0)
+    return q, do, log_sum, tl.sum(do.to(tl.float32) * o.to(tl.float32), axis=1)
+
+
+@triton.jit
+def plain_attention_row_kernel(
+    query,
+    key,
+    value,
+    texts,
+    seed,
+    out,
+    log_sums,
+    grad,
+    grad_query,
+    grad_key,
+    grad_value,
+    tokens,
+    query_stride,
+    key_stride,
+    value_stride,
+    grad_stride,
+    written_stride,
+    out_stride,
+    n_heads: tl.constexpr,
+    each: tl.constexpr,
+    scale: tl.constexpr,
+    rule: tl.constexpr,
+    drop: tl.constexpr,
+    rescale: tl.constexpr,
+    even: tl.constexpr,
+    precision: tl.constexpr,
+    block_each: tl.constexpr,
+    block: tl.constexpr,
+    blocks: tl.constexpr,
+):
+    """All gradients of one row of one head without biases, in one tile, or in four that are half as wide and high."""
+    pair = tl.program_id(0)
+    head = pair % n_heads
+    row = (pair // n_heads).to(tl.int64) * tokens
+    log_sums += pair.to(tl.int64) * tokens
+    if rule > 0:
+        texts += row
+    query += row * query_stride + head * each
+    key += row * key_stride + head * each
+    value += row * value_stride + head * each
+    out += row * out_stride + head * each
+    grad += row * grad_stride + head * each
+    grad_query += row * written_stride + head * each
+    grad_key += row * written_stride + head * each
+    grad_value += row * written_stride + head * each
+
+    i = tl.arange(0, block)
+    q, do, log_sum, delta = _load_queries(
+        query, grad, out, log_sums, i, tokens, query_stride, grad_stride, out_stride, each, block_each, even
+    )
+    dq = tl.zeros([block, block_each], tl.float32)
+    more_i = i + block
+    if blocks > 1:
+        more_q, more_do, more_log_sum, more_delta = _load_queries(
+            query, grad, out, log_sums, more_i, tokens, query_stride, grad_stride, out_stride, each, block_each, even
+        )
+        more_dq = tl.zeros([block, block_each], tl.float32)
+    for key_start in tl.static_range(0, blocks * block, block):
+        j = key_start + tl.arange(0, block)
+        k = load_rows(key, key_stride, j, tokens, each, block_each, even)
+        v = load_rows(value, value_stride, j, tokens, each, block_each, even)
+        scores = tl.dot(q, tl.trans(k), input_precision=precision)
+        weights, applied, change = _tile(
+            *(scores, v, do, log_sum, i, j, texts, seed, pair),
+            *(tokens, scale, rule, drop, even, precision),
+        )
+        change = (weights * (change * rescale - delta[:, None])).to(k.dtype)
+        dv = tl.dot(tl.trans(applied), do, input_precision=precision)
+        dk = tl.dot(tl.trans(change), q, input_precision=precision)
+        dq = tl.dot(change, k, dq, input_precision=precision)
+        if blocks > 1:
+            scores = tl.dot(more_q, tl.trans(k), input_precision=precision)
+            weights, applied, change = _tile(
+                *(scores, v, more_do, more_log_sum, more_i, j, texts, seed, pair),
+                *(tokens, scale, rule, drop, even, precision),
+            )
+            change = (weights * (change * rescale - more_delta[:, None])).to(k.dtype)
+            dv = tl.dot(tl.trans(applied), more_do, dv, input_precision=precision)
+            dk = tl.dot(tl.trans(change), more_q, dk, input_precision=precision)
+            more_dq = tl.dot(change, k, more_dq, input_precision=precision)
+        store_rows(grad_key, written_stride, j, dk * scale, tokens, each, block_each)
+        store_rows(grad_value, written_stride, j, dv * rescale, tokens, each, block_each)
+    store_rows(grad_query, written_stride, i, dq * scale, tokens, each, block_each)
+    if blocks > 1:
+        store_rows(grad_query, written_stride, more_i, more_dq * scale, tokens, each, block_each)
+
+
+@triton.jit
+def biased_attention_row_kernel(
+    query,
+    key,
+    value,
+    by_query,
+    by_key,
+    texts,
+    seed,
+    log_sums,
+    grad,
+    grad_query,
+    grad_key,
+    grad_value,
+    grad_by_query,
+    grad_by_key,
+    tokens,
+    query_stride,
+    key_stride,
+    value_stride,
+    grad_stride,
+    written_stride,
+    bias_row_stride,
+    bias_head_stride,
+    n_heads: tl.constexpr,
+    each: tl.constexpr,
+    scale: tl.constexpr,
+    radius: tl.constexpr,
+    bias_stride: tl.constexpr,
+    clamp: tl.constexpr,
+    rule: tl.constexpr,
+    drop: tl.constexpr,
+    rescale: tl.constexpr,
+    even: tl.constexpr,
+    precision: tl.constexpr,
+    block_each: tl.constexpr,
+    block: tl.constexpr,
+    block_offsets: tl.constexpr,
+):
+    """All gradients of one row of one head and of its biases, in one tile."""
+    pair = tl.program_id(0)
+    head = pair % n_heads
+    row = (pair // n_heads).to(tl.int64) * tokens
+    first_bias = pair.to(tl.int64) * tokens * (2 * radius + 1)
+    if by_query is not None:
+        by_query += first_bias
+    if by_key is not None:
+        by_key += first_bias
+    if rule > 0:
+        texts += row
+
+    i = tl.arange(0, block)
+    q = load_rows(query + row * query_stride + head * each, query_stride, i, tokens, each, block_each, even)
+    do = load_rows(grad + row * grad_stride + head * each, grad_stride, i, tokens, each, block_each, even)
+    log_sum = tl.load(log_sums + pair.to(tl.int64) * tokens + i, mask=i < tokens, other=0.0)
+    k = load_rows(key + row * key_stride + head * each, key_stride, i, tokens, each, block_each, even)
+    v = load_rows(value + row * value_stride + head * each, value_stride, i, tokens, each, block_each, even)
+    scores = products(
+        *(q, k, by_query, by_key, i[:, None], i[None, :], True, False),
+        *(tokens, scale, radius, clamp, even, precision, block_offsets),
+        gathered=True,
+    )
+    weights, applied, change = _tile(
+        *(scores, v, do, log_sum, i, i, texts, seed, pair),
+        *(tokens, scale, rule, drop, even, precision),
+    )
+    delta = tl.sum(weights * change, axis=1) * rescale
+    change = weights * (change * rescale - delta[:, None])
+    dv = tl.dot(tl.trans(applied), do, input_precision=precision) * rescale
+    dk = tl.dot(tl.trans(change.to(q.dtype)), q, input_precision=precision) * scale
+    dq = tl.dot(change.to(k.dtype), k, input_precision=precision) * scale
+    written = row * written_stride + head * each
+    first_gradient = (pair // n_heads).to(tl.int64) * bias_row_stride + head * bias_head_stride
+    store_rows(grad_query + written, written_stride, i, dq, tokens, each, block_each)
+    if by_query is not None:
+        grad_by_query += first_gradient
+        store_inner(grad_by_query, change, i[:, None], i[None, :], True, tokens, bias_stride, radius)
+        low, high = outer_sums(change, i[:, None], i[None, :], True, False, radius, clamp, 1)
+        store_outer(grad_by_query, i, low, high, tokens, bias_stride, radius, block_offsets)
+    if by_key is not None:
+        grad_by_key += first_gradient
+        store_inner(grad_by_key, change, i[None, :], i[:, None], True, tokens, bias_stride, radius)
+        low, high = outer_sums(change, i[None, :], i[:, None], True, False, radius, clamp, 0)
+        store_outer(grad_by_key, i, low, high, tokens, bias_stride, radius, block_offsets)
+    store_rows(grad_key + written, written_stride, i, dk, tokens, each, block_each)
+    store_rows(grad_value + written, written_stride, i, dv, tokens, each, block_each)
