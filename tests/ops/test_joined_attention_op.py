@@ -6,6 +6,7 @@ from gradients import TEXTS, draw, draw_texts
 from kernels import DEVICE, HALF, MARKS, assert_exact, assert_no_coarser, by_kernel, results
 from torch import Tensor
 
+from lightbert.errors import InputError
 from lightbert.ops.backend import enabling, using
 from lightbert.ops.joined_attention import has_kernel, joined_attention
 from lightbert.ops.joined_attention.layout import ALIGNMENT, Layout
@@ -100,6 +101,13 @@ def test_other_sizes_have_no_kernel(layout):
     with using("triton"):
         assert has_kernel(draw(1, 1, 4), Layout(2, 5))
         assert not has_kernel(draw(1, 1, 4), layout)
+
+
+@pytest.mark.parametrize("backend", ["torch", "triton"])
+def test_an_unknown_rule_for_offsets_beyond_the_band_is_an_error(backend):
+    layout = LAYOUTS["by query"]
+    with using(backend), pytest.raises(InputError, match="outside must be 'clamp' or 'zero', got 'wrap'"):
+        joined_attention(draw(1, 2, layout.width), layout=layout, outside="wrap")
 
 
 def test_it_can_be_disabled_with_the_kernels_of_attention():

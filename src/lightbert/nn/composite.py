@@ -21,6 +21,7 @@ from lightbert.nn.projections import (
 from lightbert.nn.record import Record
 from lightbert.ops.joined_attention import has_kernel, joined_attention
 from lightbert.ops.joined_attention.layout import Layout
+from lightbert.ops.relative_attention import check_outside
 
 
 class CompositeAttention(Mixer):
@@ -54,8 +55,7 @@ class CompositeAttention(Mixer):
             raise InputError(f"convolved must be a combination of 'q', 'k' and 'v', got {convolved!r}")
         if convolved and n_heads % 2:
             raise InputError(f"n_heads must be even with convolved = {convolved!r}, got {n_heads}")
-        if outside not in ("clamp", "zero"):
-            raise InputError(f"outside must be 'clamp' or 'zero', got {outside!r}")
+        check_outside(outside)
         each = head_width_of(width, n_heads, head_width)
         offsets = 2 * radius + 1
         self.width, self.value_width, self.n_heads = width, value_width, n_heads

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from lightbert.ops.backend import as_autocast, use_triton
 from lightbert.ops.joined_attention.layout import Layout
-from lightbert.ops.relative_attention import fits, relative_attention
+from lightbert.ops.relative_attention import check_outside, fits, relative_attention
 
 
 def joined_attention(
@@ -15,6 +15,7 @@ def joined_attention(
 
     The gradient of streams is one tensor, too: for separate inputs, copies would join their gradients.
     """
+    check_outside(outside)
     if not has_kernel(streams, layout):
         query, key, value, by_query, by_key = layout.heads(streams)
         biases = {"by_query": by_query, "by_key": by_key}

@@ -19,7 +19,7 @@ class Layout(NamedTuple):
 
     @property
     def bias_width(self) -> int:
-        """The channels of one kind of bias, with those that only fill it up."""
+        """The channels of one kind of bias, padded to a multiple of `ALIGNMENT`."""
         used = self.n_heads * self.offsets
         return used + -used % ALIGNMENT
 
@@ -47,6 +47,6 @@ class Layout(NamedTuple):
         return weights
 
     def unused(self, streams: Tensor) -> list[Tensor]:
-        """Views of the channels that only fill up the biases."""
+        """Views of the channels that pad the biases."""
         biases = streams.split(self.widths, dim=-1)[3:]
         return [bias[..., self.n_heads * self.offsets :] for bias in biases]

@@ -28,11 +28,16 @@ def relative_attention(
     texts [B, T]: booleans mark the keys that every query of the row attends to, at least one in each row; with integers
     a token attends to the tokens of its own number (see :mod:`lightbert.ops.texts`).
     """
-    if outside not in ("clamp", "zero"):
-        raise InputError(f"outside must be 'clamp' or 'zero', got {outside!r}")
+    check_outside(outside)
     if use_triton("relative_attention", as_autocast(query), fits=_supported(query, key, value, by_query, by_key)):
         return _by_kernel(query, key, value, by_query, by_key, texts, outside, dropout)
     return reference.relative_attention(query, key, value, by_query, by_key, texts, outside, dropout)
+
+
+def check_outside(outside: str) -> None:
+    """Check the rule for offsets beyond ±R."""
+    if outside not in ("clamp", "zero"):
+        raise InputError(f"outside must be 'clamp' or 'zero', got {outside!r}")
 
 
 def fits(each: int, offsets: int | None) -> bool:
