@@ -22,7 +22,14 @@ LAYOUTS = {
     "by key": Layout(HEADS, EACH, OFFSETS, by_key=True),
     "by both": Layout(HEADS, EACH, OFFSETS, by_query=True, by_key=True),
 }
-SHAPES = {"one token": (3, 1), "short": (2, 5), "prime": (2, 37), "two blocks": (1, 70), "long": (1, 131)}
+SHAPES = {
+    "one token": (3, 1),
+    "one row of one token": (1, 1),
+    "short": (2, 5),
+    "prime": (2, 37),
+    "two blocks": (1, 70),
+    "long": (1, 131),
+}
 
 
 def attention(streams: Tensor, layout: Layout, texts: Tensor | None = None, outside: str = "clamp") -> Tensor:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 ALIGNMENT = 16
-"""The channels of all streams together are a multiple of it, so that each token starts at a multiple of 32 bytes."""
+"""The channels of each bias are a multiple of it: tokens start at multiples of 32 bytes if those of heads are one."""
 
 
 class Layout(NamedTuple):

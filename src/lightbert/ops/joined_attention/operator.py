@@ -25,7 +25,9 @@ def joined_attention(streams, texts, seed, n_heads, each, offsets, by_query, by_
     """The result, the sums of the softmax, and copies of both biases in the layout of the kernels."""
     layout = Layout(n_heads, each, offsets, by_query, by_key)
     *_, of_query, of_key = layout.heads(streams)
-    copies = [None if bias is None else bias.contiguous() for bias in (of_query, of_key)]
+    # Always copies: an operator must not return views of its inputs, and those of a single token are contiguous.
+    contiguous = torch.contiguous_format
+    copies = [None if bias is None else bias.clone(memory_format=contiguous) for bias in (of_query, of_key)]
     out, log_sums = launch.forward(_call(layout, streams, copies, texts, seed, clamp, dropout))
     return out, log_sums, *(streams.new_empty(0) if copy is None else copy for copy in copies)
 
