@@ -30,6 +30,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     skip_gpu_tests(config.option.markexpr, items)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Show what the child processes of a failed test wrote."""
+    report = yield
+    if report.failed and (folder := item.funcargs.get("tmp_path")):
+        report.sections += [(str(path), path.read_text()) for path in sorted(folder.rglob("stderr"))]
+    return report
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Remember hashes of files in a temporary folder."""

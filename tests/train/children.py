@@ -3,10 +3,10 @@
 They are forked from a server that has already imported everything, so that they start quickly.
 """
 
+import faulthandler
 import json
 import multiprocessing
 import os
-import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import torch
 from tiny_runs import run_by
+from torch.distributed import TCPStore
 
 from lightbert import files
 from lightbert.data.batches.batch import Batch
@@ -42,6 +43,8 @@ _server.set_forkserver_preload(
 
 Work = Callable[[World, Interruption], bool]
 """The work of a child process; returns whether it finished."""
+_stores: list[TCPStore] = []
+"""Where distributed runs meet: a store ends with its last reference."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ def _do(work: Work, out: Path, moment: Moment | None, device: str, environment: 
     os.environ["LIGHTBERT_CACHE"] = os.devnull
     with (out / "stderr").open("a") as file:
         os.dup2(file.fileno(), 2)
+    faulthandler.enable()
     torch.set_num_threads(1)
     if environment:
         _log_batches(out / f"batches-{environment['RANK']}.jsonl")
@@ -146,10 +150,17 @@ def exit_code(process: ForkServerProcess) -> int:
 
 def start_several(size: int, recipe: CorpusRecipe, moment: Moment | None = None) -> list[ForkServerProcess]:
     """Start a distributed run; ``moment`` applies to the main process."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    common = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    # As with torchrun, the processes meet at a store that is there before them: a port that is only looked up for them
+    # can be taken by the time they use it.
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    common = {
+        "WORLD_SIZE": str(size),
+        "MASTER_ADDR": store.host,
+        "MASTER_PORT": str(store.port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+    }
+    _stores.append(store)
     return [
         start(recipe, None if rank else moment, RANK=str(rank), LOCAL_RANK=str(rank), **common) for rank in range(size)
     ]
