@@ -1,7 +1,7 @@
 """What every test gets: the CPU, the same random numbers, one thread, and hypothesis without a clock."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,11 +31,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Show what the child processes of a failed test wrote."""
+def pytest_runtest_makereport(item: pytest.Function) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what the child processes of a failed test wrote to files named stderr."""
     report = yield
     if report.failed and (folder := item.funcargs.get("tmp_path")):
-        report.sections += [(str(path), path.read_text()) for path in sorted(folder.rglob("stderr"))]
+        report.sections += [(str(path), path.read_text(errors="replace")) for path in sorted(folder.rglob("stderr"))]
     return report
 
 

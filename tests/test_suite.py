@@ -83,6 +83,25 @@ def test_a_plugin_that_warns_does_not_break_a_run_on_several_processes(tmp_path:
     assert "disabled beside xdist" in done.stdout
 
 
+def test_what_the_child_processes_of_a_failed_test_wrote_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "with_our_hooks.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(ROOT / 'tests')!r})\nfrom conftest import pytest_runtest_makereport\n"
+    )
+    test = tmp_path / "test_children.py"
+    test.write_text(
+        "import pytest\n"
+        "@pytest.mark.parametrize('code', [0, -11])\n"
+        "def test_it_ends_well(tmp_path, code):\n"
+        "    (tmp_path / 'child').mkdir()\n"
+        "    (tmp_path / 'child' / 'stderr').write_bytes(f'ended with {code} \\xff'.encode('latin-1'))\n"
+        "    assert code == 0\n"
+    )
+    done = run_pytest(tmp_path, "-p", "with_our_hooks", str(test))
+    assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert "ended with -11" in done.stdout
+    assert "ended with 0" not in done.stdout
+
+
 OPTIONAL = (
     *("transformers", "huggingface_hub", "datasets", "accelerate", "datatrove", "pyarrow", "pandas", "zstandard"),
     *("sklearn", "scipy", "matplotlib", "onnx", "onnxscript", "onnxruntime", "executorch", "torchao", "triton"),

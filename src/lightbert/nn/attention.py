@@ -1,5 +1,7 @@
 """Self-attention, and the attention function that all mixers share."""
 
+from typing import TypeGuard
+
 import torch
 from torch import Tensor, nn
 
@@ -24,7 +26,7 @@ def merge_heads(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(-2)
 
 
-def keeps_scores(record: Record | None) -> bool:
+def keeps_scores(record: Record | None) -> TypeGuard[Record]:
     """Whether a record needs the scores or the weights of attention, which kernels don't keep."""
     return record is not None and (record.attention is not None or record.scores is not None)
 
@@ -42,7 +44,7 @@ def attend(
     dropout: float = 0.0,
 ) -> Tensor:
     """Attend with optional distance biases, all heads [B, H, T, E]: fused, or step by step when a record needs maps."""
-    if record is None or not keeps_scores(record):
+    if not keeps_scores(record):
         return relative_attention(
             query,
             key,

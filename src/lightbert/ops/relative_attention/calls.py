@@ -36,7 +36,7 @@ PLAIN_ROW = Blocks(64, 64, 4, 1)
 NARROW_ROW = Blocks(64, 64, 4, 1, registers=168)
 """The same for heads of at most `NARROW` channels: three programs fit on a processor."""
 ROW_BYTES = 128
-"""The most bytes that a token of a head may have in these tiles, 64 channels in half precision: they fit into 99 KB."""
+"""The size of a token in one head, 64 channels in half precision, up to which these tiles fit into 99 KB."""
 
 
 def has_large_memory(device: torch.device) -> bool:
