@@ -72,6 +72,14 @@ def test_its_rounding_error_is_at_most_twice_the_reference(case, shape, kind):
     assert_no_coarser(by_kernel(op), op, inputs(*shape), texts=texts_on_device(kind, shape))
 
 
+@pytest.mark.parametrize("sharpness", [1, 16])
+def test_the_gradient_of_sharp_dynamic_kernels_is_no_coarser(sharpness):
+    """A weight near 1, kept in half precision: 1 - weight must not come from a difference."""
+    given = dynamic_inputs(3, 67)
+    given["logits"] *= sharpness
+    assert_no_coarser(by_kernel(dynamic_conv), dynamic_conv, given)
+
+
 def test_partial_sums_of_several_programs_are_combined(case):
     op, inputs = case
     given, texts = inputs(*SEVERAL_PROGRAMS), texts_on_device("packed", SEVERAL_PROGRAMS)

@@ -22,9 +22,11 @@ LONG = (1, 131)
 def inputs(batch: int, tokens: int, width: int = WIDTH) -> dict[str, Tensor]:
     return {
         "streams": draw(batch, tokens, 4 * width),
+        "stream_bias": draw(4 * width),
         "span_key": draw(batch, tokens, width),
         "weight": draw(HEADS * PADDED, width) / width**0.5,
         "bias": draw(HEADS * PADDED),
+        "span_bias": draw(width),
     }
 
 
@@ -50,7 +52,8 @@ def test_it_is_exact_in_single_precision(shape, kind):
 @pytest.mark.parametrize("kind", TEXTS)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 def test_its_rounding_error_is_at_most_twice_the_reference(shape, kind):
-    assert_no_coarser(by_kernel(heads), heads, inputs(*shape), texts=texts_on_device(kind, shape))
+    draws = [inputs(*shape) for _ in range(4)]
+    assert_no_coarser(by_kernel(heads), heads, *draws, texts=texts_on_device(kind, shape))
 
 
 def test_rows_of_several_blocks_are_exact_and_the_same_in_every_run():
@@ -61,7 +64,7 @@ def test_rows_of_several_blocks_are_exact_and_the_same_in_every_run():
         assert torch.equal(one, other), "a second run gives other bits"
 
 
-@pytest.mark.parametrize("width", [128, 130])
+@pytest.mark.parametrize("width", [128, 130, 192])
 def test_narrow_and_wide_heads_are_exact_and_no_coarser(width):
     given, texts = inputs(2, 21, width), texts_on_device("packed", (2, 21))
     assert_exact(by_kernel(heads), heads, given, texts=texts)
@@ -70,7 +73,7 @@ def test_narrow_and_wide_heads_are_exact_and_no_coarser(width):
 
 @pytest.mark.parametrize("n_heads", [6, 10])
 def test_layers_of_many_rows_are_exact_and_no_coarser(n_heads):
-    """96 rows, for which blocks are larger, and 160, which are too many for one kernel."""
+    """96 rows, for which blocks are larger, and 160, for which a matmul computes the gradient of the weight."""
 
     def many(**given: Tensor) -> Tensor:
         return mixed_heads(**given, n_heads=n_heads, taps=TAPS)
@@ -107,9 +110,11 @@ def test_torch_accepts_the_custom_op(width):
     """Schema, fake tensors, autograd registration and tracing, by torch's own checks."""
     from lightbert.ops.mixed_heads import operator
 
-    given = [value.to(DEVICE, torch.float32).requires_grad_() for value in inputs(2, 12, width).values()]
+    given = {name: value.to(DEVICE, torch.float32).requires_grad_() for name, value in inputs(2, 12, width).items()}
     texts, seed = texts_on_device("packed", (2, 12)), torch.tensor([7], device=DEVICE)
-    torch.library.opcheck(operator.mixed_heads, (*given, texts, texts, seed, HEADS, TAPS, 0.1), rtol=1e-4, atol=1e-4)
+    given |= {"attention_texts": texts, "convolution_texts": texts, "seed": seed}
+    given |= {"n_heads": HEADS, "taps": TAPS, "dropout": 0.1}
+    torch.library.opcheck(operator.mixed_heads, (), given, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("without", ["relative_attention", "dynamic_conv"])
@@ -118,5 +123,6 @@ def test_both_kernels_must_be_enabled(without):
     with using("triton"):
         assert has_kernel(streams, HEADS, TAPS, PADDED)
         assert not has_kernel(streams, HEADS, TAPS, TAPS), "logits without padding"
+        assert not has_kernel(streams, HEADS, TAPS, 144), "more outputs than a program can have"
     with enabling(f"all,-{without}"):
         assert not has_kernel(streams, HEADS, TAPS, PADDED)

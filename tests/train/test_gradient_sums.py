@@ -1,4 +1,4 @@
-"""Compiled blocks let the kernels of norms add the parts of a gradient, with the same results."""
+"""Compiled blocks let the kernels of norms and depthwise convolutions add gradients, with the same results."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -33,8 +33,9 @@ class Unchanged(GradientSums):
         return "unchanged", super().uuid()
 
 
-def compiled_gradients(block: nn.Module, **options: object) -> tuple[list[Tensor], mock.Mock]:
-    """The results and gradients of two calls of a block by the compiler's own code, and the calls of norms."""
+def compiled_gradients(block: nn.Module, **options: object) -> tuple[list[Tensor], mock.Mock, mock.Mock]:
+    """The results and gradients of two calls of a block by the compiler's own code, and the calls of both kernels."""
+    from lightbert.ops.depthwise import triton as depthwise
     from lightbert.ops.residual_norm import triton as norm
 
     torch.compiler.reset()
@@ -42,22 +43,30 @@ def compiled_gradients(block: nn.Module, **options: object) -> tuple[list[Tensor
     leaf = torch.randn(1, 16, 32, requires_grad=True)
     block.zero_grad()
     compiled = torch.compile(block, dynamic=False, options={**compilation._options(), **options})
-    with using("triton"), mock.patch.object(norm, "backward", side_effect=norm.backward) as normed:
+    with (
+        using("triton"),
+        mock.patch.object(norm, "backward", side_effect=norm.backward) as normed,
+        mock.patch.object(depthwise, "backward", side_effect=depthwise.backward) as convolved,
+    ):
         out = compiled(compiled(leaf, Mask(None)), Mask(None))
         out.backward(torch.linspace(-1, 1, out.numel()).view_as(out))
-    return [out.detach(), *(each.grad.clone() for each in (leaf, *block.parameters()))], normed
+    return [out.detach(), *(each.grad.clone() for each in (leaf, *block.parameters()))], normed, convolved
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
 @pytest.mark.parametrize("name", ["convbert-tiny", "bert-tiny"])
-def test_a_block_adds_gradients_in_the_kernel_of_its_norm(name: str, dropout: float) -> None:
+def test_a_block_adds_gradients_in_its_kernels(name: str, dropout: float) -> None:
     config = replace(preset(name), depth=1, width=32, inner=16, dropout=dropout, attention_dropout=0.0)
     block = randomised(build(config, seed=0)).train().blocks[0]
-    found, normed = compiled_gradients(block)
+    found, normed, convolved = compiled_gradients(block)
     # Of the two norms of a block, the one before the feed-forward.
     assert sorted(call.args[9] is None for call in normed.call_args_list) == [False, False, True, True]
-    expected, normed = compiled_gradients(block, post_grad_custom_post_pass=Unchanged())
+    # Gradients of a block's input: of its projections and of the residual connection.
+    assert len(convolved.call_args_list) == (2 if name == "convbert-tiny" else 0)
+    assert all(each is not None for call in convolved.call_args_list for each in call.args[4:6])
+    expected, normed, convolved = compiled_gradients(block, post_grad_custom_post_pass=Unchanged())
     assert all(call.args[9] is None for call in normed.call_args_list)
+    assert all(each is None for call in convolved.call_args_list for each in call.args[4:6])
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 

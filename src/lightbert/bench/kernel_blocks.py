@@ -37,20 +37,37 @@ DEPTHWISE_BACKWARD = (
     (32, 4, 64, 4, 128, 512),
 )
 """(tokens of a walk, walks, channels, warps, registers, programs)."""
-SPAN_FORWARD = ((128, 4), (128, 8), (64, 4), (64, 8), (64, 2), (32, 4))
-"""(tokens, warps), for the kernel layer of mixed heads."""
+SPAN_FORWARD = (
+    (128, 128, 4, None),
+    (128, 128, 8, None),
+    (64, 128, 4, None),
+    (64, 128, 8, None),
+    (64, 64, 4, 128),
+    (128, 64, 8, 128),
+)
+"""(tokens, channels, warps, registers), for the kernel layer of mixed heads."""
 SPAN_BACKWARD = (
+    (32, 8, 128, 512),
+    (32, 8, None, 256),
+    (32, 4, None, 512),
     (16, 4, 128, 512),
     (16, 4, 128, 256),
-    (16, 4, None, 512),
     (16, 2, None, 1024),
-    (32, 4, None, 256),
-    (32, 4, None, 512),
-    (32, 8, 128, 256),
-    (32, 8, None, 256),
     (64, 8, None, 256),
 )
 """(tokens, warps, registers, programs)."""
+PRODUCT_BACKWARD = (
+    (64, 128, 8, 512),
+    (32, 128, 4, 1024),
+    (32, 128, 8, 1024),
+    (16, 128, 4, 2048),
+    (64, 64, 4, 512),
+    (32, 64, 4, 1024),
+    (128, 64, 8, 256),
+    (64, 32, 4, 512),
+    (128, 32, 4, 256),
+)
+"""(tokens, channels, warps, programs), for the gradients of wide heads."""
 ATTENTION_FORWARD = ((64, 64, 4, 2, 128), (128, 64, 8, 3, 128), (64, 64, 4, 3, 128), (64, 32, 4, 3), (128, 128, 8, 2))
 """(queries, keys, warps, stages, registers)."""
 ATTENTION_BACKWARD = ((128, 128, 8, 1), (128, 128, 8, 1, 224), (128, 128, 8, 1, 168), (128, 128, 16, 1))
@@ -146,23 +163,27 @@ def _depthwise(size: Size) -> Times:
 
 def _span(size: Size) -> Times:
     from lightbert.ops.mixed_heads import triton as kernel
+    from lightbert.ops.mixed_heads.product import triton as product
 
     sets = []
     for _ in range(3):
-        streams, span_key, weight, bias = (tensor.detach() for tensor in mixed_inputs(size).values())
-        query, of_query = streams.chunk(4, dim=-1)[0], torch.zeros_like(streams).chunk(4, dim=-1)[0]
-        sets.append((query, span_key, weight, bias, of_query))
+        streams, _, *given = (tensor.detach() for tensor in mixed_inputs(size).values())
+        sets.append((streams.chunk(4, dim=-1)[0], *given))
     found = {}
     for sizes in SPAN_FORWARD:
-        chosen = partial(kernel.span_logits, sizes=sizes)
-        forward = [partial(chosen, query, span_key, weight, bias) for query, span_key, weight, bias, _ in sets]
+        forward = [partial(kernel.span_logits, *each, sizes=kernel.Forward(*sizes)) for each in sets]
         found[f"mixed_heads, kernel layer forward {sizes}"] = (microseconds(forward), 0.0)
-    of_logits = [torch.randn_like(kernel.span_logits(*each[:4])) for each in sets]
-    for numbers in SPAN_BACKWARD:
-        gradients = partial(kernel.span_gradients, sizes=numbers)
+    grads = [torch.randn_like(kernel.span_logits(*each)) for each in sets]
+    of_queries = [torch.zeros_like(each[0]) for each in sets]
+    if kernel.is_narrow(sets[0][3]):
+        chosen = [(str(each), partial(kernel.span_gradients, sizes=kernel.Backward(*each))) for each in SPAN_BACKWARD]
+    else:
+        wide = product.product_gradients
+        chosen = [(str(each), partial(wide, sizes=product.Sizes(*each))) for each in PRODUCT_BACKWARD]
+    for numbers, gradients in chosen:
         backward = [
-            partial(gradients, grad, query, span_key, weight, of_query)
-            for grad, (query, span_key, weight, _, of_query) in zip(of_logits, sets, strict=True)
+            partial(gradients, grad, *each[:4], of_query)
+            for grad, each, of_query in zip(grads, sets, of_queries, strict=True)
         ]
         found[f"mixed_heads, kernel layer backward {numbers}"] = (0.0, microseconds(backward))
     return found

@@ -101,12 +101,14 @@ def plain_attention_inputs(size: Size, device: str = "cuda", dtype: torch.dtype 
 
 
 def mixed_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> Tensors:
-    """The streams of both kinds of heads, the span-aware key, and the parameters of the kernel layer."""
+    """The streams of both kinds of heads, the span-aware key, the biases of both, and the kernel layer's parameters."""
     rows = size.heads * (size.taps + -size.taps % PADDING)
     shape = (size.batch, size.tokens)
     given = {
         "streams": torch.randn(*shape, 4 * size.inner, device=device, dtype=dtype),
+        "stream_bias": torch.randn(4 * size.inner, device=device, dtype=dtype),
         "span_key": torch.randn(*shape, size.inner, device=device, dtype=dtype),
+        "span_bias": torch.randn(size.inner, device=device, dtype=dtype),
         "weight": torch.randn(rows, size.inner, device=device, dtype=dtype) / size.inner**0.5,
         "bias": torch.randn(rows, device=device, dtype=dtype),
     }
@@ -203,10 +205,12 @@ def entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return loss + 0 * likely
 
 
-def mixed(streams: Tensor, span_key: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def mixed(
+    streams: Tensor, stream_bias: Tensor, span_key: Tensor, span_bias: Tensor, weight: Tensor, bias: Tensor
+) -> Tensor:
     """Both kinds of heads of ConvBERT with its nine taps."""
     n_heads = len(weight) // (TAPS + -TAPS % PADDING)
-    return mixed_heads(streams, span_key, weight, bias, n_heads=n_heads, taps=TAPS)
+    return mixed_heads(streams, stream_bias, span_key, span_bias, weight, bias, n_heads=n_heads, taps=TAPS)
 
 
 def unbiased(query: Tensor, key: Tensor, value: Tensor, by_query: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """Mixed attention: self-attention heads and convolution heads in parallel (ConvBERT §3.3, Eq. 6)."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lightbert.errors import InputError
@@ -9,7 +10,7 @@ from lightbert.nn.convolution import DynamicConvolution, SpanConvolution
 from lightbert.nn.mask import Mask
 from lightbert.nn.mixer import Mixer
 from lightbert.nn.plain_layers import is_plain
-from lightbert.nn.projections import can_fuse, project, project_together
+from lightbert.nn.projections import apply_linear, can_fuse, project
 from lightbert.nn.record import Record
 from lightbert.ops.backend import on_gpu
 from lightbert.ops.mixed_heads import mixed_heads
@@ -72,14 +73,20 @@ class MixedAttention(Mixer):
         convolution = self.convolution
         if not is_plain(convolution, SpanConvolution):
             return None
-        layers = (self.query, self.key, self.value, convolution.value, convolution.kernel)
+        layers = (self.query, self.key, self.value, convolution.value, convolution.kernel, convolution.pointwise)
         return convolution if can_fuse(*layers) else None
 
     def _together(self, x: Tensor, mask: Mask, convolution: SpanConvolution) -> Tensor:
         """Both kinds of heads by one op."""
+        # Before the projections, while the input is in the cache: they wait for products, not for memory.
+        span_key = F.linear(convolution.depthwise(x, mask), convolution.pointwise.weight)
+        layers = (self.query, self.key, self.value, convolution.value)
+        bias = torch.cat([layer.bias for layer in layers])
         return mixed_heads(
-            project_together(x, self.query, self.key, self.value, convolution.value),
-            convolution.span_key(x, mask),
+            apply_linear(x, torch.cat([layer.weight for layer in layers]), bias.detach()),
+            bias,
+            span_key,
+            convolution.pointwise.bias,
             *convolution.padded_kernel(),
             mask.attention_texts,
             mask.convolution_texts,

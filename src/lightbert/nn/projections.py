@@ -44,10 +44,14 @@ def project_together(x: Tensor, *layers: nn.Linear) -> Tensor:
 
 def project_weights_together(x: Tensor, *layers: tuple[Tensor, Tensor]) -> Tensor:
     """As `project_together`, for weights and biases."""
-    weight, bias = torch.cat([weight for weight, _ in layers]), torch.cat([bias for _, bias in layers])
+    return apply_linear(x, torch.cat([weight for weight, _ in layers]), torch.cat([bias for _, bias in layers]))
+
+
+def apply_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """A linear layer as a matmul that also adds the bias, for any memory layout of x."""
     if x.is_contiguous():
         return F.linear(x, weight, bias)
-    # With more than two dimensions, PyTorch would add the bias by a kernel of its own.
+    # With more than two dimensions, PyTorch would otherwise add the bias by a kernel of its own.
     return F.linear(x.flatten(0, -2), weight, bias).view(*x.shape[:-1], len(weight))
 
 

@@ -1,32 +1,38 @@
-"""A pass of torch.compile: the backward pass of a norm reads the parts of a gradient instead of their sum.
+"""A pass of torch.compile: kernels add gradients that the compiler would add with kernels of its own.
 
-What a norm returns is read by a product and by a residual connection, so that its gradient is a sum. The compiler adds
-both parts with a kernel of its own, which writes the sum for the norm's kernel to read. Without it, a block's backward
-pass saves two passes over all tokens.
+What a norm returns is read by a product and by a residual connection, so that its gradient is a sum: the kernel of its
+backward pass reads both parts. What a depthwise convolution reads is also read by products and a residual connection:
+its backward kernel adds their gradients to its own. Each saves two passes over all tokens.
 """
 
 from collections.abc import Iterator
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
+from torch._inductor.pattern_matcher import stable_topological_sort
 from torch.fx import Graph, Node
 
 from lightbert import ops
 
 
 class GradientSums(CustomGraphPass):
-    """Let the kernels of norms do the additions before them."""
+    """Let the kernels of norms do the additions before them, those of depthwise convolutions the ones after them."""
 
     def __call__(self, graph: Graph) -> None:
         """Change the graph in place."""
-        for norm in _norms(graph):
+        for norm in _calls(graph, "residual_norm_backward"):
             total = norm.args[0]
             if isinstance(total, Node) and _is_plain_sum(total) and len(total.users) == 1:
-                _add_in_kernel(norm, *total.args)
+                grad, more = total.args
+                _set_inputs(norm, grad, more_grad=more)
                 graph.erase_node(total)
+        for convolution in _calls(graph, "depthwise_backward"):
+            _add_afterwards(convolution)
+        stable_topological_sort(graph)
 
     def uuid(self) -> Any:
         """What the compiler's cache knows this pass by.
@@ -38,21 +44,57 @@ class GradientSums(CustomGraphPass):
         return get_hash_for_files((__file__, *operators))
 
 
-def _norms(graph: Graph) -> Iterator[Node]:
-    """The calls of the norm's backward operator, if it has been registered."""
-    found = getattr(torch.ops.lightbert, "residual_norm_backward", None)
+def _calls(graph: Graph, name: str) -> Iterator[Node]:
+    """The calls of one of our operators, if it has been registered."""
+    found = getattr(torch.ops.lightbert, name, None)
     yield from () if found is None else graph.find_nodes(op="call_function", target=found.default)
 
 
-def _add_in_kernel(norm: Node, grad: Any, more: Any) -> None:
-    """Give a norm both parts of its gradient."""
-    norm.args = (grad, *norm.args[1:])
-    norm.kwargs = {**norm.kwargs, "more_grad": more}
+def _add_afterwards(convolution: Node) -> None:
+    """Let a convolution's backward kernel add up to two more gradients of its input."""
+    results = [node for node in convolution.users if node.target is getitem and node.args[1] == 0]
+    if len(results) != 1:
+        return
+    (result,) = results
+    added: list[Node] = []
+    while len(added) < 2 and len(result.users) == 1:
+        (total,) = result.users
+        if not _is_plain_sum(total):
+            break
+        (other,) = (each for each in total.args if isinstance(each, Node) and each is not result)
+        if _depends(other, convolution):
+            break
+        is_sum = not added and _is_plain_sum(other) and len(other.users) == 1
+        added += other.all_input_nodes if is_sum else [other]
+        total.replace_all_uses_with(result)
+        total.graph.erase_node(total)
+        if is_sum:
+            other.graph.erase_node(other)
+    if added:
+        _set_inputs(convolution, convolution.args[0], **dict(zip(("more", "and_more"), added, strict=False)))
+
+
+def _depends(node: Node, on: Node) -> bool:
+    """Whether a node is computed from another one."""
+    seen, left = set(), [node]
+    while left:
+        each = left.pop()
+        if each is on:
+            return True
+        if each not in seen:
+            seen.add(each)
+            left += each.all_input_nodes
+    return False
+
+
+def _set_inputs(call: Node, first: Any, **inputs: Any) -> None:
+    """Set the first argument of a call and further keyword arguments."""
+    call.args, call.kwargs = (first, *call.args[1:]), {**call.kwargs, **inputs}
     # The compiler gives an operator the inputs in this list only, in the memory layout that they have there.
-    args, kwargs = norm.meta.get("eager_input_vals", ((), {}))
+    args, kwargs = call.meta.get("eager_input_vals", ((), {}))
     if args:
-        parts = grad.meta["val"], more.meta["val"]
-        norm.meta["eager_input_vals"] = ((parts[0], *args[1:]), {**kwargs, "more_grad": parts[1]})
+        values = {name: node.meta["val"] for name, node in inputs.items()}
+        call.meta["eager_input_vals"] = ((first.meta["val"], *args[1:]), {**kwargs, **values})
 
 
 def _is_plain_sum(node: Node) -> bool:

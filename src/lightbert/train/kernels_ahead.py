@@ -101,11 +101,13 @@ def run_blocks(model: Model, shape: tuple[int, int], kernels: str, *, packed: bo
 
 
 class WithSums(TorchDispatchMode):
-    """Also runs the norms' backward passes as compiled blocks do, with a gradient in two parts: another kernel."""
+    """Also runs backward passes as compiled blocks do, where kernels add gradients: they are other kernels."""
 
     def __torch_dispatch__(self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         if op.name() == "lightbert::residual_norm_backward":
             op(*args, more_grad=args[0])
+        if op.name() == "lightbert::depthwise_backward":
+            op(*args, more=args[1], and_more=args[1])
         return op(*args, **kwargs or {})
 
 

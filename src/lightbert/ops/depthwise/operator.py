@@ -18,10 +18,12 @@ def depthwise(x, weight, bias, texts):
 @torch.library.custom_op(
     "lightbert::depthwise_backward",
     mutates_args=(),
-    schema="(Tensor grad, Tensor x, Tensor weight, Tensor? texts) -> (Tensor, Tensor, Tensor)",
+    schema="(Tensor grad, Tensor x, Tensor weight, Tensor? texts, Tensor? more=None, Tensor? and_more=None)"
+    " -> (Tensor, Tensor, Tensor)",
 )
-def _backward(grad, x, weight, texts):
-    return triton.backward(grad, x, weight, texts)
+def _backward(grad, x, weight, texts, more=None, and_more=None):
+    """The gradients of x, weight and bias; ``more`` and ``and_more`` are added to the first one."""
+    return triton.backward(grad, x, weight, texts, more, and_more)
 
 
 @depthwise.register_fake
@@ -30,7 +32,7 @@ def _(x, weight, bias, texts):
 
 
 @_backward.register_fake
-def _(grad, x, weight, texts):
+def _(grad, x, weight, texts, more=None, and_more=None):
     return x.new_empty(x.shape), weight.new_empty(weight.shape), weight.new_empty(weight.shape[:1], dtype=torch.float32)
 
 

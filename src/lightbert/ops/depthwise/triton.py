@@ -90,6 +90,8 @@ def _depthwise_backward_kernel(
     x,
     weight,
     texts,
+    more,
+    and_more,
     grad_x,
     partial,
     rows,
@@ -129,15 +131,24 @@ def _depthwise_backward_kernel(
             changes = changes + (tl.load(source, mask=here & exists, other=0.0).to(tl.float32),)
             source += grad_stride
 
-        source, target = x + token * x_stride + channel, grad_x + token * channels + channel
+        # All loads come before the first store, which the compiler would not move them across.
+        source, target = x + token * x_stride + channel, token * channels + channel
+        values, others, and_others = (), (), ()
         for step in tl.static_range(walk):
             here = in_row(place, step, row_tokens, walk, whole)
             is_read = here & exists
             if rule > 0:
                 is_read = is_read & (numbers[step + radius] != 0)
-            value = tl.load(source, mask=is_read, other=0.0).to(tl.float32)
-            of_x = tl.zeros((walks, block_channels), tl.float32)
-            added = ()
+            values = values + (tl.load(source + step * x_stride, mask=is_read, other=0.0),)
+            if more is not None:
+                others = others + (tl.load(more + target + step * channels, mask=here & exists, other=0.0),)
+            if and_more is not None:
+                and_others = and_others + (tl.load(and_more + target + step * channels, mask=here & exists, other=0.0),)
+
+        for step in tl.static_range(walk):
+            here = in_row(place, step, row_tokens, walk, whole)
+            value = tl.cast(values[step], tl.float32)
+            of_x, added = tl.zeros((walks, block_channels), tl.float32), ()
             for tap in tl.static_range(taps):
                 change = changes[step + 2 * radius - tap]  # type: ignore[var-annotated]
                 if rule > 1:
@@ -147,10 +158,12 @@ def _depthwise_backward_kernel(
                 added = added + (sums[tap] + change * value,)
             sums = added + (sums[taps] + changes[step + radius],)
             if rule == 1:
-                of_x = tl.where(is_read, of_x, 0.0)
-            tl.store(target, of_x.to(grad_x.dtype.element_ty), mask=here & exists)
-            source += x_stride
-            target += channels
+                of_x = tl.where(numbers[step + radius] != 0, of_x, 0.0)
+            if more is not None:
+                of_x += others[step].to(tl.float32)
+            if and_more is not None:
+                of_x += and_others[step].to(tl.float32)
+            tl.store(grad_x + target + step * channels, of_x.to(grad_x.dtype.element_ty), mask=here & exists)
 
     result = partial + program.to(tl.int64) * (taps + 1) * channels + channel
     for tap in tl.static_range(taps + 1):
@@ -205,15 +218,8 @@ def forward(
     if out.numel():
         batch, tokens, channels = x.shape
         _depthwise_forward_kernel[(count_programs(x, walk, walks) * triton.cdiv(channels, block_channels),)](
-            x,
-            taps_first,
-            None if bias is None else bias.contiguous(),
-            texts,
-            out,
-            batch,
-            tokens,
-            channels,
-            x.stride(1),
+            *(x, taps_first, None if bias is None else bias.contiguous(), texts, out),
+            *(batch, tokens, channels, x.stride(1)),
             taps=weight.shape[1],
             rule=rule,
             whole=has_whole_walks(tokens, walk, weight.shape[1]),
@@ -232,6 +238,8 @@ def backward(
     x: Tensor,
     weight: Tensor,
     texts: Tensor | None,
+    more: Tensor | None = None,
+    and_more: Tensor | None = None,
     *,
     walk: int = BACKWARD["walk"],
     walks: int = BACKWARD["walks"],
@@ -242,8 +250,8 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of x, weight and bias, by blocks of a chosen size.
 
-    registers: the limit per thread; None for the one that suits the number of taps. programs: the most; each adds up
-    its part of the tokens.
+    more, and_more: other gradients of x, which are added. registers: the limit per thread; None for the one that suits
+    the number of taps. programs: the most; each adds up its part of the tokens.
     """
     grad, x, taps_first = flat(grad), flat(x), weight.t().contiguous()
     texts, rule = text_rule(texts)
@@ -257,17 +265,9 @@ def backward(
     of_bias = torch.empty(channels, dtype=torch.float32, device=x.device)
     if grad.numel():
         _depthwise_backward_kernel[(programs * parts,)](
-            grad,
-            x,
-            taps_first,
-            texts,
-            grad_x,
-            partial,
-            batch,
-            tokens,
-            channels,
-            grad.stride(1),
-            x.stride(1),
+            *(grad, x, taps_first, texts),
+            *(None if each is None else each.contiguous() for each in (more, and_more)),
+            *(grad_x, partial, batch, tokens, channels, grad.stride(1), x.stride(1)),
             taps=taps,
             rule=rule,
             whole=has_whole_walks(tokens, walk, weight.shape[1]),

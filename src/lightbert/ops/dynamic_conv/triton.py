@@ -164,7 +164,9 @@ def _dynamic_conv_backward_kernel(
     of_weights = tl.where(weights > 0, of_weights, 0.0)
     if signed:
         weights = tl.abs(weights)
-    of_logits = weights * (of_weights - tl.sum(weights * of_weights, axis=1)[:, None])
+    # The rounded weights don't add up to one: without their sum, the gradient of a large weight would be mostly error.
+    total = tl.sum(weights, axis=1)[:, None]
+    of_logits = weights * (total * of_weights - tl.sum(weights * of_weights, axis=1)[:, None])
     written = _is_below(tap, padded) & own_here[:, None]
     tl.store(grad_logits + places, of_logits.to(grad_logits.dtype.element_ty), mask=written)
 

@@ -7,10 +7,15 @@ from lightbert.ops.backend import as_autocast, use_triton
 from lightbert.ops.dynamic_conv import PADDING
 from lightbert.ops.mixed_heads import reference
 
+_MOST_ROWS = 256
+"""Outputs of the kernel layer: a program has all of them."""
+
 
 def mixed_heads(
     streams: Tensor,
+    stream_bias: Tensor,
     span_key: Tensor,
+    span_bias: Tensor,
     weight: Tensor,
     bias: Tensor,
     attention_texts: Tensor | None = None,
@@ -22,27 +27,27 @@ def mixed_heads(
 ) -> Tensor:
     """Attend with H heads and convolve with as many (ConvBERT §3.3), both from one tensor and into one tensor.
 
-    streams [B, T, 4·a] are the queries, keys and values of attention and the values of the convolution, a = H·E;
-    span_key [B, T, a]. The logits of the convolution's kernels are a linear layer of queries · span_key with ``weight``
-    [H·P, a] and ``bias`` [H·P]: P >= taps outputs per head, of which the first are taps. -> [B, T, 2·a], attention
-    first. For texts see :mod:`lightbert.ops.texts`, for dropout of the attention weights
-    :func:`lightbert.ops.relative_attention.relative_attention`.
+    streams [B, T, 4·a] are the queries, keys and values of attention and the values of the convolution, a = H·E. They
+    contain stream_bias [4·a], detached: it is given for its gradient, of which the kernels have a part anyway.
+    span_key [B, T, a] + span_bias [a] are the span-aware keys. The logits of the convolution's kernels are a linear
+    layer of queries · keys with ``weight`` [H·P, a] and ``bias`` [H·P]: P >= taps outputs per head, of which the first
+    are taps. -> [B, T, 2·a], attention first. For texts see :mod:`lightbert.ops.texts`, for dropout of the attention
+    weights :func:`lightbert.ops.relative_attention.relative_attention`.
     """
+    given = (streams, stream_bias, span_key, span_bias, weight, bias)
+    texts = (attention_texts, convolution_texts)
     if not has_kernel(streams, n_heads, taps, len(weight) // n_heads):
-        return reference.mixed_heads(
-            streams, span_key, weight, bias, attention_texts, convolution_texts, n_heads, taps, dropout
-        )
+        return reference.mixed_heads(*given, *texts, n_heads, taps, dropout)
     from lightbert.ops.mixed_heads import operator
 
     seed = torch.randint(2**31, (1,), device=streams.device) if dropout > 0 else None
-    streams, span_key, weight, bias = (as_autocast(x) for x in (streams, span_key, weight, bias))
-    texts = (attention_texts, convolution_texts)
-    out: Tensor = operator.mixed_heads(streams, span_key, weight, bias, *texts, seed, n_heads, taps, dropout)[0]
+    out: Tensor = operator.mixed_heads(*(as_autocast(x) for x in given), *texts, seed, n_heads, taps, dropout)[0]
     return out
 
 
 def has_kernel(streams: Tensor, n_heads: int, taps: int, padded: int) -> bool:
     """Whether the kernels of both kinds of heads run on these streams."""
     fits = streams.shape[-1] // (4 * n_heads) <= 128 and taps <= 33 and padded % PADDING == 0
+    fits = fits and n_heads * padded <= _MOST_ROWS
     streams = as_autocast(streams)
     return all(use_triton(op, streams, fits=fits) for op in ("relative_attention", "dynamic_conv"))

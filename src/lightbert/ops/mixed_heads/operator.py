@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lightbert.ops.dynamic_conv import triton as convolution
 from lightbert.ops.mixed_heads import triton
-from lightbert.ops.mixed_heads.product import triton as product
+from lightbert.ops.mixed_heads.product.triton import product_gradients
 from lightbert.ops.relative_attention import calls
 from lightbert.ops.relative_attention import launch as attention
 
@@ -22,45 +22,49 @@ def _attention(streams: Tensor, texts: Tensor | None, seed: Tensor | None, n_hea
 @torch.library.custom_op(
     "lightbert::mixed_heads",
     mutates_args=(),
-    schema="(Tensor streams, Tensor span_key, Tensor weight, Tensor bias, Tensor? attention_texts,"
-    " Tensor? convolution_texts, Tensor? seed, int n_heads, int taps, float dropout)"
-    " -> (Tensor, Tensor, Tensor, Tensor)",
+    schema="(Tensor streams, Tensor stream_bias, Tensor span_key, Tensor span_bias, Tensor weight, Tensor bias,"
+    " Tensor? attention_texts, Tensor? convolution_texts, Tensor? seed, int n_heads, int taps, float dropout)"
+    " -> (Tensor, Tensor, Tensor)",
 )
-def mixed_heads(streams, span_key, weight, bias, attention_texts, convolution_texts, seed, n_heads, taps, dropout):
+def mixed_heads(
+    streams,
+    stream_bias,
+    span_key,
+    span_bias,
+    weight,
+    bias,
+    attention_texts,
+    convolution_texts,
+    seed,
+    n_heads,
+    taps,
+    dropout,
+):
     """See :func:`lightbert.ops.mixed_heads.mixed_heads`; what follows the result is for the backward pass."""
     query, _, _, convolved = streams.chunk(4, dim=-1)
     out = streams.new_empty(*streams.shape[:2], streams.shape[2] // 2)
     into_attention, into_convolution = out.chunk(2, dim=-1)
     _, log_sums = attention.forward(_attention(streams, attention_texts, seed, n_heads, dropout), out=into_attention)
-    if triton.fits(weight):
-        span, logits = streams.new_empty(0), triton.span_logits(query, span_key, weight, bias)
-    else:
-        span = product.multiply(query, span_key)
-        logits = torch.nn.functional.linear(span, weight, bias)
-    logits = logits.unflatten(-1, (n_heads, -1))
+    logits = triton.span_logits(query, span_key, span_bias, weight, bias).unflatten(-1, (n_heads, -1))
     _, kept = convolution.forward(convolved, logits, convolution_texts, taps, out=into_convolution)
-    return out, span, log_sums, kept
+    return out, log_sums, kept
 
 
 @torch.library.custom_op(
     "lightbert::mixed_heads_backward",
     mutates_args=(),
-    schema="(Tensor grad, Tensor out, Tensor log_sums, Tensor kept, Tensor streams, Tensor span_key, Tensor weight,"
-    " Tensor? attention_texts, Tensor? seed, int n_heads, int taps, float dropout, bool signed)"
-    " -> (Tensor, Tensor, Tensor)",
+    schema="(Tensor grad, Tensor out, Tensor log_sums, Tensor kept, Tensor streams, Tensor key, Tensor key_bias,"
+    " Tensor weight, Tensor? attention_texts, Tensor? seed, int n_heads, int taps, float dropout, bool signed)"
+    " -> (Tensor, Tensor, Tensor, Tensor)",
 )
 def _backward(
-    grad, out, log_sums, kept, streams, span_key, weight, attention_texts, seed, n_heads, taps, dropout, signed
+    grad, out, log_sums, kept, streams, key, key_bias, weight, attention_texts, seed, n_heads, taps, dropout, signed
 ):
-    """The gradients of streams and of span_key, and those of weight and bias in one tensor.
-
-    For wide heads the last ones are those of the logits, from which torch.compile computes the others.
-    """
+    """The gradients of streams, span_key (``key``) and weight, and of bias, span_bias and the queries' bias in one."""
     query, _, _, convolved = streams.chunk(4, dim=-1)
     of_streams = streams.new_empty(streams.shape)
     *into_attention, into_convolution = of_streams.chunk(4, dim=-1)
     of_attended, of_convolved = grad.chunk(2, dim=-1)
-    _, of_logits = convolution.backward(of_convolved, convolved, kept, taps, signed=signed, into=into_convolution)
     attention.backward(
         _attention(streams, attention_texts, seed, n_heads, dropout),
         of_attended,
@@ -68,50 +72,44 @@ def _backward(
         log_sums,
         into=attention.Gradients(*into_attention),
     )
-    of_logits = of_logits.flatten(2)
-    if triton.fits(weight):
-        return of_streams, *triton.span_gradients(of_logits, query, span_key, weight, into_attention[0])
-    of_span = of_logits @ weight
-    return of_streams, product.add_product_gradients(of_span, query, span_key, into_attention[0]), of_logits
+    _, of_logits = convolution.backward(of_convolved, convolved, kept, taps, signed=signed, into=into_convolution)
+    span_gradients = triton.span_gradients if triton.is_narrow(weight) else product_gradients
+    return of_streams, *span_gradients(of_logits.flatten(2), query, key, key_bias, weight, into_attention[0])
 
 
 @mixed_heads.register_fake
-def _(streams, span_key, weight, bias, attention_texts, convolution_texts, seed, n_heads, taps, dropout):
+def _(streams, stream_bias, span_key, span_bias, weight, bias, texts, more_texts, seed, n_heads, taps, dropout):
     batch, tokens, width = streams.shape
     return (
         streams.new_empty(batch, tokens, width // 2),
-        streams.new_empty(0) if triton.fits(weight) else streams.new_empty(batch, tokens, width // 4),
         streams.new_empty((batch, n_heads, tokens), dtype=torch.float32),
         streams.new_empty(batch, tokens, n_heads, len(weight) // n_heads),
     )
 
 
 @_backward.register_fake
-def _(grad, out, log_sums, kept, streams, span_key, weight, attention_texts, seed, n_heads, taps, dropout, signed):
-    shape = [weight.numel() + len(weight)] if triton.fits(weight) else [*streams.shape[:2], len(weight)]
-    return streams.new_empty(streams.shape), span_key.new_empty(span_key.shape), weight.new_empty(shape)
+def _(grad, out, log_sums, kept, streams, key, key_bias, weight, attention_texts, seed, n_heads, taps, dropout, signed):
+    gradients = (each.new_empty(each.shape) for each in (streams, key, weight))
+    rows, width = weight.shape
+    return *gradients, weight.new_empty(rows + 2 * width)
 
 
 def _keep(ctx, inputs, output):
-    streams, span_key, weight, _, attention_texts, convolution_texts, seed, *ctx.settings = inputs
+    streams, _, span_key, span_bias, weight, _, attention_texts, convolution_texts, seed, *ctx.settings = inputs
     ctx.settings.append(convolution_texts is not None)
-    out, *kept = output
-    ctx.save_for_backward(kept[0], out, *kept[1:], streams, span_key, weight, attention_texts, seed)
-    ctx.mark_non_differentiable(*kept)
+    ctx.save_for_backward(*output, streams, span_key, span_bias, weight, attention_texts, seed)
+    ctx.mark_non_differentiable(*output[1:])
     ctx.set_materialize_grads(False)
 
 
 def _gradients(ctx, grad, *_):
-    span, *kept = ctx.saved_tensors
-    of_streams, of_span_key, last = _backward(grad, *kept, *ctx.settings)
-    weight = kept[5]
-    if triton.fits(weight):
-        of_weight, of_bias = last.split([weight.numel(), len(weight)])
-        of_weight = of_weight.view_as(weight)
-    else:
-        of_logits = last.flatten(0, 1)
-        of_weight, of_bias = of_logits.t() @ span.flatten(0, 1), of_logits.sum(0)
-    return of_streams, of_span_key, of_weight, of_bias, *[None] * 6
+    of_streams, of_span_key, of_weight, of_biases = _backward(grad, *ctx.saved_tensors, *ctx.settings)
+    rows, width = of_weight.shape
+    of_bias, of_span_bias, of_queries = of_biases.split([rows, width, width])
+    # A bias of the keys has none: it adds the same number to all scores of a query.
+    of_values = of_streams[..., 2 * width :].sum((0, 1))
+    of_stream_bias = torch.cat([of_queries, torch.zeros_like(of_queries), of_values])
+    return of_streams, of_stream_bias, of_span_key, of_span_bias, of_weight, of_bias, *[None] * 6
 
 
 mixed_heads.register_autograd(_gradients, setup_context=_keep)

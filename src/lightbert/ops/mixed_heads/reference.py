@@ -10,7 +10,9 @@ from lightbert.ops.relative_attention import relative_attention
 
 def mixed_heads(
     streams: Tensor,
+    stream_bias: Tensor,
     span_key: Tensor,
+    span_bias: Tensor,
     weight: Tensor,
     bias: Tensor,
     attention_texts: Tensor | None,
@@ -20,8 +22,9 @@ def mixed_heads(
     dropout: float,
 ) -> Tensor:
     """See :func:`lightbert.ops.mixed_heads.mixed_heads`."""
+    streams = streams + (stream_bias - stream_bias.detach())
     query, key, value, convolved = streams.chunk(4, dim=-1)
     heads = [x.unflatten(-1, (n_heads, -1)).transpose(1, 2) for x in (query, key, value)]
     attended = relative_attention(*heads, texts=attention_texts, dropout=dropout).transpose(1, 2).flatten(2)
-    logits = F.linear(query * span_key, weight, bias).unflatten(-1, (n_heads, -1))
+    logits = F.linear(query * (span_key + span_bias), weight, bias).unflatten(-1, (n_heads, -1))
     return torch.cat([attended, dynamic_conv(convolved, logits, convolution_texts, taps)], dim=-1)

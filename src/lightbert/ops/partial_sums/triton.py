@@ -48,11 +48,12 @@ def sum_programs(partial: Tensor, dtype: torch.dtype) -> Tensor:
     return total
 
 
-def sum_programs_apart(partial: Tensor, dtype: torch.dtype, last_dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Sum [programs, rows, D] in the same way; the last row is a result of its own, with its own dtype."""
-    _, rows, width = partial.shape
-    total = torch.empty((rows - 1, width), dtype=dtype, device=partial.device)
-    last = torch.empty(width, dtype=last_dtype, device=partial.device)
+def sum_programs_apart(
+    partial: Tensor, first: torch.Size, dtype: torch.dtype, last_dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Sum in the same way; the first entries, of this shape, and the other ones are results with their own dtypes."""
+    total = torch.empty(first, dtype=dtype, device=partial.device)
+    last = torch.empty(partial.shape[1:].numel() - total.numel(), dtype=last_dtype, device=partial.device)
     _add_up(partial, total, last)
     return total, last
 

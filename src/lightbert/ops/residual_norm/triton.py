@@ -268,4 +268,6 @@ def backward(
         )
     if change_bias is None:
         return grad_x, grad_change, sum_programs(partial, weight.dtype), None
-    return grad_x, grad_change, *sum_programs_apart(partial, weight.dtype, change_bias.dtype)
+    shape = torch.Size([2, *weight.shape])
+    of_weights, of_change_bias = sum_programs_apart(partial, shape, weight.dtype, change_bias.dtype)
+    return grad_x, grad_change, of_weights, of_change_bias
