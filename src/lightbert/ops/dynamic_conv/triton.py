@@ -2,7 +2,9 @@
 
 A program computes 16 consecutive tokens of a head. Their weights are a band in the matrix [own tokens, near tokens]: an
 entry is loaded where its near token is read by a tap of its own token, and zero elsewhere. The forward pass keeps the
-softmax for the backward pass; the sign of a weight says whether its tap reads a token of the same text.
+softmax for the backward pass; the sign of a weight says whether its tap reads a token of the same text. Rounded weights
+don't add up to one. What they lack is kept after the last tap, where the logits are padded: without it, the gradient of
+the logit of a weight near one would be mostly rounding error.
 """
 
 from typing import Any
@@ -101,6 +103,7 @@ def _dynamic_conv_forward_kernel(
     scores = tl.where(tap < taps, scores, float("-inf"))
     weights = tl.exp2((scores - tl.max(scores, axis=1)[:, None]) * _LOG2_E)
     weights = weights * (1.0 / tl.sum(weights, axis=1))[:, None]
+    lack = 1.0 - tl.sum(weights.to(kept.dtype.element_ty).to(tl.float32), axis=1)[:, None]
     if rule > 0:
         source = own[:, None] + tap - radius
         text = tl.load(texts + row + source, mask=_is_below(source, row_tokens) & (tap < taps), other=0)
@@ -108,6 +111,7 @@ def _dynamic_conv_forward_kernel(
         if rule > 1:
             visible = same_text(text, tl.load(texts + row + own, mask=own_here, other=0)[:, None])
         weights = tl.where(visible, weights, -weights)
+    weights = tl.where(tap == taps, lack, weights)
     tl.store(kept + places, weights.to(kept.dtype.element_ty), mask=written)
     if rule > 0:
         near_here = near_here & (tl.load(texts + row + near, mask=near_here, other=0) != 0)
@@ -164,8 +168,10 @@ def _dynamic_conv_backward_kernel(
     of_weights = tl.where(weights > 0, of_weights, 0.0)
     if signed:
         weights = tl.abs(weights)
-    # The rounded weights don't add up to one: without their sum, the gradient of a large weight would be mostly error.
-    total = tl.sum(weights, axis=1)[:, None]
+    if padded > taps:
+        total = 1.0 - tl.load(kept + own * stride + taps, mask=own_here, other=0.0).to(tl.float32)[:, None]
+    else:
+        total = tl.sum(weights, axis=1)[:, None]
     of_logits = weights * (total * of_weights - tl.sum(weights * of_weights, axis=1)[:, None])
     written = _is_below(tap, padded) & own_here[:, None]
     tl.store(grad_logits + places, of_logits.to(grad_logits.dtype.element_ty), mask=written)
