@@ -28,7 +28,7 @@ def mixed_heads(
     """Attend with H heads and convolve with as many (ConvBERT §3.3), both from one tensor and into one tensor.
 
     streams [B, T, 4·a] are the queries, keys and values of attention and the values of the convolution, a = H·E. They
-    contain stream_bias [4·a], detached: it is given for its gradient, of which the kernels have a part anyway.
+    already contain stream_bias [4·a], added without a gradient: this op returns the gradient of that bias.
     span_key [B, T, a] + span_bias [a] are the span-aware keys. The logits of the convolution's kernels are a linear
     layer of queries · keys with ``weight`` [H·P, a] and ``bias`` [H·P]: P >= taps outputs per head, of which the first
     are taps. -> [B, T, 2·a], attention first. For texts see :mod:`lightbert.ops.texts`, for dropout of the attention
