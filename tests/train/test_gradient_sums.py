@@ -1,6 +1,7 @@
 """Compiled blocks let the kernels of norms and depthwise convolutions add gradients, with the same results."""
 
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 from unittest import mock
 
@@ -13,6 +14,7 @@ from gpus import patch_interpreter
 from lightbert import ops
 from lightbert.models import build, preset
 from lightbert.nn.mask import Mask
+from lightbert.nn.projections import Depthwise
 from lightbert.ops.backend import using
 from lightbert.train import compilation
 from lightbert.train import kernels_ahead as ahead
@@ -67,6 +69,32 @@ def test_a_block_adds_gradients_in_its_kernels(name: str, dropout: float) -> Non
     expected, normed, convolved = compiled_gradients(block, post_grad_custom_post_pass=Unchanged())
     assert all(call.args[9] is None for call in normed.call_args_list)
     assert all(each is None for call in convolved.call_args_list for each in call.args[4:6])
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+class ReadThreeTimes(nn.Module):
+    """A convolution, a linear layer and a residual connection with one input, in a chosen order."""
+
+    def __init__(self, *order: str) -> None:
+        super().__init__()
+        self.convolution, self.layer, self.order = Depthwise(32, 3, bias=True), nn.Linear(32, 32), order
+
+    def forward(self, x: Tensor, mask: Mask) -> Tensor:
+        """Add what each of them returns."""
+        ways = {"convolution": lambda: self.convolution(x, mask), "layer": lambda: self.layer(x), "residual": lambda: x}
+        total = torch.zeros_like(x)
+        for way in self.order:
+            total = total + torch.tanh(ways[way]())
+        return total
+
+
+@pytest.mark.parametrize("order", [*permutations(("convolution", "layer", "residual"))], ids="-".join)
+def test_a_convolution_adds_gradients_in_any_order(order: tuple[str, ...]) -> None:
+    block = randomised(ReadThreeTimes(*order))
+    found, _, convolved = compiled_gradients(block)
+    assert all(each is not None for call in convolved.call_args_list for each in call.args[4:6])
+    expected, _, _ = compiled_gradients(block, post_grad_custom_post_pass=Unchanged())
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 

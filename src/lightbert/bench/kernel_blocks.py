@@ -47,6 +47,7 @@ SPAN_FORWARD = (
 )
 """(tokens, channels, warps, registers), for the kernel layer of mixed heads."""
 SPAN_BACKWARD = (
+    (32, 8, 128, 256),
     (32, 8, 128, 512),
     (32, 8, None, 256),
     (32, 4, None, 512),

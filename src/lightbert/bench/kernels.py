@@ -6,6 +6,7 @@ inputs; bandwidth counts the necessary bytes: each input is read once and each o
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -190,4 +191,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except InputError as error:
+        sys.exit(f"lightbert.bench.kernels: {error}")

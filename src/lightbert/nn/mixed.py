@@ -78,7 +78,7 @@ class MixedAttention(Mixer):
 
     def _together(self, x: Tensor, mask: Mask, convolution: SpanConvolution) -> Tensor:
         """Both kinds of heads by one op."""
-        # Before the projections, while the input is in the cache: they wait for products, not for memory.
+        # Before the projections: the convolution waits for memory, and finds its input in the cache.
         span_key = F.linear(convolution.depthwise(x, mask), convolution.pointwise.weight)
         layers = (self.query, self.key, self.value, convolution.value)
         bias = torch.cat([layer.bias for layer in layers])

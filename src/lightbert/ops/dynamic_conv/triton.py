@@ -168,10 +168,7 @@ def _dynamic_conv_backward_kernel(
     of_weights = tl.where(weights > 0, of_weights, 0.0)
     if signed:
         weights = tl.abs(weights)
-    if padded > taps:
-        total = 1.0 - tl.load(kept + own * stride + taps, mask=own_here, other=0.0).to(tl.float32)[:, None]
-    else:
-        total = tl.sum(weights, axis=1)[:, None]
+    total = 1.0 - tl.load(kept + own * stride + taps, mask=own_here, other=0.0).to(tl.float32)[:, None]
     of_logits = weights * (total * of_weights - tl.sum(weights * of_weights, axis=1)[:, None])
     written = _is_below(tap, padded) & own_here[:, None]
     tl.store(grad_logits + places, of_logits.to(grad_logits.dtype.element_ty), mask=written)

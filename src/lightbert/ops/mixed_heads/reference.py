@@ -22,6 +22,7 @@ def mixed_heads(
     dropout: float,
 ) -> Tensor:
     """See :func:`lightbert.ops.mixed_heads.mixed_heads`."""
+    # Adds zero, and the gradient of the bias.
     streams = streams + (stream_bias - stream_bias.detach())
     query, key, value, convolved = streams.chunk(4, dim=-1)
     heads = [x.unflatten(-1, (n_heads, -1)).transpose(1, 2) for x in (query, key, value)]

@@ -22,10 +22,10 @@ class Forward(NamedTuple):
 
     tokens: int
     channels: int
-    """The most channels of a tile."""
+    """The maximum of a tile."""
     warps: int
     registers: int | None
-    """The most of a thread. With an explicit limit the compiler starts all loads of a thread first."""
+    """The limit per thread; with one, the compiler starts all loads of a thread first."""
 
 
 class Backward(NamedTuple):
@@ -35,7 +35,7 @@ class Backward(NamedTuple):
     warps: int
     registers: int | None
     programs: int
-    """The most: each writes its sums."""
+    """The maximum; each program writes its sums."""
 
 
 _FORWARD, _WIDE_FORWARD = Forward(128, 128, 4, None), Forward(64, 64, 4, 128)
@@ -199,7 +199,10 @@ def _settings(query: Tensor, span_key: Tensor, weight: Tensor, tokens: int, chan
 def span_logits(
     query: Tensor, span_key: Tensor, span_bias: Tensor, weight: Tensor, bias: Tensor, *, sizes: Forward | None = None
 ) -> Tensor:
-    """The kernel layer, ``weight`` [rows, a] and ``bias`` [rows], on query · (span_key + span_bias): [B, T, rows]."""
+    """Apply the kernel layer, ``weight`` [rows, a] and ``bias`` [rows], to query · (span_key + span_bias).
+
+    Returns [B, T, rows].
+    """
     query, span_key, weight = flat(query), flat(span_key), weight.contiguous()
     logits = torch.empty((*query.shape[:2], len(weight)), dtype=query.dtype, device=query.device)
     if logits.numel():

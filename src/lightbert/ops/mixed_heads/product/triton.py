@@ -1,7 +1,7 @@
-"""Gradients of the product of queries and span-aware keys on a GPU, for wide heads: matmuls compute the other ones.
+"""The gradients of the kernel layer of wide heads on a GPU: matmuls, and a kernel for queries and span-aware keys.
 
-The product itself is computed again and written, since the gradient of the kernel layer's weight is a matmul with it.
-The gradients of both biases are summed in two stages, per program and then over programs, in a fixed order.
+The kernel also writes the product of both, which the matmul for the gradient of the weight reads, and sums the
+gradients of biases in two stages, per program and then over programs, in a fixed order.
 """
 
 from typing import NamedTuple
@@ -22,10 +22,10 @@ class Sizes(NamedTuple):
 
     tokens: int
     channels: int
-    """The most: programs share them out."""
+    """The maximum of a tile; programs share out the channels of a layer."""
     warps: int
     programs: int
-    """The most programs per share: each writes its sums."""
+    """The maximum per share of the channels; each program writes its sums."""
 
 
 _SIZES = Sizes(64, 64, 4, 512)
