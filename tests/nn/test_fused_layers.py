@@ -119,9 +119,8 @@ def test_layers_that_compute_something_else_are_called(kernels):
     [
         *(change(nn.Linear(WIDTH, WIDTH)) for change in CHANGES),
         nn.Linear(WIDTH, WIDTH, bias=False),
-        linear(WIDTH, WIDTH, 2),
     ],
-    ids=[*(change.__name__ for change in CHANGES), "without a bias", "grouped"],
+    ids=[*(change.__name__ for change in CHANGES), "without a bias"],
 )
 def test_the_kernel_gets_the_output_of_a_layer_that_is_not_plain(kernels, layer):
     layer = randomised(layer)
@@ -129,6 +128,18 @@ def test_the_kernel_gets_the_output_of_a_layer_that_is_not_plain(kernels, layer)
     _, change, *_ = kernels.call_args.args
     torch.testing.assert_close(change, layer(X))
     assert kernels.call_args.kwargs == {"change_bias": None}
+
+
+def test_the_kernels_add_the_biases_of_grouped_layers(kernels):
+    layer = randomised(linear(WIDTH, WIDTH, 2))
+    assert project_add_and_norm(X, X, layer, nn.LayerNorm(WIDTH)) == "by a kernel"
+    _, change, *_ = kernels.call_args.args
+    torch.testing.assert_close(change, layer(X) - layer.bias)
+    assert kernels.call_args.kwargs["change_bias"] is layer.bias
+    assert project_and_activate(X, layer, nn.GELU()) == "by a kernel"
+    product, bias = kernels.call_args.args
+    torch.testing.assert_close(product, layer(X) - layer.bias)
+    assert bias is layer.bias
 
 
 def feedforward(norm: Norm) -> FeedForward:

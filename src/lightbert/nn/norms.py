@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lightbert.nn.distributions import Constant, Initial
 from lightbert.nn.plain_layers import is_plain
-from lightbert.nn.projections import can_fuse, project, project_weights
+from lightbert.nn.projections import can_fuse, has_product, product, project, project_weights
 from lightbert.ops.backend import as_autocast, on_gpu
 from lightbert.ops.residual_norm import has_kernel, residual_norm
 
@@ -63,11 +63,11 @@ def project_add_and_norm(
     gradient, and the gradient of the result is that of the layer's output as it is.
     """
     rate = _rate(dropout)
-    if is_plain(layer, nn.Linear) and rate is not None:
+    if has_product(layer) and rate is not None:
         if is_plain(norm, nn.LayerNorm) and has_kernel(x, as_autocast(inputs)):
             # The kernel's backward pass also sums the bias's gradient; autograd would read the change's again.
-            return add_and_norm(x, F.linear(inputs, layer.weight), norm, dropout, layer.bias)
-        if is_plain(norm, NoNorm) and on_gpu(x):
+            return add_and_norm(x, product(inputs, layer), norm, dropout, layer.bias)
+        if is_plain(layer, nn.Linear) and is_plain(norm, NoNorm) and on_gpu(x):
             scale = norm.weight
             change = F.linear(inputs, layer.weight * scale.unsqueeze(-1), layer.bias * scale)
             return as_autocast(x * scale + norm.bias) + (change if dropout is None else dropout(change))

@@ -1,6 +1,7 @@
 """The linear layers and depthwise convolutions of mixers and feed-forwards."""
 
 import math
+from typing import TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +13,7 @@ from lightbert.nn.mask import Mask
 from lightbert.nn.plain_layers import is_plain
 from lightbert.ops.bias_gelu import bias_gelu, gelu_linear, has_kernel
 from lightbert.ops.depthwise import depthwise
-from lightbert.ops.grouped_linear import grouped_linear
+from lightbert.ops.grouped_linear import grouped_linear, grouped_product
 
 _LARGE = 2**27
 """Elements, 256 MiB in half precision: from this size on, activations are computed again in the backward pass. In small
@@ -62,10 +63,22 @@ def can_fuse(*layers: nn.Module) -> bool:
 
 def project_and_activate(x: Tensor, layer: nn.Module, activation: nn.Module) -> Tensor:
     """Apply a linear layer and an activation; with the kernel for bias and GELU if both layers are plain."""
-    if has_kernel(x) and is_plain(layer, nn.Linear) and _is_exact_gelu(activation):
-        return bias_gelu(F.linear(x, layer.weight), layer.bias)
+    if has_kernel(x) and has_product(layer) and _is_exact_gelu(activation):
+        return bias_gelu(product(x, layer), layer.bias)
     activated: Tensor = activation(layer(x))
     return activated
+
+
+def has_product(layer: nn.Module) -> "TypeGuard[nn.Linear | GroupedLinear]":
+    """Whether a layer is a plain linear one, dense or grouped, so that its bias can be added by what follows."""
+    return is_plain(layer, nn.Linear) or is_plain(layer, GroupedLinear)
+
+
+def product(x: Tensor, layer: "nn.Linear | GroupedLinear") -> Tensor:
+    """The result of a layer that `has_product`, without its bias."""
+    if isinstance(layer, GroupedLinear):
+        return grouped_product(x, layer.weight)
+    return F.linear(x, layer.weight)
 
 
 def project_large(x: Tensor, up: nn.Module, activation: nn.Module, down: nn.Module) -> tuple[Tensor, Tensor] | None:
