@@ -21,13 +21,18 @@ pytestmark = [*MARKS, pytest.mark.usefixtures("poisoned")]
 TOKENS, RADIUS = 67, 3
 
 
-@pytest.fixture
-def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tiles of 16 queries and 16 keys, so that a short row has several of each and most are far from the diagonal."""
+def divide_rows(monkeypatch: pytest.MonkeyPatch, queries: int, keys: int) -> None:
+    """Let all kernels divide rows into tiles of this size, so that most are far from the diagonal."""
     from lightbert.ops.relative_attention import calls
 
-    for name in ("FORWARD", "BY_QUERY", "BY_KEY", "ROW"):
-        monkeypatch.setattr(calls, name, calls.Blocks(16, 16, 4, 2))
+    for name in ("FORWARD", "DROPOUT_FORWARD", "BY_KEY_FORWARD", "BY_QUERY", "BY_KEY", "ROW_FORWARD", "ROW"):
+        monkeypatch.setattr(calls, name, calls.Blocks(queries, keys, 4, 2))
+
+
+@pytest.fixture
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles of 16 queries and 16 keys, which are too few for slots."""
+    divide_rows(monkeypatch, 16, 16)
 
 
 def streams(batch: int = 1, heads: int = 1, tokens: int = TOKENS) -> dict[str, Tensor]:
@@ -43,6 +48,25 @@ def biases(*names: str, batch: int = 1, heads: int = 1, tokens: int = TOKENS) ->
 @pytest.mark.parametrize("names", [("by_query",), ("by_key",), ("by_query", "by_key")], ids="+".join)
 def test_every_tile_gets_its_biases(names, outside):
     assert_exact(by_kernel(relative_attention), relative_attention, streams() | biases(*names), outside=outside)
+
+
+@pytest.mark.parametrize("outside", ["clamp", "zero"])
+@pytest.mark.parametrize("tiles", [(16, 32), (32, 64)], ids=str)
+@pytest.mark.parametrize("names", [("by_query",), ("by_query", "by_key")], ids="+".join)
+def test_every_tile_gets_its_biases_from_slots(names, tiles, outside, monkeypatch):
+    divide_rows(monkeypatch, *tiles)
+    given = streams(tokens=150) | biases(*names, tokens=150)
+    assert_exact(by_kernel(relative_attention), relative_attention, given, outside=outside)
+
+
+@pytest.mark.parametrize("outside", ["clamp", "zero"])
+@pytest.mark.parametrize(
+    ("tokens", "radius"), [(51, 0), (51, 15), (51, 16), (51, 32), (128, 8), (100, 31), (100, 32), (100, 70)]
+)
+def test_a_row_gets_its_biases_from_any_number_of_slots(tokens, radius, outside):
+    """32 to 128 slots in a tile of 64 or 128 keys, or a load for each score if the band is wider than the tile."""
+    given = streams(tokens=tokens) | {"by_query": draw(1, 1, tokens, 2 * radius + 1)}
+    assert_exact(by_kernel(relative_attention), relative_attention, given, outside=outside)
 
 
 @pytest.mark.usefixtures("small_tiles")
@@ -89,7 +113,9 @@ def kept(seed: int, pairs: int, tokens: int, dropout: float) -> Tensor:
     return (half >= round(dropout * 2**16)).to(DEVICE)
 
 
-@pytest.mark.parametrize("tiles", ["one tile", "small tiles", "no biases", "no biases, two blocks"])
+@pytest.mark.parametrize(
+    "tiles", ["one tile", "small tiles", "biases of queries, two blocks", "no biases", "no biases, two blocks"]
+)
 def test_dropout_removes_the_same_weights_in_every_kernel(tiles, request):
     from lightbert.ops.relative_attention import operator
 
@@ -108,11 +134,12 @@ def test_dropout_removes_the_same_weights_in_every_kernel(tiles, request):
     def expected(query: Tensor, key: Tensor, value: Tensor, **biases: Tensor) -> Tensor:
         scores = query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1])
         if biases:
-            scores = scores + relative_scores(0 * query, key, **biases, texts=None)
+            by_query, by_key = biases["by_query"], biases.get("by_key")
+            scores = scores + relative_scores(0 * query, key, by_query, by_key, texts=None)
         keep = kept(11, batch * heads, tokens, dropout).view(batch, heads, tokens, tokens)
         return ((scores.softmax(-1) * keep / (1 - share)) @ value).transpose(1, 2).flatten(2)
 
-    names = () if "no biases" in tiles else ("by_query", "by_key")
+    names = () if "no biases" in tiles else ("by_query",) if "of queries" in tiles else ("by_query", "by_key")
     inputs = streams(batch, heads, tokens) | biases(*names, batch=batch, heads=heads, tokens=tokens)
     assert_exact(dropped, expected, inputs)
 

@@ -69,10 +69,17 @@ PRODUCT_BACKWARD = (
     (128, 32, 4, 256),
 )
 """(tokens, channels, warps, programs), for the gradients of wide heads."""
-ATTENTION_FORWARD = ((64, 64, 4, 2, 128), (128, 64, 8, 3, 128), (64, 64, 4, 3, 128), (64, 32, 4, 3), (128, 128, 8, 2))
-"""(queries, keys, warps, stages, registers)."""
+ATTENTION_FORWARD = (
+    (64, 64, 4, 2, 128),
+    (128, 64, 8, 3, 128),
+    (64, 64, 4, 3, 128),
+    (64, 32, 4, 3),
+    (64, 64, 4, 2, 168),
+)
+"""(queries, keys, warps, stages, registers), for long rows."""
+ATTENTION_ROW_FORWARD = ((64, 128, 4, 1), (64, 128, 4, 1, 128), (64, 128, 4, 1, 168), (128, 128, 4, 1, 168))
+"""The same, for the kernels with one program per row."""
 ATTENTION_BACKWARD = ((128, 128, 8, 1), (128, 128, 8, 1, 224), (128, 128, 8, 1, 168), (128, 128, 16, 1))
-"""The same, for the kernel with one program per row."""
 NORM_FORWARD = ((512, 1), (1024, 1), (1024, 2), (1024, 4), (2048, 2), (2048, 4), (2048, 8), (4096, 4), (4096, 8))
 """(elements, warps)."""
 NORM_BACKWARD = (
@@ -205,7 +212,7 @@ def _attention(size: Size) -> Times:
         grads.append(torch.randn_like(query))
         results.append(launch.forward(calls[-1]))
     found = {}
-    for numbers in ATTENTION_FORWARD:
+    for numbers in ATTENTION_FORWARD if calls[0].row_forward_blocks is None else ATTENTION_ROW_FORWARD:
         forward = [partial(launch.forward, call, blocks=of_attention.Blocks(*numbers)) for call in calls]
         found[f"relative_attention forward {numbers}"] = (microseconds(forward), 0.0)
     for numbers in ATTENTION_BACKWARD:

@@ -21,14 +21,22 @@ class Blocks:
     """The limit per thread, so that several programs fit on a processor; None for the compiler's choice."""
 
 
-FORWARD = Blocks(64, 32, 4, 3)
+FORWARD = Blocks(64, 64, 4, 3, registers=128)
+DROPOUT_FORWARD = Blocks(64, 64, 4, 2, registers=168)
+BY_KEY_FORWARD = Blocks(64, 32, 4, 3)
+"""With biases of keys, which are loaded for each score."""
 PLAIN_FORWARD = Blocks(128, 64, 4, 3)
-"""Without biases, whose addresses take many registers."""
 NARROW_FORWARD = Blocks(128, 32, 4, 3)
 """The same for heads of at most `NARROW` channels."""
 NARROW = 32
 BY_QUERY = Blocks(64, 32, 4, 3)
 BY_KEY = Blocks(32, 64, 4, 2)
+ROW_FORWARD = Blocks(64, 128, 4, 1, registers=128)
+"""For rows of at most this number of keys, which one program computes, in one or two blocks of queries."""
+PACKED_ROW_FORWARD = Blocks(64, 128, 4, 1, registers=168)
+"""The same for packed rows, where text numbers are compared."""
+PLAIN_ROW_FORWARD = Blocks(128, 128, 4, 1, registers=168)
+"""The same without biases."""
 ROW = Blocks(128, 128, 8, 1)
 """For the gradients of rows of at most this number of tokens, which one program computes if `has_large_memory`."""
 PLAIN_ROW = Blocks(64, 64, 4, 1)
@@ -82,10 +90,21 @@ class Call:
 
     @property
     def forward_blocks(self) -> Blocks:
-        """The tiles of the forward pass."""
-        if not self.is_plain:
-            return self.fitting(FORWARD)
+        """The tiles of the forward pass in long rows."""
+        if self.by_key is not None:
+            return self.fitting(BY_KEY_FORWARD)
+        if self.by_query is not None:
+            return self.fitting(DROPOUT_FORWARD if self.dropout else FORWARD)
         return self.fitting(NARROW_FORWARD if self.block_each <= NARROW else PLAIN_FORWARD)
+
+    @property
+    def row_forward_blocks(self) -> Blocks | None:
+        """The tiles of the forward pass if one program computes a row, otherwise None."""
+        if self.share > 1 or self.by_key is not None or self.query.shape[1] > ROW_FORWARD.keys:
+            return None
+        if self.is_plain:
+            return PLAIN_ROW_FORWARD
+        return PACKED_ROW_FORWARD if text_rule(self.texts)[1] > 1 else ROW_FORWARD
 
     @property
     def row_blocks(self) -> Blocks | None:
@@ -147,8 +166,9 @@ class Call:
         """The constants of kernels with biases."""
         biases = self.by_query if self.by_query is not None else self.by_key
         offsets = 1 if biases is None else biases.shape[-1]
-        # More than there are weights: beyond the band there may be no bias.
-        return {"radius": offsets // 2, "clamp": self.clamp, "block_offsets": _power_of_2(offsets + 1)}
+        # More than there are weights: beyond the band there may be no bias. At least a quarter of the keys of a tile.
+        block_offsets = max(_power_of_2(offsets + 1), ROW_FORWARD.keys // 4)
+        return {"radius": offsets // 2, "clamp": self.clamp, "block_offsets": block_offsets}
 
     def tile_settings(self, blocks: Blocks) -> dict[str, Any]:
         """The constants of kernels that divide rows into tiles."""

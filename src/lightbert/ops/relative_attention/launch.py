@@ -11,6 +11,7 @@ from lightbert.ops.relative_attention import calls
 from lightbert.ops.relative_attention.calls import Blocks, Call
 from lightbert.ops.relative_attention.gradients import triton as long_rows
 from lightbert.ops.relative_attention.gradients.rows import triton as rows
+from lightbert.ops.relative_attention.rows.triton import attention_row_forward_kernel
 from lightbert.ops.relative_attention.triton import attention_forward_kernel
 
 
@@ -71,16 +72,23 @@ class Gradients:
 def forward(call: Call, *, out: Tensor | None = None, blocks: Blocks | None = None) -> tuple[Tensor, Tensor]:
     """The result [B, T, H·E], and the logarithms (to base 2) of the softmax's sums [B, H, T] for the backward pass.
 
-    The result is written to ``out`` if given, which may be a slice of the channels of a wider tensor.
+    The result is written to ``out`` if given, which may be a slice of the channels of a wider tensor. ``blocks`` are
+    tiles of other sizes, of a row if one program computes it.
     """
     batch, tokens, _ = call.query.shape
     out = _empty(call.query) if out is None else out
     log_sums = torch.empty(batch, call.n_heads, tokens, dtype=torch.float32, device=out.device)
     if out.numel():
-        settings = call.tile_settings(blocks or call.forward_blocks)
-        grid = call.programs(settings["block_queries"])
-        numbers = (*call.numbers(), _token_stride(out, like=call.query))
-        attention_forward_kernel[grid](*call.tensors(), out, log_sums, *numbers, **settings)
+        query, key, value, by_query, by_key, texts, seed = call.tensors()
+        others = (texts, seed, out, log_sums, *call.numbers(), _token_stride(out, like=call.query))
+        row_blocks = call.row_forward_blocks
+        if row_blocks is not None:
+            settings = call.tile_settings(blocks or row_blocks)
+            attention_row_forward_kernel[call.programs(tokens)](query, key, value, by_query, *others, **settings)
+        else:
+            settings = call.tile_settings(blocks or call.forward_blocks)
+            grid = call.programs(settings["block_queries"])
+            attention_forward_kernel[grid](query, key, value, by_query, by_key, *others, **settings)
     return out, log_sums
 
 

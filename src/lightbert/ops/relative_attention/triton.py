@@ -1,9 +1,20 @@
-"""Relative attention on a GPU: flash attention that adds the biases of a band to each tile of scores."""
+"""Relative attention in long rows: flash attention that adds the biases of a band to each tile of scores."""
 
 import triton
 import triton.language as tl
 
-from lightbert.ops.relative_attention.tiles.triton import LOG2_E, hide, is_near, kept, load_rows, products, store_rows
+from lightbert.ops.relative_attention.slots.triton import any_tile, load_slots
+from lightbert.ops.relative_attention.tiles.triton import (
+    LOG2_E,
+    bias_per_score,
+    hide,
+    is_near,
+    kept,
+    load_rows,
+    load_texts,
+    products,
+    store_rows,
+)
 
 
 @triton.jit
@@ -55,6 +66,8 @@ def attention_forward_kernel(
 
     i = query_start + tl.arange(0, block_queries)
     q = load_rows(query + row * query_stride + head * each, query_stride, i, tokens, each, block_each, even)
+    if by_query is not None and block_offsets <= block_keys:
+        slots, low, high = load_slots(by_query, i[:, None], tokens, scale, radius, clamp, block_offsets)
     highest = tl.full([block_queries], float("-inf"), tl.float32)
     total = tl.zeros([block_queries], tl.float32)
     mixed = tl.zeros([block_queries, block_each], tl.float32)
@@ -63,16 +76,29 @@ def attention_forward_kernel(
         k = load_rows(key, key_stride, j, tokens, each, block_each, even)
         v = load_rows(value, value_stride, j, tokens, each, block_each, even)
         near = is_near(query_start, key_start, radius, block_queries, block_keys)
-        key_before = key_start < query_start
-        scores = products(
-            *(q, k, by_query, by_key, i[:, None], j[None, :], near, key_before),
-            *(tokens, scale, radius, clamp, even, precision, block_offsets),
-            gathered=False,
-        )
-        scores = hide(scores, texts, i[:, None], j[None, :], tokens, rule, even)
+        before = key_start < query_start
+        of_query = None
+        of_key = None
+        if by_query is not None:
+            if block_offsets <= block_keys:
+                of_query = any_tile(slots, low, high, i[:, None], query_start, key_start, radius, block_keys)
+            else:
+                of_query = bias_per_score(
+                    by_query, i[:, None], j[None, :], near, before, tokens, scale, radius, clamp, even
+                )
+        if by_key is not None:
+            of_key = bias_per_score(
+                by_key, j[None, :], i[:, None], near, not before, tokens, scale, radius, clamp, even
+            )
+        scores = products(q, k, of_query, of_key, precision)
+        text_of_query = load_texts(texts, i[:, None], tokens, rule)
+        text_of_key = load_texts(texts, j[None, :], tokens, rule)
+        scores = hide(scores, text_of_query, text_of_key, j[None, :], tokens, rule, even)
         previous, highest = highest, tl.maximum(highest, tl.max(scores, axis=1) * (scale * LOG2_E))
-        # A block of keys may be hidden as a whole.
-        base = tl.where(highest == float("-inf"), 0.0, highest)
+        base = highest
+        if rule > 0:
+            # A block of keys may be hidden as a whole.
+            base = tl.where(highest == float("-inf"), 0.0, highest)
         weights = tl.exp2(scores * (scale * LOG2_E) - base[:, None])
         shrink = tl.exp2(previous - base)
         total = total * shrink + tl.sum(weights, axis=1)

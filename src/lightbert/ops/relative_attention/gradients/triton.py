@@ -6,8 +6,17 @@ Each program writes the gradients of its own queries or keys, so that all sums h
 import triton
 import triton.language as tl
 
-from lightbert.ops.relative_attention.gradients.biases.triton import outer_sums, store_inner, store_outer
-from lightbert.ops.relative_attention.tiles.triton import LOG2_E, hide, is_near, kept, load_rows, products, store_rows
+from lightbert.ops.relative_attention.gradients.biases.triton import clear_beyond, outer_sums, store_inner, store_outer
+from lightbert.ops.relative_attention.tiles.triton import (
+    LOG2_E,
+    banded_products,
+    hide,
+    is_near,
+    kept,
+    load_rows,
+    load_texts,
+    store_rows,
+)
 
 
 @triton.jit
@@ -84,12 +93,13 @@ def attention_query_kernel(
         v = load_rows(value, value_stride, j, tokens, each, block_each, even)
         near = is_near(query_start, key_start, radius, block_queries, block_keys)
         key_before = key_start < query_start
-        scores = products(
+        scores = banded_products(
             *(q, k, by_query, by_key, i[:, None], j[None, :], near, key_before),
-            *(tokens, scale, radius, clamp, even, precision, block_offsets),
-            gathered=False,
+            *(tokens, scale, radius, clamp, even, precision),
         )
-        scores = hide(scores, texts, i[:, None], j[None, :], tokens, rule, even)
+        text_of_query = load_texts(texts, i[:, None], tokens, rule)
+        text_of_key = load_texts(texts, j[None, :], tokens, rule)
+        scores = hide(scores, text_of_query, text_of_key, j[None, :], tokens, rule, even)
         weights = tl.exp2(scores * (scale * LOG2_E) - log_sum[:, None])
         change = tl.dot(do, tl.trans(v), input_precision=precision)
         if drop > 0:
@@ -106,7 +116,8 @@ def attention_query_kernel(
 
     store_rows(grad_query + row * written_stride + head * each, written_stride, i, dq * scale, tokens, each, block_each)
     if by_query is not None:
-        store_outer(grad_by_query, i, low, high, tokens, bias_stride, radius, block_offsets)
+        store_outer(grad_by_query, i, low, high, tokens, bias_stride, radius)
+        clear_beyond(grad_by_query, i, tokens, bias_stride, radius, block_offsets)
 
 
 @triton.jit
@@ -180,12 +191,13 @@ def attention_key_kernel(
         log_sum = tl.load(log_sums + i, mask=i < tokens, other=0.0)
         near = is_near(query_start, key_start, radius, block_queries, block_keys)
         key_before = key_start < query_start
-        scores = products(
+        scores = banded_products(
             *(k, q, by_query, by_key, i[None, :], j[:, None], near, key_before),
-            *(tokens, scale, radius, clamp, even, precision, block_offsets),
-            gathered=False,
+            *(tokens, scale, radius, clamp, even, precision),
         )
-        scores = hide(scores, texts, i[None, :], j[:, None], tokens, rule, even)
+        text_of_query = load_texts(texts, i[None, :], tokens, rule)
+        text_of_key = load_texts(texts, j[:, None], tokens, rule)
+        scores = hide(scores, text_of_query, text_of_key, j[:, None], tokens, rule, even)
         weights = tl.exp2(scores * (scale * LOG2_E) - log_sum[None, :])
         change = tl.dot(v, tl.trans(do), input_precision=precision)
         applied = weights
@@ -210,4 +222,5 @@ def attention_key_kernel(
         grad_value + row * written_stride + head * each, written_stride, j, dv * rescale, tokens, each, block_each
     )
     if by_key is not None:
-        store_outer(grad_by_key, j, low, high, tokens, bias_stride, radius, block_offsets)
+        store_outer(grad_by_key, j, low, high, tokens, bias_stride, radius)
+        clear_beyond(grad_by_key, j, tokens, bias_stride, radius, block_offsets)

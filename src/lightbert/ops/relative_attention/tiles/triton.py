@@ -1,8 +1,8 @@
 """Tiles of scores: the part of relative attention that the forward and the backward kernels share.
 
 A tile is [queries, keys] or [keys, queries]: the functions take the indices of queries and keys as a column and a row
-and serve both. Only tiles near the diagonal read one bias per score; in the others a token has one bias, its outermost.
-Scores are not scaled yet: ``exp2(score · scale · LOG2_E)`` is one multiply-add and one exponential.
+and serve both. Biases are divided by the scale, because scores are not scaled yet:
+``exp2(score · scale · LOG2_E)`` is one multiply-add and one exponential.
 """
 
 import triton
@@ -47,8 +47,22 @@ def is_within(own, other, radius: tl.constexpr):
 
 
 @triton.jit
-def _bias(weights, own, other, near, before, tokens, radius: tl.constexpr, clamp: tl.constexpr, even: tl.constexpr):
-    """The weight of each token ``own`` for its offset to each token ``other``."""
+def bias_per_score(
+    weights,
+    own,
+    other,
+    near,
+    before,
+    tokens,
+    scale: tl.constexpr,
+    radius: tl.constexpr,
+    clamp: tl.constexpr,
+    even: tl.constexpr,
+):
+    """The weight of each token ``own`` for its offset to each token ``other``, divided by ``scale``.
+
+    A tile that is not ``near`` the diagonal has its tokens ``other`` ``before`` its tokens ``own``, or after them.
+    """
     low = tl.zeros(own.shape, weights.dtype.element_ty)
     high = low
     if clamp:
@@ -65,11 +79,20 @@ def _bias(weights, own, other, near, before, tokens, radius: tl.constexpr, clamp
         )
     else:
         bias = tl.broadcast_to(tl.where(before, low, high).to(tl.float32), (own + other).shape)
-    return bias
+    return bias * (1 / scale)
 
 
 @triton.jit
-def _gathered_bias(weights, own, other, tokens, radius: tl.constexpr, clamp: tl.constexpr, block_offsets: tl.constexpr):
+def gathered_bias(
+    weights,
+    own,
+    other,
+    tokens,
+    scale: tl.constexpr,
+    radius: tl.constexpr,
+    clamp: tl.constexpr,
+    block_offsets: tl.constexpr,
+):
     """The same in a tile near the diagonal, gathered from all weights of its tokens: without an address per score."""
     axis: tl.constexpr = 1 if own.shape[1] == 1 else 0
     offset = tl.expand_dims(tl.arange(0, block_offsets), 1 - axis)
@@ -81,33 +104,25 @@ def _gathered_bias(weights, own, other, tokens, radius: tl.constexpr, clamp: tl.
     else:
         # Offsets below the band are large unsigned numbers.
         index = tl.minimum((other - own + radius).to(tl.uint32), 2 * radius + 1).to(tl.int32)
-    return tl.gather(all_weights.to(tl.float32), index, axis)
+    return tl.gather(all_weights.to(tl.float32), index, axis) * (1 / scale)
 
 
 @triton.jit
-def _any_bias(
-    weights,
-    own,
-    other,
-    near,
-    before,
-    tokens,
-    radius: tl.constexpr,
-    clamp: tl.constexpr,
-    even: tl.constexpr,
-    block_offsets: tl.constexpr,
-    gathered: tl.constexpr,
-):
-    """One of both; in a kernel with ``gathered`` biases all tiles are near the diagonal."""
-    if gathered:
-        bias = _gathered_bias(weights, own, other, tokens, radius, clamp, block_offsets)
-    else:
-        bias = _bias(weights, own, other, near, before, tokens, radius, clamp, even)
-    return bias
+def products(rows, columns, of_query, of_key, precision: tl.constexpr):
+    """A tile of scores: the products of ``rows`` and ``columns``, plus the biases of queries and keys if given."""
+    bias = None
+    if of_query is not None and of_key is not None:
+        # Without the zeros the compiler spills more registers.
+        bias = tl.zeros(of_query.shape, tl.float32) + of_query + of_key
+    elif of_query is not None:
+        bias = of_query
+    elif of_key is not None:
+        bias = of_key
+    return tl.dot(rows, tl.trans(columns), bias, input_precision=precision)
 
 
 @triton.jit
-def products(
+def banded_products(
     rows,
     columns,
     by_query,
@@ -122,43 +137,35 @@ def products(
     clamp: tl.constexpr,
     even: tl.constexpr,
     precision: tl.constexpr,
-    block_offsets: tl.constexpr,
-    gathered: tl.constexpr,
 ):
-    """A tile of scores: the products of ``rows`` and ``columns``, plus the biases divided by ``scale``.
-
-    The keys of a tile that is not near the diagonal are before the queries (``key_before``) or after them.
-    """
-    bias = None
-    if by_query is not None and by_key is not None:
-        # Without the zeros the compiler spills more registers.
-        bias = tl.zeros((query + key).shape, tl.float32)
+    """The same with a bias loaded for each score near the diagonal; far from it, keys are before queries or after."""
+    of_query = None
+    of_key = None
     if by_query is not None:
-        of_query = _any_bias(
-            by_query, query, key, near, key_before, tokens, radius, clamp, even, block_offsets, gathered
-        )
-        bias = of_query if bias is None else bias + of_query
+        of_query = bias_per_score(by_query, query, key, near, key_before, tokens, scale, radius, clamp, even)
     if by_key is not None:
-        of_key = _any_bias(
-            by_key, key, query, near, not key_before, tokens, radius, clamp, even, block_offsets, gathered
-        )
-        bias = of_key if bias is None else bias + of_key
-    if bias is not None:
-        bias *= 1 / scale
-    return tl.dot(rows, tl.trans(columns), bias, input_precision=precision)
+        of_key = bias_per_score(by_key, key, query, near, not key_before, tokens, scale, radius, clamp, even)
+    return products(rows, columns, of_query, of_key, precision)
 
 
 @triton.jit
-def hide(scores, texts, query, key, tokens, rule: tl.constexpr, even: tl.constexpr):
-    """Set the scores of keys beyond the row, in the padding or in other texts to -inf."""
+def load_texts(texts, token, tokens, rule: tl.constexpr):
+    """The text numbers of some tokens; anything if there are none."""
+    text = token
+    if rule > 0:
+        text = tl.load(texts + token, mask=token < tokens, other=0)
+    return text
+
+
+@triton.jit
+def hide(scores, of_query, of_key, key, tokens, rule: tl.constexpr, even: tl.constexpr):
+    """Set the scores of keys beyond the row, in the padding or in other texts to -inf, by their text numbers."""
     if not even:
         scores = tl.where(key < tokens, scores, float("-inf"))
-    if rule > 0:
-        text = tl.load(texts + key, mask=key < tokens, other=0)
-        visible = text != 0
-        if rule > 1:
-            visible = text == tl.load(texts + query, mask=query < tokens, other=0)
-        scores = tl.where(visible, scores, float("-inf"))
+    if rule > 1:
+        scores = tl.where(of_query == of_key, scores, float("-inf"))
+    elif rule > 0:
+        scores = tl.where(of_key != 0, scores, float("-inf"))
     return scores
 
 

@@ -36,13 +36,27 @@ def outer_sums(change, own, other, near, before, radius: tl.constexpr, clamp: tl
 
 
 @triton.jit
-def store_outer(grad, own, low, high, tokens, stride: tl.constexpr, radius: tl.constexpr, block_offsets: tl.constexpr):
-    """Write the gradients of the outermost weights, and zeros for offsets beyond the row."""
-    real = own < tokens
+def store_outer(grad, own, low, high, tokens, stride: tl.constexpr, radius: tl.constexpr):
+    """Write the gradients of the outermost weights."""
     row = grad + own * stride
-    tl.store(row, low.to(grad.dtype.element_ty), mask=real)
-    tl.store(row + 2 * radius, high.to(grad.dtype.element_ty), mask=real)
+    tl.store(row, low.to(grad.dtype.element_ty), mask=own < tokens)
+    tl.store(row + 2 * radius, high.to(grad.dtype.element_ty), mask=own < tokens)
+
+
+@triton.jit
+def clear_beyond(grad, own, tokens, stride: tl.constexpr, radius: tl.constexpr, block_offsets: tl.constexpr):
+    """Write zeros for the weights inside of ±radius whose tokens are beyond the row: they are in no score."""
     index = tl.arange(0, block_offsets)[None, :]
-    source = own[:, None] + index - radius
-    beyond = (index > 0) & (index < 2 * radius) & ((source < 0) | (source >= tokens)) & real[:, None]
-    tl.store(row[:, None] + index, tl.zeros(beyond.shape, grad.dtype.element_ty), mask=beyond)
+    other = own[:, None] + index - radius
+    beyond = (index > 0) & (index < 2 * radius) & ((other < 0) | (other >= tokens)) & (own < tokens)[:, None]
+    place = grad + own[:, None] * stride + index
+    tl.store(place, tl.zeros(beyond.shape, grad.dtype.element_ty), mask=beyond)
+
+
+@triton.jit
+def store_slots(grad, slots, own, tokens, stride: tl.constexpr, radius: tl.constexpr):
+    """Write the gradients of the weights inside of ±radius from slots, which are zero for tokens beyond the row."""
+    n_slots: tl.constexpr = slots.shape[1]
+    index = (tl.arange(0, n_slots)[None, :] - own[:, None] + radius) & (n_slots - 1)
+    inner = (index > 0) & (index < 2 * radius) & (own < tokens)[:, None]
+    tl.store(grad + own[:, None] * stride + index, slots.to(grad.dtype.element_ty), mask=inner)

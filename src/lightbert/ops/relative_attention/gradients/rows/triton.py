@@ -6,8 +6,24 @@ It computes every gradient from one softmax. Tiles are [queries, keys], so that 
 import triton
 import triton.language as tl
 
-from lightbert.ops.relative_attention.gradients.biases.triton import outer_sums, store_inner, store_outer
-from lightbert.ops.relative_attention.tiles.triton import LOG2_E, hide, kept, load_rows, products, store_rows
+from lightbert.ops.relative_attention.gradients.biases.triton import (
+    clear_beyond,
+    outer_sums,
+    store_inner,
+    store_outer,
+    store_slots,
+)
+from lightbert.ops.relative_attention.slots.triton import slots_of
+from lightbert.ops.relative_attention.tiles.triton import (
+    LOG2_E,
+    gathered_bias,
+    hide,
+    kept,
+    load_rows,
+    load_texts,
+    products,
+    store_rows,
+)
 
 
 @triton.jit
@@ -29,7 +45,9 @@ def _tile(
     precision: tl.constexpr,
 ):
     """The weights of a tile, before and after dropout (without the factor ``rescale``), and gradients of the latter."""
-    scores = hide(scores, texts, i[:, None], j[None, :], tokens, rule, even)
+    text_of_query = load_texts(texts, i[:, None], tokens, rule)
+    text_of_key = load_texts(texts, j[None, :], tokens, rule)
+    scores = hide(scores, text_of_query, text_of_key, j[None, :], tokens, rule, even)
     weights = tl.exp2(scores * (scale * LOG2_E) - log_sum[:, None])
     change = tl.dot(do, tl.trans(v), input_precision=precision)
     applied = weights
@@ -209,11 +227,13 @@ def biased_attention_row_kernel(
     log_sum = tl.load(log_sums + pair.to(tl.int64) * tokens + i, mask=i < tokens, other=0.0)
     k = load_rows(key + row * key_stride + head * each, key_stride, i, tokens, each, block_each, even)
     v = load_rows(value + row * value_stride + head * each, value_stride, i, tokens, each, block_each, even)
-    scores = products(
-        *(q, k, by_query, by_key, i[:, None], i[None, :], True, False),
-        *(tokens, scale, radius, clamp, even, precision, block_offsets),
-        gathered=True,
-    )
+    of_query = None
+    of_key = None
+    if by_query is not None:
+        of_query = gathered_bias(by_query, i[:, None], i[None, :], tokens, scale, radius, clamp, block_offsets)
+    if by_key is not None:
+        of_key = gathered_bias(by_key, i[None, :], i[:, None], tokens, scale, radius, clamp, block_offsets)
+    scores = products(q, k, of_query, of_key, precision)
     weights, applied, change = _tile(
         *(scores, v, do, log_sum, i, i, texts, seed, pair),
         *(tokens, scale, rule, drop, even, precision),
@@ -228,13 +248,18 @@ def biased_attention_row_kernel(
     store_rows(grad_query + written, written_stride, i, dq, tokens, each, block_each)
     if by_query is not None:
         grad_by_query += first_gradient
-        store_inner(grad_by_query, change, i[:, None], i[None, :], True, tokens, bias_stride, radius)
+        if block_offsets <= block:
+            store_slots(grad_by_query, slots_of(change, radius, block_offsets), i, tokens, bias_stride, radius)
+        else:
+            store_inner(grad_by_query, change, i[:, None], i[None, :], True, tokens, bias_stride, radius)
+            clear_beyond(grad_by_query, i, tokens, bias_stride, radius, block_offsets)
         low, high = outer_sums(change, i[:, None], i[None, :], True, False, radius, clamp, 1)
-        store_outer(grad_by_query, i, low, high, tokens, bias_stride, radius, block_offsets)
+        store_outer(grad_by_query, i, low, high, tokens, bias_stride, radius)
     if by_key is not None:
         grad_by_key += first_gradient
         store_inner(grad_by_key, change, i[None, :], i[:, None], True, tokens, bias_stride, radius)
         low, high = outer_sums(change, i[None, :], i[:, None], True, False, radius, clamp, 0)
-        store_outer(grad_by_key, i, low, high, tokens, bias_stride, radius, block_offsets)
+        store_outer(grad_by_key, i, low, high, tokens, bias_stride, radius)
+        clear_beyond(grad_by_key, i, tokens, bias_stride, radius, block_offsets)
     store_rows(grad_key + written, written_stride, i, dk, tokens, each, block_each)
     store_rows(grad_value + written, written_stride, i, dv, tokens, each, block_each)

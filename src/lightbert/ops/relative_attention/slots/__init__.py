@@ -1,0 +1,1 @@
+"""The weights of each query, in slots that fit the tiles of keys."""
