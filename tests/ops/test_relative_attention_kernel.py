@@ -98,8 +98,9 @@ def test_a_gpu_with_less_shared_memory_divides_rows_with_biases(tokens, monkeypa
     assert bool(long_rows) == (tokens > 64)
 
 
-def test_a_band_wider_than_the_row_is_supported():
-    inputs = streams(tokens=5) | {name: draw(1, 1, 5, 129) for name in ("by_query", "by_key")}
+@pytest.mark.parametrize(("tokens", "radius"), [(5, 32), (5, 64), (5, 128), (51, 31), (100, 8), (100, 40), (100, 63)])
+def test_wide_bands_of_queries_and_keys_are_supported(tokens, radius):
+    inputs = streams(tokens=tokens) | {name: draw(1, 1, tokens, 2 * radius + 1) for name in ("by_query", "by_key")}
     assert_exact(by_kernel(relative_attention), relative_attention, inputs)
 
 

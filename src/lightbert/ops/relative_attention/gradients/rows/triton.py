@@ -16,6 +16,7 @@ from lightbert.ops.relative_attention.gradients.biases.triton import (
 from lightbert.ops.relative_attention.slots.triton import slots_of
 from lightbert.ops.relative_attention.tiles.triton import (
     LOG2_E,
+    banded_products,
     gathered_bias,
     hide,
     kept,
@@ -227,13 +228,20 @@ def biased_attention_row_kernel(
     log_sum = tl.load(log_sums + pair.to(tl.int64) * tokens + i, mask=i < tokens, other=0.0)
     k = load_rows(key + row * key_stride + head * each, key_stride, i, tokens, each, block_each, even)
     v = load_rows(value + row * value_stride + head * each, value_stride, i, tokens, each, block_each, even)
-    of_query = None
-    of_key = None
-    if by_query is not None:
-        of_query = gathered_bias(by_query, i[:, None], i[None, :], tokens, scale, radius, clamp, block_offsets)
-    if by_key is not None:
-        of_key = gathered_bias(by_key, i[None, :], i[:, None], tokens, scale, radius, clamp, block_offsets)
-    scores = products(q, k, of_query, of_key, precision)
+    if block_offsets <= block:
+        of_query = None
+        of_key = None
+        if by_query is not None:
+            of_query = gathered_bias(by_query, i[:, None], i[None, :], tokens, scale, radius, clamp, block_offsets)
+        if by_key is not None:
+            of_key = gathered_bias(by_key, i[None, :], i[:, None], tokens, scale, radius, clamp, block_offsets)
+        scores = products(q, k, of_query, of_key, precision)
+    else:
+        # Gathered from 256 weights, one bias of a row was wrong (Triton 3.6).
+        scores = banded_products(
+            *(q, k, by_query, by_key, i[:, None], i[None, :], True, False),
+            *(tokens, scale, radius, clamp, even, precision),
+        )
     weights, applied, change = _tile(
         *(scores, v, do, log_sum, i, i, texts, seed, pair),
         *(tokens, scale, rule, drop, even, precision),
