@@ -42,11 +42,12 @@ captured as a CUDA graph:
          + FLOPs of attention / its rate + bytes of memory-bound kernels / bandwidth + kernels × fixed time
 
 Each linear layer has three products, which read and write their activations (`bench/products.py`): narrow layers wait
-for memory. FLOPs of attention are in `bench/flops.py`. Bytes of memory-bound kernels are what they read and write if
-every norm, activation and convolution is one fused kernel (`bench/traffic.py`). Kernels are those of a measured step,
-in proportion to the number of tensors of parameters. The rate is that of a large product, measured in the same run; the
-other parameters are fitted by least squares to steps in [lab/LOG.md](../lab/LOG.md), as listed in
-`bench/scaling_points.toml`.
+for memory. In grouped layers, the gradient of a weight takes at least a time per token, because no two processors share
+a sum over tokens. FLOPs of attention are in `bench/flops.py`. Bytes of memory-bound kernels are what they read and
+write if every norm, activation and convolution is one fused kernel (`bench/traffic.py`). Kernels are those of a
+measured step, in proportion to the number of tensors of parameters. The rate is that of a large product, measured in
+the same run, and the time per token that of a profiled step; the other parameters are fitted by least squares to steps
+in [lab/LOG.md](../lab/LOG.md), as listed in `bench/scaling_points.toml`.
 """
 
 
@@ -55,6 +56,7 @@ def _parameters(model: StepModel) -> Iterator[str]:
     yield "| parameter | value | |"
     yield "| --- | ---: | --- |"
     yield f"| rate | {model.rate / 1e12:.0f} TFLOP/s | of a large matrix product; measured, not fitted |"
+    yield f"| time per token | {model.pace * 1e9:.2f} ns | in gradients of grouped weights; measured, not fitted |"
     yield f"| rate of attention | {model.attention_rate / 1e12:.0f} TFLOP/s | next to the time of its bytes |"
     yield f"| bandwidth | {model.bandwidth / 1e12:.2f} TB/s | of all kernels, by the bytes above |"
     yield f"| fixed time | {model.fixed * 1e6:.2f} µs | per kernel of a captured step |"
@@ -118,14 +120,12 @@ def _schedules(model: StepModel) -> Iterator[str]:
 
 
 _LIMITS = """## What the model can't know
-- Grouped feed-forwards: predictions for `convbert-medium-small` are too low, as the second table shows, although the
-  bytes that bring groups together after each product are counted. What their batched products lose is unknown.
 - The bytes are those of fused kernels. Copies, casts and sums that aren't fused are in the bandwidth, which is below
   that of the run's elementwise kernel, and in the fixed time.
 - Few steps give three parameters, so that the first table says little and the second one counts. The form of the model
   was chosen with that table in view; lab/LOG.md has the forms that were tried.
 - Two runs of the same step differ by up to 6 percent.
-- One stream: with the generator on a second one, a step of ConvBERT-small at 256 × 128 takes 8 percent less.
+- One stream: with the generator on a second one, a step of ConvBERT-small at 256 × 128 takes 5 percent less.
 - No step was measured on more than one GPU. The rate of the link is that of the data sheet; the all-reduce of DDP
   overlaps with the backward pass, which the model ignores. The time of launches is the difference of two steps of
   1024 × 128 tokens, with other kernels than today's; it is longer where a step takes less time than Python needs to

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from lightbert.bench.flops import flops
-from lightbert.bench.products import shapes
+from lightbert.bench.products import Product, shapes
 from lightbert.bench.traffic import cast_bytes, encoder_bytes, optimizer_bytes, unfused_bytes, vocabulary_bytes
 from lightbert.data.batches.masking_settings import Masking
 from lightbert.models import Model, build, preset
@@ -48,12 +48,12 @@ class Demand:
     flops: float
     """Of all matrix products and convolutions."""
     attention_flops: float
-    products: tuple[tuple[int, int], ...]
-    """FLOPs and bytes of each linear layer."""
+    products: tuple[Product, ...]
+    """Of linear layers."""
     bytes: float
     """Of the memory-bound kernels, fused."""
     unfused_bytes: float
-    """What feed-forwards move beyond that."""
+    """What large feed-forwards move beyond that."""
     kernels: float
     parameters: int
 
@@ -75,6 +75,8 @@ class StepModel:
 
     rate: float
     """FLOP/s of a large matrix product, not fitted."""
+    pace: float
+    """Seconds per token of a processor in a batched product over tokens, not fitted."""
     attention_rate: float
     """FLOP/s of the products inside the kernels of attention, next to the time of their bytes."""
     bandwidth: float
@@ -87,7 +89,7 @@ class StepModel:
     def parts(self, work: Workload) -> list[float]:
         """Predict the milliseconds of a step: linear layers, attention's products, memory-bound kernels, fixed time."""
         need = demand(work)
-        linear = sum(max(count / self.rate, moved / self.bandwidth) for count, moved in need.products)
+        linear = sum(max(_computing(each, self.rate, self.pace), each.bytes / self.bandwidth) for each in need.products)
         attention = need.attention_flops / self.attention_rate
         memory = (need.bytes + need.unfused_bytes) / self.bandwidth
         return [1e3 * part for part in (linear, attention, memory, need.kernels * self.fixed)]
@@ -147,7 +149,7 @@ def demand(work: Workload) -> Demand:
     return Demand(
         flops=3 * work.batch * forward,
         attention_flops=3 * work.batch * attention,
-        products=tuple((shape.flops(count), shape.bytes(count)) for shape, count in layers),
+        products=tuple(product for shape, count in layers for product in shape.products(count)),
         bytes=moved + cast_bytes(parameters),
         unfused_bytes=sum(unfused_bytes(model, tokens) for model in models),
         kernels=_kernels(work),
@@ -174,8 +176,9 @@ def _kernels(work: Workload) -> float:
 
 
 def fit(measured: Sequence[Point]) -> StepModel:
-    """Fit all parameters but the rate, by least squares of relative errors."""
-    ceilings = read_points()["ceilings"]
+    """Fit all parameters but the rate and the pace, by least squares of relative errors."""
+    ceilings, batched = read_points()["ceilings"], read_points()["batched"]
+    pace = number(batched["microseconds"]) / 1e6 / batched["tokens"]
     rate, bandwidth = 1e12 * number(ceilings["rate"]), 1e12 * number(ceilings["bandwidth"])
     needs = [demand(point.workload) for point in measured]
     times = np.array([point.milliseconds / 1e3 for point in measured])
@@ -183,17 +186,22 @@ def fit(measured: Sequence[Point]) -> StepModel:
         # The sum is linear once it is known which layers wait for memory.
         rows, known = [], []
         for need in needs:
-            waiting = sum(moved for count, moved in need.products if moved / bandwidth > count / rate)
-            computing = sum(count for count, moved in need.products if moved / bandwidth <= count / rate)
+            least = [(each.bytes, _computing(each, rate, pace)) for each in need.products]
+            waiting = sum(moved for moved, computing in least if moved / bandwidth > computing)
             rows.append([need.attention_flops, need.bytes + need.unfused_bytes + waiting, need.kernels])
-            known.append(computing / rate)
+            known.append(sum(computing for moved, computing in least if moved / bandwidth <= computing))
         relative = np.array(rows) / times[:, None]
         # Columns differ by many orders of magnitude.
         scale = np.abs(relative).max(axis=0)
         solution = np.linalg.lstsq(relative / scale, 1 - np.array(known) / times, rcond=None)[0] / scale
         per_attention_flop, per_byte, per_kernel = map(float, solution)
         bandwidth = 1 / per_byte
-    return StepModel(rate, 1 / per_attention_flop, bandwidth, per_kernel, _launching())
+    return StepModel(rate, pace, 1 / per_attention_flop, bandwidth, per_kernel, _launching())
+
+
+def _computing(product: Product, rate: float, pace: float) -> float:
+    """The seconds of a product that doesn't wait for memory."""
+    return max(product.flops / rate, product.tokens * pace)
 
 
 def _launching() -> float:

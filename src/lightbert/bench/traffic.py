@@ -119,20 +119,9 @@ def encoder_bytes(encoder: nn.Module, tokens: int) -> int:
 
 
 def unfused_bytes(encoder: nn.Module, tokens: int) -> int:
-    """Bytes that the feed-forwards of an encoder move beyond `encoder_bytes`.
-
-    Large activations are written twice. The product of a grouped layer writes one group after the other: a kernel of
-    its own brings the groups of a token together, forward with the bias, and backward for the gradient of the input.
-    Another one reads the gradient of its outputs, for the bias.
-    """
-    more = 0
-    for part in encoder.modules():
-        if isinstance(part, FeedForward) and isinstance(part.up, nn.Linear):
-            more += part.up.out_features if tokens * part.up.out_features >= LARGE else 0
-        elif isinstance(part, GroupedLinear):
-            groups, inputs, outputs = part.weight.shape
-            more += groups * (2 * (inputs + outputs) + outputs)
-    return HALF * tokens * more
+    """Bytes that the feed-forwards of an encoder move beyond `encoder_bytes`: large activations are written twice."""
+    dense = (part.up for part in encoder.modules() if isinstance(part, FeedForward) and isinstance(part.up, nn.Linear))
+    return HALF * tokens * sum(up.out_features for up in dense if tokens * up.out_features >= LARGE)
 
 
 def vocabulary_bytes(predictions: int, vocab: int) -> int:
