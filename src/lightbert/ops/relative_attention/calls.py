@@ -23,6 +23,7 @@ class Blocks:
 
 FORWARD = Blocks(64, 64, 4, 3, registers=128)
 DROPOUT_FORWARD = Blocks(64, 64, 4, 2, registers=168)
+"""With dropout, which needs registers for its random bits."""
 BY_KEY_FORWARD = Blocks(64, 32, 4, 3)
 """With biases of keys, which are loaded for each score."""
 PLAIN_FORWARD = Blocks(128, 64, 4, 3)
@@ -37,6 +38,8 @@ PACKED_ROW_FORWARD = Blocks(64, 128, 4, 1, registers=168)
 """The same for packed rows, where text numbers are compared."""
 PLAIN_ROW_FORWARD = Blocks(128, 128, 4, 1, registers=168)
 """The same without biases."""
+LEAST_SLOTS = 32
+"""A quarter of the keys of these rows: a tile has at most four parts."""
 ROW = Blocks(128, 128, 8, 1)
 """For the gradients of rows of at most this number of tokens, which one program computes if `has_large_memory`."""
 PLAIN_ROW = Blocks(64, 64, 4, 1)
@@ -166,8 +169,8 @@ class Call:
         """The constants of kernels with biases."""
         biases = self.by_query if self.by_query is not None else self.by_key
         offsets = 1 if biases is None else biases.shape[-1]
-        # More than there are weights: beyond the band there may be no bias. At least a quarter of the keys of a tile.
-        block_offsets = max(_power_of_2(offsets + 1), ROW_FORWARD.keys // 4)
+        # More than there are weights: beyond the band there may be no bias.
+        block_offsets = max(_power_of_2(offsets + 1), LEAST_SLOTS)
         return {"radius": offsets // 2, "clamp": self.clamp, "block_offsets": block_offsets}
 
     def tile_settings(self, blocks: Blocks) -> dict[str, Any]:

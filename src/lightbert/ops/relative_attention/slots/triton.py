@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 
 ANY = tl.constexpr(1 << 30)
+"""A bound of offsets that none reaches."""
 
 
 @triton.jit
@@ -117,6 +118,7 @@ def _halves(tile):
 
 @triton.jit
 def _take(slots, tile, offset, radius: tl.constexpr):
+    """The slots, with those of the keys of a tile that are in the band."""
     return tl.where((offset + radius).to(tl.uint32) <= 2 * radius, tile, slots)
 
 
