@@ -6,7 +6,6 @@ from gradients import SHAPES, assert_same_with_gradients, draw
 from torch import Tensor
 
 from lightbert.errors import InputError
-from lightbert.ops.backend import using
 from lightbert.ops.grouped_linear import grouped_linear, operator
 
 
@@ -21,15 +20,6 @@ def blocks(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 def test_every_block_of_channels_has_its_own_matrix(shape, groups):
     inputs = {"x": draw(*shape, groups * 5), "weight": draw(groups, 5, 2), "bias": draw(groups * 2)}
     assert_same_with_gradients(grouped_linear, blocks, inputs)
-
-
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
-def test_the_operator_of_a_gpu_computes_the_same(shape):
-    def on_gpu(**inputs: Tensor) -> Tensor:
-        with using("triton"):
-            return grouped_linear(**inputs)
-
-    assert_same_with_gradients(on_gpu, blocks, {"x": draw(*shape, 15), "weight": draw(3, 5, 2), "bias": draw(6)})
 
 
 def test_torch_accepts_the_custom_op():

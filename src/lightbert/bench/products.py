@@ -25,6 +25,15 @@ from lightbert.nn.projections import GroupedLinear
 _PRODUCTS = 3
 
 
+class Product(NamedTuple):
+    """What matrix products need."""
+
+    flops: int
+    bytes: int
+    tokens: int = 0
+    """Those that one processor goes through; 0 if the sum over tokens is divided."""
+
+
 @dataclass(frozen=True)
 class Shape:
     """A linear layer, in independent groups."""
@@ -42,22 +51,13 @@ class Shape:
         """Read and written by its three products."""
         return _PRODUCTS * HALF * tokens * self.groups * (self.inputs + self.outputs)
 
-    def products(self, tokens: int) -> list["Product"]:
+    def products(self, tokens: int) -> list[Product]:
         """Its products, those of a grouped layer in two parts."""
         flops, moved = self.flops(tokens), self.bytes(tokens)
         if self.groups == 1:
             return [Product(flops, moved)]
         of_weight = Product(flops // _PRODUCTS, moved // _PRODUCTS, tokens)
         return [Product(flops - of_weight.flops, moved - of_weight.bytes), of_weight]
-
-
-class Product(NamedTuple):
-    """What matrix products need."""
-
-    flops: int
-    bytes: int
-    tokens: int = 0
-    """Those that one processor goes through; 0 if the sum over tokens is divided."""
 
 
 @singledispatch

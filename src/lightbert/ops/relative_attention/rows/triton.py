@@ -63,7 +63,7 @@ def attention_row_forward_kernel(
     j = tl.arange(0, block_keys)
     k = load_rows(key + row * key_stride + head * each, key_stride, j, tokens, each, block_each, even)
     v = load_rows(value + row * value_stride + head * each, value_stride, j, tokens, each, block_each, even)
-    # As vectors: loaded as a row and a column of a tile, they make the compiler choose a layout of the scores for that.
+    # Loaded as vectors: as a row and a column of a tile they would decide how the scores are laid out.
     text_of_key = load_texts(texts, j, tokens, rule)
     for query_start in tl.static_range(0, block_keys, block_queries):
         i = query_start + tl.arange(0, block_queries)
