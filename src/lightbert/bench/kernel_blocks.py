@@ -38,14 +38,16 @@ DEPTHWISE_BACKWARD = (
 )
 """(tokens of a walk, walks, channels, warps, registers, programs)."""
 SPAN_FORWARD = (
-    (128, 128, 4, None),
-    (128, 128, 8, None),
-    (64, 128, 4, None),
-    (64, 128, 8, None),
-    (64, 64, 4, 128),
-    (128, 64, 8, 128),
+    (128, 128, 4, None, 1),
+    (128, 128, 8, None, 1),
+    (64, 128, 4, None, 1),
+    (64, 128, 8, None, 1),
+    (64, 64, 4, 128, 2),
+    (64, 64, 4, None, 3),
+    (128, 64, 4, None, 3),
+    (128, 64, 8, 128, 3),
 )
-"""(tokens, channels, warps, registers), for the kernel layer of mixed heads."""
+"""(tokens, channels, warps, registers, stages), for the kernel layer of mixed heads."""
 SPAN_BACKWARD = (
     (32, 8, 128, 256),
     (32, 8, 128, 512),
@@ -58,17 +60,16 @@ SPAN_BACKWARD = (
 )
 """(tokens, warps, registers, programs)."""
 PRODUCT_BACKWARD = (
-    (64, 128, 8, 512),
-    (32, 128, 4, 1024),
-    (32, 128, 8, 1024),
-    (16, 128, 4, 2048),
-    (64, 64, 4, 512),
-    (32, 64, 4, 1024),
-    (128, 64, 8, 256),
-    (64, 32, 4, 512),
-    (128, 32, 4, 256),
+    (64, 64, 4, 168, 256),
+    (64, 64, 4, 168, 512),
+    (64, 64, 4, 128, 512),
+    (128, 64, 4, None, 512),
+    (128, 64, 4, None, 256),
+    (128, 64, 8, 128, 256),
+    (64, 128, 4, None, 512),
+    (128, 128, 8, None, 256),
 )
-"""(tokens, channels, warps, programs), for the gradients of wide heads."""
+"""(tokens, channels, warps, registers, programs), for the gradients of wide heads."""
 ATTENTION_FORWARD = (
     (64, 64, 4, 2, 128),
     (128, 64, 8, 3, 128),
@@ -154,7 +155,8 @@ def try_blocks(size: Size, ops: str = "") -> Times:
 def _depthwise(size: Size) -> Times:
     from lightbert.ops.depthwise import triton as kernel
 
-    sets = [[tensor.detach() for tensor in depthwise_inputs(size).values()] for _ in range(3)]
+    given = [[tensor.detach() for tensor in depthwise_inputs(size).values()] for _ in range(3)]
+    sets = [(x, kernel.taps_first(weight)) for x, weight in given]
     found = {}
     for walk, walks, channels, warps in DEPTHWISE_FORWARD:
         chosen = {"walk": walk, "walks": walks, "block_channels": channels, "warps": warps}

@@ -22,6 +22,6 @@ def depthwise(x: Tensor, weight: Tensor, bias: Tensor | None = None, texts: Tens
     if use_triton("depthwise", x, fits=kernel <= 17):
         from lightbert.ops.depthwise import operator
 
-        mixed: Tensor = operator.depthwise(x, weight, bias, texts)
+        mixed: Tensor = operator.depthwise(x, weight, bias, texts)[0]
         return mixed
     return reference.depthwise(x, weight, bias, texts)

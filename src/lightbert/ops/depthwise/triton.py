@@ -22,12 +22,12 @@ _REGISTERS, _FEW_TAPS = 128, 9
 
 
 @triton.jit
-def _factors(weight, channel, exists, channels, taps: tl.constexpr, walks: tl.constexpr):
+def _factors(taps_first, channel, exists, channels, taps: tl.constexpr, walks: tl.constexpr):
     """The weights of each tap, read in the shape of the tokens: then they need not move between threads."""
     shape: tl.constexpr = (walks, channel.shape[1])
     factors, exists = (), tl.broadcast_to(exists, shape)
     for tap in tl.static_range(taps):
-        place = tl.broadcast_to(weight + tap * channels + channel, shape)
+        place = tl.broadcast_to(taps_first + tap * channels + channel, shape)
         factors = factors + (tl.load(place, mask=exists, other=0.0).to(tl.float32),)
     return factors
 
@@ -35,7 +35,7 @@ def _factors(weight, channel, exists, channels, taps: tl.constexpr, walks: tl.co
 @triton.jit(do_not_specialize=["rows", "row_tokens"])
 def _depthwise_forward_kernel(
     x,
-    weight,
+    taps_first,
     bias,
     texts,
     out,
@@ -55,7 +55,7 @@ def _depthwise_forward_kernel(
     parts = tl.cdiv(channels, block_channels)
     channel = (tl.program_id(0) % parts) * block_channels + tl.arange(0, block_channels)[None, :]
     exists = channel < channels
-    factors = _factors(weight, channel, exists, channels, taps, walks)
+    factors = _factors(taps_first, channel, exists, channels, taps, walks)
     index = (tl.program_id(0) // parts) * walks + tl.arange(0, walks)[:, None]
     token, place = first_tokens(index, rows, row_tokens, walk)
 
@@ -88,7 +88,7 @@ def _depthwise_forward_kernel(
 def _depthwise_backward_kernel(
     grad,
     x,
-    weight,
+    taps_first,
     texts,
     more,
     and_more,
@@ -117,7 +117,7 @@ def _depthwise_backward_kernel(
     channel = (tl.program_id(0) % parts) * block_channels + tl.arange(0, block_channels)[None, :]
     exists = channel < channels
 
-    factors, sums = _factors(weight, channel, exists, channels, taps, walks), ()
+    factors, sums = _factors(taps_first, channel, exists, channels, taps, walks), ()
     for _ in tl.static_range(taps + 1):
         sums = sums + (tl.zeros((walks, block_channels), tl.float32),)
     for turn in range(steps):
@@ -200,6 +200,11 @@ def _depthwise_combine_kernel(
     tl.store(of_bias + channel, summed, mask=exists & (tap == taps))
 
 
+def taps_first(weight: Tensor) -> Tensor:
+    """A weight [D, K] as the kernels read it, [K, D]: a program reads consecutive channels of a tap."""
+    return weight.t().clone(memory_format=torch.contiguous_format)
+
+
 def forward(
     x: Tensor,
     weight: Tensor,
@@ -211,18 +216,18 @@ def forward(
     block_channels: int = FORWARD["block_channels"],
     warps: int = FORWARD["warps"],
 ) -> Tensor:
-    """The convolution, by blocks of a chosen size."""
-    x, taps_first = flat(x), weight.t().contiguous()  # [K, D]: a program reads consecutive channels of a tap
+    """The convolution with a weight [K, D], by blocks of a chosen size."""
+    x, taps = flat(x), len(weight)
     texts, rule = text_rule(texts)
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if out.numel():
         batch, tokens, channels = x.shape
         _depthwise_forward_kernel[(count_programs(x, walk, walks) * triton.cdiv(channels, block_channels),)](
-            *(x, taps_first, None if bias is None else bias.contiguous(), texts, out),
+            *(x, weight, None if bias is None else bias.contiguous(), texts, out),
             *(batch, tokens, channels, x.stride(1)),
-            taps=weight.shape[1],
+            taps=taps,
             rule=rule,
-            whole=has_whole_walks(tokens, walk, weight.shape[1]),
+            whole=has_whole_walks(tokens, walk, taps),
             has_bias=bias is not None,
             walk=walk,
             walks=walks,
@@ -248,29 +253,29 @@ def backward(
     registers: int | None = None,
     programs: int = BACKWARD["programs"],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of x, weight and bias, by blocks of a chosen size.
+    """The gradients of x, weight and bias, by blocks of a chosen size: the weight is [K, D], its gradient [D, K].
 
     more, and_more: other gradients of x, which are added. registers: the limit per thread; None for the one that suits
     the number of taps. programs: the most; each adds up its part of the tokens.
     """
-    grad, x, taps_first = flat(grad), flat(x), weight.t().contiguous()
+    grad, x = flat(grad), flat(x)
     texts, rule = text_rule(texts)
-    (batch, tokens, channels), taps = x.shape, weight.shape[1]
+    (batch, tokens, channels), taps = x.shape, len(weight)
     parts = triton.cdiv(channels, block_channels)
     steps = partial_sums.steps_per_program(count_programs(x, walk, walks) * parts, programs)
     programs = count_programs(x, walk, walks * steps)
     grad_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     partial = torch.empty((programs, taps + 1, channels), dtype=torch.float32, device=x.device)
-    of_weight = torch.empty(weight.shape, dtype=weight.dtype, device=x.device)
+    of_weight = torch.empty((channels, taps), dtype=weight.dtype, device=x.device)
     of_bias = torch.empty(channels, dtype=torch.float32, device=x.device)
     if grad.numel():
         _depthwise_backward_kernel[(programs * parts,)](
-            *(grad, x, taps_first, texts),
+            *(grad, x, weight, texts),
             *(None if each is None else each.contiguous() for each in (more, and_more)),
             *(grad_x, partial, batch, tokens, channels, grad.stride(1), x.stride(1)),
             taps=taps,
             rule=rule,
-            whole=has_whole_walks(tokens, walk, weight.shape[1]),
+            whole=has_whole_walks(tokens, walk, taps),
             walk=walk,
             walks=walks,
             steps=steps,

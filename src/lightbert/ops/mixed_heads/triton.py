@@ -26,6 +26,8 @@ class Forward(NamedTuple):
     warps: int
     registers: int | None
     """The limit per thread; with one, the compiler starts all loads of a thread first."""
+    stages: int
+    """With 2 or more, loads of the next tiles run while a tile is multiplied."""
 
 
 class Backward(NamedTuple):
@@ -38,9 +40,9 @@ class Backward(NamedTuple):
     """The maximum; each program writes its sums."""
 
 
-_FORWARD, _WIDE_FORWARD = Forward(128, 128, 4, None), Forward(64, 64, 4, 128)
+_FORWARD, _WIDE_FORWARD = Forward(128, 128, 4, None, 1), Forward(64, 64, 4, 128, 2)
 _BACKWARD = Backward(32, 8, 128, 256)
-_LARGE_FORWARD, _LARGE_BACKWARD = Forward(64, 64, 8, None), Backward(32, 8, None, 256)
+_LARGE_FORWARD, _LARGE_BACKWARD = Forward(64, 64, 8, None, 1), Backward(32, 8, None, 256)
 """For layers of many rows and for float32, where the other sizes don't leave enough registers to a thread."""
 _NARROW_CHANNELS, _NARROW_ROWS = 128, 128
 
@@ -73,6 +75,7 @@ def _span_logits_kernel(
     rows: tl.constexpr,
     even: tl.constexpr,
     precision: tl.constexpr,
+    stages: tl.constexpr,
     block_tokens: tl.constexpr,
     block_channels: tl.constexpr,
     block_rows: tl.constexpr,
@@ -80,7 +83,7 @@ def _span_logits_kernel(
     token = (tl.program_id(0) * block_tokens + tl.arange(0, block_tokens)).to(tl.int64)[:, None]
     row = tl.arange(0, block_rows)
     total = tl.zeros((block_tokens, block_rows), tl.float32)
-    for first in tl.static_range(0, width, block_channels):
+    for first in tl.range(0, width, block_channels, num_stages=stages):
         channel = first + tl.arange(0, block_channels)[None, :]
         within = (token < n_tokens) & (channel < width)
         q = load(query, token * query_stride + channel, within, even)
@@ -209,6 +212,7 @@ def span_logits(
         tokens, sizes = query.shape[:2].numel(), sizes or _forward_sizes(weight)
         _span_logits_kernel[(triton.cdiv(tokens, sizes.tokens),)](
             *(query, span_key, span_bias.contiguous(), weight, bias.contiguous(), logits, tokens),
+            stages=sizes.stages,
             **_settings(query, span_key, weight, sizes.tokens, channels_of_tile(weight.shape[1], sizes.channels)),
             num_warps=sizes.warps,
             maxnreg=sizes.registers,

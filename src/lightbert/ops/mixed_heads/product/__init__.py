@@ -1,1 +1,1 @@
-"""The backward pass of the kernel layer of wide heads: its input in memory, and PyTorch's matmuls."""
+"""The backward pass of the kernel layer of wide heads: a kernel, and a matmul that reads its input in memory."""
