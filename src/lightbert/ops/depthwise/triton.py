@@ -287,11 +287,7 @@ def backward(
     if of_weight.numel():
         block, lanes = 32, 32
         _depthwise_combine_kernel[(triton.cdiv((taps + 1) * channels, block),)](
-            partial,
-            of_weight,
-            of_bias,
-            programs,
-            channels,
+            *(partial, of_weight, of_bias, programs, channels),
             taps=taps,
             block=block,
             lanes=lanes,
