@@ -97,12 +97,13 @@ def call_all(every: bool) -> None:
                     call(op, **inputs(SMALL, "cpu", torch.bfloat16), texts=texts)
     call(embedding, ids=torch.zeros(2, 64, dtype=torch.int64), table=torch.zeros(30, 128, requires_grad=True))
     # Wide heads have kernels of their own.
-    heads, inputs = OPS["mixed_heads"]
-    call(heads, **inputs(WIDE, "cpu", torch.bfloat16))
+    heads, wide = OPS["mixed_heads"]
+    call(heads, **wide(WIDE, "cpu", torch.bfloat16))
     # The backward pass of rows that are longer than a block has a kernel of its own.
     attention, inputs = OPS["relative_attention"]
     call(attention, **inputs(LONG, "cpu", torch.bfloat16))
     if every:
+        call(heads, **wide(WIDE, "cpu", torch.float32))
         call(attention, **inputs(LONG, "cpu", torch.float32))
         for size in (SMALL, LONG):
             given = inputs(size, "cpu", torch.bfloat16)
