@@ -156,7 +156,7 @@ def _depthwise(size: Size) -> Times:
     from lightbert.ops.depthwise import triton as kernel
 
     given = [[tensor.detach() for tensor in depthwise_inputs(size).values()] for _ in range(3)]
-    sets = [(x, kernel.taps_first(weight)) for x, weight in given]
+    sets = [(x, kernel.put_taps_first(weight)) for x, weight in given]
     found = {}
     for walk, walks, channels, warps in DEPTHWISE_FORWARD:
         chosen = {"walk": walk, "walks": walks, "block_channels": channels, "warps": warps}

@@ -12,7 +12,7 @@ from lightbert.ops.depthwise import triton
 )
 def depthwise(x, weight, bias, texts):
     """See :func:`lightbert.ops.depthwise.depthwise`; also the weight as the backward pass reads it."""
-    taps_first = triton.taps_first(weight)
+    taps_first = triton.put_taps_first(weight)
     return triton.forward(x, taps_first, bias, texts), taps_first
 
 

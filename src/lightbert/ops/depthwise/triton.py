@@ -200,14 +200,14 @@ def _depthwise_combine_kernel(
     tl.store(of_bias + channel, summed, mask=exists & (tap == taps))
 
 
-def taps_first(weight: Tensor) -> Tensor:
+def put_taps_first(weight: Tensor) -> Tensor:
     """A weight [D, K] as the kernels read it, [K, D]: a program reads consecutive channels of a tap."""
     return weight.t().clone(memory_format=torch.contiguous_format)
 
 
 def forward(
     x: Tensor,
-    weight: Tensor,
+    taps_first: Tensor,
     bias: Tensor | None,
     texts: Tensor | None,
     *,
@@ -216,14 +216,14 @@ def forward(
     block_channels: int = FORWARD["block_channels"],
     warps: int = FORWARD["warps"],
 ) -> Tensor:
-    """The convolution with a weight [K, D], by blocks of a chosen size."""
-    x, taps = flat(x), len(weight)
+    """The convolution, by blocks of a chosen size; taps_first: the weight, see `put_taps_first`."""
+    x, taps = flat(x), len(taps_first)
     texts, rule = text_rule(texts)
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if out.numel():
         batch, tokens, channels = x.shape
         _depthwise_forward_kernel[(count_programs(x, walk, walks) * triton.cdiv(channels, block_channels),)](
-            *(x, weight, None if bias is None else bias.contiguous(), texts, out),
+            *(x, taps_first, None if bias is None else bias.contiguous(), texts, out),
             *(batch, tokens, channels, x.stride(1)),
             taps=taps,
             rule=rule,
@@ -241,7 +241,7 @@ def forward(
 def backward(
     grad: Tensor,
     x: Tensor,
-    weight: Tensor,
+    taps_first: Tensor,
     texts: Tensor | None,
     more: Tensor | None = None,
     and_more: Tensor | None = None,
@@ -253,24 +253,25 @@ def backward(
     registers: int | None = None,
     programs: int = BACKWARD["programs"],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of x, weight and bias, by blocks of a chosen size: the weight is [K, D], its gradient [D, K].
+    """The gradients of x, weight [D, K] and bias, by blocks of a chosen size.
 
-    more, and_more: other gradients of x, which are added. registers: the limit per thread; None for the one that suits
-    the number of taps. programs: the most; each adds up its part of the tokens.
+    taps_first: the weight, see `put_taps_first`. more, and_more: other gradients of x, which are added. registers: the
+    limit per thread; None for the one that suits the number of taps. programs: the most; each adds up its part of the
+    tokens.
     """
     grad, x = flat(grad), flat(x)
     texts, rule = text_rule(texts)
-    (batch, tokens, channels), taps = x.shape, len(weight)
+    (batch, tokens, channels), taps = x.shape, len(taps_first)
     parts = triton.cdiv(channels, block_channels)
     steps = partial_sums.steps_per_program(count_programs(x, walk, walks) * parts, programs)
     programs = count_programs(x, walk, walks * steps)
     grad_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     partial = torch.empty((programs, taps + 1, channels), dtype=torch.float32, device=x.device)
-    of_weight = torch.empty((channels, taps), dtype=weight.dtype, device=x.device)
+    of_weight = torch.empty((channels, taps), dtype=taps_first.dtype, device=x.device)
     of_bias = torch.empty(channels, dtype=torch.float32, device=x.device)
     if grad.numel():
         _depthwise_backward_kernel[(programs * parts,)](
-            *(grad, x, weight, texts),
+            *(grad, x, taps_first, texts),
             *(None if each is None else each.contiguous() for each in (more, and_more)),
             *(grad_x, partial, batch, tokens, channels, grad.stride(1), x.stride(1)),
             taps=taps,
