@@ -124,7 +124,7 @@ _LIMITS = """## What the model can't know
   that of the run's elementwise kernel, and in the fixed time.
 - Few steps give three parameters, so that the first table says little and the second one counts. The form of the model
   was chosen with that table in view; lab/LOG.md has the forms that were tried.
-- Two runs of the same step differ by up to 6 percent.
+- Two runs of the same step differ by up to 7 percent.
 - One stream: with the generator on a second one, a step of ConvBERT-small at 256 × 128 takes 5 percent less.
 - No step was measured on more than one GPU. The rate of the link is that of the data sheet; the all-reduce of DDP
   overlaps with the backward pass, which the model ignores. The time of launches is the difference of two steps of

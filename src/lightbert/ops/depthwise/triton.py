@@ -201,7 +201,7 @@ def _depthwise_combine_kernel(
 
 
 def put_taps_first(weight: Tensor) -> Tensor:
-    """A weight [D, K] as the kernels read it, [K, D]: a program reads consecutive channels of a tap."""
+    """Copy a weight [D, K] to [K, D], as the kernels read it: a program reads consecutive channels of a tap."""
     return weight.t().clone(memory_format=torch.contiguous_format)
 
 

@@ -97,8 +97,8 @@ def _span_product_gradients_kernel(
         change = tl.zeros((block_tokens, block_channels), tl.float32)
         for block in tl.static_range((rows + block_rows - 1) // block_rows):
             change = tl.dot(changes[block], factors[block], change, input_precision=precision)
-        # Through memory, for the layout of the other tiles. Otherwise the compiler would bring all of them into the
-        # layout of tensor cores, and compute everything in both layouts.
+        # Stored and loaded again, it has the layout of the other tiles. Otherwise the compiler would convert those to
+        # the layout of tensor cores, and compute everything in both layouts.
         store(of_span_key, place, change, within, even)
         tl.debug_barrier()
         change = load(of_span_key, place, within, even)
