@@ -71,6 +71,18 @@ def test_narrow_and_wide_heads_are_exact_and_no_coarser(width):
     assert_no_coarser(by_kernel(heads), heads, given, texts=texts)
 
 
+@pytest.mark.parametrize("width", [128, 192])
+def test_the_last_program_of_whole_blocks_may_have_fewer_of_them(width, monkeypatch):
+    """Five blocks of tokens for two programs with four blocks each; nothing is masked in shapes of whole blocks."""
+    from lightbert.ops.mixed_heads import triton as narrow
+    from lightbert.ops.mixed_heads.product import triton as wide
+
+    for kernel, names in ((narrow, ("_BACKWARD", "_LARGE_BACKWARD")), (wide, ("_SIZES", "_LARGE_SIZES"))):
+        for name in names:
+            monkeypatch.setattr(kernel, name, getattr(kernel, name)._replace(tokens=32, programs=2))
+    assert_exact(by_kernel(heads), heads, inputs(5, 32, width))
+
+
 @pytest.mark.parametrize("n_heads", [6, 10])
 def test_layers_of_many_rows_are_exact_and_no_coarser(n_heads):
     """96 rows, for which blocks are larger, and 160, for which a matmul computes the gradient of the weight."""

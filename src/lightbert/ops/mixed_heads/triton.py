@@ -181,15 +181,17 @@ def _backward_sizes(weight: Tensor) -> Backward:
     return _LARGE_BACKWARD if weight.dtype is torch.float32 or len(weight) > _NARROW_ROWS // 2 else _BACKWARD
 
 
-def _settings(query: Tensor, span_key: Tensor, weight: Tensor, tokens: int, channels: int) -> dict[str, Any]:
-    """What both kernels are told about the shapes; tokens, channels: of a tile."""
+def _settings(
+    query: Tensor, span_key: Tensor, weight: Tensor, tokens: int, channels: int, steps: int = 1
+) -> dict[str, Any]:
+    """What both kernels are told about the shapes; tokens, channels: of a tile; steps: the tiles of a program."""
     rows, width = weight.shape
     return {
         "query_stride": query.stride(1),
         "key_stride": span_key.stride(1),
         "width": width,
         "rows": rows,
-        "even": query.shape[:2].numel() % tokens == 0 and width % channels == 0,
+        "even": query.shape[:2].numel() % (tokens * steps) == 0 and width % channels == 0,
         "precision": "ieee" if query.dtype is torch.float32 else "tf32",
         "block_tokens": tokens,
         "block_channels": channels,
@@ -247,7 +249,7 @@ def span_gradients(
             *(of_logits, query, span_key, span_bias.contiguous(), weight, of_query, of_span_key, partial, tokens),
             of_query_stride=of_query.stride(1),
             steps=steps,
-            **_settings(query, span_key, weight, sizes.tokens, max(16, triton.next_power_of_2(width))),
+            **_settings(query, span_key, weight, sizes.tokens, max(16, triton.next_power_of_2(width)), steps),
             num_warps=sizes.warps,
             maxnreg=sizes.registers,
         )

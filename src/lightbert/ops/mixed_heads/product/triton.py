@@ -153,7 +153,7 @@ def product_gradients(
             of_query_stride=of_query.stride(1),
             width=width,
             rows=rows,
-            even=tokens % sizes.tokens == 0 and width % channels == 0,
+            even=tokens % (sizes.tokens * steps) == 0 and width % channels == 0,
             precision="ieee" if query.dtype is torch.float32 else "tf32",
             steps=steps,
             block_tokens=sizes.tokens,
