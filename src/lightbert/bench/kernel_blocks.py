@@ -38,16 +38,14 @@ DEPTHWISE_BACKWARD = (
 )
 """(tokens of a walk, walks, channels, warps, registers, programs)."""
 SPAN_FORWARD = (
-    (128, 128, 4, None, 1),
-    (128, 128, 8, None, 1),
-    (64, 128, 4, None, 1),
-    (64, 128, 8, None, 1),
     (64, 64, 4, 128, 2),
     (64, 64, 4, None, 3),
-    (128, 64, 4, None, 3),
-    (128, 64, 8, 128, 3),
+    (64, 64, 4, None, 1),
+    (32, 64, 4, 128, 2),
+    (128, 64, 8, 128, 2),
+    (128, 128, 8, None, 1),
 )
-"""(tokens, channels, warps, registers, stages), for the kernel layer of mixed heads."""
+"""(tokens, channels, warps, registers, stages), for the convolution heads."""
 SPAN_BACKWARD = (
     (32, 8, 128, 256),
     (32, 8, 128, 512),
@@ -173,20 +171,26 @@ def _depthwise(size: Size) -> Times:
 
 def _span(size: Size) -> Times:
     from lightbert.ops.mixed_heads import triton as kernel
+    from lightbert.ops.mixed_heads.forward import triton as span_forward
     from lightbert.ops.mixed_heads.product import triton as product
 
-    sets = []
+    sets, values = [], []
     for _ in range(3):
         streams, _, *given = (tensor.detach() for tensor in mixed_inputs(size).values())
         sets.append((streams.chunk(4, dim=-1)[0], *given))
+        values.append(streams.chunk(4, dim=-1)[3])
     found = {}
     for sizes in SPAN_FORWARD:
-        forward = [partial(kernel.span_logits, *each, sizes=kernel.Forward(*sizes)) for each in sets]
-        found[f"mixed_heads, kernel layer forward {sizes}"] = (microseconds(forward), 0.0)
-    grads = [torch.randn_like(kernel.span_logits(*each)) for each in sets]
+        convolve = partial(span_forward.convolve, sizes=span_forward.Sizes(*sizes))
+        forward = [
+            partial(convolve, *each, value, None, size.heads, size.taps, torch.empty_like(value))
+            for each, value in zip(sets, values, strict=True)
+        ]
+        found[f"mixed_heads, convolution forward {sizes}"] = (microseconds(forward), 0.0)
+    grads = [torch.randn(*each[0].shape[:2], len(each[3])).to(each[0]) for each in sets]
     of_queries = [torch.zeros_like(each[0]) for each in sets]
     if kernel.is_narrow(sets[0][3]):
-        chosen = [(str(each), partial(kernel.span_gradients, sizes=kernel.Backward(*each))) for each in SPAN_BACKWARD]
+        chosen = [(str(each), partial(kernel.span_gradients, sizes=kernel.Sizes(*each))) for each in SPAN_BACKWARD]
     else:
         wide = product.product_gradients
         chosen = [(str(each), partial(wide, sizes=product.Sizes(*each))) for each in PRODUCT_BACKWARD]

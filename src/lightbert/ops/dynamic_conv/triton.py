@@ -1,7 +1,7 @@
 """Dynamic convolution on a GPU: products of small bands of weights with values, on tensor cores.
 
 A program computes 16 consecutive tokens of a head. Their weights are a band in the matrix [own tokens, near tokens]: an
-entry is loaded where its near token is read by a tap of its own token, and zero elsewhere. The forward pass keeps the
+entry is a weight where its near token is read by a tap of its own token, and zero elsewhere. The forward pass keeps the
 softmax for the backward pass; the sign of a weight says whether its tap reads a token of the same text. Rounded weights
 don't add up to one. What they lack is kept after the last tap, where the logits are padded: without it, the gradient of
 the logit of a weight near one would be mostly rounding error.
@@ -19,9 +19,6 @@ from lightbert.ops.walks.triton import same_text
 
 _OWN = 16
 """The tokens of a program: the fewest rows of a matrix product, so that few of its weights are outside the band."""
-_BACKWARD_REGISTERS = 96
-"""The limit per thread, so that more programs fit on a processor; larger tiles need more."""
-_SMALL_TILE = 32 * 64
 _LOG2_E = tl.constexpr(1.4426950408889634)
 
 
@@ -100,6 +97,10 @@ def _dynamic_conv_forward_kernel(
     places = own[:, None] * stride + tap
     written = own_here[:, None] & (tap < padded)
     scores = tl.load(logits + places, mask=written, other=0.0).to(tl.float32)
+    # Before the first store, which the compiler would not move loads across.
+    if rule > 0:
+        near_here = near_here & (tl.load(texts + row + near, mask=near_here, other=0) != 0)
+    near_values = _load(values + row * value_stride + head * each, near, value_stride, near_here, each, block_each)
     scores = tl.where(tap < taps, scores, float("-inf"))
     weights = tl.exp2((scores - tl.max(scores, axis=1)[:, None]) * _LOG2_E)
     weights = weights * (1.0 / tl.sum(weights, axis=1))[:, None]
@@ -113,14 +114,12 @@ def _dynamic_conv_forward_kernel(
         weights = tl.where(visible, weights, -weights)
     weights = tl.where(tap == taps, lack, weights)
     tl.store(kept + places, weights.to(kept.dtype.element_ty), mask=written)
-    if rule > 0:
-        near_here = near_here & (tl.load(texts + row + near, mask=near_here, other=0) != 0)
-    near_values = _load(values + row * value_stride + head * each, near, value_stride, near_here, each, block_each)
 
-    # The threads of this program have written the band.
-    tl.debug_barrier()
     tap = tl.arange(0, near_tokens)[None, :] - tl.arange(0, own_tokens)[:, None]
-    band = tl.load(kept + own[:, None] * stride + tap, mask=_is_below(tap, taps) & own_here[:, None], other=0.0)
+    is_tap = _is_below(tap, taps)
+    # Threads exchange the weights of a row.
+    band = tl.gather(weights.to(kept.dtype.element_ty), tl.where(is_tap, tap, 0), axis=1)
+    band = tl.where(is_tap, band, 0.0)
     if rule > 1:
         band = tl.where(band > 0, band, 0.0)
     mixed = tl.dot(band.to(near_values.dtype), near_values, input_precision=precision)
@@ -158,28 +157,30 @@ def _dynamic_conv_backward_kernel(
     grad_logits += row * stride + head * padded
     own_index, near_index = tl.arange(0, own_tokens)[:, None], tl.arange(0, near_tokens)[None, :]
 
+    # All loads come before the first store, which the compiler would not move them across.
     tap = near_index - own_index
     places = own[:, None] * stride + tap
     weights = tl.load(kept + places, mask=_is_below(tap, taps) & own_here[:, None], other=0.0).to(tl.float32)
+    total = 1.0 - tl.load(kept + own * stride + taps, mask=own_here, other=0.0).to(tl.float32)[:, None]
     near_values = _load(values + row * value_stride + head * each, near, value_stride, near_here, each, block_each)
     own_grad = _load(grad, own, grad_stride, own_here, each, block_each)
+    # Near tokens whose taps read the own ones.
+    reading_tap = own_index - near_index + 2 * radius
+    is_tap = _is_below(reading_tap, taps) & near_here[None, :]
+    reading = tl.load(kept + (near * stride)[None, :] + reading_tap, mask=is_tap, other=0.0)
+    near_grad = _load(grad, near, grad_stride, near_here, each, block_each)
+
     of_weights = tl.dot(own_grad, tl.trans(near_values), input_precision=precision)
     # Also where there is no tap: what is near may be infinite.
     of_weights = tl.where(weights > 0, of_weights, 0.0)
     if signed:
         weights = tl.abs(weights)
-    total = 1.0 - tl.load(kept + own * stride + taps, mask=own_here, other=0.0).to(tl.float32)[:, None]
     of_logits = weights * (total * of_weights - tl.sum(weights * of_weights, axis=1)[:, None])
     written = _is_below(tap, padded) & own_here[:, None]
     tl.store(grad_logits + places, of_logits.to(grad_logits.dtype.element_ty), mask=written)
 
-    # Near tokens whose taps read the own ones.
-    tap = own_index - near_index + 2 * radius
-    is_tap = _is_below(tap, taps) & near_here[None, :]
-    reading = tl.load(kept + (near * stride)[None, :] + tap, mask=is_tap, other=0.0)
     if signed:
         reading = tl.where(reading > 0, reading, 0.0)
-    near_grad = _load(grad, near, grad_stride, near_here, each, block_each)
     of_values = tl.dot(reading.to(near_grad.dtype), near_grad, input_precision=precision)
     target = grad_values + row * written_stride + head * each
     _store(target, own, written_stride, own_here, of_values, each, block_each)
@@ -251,7 +252,6 @@ def backward(
             grad_stride=grad.stride(1),
             written_stride=into.stride(1),
             signed=signed,
-            maxnreg=_BACKWARD_REGISTERS if settings["near_tokens"] * settings["block_each"] <= _SMALL_TILE else None,
             **settings,
         )
     return into, grad_logits

@@ -30,7 +30,11 @@ def _backward(grad, x, weight):
     groups = len(weight)
     of_x = x.new_empty(x.shape)
     torch.bmm(_blocks(grad, groups), weight.mT, out=_blocks(of_x, groups))
-    return of_x, torch.bmm(_blocks(x, groups).mT, _blocks(grad, groups))
+    of_weight = weight.new_empty(weight.shape)
+    # One by one, since cuBLAS divides the sum over all tokens among processors in a plain product only.
+    for inputs, outputs, result in zip(_blocks(x, groups), _blocks(grad, groups), of_weight, strict=True):
+        torch.mm(inputs.mT, outputs, out=result)
+    return of_x, of_weight
 
 
 @grouped_product.register_fake

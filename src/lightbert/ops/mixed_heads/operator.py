@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lightbert.ops.dynamic_conv import triton as convolution
 from lightbert.ops.mixed_heads import triton
+from lightbert.ops.mixed_heads.forward.triton import convolve
 from lightbert.ops.mixed_heads.product.triton import product_gradients
 from lightbert.ops.relative_attention import calls
 from lightbert.ops.relative_attention import launch as attention
@@ -45,8 +46,8 @@ def mixed_heads(
     out = streams.new_empty(*streams.shape[:2], streams.shape[2] // 2)
     into_attention, into_convolution = out.chunk(2, dim=-1)
     _, log_sums = attention.forward(_attention(streams, attention_texts, seed, n_heads, dropout), out=into_attention)
-    logits = triton.span_logits(query, span_key, span_bias, weight, bias).unflatten(-1, (n_heads, -1))
-    _, kept = convolution.forward(convolved, logits, convolution_texts, taps, out=into_convolution)
+    layer = (query, span_key, span_bias, weight, bias)
+    kept = convolve(*layer, convolved, convolution_texts, n_heads, taps, into_convolution)
     return out, log_sums, kept
 
 

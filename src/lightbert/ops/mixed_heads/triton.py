@@ -1,11 +1,11 @@
-"""The kernel layer of span-based convolution on a GPU: a linear layer of the product of queries and span-aware keys.
+"""The gradients of the kernel layer of span-based convolution on a GPU, for narrow layers; wide ones are in `product/`.
 
-The product exists in registers only. The backward pass of narrow layers, in which a program has all channels, computes
-it again and sums the gradients of parameters in two stages, per program and then over programs, in a fixed order. That
-of wide layers is in `product/`.
+The layer is a linear one of the product of queries and span-aware keys, which exists in registers only: `forward/`
+computes it, and the backward pass computes it again. A program has all channels and sums the gradients of parameters in
+two stages, per program and then over programs, in a fixed order.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
@@ -17,20 +17,7 @@ from lightbert.ops.masked_tiles.triton import load, store
 from lightbert.ops.partial_sums import triton as partial_sums
 
 
-class Forward(NamedTuple):
-    """The size of a program; it has all rows of the layer."""
-
-    tokens: int
-    channels: int
-    """The maximum of a tile."""
-    warps: int
-    registers: int | None
-    """The limit per thread; with one, the compiler starts all loads of a thread first."""
-    stages: int
-    """With 2 or more, loads of the next tiles run while a tile is multiplied."""
-
-
-class Backward(NamedTuple):
+class Sizes(NamedTuple):
     """The size of a program; it has all rows and channels of the layer."""
 
     tokens: int
@@ -40,10 +27,8 @@ class Backward(NamedTuple):
     """The maximum; each program writes its sums."""
 
 
-_FORWARD, _WIDE_FORWARD = Forward(128, 128, 4, None, 1), Forward(64, 64, 4, 128, 2)
-_BACKWARD = Backward(32, 8, 128, 256)
-_LARGE_FORWARD, _LARGE_BACKWARD = Forward(64, 64, 8, None, 1), Backward(32, 8, None, 256)
-"""For layers of many rows and for float32, where the other sizes don't leave enough registers to a thread."""
+_SIZES, _LARGE_SIZES = Sizes(32, 8, 128, 256), Sizes(32, 8, None, 256)
+"""The second is for layers of many rows and for float32, where the first doesn't leave enough registers to a thread."""
 _NARROW_CHANNELS, _NARROW_ROWS = 128, 128
 
 
@@ -58,41 +43,6 @@ def keys(span_key, place, within, even: tl.constexpr, shift):
     """Span-aware keys, rounded: the compiler then adds and multiplies in half precision, two numbers at a time."""
     shifted = load(span_key, place, within, even) + shift
     return shifted.to(span_key.dtype.element_ty).to(tl.float32)
-
-
-@triton.jit(do_not_specialize=["n_tokens"])
-def _span_logits_kernel(
-    query,
-    span_key,
-    span_bias,
-    weight,
-    bias,
-    logits,
-    n_tokens,
-    query_stride: tl.constexpr,
-    key_stride: tl.constexpr,
-    width: tl.constexpr,
-    rows: tl.constexpr,
-    even: tl.constexpr,
-    precision: tl.constexpr,
-    stages: tl.constexpr,
-    block_tokens: tl.constexpr,
-    block_channels: tl.constexpr,
-    block_rows: tl.constexpr,
-):
-    token = (tl.program_id(0) * block_tokens + tl.arange(0, block_tokens)).to(tl.int64)[:, None]
-    row = tl.arange(0, block_rows)
-    total = tl.zeros((block_tokens, block_rows), tl.float32)
-    for first in tl.range(0, width, block_channels, num_stages=stages):
-        channel = first + tl.arange(0, block_channels)[None, :]
-        within = (token < n_tokens) & (channel < width)
-        q = load(query, token * query_stride + channel, within, even)
-        k = keys(span_key, token * key_stride + channel, within, even, shifts(span_bias, channel, width))
-        w = tl.load(weight + row[:, None] * width + channel, mask=(row < rows)[:, None] & (channel < width), other=0.0)
-        total = tl.dot((q * k).to(w.dtype), tl.trans(w), total, input_precision=precision)
-    total += tl.load(bias + row, mask=row < rows, other=0.0).to(tl.float32)[None, :]
-    place = token * rows + row[None, :]
-    tl.store(logits + place, total.to(logits.dtype.element_ty), mask=(token < n_tokens) & (row < rows)[None, :])
 
 
 @triton.jit(do_not_specialize=["n_tokens"])
@@ -170,56 +120,8 @@ def channels_of_tile(width: int, most: int) -> int:
     return max(16, min(most, divisor if divisor >= most // 2 else triton.next_power_of_2(width)))
 
 
-def _forward_sizes(weight: Tensor) -> Forward:
-    rows, width = weight.shape
-    if weight.dtype is torch.float32 or rows > _NARROW_ROWS:
-        return _LARGE_FORWARD
-    return _FORWARD if width <= _NARROW_CHANNELS and rows <= _NARROW_ROWS // 2 else _WIDE_FORWARD
-
-
-def _backward_sizes(weight: Tensor) -> Backward:
-    return _LARGE_BACKWARD if weight.dtype is torch.float32 or len(weight) > _NARROW_ROWS // 2 else _BACKWARD
-
-
-def _settings(
-    query: Tensor, span_key: Tensor, weight: Tensor, tokens: int, channels: int, steps: int = 1
-) -> dict[str, Any]:
-    """What both kernels are told about the shapes; tokens, channels: of a tile; steps: the tiles of a program."""
-    rows, width = weight.shape
-    return {
-        "query_stride": query.stride(1),
-        "key_stride": span_key.stride(1),
-        "width": width,
-        "rows": rows,
-        "even": query.shape[:2].numel() % (tokens * steps) == 0 and width % channels == 0,
-        "precision": "ieee" if query.dtype is torch.float32 else "tf32",
-        "block_tokens": tokens,
-        "block_channels": channels,
-        "block_rows": max(16, triton.next_power_of_2(rows)),
-        "num_stages": 2,
-        "enable_fp_fusion": True,
-    }
-
-
-def span_logits(
-    query: Tensor, span_key: Tensor, span_bias: Tensor, weight: Tensor, bias: Tensor, *, sizes: Forward | None = None
-) -> Tensor:
-    """Apply the kernel layer, ``weight`` [rows, a] and ``bias`` [rows], to query · (span_key + span_bias).
-
-    Returns [B, T, rows].
-    """
-    query, span_key, weight = flat(query), flat(span_key), weight.contiguous()
-    logits = torch.empty((*query.shape[:2], len(weight)), dtype=query.dtype, device=query.device)
-    if logits.numel():
-        tokens, sizes = query.shape[:2].numel(), sizes or _forward_sizes(weight)
-        _span_logits_kernel[(triton.cdiv(tokens, sizes.tokens),)](
-            *(query, span_key, span_bias.contiguous(), weight, bias.contiguous(), logits, tokens),
-            stages=sizes.stages,
-            **_settings(query, span_key, weight, sizes.tokens, channels_of_tile(weight.shape[1], sizes.channels)),
-            num_warps=sizes.warps,
-            maxnreg=sizes.registers,
-        )
-    return logits
+def _sizes(weight: Tensor) -> Sizes:
+    return _LARGE_SIZES if weight.dtype is torch.float32 or len(weight) > _NARROW_ROWS // 2 else _SIZES
 
 
 def span_gradients(
@@ -230,7 +132,7 @@ def span_gradients(
     weight: Tensor,
     of_query: Tensor,
     *,
-    sizes: Backward | None = None,
+    sizes: Sizes | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of span_key and weight, and of bias, span_bias and a bias of the query one after the other.
 
@@ -238,8 +140,8 @@ def span_gradients(
     """
     query, span_key, weight, of_logits = flat(query), flat(span_key), weight.contiguous(), of_logits.contiguous()
     (rows, width), tokens = weight.shape, query.shape[:2].numel()
-    sizes = sizes or _backward_sizes(weight)
-    blocks = triton.cdiv(tokens, sizes.tokens)
+    sizes = sizes or _sizes(weight)
+    channels, blocks = max(16, triton.next_power_of_2(width)), triton.cdiv(tokens, sizes.tokens)
     steps = partial_sums.steps_per_program(blocks, sizes.programs)
     programs = triton.cdiv(blocks, steps)
     of_span_key = torch.empty(span_key.shape, dtype=span_key.dtype, device=span_key.device)
@@ -247,10 +149,20 @@ def span_gradients(
     if tokens:
         _span_gradients_kernel[(programs,)](
             *(of_logits, query, span_key, span_bias.contiguous(), weight, of_query, of_span_key, partial, tokens),
+            query_stride=query.stride(1),
+            key_stride=span_key.stride(1),
             of_query_stride=of_query.stride(1),
+            width=width,
+            rows=rows,
+            even=tokens % (sizes.tokens * steps) == 0 and width == channels,
+            precision="ieee" if query.dtype is torch.float32 else "tf32",
             steps=steps,
-            **_settings(query, span_key, weight, sizes.tokens, max(16, triton.next_power_of_2(width)), steps),
+            block_tokens=sizes.tokens,
+            block_channels=channels,
+            block_rows=max(16, triton.next_power_of_2(rows)),
             num_warps=sizes.warps,
+            num_stages=2,
             maxnreg=sizes.registers,
+            enable_fp_fusion=True,
         )
     return of_span_key, *partial_sums.sum_programs_apart(partial, weight.shape, weight.dtype, weight.dtype)
