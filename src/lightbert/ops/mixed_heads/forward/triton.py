@@ -199,7 +199,7 @@ def convolve(
             block_heads=triton.next_power_of_2(n_heads),
             block_taps=triton.next_power_of_2(padded),
             block_each=max(16, triton.next_power_of_2(width // n_heads)),
-            near_tokens=triton.next_power_of_2(16 + padded - 1),
+            near_tokens=triton.next_power_of_2(_OWN.value + padded - 1),
             num_warps=sizes.warps,
             maxnreg=sizes.registers,
             enable_fp_fusion=True,
