@@ -17,7 +17,7 @@ from torch import Tensor
 from lightbert.ops.flat_tokens import flat, text_rule
 from lightbert.ops.walks.triton import same_text
 
-_OWN = 16
+OWN = tl.constexpr(16)
 """The tokens of a program: the fewest rows of a matrix product, so that few of its weights are outside the band."""
 _LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -49,6 +49,15 @@ def _tile(
 def _is_below(number, limit):
     """Whether 0 <= number < limit, by one comparison."""
     return number.to(tl.uint32) < limit
+
+
+@triton.jit
+def softmax_of_taps(scores, tap, taps: tl.constexpr, rounded: tl.constexpr, axis: tl.constexpr):
+    """The weights in fp32, zero beyond the taps, and what they lack to one after rounding to this dtype."""
+    scores = tl.where(tap < taps, scores, float("-inf"))
+    weights = tl.exp2((scores - tl.max(scores, axis=axis, keep_dims=True)) * _LOG2_E)
+    weights = weights * (1.0 / tl.sum(weights, axis=axis, keep_dims=True))
+    return weights, 1.0 - tl.sum(weights.to(rounded).to(tl.float32), axis=axis, keep_dims=True)
 
 
 @triton.jit
@@ -101,10 +110,7 @@ def _dynamic_conv_forward_kernel(
     if rule > 0:
         near_here = near_here & (tl.load(texts + row + near, mask=near_here, other=0) != 0)
     near_values = _load(values + row * value_stride + head * each, near, value_stride, near_here, each, block_each)
-    scores = tl.where(tap < taps, scores, float("-inf"))
-    weights = tl.exp2((scores - tl.max(scores, axis=1)[:, None]) * _LOG2_E)
-    weights = weights * (1.0 / tl.sum(weights, axis=1))[:, None]
-    lack = 1.0 - tl.sum(weights.to(kept.dtype.element_ty).to(tl.float32), axis=1)[:, None]
+    weights, lack = softmax_of_taps(scores, tap, taps, kept.dtype.element_ty, 1)
     if rule > 0:
         source = own[:, None] + tap - radius
         text = tl.load(texts + row + source, mask=_is_below(source, row_tokens) & (tap < taps), other=0)
@@ -197,13 +203,13 @@ def _numbers(values: Tensor, logits: Tensor, taps: int) -> tuple[tuple[int], dic
         "padded": padded,
         "precision": "ieee" if values.dtype is torch.float32 else "tf32",
         "block_each": max(16, triton.next_power_of_2(width // n_heads)),
-        "even": tokens % _OWN == 0,
-        "own_tokens": _OWN,
-        "near_tokens": triton.next_power_of_2(_OWN + padded - 1),
+        "even": tokens % OWN.value == 0,
+        "own_tokens": OWN.value,
+        "near_tokens": triton.next_power_of_2(OWN.value + padded - 1),
         "num_warps": 1,
         "enable_fp_fusion": True,
     }
-    return (batch * triton.cdiv(tokens, _OWN) * n_heads,), settings
+    return (batch * triton.cdiv(tokens, OWN.value) * n_heads,), settings
 
 
 def forward(

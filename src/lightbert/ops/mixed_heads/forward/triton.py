@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from lightbert.ops.dynamic_conv.triton import OWN, softmax_of_taps
 from lightbert.ops.flat_tokens import flat, text_rule
 from lightbert.ops.masked_tiles.triton import load
 from lightbert.ops.mixed_heads.triton import channels_of_tile, keys, shifts
@@ -35,11 +36,8 @@ class Sizes(NamedTuple):
 _SIZES, _LARGE_SIZES = Sizes(64, 64, 4, 128, 2), Sizes(32, 64, 4, None, 1)
 """The second is for float32 and layers of many outputs, which need more registers and memory."""
 _FEW_OUTPUTS = 128
-_SHORT = 32
-"""The tokens of a program for short rows: it never leaves its row."""
-_OWN = tl.constexpr(16)
-"""The tokens of a band: the fewest rows of a matrix product, so that few of its weights are outside the band."""
-_LOG2_E = tl.constexpr(1.4426950408889634)
+_FEWEST_TOKENS = 32
+"""Of a program: none spans two rows, so that those of short rows are small."""
 
 
 @triton.jit(do_not_specialize=["row_tokens"])
@@ -109,10 +107,7 @@ def _span_convolution_kernel(
     places = token * outputs + head * padded + tap
     written = ((token < row_tokens) | even) & (head < n_heads) & (tap < padded)
     scores = tl.load(kept + places, mask=written, other=0.0).to(tl.float32)
-    scores = tl.where(tap < taps, scores, float("-inf"))
-    weights = tl.exp2((scores - tl.max(scores, axis=2, keep_dims=True)) * _LOG2_E)
-    weights = weights * (1.0 / tl.sum(weights, axis=2, keep_dims=True))
-    lack = 1.0 - tl.sum(weights.to(kept.dtype.element_ty).to(tl.float32), axis=2, keep_dims=True)
+    weights, lack = softmax_of_taps(scores, tap, taps, kept.dtype.element_ty, 2)
     if rule > 0:
         source = token + tap - radius
         is_source = (source >= 0) & (source < row_tokens) & (tap < taps)
@@ -126,15 +121,15 @@ def _span_convolution_kernel(
     tl.debug_barrier()
 
     # Bands [bands, own, near] times values [bands, near, channels].
-    bands: tl.constexpr = block_tokens // _OWN
-    begin = start + tl.arange(0, bands)[:, None, None] * _OWN
-    own_index, near_index = tl.arange(0, _OWN)[None, :, None], tl.arange(0, near_tokens)[None, None, :]
+    bands: tl.constexpr = block_tokens // OWN
+    begin = start + tl.arange(0, bands)[:, None, None] * OWN
+    own_index, near_index = tl.arange(0, OWN)[None, :, None], tl.arange(0, near_tokens)[None, None, :]
     band_token, band_tap = begin + own_index, near_index - own_index
     band_here = (band_token < row_tokens) | even
     in_band = (band_tap >= 0) & (band_tap < taps) & band_here
     near_index = tl.arange(0, near_tokens)[None, :, None]
     near = begin + near_index - radius
-    near_here = (near >= 0) & (near < row_tokens) & (near_index < _OWN + 2 * radius)
+    near_here = (near >= 0) & (near < row_tokens) & (near_index < OWN + 2 * radius)
     if rule > 0:
         near_here = near_here & (tl.load(texts + first + near, mask=near_here, other=0) != 0)
     of_head = tl.arange(0, block_each)[None, None, :]
@@ -178,7 +173,7 @@ def convolve(
     if kept.numel():
         sizes = sizes or _sizes(weight)
         channels = channels_of_tile(width, sizes.channels)
-        block_tokens = min(sizes.tokens, max(_SHORT, triton.next_power_of_2(tokens)))
+        block_tokens = min(sizes.tokens, max(_FEWEST_TOKENS, triton.next_power_of_2(tokens)))
         _span_convolution_kernel[(batch * triton.cdiv(tokens, block_tokens),)](
             *(query, span_key, span_bias.contiguous(), weight, bias.contiguous(), values, texts, out, kept, tokens),
             query_stride=query.stride(1),
@@ -199,7 +194,7 @@ def convolve(
             block_heads=triton.next_power_of_2(n_heads),
             block_taps=triton.next_power_of_2(padded),
             block_each=max(16, triton.next_power_of_2(width // n_heads)),
-            near_tokens=triton.next_power_of_2(_OWN.value + padded - 1),
+            near_tokens=triton.next_power_of_2(OWN.value + padded - 1),
             num_warps=sizes.warps,
             maxnreg=sizes.registers,
             enable_fp_fusion=True,
