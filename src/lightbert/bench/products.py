@@ -2,9 +2,6 @@
 
 Each layer has three: output, gradient of the input, gradient of the weight. All have the same FLOPs, and each reads or
 writes the channels of both sides once, in bfloat16. Weights are small next to activations and not counted.
-
-The gradient of a weight is a sum over tokens, which cuBLAS divides among processors, but not in the batched products of
-a grouped layer: there, one processor goes through all tokens for its part of the gradient.
 """
 
 from collections.abc import Iterator
@@ -25,13 +22,11 @@ from lightbert.nn.projections import GroupedLinear
 _PRODUCTS = 3
 
 
-class Product(NamedTuple):
-    """What matrix products need."""
+class Products(NamedTuple):
+    """What the three products of a layer need."""
 
     flops: int
     bytes: int
-    tokens: int = 0
-    """Those that one processor goes through; 0 if the sum over tokens is divided."""
 
 
 @dataclass(frozen=True)
@@ -43,21 +38,10 @@ class Shape:
     outputs: int
     groups: int = 1
 
-    def flops(self, tokens: int) -> int:
-        """Of its three products."""
-        return _PRODUCTS * 2 * tokens * self.groups * self.inputs * self.outputs
-
-    def bytes(self, tokens: int) -> int:
-        """Read and written by its three products."""
-        return _PRODUCTS * HALF * tokens * self.groups * (self.inputs + self.outputs)
-
-    def products(self, tokens: int) -> list[Product]:
-        """Its products, those of a grouped layer in two parts."""
-        flops, moved = self.flops(tokens), self.bytes(tokens)
-        if self.groups == 1:
-            return [Product(flops, moved)]
-        of_weight = Product(flops // _PRODUCTS, moved // _PRODUCTS, tokens)
-        return [Product(flops - of_weight.flops, moved - of_weight.bytes), of_weight]
+    def products(self, tokens: int) -> Products:
+        """Its three products."""
+        flops = _PRODUCTS * 2 * tokens * self.groups * self.inputs * self.outputs
+        return Products(flops, _PRODUCTS * HALF * tokens * self.groups * (self.inputs + self.outputs))
 
 
 @singledispatch

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lightbert.bench.source_version import commit
-from lightbert.bench.step_time import LINK, Point, StepModel, Workload, demand, fit, points
+from lightbert.bench.step_time import LINK, Point, StepModel, Workload, demand, fit, points, read_points
 from lightbert.errors import InputError
 from lightbert.files import write_atomic
 from lightbert.recipes import read
@@ -42,12 +42,11 @@ captured as a CUDA graph:
          + FLOPs of attention / its rate + bytes of memory-bound kernels / bandwidth + kernels × fixed time
 
 Each linear layer has three products, which read and write their activations (`bench/products.py`): narrow layers wait
-for memory. In grouped layers, the gradient of a weight takes at least a time per token, because no two processors share
-a sum over tokens. FLOPs of attention are in `bench/flops.py`. Bytes of memory-bound kernels are what they read and
-write if every norm, activation and convolution is one fused kernel (`bench/traffic.py`). Kernels are those of a
-measured step, in proportion to the number of tensors of parameters. The rate is that of a large product, measured in
-the same run, and the time per token that of a profiled step; the other parameters are fitted by least squares to steps
-in [lab/LOG.md](../lab/LOG.md), as listed in `bench/scaling_points.toml`.
+for memory. FLOPs of attention are in `bench/flops.py`. Bytes of memory-bound kernels are what they read and write if
+every norm, activation and convolution is one fused kernel (`bench/traffic.py`). Kernels are those of the most similar
+profiled step, in proportion to the number of tensors of parameters. The rate is that of a large product, measured in
+the same runs; the other parameters are fitted by least squares to steps in [lab/LOG.md](../lab/LOG.md), medians of five
+runs at commit {read_points()["commit"]}, as listed in `bench/scaling_points.toml`.
 """
 
 
@@ -56,7 +55,6 @@ def _parameters(model: StepModel) -> Iterator[str]:
     yield "| parameter | value | |"
     yield "| --- | ---: | --- |"
     yield f"| rate | {model.rate / 1e12:.0f} TFLOP/s | of a large matrix product; measured, not fitted |"
-    yield f"| time per token | {model.pace * 1e9:.2f} ns | in gradients of grouped weights; measured, not fitted |"
     yield f"| rate of attention | {model.attention_rate / 1e12:.0f} TFLOP/s | next to the time of its bytes |"
     yield f"| bandwidth | {model.bandwidth / 1e12:.2f} TB/s | of all kernels, by the bytes above |"
     yield f"| fixed time | {model.fixed * 1e6:.2f} µs | per kernel of a captured step |"
@@ -68,15 +66,14 @@ def _errors(model: StepModel, measured: list[Point]) -> Iterator[str]:
         yield f"## {title}\n"
         if fitted:
             yield '"Encoder" is the forward and backward pass of the encoder alone.\n'
-        yield "| model | batch × length | | measured ms | predicted ms | error | commit |"
-        yield "| --- | --- | --- | ---: | ---: | ---: | --- |"
+        yield "| model | batch × length | | measured ms | predicted ms | error |"
+        yield "| --- | --- | --- | ---: | ---: | ---: |"
         for point in measured:
             if point.fitted == fitted:
                 work, predicted = point.workload, model.milliseconds(point.workload)
                 yield (
                     f"| {work.model} | {work.batch} × {work.length} | {'step' if work.generator else 'encoder'} | "
-                    f"{point.milliseconds:.2f} | {predicted:.2f} | {predicted / point.milliseconds - 1:+z.1%} | "
-                    f"{point.commit} |"
+                    f"{point.milliseconds:.2f} | {predicted:.2f} | {predicted / point.milliseconds - 1:+z.1%} |"
                 )
         yield ""
 
@@ -125,7 +122,7 @@ _LIMITS = """## What the model can't know
 - Few steps give three parameters, so that the first table says little and the second one counts. The form of the model
   was chosen with that table in view; lab/LOG.md has the forms that were tried.
 - Two runs of the same step differ by up to 7 percent.
-- One stream: with the generator on a second one, a step of ConvBERT-small at 256 × 128 takes 5 percent less.
+- One stream: with the generator on a second one, a step of ConvBERT-small at 256 × 128 takes about 5 percent less.
 - No step was measured on more than one GPU. The rate of the link is that of the data sheet; the all-reduce of DDP
   overlaps with the backward pass, which the model ignores. The time of launches is the difference of two steps of
   1024 × 128 tokens, with other kernels than today's; it is longer where a step takes less time than Python needs to

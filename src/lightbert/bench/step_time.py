@@ -7,6 +7,7 @@ and all-reduce and launches on several GPUs. `bench.products` and `bench.traffic
 the other parameters are fitted to the points in scaling_points.toml.
 """
 
+import math
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from lightbert.bench.flops import flops
-from lightbert.bench.products import Product, shapes
+from lightbert.bench.products import Products, shapes
 from lightbert.bench.traffic import cast_bytes, encoder_bytes, optimizer_bytes, unfused_bytes, vocabulary_bytes
 from lightbert.data.batches.masking_settings import Masking
 from lightbert.models import Model, build, preset
@@ -48,8 +49,8 @@ class Demand:
     flops: float
     """Of all matrix products and convolutions."""
     attention_flops: float
-    products: tuple[Product, ...]
-    """Of linear layers."""
+    products: tuple[Products, ...]
+    """Of each linear layer."""
     bytes: float
     """Of the memory-bound kernels, fused."""
     unfused_bytes: float
@@ -64,8 +65,7 @@ class Point:
 
     workload: Workload
     milliseconds: float
-    entry: str
-    commit: str
+    kernels: float
     fitted: bool
 
 
@@ -75,8 +75,6 @@ class StepModel:
 
     rate: float
     """FLOP/s of a large matrix product, not fitted."""
-    pace: float
-    """Seconds per token of a processor in a batched product over tokens, not fitted."""
     attention_rate: float
     """FLOP/s of the products inside the kernels of attention, next to the time of their bytes."""
     bandwidth: float
@@ -89,7 +87,7 @@ class StepModel:
     def parts(self, work: Workload) -> list[float]:
         """Predict the milliseconds of a step: linear layers, attention's products, memory-bound kernels, fixed time."""
         need = demand(work)
-        linear = sum(max(_computing(each, self.rate, self.pace), each.bytes / self.bandwidth) for each in need.products)
+        linear = sum(max(each.flops / self.rate, each.bytes / self.bandwidth) for each in need.products)
         attention = need.attention_flops / self.attention_rate
         memory = (need.bytes + need.unfused_bytes) / self.bandwidth
         return [1e3 * part for part in (linear, attention, memory, need.kernels * self.fixed)]
@@ -123,7 +121,8 @@ def points() -> list[Point]:
     for each in read_points()["points"]:
         share = {"step": 0.25, "encoder": 0.0}[each["work"]]
         work = Workload(each["model"], each["batch"], each["length"], share)
-        found.append(Point(work, number(each["figure"]), each["entry"], each["commit"], each["use"] == "fit"))
+        milliseconds, kernels = (number(each[name]) for name in ("milliseconds", "kernels"))
+        found.append(Point(work, milliseconds, kernels, each["use"] == "fit"))
     return found
 
 
@@ -149,7 +148,7 @@ def demand(work: Workload) -> Demand:
     return Demand(
         flops=3 * work.batch * forward,
         attention_flops=3 * work.batch * attention,
-        products=tuple(product for shape, count in layers for product in shape.products(count)),
+        products=tuple(shape.products(count) for shape, count in layers),
         bytes=moved + cast_bytes(parameters),
         unfused_bytes=sum(unfused_bytes(model, tokens) for model in models),
         kernels=_kernels(work),
@@ -166,19 +165,28 @@ def _models(work: Workload) -> list[Model]:
 
 
 def _kernels(work: Workload) -> float:
-    """Kernels of a step: in proportion to the tensors of parameters, each of which has products, sums and copies."""
-    counted = read_points()["kernels"]
-    profiled = Workload(counted["model"], work.batch, work.length)
-    tensors, profiled_tensors = (
-        sum(len(list(model.parameters())) for model in _models(each)) for each in (work, profiled)
+    """Those of the most similar measured step, in proportion to the tensors of parameters.
+
+    Each tensor of parameters has products, sums and copies of its own.
+    """
+
+    def difference(point: Point) -> tuple[bool, bool, float]:
+        other = point.workload
+        sizes = math.log(other.batch / work.batch), math.log(other.length / work.length)
+        families = {type(preset(each.model)) for each in (other, work)}
+        return other.model != work.model, len(families) > 1, sum(map(abs, sizes))
+
+    same_work = (point for point in points() if bool(point.workload.generator) == bool(work.generator))
+    nearest = min(same_work, key=difference)
+    tensors, profiled = (
+        sum(len(list(model.parameters())) for model in _models(each)) for each in (work, nearest.workload)
     )
-    return number(counted["kernel_count"]) * tensors / profiled_tensors
+    return nearest.kernels * tensors / profiled
 
 
 def fit(measured: Sequence[Point]) -> StepModel:
-    """Fit all parameters but the rate and the pace, by least squares of relative errors."""
-    ceilings, batched = read_points()["ceilings"], read_points()["batched"]
-    pace = number(batched["microseconds"]) / 1e6 / batched["tokens"]
+    """Fit all parameters but the rate, by least squares of relative errors."""
+    ceilings = read_points()["ceilings"]
     rate, bandwidth = 1e12 * number(ceilings["rate"]), 1e12 * number(ceilings["bandwidth"])
     needs = [demand(point.workload) for point in measured]
     times = np.array([point.milliseconds / 1e3 for point in measured])
@@ -186,7 +194,7 @@ def fit(measured: Sequence[Point]) -> StepModel:
         # The sum is linear once it is known which layers wait for memory.
         rows, known = [], []
         for need in needs:
-            least = [(each.bytes, _computing(each, rate, pace)) for each in need.products]
+            least = [(each.bytes, each.flops / rate) for each in need.products]
             waiting = sum(moved for moved, computing in least if moved / bandwidth > computing)
             rows.append([need.attention_flops, need.bytes + need.unfused_bytes + waiting, need.kernels])
             known.append(sum(computing for moved, computing in least if moved / bandwidth <= computing))
@@ -196,15 +204,10 @@ def fit(measured: Sequence[Point]) -> StepModel:
         solution = np.linalg.lstsq(relative / scale, 1 - np.array(known) / times, rcond=None)[0] / scale
         per_attention_flop, per_byte, per_kernel = map(float, solution)
         bandwidth = 1 / per_byte
-    return StepModel(rate, pace, 1 / per_attention_flop, bandwidth, per_kernel, _launching())
-
-
-def _computing(product: Product, rate: float, pace: float) -> float:
-    """The seconds of a product that doesn't wait for memory."""
-    return max(product.flops / rate, product.tokens * pace)
+    return StepModel(rate, 1 / per_attention_flop, bandwidth, per_kernel, _launching())
 
 
 def _launching() -> float:
     launches = read_points()["launches"]
     slow, fast = (1024 * 128 / number(launches[name]) for name in ("plain", "captured"))
-    return (slow - fast) / number(read_points()["launched"]["kernel_count"])
+    return (slow - fast) / number(read_points()["launched"]["kernels"])
