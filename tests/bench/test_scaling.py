@@ -8,7 +8,7 @@ import pytest
 from torch import nn
 
 from lightbert.bench.products import Shape, shapes
-from lightbert.bench.scaling import page
+from lightbert.bench.scaling import main, page
 from lightbert.bench.step_time import Workload, _models, demand, fit, points, read_points
 from lightbert.bench.traffic import LARGE, passes, unfused_bytes
 from lightbert.models import build
@@ -177,3 +177,11 @@ def test_the_page_is_that_of_the_points():
     without_commit = re.compile(r"at commit \S+;")
     message = "run: python -m lightbert.bench.scaling --out docs/scaling.md"
     assert without_commit.sub("", written) == without_commit.sub("", made), message
+
+
+def test_the_page_must_be_a_file_in_an_existing_folder(tmp_path, monkeypatch):
+    missing = tmp_path / "missing" / "page.md"
+    monkeypatch.setattr("sys.argv", ["scaling", "--out", str(missing)])
+    with pytest.raises(SystemExit, match=r"lightbert: --out must be a file in an existing folder, got .*; create"):
+        main()
+    assert not missing.parent.exists()

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from lightbert.bench.page_file import check_page
 from lightbert.bench.source_version import commit
 from lightbert.bench.step_time import LINK, Point, StepModel, Workload, demand, fit, points, read_points
 from lightbert.errors import InputError
@@ -137,6 +138,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="the Markdown file to write; printed if omitted")
     out = parser.parse_args().out
     try:
+        if out:
+            check_page("--out", out)
         content = page("python -m lightbert.bench.scaling" + (f" --out {out}" if out else ""))
     except InputError as error:
         sys.exit(f"lightbert: {error}")
