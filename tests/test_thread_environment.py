@@ -29,12 +29,13 @@ def printed(code: str, *arguments: str, folder: Path) -> str:
 
 
 def test_torch_reads_the_number_when_it_is_imported(tmp_path):
+    # Builds of torch with MKL use no more threads than there are cores; without a number, they use all.
     code = (
         "from lightbert.thread_environment import set_threads\n"
-        "set_threads(3)\nset_threads(0)\nimport torch\nset_threads(4)\n"
+        "set_threads(1)\nset_threads(0)\nimport torch\nset_threads(2)\n"
         "import os\nprint(torch.get_num_threads(), os.environ['OMP_NUM_THREADS'])"
     )
-    assert printed(code, folder=tmp_path) == "3 3\n"
+    assert printed(code, folder=tmp_path) == "1 1\n"
 
 
 @pytest.mark.parametrize(
