@@ -46,4 +46,10 @@ def describe(found: FoundModel) -> Model:
 
 
 def _is_ours(found: ModelFolder) -> bool:
-    return folder.read_config(found.path).get("model_type") == "lightbert"
+    content = folder.read_config(found.path)
+    # The description of an exported file.
+    if "lightbert" in content and not (found.path / "model.safetensors").exists():
+        raise InputError(
+            f"'{found.name}' contains an exported file and no weights; give the folder that it was exported from"
+        )
+    return content.get("model_type") == "lightbert"
