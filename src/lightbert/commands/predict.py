@@ -36,9 +36,7 @@ class Config:
 
     model: Annotated[
         str,
-        typer.Argument(
-            help="A fine-tuned model: a folder, an exported model.onnx, or org/name on the Hugging Face Hub."
-        ),
+        typer.Argument(help="A fine-tuned model: a folder, an exported file, or org/name on the Hugging Face Hub."),
     ]
     texts: Annotated[tuple[str, ...], typer.Argument(help="Texts, or - for standard input.")] = ()
     pairs: Annotated[

@@ -13,8 +13,8 @@ def load(name: str | Path) -> "TextModel | ExportedModel":
     """Load a model, ready to use.
 
     name: a model folder, ours or Hugging Face's; the name of a bundled model; ``org/name`` or ``org/name@revision`` for
-    the Hugging Face Hub; the path prefix of a TensorFlow 1 checkpoint (docs/models.md); or a ``model.onnx`` or its
-    folder that `lightbert export` wrote, which is loaded without torch (docs/deploy.md).
+    the Hugging Face Hub; the path prefix of a TensorFlow 1 checkpoint (docs/models.md); or a file that `lightbert
+    export` wrote, or its folder (docs/deploy.md); a ``model.onnx`` is loaded without torch.
     """
     exported = find_exported(name)
     if exported is not None:
