@@ -49,7 +49,7 @@ def test_the_rest_of_a_call_is_never_negative():
 
 @needs_executorch
 @pytest.mark.parametrize(
-    ("runtime", "threads", "types"), [("executorch", 1, {"F32"}), ("executorch-int8", 2, {"QP8", "QD8"})]
+    ("runtime", "threads", "types"), [("executorch", 1, {"F32"}), ("executorch-int8", 2, {"QP8", "QD8", "QDU8"})]
 )
 def test_the_profile_of_a_file_has_its_linear_layers(runtime, threads, types, tmp_path, monkeypatch):
     # Two threads require another process.

@@ -157,7 +157,8 @@ def _missed(found: Sequence[tuple[Aim, tuple[Profile, Profile]]]) -> Iterator[st
     if any(aim.runtimes & set(EXECUTORCH) for aim, _ in found):
         yield (
             "Operators of ExecuTorch have small letters, those of XNNPACK capitals, with layout and types: QP8 are "
-            "inputs that the operator itself quantizes in each call, QC8W int8 weights with a scale per output. "
+            "inputs that the operator itself quantizes in each call, QD8 and, on x86, QDU8 inputs that were quantized "
+            "just before it, QC8W int8 weights with a scale per output. "
             f"{DELEGATE_CALL} is the time of ExecuTorch's calls of XNNPACK outside of XNNPACK's operators."
         )
     yield ""
