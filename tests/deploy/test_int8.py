@@ -22,12 +22,14 @@ from lightbert.deploy.export import export_onnx
 from lightbert.deploy.onnx.calibration import Activation, _channel_scales, _error, rounded
 from lightbert.deploy.onnx.graph import Linear
 from lightbert.deploy.onnx.int8 import Range, quantize_columns, quantize_rows
-from lightbert.deploy.publication import MAX_LOSS, Guard
+from lightbert.deploy.publication import MAX_LOSS, Guard, check_cosines
+from lightbert.deploy.verification import Batch, compare
 from lightbert.errors import InputError
 from lightbert.models import Model, build
 from lightbert.nn.inference import Inference
 from lightbert.tasks.example import Example
 from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.spans.kind import Spans
 from lightbert.tasks.predict.model_kind import encoder_of
 from lightbert.tasks.predict.predictor import Predictor
 from lightbert.tasks.texts import text_features
@@ -250,6 +252,22 @@ def test_states_are_calibrated_on_lines_of_text(tmp_path, capsys):
     (tmp_path / "empty.txt").write_text("\n")
     assert main([*arguments, "--force", "--data", str(tmp_path / "empty.txt")]) == 1
     assert "must have at least one text, got none" in capsys.readouterr().err
+
+
+def test_a_beam_search_without_a_context_has_no_candidates_to_compare(tmp_path):
+    model = tiny_model(Spans("beam", stride=4, max_query=4), inner=8, beam=5)
+    done = export_onnx(model, tmp_path / "out", int8="dynamic")
+    assert min(each.cosine for each in done.comparisons) > 0.99
+    assert not done.quantized.floats
+
+
+def test_outputs_that_are_not_numbers_have_a_cosine_of_zero():
+    inputs = [Batch(name, np.ones((1, 1), np.int64), np.ones((1, 1), np.bool_), np.zeros((1, 1))) for name in "ab"]
+    expected, found = [[np.ones((1, 3))]] * 2, [[np.ones((1, 3))], [np.full((1, 3), np.nan)]]
+    comparisons = compare(inputs, expected, found, per_token=False)
+    assert [each.cosine for each in comparisons] == pytest.approx([1, 0])
+    with pytest.raises(InputError, match=r"must be >= 0.99, got 0.000"):
+        check_cosines(comparisons)
 
 
 def test_an_int8_file_runs_in_a_process_without_torch_and_onnx(trained, tmp_path):

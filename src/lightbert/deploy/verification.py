@@ -153,13 +153,19 @@ def _real(one: Array, other: Array, mask: NDArray[np.bool_] | None) -> tuple[NDA
 
 
 def _cosine(one: NDArray[Any], other: NDArray[Any]) -> float:
-    """The smallest cosine between the outputs for a text; of one number per text, between those of all texts."""
+    """The smallest cosine between the outputs for a text; of one number per text, between those of all texts.
+
+    It is 0 if an output of the file isn't finite, and 1 if all outputs of both are zero.
+    """
     if not np.isfinite(other).all():
-        return float("nan")
+        return 0.0
     rows = 1 if one.size == len(one) else len(one)
     one, other = one.reshape(rows, -1), other.reshape(rows, -1)
     lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-    return float(((one * other).sum(1) / np.where(lengths > 0, lengths, 1.0)).min())
+    cosines = (one * other).sum(1) / np.where(lengths > 0, lengths, 1.0)
+    # A beam search has no candidate in a text without a context.
+    equal = ~(one.any(axis=1) | other.any(axis=1))
+    return float(np.where(equal, 1.0, cosines).min())
 
 
 def _agreement(one: NDArray[Any], other: NDArray[Any], mask: NDArray[np.bool_] | None) -> float:
