@@ -163,7 +163,7 @@ def test_files_are_3_5_times_smaller_with_their_tables(mode, tmp_path):
 
 @pytest.mark.parametrize("mode", ["dynamic", "static"])
 def test_a_trained_model_keeps_its_predictions(mode, trained, tmp_path):
-    done = export_onnx(trained, tmp_path / "out", int8=mode, calibration=text_batches(trained, TEXTS))
+    done = export_onnx(trained, tmp_path / "out", int8=mode, calibration=text_batches(trained, map(Example, TEXTS)))
     assert all(each.cosine > 0.99 for each in done.comparisons)
     expected = [each["label"] for each in Predictor(trained).predict(TEXTS)]
     assert expected == LABELS
@@ -254,6 +254,27 @@ def test_states_are_calibrated_on_lines_of_text(tmp_path, capsys):
     assert "must have at least one text, got none" in capsys.readouterr().err
 
 
+def test_states_are_calibrated_on_texts_of_the_given_column_only(data, tmp_path, capsys):
+    model = write_tiny_model(tmp_path / "model", None)
+    arguments = ["export", str(model), "--out", str(tmp_path / "out"), "--int8", "static", "--data"]
+    assert main([*arguments, str(data), "--text", "body"]) == 1
+    assert "has no column 'body', only 'text', 'label'; set its name with --text" in capsys.readouterr().err
+    (tmp_path / "numbers.jsonl").write_text('{"text": 5}\n')
+    assert main([*arguments, str(tmp_path / "numbers.jsonl")]) == 1
+    assert "must have a text in 'text', got 5" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_states_of_a_fine_tuned_model_are_calibrated_on_its_columns(tmp_path):
+    reading = {"text": "body", "text_b": "", "separator": ";"}
+    model = tiny_model(REVIEWS)
+    model.task = {**model.task, "data": reading}
+    lightbert.save(model, tmp_path / "model")
+    (tmp_path / "reviews.csv").write_text("topic;body\n" + "".join(f"x;{text}\n" for text in TEXTS))
+    arguments = ["export", str(tmp_path / "model"), "--out", str(tmp_path / "out"), "--head", "states"]
+    assert main([*arguments, "--int8", "static", "--data", str(tmp_path / "reviews.csv")]) == 0
+
+
 def test_a_beam_search_without_a_context_has_no_candidates_to_compare(tmp_path):
     model = tiny_model(Spans("beam", stride=4, max_query=4), inner=8, beam=5)
     done = export_onnx(model, tmp_path / "out", int8="dynamic")
@@ -271,7 +292,7 @@ def test_outputs_that_are_not_numbers_have_a_cosine_of_zero():
 
 
 def test_an_int8_file_runs_in_a_process_without_torch_and_onnx(trained, tmp_path):
-    export_onnx(trained, tmp_path / "out", int8="static", calibration=text_batches(trained, TEXTS))
+    export_onnx(trained, tmp_path / "out", int8="static", calibration=text_batches(trained, map(Example, TEXTS)))
     code = (
         "import sys, lightbert; print(lightbert.load(sys.argv[1]).predict('the good film')['label']); "
         "sys.exit(bool({'torch', 'onnx'} & set(sys.modules)))"

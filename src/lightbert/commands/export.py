@@ -1,6 +1,6 @@
 """`lightbert export`: a model as a file for another runtime."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -9,7 +9,7 @@ import typer
 
 from lightbert.commands import evaluate
 from lightbert.commands.inputs import check_file, check_model
-from lightbert.commands.options import CommaSeparated, options
+from lightbert.commands.options import CommaSeparated, options, options_in_errors
 from lightbert.commands.report import show
 from lightbert.errors import InputError
 
@@ -172,15 +172,20 @@ def _task(config: Config, model: "Model") -> "tuple[list[Batch], Measure | None]
 
 
 def _texts(config: Config, model: "Model") -> "tuple[list[Batch], None]":
-    """Texts to calibrate on, for a model without a task."""
+    """Texts to calibrate on, if the hidden states are exported; read like those of `lightbert embed`."""
     if not config.data:
         return [], None
     from lightbert.deploy.calibration_data import text_batches
+    from lightbert.tasks.predict.embedding import text_records
+    from lightbert.tasks.predict.fields import Fields
     from lightbert.tasks.predict.records import open_records
 
-    with open_records(config.data, separator=config.separator or ",") as rows:
-        texts = [str(record.get(config.text or "text", "")) for _, record in islice(rows, config.calibrate)]
-    return text_batches(model, texts), None
+    as_in_training = model.task.get("data", {}).get("separator", ",")
+    separator = as_in_training if config.separator is None else config.separator
+    fields = replace(Fields.of(model.task, config.text, config.text_b), pairs=bool(config.text_b))
+    with options_in_errors(), open_records(config.data, separator=separator) as rows:
+        examples = [example for _, example in islice(text_records(rows, fields), config.calibrate)]
+    return text_batches(model, examples), None
 
 
 @options(Config)

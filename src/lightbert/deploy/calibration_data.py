@@ -24,10 +24,10 @@ def task_batches(model: Model, examples: Iterable[Any]) -> list[Batch]:
     return list(_batches(features, encoder.specials.pad))
 
 
-def text_batches(model: Model, texts: Iterable[str]) -> list[Batch]:
-    """Texts for a model without a task."""
+def text_batches(model: Model, examples: Iterable[Example]) -> list[Batch]:
+    """Texts or pairs of texts, whatever the task of the model."""
     encoder = encoder_of(model)
-    features = text_features([Example(text) for text in texts], encoder, None)
+    features = text_features(list(examples), encoder, None)
     return list(_batches(features, encoder.specials.pad))
 
 

@@ -28,18 +28,13 @@ def embed_file(
     keep: the fields of the records that a .parquet file contains next to the vectors.
     advance: called with the number of vectors of each chunk.
     """
-    check_columns(source, fields, "")
     kept: deque[list[Any]] = deque()
     count = 0
 
     def examples() -> Iterator[Example]:
-        for number, record in source:
-            if problem := _problem(record, fields, keep):
-                source.reject(number, problem)
-            else:
-                kept.append([record[name] for name in keep])
-                names = fields.names(record)
-                yield Example(record[names["text"]], record[names["text_b"]] if names["text_b"] else None)
+        for record, example in text_records(source, fields, keep):
+            kept.append([record[name] for name in keep])
+            yield example
 
     with source, vector_file(out, embedder.width, keep) as file:
         for vectors in embedder.stream(examples()):
@@ -48,6 +43,19 @@ def embed_file(
             count += len(vectors)
             advance(len(vectors))
     return count
+
+
+def text_records(
+    source: Lines | Table, fields: Fields, keep: Sequence[str] = ()
+) -> Iterator[tuple[dict[str, Any], Example]]:
+    """Yield each record with its text or pair of texts; records without them, or without a field of `keep`, are bad."""
+    check_columns(source, fields, "")
+    for number, record in source:
+        if problem := _problem(record, fields, keep):
+            source.reject(number, problem)
+        else:
+            names = fields.names(record)
+            yield record, Example(record[names["text"]], record[names["text_b"]] if names["text_b"] else None)
 
 
 def _problem(record: dict[str, Any], fields: Fields, keep: Sequence[str]) -> str:
