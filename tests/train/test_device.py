@@ -24,7 +24,7 @@ def test_an_unknown_device_raises_an_error() -> None:
 
 def test_a_gpu_that_is_not_available_raises_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(InputError, match=r"device .cuda:1. is not available.*use device=cpu"):
+    with pytest.raises(InputError, match=r"device .cuda:1. is not available.*use cpu"):
         resolve_device("cuda:1")
 
 

@@ -115,10 +115,10 @@ def run(config: Config) -> EmbeddingReport:
     from lightbert.progress import progress
     from lightbert.tasks.predict.embedding import embed_file
     from lightbert.tasks.predict.fields import Fields
-    from lightbert.tasks.predict.loading import load
+    from lightbert.tasks.predict.loading import load_on
 
     check_not_input(config.out, config.file)
-    model = load(config.model)
+    model = load_on(config.model, config.device)
     source = _source(config, model.task)
     embedder = _embedder(config, model)
     # Any encoder computes vectors of single texts.
@@ -159,9 +159,7 @@ def _embedder(config: Config, model: "TextModel | ExportedModel") -> "Embedder":
     if isinstance(model, ExportedModel):
         return model.embedder(pool=pool, normalize=config.normalize, length=config.length, batch=config.batch)
     from lightbert.tasks.predict.torch_runtime import embedder_of
-    from lightbert.train.distributed import resolve_device
 
-    model.to(resolve_device(config.device))
     return embedder_of(model, pool=pool, normalize=config.normalize, length=config.length, batch=config.batch)
 
 

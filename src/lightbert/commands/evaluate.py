@@ -115,9 +115,9 @@ def _evaluate(config: Config, path: str) -> EvaluationReport:
     from lightbert.tasks.evaluate.evaluation import evaluate
     from lightbert.tasks.evaluate.report import FILES, write
     from lightbert.tasks.predict.exported import ExportedModel
-    from lightbert.tasks.predict.loading import load
+    from lightbert.tasks.predict.loading import load_on
 
-    model = load(path)
+    model = load_on(path, config.device)
     task = task_of(config, model)
     if config.out is not None:
         # An error is raised before an evaluation that may take hours.

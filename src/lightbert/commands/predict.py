@@ -105,11 +105,11 @@ def run(config: Config, out: TextIO) -> PredictionReport:
     check_model(config.model)
     from lightbert.tasks.predict.exported import ExportedModel
     from lightbert.tasks.predict.fields import Fields
-    from lightbert.tasks.predict.loading import load
+    from lightbert.tasks.predict.loading import load_on
     from lightbert.tasks.predict.predictor import Predictor
     from lightbert.tasks.predict.records import predicted_records
 
-    model = load(config.model)
+    model = load_on(config.model, config.device)
     predictor = Predictor(
         model,
         batch=config.batch,

@@ -79,7 +79,7 @@ def run(config: Config, ready: Callable[[str], None] = lambda url: None) -> Serv
     from lightbert.serve.server import bind, serve
     from lightbert.serve.service import Service
     from lightbert.serve.threads import with_threads
-    from lightbert.tasks.predict.loading import load
+    from lightbert.tasks.predict.loading import load_on
 
     limits = Limits(
         body=config.max_bytes,
@@ -89,7 +89,7 @@ def run(config: Config, ready: Callable[[str], None] = lambda url: None) -> Serv
         timeout=config.timeout,
     )
     with bind(config.host, config.port) as bound:
-        model = with_threads(load(config.model), config.threads)
+        model = with_threads(load_on(config.model, config.device), config.threads)
         generator = load_generator(config.model, model)
         endpoints = endpoints_of(model, generator=generator, device=config.device, length=config.length)
         service = Service(_name(config.model), endpoints, limits)

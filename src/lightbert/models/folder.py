@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 FORMAT = 1
+# The key with which `lightbert export` describes a file in config.json (tasks/predict/exported.py).
+_EXPORTED = "lightbert"
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,8 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise InputError(f"'{path}' is not valid JSON: {error}") from error
     if not isinstance(content, dict):
         raise InputError(f"'{path}' is not a JSON object; copy it again")
+    if _EXPORTED in content:
+        raise InputError(f"'{folder}' is an exported model; give the folder of the model that it was exported from")
     return content
 
 

@@ -66,9 +66,9 @@ def resolve_device(name: str) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise InputError(f"device {name!r} is not supported; use auto, cpu or cuda")
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"device {name!r} is not available: PyTorch finds no GPU; use device=cpu")
+        raise InputError(f"device {name!r} is not available: PyTorch finds no GPU; use cpu")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise InputError(f"device {name!r} not found: PyTorch finds {torch.cuda.device_count()} GPUs; use device=cuda")
+        raise InputError(f"device {name!r} not found: PyTorch finds {torch.cuda.device_count()} GPUs; use cuda")
     return device
 
 

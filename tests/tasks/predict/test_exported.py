@@ -14,6 +14,7 @@ from extras import needs_onnx
 from lightbert.cli import main
 from lightbert.deploy.export import export_onnx
 from lightbert.errors import InputError
+from lightbert.models import build
 from lightbert.models.pooling import Pooling
 from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.predict.predictor import Predictor
@@ -112,6 +113,25 @@ def test_damaged_foreign_and_missing_files_are_errors(exported, tmp_path, capsys
     assert "doesn't describe an export of lightbert (KeyError: 'lightbert')" in capsys.readouterr().err
     assert main(["predict", str(tmp_path / "none.onnx"), "good film"]) == 1
     assert "none.onnx' not found" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+def test_a_device_other_than_the_cpu_is_an_error(exported, tmp_path, capsys, command):
+    (tmp_path / "lines.txt").write_text("good film\n")
+    for device in ("cuda", "cup"):
+        given = {"predict": ["good film"], "evaluate": ["--data", str(tmp_path / "lines.txt")]}[command]
+        assert main([command, str(exported), *given, "--device", device]) == 1
+        assert f"device must be auto or cpu with an exported model, got '{device}'" in capsys.readouterr().err
+    assert main(["predict", str(exported), "good film", "--device", "cpu"]) == 0
+
+
+@pytest.mark.parametrize("model", [tiny_model(None), build("composite-tiny", seed=0)], ids=["convbert", "composite"])
+@pytest.mark.parametrize("command", ["info {}", "export {} --out o", "convert {} o --to hf", "analyse {} --out o.html"])
+def test_commands_that_need_the_weights_ask_for_the_model_itself(model, tmp_path, capsys, command):
+    export_onnx(model, tmp_path / "onnx")
+    assert main(command.format(tmp_path / "onnx").split()) == 1
+    sentence = f"'{tmp_path / 'onnx'}' is an exported model; give the folder of the model that it was exported from"
+    assert sentence in capsys.readouterr().err
 
 
 def test_a_file_with_other_inputs_is_an_error(exported):

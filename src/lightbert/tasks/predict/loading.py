@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lightbert.errors import InputError
 from lightbert.tasks.predict.exported import ExportedModel, find_exported, read_exported
 
 if TYPE_CHECKING:
@@ -22,3 +23,15 @@ def load(name: str | Path) -> "TextModel | ExportedModel":
     from lightbert.tasks.predict.text_model import load as load_model
 
     return load_model(name)
+
+
+def load_on(name: str | Path, device: str) -> "TextModel | ExportedModel":
+    """Load a model and move it to a device: auto, cpu or cuda. An exported model runs on the CPU."""
+    model = load(name)
+    if isinstance(model, ExportedModel):
+        if device not in ("auto", "cpu"):
+            raise InputError(f"device must be auto or cpu with an exported model, got {device!r}")
+        return model
+    from lightbert.train.distributed import resolve_device
+
+    return model.to(resolve_device(device))
