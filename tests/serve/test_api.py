@@ -59,6 +59,15 @@ def test_fields_of_a_record_are_kept_and_renamed_like_those_of_the_command():
     assert prediction["label"] in REVIEWS.labels
 
 
+def test_records_have_the_columns_of_fine_tuning_like_those_of_the_command():
+    model = text_model(REVIEWS)
+    model.task = {**model.task, "data": {"text": "body"}}
+    records = [{"body": "good film"}, {"text": "good film"}]
+    with running(model) as client:
+        answer = client.post("/v1/predict", json={"texts": records}).json()
+    assert_close(answer["predictions"], [record | model.predict("good film") for record in records])
+
+
 def test_vectors_are_those_of_encode():
     model, texts = text_model(REVIEWS), ["good film", ["a bad film", "the film was good"], {"text": "film"}]
     with running(model) as client:

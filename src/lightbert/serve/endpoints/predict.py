@@ -6,6 +6,7 @@ from typing import Any
 from lightbert.errors import InputError
 from lightbert.serve.endpoints.endpoint import Prepared
 from lightbert.tasks.kinds.kind import Outputs
+from lightbert.tasks.predict.fields import Fields
 from lightbert.tasks.predict.forward import Runtime
 from lightbert.tasks.predict.inputs import check_pairs, example_of
 from lightbert.tasks.predict.predictor import Predictor
@@ -30,6 +31,7 @@ class Predict:
 
     def __init__(self, predictor: Predictor, runtime: Runtime) -> None:
         self._encoder, self._task, self.kind = predictor.encoder, predictor.model.task, predictor.kind
+        self._fields = Fields.of(self._task, allow_pairs=True)
         self.runtime, self.specials = runtime, predictor.encoder.specials
         pairs = self._task.get("pairs")
         text = "A quiet film, beautifully made, that stays with you."
@@ -60,7 +62,8 @@ class Predict:
 
     def _example(self, number: int, record: Any) -> Any:
         try:
-            example = example_of(record, self.kind)
+            names = self._fields.names(record) if isinstance(record, Mapping) else None
+            example = example_of(record, self.kind, names)
             if self._task.get("pairs") and getattr(example, "text_b", "") is None:
                 raise InputError("the model requires a second text")
             check_pairs([example], self._task)
