@@ -146,6 +146,17 @@ def test_statistics_cover_the_texts_of_a_file_up_to_a_maximum(there, tmp_path, c
     assert len(found["analyses"]["concentration"]["model"]["layers"]) == 3
 
 
+def test_errors_of_the_data_name_the_options_of_the_command(there, tmp_path, capsys):
+    (tmp_path / "my.csv").write_text("body\na film\n")
+    (tmp_path / "my.txt").write_bytes(b"film \xff")
+    for name, sentence in (
+        ("my.csv", "has no column 'text', only body; set the column with --column\n"),
+        ("my.txt", "is not UTF-8 at byte 5; convert it\n"),
+    ):
+        assert cli.main(["analyse", "concentration", str(there / "student"), "--data", str(tmp_path / name)]) == 1
+        assert capsys.readouterr().err.endswith(sentence)
+
+
 def test_a_json_file_that_is_not_a_report_is_not_replaced(there, capsys):
     config = there / "student" / "config.json"
     before = config.read_bytes()

@@ -1,6 +1,7 @@
 """`lightbert analyse`: pictures and metrics of what a model has learned."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -152,13 +153,25 @@ def _study(config: Config) -> "Study":
     from lightbert.analysis.study.rows import read_texts
     from lightbert.analysis.study.study import Settings
 
+    with _options_in_errors():
+        texts = read_texts(config.text, config.data, column=config.column, most=config.max_texts)
     return open_study(
         config.subject or config.name,
-        read_texts(config.text, config.data, column=config.column, most=config.max_texts),
+        texts,
         Settings(_numbers(config.layers), config.mean, config.word, config.length),
         teacher=config.teacher.strip(),
         compare=config.compare.strip(),
     )
+
+
+@contextmanager
+def _options_in_errors() -> Iterator[None]:
+    """Name the options of this command in errors of files, which name those of `prepare`."""
+    try:
+        yield
+    except InputError as error:
+        sentence = str(error).replace("with --text", "with --column")
+        raise InputError(sentence.replace(", or pass --undecodable replace", "")) from error
 
 
 def _numbers(listed: str) -> tuple[int, ...]:
