@@ -61,7 +61,10 @@ def test_evaluations_within_an_epoch_show_a_fraction(start, tmp_path: Path, caps
 def test_a_warning_says_if_one_label_is_always_predicted(start, tmp_path: Path, capsys):
     frozen = ("lr=1e-9", "epochs=1", *NO_DROPOUT)
     finetune("classify", *start, f"out={tmp_path / 'frozen'}", *frozen)
-    assert re.search(r"warning: all predictions for dev are '(good|bad)'; if this doesn't", capsys.readouterr().err)
+    warning = r"warning: all predictions for dev are '(good|bad)'; if this doesn't.*, or try sort_over=1, another lr="
+    assert re.search(warning, capsys.readouterr().err)
+    finetune("classify", *start, f"out={tmp_path / 'unsorted'}", *frozen, "sort_over=1")
+    assert "train for more epochs, or try another lr= or another seed=\n" in capsys.readouterr().err
     finetune("classify", *start, f"out={tmp_path / 'trained'}", "epochs=12", "lr=3e-3", *NO_DROPOUT)
     last = capsys.readouterr().err.splitlines()[-1]
     assert "warning" not in last

@@ -12,9 +12,11 @@ class EpochReport:
 
     metric: the metric to print.
     steps_per_epoch, steps: the steps of an epoch and of the run; `steps` is 0 if only the time is limited.
+    sorts: whether batches have rows of similar length, which can be the reason why one label is always predicted.
     """
 
-    def __init__(self, data: TaskData, metric: str, *, steps_per_epoch: int, steps: int) -> None:
+    def __init__(self, data: TaskData, metric: str, *, steps_per_epoch: int, steps: int, sorts: bool) -> None:
+        self._remedies = f"{'sort_over=1, ' if sorts else ''}another lr= or another seed="
         self._metric, self._steps_per_epoch, self._steps = metric, steps_per_epoch, steps
         self._kind = data.task.kind
         self._baseline = baseline_metrics(data)
@@ -36,7 +38,7 @@ class EpochReport:
             if label and metrics.get("accuracy", 0.0) < 1:
                 print(
                     f"warning: all predictions for {split} are {label!r}; if this doesn't change, train for more "
-                    "epochs, or try sort_over=1, another lr= or another seed=",
+                    f"epochs, or try {self._remedies}",
                     file=sys.stderr,
                     flush=True,
                 )

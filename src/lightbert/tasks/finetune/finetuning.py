@@ -179,7 +179,7 @@ def _make_loop(recipe: FinetuneRecipe, model: Model, data: TaskData, world: Worl
     settings = Settings(
         replace(recipe, evaluate_every=recipe.evaluate_every or epoch), best=metric if recipe.choose == "best" else ""
     )
-    report = EpochReport(data, metric, steps_per_epoch=epoch, steps=steps)
+    report = EpochReport(data, metric, steps_per_epoch=epoch, steps=steps, sorts=recipe.sort_over > 1)
     return Loop(objective, [phase], settings, world, lambda step: measure(data, model, report.check), report.print)
 
 
