@@ -70,6 +70,17 @@ def test_written_predictions_can_be_evaluated_like_the_training_table(tmp_path, 
     assert report["metrics"]["accuracy"] == 1.0
 
 
+def test_the_columns_of_an_earlier_prediction_are_kept_when_its_file_is_predicted_again(tmp_path):
+    folder.save(tiny_model(Classify(("bad", "good"))), tmp_path / "model")
+    (tmp_path / "in.csv").write_text("text,label,probabilities.good\ngood film,mine,0.125\n")
+    given = ["predict", str(tmp_path / "model"), "--file", str(tmp_path / "in.csv"), "--out", str(tmp_path / "out.csv")]
+    assert cli.main(given) == 0
+    with (tmp_path / "out.csv").open(newline="") as file:
+        [row] = csv.DictReader(file)
+    assert (row["input_label"], row["input_probabilities.good"]) == ("mine", "0.125")
+    assert row["probabilities.good"] != "0.125"
+
+
 def test_a_second_text_for_a_model_of_single_texts_is_an_error(tmp_path, capsys):
     model = tiny_model(Classify(("bad", "good")))
     model.task["pairs"] = False

@@ -118,14 +118,22 @@ def predicted_records(predictor: Predictor, source: Source, fields: Fields) -> I
 
 
 def merge(record: dict[str, Any], prediction: dict[str, Any]) -> dict[str, Any]:
-    """Merge a record and its prediction; fields of the record with the same name get the prefix "input_"."""
-    renamed = {_free_name(field, record, prediction): value for field, value in record.items()}
+    """Merge a record and its prediction; fields of the record with the same name get the prefix "input_".
+
+    The name of a column, such as probabilities.good, is also that of a field: tables have one column for it.
+    """
+    taken = {*prediction, *(f"{name}.{key}" for name, value in prediction.items() for key in _keys(value))}
+    renamed = {_free_name(field, record, taken): value for field, value in record.items()}
     return {**_replace_non_finite(renamed), **prediction}
 
 
-def _free_name(field: str, record: dict[str, Any], prediction: dict[str, Any]) -> str:
+def _keys(value: Any) -> Iterable[str]:
+    return value if isinstance(value, dict) else ()
+
+
+def _free_name(field: str, record: dict[str, Any], taken: set[str]) -> str:
     name = field
-    while name in prediction or (name != field and name in record):
+    while name in taken or (name != field and name in record):
         name = f"input_{name}"
     return name
 
