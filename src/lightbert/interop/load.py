@@ -46,10 +46,4 @@ def describe(found: FoundModel) -> Model:
 
 
 def _is_ours(found: ModelFolder) -> bool:
-    content = folder.read_config(found.path)
-    # The description of an exported file.
-    if "lightbert" in content and not (found.path / "model.safetensors").exists():
-        raise InputError(
-            f"'{found.name}' contains an exported file and no weights; give the folder that it was exported from"
-        )
-    return content.get("model_type") == "lightbert"
+    return folder.read_config(found.path).get("model_type") == "lightbert"
