@@ -29,6 +29,15 @@ def test_files_of_the_user_in_the_folder_of_a_run_are_kept(corpus: Path, tmp_pat
     assert contents(tmp_path) == before
 
 
+def test_a_run_in_a_folder_of_prepared_text_is_an_error(corpus: Path, tmp_path: Path) -> None:
+    prepared = tmp_path / "prepared"
+    shutil.copytree(corpus / "data", prepared)
+    before = contents(prepared)
+    with pytest.raises(InputError, match="is a prepared folder; set out= to another folder"):
+        train(recipe_of(corpus, prepared, steps=3))
+    assert contents(prepared) == before
+
+
 def test_a_file_added_to_a_model_is_kept(corpus: Path, tmp_path: Path) -> None:
     recipe = recipe_of(corpus, tmp_path, steps=3)
     train(recipe)

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from pathlib import Path
 from typing import Any
 
+from lightbert.data.corpus.stage import PREPARED
 from lightbert.errors import InputError
 from lightbert.files import make_folder
 from lightbert.folder_lock import locked
@@ -54,6 +55,8 @@ def _locked(out: Path, world: World, check: Callable[[Path], None]) -> Iterator[
 
 def check_run_folder(out: Path) -> None:
     """Check that everything a run would overwrite in its folder is from a run."""
+    if PREPARED.mark(out) and not _is_run(out):
+        raise InputError(f"'{out}' is a prepared folder; set out= to another folder")
     found = next((name for name in _OUTPUTS if _has_content(out / name)), None)
     if found is not None and not _is_run(out):
         raise InputError(f"'{out / found}' exists and is not from a run; set out= to another folder")
