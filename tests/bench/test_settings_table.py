@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tiny_runs import train, write_corpus
 
+from extras import needs_plots
 from lightbert.bench import papers
 from lightbert.bench.paper_report import draw, markdown
 from lightbert.bench.paper_runs import (
@@ -148,6 +149,7 @@ def test_rows_are_compared_with_the_first_row_of_the_same_seed() -> None:
     assert "| 55.0 |  |" in markdown("settings", TABLE, SHORT, outcomes[2:], "")
 
 
+@needs_plots
 @pytest.mark.parametrize(("name", "panels"), [("settings", 1), ("convolutions", 2)])
 def test_the_picture_has_a_second_panel_only_for_a_papers_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, panels: int

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from tiny_tasks import write_model, write_reviews
 
 import lightbert
-from extras import needs_onnx, needs_plots
+from extras import needs_metrics, needs_onnx, needs_plots
 from lightbert import bundled, cli
 from lightbert.analysis.suspicion import Detector
 from lightbert.models import PRESETS, add_head, build, folder, generator
@@ -95,6 +95,7 @@ def test_pretraining_continues_with_the_tokenizer_and_the_generator_of_the_bundl
     assert lightbert.load("run/final").config.dropout == 0.0
 
 
+@needs_metrics
 def test_finetuning_evaluation_and_prediction_start_from_the_bundled_model(here, capsys):
     write_reviews(here / "reviews.csv", rows=24)
     data = ("data.train=reviews.csv", "data.dev=reviews.csv", "data.text=body", "data.label=topic")
@@ -105,6 +106,7 @@ def test_finetuning_evaluation_and_prediction_start_from_the_bundled_model(here,
     run("evaluate", "run/final", "--data", "reviews.csv")
 
 
+@needs_metrics
 def test_a_preset_is_finetuned_with_the_tokenizer_of_the_bundled_model(here):
     write_reviews(here / "reviews.csv", rows=24)
     data = ("data.train=reviews.csv", "data.dev=reviews.csv", "data.text=body", "data.label=topic", f"tokenizer={NAME}")

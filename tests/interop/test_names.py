@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import lightbert
+from extras import needs_plots
 from lightbert import bundled, cli
 from lightbert.errors import InputError
 from lightbert.interop import names
@@ -218,7 +219,9 @@ def outcome(user: str, name: str) -> object:
     return getattr(given, "config", given)
 
 
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize(
+    "user", [pytest.param(user, marks=needs_plots) if user == "analyse" else user for user in USERS]
+)
 def test_every_entry_point_prefers_a_preset_over_a_folder_of_that_name(user, capsys):
     saved("bert-tiny")
     with pytest.warns(UserWarning, match="'bert-tiny' is the preset"):

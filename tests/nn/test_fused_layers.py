@@ -9,6 +9,7 @@ from functorch.compile import make_boxed_func
 from torch import Tensor, nn
 from torch._dynamo.backends.common import aot_autograd
 
+from extras import needs_kernels
 from gpus import patch_interpreter
 from lightbert.nn.attention import SelfAttention
 from lightbert.nn.blocks import BottleneckBlock, PostNormBlock
@@ -497,6 +498,7 @@ def test_all_layers_that_read_the_wide_stream_of_a_bottleneck_are_one_matmul_on_
     assert call.args[1:] == (block.enter, block.shared, *([block.mixer.value] if kind is SelfAttention else []))
 
 
+@needs_kernels
 @pytest.mark.parametrize("kind", [SelfAttention, CompositeAttention])
 def test_that_matmul_has_the_scales_of_a_bottleneck_without_norms_in_its_weights(kind):
     block = shared_bottleneck(kind)
@@ -510,6 +512,7 @@ def test_that_matmul_has_the_scales_of_a_bottleneck_without_norms_in_its_weights
     assert others == ([(block.mixer.value.weight, block.mixer.value.bias)] if kind is SelfAttention else [])
 
 
+@needs_kernels
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_scales_in_the_weights_of_a_bottleneck_change_neither_result_nor_gradients(dropout):
     block = shared_bottleneck(dropout=dropout)
@@ -523,6 +526,7 @@ def test_scales_in_the_weights_of_a_bottleneck_change_neither_result_nor_gradien
         torch.testing.assert_close(one, other)
 
 
+@needs_kernels
 @pytest.mark.parametrize(
     "name", ["enter", "enter_norm", "shared", "mixer.value", "output", "norm", "leave", "leave_norm", "dropout"]
 )
