@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from extras import needs_metrics
+
 PAGE = (Path(__file__).parents[1] / "docs" / "python.md").read_text(encoding="utf-8")
 
 
@@ -21,6 +23,7 @@ def ran(tmp_path_factory):
     return names, folder
 
 
+@needs_metrics
 def test_every_function_writes_its_files_and_returns_the_report_of_its_command(ran):
     names, folder = ran
     assert names["prepared"].train.tokens > 100
@@ -33,6 +36,7 @@ def test_every_function_writes_its_files_and_returns_the_report_of_its_command(r
         assert (folder / "runs" / run / "final" / "model.safetensors").exists()
 
 
+@needs_metrics
 def test_keyword_arguments_override_the_recipe(ran):
     _, folder = ran
     recipe = json.loads((folder / "runs" / "mine" / "recipe.json").read_text())

@@ -9,6 +9,7 @@ from rich.console import Console
 from tiny_tasks import write_model
 
 import lightbert
+from extras import needs_metrics
 from lightbert import bundled
 from lightbert.analysis.suspicion import CorruptedSentence, Word
 from lightbert.commands import demo, demo_comparison
@@ -38,6 +39,7 @@ def compared(tmp_path_factory):
         return compare(folder / "packages", write_model(folder / "tiny"), "cpu")
 
 
+@needs_metrics
 def test_the_classifiers_are_compared_on_the_test_split(compared):
     names = [*compared.accuracy]
     assert names[0] == "convbert-small-en, its first layer, fine-tuned"
@@ -48,6 +50,7 @@ def test_the_classifiers_are_compared_on_the_test_split(compared):
     assert compared.sizes == {"train": 16, "dev": 4, "test": 5}
 
 
+@needs_metrics
 def test_the_finetuned_model_predicts_packages(compared):
     model = lightbert.load(compared.model)
     assert model.predict(compared.sentence)["label"] in WORDS
@@ -68,6 +71,7 @@ def _page(report: DemoReport) -> str:
     return captured.get()
 
 
+@needs_metrics
 def test_the_report_prints_the_accuracies_and_the_commands_to_try_the_model(compared, tmp_path):
     page = _page(replace(_report(tmp_path), comparison=compared))
     for name, accuracy in compared.accuracy.items():
