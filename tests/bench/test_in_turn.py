@@ -91,7 +91,9 @@ def test_candidates_are_all_cases_in_all_sources():
 
 
 def test_candidates_that_cannot_be_compared_are_errors(tmp_path):
-    with pytest.raises(InputError, match=r"--sources must be folders of lightbert's source, got '.*', without src"):
+    with pytest.raises(
+        InputError, match=r"--sources must be folders that contain src/lightbert, got '.*'; give clones"
+    ):
         candidates([CASES[0].name], [SOURCE, tmp_path])
     with pytest.raises(InputError, match="fine-tuning can't be timed in turn"):
         candidates(["fine-tuning", "bert-base"])

@@ -33,7 +33,7 @@ def test_a_run_in_a_folder_of_prepared_text_is_an_error(corpus: Path, tmp_path: 
     prepared = tmp_path / "prepared"
     shutil.copytree(corpus / "data", prepared)
     before = contents(prepared)
-    with pytest.raises(InputError, match="is a prepared folder; set out= to another folder"):
+    with pytest.raises(InputError, match=r"out must not be a prepared folder, got '.*'; set out= to another folder"):
         train(recipe_of(corpus, prepared, steps=3))
     assert contents(prepared) == before
 

@@ -78,7 +78,9 @@ def candidates(names: Sequence[str], sources: Sequence[Path] = ()) -> list[Candi
     """Every case in every source; a text that is no case's name selects all cases whose name contains it."""
     for source in sources:
         if not (source / "src" / "lightbert").is_dir():
-            raise InputError(f"--sources must be folders of lightbert's source, got '{source}', without src/lightbert")
+            raise InputError(
+                f"--sources must be folders that contain src/lightbert, got '{source}'; give clones of lightbert"
+            )
     named = {case.name: case for case in CASES}
     chosen: list[Case] = []
     for name in names:

@@ -56,7 +56,7 @@ def _locked(out: Path, world: World, check: Callable[[Path], None]) -> Iterator[
 def check_run_folder(out: Path) -> None:
     """Check that everything a run would overwrite in its folder is from a run."""
     if PREPARED.mark(out) and not _is_run(out):
-        raise InputError(f"'{out}' is a prepared folder; set out= to another folder")
+        raise InputError(f"out must not be a prepared folder, got '{out}'; set out= to another folder")
     found = next((name for name in _OUTPUTS if _has_content(out / name)), None)
     if found is not None and not _is_run(out):
         raise InputError(f"'{out / found}' exists and is not from a run; set out= to another folder")
