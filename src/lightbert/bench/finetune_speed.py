@@ -95,7 +95,7 @@ def compare(settings: Settings) -> Comparison:
             batch=settings.batch,
             rounds=settings.rounds,
             ragged_rounds=ragged_rounds,
-            rows="packed" if _runtime(model).packs else "grouped",
+            rows=_runtime(model).rows,
             finetune=_medians(
                 "fine-tuning", _finetune_candidates(material, settings, Path(place), warm), settings.rounds
             ),

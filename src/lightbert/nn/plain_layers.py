@@ -15,8 +15,13 @@ def is_plain(layer: nn.Module, kind: type[_Layer]) -> TypeGuard[_Layer]:
     """
     if type(layer) is not kind or "forward" in vars(layer):
         return False
-    hooked = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks
-    return not hooked and all(_is_plain_tensor(parameter) for parameter in layer._parameters.values())
+    return not has_hooks(layer) and all(_is_plain_tensor(parameter) for parameter in layer._parameters.values())
+
+
+def has_hooks(layer: nn.Module) -> bool:
+    """Whether a call of a layer also calls hooks that are registered on it."""
+    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
+    return any(hooks)
 
 
 def _is_plain_tensor(parameter: Tensor | None) -> bool:

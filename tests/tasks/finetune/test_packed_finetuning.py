@@ -68,7 +68,7 @@ def test_an_interrupted_run_resumes_exactly(start, tmp_path: Path, stop: int):
         (("sort_over=1", "change.padding=released"), "off"),
     ],
 )
-def test_auto_packs_mixed_lengths_on_a_cpu_where_that_is_possible(start, tmp_path: Path, settings, expected):
+def test_auto_packs_mixed_lengths_where_that_is_possible(start, tmp_path: Path, settings, expected):
     for packing in ("auto", expected):
         finetune(RECIPE, *start, *settings, "epochs=1", f"packing={packing}", f"out={tmp_path / packing}")
     assert results(tmp_path / "auto") == results(tmp_path / expected)

@@ -152,7 +152,7 @@ def test_texts_are_predicted_and_encoded_the_same_in_packed_rows(monkeypatch):
     packed = TorchRuntime.submit_packed
     calls = []
     monkeypatch.setattr(TorchRuntime, "submit_packed", lambda self, rows: calls.append(rows) or packed(self, rows))
-    monkeypatch.setattr(torch_runtime, "PACKING_DEVICES", ("cpu",))
+    monkeypatch.setitem(torch_runtime.DEFAULT_ROWS, "cpu", "packed")
     for one, other in zip(model.predict(given), expected, strict=True):
         assert one["label"] == other["label"]
         assert one["probability"] == pytest.approx(other["probability"], abs=1e-5)
@@ -160,10 +160,20 @@ def test_texts_are_predicted_and_encoded_the_same_in_packed_rows(monkeypatch):
     assert calls
 
 
+INFERENCES = {
+    **{head: lambda head=head: Inference(make(head=head).cuda(), head) for head in HEADS},
+    **{f"{pool} vector": lambda pool=pool: TextVector(make().cuda(), pool) for pool in POOLS},
+    **{
+        name: lambda name=name: Inference(make(name).cuda(), "classify")
+        for name in ("bert-tiny", "composite-tiny", "mobilebert-nano", "ib-bert-nano")
+    },
+}
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("head", ["classify", "tokens", "beam"])
-def test_a_captured_forward_pass_gives_the_outputs_of_packed_rows(head):
-    inference, features = Inference(make(head=head).cuda(), head), texts(400)
+@pytest.mark.parametrize("case", INFERENCES)
+def test_a_captured_forward_pass_gives_the_outputs_of_packed_rows(case):
+    inference, features = INFERENCES[case](), texts(400)
     packed = run(TorchRuntime(inference, "packed"), features, SPECIALS, batch=8)
     runtime = TorchRuntime(inference, "captured")
     for _ in range(2):
@@ -186,6 +196,32 @@ def test_inputs_of_one_shape_are_captured_once_and_replayed():
 
 
 @pytest.mark.gpu
-def test_a_gpu_packs_rows_if_it_is_a_packing_device(monkeypatch):
-    monkeypatch.setattr(torch_runtime, "PACKING_DEVICES", ("cuda",))
-    assert TorchRuntime(Inference(make().cuda(), "classify")).packs
+def test_a_gpu_captures_forward_passes_over_packed_rows():
+    assert TorchRuntime(Inference(make().cuda(), "classify")).rows == "captured"
+    assert TorchRuntime(Inference(make(padding="released").cuda(), "classify")).rows == "grouped"
+    assert TorchRuntime(LayerMaps(make().cuda(), 1)).rows == "grouped"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("rows", [None, "captured"])
+def test_hooks_of_layers_are_called_for_every_batch(rows):
+    model, calls = make().cuda(), []
+    model.blocks[0].register_forward_hook(lambda *_: calls.append(1))
+    runtime = TorchRuntime(Inference(model, "classify"), rows)
+    for _ in range(4):
+        run(runtime, texts(2), SPECIALS)
+    # Two texts have two widths of rows.
+    assert len(calls) == 8
+
+
+@pytest.mark.gpu
+def test_a_captured_pass_reads_weights_that_change_in_place():
+    inference, features = Inference(make().cuda(), "classify"), texts(4)
+    runtime = TorchRuntime(inference)
+    for _ in range(4):
+        before = run(runtime, features, SPECIALS)
+    with torch.no_grad():
+        inference.encoder.heads["classify"].output.bias += 1.0
+    after, expected = (run(each, features, SPECIALS) for each in (runtime, TorchRuntime(inference, "packed")))
+    assert_equal(after, expected)
+    assert all((one[0] > other[0]).all() for one, other in zip(after, before, strict=True))

@@ -140,21 +140,20 @@ def _make_batches(recipe: FinetuneRecipe, model: Model, data: TaskData, world: W
         "sort_over": recipe.sort_over,
         "settings": world.loading(recipe.workers),
     }
-    if _packs(recipe, model, world):
+    if _packs(recipe, model):
         return PackedBuckets(data.train, positions=model.positions, **shared)
     graphed = uses_cuda_graph(recipe.cuda_graph, world)
     return Buckets(data.train, multiple=_GRAPH_WIDTH_MULTIPLE if graphed else 1, **shared)
 
 
-def _packs(recipe: FinetuneRecipe, model: Model, world: World) -> bool:
+def _packs(recipe: FinetuneRecipe, model: Model) -> bool:
     """Return whether the texts of a batch share rows."""
     if recipe.packing == "on" and model.released_padding:
         raise InputError("packing=on requires a model with padding = 'masked', got 'released'; set packing=off")
     if recipe.packing != "auto":
         return recipe.packing == "on"
-    # Packed rows of mixed lengths are twice as fast as padded ones on a CPU; their speed on a GPU is not known yet.
-    possible = recipe.sort_over == recipe.accumulate == 1 and not model.released_padding
-    return possible and world.device.type == "cpu"
+    # Packed rows of mixed lengths are twice as fast as padded ones on a CPU, and faster than sorted ones on a GPU.
+    return recipe.sort_over == recipe.accumulate == 1 and not model.released_padding
 
 
 def _make_loop(recipe: FinetuneRecipe, model: Model, data: TaskData, world: World) -> Loop:

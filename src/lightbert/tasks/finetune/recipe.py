@@ -70,7 +70,7 @@ class FinetuneRecipe(BaseRecipe):
     packing: Annotated[
         Literal["auto", "on", "off"],
         "on: pack the texts of a batch into few rows of one shape, which requires sort_over=1; off: one text per row; "
-        "auto: on with sort_over=1 on a CPU, otherwise off",
+        "auto: on with sort_over=1, otherwise off",
     ] = "auto"
     length: Annotated[Size, "tokens per row; longer texts are truncated, the longer text of a pair first"] = 128
     lr: float = 1e-4

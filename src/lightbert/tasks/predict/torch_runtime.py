@@ -15,6 +15,7 @@ from lightbert.models import Model
 from lightbert.models.pooling import Pooling
 from lightbert.nn.inference import Inference, LayerMaps, Pool, TextVector
 from lightbert.nn.packed import PackedTexts
+from lightbert.nn.plain_layers import has_hooks
 from lightbert.tasks.predict.captured import CapturedForward, Tensors
 from lightbert.tasks.predict.forward import BY_TEXT, CPU_CHUNK, CPU_TOKENS, Array, Arrays
 from lightbert.tasks.predict.model_kind import encoder_of
@@ -23,18 +24,20 @@ from lightbert.tasks.predict.vectors import Embedder
 _CUDA_TOKENS = (32768, 65536)
 _CUDA_CHUNK = 16384
 
-PACKING_DEVICES: tuple[str, ...] = ()
-"""The types of devices that pack texts by default: none until packed rows are measured to be faster on a GPU."""
-
 Rows = Literal["grouped", "packed", "captured"]
 """Padded texts of similar length; texts packed into rows of few shapes; packed, and computed by a CUDA graph."""
+
+DEFAULT_ROWS: dict[str, Rows] = {"cuda": "captured"}
+"""By the type of the device; the others group texts."""
 
 
 class TorchRuntime:
     """Runs a module of `lightbert.nn.inference` without gradients and dropout, on a GPU in bfloat16.
 
-    rows: how texts are put into rows, for tests and benchmarks. Packed rows need few shapes of batches for all texts;
-    grouped rows, the default, are shorter, so that attention costs less. Models that read the padding can't be packed.
+    rows: how texts are put into rows, for tests and benchmarks. Packed rows need few shapes of batches for all texts:
+    a GPU replays a CUDA graph for each, the default there. Grouped rows are shorter, so that attention costs less on a
+    CPU. Models that read the padding can't be packed. Nothing is captured if a layer has hooks, which a replay
+    wouldn't call.
     """
 
     def __init__(self, inference: Inference | TextVector | LayerMaps, rows: Rows | None = None) -> None:
@@ -46,8 +49,11 @@ class TorchRuntime:
         packable = not self.reads_padding and not isinstance(inference, LayerMaps)
         if rows not in (None, "grouped") and not packable:
             raise InputError(f"rows must be 'grouped' for attention maps and padding = 'released', got {rows!r}")
-        self.packs = (packable and self.device.type in PACKING_DEVICES) if rows is None else rows != "grouped"
-        self._captured = CapturedForward(self._packed, self.device) if rows == "captured" else None
+        self.rows = rows or (DEFAULT_ROWS.get(self.device.type, "grouped") if packable else "grouped")
+        if self.rows == "captured" and any(has_hooks(layer) for layer in inference.modules()):
+            self.rows = "packed"
+        self.packs = self.rows != "grouped"
+        self._captured = CapturedForward(self._packed, self.device) if self.rows == "captured" else None
 
     @contextmanager
     def running(self) -> Iterator[None]:
