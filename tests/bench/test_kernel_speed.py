@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 
-from lightbert.bench import kernel_blocks
+from lightbert.bench import kernel_blocks, vocabulary_blocks
 from lightbert.bench.kernel_cases import OPS, RANDOM, Size, dynamic_inputs, sampling_inputs, unfolded
 from lightbert.bench.kernels import check, necessary_bytes
 from lightbert.ops import backend
@@ -64,17 +64,19 @@ def test_kernel_and_reference_of_a_random_op_run(name):
 
 def test_the_search_over_block_sizes_tries_every_candidate_of_the_chosen_ops(monkeypatch, capsys):
     pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
-    for name in ("norm_inputs", "gelu_inputs"):
-        monkeypatch.setattr(
-            kernel_blocks, name, partial(getattr(kernel_blocks, name), device="cpu", dtype=torch.float16)
-        )
+    searches = {"norm_inputs": kernel_blocks, "gelu_inputs": kernel_blocks, "linear_entropy_inputs": vocabulary_blocks}
+    for name, module in searches.items():
+        monkeypatch.setattr(module, name, partial(getattr(module, name), device="cpu", dtype=torch.float16))
 
     def run_once(calls):
         calls[0]()
         return 1.0
 
-    monkeypatch.setattr(kernel_blocks, "microseconds", run_once)
-    found = kernel_blocks.try_blocks(TINY, "norm,gelu")
+    for module in (kernel_blocks, vocabulary_blocks):
+        monkeypatch.setattr(module, "microseconds", run_once)
+    found = kernel_blocks.try_blocks(TINY, "norm,gelu,linear_cross")
     norm = len(kernel_blocks.NORM_FORWARD) + len(kernel_blocks.NORM_BACKWARD)
-    assert len(found) == 2 * norm + len(kernel_blocks.GELU_FORWARD) + len(kernel_blocks.GELU_BACKWARD)
+    vocabulary = len(vocabulary_blocks.FORWARD) + len(vocabulary_blocks.BACKWARD)
+    gelu = len(kernel_blocks.GELU_FORWARD) + len(kernel_blocks.GELU_BACKWARD)
+    assert len(found) == 2 * norm + gelu + vocabulary
     assert len(capsys.readouterr().out.splitlines()) == len(found)

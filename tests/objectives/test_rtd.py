@@ -3,6 +3,7 @@
 import math
 from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -17,6 +18,7 @@ from lightbert.models import build, preset
 from lightbert.models.generator import generator
 from lightbert.models.hybrid import Hybrid
 from lightbert.objectives.masker import Masker
+from lightbert.objectives.prediction import MaskedPrediction
 from lightbert.objectives.rtd import Corruption, ReplacedTokenDetection
 from lightbert.objectives.side_stream import SideStream
 
@@ -64,7 +66,7 @@ def test_both_models_share_tables_and_norm_but_not_projections():
 
 def test_the_discriminators_gradient_reaches_the_generator_only_through_the_shared_tables():
     objective = make_objective()
-    objective.mlm_weight = 0.0
+    objective.detect.mlm_weight = 0.0
     batch = objective.prepare(batch_of())
     objective(batch, objective.counts(batch)).total.backward()
     shared = {p for n, p in objective.discriminator.embeddings.named_parameters() if not n.startswith("project")}
@@ -75,7 +77,7 @@ def test_the_discriminators_gradient_reaches_the_generator_only_through_the_shar
 
 def test_the_generators_loss_does_not_reach_the_discriminators_blocks():
     objective = make_objective()
-    objective.rtd_weight = 0.0
+    objective.detect.rtd_weight = 0.0
     batch = objective.prepare(batch_of())
     objective(batch, objective.counts(batch)).total.backward()
     for name, parameter in objective.discriminator.blocks.named_parameters():
@@ -174,7 +176,7 @@ def test_the_loss_of_a_two_token_example_equals_a_computation_by_hand():
 def test_labels_mark_exactly_the_tokens_that_differ_from_the_text():
     objective, batch = make_objective(), batch_of()
     masked = objective.prepare(batch)
-    ids, replaced = objective.corrupt(masked, torch.randn(*masked.positions.shape, 50))
+    ids, replaced = objective.corrupt(masked, torch.randint(0, 50, masked.positions.shape))
     assert torch.equal(replaced, ids != batch.ids)
     assert not (replaced & ~batch.mask).any()
     assert not (ids == SPECIALS.mask).any() or (batch.ids == SPECIALS.mask).any() or (replaced[ids == 4]).all()
@@ -208,11 +210,24 @@ def test_a_bottleneck_model_has_no_generator():
         generator(preset("mobilebert-nano"), 0.25)
 
 
+class Certain:
+    """A model that predicts what it is given as logits, whatever the states."""
+
+    def __init__(self, logits):
+        size = logits.shape[-1]
+        decoder = (torch.eye(size), torch.zeros(size))
+        self.table = decoder[0]
+        self.heads = {"mlm": SimpleNamespace(features=lambda states: logits, decoder=lambda table: decoder)}
+
+
 def test_a_higher_temperature_replaces_more_tokens():
     # The generator is almost certain of the original tokens: only a high temperature makes it replace them.
     batch = Masker(Masking(), SPECIALS, vocab=50, seed=3)(batch_of(rows=64))
-    logits = 12.0 * torch.nn.functional.one_hot(batch.targets, 50).float()
-    shares = [Corruption(3, temperature)(batch, logits)[1].sum().item() for temperature in (1.0, 4.0, 100.0)]
+    model = Certain(12.0 * torch.nn.functional.one_hot(batch.targets, 50).float())
+    shares = []
+    for temperature in (1.0, 4.0, 100.0):
+        drawn = MaskedPrediction(3, temperature)(model, batch, torch.zeros(64, batch.ids.shape[1], 50)).drawn
+        shares.append(Corruption()(batch, drawn)[1].sum().item())
     assert shares[0] < shares[1] < shares[2]
     assert shares[0] <= 0.01 * batch.weights.sum()
     # Against the uniform distribution one in fifty is right by chance.

@@ -9,7 +9,7 @@ from kernels import DEVICE, HALF, MARKS, assert_exact, assert_no_coarser, by_ker
 from torch import Tensor
 
 from lightbert.ops.backend import using
-from lightbert.ops.bias_gelu import bias_gelu, gelu_linear
+from lightbert.ops.bias_gelu import bias_gelu, gelu_linear, gelu_score
 from lightbert.ops.residual_norm import residual_norm
 
 pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
@@ -41,11 +41,16 @@ def linear_inputs(*shape: int) -> dict[str, Tensor]:
     return {**gelu_inputs(*shape), "weight": draw(width, width) / width**0.5}
 
 
+def score_inputs(*shape: int) -> dict[str, Tensor]:
+    return {**gelu_inputs(*shape), "weight": draw(shape[-1]) / shape[-1] ** 0.5}
+
+
 OPS = {
     "residual_norm": (norm, norm_inputs),
     "residual_norm with a bias": (norm, biased_inputs),
     "bias_gelu": (bias_gelu, gelu_inputs),
     "gelu_linear": (gelu_linear, linear_inputs),
+    "gelu_score": (gelu_score, score_inputs),
 }
 Case = tuple[Callable[..., Tensor], Callable[..., dict[str, Tensor]]]
 
@@ -80,7 +85,7 @@ def test_any_number_of_tokens_is_supported(case, shape):
 def test_no_tokens_give_an_empty_result_and_gradients_of_zero(case, shape):
     op, inputs = case
     out, *gradients = results(by_kernel(op), inputs(*shape), torch.float32, spread=False)
-    assert out.shape == shape
+    assert out.shape == (shape[:-1] if op is gelu_score else shape)
     assert all((gradient == 0).all() for gradient in gradients)
 
 
@@ -229,7 +234,7 @@ def test_torch_accepts_the_custom_ops(case):
     op, inputs = case
     tensors = {name: value.to(DEVICE, torch.float32).requires_grad_() for name, value in inputs(2, 3, 12).items()}
     added = {name: tensors.pop(name) for name in ("change_bias",) if name in tensors}
-    custom = {norm: of_norm.residual_norm, bias_gelu: of_gelu.bias_gelu, gelu_linear: of_gelu.gelu_linear}[op]
+    custom = of_norm.residual_norm if op is norm else getattr(of_gelu, op.__name__)
     settings = [EPS] if op is norm else []
     torch.library.opcheck(custom, (*tensors.values(), *settings), added, rtol=1e-4, atol=1e-4)
 

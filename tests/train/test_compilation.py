@@ -13,7 +13,7 @@ from tracing import traced_only
 from lightbert.data.corpus.shards import Shards
 from lightbert.ops import backend
 from lightbert.train.compilation import compile_objective, run_eagerly
-from lightbert.train.gradient_sums import GradientSums
+from lightbert.train.graph_pass import GraphPass
 
 
 class Double(nn.Module):
@@ -138,5 +138,5 @@ def test_the_compiler_is_asked_for_deterministic_code_and_for_sums_of_gradients_
     compile_objective(objective, how, torch.device("cpu"))
     options = [call.kwargs["options"] for call in compile_calls.call_args_list]
     assert [each["deterministic"] for each in options] == [True] * (2 if how == "blocks" else 1)
-    assert all(isinstance(each["post_grad_custom_post_pass"], GradientSums) for each in options)
+    assert all(isinstance(each["post_grad_custom_post_pass"], GraphPass) for each in options)
     assert {*options[0]} <= {*_inductor.list_options()}

@@ -14,6 +14,7 @@ from lightbert.bench.kernel_cases import (
     mixed_inputs,
     norm_inputs,
 )
+from lightbert.bench.vocabulary_blocks import try_tiles
 
 DEPTHWISE_FORWARD = (
     (16, 4, 64, 4),
@@ -123,7 +124,6 @@ GELU_BACKWARD = (
     (4, 2, 1, 96, 2048),
 )
 """(tokens, warps, stages, registers, programs)."""
-
 Times = dict[str, tuple[float, float]]
 
 
@@ -139,6 +139,7 @@ def try_blocks(size: Size, ops: str = "") -> Times:
         "residual_norm": _norm,
         "residual_norm with dropout": partial(_norm, dropout=0.1),
         "bias_gelu": _gelu,
+        "linear_cross_entropy": try_tiles,
     }
     found: Times = {}
     for op, search in searches.items():

@@ -8,11 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lightbert.ops.bias_gelu import bias_gelu, gelu_linear
+from lightbert.ops.bias_gelu import bias_gelu, gelu_linear, gelu_score
 from lightbert.ops.cross_entropy import cross_entropy
 from lightbert.ops.depthwise import depthwise
 from lightbert.ops.dynamic_conv import PADDING, dynamic_conv
 from lightbert.ops.embedding import embedding
+from lightbert.ops.linear_cross_entropy import linear_cross_entropy
 from lightbert.ops.mixed_heads import mixed_heads
 from lightbert.ops.relative_attention import relative_attention
 from lightbert.ops.relu_feedforward import relu_feedforward
@@ -24,6 +25,8 @@ Tensors = dict[str, Tensor]
 
 TAPS = 9
 """The kernel size of ConvBERT."""
+NARROW = 128
+"""Channels of the word embeddings of small models."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,19 @@ def entropy_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.
     return {"logits": logits.requires_grad_(), "targets": targets}
 
 
+def linear_entropy_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> Tensors:
+    """What the decoder reads at the masked positions, its narrow table, targets and a random number for each."""
+    features, table = (torch.randn(n, NARROW, device=device, dtype=dtype) for n in (size.predictions, size.vocab))
+    bias = torch.zeros(size.vocab, device=device, dtype=dtype)
+    return {
+        "features": features.requires_grad_(),
+        "table": (0.1 * table).requires_grad_(),
+        "bias": bias.requires_grad_(),
+        "targets": torch.randint(0, size.vocab, (size.predictions,), device=device),
+        "chances": torch.rand(size.predictions, device=device),
+    }
+
+
 def sampling_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> Tensors:
     """Logits of the masked positions, their log-sum-exp, and a uniform random number for each."""
     logits = torch.randn(size.predictions, size.vocab, device=device, dtype=dtype)
@@ -151,6 +167,13 @@ def gelu_linear_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = to
     return {**gelu_inputs(size, device, dtype), "weight": weight.requires_grad_()}
 
 
+def gelu_score_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> Tensors:
+    """The output of the matmul of a head with one output per token, its bias, and the weight of that output."""
+    x = torch.randn(size.batch, size.tokens, size.width, device=device, dtype=dtype)
+    bias, weight = (torch.randn(size.width, device=device, dtype=dtype) for _ in range(2))
+    return {name: each.requires_grad_() for name, each in (("x", x), ("bias", bias), ("weight", weight))}
+
+
 def feedforward_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> Tensors:
     """States inside a block of MobileBERT, which is as wide in all sizes, and the parameters of a feed-forward."""
     width, inner = 128, 512
@@ -169,7 +192,7 @@ def feedforward_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = to
 def embedding_inputs(size: Size, device: str = "cuda", dtype: torch.dtype = torch.float32) -> Tensors:
     """Ids of which some are frequent, as in text, and a narrow table in single precision, as in training."""
     spread = torch.rand(size.batch, size.tokens, device=device) ** 4
-    table = torch.randn(size.vocab, 128, device=device)
+    table = torch.randn(size.vocab, NARROW, device=device)
     return {"ids": (spread * size.vocab).long(), "table": table.requires_grad_()}
 
 
@@ -205,6 +228,13 @@ def entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return loss + 0 * likely
 
 
+def linear_entropy(features: Tensor, table: Tensor, bias: Tensor, targets: Tensor, chances: Tensor) -> Tensor:
+    """The same of a linear layer; its samples are added in the same way."""
+    loss, correct, drawn = linear_cross_entropy(features, table, bias, targets, chances)
+    assert drawn is not None
+    return loss + 0 * correct + 0 * drawn
+
+
 def mixed(
     streams: Tensor, stream_bias: Tensor, span_key: Tensor, span_bias: Tensor, weight: Tensor, bias: Tensor
 ) -> Tensor:
@@ -234,10 +264,12 @@ OPS: dict[str, tuple[Op, Callable[..., Tensors]]] = {
     "plain_attention": (relative_attention, plain_attention_inputs),
     "mixed_heads": (mixed, mixed_inputs),
     "cross_entropy": (entropy, entropy_inputs),
+    "linear_cross_entropy": (linear_entropy, linear_entropy_inputs),
     "sampling": (sample, sampling_inputs),
     "residual_norm": (norm, norm_inputs),
     "bias_gelu": (bias_gelu, gelu_inputs),
     "gelu_linear": (gelu_linear, gelu_linear_inputs),
+    "gelu_score": (gelu_score, gelu_score_inputs),
     "relu_feedforward": (feedforward, feedforward_inputs),
     "embedding": (embedding, embedding_inputs),
 }

@@ -38,8 +38,8 @@ _OPTIMIZER = 36
 """Per parameter, in fp32: weights, gradients and two moments read, all written; the norm."""
 _CASTS = 12
 """Per parameter: weights read in fp32 and written in bf16, gradients read in bf16 and written in fp32."""
-_LOGITS = 4
-"""Cross-entropy reads logits and writes their gradient, in two passes; sampling reads them."""
+_LOGITS = 1
+"""Cross-entropy writes the gradient of logits; they need not be in memory themselves."""
 
 
 @singledispatch

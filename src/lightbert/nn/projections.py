@@ -11,7 +11,7 @@ from lightbert.errors import InputError
 from lightbert.nn.distributions import Initial, Uniform
 from lightbert.nn.mask import Mask
 from lightbert.nn.plain_layers import is_plain
-from lightbert.ops.bias_gelu import bias_gelu, gelu_linear, has_kernel
+from lightbert.ops.bias_gelu import bias_gelu, gelu_linear, gelu_score, has_kernel
 from lightbert.ops.depthwise import depthwise
 from lightbert.ops.grouped_linear import grouped_linear, grouped_product
 
@@ -67,6 +67,14 @@ def project_and_activate(x: Tensor, layer: nn.Module, activation: nn.Module) -> 
         return bias_gelu(product(x, layer), layer.bias)
     activated: Tensor = activation(layer(x))
     return activated
+
+
+def project_and_score(x: Tensor, layer: nn.Module, activation: nn.Module, output: nn.Linear) -> Tensor:
+    """Apply a linear layer, an activation, and a linear layer with one output: [..., D] -> [...]."""
+    if has_kernel(x) and has_product(layer) and _is_exact_gelu(activation) and is_plain(output, nn.Linear):
+        return gelu_score(product(x, layer), layer.bias, output.weight[0]) + output.bias
+    scores: Tensor = output(project_and_activate(x, layer, activation))
+    return scores.squeeze(-1)
 
 
 def has_product(layer: nn.Module) -> "TypeGuard[nn.Linear | GroupedLinear]":

@@ -1,6 +1,6 @@
 """Masked-token and next-sentence prediction, shared by the pre-training objectives."""
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -8,22 +8,29 @@ from torch import Tensor, nn
 
 from lightbert.data.batches.batch import Batch
 from lightbert.nn.encoder import Encoder
-from lightbert.ops.cross_entropy import cross_entropy
-
-_ALIGNMENT = 64
+from lightbert.nn.heads import MaskedLanguage
+from lightbert.ops.linear_cross_entropy import linear_cross_entropy
+from lightbert.ops.randomness import Stream, uniform
 
 
 class Prediction(NamedTuple):
     """A model's predictions at the masked positions of a batch."""
 
-    logits: Tensor  # [B, P, V], without gradient; on a GPU V is rounded up, and the added entries are -inf
     loss: Tensor  # [], summed over the masked tokens, without filler
     correct: Tensor  # [], number of correct predictions
-    log_sums: Tensor | None = None  # [B, P], the log-sum-exp of the logits if a kernel computed it
+    drawn: Tensor | None  # [B, P], samples of what is predicted, if there is a seed for them
 
 
 class MaskedPrediction(nn.Module):
-    """Logits and loss at the masked positions only, the expensive part. A module, so that it can be compiled."""
+    """Loss and samples at the masked positions only, the expensive part. A module, so that it can be compiled.
+
+    seed: draw samples, as a pure function of (seed, step, row). A ``temperature`` above 1 draws less likely tokens,
+    which are easier to detect (an option of ELECTRA's code).
+    """
+
+    def __init__(self, seed: int | None = None, temperature: float = 1.0) -> None:
+        super().__init__()
+        self.seed, self.temperature = seed, temperature
 
     def forward(self, model: Encoder, batch: Batch, states: Tensor) -> Prediction:
         """Predict from states [B, T, D] with the model's masked-language head."""
@@ -31,13 +38,14 @@ class MaskedPrediction(nn.Module):
         assert batch.targets is not None
         assert batch.weights is not None
         index = batch.positions.unsqueeze(-1).expand(-1, -1, states.shape[-1])
-        multiple = _ALIGNMENT if states.is_cuda else 1
-        logits = model.heads["mlm"](states.gather(1, index), model.table, multiple)  # [B, P, V]
-        each, likely, log_sums = cross_entropy(logits, batch.targets)  # [B, P]
-        hits = (likely == batch.targets) & (batch.weights != 0)
-        # Detached: autograd would otherwise add zeros of the logits' size to their gradient.
+        head = cast("MaskedLanguage", model.heads["mlm"])
+        features, decoder = head.features(states.gather(1, index)), head.decoder(model.table)
+        chances = None
+        if self.seed is not None:
+            chances = uniform(self.seed, Stream.SAMPLE, batch.step, batch.rows.unsqueeze(1), batch.positions)
+        each, correct, drawn = linear_cross_entropy(features, *decoder, batch.targets, chances, self.temperature)
         loss = torch.dot(each.flatten(), batch.weights.flatten())
-        return Prediction(logits.detach(), loss, hits.sum(), log_sums)
+        return Prediction(loss, (correct & (batch.weights != 0)).sum(), drawn)
 
 
 class PairPrediction(NamedTuple):

@@ -19,10 +19,8 @@ from lightbert.nn.embeddings import Embeddings
 from lightbert.nn.encoder import Encoder
 from lightbert.objectives.masker import Masker
 from lightbert.objectives.objective import Losses, Objective, ratio, stack
-from lightbert.objectives.prediction import MaskedPrediction
+from lightbert.objectives.prediction import MaskedPrediction, Prediction
 from lightbert.objectives.side_stream import SideStream
-from lightbert.ops.randomness import Stream, uniform
-from lightbert.ops.sampling import sample
 
 _SHARED = ("word", "position", "segment", "norm")
 
@@ -63,27 +61,49 @@ def _detach(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Ten
 
 
 class Corruption(nn.Module):
-    """Fill in the masked tokens with samples, as a pure function of (seed, step, row).
-
-    A ``temperature`` above 1 samples less likely tokens, which are easier to detect (an option of ELECTRA's code).
-    """
-
-    def __init__(self, seed: int, temperature: float = 1.0) -> None:
-        super().__init__()
-        self.seed, self.temperature = seed, temperature
+    """Fill in the masked tokens with samples. A module, so that it can be compiled."""
 
     @torch.no_grad()
-    def forward(self, batch: Batch, logits: Tensor, log_sums: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Logits [B, P, V], log_sums [B, P] if known -> the corrupted ids [B, T], which are replaced [B, T]."""
+    def forward(self, batch: Batch, drawn: Tensor) -> tuple[Tensor, Tensor]:
+        """Samples [B, P] -> the corrupted ids [B, T], which are replaced [B, T]."""
         assert batch.positions is not None
         assert batch.targets is not None
         assert batch.weights is not None
-        chances = uniform(self.seed, Stream.SAMPLE, batch.step, batch.rows.unsqueeze(1), batch.positions)
-        if self.temperature != 1:
-            logits, log_sums = logits / self.temperature, None
-        filled = fill_positions(batch.ids, batch.positions, batch.weights, sample(logits, chances, log_sums))
+        filled = fill_positions(batch.ids, batch.positions, batch.weights, drawn)
         original = fill_positions(batch.ids, batch.positions, batch.weights, batch.targets)
         return filled, filled != original
+
+
+class Detection(nn.Module):
+    """The discriminator's loss, and what is summed up of both models. A module, so that it can be compiled."""
+
+    def __init__(self, mlm_weight: float, rtd_weight: float) -> None:
+        super().__init__()
+        self.mlm_weight, self.rtd_weight = mlm_weight, rtd_weight
+
+    def forward(
+        self, model: Encoder, batch: Batch, states: Tensor, replaced: Tensor, masked: Prediction, counts: Tensor
+    ) -> Losses:
+        """Detect the replaced tokens [B, T] from states [B, T, D] with the model's head."""
+        assert batch.weights is not None
+        logits = model.heads["rtd"](states).float()  # [B, T]
+        real = batch.mask != 0
+        each = F.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="none")
+        loss = each.masked_fill(~real, 0.0).sum()
+        total = self.mlm_weight * masked.loss / counts[0].clamp(min=1) + self.rtd_weight * loss / counts[1].clamp(min=1)
+        flagged = (logits > 0) & real
+        tally = stack(
+            masked.loss,
+            batch.weights.sum(),
+            masked.correct,
+            loss,
+            real.sum(),
+            ((flagged == replaced) & real).sum(),
+            replaced.sum(),
+            flagged.sum(),
+            (flagged & replaced).sum(),
+        )
+        return Losses(total, tally)
 
 
 class ReplacedTokenDetection(Objective):
@@ -123,8 +143,8 @@ class ReplacedTokenDetection(Objective):
         if shared_embeddings == "generator":
             stop_gradient(discriminator)
         self.generator, self.discriminator, self.masker = generator, discriminator, masker
-        self.predict, self.corrupt = MaskedPrediction(), Corruption(masker.seed, temperature)
-        self.mlm_weight, self.rtd_weight = mlm_weight, rtd_weight
+        self.predict, self.corrupt = MaskedPrediction(masker.seed, temperature), Corruption()
+        self.detect = Detection(mlm_weight, rtd_weight)
         self.generator_stream: SideStream | None = None
 
     def prepare(self, batch: Batch) -> Batch:
@@ -139,40 +159,21 @@ class ReplacedTokenDetection(Objective):
 
     def forward(self, batch: Batch, counts: Tensor) -> Losses:
         """Compute the weighted sum of the generator's mean loss per prediction and the discriminator's per token."""
-        assert batch.weights is not None
         side = self.generator_stream if self.training else None
         with nullcontext() if side is None else side.running(self.discriminator.embeddings.parameters()):
             masked = self.predict(self.generator, batch, self.generator(batch.ids, batch.mask, batch.segments))
-            ids, replaced = self.corrupt(batch, masked.logits, masked.log_sums)
+            ids, replaced = self.corrupt(batch, masked.drawn)
         if side is not None:
             side.hand_over(masked.loss, masked.correct, ids, replaced)
         states = self.discriminator(ids, batch.mask, batch.segments)
-        logits = self.discriminator.heads["rtd"](states).float()  # [B, T]
-        real = batch.mask != 0
-        each = F.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="none")
-        rtd_loss = each.masked_fill(~real, 0.0).sum()
-        total = self.mlm_weight * masked.loss / counts[0].clamp(min=1) + self.rtd_weight * rtd_loss / counts[1].clamp(
-            min=1
-        )
-        flagged = (logits > 0) & real
-        tally = stack(
-            masked.loss,
-            batch.weights.sum(),
-            masked.correct,
-            rtd_loss,
-            real.sum(),
-            ((flagged == replaced) & real).sum(),
-            replaced.sum(),
-            flagged.sum(),
-            (flagged & replaced).sum(),
-        )
-        return Losses(total, tally)
+        losses: Losses = self.detect(self.discriminator, batch, states, replaced, masked, counts)
+        return losses
 
     def summary(self, tally: Mapping[str, float]) -> dict[str, float]:
         """Return losses, the generator's accuracy, and the discriminator's accuracy, precision and recall."""
         mlm, rtd = ratio(tally, "mlm_loss", "predictions"), ratio(tally, "rtd_loss", "tokens")
         return {
-            "loss": self.mlm_weight * mlm + self.rtd_weight * rtd,
+            "loss": self.detect.mlm_weight * mlm + self.detect.rtd_weight * rtd,
             "mlm_loss": mlm,
             "mlm_accuracy": ratio(tally, "mlm_correct", "predictions"),
             "rtd_loss": rtd,

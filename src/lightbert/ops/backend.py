@@ -24,6 +24,7 @@ KERNELS = (
     "cross_entropy",
     "depthwise",
     "dynamic_conv",
+    "linear_cross_entropy",
     "relative_attention",
     "relu_feedforward",
     "residual_norm",

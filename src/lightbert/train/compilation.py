@@ -61,12 +61,12 @@ def run_eagerly() -> AbstractContextManager[Any]:
 def _options() -> dict[str, Any]:
     """Settings of the compiler."""
     # Importing the compiler takes seconds.
-    from lightbert.train.gradient_sums import GradientSums
+    from lightbert.train.graph_pass import GraphPass
 
     return {
         # By default it times alternatives whose sums have another order, and a run's bits depend on the winner.
         "deterministic": True,
-        "post_grad_custom_post_pass": GradientSums(),
+        "post_grad_custom_post_pass": GraphPass(),
     }
 
 

@@ -1,4 +1,4 @@
-"""A pass of torch.compile: kernels add gradients that the compiler would add with kernels of its own.
+"""A step of our pass of torch.compile: kernels add gradients that the compiler would add with kernels of its own.
 
 What a norm returns is read by a product and by a residual connection, so that its gradient is a sum: the kernel of its
 backward pass reads both parts. What a depthwise convolution reads is also read by products and a residual connection:
@@ -7,41 +7,23 @@ its backward kernel adds their gradients to its own. Each saves two passes over 
 
 from collections.abc import Iterator
 from operator import getitem
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
-from torch._inductor.pattern_matcher import stable_topological_sort
 from torch.fx import Graph, Node
 
-from lightbert import ops
 
-
-class GradientSums(CustomGraphPass):
+def add_in_kernels(graph: Graph) -> None:
     """Let the kernels of norms do the additions before them, those of depthwise convolutions the ones after them."""
-
-    def __call__(self, graph: Graph) -> None:
-        """Change the graph in place."""
-        for norm in _calls(graph, "residual_norm_backward"):
-            total = norm.args[0]
-            if isinstance(total, Node) and _is_plain_sum(total) and len(total.users) == 1:
-                grad, more = total.args
-                _set_inputs(norm, grad, more_grad=more)
-                graph.erase_node(total)
-        for convolution in _calls(graph, "depthwise_backward"):
-            _add_afterwards(convolution)
-        stable_topological_sort(graph)
-
-    def uuid(self) -> Any:
-        """What the compiler's cache knows this pass by.
-
-        It also stands for our operators: compiled code contains the shapes of their results, which the cache doesn't
-        compare.
-        """
-        operators = sorted(map(str, Path(ops.__file__).parent.rglob("*.py")))
-        return get_hash_for_files((__file__, *operators))
+    for norm in _calls(graph, "residual_norm_backward"):
+        total = norm.args[0]
+        if isinstance(total, Node) and _is_plain_sum(total) and len(total.users) == 1:
+            grad, more = total.args
+            _set_inputs(norm, grad, more_grad=more)
+            graph.erase_node(total)
+    for convolution in _calls(graph, "depthwise_backward"):
+        _add_afterwards(convolution)
 
 
 def _calls(graph: Graph, name: str) -> Iterator[Node]:

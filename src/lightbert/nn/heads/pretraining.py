@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from lightbert.errors import InputError
 from lightbert.nn.activations import activation as activation_module
 from lightbert.nn.distributions import Initial, glorot
-from lightbert.nn.projections import project_and_activate
+from lightbert.nn.projections import project_and_activate, project_and_score
 
 
 class MaskedLanguage(nn.Module):
@@ -38,22 +38,22 @@ class MaskedLanguage(nn.Module):
         self.bias = nn.Parameter(torch.zeros(vocab))
         self.extra = nn.Parameter(torch.empty(vocab, hidden - narrow)) if hidden > narrow else None
 
-    def forward(self, states: Tensor, table: Tensor, multiple: int = 1) -> Tensor:
-        """States [..., D] to logits [..., V]; gather the masked positions first, because the logits are expensive.
+    def features(self, states: Tensor) -> Tensor:
+        """States [..., D] to the input of the decoder [..., hidden]."""
+        features: Tensor = self.norm(project_and_activate(states, self.transform, self.activation))
+        return features
 
-        multiple: append entries with logit -inf up to a multiple of this; matmuls with aligned rows are faster on GPUs.
-        """
-        features = self.norm(project_and_activate(states, self.transform, self.activation))  # [..., hidden]
-        bias: Tensor = self.bias
-        extra: Tensor | None = self.extra
-        if filler := -len(bias) % multiple:
-            bias = F.pad(bias, (0, filler), value=-torch.inf)
-            table = F.pad(table, (0, 0, 0, filler))
-            extra = None if extra is None else F.pad(extra, (0, 0, 0, filler))
-        if extra is None:
-            return F.linear(features, table, bias)  # [..., V]
+    def decoder(self, table: Tensor) -> tuple[Tensor, Tensor]:
+        """The weight [V, hidden] and the bias [V] of the decoder as one linear layer."""
+        return table if self.extra is None else torch.cat([table, self.extra], dim=1), self.bias
+
+    def forward(self, states: Tensor, table: Tensor) -> Tensor:
+        """States [..., D] to logits [..., V]; gather the masked positions first, because the logits are expensive."""
+        features = self.features(states)
+        if self.extra is None:
+            return F.linear(features, table, self.bias)
         tied, untied = features[..., : self.narrow], features[..., self.narrow :]
-        return F.linear(tied, table, bias) + F.linear(untied, extra)  # [..., V]
+        return F.linear(tied, table, self.bias) + F.linear(untied, self.extra)
 
 
 class ReplacedToken(nn.Module):
@@ -71,5 +71,4 @@ class ReplacedToken(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """[..., D] to [...]."""
-        logits: Tensor = self.output(project_and_activate(states, self.dense, self.activation))
-        return logits.squeeze(-1)
+        return project_and_score(states, self.dense, self.activation, self.output)

@@ -29,6 +29,19 @@ def gelu_linear(x: Tensor, bias: Tensor, weight: Tensor) -> Tensor:
     return reference.gelu_linear(x, bias, weight)
 
 
+def gelu_score(x: Tensor, bias: Tensor, weight: Tensor) -> Tensor:
+    """Apply GELU to x [..., D] + bias [D], then a linear layer with one output and no bias, weight [D] -> [...].
+
+    The kernel reads x once in either pass, writes no activations, and returns fp32.
+    """
+    if has_kernel(x):
+        from lightbert.ops.bias_gelu import operator
+
+        out: Tensor = operator.gelu_score(x, bias, weight)
+        return out
+    return reference.gelu_score(x, bias, weight)
+
+
 def has_kernel(x: Tensor) -> bool:
     """Whether the kernel computes x, or what a linear layer makes of x."""
     return use_triton("bias_gelu", as_autocast(x), fits=True)

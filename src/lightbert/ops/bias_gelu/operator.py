@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from lightbert.ops.bias_gelu import triton
+from lightbert.ops.bias_gelu.score import triton as score
 
 
 @torch.library.custom_op("lightbert::bias_gelu", mutates_args=(), schema="(Tensor x, Tensor bias) -> Tensor")
@@ -78,3 +79,37 @@ def _gradients_of_linear(ctx, grad):
 
 
 gelu_linear.register_autograd(_gradients_of_linear, setup_context=_keep)
+
+
+@torch.library.custom_op(
+    "lightbert::gelu_score", mutates_args=(), schema="(Tensor x, Tensor bias, Tensor weight) -> Tensor"
+)
+def gelu_score(x, bias, weight):
+    """See :func:`lightbert.ops.bias_gelu.gelu_score`."""
+    return score.forward(x, bias, weight)
+
+
+@torch.library.custom_op(
+    "lightbert::gelu_score_backward",
+    mutates_args=(),
+    schema="(Tensor grad, Tensor x, Tensor bias, Tensor weight) -> (Tensor, Tensor, Tensor)",
+)
+def _score_backward(grad, x, bias, weight):
+    return score.backward(grad, x, bias, weight)
+
+
+@gelu_score.register_fake
+def _(x, bias, weight):
+    return x.new_empty(x.shape[:-1], dtype=torch.float32)
+
+
+@_score_backward.register_fake
+def _(grad, x, bias, weight):
+    return tuple(each.new_empty(each.shape) for each in (x, bias, weight))
+
+
+def _gradients_of_score(ctx, grad):
+    return _score_backward(grad, *ctx.saved_tensors)
+
+
+gelu_score.register_autograd(_gradients_of_score, setup_context=_keep)

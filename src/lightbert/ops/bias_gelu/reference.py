@@ -12,3 +12,8 @@ def bias_gelu(x: Tensor, bias: Tensor) -> Tensor:
 def gelu_linear(x: Tensor, bias: Tensor, weight: Tensor) -> Tensor:
     """See :func:`lightbert.ops.bias_gelu.gelu_linear`."""
     return F.linear(F.gelu(x + bias), weight)
+
+
+def gelu_score(x: Tensor, bias: Tensor, weight: Tensor) -> Tensor:
+    """See :func:`lightbert.ops.bias_gelu.gelu_score`."""
+    return F.linear(F.gelu(x + bias), weight.unsqueeze(0)).squeeze(-1)

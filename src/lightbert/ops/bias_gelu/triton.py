@@ -19,7 +19,7 @@ starts all loads first; without one it has each wait for the arithmetic on the o
 
 
 @triton.jit
-def _tail(u):
+def lower_tail(u):
     """Φ(-|u|), the distribution function of the normal distribution below zero, as two to the power of a polynomial.
 
     The polynomial is log2(Φ) with the least error up to |u| = 9. The result has an absolute error below 2e-6 and, up to
@@ -55,7 +55,7 @@ def _bias_gelu_forward_kernel(
     place = (token.to(tl.int64) * width)[:, None] + channel[None, :]
     u = load(x, place, within, even) + load(bias, channel, exists, even)[None, :]
     # u · Φ(u) on both sides of zero.
-    store(out, place, tl.maximum(u, 0.0) - tl.abs(u) * _tail(u), within, even)
+    store(out, place, tl.maximum(u, 0.0) - tl.abs(u) * lower_tail(u), within, even)
 
 
 @triton.jit
@@ -90,7 +90,7 @@ def _bias_gelu_backward_kernel(
         of_x = load(grad, place, within, even)
         # The density, exp(-u²/2) / √(2π), as a power of two.
         density = tl.exp2(u * u * -0.7213475204444817 - 1.3257480647361593)
-        tail = _tail(u)
+        tail = lower_tail(u)
         below = tail - tl.abs(u) * density
         of_x *= tl.where(u < 0, below, 1.0 - below)
         of_bias += of_x
