@@ -145,6 +145,7 @@ import os, sys
 os.cpu_count = lambda: 1
 from lightbert.nn.heads import pretraining
 pretraining.project_and_activate = lambda states, layer, activation: activation(layer(states))
+pretraining.project_and_score = lambda states, layer, activation, last: last(activation(layer(states))).squeeze(-1)
 from lightbert.__main__ import main
 sys.exit(main())
 """
