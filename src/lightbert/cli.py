@@ -46,28 +46,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _discard_output()
         return 1
+    except standard_streams.OutputError as error:
+        _discard_output()
+        return _fail(f"cannot write to standard output: {error.strerror}")
     except (MemoryError, RuntimeError, ImportError, OSError) as error:
         if memory.is_out_of_memory(error):
             return _fail(f"{memory.describe(error)}; {_smaller(sys.argv[1:] if arguments is None else arguments)}")
         if not isinstance(error, OSError):
             raise
-        if error.filename:
-            return _fail(f"{error.strerror}: '{error.filename}'")
-        return _fail(str(error) if _flushed() else f"cannot write to standard output: {error.strerror}")
+        return _fail(f"{error.strerror}: '{error.filename}'" if error.filename else str(error))
     return code
 
 
-def _flushed() -> bool:
-    """Whether standard output can be written; if not, the rest is discarded, which Python would write at exit."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        _discard_output()
-        return False
-    return True
-
-
 def _discard_output() -> None:
+    """Discard what is still buffered, which Python would write at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -15,9 +15,23 @@ def set_up() -> None:
     _open_closed_descriptors()
     codecs.register_error(_ESCAPED, _escape)
     sys.stdin = sys.stdin or open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
-    sys.stdout = _stream(sys.stdout, io.FileIO(1, "w", closefd=False))
+    sys.stdout = _stream(sys.stdout, _Output(1, "w", closefd=False))
     # Messages and progress bars are lost if nobody reads them any more; the work goes on.
     sys.stderr = _stream(sys.stderr, _IgnoringErrors(2, "w", closefd=False))
+
+
+class OutputError(OSError):
+    """Standard output can't be written, for example because its disk is full."""
+
+
+class _Output(io.FileIO):
+    def write(self, content: Any) -> int:
+        try:
+            return super().write(content)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OutputError(error.errno, error.strerror) from None
 
 
 class _IgnoringErrors(io.FileIO):

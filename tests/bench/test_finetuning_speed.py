@@ -1,7 +1,10 @@
 """The comparison with transformers' Trainer measures the same work for both; rates are not tested."""
 
+import importlib.util
 import json
 import random
+import re
+from pathlib import Path
 
 import pytest
 
@@ -98,6 +101,13 @@ def test_without_a_name_all_benchmarks_are_listed(capsys):
     assert json.loads(capsys.readouterr().out)["benchmarks"].keys() == BENCHMARKS.keys()
     assert cli.main(["bench"]) == 0
     assert "python -m lightbert.bench.prepare_speed" in capsys.readouterr().out
+
+
+def test_the_list_has_all_programs_of_the_documentation_and_no_others():
+    page = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    programs = {name for line, _ in BENCHMARKS.values() for name in re.findall(r"lightbert\.bench\.(\w+)", line)}
+    assert programs == {*re.findall(r"python -m lightbert\.bench\.(\w+)", page)}
+    assert all(importlib.util.find_spec(f"lightbert.bench.{name}") for name in programs)
 
 
 @pytest.mark.parametrize(

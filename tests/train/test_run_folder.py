@@ -5,14 +5,15 @@ import signal
 from pathlib import Path
 
 import pytest
+import torch
 from children import Moment, exit_code, start, start_several
 from tiny_runs import assert_same_results, distillation_of, recipe_of, train
 
 from lightbert.errors import InputError
 from lightbert.folder_lock import locked
 from lightbert.models import folder
-from lightbert.train.distributed import process_group
-from lightbert.train.run_folder import locked_run
+from lightbert.train.distributed import World, process_group
+from lightbert.train.run_folder import locked_grid, locked_run
 
 
 def contents(path: Path) -> dict[str, bytes]:
@@ -35,6 +36,9 @@ def test_a_run_in_a_folder_of_prepared_text_is_an_error(corpus: Path, tmp_path: 
     before = contents(prepared)
     with pytest.raises(InputError, match=r"out must not be a prepared folder, got '.*'; set out= to another folder"):
         train(recipe_of(corpus, prepared, steps=3))
+    world = World(0, 1, torch.device("cpu"))
+    with pytest.raises(InputError, match="out must not be a prepared folder"), locked_grid(prepared, world):
+        pass
     assert contents(prepared) == before
 
 

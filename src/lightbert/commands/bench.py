@@ -43,6 +43,34 @@ BENCHMARKS = {
         "python -m lightbert.bench.stage_cost",
         "a stage of progressive knowledge transfer against a step that transfers all layers",
     ),
+    "in-turn": (
+        "python -m lightbert.bench.in_turn CASE CASE",
+        "cases of training, or versions of lightbert in several folders, on a GPU in random order",
+    ),
+    "profile": (
+        "python -m lightbert.bench.step_profile",
+        "time of training steps by kind of kernel, on a GPU, next to that of their FLOPs and bytes",
+    ),
+    "scaling": (
+        "python -m lightbert.bench.scaling --out docs/scaling.md",
+        "a model of step time against measured steps; predicts other batches, widths and numbers of GPUs",
+    ),
+    "latency-page": (
+        "python -m lightbert.bench.latency_page --out docs/results/latency.md",
+        "latency of the papers' models next to the papers' figures",
+    ),
+    "papers": (
+        "python -m lightbert.bench.papers convolutions --data runs/data --glue GLUE --out runs/tables",
+        "tables of the papers: every row pre-trained on your text and fine-tuned in the same way",
+    ),
+    "encoder": (
+        "python -m lightbert.bench.small_encoder page",
+        "the bundled model and its continuations next to the papers' scores, with tokens and minutes",
+    ),
+    "adaptation": (
+        "python -m lightbert.bench.adaptation --out runs/adaptation",
+        "a task with the bundled model and with the same model adapted to text of the task's domain",
+    ),
 }
 """Name -> (command, description)."""
 
@@ -131,7 +159,7 @@ class BenchmarkList:
     def __rich__(self) -> "RenderableType":
         from rich.table import Table
 
-        table = Table("benchmark", "command", "compares")
+        table = Table("benchmark", "command", "measures")
         for name, (line, what) in BENCHMARKS.items():
             table.add_row(name, line, what)
         return table

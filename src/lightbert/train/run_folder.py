@@ -55,8 +55,8 @@ def _locked(out: Path, world: World, check: Callable[[Path], None]) -> Iterator[
 
 def check_run_folder(out: Path) -> None:
     """Check that everything a run would overwrite in its folder is from a run."""
-    if PREPARED.mark(out) and not _is_run(out):
-        raise InputError(f"out must not be a prepared folder, got '{out}'; set out= to another folder")
+    if not _is_run(out):
+        _check_not_prepared(out)
     found = next((name for name in _OUTPUTS if _has_content(out / name)), None)
     if found is not None and not _is_run(out):
         raise InputError(f"'{out / found}' exists and is not from a run; set out= to another folder")
@@ -67,10 +67,18 @@ def check_run_folder(out: Path) -> None:
 
 def check_grid_folder(out: Path) -> None:
     """Check that everything several runs would overwrite in their common folder is from such runs."""
+    are_runs = any(map(_is_run, (out / "runs").glob("*")))
+    if not are_runs:
+        _check_not_prepared(out)
     found = next((name for name in ("runs.json", "final") if _has_content(out / name)), None)
-    if found is not None and not any(map(_is_run, (out / "runs").glob("*"))):
+    if found is not None and not are_runs:
         raise InputError(f"'{out / found}' exists and is not from the runs in 'runs'; set out= to another folder")
     MODEL_FOLDER.check(out / "final")
+
+
+def _check_not_prepared(out: Path) -> None:
+    if PREPARED.mark(out):
+        raise InputError(f"out must not be a prepared folder, got '{out}'; set out= to another folder")
 
 
 def check_outside(out: str, **inputs: str) -> None:

@@ -175,3 +175,12 @@ def test_a_kept_field_must_exist(embed, model):
     pytest.importorskip("pyarrow")
     said = embed(model, "-", "--out", "x.parquet", "--keep", "id", piped=b"good\n")[2]
     assert "line 1 of standard input has no 'id', only 'text'; leave it out of --keep" in said
+
+
+@pytest.mark.parametrize("name", ["my.csv", "my.tsv"])
+def test_a_kept_column_must_be_in_the_header(embed, model, tmp_path, name):
+    pytest.importorskip("pyarrow")
+    (tmp_path / name).write_text(FILES[name])
+    code, _, said = embed(model, name, "--out", "x.parquet", "--keep", "id,score", "--bad-rows", "skip")
+    assert (code, "has no column 'score', only 'id', 'text'; leave it out of --keep" in said) == (1, True)
+    assert [path.name for path in tmp_path.iterdir()] == [name]

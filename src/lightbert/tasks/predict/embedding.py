@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from lightbert.data.text.tables import Table
-from lightbert.errors import listed
 from lightbert.tasks.example import Example
 from lightbert.tasks.predict.fields import Fields
-from lightbert.tasks.predict.records import Lines, check_columns
+from lightbert.tasks.predict.records import Lines, check_columns, missing_field
 from lightbert.tasks.predict.vector_files import vector_file
 from lightbert.tasks.predict.vectors import Embedder
 
@@ -49,7 +48,7 @@ def text_records(
     source: Lines | Table, fields: Fields, keep: Sequence[str] = ()
 ) -> Iterator[tuple[dict[str, Any], Example]]:
     """Yield each record with its text or pair of texts; records without them, or without a field of `keep`, are bad."""
-    check_columns(source, fields, "")
+    check_columns(source, fields, "", keep)
     for number, record in source:
         if problem := _problem(record, fields, keep):
             source.reject(number, problem)
@@ -67,5 +66,5 @@ def _problem(record: dict[str, Any], fields: Fields, keep: Sequence[str]) -> str
     for name, others in ((names["text"], ()), (names["text_b"], optional)):
         if name and not isinstance(record[name], str) and record[name] not in others:
             return f"must have a text in {name!r}, got {record[name]!r}"
-    absent = next((name for name in keep if name not in record), "")
-    return absent and f"has no {absent!r}, only {listed(map(repr, record))}; leave it out of --keep"
+    absent = missing_field(record, keep)
+    return absent and f"has no {absent}"

@@ -3,7 +3,7 @@
 import json
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from lightbert.data.text.row_file import BadRowHandler, BadRows, RowFile, decodi
 from lightbert.data.text.table_rows import Row
 from lightbert.data.text.tables import FORMATS, Table, table_format
 from lightbert.data.text.text_files import BOM, MAX_LINE_BYTES, bounded_file_lines
-from lightbert.errors import InputError
+from lightbert.errors import InputError, listed
 from lightbert.tasks.predict.fields import Fields
 from lightbert.tasks.predict.inputs import example_of
 from lightbert.tasks.predict.predictor import Predictor
@@ -84,12 +84,19 @@ def open_records(path: str | Path, bad_rows: BadRows = "error", *, separator: st
     return Table(path, separator=separator, bad_rows=bad_rows)
 
 
-def check_columns(table: Lines | Table, fields: Fields, kind: str) -> None:
-    """Check that a table has the required columns, before any row is read."""
+def check_columns(table: Lines | Table, fields: Fields, kind: str, keep: Sequence[str] = ()) -> None:
+    """Check that a table has the required columns and those to keep, before any row is read."""
     if isinstance(table, Table) and table.format in _TABLES_WITH_HEADERS:
-        missing = fields.missing(table.columns(), kind)
+        columns = table.columns()
+        missing = fields.missing(columns, kind) or missing_field(columns, keep)
         if missing:
             raise InputError(f"{table.name} has no column {missing}")
+
+
+def missing_field(present: Collection[str], keep: Sequence[str]) -> str:
+    """Describe the first field of ``--keep`` that is missing, and the remedy; "" if none is missing."""
+    absent = next((name for name in keep if name not in present), "")
+    return absent and f"{absent!r}, only {listed(map(repr, present))}; leave it out of --keep"
 
 
 def predicted_records(predictor: Predictor, source: Source, fields: Fields) -> Iterator[dict[str, Any]]:
