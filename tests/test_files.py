@@ -10,6 +10,7 @@ from safetensors import safe_open
 from lightbert import files
 from lightbert.errors import InputError
 from lightbert.files import (
+    check_name,
     file_atomic,
     folder_atomic,
     make_folder,
@@ -234,6 +235,21 @@ def test_a_folder_does_not_replace_a_file(tmp_path):
         folder_atomic(tmp_path / "model", ANY_FOLDER),
     ):
         pass
+
+
+def test_a_folder_below_a_file_is_an_error(tmp_path):
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(InputError, match="file' must be a folder, but is a file; choose another name"),
+        folder_atomic(tmp_path / "file" / "model", ANY_FOLDER),
+    ):
+        pass
+
+
+def test_a_text_in_place_of_a_name_is_an_error():
+    check_name("missing")
+    with pytest.raises(InputError, match=r"the name 'some text some .*…' is too long for a file or folder"):
+        check_name("some text " * 600)
 
 
 def test_sha256_is_that_of_the_content(tmp_path):

@@ -50,6 +50,8 @@ sys.exit(code)
         ("evaluate m --data no.csv", 1, "'no.csv' not found; check the path"),
         ("embed m no.txt --out x.npy", 1, "'no.txt' not found; check the path"),
         ("predict m --file no.csv", 1, "'no.csv' not found; check the path"),
+        (f"recipes {'a' * 5000}", 1, "the name 'aaa"),
+        (f"pretrain {'a' * 5000}", 1, "aaa…' is too long for a file or folder; check the order of the arguments"),
         ("predict m", 1, "give one of: texts, --question with --context, --file PATH"),
         ("predict m a b --pair c", 1, "--pair must be given once per text, got 1 for 2 texts"),
         ("predict ./no text", 1, "model './no' not found; give a folder with config.json"),

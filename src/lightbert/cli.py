@@ -1,5 +1,6 @@
 """The command line: imports the module of a command, runs it, and prints errors as one sentence."""
 
+import errno
 import importlib
 import os
 import sys
@@ -16,6 +17,7 @@ from lightbert.commands import COMMANDS
 from lightbert.commands.training import VERBS, as_assignment
 from lightbert.commands.unknown_options import unknown_option
 from lightbert.errors import InputError, unknown
+from lightbert.files import too_long
 from lightbert.train.signals import EXIT_CODE, StoppedEarlyError, catch_signals
 
 # typer doesn't export the base class of its parsing errors, and its location differs between releases.
@@ -54,6 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _fail(f"{memory.describe(error)}; {_smaller(sys.argv[1:] if arguments is None else arguments)}")
         if not isinstance(error, OSError):
             raise
+        if error.errno == errno.ENAMETOOLONG:
+            return _fail(too_long(str(error.filename)))
         return _fail(f"{error.strerror}: '{error.filename}'" if error.filename else str(error))
     return code
 

@@ -25,6 +25,8 @@ _SCALARS = {bool: "true or false", int: "an integer", float: "a number", str: "a
 
 # Larger integers can't be converted to floats, and those of thousands of digits not even to text.
 _MOST_BITS = 1000
+_SHOWN = 200
+"""Characters of a value in an error."""
 
 
 def from_mapping(cls: type[T], mapping: Mapping[str, Any]) -> T:
@@ -252,7 +254,7 @@ def _mismatch(key: str, value: Any, expected: str) -> InputError:
     except ValueError:
         # Python doesn't write integers of thousands of digits, such as those of a list.
         shown = "a number with too many digits"
-    return InputError(f"{key} must be {expected}, got {shown}")
+    return InputError(f"{key} must be {expected}, got {shown if len(shown) <= _SHOWN else f'{shown[:_SHOWN]}…'}")
 
 
 def _expected(hint: Any) -> str:

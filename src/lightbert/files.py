@@ -38,7 +38,7 @@ def folder_atomic(path: str | Path, kind: FolderKind) -> Iterator[Path]:
     recover_folder(path, kind)
     _check_target(path, kind)
     created = [parent for parent in path.parents if not parent.exists()]
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     temporary = _sibling(path, "tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
@@ -108,6 +108,21 @@ def _process_runs(pid: str) -> bool:
     except OSError:
         return False
     return int(pid) != os.getpid()
+
+
+def check_name(name: str | Path) -> None:
+    """Check that a name can be that of a file or folder, and is not a text, for example."""
+    try:
+        Path(name).exists()
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        raise InputError(too_long(str(name))) from None
+
+
+def too_long(name: str) -> str:
+    """The error for a name that no file or folder can have."""
+    return f"the name '{name[:57]}…' is too long for a file or folder; check the order of the arguments"
 
 
 def make_folder(path: str | Path) -> None:

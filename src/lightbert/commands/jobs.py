@@ -69,7 +69,7 @@ def evaluate(model: str | Path | None = None, **keys: Any) -> "Report":
     """
     from lightbert.commands.evaluate import Config, run
 
-    return run(from_mapping(Config, {"model": None if model is None else str(model), **_plain(keys)}))
+    return run(from_mapping(Config, _plain({"model": model, **keys})))
 
 
 def _plain(keys: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from lightbert import bundled
 from lightbert.errors import InputError, model_not_found, unknown
+from lightbert.files import check_name
 from lightbert.interop.hub import download
 from lightbert.models import PRESETS
 
@@ -55,6 +56,7 @@ def find(name: str | Path, *, pickled: bool = False) -> FoundModel:
 
     pickled: also download pickled weights if there are no safetensors.
     """
+    check_name(name)
     text, path = str(name), Path(name)
     if not isinstance(name, Path) and (text in PRESETS or text in bundled.NAMES):
         kind = "preset" if text in PRESETS else "bundled model"

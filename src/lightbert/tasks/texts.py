@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from lightbert.data.examples.features import Features
 from lightbert.data.examples.specials import Specials
+from lightbert.data.text.row_file import check_decoded
 from lightbert.errors import InputError
 from lightbert.tasks.example import Example
 
@@ -40,7 +41,12 @@ class TextEncoder:
 
     def pieces(self, texts: Sequence[str]) -> "list[Encoding]":
         """Tokenize without special tokens or truncation; offsets are in characters of each text."""
-        return self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        try:
+            return self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        except TypeError:
+            for text in texts:
+                check_decoded(text)
+            raise
 
     def row(self, first: Sequence[int], second: Sequence[int] | None = None) -> tuple[list[int], int]:
         """Add the special tokens and truncate to the length; return the row and where its second segment begins."""

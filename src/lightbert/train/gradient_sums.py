@@ -84,7 +84,8 @@ def _is_plain_sum(node: Node) -> bool:
     if node.target is not torch.ops.aten.add.Tensor or node.kwargs or node.args[0] is node.args[1]:
         return False
     kinds = [_kind(each) for each in (node, *node.args)]
-    return None not in kinds and len({*kinds}) == 1
+    # Sizes that are symbols have no hash.
+    return None not in kinds and all(kind == kinds[0] for kind in kinds)
 
 
 def _kind(value: Any) -> tuple[torch.Size, torch.dtype] | None:

@@ -102,9 +102,9 @@ def test_a_field_of_json_lines_is_the_document(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ('{"body": "x"}', "line 2 of '.*' has no text field 'text'; set the field with --text"),
-        ('{"text": 3}', "line 2 of '.*' has no text field 'text'"),
-        ('["text"]', "line 2 of '.*' has no text field 'text'"),
+        ('{"body": "x"}', "line 2 of '.*' has no field 'text'; set the field with --text"),
+        ('{"text": 3}', "line 2 of '.*' has no text in 'text'; set the field with --text, or remove the line"),
+        ('["text"]', "line 2 of '.*' has no field 'text'"),
         ('{"text": ', "line 2 of '.*' is not JSON"),
     ],
 )
@@ -154,7 +154,7 @@ def test_a_column_of_a_parquet_file_is_the_document(tmp_path: Path) -> None:
     assert read(tmp_path / "a.parquet") == ["a", "b"]
     with pytest.raises(InputError, match=r"row 2 of '.*' has no text in column 'body'"):
         read(tmp_path / "a.parquet", text="body")
-    with pytest.raises(InputError, match="no column 'title'; set the column with --text"):
+    with pytest.raises(InputError, match=r"no column 'title', only .*; set the column with --text"):
         read(tmp_path / "a.parquet", text="title")
 
 

@@ -71,6 +71,8 @@ def test_data_keys_can_be_combined_with_the_folder_shorthand(planned, given):
         ("seeds=a,2", "seeds must be a list such as [1, 2, 3], got 'a,2'"),
         ("seeds=[a]", "seeds must be a list such as [1, 2, 3], got '[a]'"),
         ("grid.lr=1e-4", "grid.lr must be a list of values, such as [1e-4, 3e-4], got 0.0001"),
+        ("grid.seed=[1, 2]", "grid.seed is not possible; write seeds=[0, 1]"),
+        ("grid.task=[rte]", 'grid.task is not possible; write tasks=["rte", "mrpc"]'),
         ("grid=3", "grid must map keys to lists of values, such as grid.lr=[1e-4, 3e-4], got 3"),
         ("grid.lrr=[1]", "unknown key 'lrr'; did you mean 'lr'?"),
         ("per_task=3", "per_task must be a table of keys for each task, got 3"),

@@ -6,6 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from lightbert.data.examples.specials import Specials
+from lightbert.data.text.row_file import check_decoded
 from lightbert.data.text.sources import ReadOptions, documents, find
 from lightbert.errors import InputError
 
@@ -65,6 +66,7 @@ class RowEncoder:
 
     def pieces(self, text: str) -> list[int]:
         """The ids of a text without special tokens."""
+        check_decoded(text)
         found: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
         return found
 

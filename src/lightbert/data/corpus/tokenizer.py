@@ -8,7 +8,7 @@ from tokenizers import Tokenizer
 from lightbert import bundled
 from lightbert.data.corpus.vocabulary import SPECIALS, wordpiece
 from lightbert.errors import InputError
-from lightbert.files import write_atomic
+from lightbert.files import check_name, write_atomic
 
 FILE, CONFIG = "tokenizer.json", "tokenizer_config.json"
 
@@ -21,6 +21,7 @@ def load(path: str | Path) -> Tokenizer:
     A vocab.txt is treated as lowercase if no entry except the special tokens has a capital letter.
     """
     given = bundled.folder_of(path) if isinstance(path, str) and path in bundled.NAMES else Path(path)
+    check_name(given)
     path = _file_in(given) if given.is_dir() else given
     if not path.is_file():
         raise InputError(

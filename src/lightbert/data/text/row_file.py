@@ -96,6 +96,13 @@ def decoding_problem(text: str) -> str:
     )
 
 
+def check_decoded(text: str) -> None:
+    """Raise an error for a text that no tokenizer can read, such as an argument of a command that is not UTF-8."""
+    if problem := decoding_problem(text):
+        shown = repr(text) if len(text) <= 60 else f"{text[:57]!r}…"
+        raise InputError(f"the text {shown} {problem}; correct its encoding")
+
+
 def record_problem(record: dict[str, Any], line: str) -> str:
     """Return what is wrong with a JSON record that was read from a line, or an empty string."""
     if len(record) > MAX_COLUMNS:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Literal, cast
 
-from lightbert.errors import InputError
+from lightbert.errors import InputError, listed
 from lightbert.optional_packages import required
 
 Undecodable = Literal["error", "replace"]
@@ -92,7 +92,8 @@ def json_lines(path: Path, field: str, undecodable: Undecodable = "error") -> It
             raise InputError(f"line {number} of '{path}' is not JSON; each line must be one JSON object") from None
         text = record.get(field) if isinstance(record, dict) else None
         if not isinstance(text, str):
-            raise InputError(f"line {number} of '{path}' has no text field {field!r}; set the field with --text")
+            has = f"no text in {field!r}" if isinstance(record, dict) and field in record else f"no field {field!r}"
+            raise InputError(f"line {number} of '{path}' has {has}; set the field with --text, or remove the line")
         yield text, position
 
 
@@ -105,7 +106,8 @@ def parquet_rows(path: Path, column: str) -> Iterator[tuple[str, int]]:
     try:
         with ParquetFile(path) as file:
             if column not in file.schema_arrow.names:
-                raise InputError(f"'{path}' has no column {column!r}; set the column with --text")
+                names = listed(file.schema_arrow.names)
+                raise InputError(f"'{path}' has no column {column!r}, only {names}; set the column with --text")
             for batch in file.iter_batches(batch_size=1024, columns=[column]):
                 for text in batch.column(0).to_pylist():
                     rows += 1

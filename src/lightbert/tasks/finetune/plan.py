@@ -12,6 +12,12 @@ from lightbert.errors import InputError
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 
 PLURAL_KEYS = ("tasks", "seeds", "grid", "per_task")
+_NOT_IN_GRIDS = {
+    "seed": "write seeds=[0, 1]",
+    "task": 'write tasks=["rte", "mrpc"]',
+    "out": "runs of a grid have folders in out",
+}
+"""Keys that each run gets in another way -> what to do."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,8 @@ def _axes(grid: Any, prefix: str = "") -> Iterable[tuple[str, list[Any]]]:
     if not isinstance(grid, Mapping):
         raise InputError(f"grid must map keys to lists of values, such as grid.lr=[1e-4, 3e-4], got {grid!r}")
     for key, value in grid.items():
+        if f"{prefix}{key}" in _NOT_IN_GRIDS:
+            raise InputError(f"grid.{key} is not possible; {_NOT_IN_GRIDS[key]}")
         if isinstance(value, Mapping):
             yield from _axes(value, f"{prefix}{key}.")
         elif isinstance(value, list) and value:

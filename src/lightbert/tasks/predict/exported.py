@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightbert.errors import InputError, unknown
+from lightbert.files import check_name
 from lightbert.tasks.kinds.kind import Prediction
 from lightbert.tasks.predict.forward import Array, Arrays
 from lightbert.tasks.predict.model_kind import encoder_of
@@ -165,6 +166,7 @@ def runtime_of(path: Path, head: str, *, reads_padding: bool, threads: int = 0) 
 
 def find_exported(name: str | Path) -> Path | None:
     """Return the exported file that a name means, a file or the folder with it; None if it means something else."""
+    check_name(name)
     path = Path(name)
     if path.suffix in _SUFFIXES:
         if not path.is_file():

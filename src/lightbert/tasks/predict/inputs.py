@@ -1,6 +1,8 @@
 """Convert the inputs of prediction to examples."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from numbers import Integral
 from typing import Any
 
 from lightbert.errors import InputError, listed
@@ -33,6 +35,28 @@ def example_of(given: Any, kind: Kind[Any], names: Mapping[str, str] | None = No
     if not isinstance(example, _ACCEPTED.get(kind.name, (Example,))):
         raise InputError(f"the model requires {_REQUIRED.get(kind.name, 'a text')}, got {_short(given)}")
     return example
+
+
+def texts_of(given: Any) -> Iterator[Any]:
+    """Iterate over texts. A single text and a table are errors: they would yield characters, keys or columns."""
+    if isinstance(given, str | tuple | Mapping | Example | TaggedSentence | Question):
+        raise InputError(f"texts must be a list of texts, got a single one, {_short(given)}; put it into a list")
+    if hasattr(given, "columns"):
+        raise InputError(f"texts must be a list of texts, got a {type(given).__name__}; give one of its columns")
+    # Arrays of pyarrow, whose elements are no strings.
+    given = given.to_pylist() if hasattr(given, "to_pylist") else given
+    if not isinstance(given, bytes | bytearray):
+        with suppress(TypeError):
+            return iter(given)
+    raise InputError(f"texts must be a string or a list of strings, got {_short(given)}")
+
+
+def check_count(name: str, value: Any) -> None:
+    """Check that a setting is a number of things, or 0 for its default."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise InputError(f"{name} must be an integer, got {value!r}")
+    if value < 0:
+        raise InputError(f"{name} must be >= 0, got {value}")
 
 
 def check_pairs(examples: Iterable[Any], task: Mapping[str, Any]) -> None:

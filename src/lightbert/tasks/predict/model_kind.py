@@ -12,6 +12,7 @@ from lightbert.tasks.kinds.labels.kind import Labels
 from lightbert.tasks.kinds.regress.kind import Regress
 from lightbert.tasks.kinds.spans.kind import Spans
 from lightbert.tasks.kinds.tokens.kind import Tokens
+from lightbert.tasks.predict.inputs import check_count
 from lightbert.tasks.texts import TextEncoder
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ def encoder_of(model: Described, length: int = 0) -> TextEncoder:
 
     0 = the length of fine-tuning, or if that is unknown, the positions of the model, at most 512 (BERT).
     """
+    check_count("length", length)
     if 0 < model.positions < length:
         raise InputError(f"length must be <= {model.positions}, the positions of the model, got {length}")
     default = model.task.get("length") or min(model.positions or _DEFAULT_LENGTH, _DEFAULT_LENGTH)

@@ -9,7 +9,7 @@ from lightbert.tasks.example import Example, Question, TaggedSentence
 from lightbert.tasks.kinds.kind import Kind, Prediction
 from lightbert.tasks.predict.fields import Fields
 from lightbert.tasks.predict.forward import Runtime, run
-from lightbert.tasks.predict.inputs import check_pairs, example_of
+from lightbert.tasks.predict.inputs import check_count, check_pairs, example_of, texts_of
 from lightbert.tasks.predict.model_kind import Described, encoder_of, kind_of_model
 
 _GROWTH = 4
@@ -36,9 +36,8 @@ class Predictor:
         chunk: int = 0,
         runtime: Runtime | None = None,
     ) -> None:
-        for name, value in (("batch", batch), ("chunk", chunk)):
-            if value < 0:
-                raise InputError(f"{name} must be >= 0, got {value}")
+        check_count("batch", batch)
+        check_count("chunk", chunk)
         self.model, self.device = model, device
         self.batch, self.chunk, self.runtime = batch, chunk, runtime
         self.encoder = encoder_of(model, length)
@@ -61,8 +60,6 @@ class Predictor:
         """
         if isinstance(texts, str | tuple | Mapping | Example | TaggedSentence | Question):
             return next(self.stream([texts], batch=batch))
-        if isinstance(texts, bytes) or not isinstance(texts, Iterable):
-            raise InputError(f"texts must be a string or a list of strings, got {texts!r}")
         return list(self.stream(texts, batch=batch))
 
     def stream(self, texts: Iterable[Any], *, batch: int = 0) -> Iterator[Prediction]:
@@ -71,7 +68,8 @@ class Predictor:
         The first chunk is one text, so that the first prediction comes at once; then chunks grow up to `chunk`. Within
         a chunk, texts are batched by length.
         """
-        kind, source = self.kind, iter(texts)
+        check_count("batch", batch)
+        kind, source = self.kind, texts_of(texts)
         runtime = self.runtime or self._torch_runtime(kind.head)
         largest = self.chunk or runtime.chunk
         size = 1

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Lock
 from typing import Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -62,7 +64,7 @@ class TorchRuntime:
         # A CUDA graph must not read weights from the cache of autocast, which is cleared at the end of this context.
         cached = self._captured is None
         autocast = torch.autocast(kind, dtype=torch.bfloat16, enabled=kind == "cuda", cache_enabled=cached)
-        with _eval_mode(self.inference), torch.inference_mode(), autocast:
+        with _eval_mode(self.inference.encoder), torch.inference_mode(), autocast:
             yield
 
     def submit(self, ids: Array, mask: NDArray[np.bool_] | None, segments: Array) -> Callable[[], Arrays]:
@@ -119,14 +121,34 @@ def embedder_of(
     )
 
 
+class _Evaluation:
+    """The threads that use a model in evaluation mode, and its modules that were in training mode before the first."""
+
+    def __init__(self) -> None:
+        self.threads = 0
+        self.trained: list[nn.Module] = []
+
+
+_evaluations: "WeakKeyDictionary[nn.Module, _Evaluation]" = WeakKeyDictionary()
+_lock = Lock()
+
+
 @contextmanager
-def _eval_mode(module: nn.Module) -> Iterator[None]:
-    """Switch all modules to evaluation mode; those in training mode are switched back afterwards."""
-    training = [each for each in module.modules() if each.training]
-    for each in training:
-        each.training = False
+def _eval_mode(model: nn.Module) -> Iterator[None]:
+    """Switch all modules to evaluation mode; the last thread switches back those that were in training mode."""
+    with _lock:
+        evaluation = _evaluations.setdefault(model, _Evaluation())
+        evaluation.threads += 1
+        found = [each for each in model.modules() if each.training]
+        evaluation.trained += found
+        for each in found:
+            each.training = False
     try:
         yield
     finally:
-        for each in training:
-            each.training = True
+        with _lock:
+            evaluation.threads -= 1
+            if not evaluation.threads:
+                for each in evaluation.trained:
+                    each.training = True
+                del _evaluations[model]

@@ -1,7 +1,7 @@
 """Encode texts as vectors: the pooled hidden states of an encoder."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from lightbert.errors import InputError
 from lightbert.tasks.example import Example
 from lightbert.tasks.predict.forward import Runtime, run
+from lightbert.tasks.predict.inputs import check_count, texts_of
 from lightbert.tasks.texts import TextEncoder, text_features
 
 Floats = NDArray[np.float32]
@@ -34,8 +35,7 @@ class Embedder:
     def __init__(
         self, runtime: VectorRuntime, encoder: TextEncoder, *, normalize: bool = False, batch: int = 0
     ) -> None:
-        if batch < 0:
-            raise InputError(f"batch must be >= 0, got {batch}")
+        check_count("batch", batch)
         self.runtime, self.encoder, self.normalize, self.batch = runtime, encoder, normalize, batch
         self.cut = 0
         """The number of texts truncated so far."""
@@ -61,12 +61,10 @@ class Embedder:
 
 def encode_texts(embedder: Embedder, texts: Any) -> Floats:
     """Encode one text as a vector [D], or an iterable of texts as vectors [N, D]."""
-    if isinstance(texts, bytes | Mapping) or not isinstance(texts, Iterable):
-        raise InputError(f"texts must be a string or a list of strings, got {texts!r}")
-    if isinstance(texts, str | tuple):
+    if isinstance(texts, str | tuple | Example):
         vector: Floats = embedder.encode([texts])[0]
         return vector
-    return embedder.encode(texts)
+    return embedder.encode(texts_of(texts))
 
 
 def normalize_vectors(vectors: Floats) -> Floats:
