@@ -75,6 +75,24 @@ def test_a_block_adds_gradients_in_its_kernels(name: str, dropout: float) -> Non
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
+def test_lengths_that_are_symbols_are_compiled_once() -> None:
+    torch.compiler.reset()
+    config = replace(preset("convbert-tiny"), depth=1, width=32, inner=16, dropout=0.0, attention_dropout=0.0)
+    block = randomised(build(config, seed=0)).train().blocks[0]
+    compiled = torch.compile(block, dynamic=True, options=compilation._options())
+    with (
+        using("triton"),
+        mock.patch.object(GraphPass, "__call__", autospec=True, side_effect=GraphPass.__call__) as ran,
+    ):
+        for length in (16, 24, 40):
+            given = torch.randn(1, length, 32)
+            found, expected = (given.clone().requires_grad_() for _ in range(2))
+            for leaf, call in ((found, compiled), (expected, block)):
+                call(leaf, Mask(None)).square().sum().backward()
+            torch.testing.assert_close(found.grad, expected.grad, rtol=1e-4, atol=1e-4)
+    assert ran.call_count == 2
+
+
 class ReadThreeTimes(nn.Module):
     """A convolution, a linear layer and a residual connection with one input, in a chosen order."""
 
