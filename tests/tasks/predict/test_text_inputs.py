@@ -8,6 +8,7 @@ from every_kind import REVIEWS
 from tiny_classifiers import tiny_model, write_tiny_model
 
 import lightbert
+from extras import needs_plots
 from lightbert import cli
 from lightbert.errors import InputError
 
@@ -88,7 +89,7 @@ def test_sizes_are_numbers(model, settings, sentence):
     assert model.predict("good", batch=np.int64(2), length=np.int32(16))
 
 
-@pytest.mark.parametrize("verb", ["predict", "analyse"])
+@pytest.mark.parametrize("verb", ["predict", pytest.param("analyse", marks=needs_plots)])
 def test_an_argument_that_is_not_utf_8_is_one_sentence(tmp_path, monkeypatch, capsys, verb):
     monkeypatch.chdir(tmp_path)
     folder = str(write_tiny_model(tmp_path / "model", REVIEWS))
