@@ -108,3 +108,15 @@ INVALID = {
 def test_an_invalid_config_raises_an_error_with_its_values(config, message):
     with pytest.raises(InputError, match=message):
         build(config)
+
+
+@pytest.mark.parametrize("given", [None, 3, {"width": 16}, type(BERT)], ids=repr)
+def test_a_model_that_is_no_config_is_an_error(given):
+    with pytest.raises(InputError, match="model must be the name of a preset or a config, got "):
+        build(given)
+
+
+@pytest.mark.parametrize("heads", ["mlm", ["mlm"]], ids=repr)
+def test_heads_without_settings_are_an_error(heads):
+    with pytest.raises(InputError, match=r"heads must map kinds to their settings, such as \{'mlm': \{\}\}, got "):
+        build(BERT, heads)

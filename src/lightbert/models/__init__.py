@@ -1,12 +1,13 @@
 """Models: a flat config per paper, and the presets by name."""
 
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from typing import Any
 
 import torch
 
 from lightbert.config import from_mapping, to_mapping
-from lightbert.errors import unknown
+from lightbert.errors import InputError, unknown
 from lightbert.models.bert import Bert
 from lightbert.models.composite import Composite
 from lightbert.models.convbert import ConvBert
@@ -37,6 +38,8 @@ def preset(name: str) -> Config:
 
 def _check(config: Config) -> None:
     """Check the types, choices and ranges of a config that was created in Python."""
+    if not is_dataclass(config) or isinstance(config, type):
+        raise InputError(f"model must be the name of a preset or a config, got {config!r}")
     from_mapping(type(config), to_mapping(config))
 
 
@@ -55,6 +58,8 @@ def build(
     """
     config = preset(model) if isinstance(model, str) else model
     _check(config)
+    if heads is not None and not isinstance(heads, Mapping):
+        raise InputError(f"heads must map kinds to their settings, such as {{'mlm': {{}}}}, got {heads!r}")
     # Building on the meta device avoids initializing every weight twice.
     with torch.device("meta"):
         built = Model(config.build(), Metadata(config))
