@@ -45,7 +45,7 @@ BENCHMARKS = {
     ),
     "in-turn": (
         "python -m lightbert.bench.in_turn CASE CASE",
-        "cases of training, or versions of lightbert in several folders, on a GPU in random order",
+        "cases of `training`, or several versions of lightbert, timed on a GPU in random order",
     ),
     "profile": (
         "python -m lightbert.bench.step_profile",

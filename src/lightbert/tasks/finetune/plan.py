@@ -15,9 +15,9 @@ PLURAL_KEYS = ("tasks", "seeds", "grid", "per_task")
 _NOT_IN_GRIDS = {
     "seed": "write seeds=[0, 1]",
     "task": 'write tasks=["rte", "mrpc"]',
-    "out": "runs of a grid have folders in out",
+    "out": "its runs have folders of their own in out",
 }
-"""Keys that each run gets in another way -> what to do."""
+"""Key -> how it is set for several runs."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def _axes(grid: Any, prefix: str = "") -> Iterable[tuple[str, list[Any]]]:
         raise InputError(f"grid must map keys to lists of values, such as grid.lr=[1e-4, 3e-4], got {grid!r}")
     for key, value in grid.items():
         if f"{prefix}{key}" in _NOT_IN_GRIDS:
-            raise InputError(f"grid.{key} is not possible; {_NOT_IN_GRIDS[key]}")
+            raise InputError(f"grid can't vary {key}; {_NOT_IN_GRIDS[key]}")
         if isinstance(value, Mapping):
             yield from _axes(value, f"{prefix}{key}.")
         elif isinstance(value, list) and value:
