@@ -46,8 +46,8 @@ Each linear layer has three products, which read and write their activations (`b
 for memory. FLOPs of attention are in `bench/flops.py`. Bytes of memory-bound kernels are what they read and write if
 every norm, activation and convolution is one fused kernel (`bench/traffic.py`). Kernels are those of the most similar
 profiled step, in proportion to the number of tensors of parameters. The rate is that of a large product, measured in
-the same runs; the other parameters are fitted by least squares to steps in [lab/LOG.md](../lab/LOG.md), medians of five
-runs at commit {read_points()["commit"]}, as listed in `bench/scaling_points.toml`.
+the same run; the other parameters are fitted by least squares to steps of one run of `lightbert bench training`, at
+commit {read_points()["commit"]}, which are in [lab/LOG.md](../lab/LOG.md) and `bench/scaling_points.toml`.
 """
 
 
@@ -122,8 +122,9 @@ _LIMITS = """## What the model can't know
   that of the run's elementwise kernel, and in the fixed time.
 - Few steps give three parameters, so that the first table says little and the second one counts. The form of the model
   was chosen with that table in view; lab/LOG.md has the forms that were tried.
-- Two runs of the same step differ by up to 7 percent.
-- One stream: with the generator on a second one, a step of ConvBERT-small at 256 × 128 takes about 5 percent less.
+- The time from one kernel to the next, 0.2 to 0.6 µs, depends on the machine and the process; a step of ConvBERT-small
+  at 256 × 128 takes up to 4 percent longer for it.
+- One stream: with the generator on a second one, a step of ConvBERT-small at 256 × 128 takes about 4 percent less.
 - No step was measured on more than one GPU. The rate of the link is that of the data sheet; the all-reduce of DDP
   overlaps with the backward pass, which the model ignores. The time of launches is the difference of two steps of
   1024 × 128 tokens, with other kernels than today's; it is longer where a step takes less time than Python needs to
