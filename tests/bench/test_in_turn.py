@@ -90,6 +90,10 @@ def test_candidates_are_all_cases_in_all_sources():
     assert [each.source for each in candidates([CASES[0].name], [SOURCE, older])] == [SOURCE, older]
 
 
+def test_a_source_that_is_named_several_times_has_as_many_processes():
+    assert candidates([CASES[0].name], [SOURCE] * 3) == [Candidate(CASES[0], SOURCE)] * 3
+
+
 def test_candidates_that_cannot_be_compared_are_errors(tmp_path):
     with pytest.raises(
         InputError, match=r"--sources must be folders that contain src/lightbert, got '.*'; give clones"
