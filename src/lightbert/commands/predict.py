@@ -129,7 +129,8 @@ def run(config: Config, out: TextIO) -> PredictionReport:
         for record in predicted_records(predictor, source, fields):
             write(record)
             count += 1
-    return PredictionReport(count, predictor.cut, predictor.encoder.length, source.skipped, config.out)
+    length = predictor.kind.most_tokens(predictor.encoder.length)
+    return PredictionReport(count, predictor.cut, length, source.skipped, config.out)
 
 
 @options(

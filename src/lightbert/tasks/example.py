@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 E = TypeVar("E")
 
@@ -47,6 +47,16 @@ class Question:
     context: str
     answers: tuple[Answer, ...] | None = None
     id: str = ""
+
+
+def is_labelled(example: Any) -> bool:
+    """Whether the label, tags or answers of an example are known."""
+    match example:
+        case TaggedSentence():
+            return example.tags is not None
+        case Question():
+            return example.answers is not None
+    return example.label is not None
 
 
 class Examples(list[E]):

@@ -80,6 +80,7 @@ def test_a_split_without_labels_is_predicted_without_metrics():
     assert result.metrics == {}
     assert len(result.predictions) == 6
     assert result.findings == ()
+    assert result.counts()["unlabelled"] == 6
 
 
 def test_a_partly_labelled_split_is_an_error():

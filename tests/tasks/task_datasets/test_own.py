@@ -78,6 +78,16 @@ def test_an_empty_label_of_a_test_file_is_unknown(tmp_path):
     assert [example.label for example in task.examples("test")] == [None]
 
 
+@pytest.mark.parametrize(
+    ("cells", "expected"), [(["a; b", "", "b"], [("a", "b"), (), ("b",)]), (["", ""], [None, None])]
+)
+def test_an_empty_set_of_labels_in_a_test_file_is_known_if_another_one_is(tmp_path, cells, expected):
+    rows = "".join(f"text,{cell}\n" for cell in cells)
+    test = written(tmp_path, "test.csv", f"text,label\n{rows}")
+    task = own_task(scores(tmp_path, ["a", "b"], kind="labels", test=test))
+    assert [example.label for example in task.examples("test")] == expected
+
+
 def test_many_distinct_fractions_mean_regression(tmp_path):
     task = own_task(scores(tmp_path, [f"{number / 4}" for number in range(20)]))
     assert task.kind == Regress(0.0, 4.75)

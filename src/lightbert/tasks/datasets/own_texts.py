@@ -33,13 +33,18 @@ def read_texts(path: str, files: Files, kind: Kind[Any], *, test: bool = False) 
     """Read another file; only a `test` file may have no labels."""
     known = None if isinstance(kind, Regress) else kind.description()["labels"]
     with _table(path, files, test=test) as table:
-        rows = (
-            (number, example, None if test and cell == "" else cell) for number, example, cell in _rows(table, files)
-        )
+        rows = list(_rows(table, files))
+        if test and _empty_is_unknown(rows, kind):
+            rows = [(number, example, None if cell == "" else cell) for number, example, cell in rows]
         examples = Examples(_add_labels(rows, table, kind.name, files.label_separator, known))
         table.require_some(len(examples))
         examples.skipped = table.skipped
     return examples
+
+
+def _empty_is_unknown(rows: Sequence[_Row], kind: Kind[Any]) -> bool:
+    """Whether an empty cell of a test file is an unknown label; next to sets of labels it is an empty set."""
+    return not isinstance(kind, Labels) or all(cell in ("", None) for _, _, cell in rows)
 
 
 def _table(path: str, files: Files, *, test: bool) -> Table:

@@ -11,7 +11,7 @@ from lightbert.nn.inference import Inference
 from lightbert.progress import progress
 from lightbert.tasks.datasets.task import Task
 from lightbert.tasks.evaluate.report import Evaluation
-from lightbert.tasks.example import Question, TaggedSentence
+from lightbert.tasks.example import TaggedSentence, is_labelled
 from lightbert.tasks.kinds.findings.finding import Finding
 from lightbert.tasks.kinds.kind import Kind, Prediction
 from lightbert.tasks.predict.forward import Runtime, run
@@ -96,16 +96,6 @@ def _torch_runtime(model: Described, head: str, device: str) -> Runtime:
     if not isinstance(model, Model):
         raise InputError("a model that is not a lightbert.models.Model requires a runtime")
     return TorchRuntime(Inference(model.to(resolve_device(device)), head))
-
-
-def is_labelled(example: Any) -> bool:
-    """Whether the label, tags or answers of an example are known."""
-    match example:
-        case TaggedSentence():
-            return example.tags is not None
-        case Question():
-            return example.answers is not None
-    return example.label is not None
 
 
 def _all_labelled(task: Task, split: str, examples: Sequence[Any]) -> bool:

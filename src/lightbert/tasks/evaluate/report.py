@@ -10,7 +10,7 @@ from lightbert.files import make_folder, write_atomic
 from lightbert.tasks.datasets.glue.prediction_files import write_predictions
 from lightbert.tasks.datasets.glue.table import TABLE
 from lightbert.tasks.datasets.squad.answer_files import N_BEST, NULL_ODDS, PREDICTIONS, write_answers
-from lightbert.tasks.example import Question, TaggedSentence
+from lightbert.tasks.example import Question, TaggedSentence, is_labelled
 from lightbert.tasks.kinds.findings.finding import Finding, Table, example_fields
 from lightbert.tasks.kinds.kind import Prediction
 
@@ -28,7 +28,7 @@ class Evaluation:
     task: str
     split: str
     metrics: dict[str, float]
-    """Empty if the split has no labels."""
+    """Empty if an example has no label."""
     examples: Sequence[Any] = field(repr=False)
     predictions: Sequence[Prediction] = field(repr=False)
     findings: Sequence[Finding] = field(default=(), repr=False)
@@ -47,6 +47,7 @@ class Evaluation:
         """Counts of examples and tokens, time and throughput."""
         return {
             "examples": len(self.examples),
+            "unlabelled": sum(not is_labelled(example) for example in self.examples),
             "skipped": self.skipped,
             "tokens": self.tokens,
             "cut": self.cut,

@@ -82,6 +82,10 @@ class Kind(ABC, Generic[E]):
         """The label that all predictions have; "" if they differ, or if the kind has no labels."""
         return ""
 
+    def most_tokens(self, length: int) -> int:
+        """The tokens beyond which a text, or a question, is truncated; length: the tokens of a row."""
+        return length
+
     def tune(self, examples: Sequence[E], predictions: Sequence[Prediction]) -> "Kind[E]":
         """Choose settings, such as a threshold, from the predictions of a trained model. Most kinds have none."""
         return self

@@ -1,5 +1,7 @@
 """Windows over contexts, and targets within them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,6 +10,7 @@ from questions import encoder
 
 from lightbert.errors import InputError
 from lightbert.tasks.example import Answer, Question
+from lightbert.tasks.kinds.spans.kind import Spans
 from lightbert.tasks.kinds.spans.pieces import char_span, token_span
 from lightbert.tasks.kinds.spans.windows import encode, split_windows
 
@@ -53,6 +56,14 @@ def test_a_long_question_is_truncated_and_counted():
     features = encode([long, CAT], using, stride=8, max_query=3)
     assert tokens(features, using)[0][:5] == ["[CLS]", "the", "cat", "sat", "[SEP]"]
     assert features.cut == 1
+
+
+def test_a_truncated_question_with_several_windows_counts_once():
+    using = encoder(10)
+    features = encode([replace(CAT, question="the cat sat on the mat")], using, stride=1, max_query=3)
+    assert len(features.sources) > 1
+    assert features.cut == 1
+    assert Spans(max_query=3).most_tokens(using.length) == 3
 
 
 def test_a_context_is_tokenized_once_for_all_its_questions():

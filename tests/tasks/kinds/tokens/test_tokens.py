@@ -97,6 +97,12 @@ def test_a_word_longer_than_the_row_is_truncated_and_counted():
     assert features.sources.tolist() == [0, 0]
 
 
+def test_a_sentence_with_several_truncated_words_counts_once():
+    features = TAGS.features([TaggedSentence(("aaaaaa", "aaaaaa", "in"), ("O", "O", "O"))], encoder(5))
+    assert features.sources.tolist() == [0, 0, 0]
+    assert features.cut == 1
+
+
 def test_predictions_have_character_offsets():
     text = "Jim  lives in\nNew Yorkers."
     features = TAGS.features([Example(text)], encoder())

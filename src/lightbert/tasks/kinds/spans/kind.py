@@ -61,6 +61,10 @@ class Spans(Kind[Question]):
         """Encode questions, one row per window; the targets are start, end and is_impossible."""
         return encode(examples, encoder, stride=self.stride, max_query=self.max_query)
 
+    def most_tokens(self, length: int) -> int:
+        """The tokens of a question; contexts are not truncated."""
+        return self.max_query
+
     def predictions(self, examples: Sequence[Question], features: Features, outputs: Outputs) -> list[Prediction]:
         """The answer with its character offsets and probability, the null score, and the n best candidates."""
         if not isinstance(features, SpanFeatures):

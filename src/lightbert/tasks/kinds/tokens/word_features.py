@@ -57,7 +57,7 @@ def encode_words(
             rows.append(row)
             sources.append(source)
             length += len(row)
-            cut += any(len(word.pieces) > room for word in words[window.start : window.stop])
+        cut += any(len(word.pieces) > room for word in words)
         offsets += [(word.start, word.stop) for word in words]
         counts.append(len(words))
     targets = _targets(examples, numbers, first_pieces, length)
