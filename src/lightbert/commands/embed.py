@@ -79,6 +79,8 @@ class Config:
             raise InputError(f"--out must end in {' or '.join(_FORMATS)}, got '{self.out}'")
         if self.keep and suffix == ".npy":
             raise InputError("--keep requires a table; a .npy file contains vectors only: use --out FILE.parquet")
+        if twice := [name for name in self.keep if self.keep.count(name) > 1]:
+            raise InputError(f"--keep must have distinct names, got {twice[0]!r} twice; name it once")
 
 
 @dataclass(frozen=True)

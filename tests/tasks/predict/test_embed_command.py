@@ -113,6 +113,61 @@ def test_a_column_that_changes_its_type_is_an_error_that_names_it(embed, model, 
     assert "leave it out of --keep" in said
 
 
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [(1, 1.5), ({"page": 1}, {"page": 2, "source": "book"}), ([1], [2.5]), (1, 2**70), (0.5, 2**53 + 1)],
+)
+def test_a_value_that_its_column_cannot_hold_is_an_error_that_names_it(embed, model, monkeypatch, first, later):
+    pytest.importorskip("pyarrow")
+    monkeypatch.setattr(torch_runtime, "CPU_CHUNK", 1)
+    rows = [{"text": "good", "kept": first}, {"text": "bad", "kept": later}]
+    code, _, said = embed(model, "-", "--out", "x.parquet", "--keep", "kept", piped=json_lines(rows))
+    assert (code, "the column 'kept' must contain" in said) == (1, True)
+    assert not Path("x.parquet").exists()
+
+
+def test_values_of_the_same_column_may_differ_where_nothing_is_lost(embed, model, monkeypatch):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr(torch_runtime, "CPU_CHUNK", 2)
+    kept = [{"page": 1, "score": 0.5}, {"page": 2}, {"score": 1}, None, {"page": None}]
+    rows = [{"text": "good", "kept": value} for value in kept]
+    assert embed(model, "-", "--out", "x.parquet", "--keep", "kept", piped=json_lines(rows))[0] == 0
+    found = parquet.read_table("x.parquet")["kept"].to_pylist()
+    assert found == [value and {"page": None, "score": None} | value for value in kept]
+
+
+def test_a_column_that_is_empty_at_first_contains_texts(embed, model, monkeypatch):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr(torch_runtime, "CPU_CHUNK", 1)
+    rows = [{"text": "good", "kept": value} for value in (None, "é", 7, {"page": ["é"]})]
+    assert embed(model, "-", "--out", "x.parquet", "--keep", "kept", piped=json_lines(rows))[0] == 0
+    assert parquet.read_table("x.parquet")["kept"].to_pylist() == [None, "é", "7", '{"page": ["é"]}']
+
+
+def test_kept_columns_of_a_parquet_file_keep_their_types(embed, model, monkeypatch):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr(torch_runtime, "CPU_CHUNK", 1)
+    given = arrow.table(
+        {
+            "text": ["good", "bad", "film"],
+            "late": arrow.array([None, None, 7], arrow.int16()),
+            "half": arrow.array([0.1, None, float("nan")], arrow.float32()),
+            "day": arrow.array([None, 1, 2], arrow.date32()),
+            "parts": arrow.array([[], None, [{"a": 1}]], arrow.list_(arrow.struct([("a", arrow.uint8())]))),
+        }
+    )
+    parquet.write_table(given, "my.parquet")
+    kept = ["late", "half", "day", "parts"]
+    assert embed(model, "my.parquet", "--out", "x.parquet", "--keep", ",".join(kept))[0] == 0
+    found = parquet.read_table("x.parquet").select(kept)
+    assert found.schema.types == given.select(kept).schema.types
+    assert str(found.to_pylist()) == str(given.select(kept).to_pylist())
+
+
+def json_lines(rows: list[dict]) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
 def test_no_text_gives_an_empty_file(embed, model):
     assert embed(model, "-", "--out", "x.npy")[0] == 0
     assert np.load("x.npy").shape == (0, 16)
@@ -159,6 +214,7 @@ def test_after_an_error_the_old_file_is_unchanged(embed, model, tmp_path):
         (("missing.jsonl", "--out", "x.npy"), "'missing.jsonl' not found"),
         (("my.doc", "--out", "x.npy"), "'my.doc' must end in one of"),
         (("-", "--out", "x.parquet", "--keep", "vector"), "rename that column"),
+        (("-", "--out", "x.parquet", "--keep", "id,text,id"), "distinct names, got 'id' twice; name it once"),
     ],
 )
 def test_invalid_options_are_a_one_line_error(embed, model, arguments, problem, tmp_path, monkeypatch):

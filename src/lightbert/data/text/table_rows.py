@@ -82,15 +82,16 @@ def parquet_rows(file: RowFile, columns: list[str]) -> Iterator[Row]:
         raise InputError(f"'{file.path}' is damaged or not a Parquet file ({error}); copy it again") from error
 
 
-def parquet_columns(path: Path) -> list[str]:
-    """Read the column names of a .parquet file."""
+def parquet_types(path: Path) -> dict[str, Any]:
+    """Read the column names of a .parquet file, each with its type."""
     arrow, parquet = _pyarrow(path)
     try:
-        names = list(parquet.read_schema(path).names)
+        schema = parquet.read_schema(path)
+        names = list(schema.names)
     except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(f"'{path}' is damaged or not a Parquet file ({error}); copy it again") from error
     _check_count(path, len(names))
-    return names
+    return dict(zip(names, schema.types, strict=True))
 
 
 def check_separator(separator: str) -> None:

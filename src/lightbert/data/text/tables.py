@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from lightbert.data.text.row_file import BadRows, RowFile
 from lightbert.data.text.table_rows import (
@@ -11,8 +12,8 @@ from lightbert.data.text.table_rows import (
     delimited_columns,
     delimited_rows,
     json_rows,
-    parquet_columns,
     parquet_rows,
+    parquet_types,
 )
 from lightbert.data.text.text_files import COMPRESSIONS
 from lightbert.errors import InputError, listed
@@ -52,10 +53,14 @@ class Table(RowFile):
             case ".csv" | ".tsv":
                 return delimited_columns(self.path, self._separator, quotes=self.format == ".csv")
             case ".parquet":
-                return parquet_columns(self.path)
+                return list(parquet_types(self.path))
         # Bad rows are reported when the rows are read.
         first = next(json_rows(RowFile(self.path, "skip")), (0, {}))
         return list(first[1])
+
+    def types(self) -> dict[str, Any]:
+        """Read the Arrow types of the columns of a Parquet file; other files have none."""
+        return parquet_types(self.path) if self.format == ".parquet" else {}
 
     def __iter__(self) -> Iterator[Row]:
         used = 0

@@ -35,7 +35,8 @@ def embed_file(
             kept.append([record[name] for name in keep])
             yield example
 
-    with source, vector_file(out, embedder.width, keep) as file:
+    types = source.types() if isinstance(source, Table) else {}
+    with source, vector_file(out, embedder.width, keep, types) as file:
         for vectors in embedder.stream(examples()):
             rows = [kept.popleft() for _ in vectors]
             file.write(vectors, {name: [row[index] for row in rows] for index, name in enumerate(keep)})

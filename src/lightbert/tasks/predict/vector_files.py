@@ -1,5 +1,6 @@
 """Write vectors to .npy and .parquet files incrementally, in bounded memory."""
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -32,10 +33,12 @@ class VectorFile(ABC):
 
 
 @contextmanager
-def vector_file(path: Path, width: int, columns: Sequence[str] = ()) -> Iterator[VectorFile]:
+def vector_file(
+    path: Path, width: int, columns: Sequence[str] = (), types: Mapping[str, Any] | None = None
+) -> Iterator[VectorFile]:
     """Create a file of vectors; it appears under its name when the body succeeds.
 
-    columns: further columns of a .parquet file. A .npy file contains vectors only.
+    columns: further columns of a .parquet file. A .npy file contains vectors only. types: their types, if known.
     """
     suffix = path.suffix.lower()
     if suffix not in _FORMATS:
@@ -44,7 +47,9 @@ def vector_file(path: Path, width: int, columns: Sequence[str] = ()) -> Iterator
     with (
         file_atomic(path) as temporary,
         temporary.open("wb") as file,
-        closing(NpyFile(file, width) if suffix == ".npy" else ParquetFile(file, path, width, columns)) as writer,
+        closing(
+            NpyFile(file, width) if suffix == ".npy" else ParquetFile(file, path, width, columns, types or {})
+        ) as writer,
     ):
         yield writer
 
@@ -77,10 +82,13 @@ class NpyFile(VectorFile):
 class ParquetFile(VectorFile):
     """A table with the given columns and a column "vector" of float32 lists of one size.
 
-    The type of a column is that of its values in the first chunk.
+    The type of a column is that of the Parquet file that it comes from, or else of its values in the first chunk. A
+    column that is empty there is a text, with other values as JSON.
     """
 
-    def __init__(self, file: BinaryIO, path: Path, width: int, columns: Sequence[str]) -> None:
+    def __init__(
+        self, file: BinaryIO, path: Path, width: int, columns: Sequence[str], types: Mapping[str, Any]
+    ) -> None:
         if VECTOR in columns:
             raise InputError(f"the column {VECTOR!r} is written by lightbert; rename that column of the input")
         with required(f"'{path}' requires pyarrow", "lightbert[data]"):
@@ -89,6 +97,8 @@ class ParquetFile(VectorFile):
         self._arrow, self._parquet = pyarrow, pyarrow.parquet
         self._file, self._columns = file, tuple(columns)
         self._vectors = pyarrow.list_(pyarrow.float32(), width)
+        self._types = dict(types)
+        self._texts: set[str] = set()
         self._writer: Any = None
 
     def write(self, vectors: Floats, columns: Mapping[str, Sequence[Any]]) -> None:
@@ -108,11 +118,32 @@ class ParquetFile(VectorFile):
         self._writer.close()
 
     def _array(self, name: str, values: Sequence[Any]) -> Any:
-        known = None if self._writer is None else self._writer.schema.field(name).type
+        given = [_as_text(value) for value in values] if name in self._texts else list(values)
+        known = self._types.get(name)
+        expected = f"{known}, like the first rows" if known else "values of one type"
         try:
-            array = self._arrow.array(list(values), type=known)
-        except (self._arrow.ArrowInvalid, self._arrow.ArrowTypeError) as error:
-            expected = "values of one type" if known is None else f"{known}, like the first rows"
+            array = self._arrow.array(given, type=known)
+        except (self._arrow.ArrowException, OverflowError) as error:
             raise InputError(f"the column {name!r} must contain {expected} ({error}); leave it out of --keep") from None
-        # A column that is empty in the first chunk may contain anything later; text can hold it.
-        return array.cast(self._arrow.string()) if self._arrow.types.is_null(array.type) else array
+        for value, stored in zip(given, array.to_pylist(), strict=True):
+            if not _same(value, stored):
+                raise InputError(f"the column {name!r} must contain {expected}, got {value!r}; leave it out of --keep")
+        if self._arrow.types.is_null(array.type):
+            self._texts.add(name)
+            array = array.cast(self._arrow.string())
+        self._types[name] = array.type
+        return array
+
+
+def _as_text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _same(value: Any, stored: Any) -> bool:
+    """Whether a value survived its conversion to the type of its column, in which records have all fields."""
+    if isinstance(value, dict):
+        return isinstance(stored, dict) and all(_same(each, stored.get(key)) for key, each in value.items())
+    if isinstance(value, list):
+        return isinstance(stored, list) and len(value) == len(stored) and all(map(_same, value, stored))
+    is_nan = value != value
+    return bool(value == stored or (is_nan and stored != stored))
