@@ -18,6 +18,7 @@ from lightbert.cli import main
 from lightbert.deploy.export import export_onnx
 from lightbert.errors import InputError
 from lightbert.serve.endpoints import endpoints_of
+from lightbert.tasks.kinds.tokens.kind import Tokens
 
 pytestmark = needs_serve
 
@@ -159,6 +160,19 @@ def test_a_model_for_pairs_asks_for_the_second_text():
         assert client.post("/v1/predict", json={"texts": [["a", "b"]]}).status_code == 200
     assert answer.status_code == 400
     assert answer.json()["error"].startswith("texts[1] is invalid: the model requires a second text")
+
+
+def test_a_pair_is_an_error_for_a_tagger_and_the_second_text_of_a_record_is_ignored_like_in_python():
+    model, record = text_model(Tokens(("O", "B-X", "I-X"))), {"text": "good film", "text_b": "bad"}
+    with running(model) as client:
+        refused = client.post("/v1/predict", json={"texts": ["good film", ["good film", "bad"]]})
+        answer = client.post("/v1/predict", json={"texts": [record]})
+    assert refused.status_code == 400
+    sentence = "tagging requires a single text, got a pair; remove 'bad'"
+    assert refused.json()["error"].startswith(f"texts[1] is invalid: {sentence}; ")
+    with pytest.raises(InputError, match=sentence):
+        model.predict([("good film", "bad")])
+    assert_close(answer.json()["predictions"], [record | model.predict(record)])
 
 
 def test_truncated_texts_are_counted():

@@ -8,6 +8,7 @@ from shutil import which
 
 import numpy as np
 import pytest
+import torch
 from servers import running, text_model
 
 import lightbert
@@ -25,10 +26,15 @@ pytestmark = [needs_serve, pytest.mark.skipif(which("node") is None, reason="nod
 
 @pytest.fixture
 def show(tmp_path):
-    """A function that opens the page of a model, types texts, and returns what is shown: first for the example."""
+    """A function that opens the page of a model, types texts, and returns what is shown: first for the example.
 
-    def run(model, *typed, generator=None):
+    sent: what the page sends instead of the texts that are typed.
+    """
+
+    def run(model, *typed, generator=None, sent=None):
         script = re.search(r"<script>\n(.*?)</script>", read_page("page.html"), re.DOTALL)[1]
+        if sent is not None:
+            script += f"texts = () => {json.dumps(sent)};"
         (tmp_path / "page.js").write_text(script, encoding="utf-8")
         driver = Path(__file__).with_name("page_in_node.js")
         with running(model, generator=generator) as client:
@@ -67,6 +73,34 @@ def test_tags_are_marked_in_the_text_also_after_characters_of_two_units(show):
     assert spans
     assert shown["marks"] == [f"{span['text']}{span['type']}" for span in spans]
     assert [each.replace("X", "") for each in shown["text"]] == [text]
+
+
+def test_tags_of_words_are_marked_in_the_words_joined_by_spaces(show):
+    words = ["good", "film .", "😀", "bad"]
+    model = text_model(Tokens(("O", "B-X", "I-X")))
+    [shown] = show(model, sent=[{"words": words}])
+    spans = model.predict({"words": words})["spans"]
+    assert spans
+    assert shown["marks"] == [f"{span['text']}{span['type']}" for span in spans]
+    assert [each.replace("X", "") for each in shown["text"]] == [" ".join(words)]
+
+
+def test_words_are_marked_with_tags_that_are_no_entities(show):
+    model, text = text_model(Tokens(("NOUN", "VERB", "DET"))), "😀 good film"
+    *_, shown = show(model, text)
+    tags = model.predict(text)["tags"]
+    assert shown["headings"] == ["3 tagged parts"]
+    assert shown["marks"] == [f"{word['text']}{word['tag']}" for word in tags]
+
+
+def test_words_outside_of_entities_are_not_marked(show):
+    model = text_model(Tokens(("O", "B-X", "I-X")))
+    with torch.no_grad():
+        model.heads["tokens"].output.bias.copy_(torch.tensor([99.0, 0.0, 0.0]))
+    *_, shown = show(model, "good film")
+    assert shown["headings"] == ["0 tagged parts"]
+    assert shown["marks"] == []
+    assert shown["text"] == ["good film"]
 
 
 def test_answers_are_marked_in_their_context(show):

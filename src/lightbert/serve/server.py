@@ -11,7 +11,7 @@ import uvicorn
 from lightbert.errors import InputError
 from lightbert.serve.app import create_app
 from lightbert.serve.service import Service
-from lightbert.serve.timed_protocol import protocol_with_head_timeout
+from lightbert.serve.timed_protocol import HEAD_BYTES, protocol_with_head_timeout
 
 _BACKLOG = 512
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -57,6 +57,7 @@ def server_settings(service: Service) -> uvicorn.Config:
     return uvicorn.Config(
         create_app(service),
         http=protocol_with_head_timeout(service.limits.body_seconds),
+        h11_max_incomplete_event_size=HEAD_BYTES,
         log_level=logging.WARNING,
         access_log=False,
         ws="none",

@@ -1,9 +1,12 @@
-"""uvicorn's HTTP protocol with a time limit for the head of a request, and JSON errors for what is not HTTP."""
+"""uvicorn's HTTP protocol with limits for the head of a request, and JSON errors for what is not HTTP."""
 
 import asyncio
 from typing import Any
 
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEAD_BYTES = 1 << 16
+"""Bytes of a head that h11 keeps while it is incomplete; more are answered with 400."""
 
 
 def protocol_with_head_timeout(seconds: float) -> type[asyncio.Protocol]:
@@ -13,9 +16,12 @@ def protocol_with_head_timeout(seconds: float) -> type[asyncio.Protocol]:
     without any data is closed, an incomplete head is answered with 408.
     """
     late = _answer("408 Request Timeout", f"the head of a request must be sent within {seconds:g} seconds")
-    malformed = _answer("400 Bad Request", "the request must be valid HTTP/1.1, and its head at most 64 KiB")
+    malformed = _answer(
+        "400 Bad Request", f"the request must be valid HTTP/1.1, and its head at most {HEAD_BYTES >> 10} KiB"
+    )
 
-    class TimedProtocol(AutoHTTPProtocol):  # type: ignore[misc]
+    # uvicorn prefers httptools where it is installed, which doesn't limit the size of a head.
+    class TimedProtocol(H11Protocol):  # type: ignore[misc]
         """Starts a timer when a connection is opened and when a head begins; a complete head stops it."""
 
         _timer: asyncio.TimerHandle | None = None

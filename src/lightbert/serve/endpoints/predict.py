@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lightbert.errors import InputError
-from lightbert.serve.endpoints.endpoint import Prepared
+from lightbert.serve.endpoints.endpoint import Prepared, shorten
 from lightbert.tasks.kinds.kind import Outputs
 from lightbert.tasks.predict.fields import Fields
 from lightbert.tasks.predict.forward import Runtime
@@ -55,7 +55,7 @@ class Predict:
         match text:
             case str() if self.kind.name != "spans":
                 return {"text": text}
-            case [str() as first, str() as second]:
+            case [str() as first, str() as second] if self.kind.name != "tokens":
                 names = ("question", "context") if self.kind.name == "spans" else ("text", "text_b")
                 return dict(zip(names, (first, second), strict=True))
         return text
@@ -66,6 +66,8 @@ class Predict:
             example = example_of(record, self.kind, names)
             if self._task.get("pairs") and getattr(example, "text_b", "") is None:
                 raise InputError("the model requires a second text")
+            if self.kind.name == "tokens" and getattr(example, "text_b", None) is not None:
+                raise InputError(f"tagging requires a single text, got a pair; remove {shorten(example.text_b)}")
             check_pairs([example], self._task)
         except InputError as error:
             raise InputError(f"texts[{number}] is invalid: {error}; the model takes {self.takes}") from None
