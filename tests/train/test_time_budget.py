@@ -8,6 +8,7 @@ import pytest
 from tiny_runs import recipe_of, records, train
 from torch import Tensor
 
+from lightbert import progress
 from lightbert.data.batches.batch import Batch
 from lightbert.data.batches.loader import Loader
 from lightbert.data.corpus.shards import Shards
@@ -100,6 +101,21 @@ def test_time_before_an_interruption_counts(corpus: Path, tmp_path: Path) -> Non
 def test_the_time_limit_can_end_a_run_before_its_steps(corpus: Path, tmp_path: Path) -> None:
     recipe = recipe_of(corpus, tmp_path, steps=1000, max_minutes=0.2, **ONLY_LOGS)
     assert train(recipe).step == 4
+
+
+@pytest.mark.usefixtures("steps_of_two_seconds")
+@pytest.mark.parametrize("phases", [(), ({"steps": 200, "length": 16},)], ids=["one phase", "two phases"])
+def test_the_steps_that_the_time_allows_are_shown(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], phases: tuple
+) -> None:
+    totals = []
+    plain = progress.Bar.advance
+    monkeypatch.setattr(progress.Bar, "advance", lambda bar: (totals.append(bar.total), plain(bar)))
+    train(recipe_of(corpus, tmp_path, steps=1000, max_minutes=2.0, phases=phases, **ONLY_LOGS))
+    # Sixty steps of two seconds; the first estimates have the speed of few steps.
+    assert totals[0] == 1000 + sum(each["steps"] for each in phases)
+    assert all(58 <= total <= 62 for total in totals[2:])
+    assert "training: 60/60 steps" in capsys.readouterr().err
 
 
 def test_the_steps_can_end_a_run_before_its_time_limit(corpus: Path, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from lightbert.train.first_step import FirstStep
 from lightbert.train.log import Meter, MetricsFile, TensorBoard, headline
 from lightbert.train.optim import Optimizers
 from lightbert.train.run import Batches, Outcome, Phase, Position, Settings
-from lightbert.train.schedule import progress_of, time_between_checks
+from lightbert.train.schedule import progress_of, steps_left, time_between_checks
 from lightbert.train.sharding import gather, shard
 from lightbert.train.signals import Interruption
 from lightbert.train.step import Step
@@ -87,6 +87,7 @@ class Loop:
                 while self.at.phase < len(self.phases) and not stopped:
                     stopped = self._train_phase(self.phases[self.at.phase], interrupted, self._bar)
                 if not stopped:
+                    self._bar.total = self._bar.done
                     self._evaluate()
                     check_outcome(self.held_out_metrics, self.at, self._lr)
             self._save()
@@ -220,9 +221,9 @@ class Loop:
         if self.settings.peak_flops:
             share = self.meter.latest * self.settings.flops_per_token / self.settings.peak_flops / self.world.size
             speed["of peak"] = f"{share:.1%}"
-        if not phase.steps:
-            # With a time budget only, estimate the total number of steps from the speed so far.
-            bar.total = max(bar.done, round(self.at.phase_step * self._budget(phase) / self.at.phase_seconds))
+        if budget := self._budget(phase):
+            later = sum(each.steps for each in self.phases[self.at.phase + 1 :])
+            bar.total = bar.done + steps_left(self.at.phase_step, phase.steps, later, budget / self.at.phase_seconds)
         bar.note(loss=values["loss"], **speed)
         if worst > MAX_SKIPPED_IN_A_ROW:
             raise diverged(

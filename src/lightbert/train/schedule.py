@@ -68,6 +68,17 @@ def progress_of(step: int, steps: int, elapsed: float, budget: float) -> float:
     return min(1.0, max(by_steps, by_time, 1e-6))
 
 
+def steps_left(done: int, steps: int, later: int, times_elapsed: float) -> int:
+    """Estimate the steps until the end of a run with a time budget, from the speed of the phase so far.
+
+    steps: of the phase, 0 = unlimited. later: steps of the phases after it. times_elapsed: the budget of the phase as a
+    multiple of the time that its first ``done`` steps took.
+    """
+    possible = done * times_elapsed
+    ends_after = min(steps, possible) if steps else possible
+    return max(0, round(ends_after * (1 + (later / steps if steps else 0.0))) - done)
+
+
 def time_between_checks(elapsed: float, budget: float) -> float:
     """Return after how many seconds to measure the time again: a hundredth of the budget, or what is left of it."""
     return min(_SHARE_BETWEEN_TIME_CHECKS * budget, budget - elapsed)
