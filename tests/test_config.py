@@ -138,3 +138,10 @@ def test_a_number_with_too_many_digits_is_an_error(text, sentence):
     with pytest.raises(InputError) as error:
         from_mapping(Recipe, {"model": "x"} | assignments([text]))
     assert str(error.value) == sentence
+
+
+def test_none_unsets_a_value_that_may_be_none_and_is_a_text_elsewhere():
+    assert from_mapping(Recipe, {"model": "m", "seed": "none"}).seed is None
+    assert from_mapping(Recipe, {"model": "none"}).model == "none"
+    with pytest.raises(InputError, match="steps must be an integer, got 'none'"):
+        from_mapping(Recipe, {"model": "m", "steps": "none"})

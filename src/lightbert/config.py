@@ -204,7 +204,8 @@ def _check_numbers(value: Any, hint: Any, key: str) -> None:
 
 
 def _convert_to_one_of(value: Any, hints: tuple[Any, ...], key: str, expected: str) -> Any:
-    if value is None and types.NoneType in hints:
+    # Recipes and the command line have no other word for it.
+    if types.NoneType in hints and (value is None or (value == "none" and str not in hints)):
         return None
     possible = [hint for hint in hints if hint is not types.NoneType]
     if isinstance(value, Mapping):

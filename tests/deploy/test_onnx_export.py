@@ -60,6 +60,33 @@ def test_a_multi_label_model_says_so_in_its_config(tmp_path):
     assert config["problem_type"] == "multi_label_classification"
 
 
+def test_outputs_without_names_are_named_in_the_folder_and_for_the_data(tmp_path, capsys):
+    model = write_tiny_model(tmp_path / "model", None, "classify", labels=3)
+    data = tmp_path / "dev.csv"
+    data.write_text("text,label\ngood film,up\nbad film,down\nthe film,even\n")
+    command = ["export", str(model), "--out", str(tmp_path / "out"), "--data", str(data), "--int8", "static"]
+    assert main([*command, "--max-loss", "100", "--labels", "down,even,up"]) == 0
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["id2label"] == {"0": "down", "1": "even", "2": "up"}
+    assert "accuracy" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "labels", "message"),
+    [
+        ((None, "classify"), "a,b", "the classify head has 3 outputs and requires as many labels, got 2: a, b"),
+        ((REVIEWS,), "a,b", "the outputs of the model have names, bad, good; leave out --labels"),
+        ((None, "span"), "a,b", "the outputs of the model are no labels, got --labels a,b; leave it out"),
+    ],
+)
+def test_names_that_do_not_fit_the_outputs_are_errors(tmp_path, capsys, arguments, labels, message):
+    settings = {"labels": 3} if arguments[-1] == "classify" else {}
+    model = write_tiny_model(tmp_path / "model", *arguments, **settings)
+    assert main(["export", str(model), "--out", str(tmp_path / "out"), "--labels", labels]) == 1
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_report_is_a_table_of_errors(tmp_path, capsys):
     model = write_tiny_model(tmp_path / "model", REVIEWS)
     assert main(["export", str(model), "--out", str(tmp_path / "out")]) == 0

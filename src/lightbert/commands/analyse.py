@@ -42,7 +42,10 @@ class Config:
     max_texts: Annotated[int, typer.Option(help="The number of texts of --data to read.")] = 1000
     length: Annotated[int, typer.Option(help="Maximum number of tokens per text; texts of --data are truncated.")] = 512
     out: Annotated[
-        str, typer.Option(help="A file (.html, .json, .png, .svg, .pdf) or a folder; default: report.html.")
+        str,
+        typer.Option(
+            help="A file (.html, .json, .png, .svg, .pdf) or a folder; default: ANALYSIS.html, or report.html for all."
+        ),
     ] = ""
 
     def __post_init__(self) -> None:

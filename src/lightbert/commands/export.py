@@ -130,6 +130,8 @@ def run(config: Config) -> ExportReport:
 
     model = load(config.model)
     head = choose_head(model, config.head)
+    if config.labels:
+        _name_outputs(model, config.labels)
     calibration, measure = _texts(config, model) if head == STATES else _task(config, model)
     guard = Guard(measure, config.max_loss)
     if config.to != "onnx":
@@ -137,6 +139,17 @@ def run(config: Config) -> ExportReport:
         return ExportReport(export_program(model, config.out, to=config.to, head=head, int8=int8, guard=guard))
     mode = None if config.int8 == "none" else config.int8
     return ExportReport(export_onnx(model, config.out, head=head, int8=mode, calibration=calibration, guard=guard))
+
+
+def _name_outputs(model: "Model", names: tuple[str, ...]) -> None:
+    """Name the outputs of a model, for its data and for the folder."""
+    from lightbert.tasks.predict.model_kind import kind_of_model
+
+    if known := kind_of_model(model).description().get("labels") if model.task or model.labels else ():
+        raise InputError(f"the outputs of the model have names, {', '.join(known)}; leave out --labels")
+    if "labels" not in kind_of_model(model, names).description():
+        raise InputError(f"the outputs of the model are no labels, got --labels {','.join(names)}; leave it out")
+    model.labels = names
 
 
 def _task(config: Config, model: "Model") -> "tuple[list[Batch], Measure | None]":

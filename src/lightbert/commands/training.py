@@ -63,6 +63,8 @@ def _pairs(given: Mapping[str, Any], prefix: str = "") -> Iterable[str]:
     for key, value in given.items():
         if isinstance(value, Mapping) and value:
             yield from _pairs(value, f"{prefix}{key}.")
+        elif value is None:
+            yield f"{prefix}{key}=none"
         elif isinstance(value, str) and assignments([f"value={value}"]) == {"value": value}:
             yield f"{prefix}{key}={value}"
         else:
