@@ -85,6 +85,8 @@ def test_a_cycle_of_parents_raises_an_error(folder):
     ("content", "sentence"),
     [
         ("steps = = 3", "is not valid TOML: .*line 1"),
+        ("steps = 1979-05-27", "steps in '.*' must not be a date or a time, got 1979-05-27; put it in quotes"),
+        ("[grid]\ntimes = [07:32:00]", r"grid\.times\[0\] in '.*' must not be a date or a time, got 07:32:00"),
         ("parent = 3", "must be the name of a TOML file or of a recipe, got 3"),
         ('parent = "tiny-rdt"', "neither a file next to it nor a packaged recipe; did you mean 'tiny-rtd'"),
         ('parent = "qqq.toml"', "neither a file next to it nor a packaged recipe; 'lightbert recipes' lists"),

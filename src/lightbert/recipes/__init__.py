@@ -3,6 +3,8 @@
 import itertools
 import re
 import tomllib
+from collections.abc import Iterator
+from datetime import date, time
 from pathlib import Path
 from typing import Any
 
@@ -74,12 +76,27 @@ def _read(path: Path, children: tuple[Path, ...]) -> dict[str, Any]:
         raise InputError(f"'{path}' is not valid TOML: {error}") from error
     except RecursionError:
         raise InputError(f"'{path}' is nested too deeply; a recipe has at most three levels") from None
+    for key, value in _values(mapping):
+        if isinstance(value, date | time):
+            raise InputError(f"{key} in '{path}' must not be a date or a time, got {value}; put it in quotes")
     parent = mapping.pop("parent", None)
     if parent is None:
         return mapping
     if not isinstance(parent, str):
         raise InputError(f"'parent' in '{path}' must be the name of a TOML file or of a recipe, got {parent!r}")
     return merge(_read(_parent(path, parent), (*children, path.resolve())), mapping)
+
+
+def _values(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of a table and of the tables and lists in it, with dotted keys."""
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield from _values(each, f"{key}.{name}" if key else name)
+    elif isinstance(value, list):
+        for number, each in enumerate(value):
+            yield from _values(each, f"{key}[{number}]")
+    else:
+        yield key, value
 
 
 def _parent(path: Path, parent: str) -> Path:
