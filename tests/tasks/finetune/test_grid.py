@@ -8,6 +8,8 @@ from tiny_tasks import finetune, results, write_model, write_reviews
 
 import lightbert
 from extras import needs_metrics
+from lightbert.errors import InputError
+from lightbert.tasks.finetune.dataset import _load_data as load_data_cache
 from lightbert.tasks.finetune.plan import PlannedRun
 from lightbert.tasks.finetune.result import Result
 from lightbert.tasks.finetune.summary import best_settings, glue_scores, settings_of
@@ -46,6 +48,86 @@ def test_the_best_run_is_copied_and_checkpoints_are_deleted(start, tmp_path: Pat
     assert not list(tmp_path.rglob("step-*"))
     table = json.loads((tmp_path / "runs.json").read_text())
     assert [(row["settings"], len(row["runs"])) for row in table] == [({"lr": 1e-3}, 2), ({"lr": 1e-2}, 2)]
+
+
+@pytest.fixture
+def changing(start, tmp_path: Path) -> tuple[str, ...]:
+    """A model, and data in files that may be changed."""
+    train, dev = (write_reviews(tmp_path / f"{name}.csv", rows=20) for name in ("train", "dev"))
+    columns = ("data.text=body", "data.label=topic")
+    return (start[0], f"data.train={train}", f"data.dev={dev}", *columns, "steps=2", f"out={tmp_path / 'grid'}")
+
+
+def change_data(folder: Path) -> None:
+    """Rename a label."""
+    for path in (folder / "train.csv", folder / "dev.csv"):
+        path.write_text(path.read_text().replace(",bad", ",poor"))
+    load_data_cache.cache_clear()
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("seeds", ["seeds=[0, 1, 2]", "seeds=[2, 0, 1]", "seeds=[1, 2]"])
+def test_a_grid_is_not_extended_on_changed_data(changing, tmp_path: Path, seeds: str):
+    finetune(RECIPE, *changing, "seeds=[0, 1]")
+    before = contents(tmp_path / "grid" / "runs")
+    change_data(tmp_path)
+    with pytest.raises(
+        InputError,
+        match=r"the data of the run in '.*seed-[01]' has changed since the run was started, and the run in '.*seed-2' "
+        r"would be compared with it; restore the data, or set out= to another folder",
+    ):
+        finetune(RECIPE, *changing, seeds)
+    assert contents(tmp_path / "grid" / "runs") == before
+
+
+def test_a_grid_is_not_resumed_on_changed_data(changing, tmp_path: Path):
+    finetune(RECIPE, *changing, "seeds=[0, 1]", stop_after=3)
+    before = contents(tmp_path / "grid" / "runs")
+    change_data(tmp_path)
+    with pytest.raises(InputError, match=r"the data of the run in '.*seed-0' has changed since the run was started"):
+        finetune(RECIPE, *changing, "seeds=[0, 1]")
+    assert contents(tmp_path / "grid" / "runs") == before
+
+
+def test_data_that_change_while_a_grid_is_trained_are_an_error(changing, tmp_path: Path, monkeypatch):
+    # The summary is written after each run.
+    monkeypatch.setattr("lightbert.tasks.finetune.grid.write_atomic", lambda *_: change_data(tmp_path))
+    with pytest.raises(InputError, match=r"the data of the run in '.*seed-0' has changed since the run was started"):
+        finetune(RECIPE, *changing, "seeds=[0, 1]")
+
+
+def test_finished_runs_on_different_data_are_not_summarized(changing, tmp_path: Path):
+    finetune(RECIPE, *changing, "seeds=[0, 1]")
+    change_data(tmp_path)
+    finetune(RECIPE, *changing, "seeds=[2, 3]")
+    with pytest.raises(
+        InputError,
+        match=r"the runs in '.*seed-0' and '.*seed-2' can't be compared, because the data changed between them; remove",
+    ):
+        finetune(RECIPE, *changing, "seeds=[0, 1, 2, 3]")
+
+
+def test_a_finished_grid_is_summarized_without_its_data(changing, tmp_path: Path):
+    done = finetune(RECIPE, *changing, "seeds=[0, 1]")
+    change_data(tmp_path)
+    assert finetune(RECIPE, *changing, "seeds=[0, 1]") == done
+
+
+def test_runs_that_encode_the_data_differently_are_compared(changing):
+    finetune(RECIPE, *changing, "grid.length=[8, 12]")
+    assert len(finetune(RECIPE, *changing, "grid.length=[8, 12, 10]")) == 3
+
+
+def test_a_run_of_an_earlier_version_without_a_hash_is_compared(changing, tmp_path: Path):
+    finetune(RECIPE, *changing, "seeds=[0, 1]")
+    for path in (tmp_path / "grid").rglob("recipe.json"):
+        saved = json.loads(path.read_text())
+        del saved["data_content"]
+        path.write_text(json.dumps(saved))
+    assert len(finetune(RECIPE, *changing, "seeds=[0, 1, 2]")) == 3
 
 
 def planned(task: str, lr: float, seed: int, recipe=None) -> PlannedRun:

@@ -46,6 +46,46 @@ def test_every_combination_runs_in_its_own_folder(planned):
     assert last.settings == "lr=0.0003 optimizer.weight_decay=0.1"
 
 
+def folders(made: Plan) -> list[str]:
+    return [Path(run.recipe.out).name for run in made.runs]
+
+
+@pytest.mark.parametrize(
+    ("grid", "start"),
+    [
+        ('data.label_separator=[";", "|"]', "data.label_separator--"),
+        ('model=["mm/a/b", "mm/a-b"]', "model-mm-a-b"),
+    ],
+)
+def test_values_that_differ_in_replaced_characters_have_different_folders(planned, grid, start):
+    names = folders(planned("task=cola", "seeds=[1, 23]", f"grid.{grid}"))
+    hashes = [name.removeprefix(f"{start}_").split("_")[0] for name in names]
+    assert names == [f"{start}_{digest}_seed-{seed}" for digest, seed in zip(hashes, [1, 23, 1, 23], strict=True)]
+    assert hashes[0] == hashes[1] != hashes[2] == hashes[3]
+
+
+def test_only_names_that_are_not_unique_contain_a_hash(planned):
+    names = folders(planned("task=cola", 'grid.model=["mm/a/b", "mm/a-b", "mm/c"]'))
+    assert names[2] == "model-mm-c_seed-0"
+    assert len(set(names)) == 3
+
+
+@pytest.mark.parametrize("letter", ["x", "é"])
+def test_names_of_long_values_fit_into_a_file_system(planned, tmp_path: Path, letter):
+    shared = f"{letter * 150}/{letter * 149}"
+    names = folders(planned("task=cola", f'grid.model=["{shared}a", "{shared}b"]', "seeds=[1, 2]"))
+    assert len(set(names)) == 4
+    for name in names:
+        (tmp_path / name).mkdir()
+
+
+def test_the_longest_name_that_fits_has_no_hash(planned):
+    longest = "x" * (255 - len("model-_seed-0"))
+    exact, longer = folders(planned("task=cola", f'grid.model=["{longest}", "{longest}x"]'))
+    assert exact == f"model-{longest}_seed-0"
+    assert len(longer) == 255
+
+
 def test_per_task_values_are_overridden_by_the_command_line(planned):
     assert [run.recipe.epochs for run in planned("tasks=[cola, rte]").runs] == [3.0, 10.0]
     assert [run.recipe.epochs for run in planned("tasks=[cola, rte]", "epochs=5").runs] == [5.0, 5.0]
@@ -74,6 +114,12 @@ def test_data_keys_can_be_combined_with_the_folder_shorthand(planned, given):
         ("grid.seed=[1, 2]", "grid can't vary seed; write seeds=[0, 1]"),
         ("grid.task=[rte]", 'grid can\'t vary task; write tasks=["rte", "mrpc"]'),
         ("grid=3", "grid must map keys to lists of values, such as grid.lr=[1e-4, 3e-4], got 3"),
+        ("grid.lr=[1e-3, 0.001]", "grid.lr must not contain duplicates, got 0.001 more than once; list it once"),
+        (
+            "grid.optimizer.weight_decay=[0, 0.1, 0.0]",
+            "grid.optimizer.weight_decay must not contain duplicates, got 0.0 more than once; list it once",
+        ),
+        ('grid.model=["a", "b", "a"]', "grid.model must not contain duplicates, got 'a' more than once; list it once"),
         ("grid.lrr=[1]", "unknown key 'lrr'; did you mean 'lr'?"),
         ("per_task=3", "per_task must be a table of keys for each task, got 3"),
         ("lr=0", "lr must be > 0, got 0.0"),

@@ -38,6 +38,8 @@ class TaskData:
     dev: dict[str, tuple[Examples[Any], Features]]
     skipped: dict[str, int]
     """The number of bad rows of each split that were skipped."""
+    request: "DataRequest"
+    """What was read, and how it was encoded."""
 
     @cached_property
     def content(self) -> str:
@@ -60,17 +62,32 @@ class TaskData:
 
 
 @dataclass(frozen=True)
-class _Request:
-    """The cache key: everything that the features depend on."""
+class DataRequest:
+    """Everything that the features depend on except the content of the files; the cache key."""
 
     task: str
     data: str | Files
     tokenizer: str
+    """The text of the tokenizer.json of a model folder."""
     length: int
     limit: int
     double: bool
     scaled: bool
     answers: AnswerSettings
+
+    @classmethod
+    def of(cls, recipe: FinetuneRecipe, tokenizer: str) -> "DataRequest":
+        """Build the request of a recipe whose model has this tokenizer."""
+        return cls(
+            task=recipe.task,
+            data=recipe.data,
+            tokenizer=tokenizer,
+            length=recipe.length,
+            limit=recipe.limit,
+            double=recipe.double,
+            scaled=recipe.scaled,
+            answers=recipe.answers,
+        )
 
 
 def load_data(recipe: FinetuneRecipe, tokenizer: "Tokenizer", *, verbose: bool = True) -> TaskData:
@@ -78,22 +95,12 @@ def load_data(recipe: FinetuneRecipe, tokenizer: "Tokenizer", *, verbose: bool =
 
     verbose: print a summary, and how many texts were truncated, to stderr.
     """
-    request = _Request(
-        task=recipe.task,
-        data=recipe.data,
-        tokenizer=tokenizer.to_str(),
-        length=recipe.length,
-        limit=recipe.limit,
-        double=recipe.double,
-        scaled=recipe.scaled,
-        answers=recipe.answers,
-    )
-    return _load_data(request, verbose=verbose)
+    return _load_data(DataRequest.of(recipe, tokenizer.to_str(pretty=True)), verbose=verbose)
 
 
 # Most runs of a grid share their data.
 @lru_cache(maxsize=1)
-def _load_data(request: _Request, *, verbose: bool) -> TaskData:
+def _load_data(request: DataRequest, *, verbose: bool) -> TaskData:
     from tokenizers import Tokenizer
 
     task = open_task(request.task or "own", request.data)
@@ -122,7 +129,7 @@ def _load_data(request: _Request, *, verbose: bool) -> TaskData:
         held_out = task.examples(split)
         skipped[split] = held_out.skipped
         dev[split] = (held_out, task.kind.features(held_out, encoder))
-    data = TaskData(task, train, dev, skipped)
+    data = TaskData(task, train, dev, skipped, request)
     if verbose:
         print(data.sentence(len(examples)), file=sys.stderr)
         if isinstance(task.kind, Classify) and (separator := separator_of_joined(task.kind.labels)):

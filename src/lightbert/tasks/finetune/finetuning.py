@@ -49,34 +49,50 @@ def finetune(
     interrupted: Interruption,
     *,
     requires_dev: bool = False,
+    check_data: Callable[[TaskData], None] = lambda data: None,
     command: Sequence[str] = (),
 ) -> Result:
     """Train by a recipe, or resume from the newest checkpoint in ``out``; write ``out/final`` at the end.
 
     The result of a finished run is read from ``out`` instead of training again.
     requires_dev: fail if the task has no development data, because the result is compared with other runs.
+    check_data: called with the data before training; raises an error if they can't be used.
     command: the words of the command, for the model card.
     """
     check_outside(recipe.out, model=recipe.starting_model)
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     with locked_run(Path(recipe.out), world):
-        return _finetune(recipe, world, interrupted, requires_dev=requires_dev, command=command)
+        return _finetune(recipe, world, interrupted, requires_dev=requires_dev, check_data=check_data, command=command)
+
+
+def saved_recipe(recipe: FinetuneRecipe) -> dict[str, Any] | None:
+    """Load the saved recipe of the run in ``out`` and check that it matches this one; None if there is no run."""
+    out = Path(recipe.out)
+    saved = load_recipe(out)
+    if saved is not None:
+        check_recipe(to_mapping(recipe), saved, out, recipe.may_change, recipe.defaults)
+    return saved
 
 
 def _finetune(
-    recipe: FinetuneRecipe, world: World, interrupted: Interruption, *, requires_dev: bool, command: Sequence[str]
+    recipe: FinetuneRecipe,
+    world: World,
+    interrupted: Interruption,
+    *,
+    requires_dev: bool,
+    check_data: Callable[[TaskData], None],
+    command: Sequence[str],
 ) -> Result:
     out = Path(recipe.out)
-    before = load_recipe(out)
-    if before is not None:
-        check_recipe(to_mapping(recipe), before, out, recipe.may_change, recipe.defaults)
+    saved_recipe(recipe)
     done = read_result(out, world, Result, keep_checkpoints=recipe.keep_checkpoints)
     if done is not None:
         return done
     model = starting_model(recipe)
     check_length(model, recipe.length)
     data = load_data(recipe, model.require_tokenizer(), verbose=world.is_main)
+    check_data(data)
     save_recipe(
         to_mapping(recipe),
         out,

@@ -3,21 +3,29 @@
 import json
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
+from lightbert.errors import InputError
 from lightbert.files import folder_atomic, write_atomic
 from lightbert.models.owned import MODEL_FOLDER
-from lightbert.tasks.finetune.finetuning import finetune
+from lightbert.tasks.finetune.dataset import DataRequest, TaskData
+from lightbert.tasks.finetune.finetuning import finetune, saved_recipe
 from lightbert.tasks.finetune.plan import Plan, PlannedRun
 from lightbert.tasks.finetune.result import Result
 from lightbert.tasks.finetune.summary import best_settings, settings_of
 from lightbert.train.checkpoint import remove_partial
 from lightbert.train.distributed import World
+from lightbert.train.finished import RESULT
+from lightbert.train.recipe_file import DATA_CONTENT
 from lightbert.train.run_folder import check_outside, locked_grid
 from lightbert.train.signals import Interruption
 
 RunResults = list[tuple[PlannedRun, Result]]
+
+_TrainedOn = dict[DataRequest, tuple[str, str]]
+"""What runs read -> the folder of the first run that read it, and the hash of its data."""
 
 
 def run_all(plan: Plan, world: World, interrupted: Interruption, command: Sequence[str] = ()) -> RunResults:
@@ -28,22 +36,31 @@ def run_all(plan: Plan, world: World, interrupted: Interruption, command: Sequen
     command: the words of the command, for the model cards.
     """
     if plan.single:
-        return _run_each(plan, world, interrupted, command)
+        return _run_each(plan, world, interrupted, command, trained_on={})
     for planned in plan.runs:
         check_outside(str(plan.out / "final"), model=planned.recipe.starting_model)
     with locked_grid(plan.out, world):
         if world.is_main:
             remove_partial(plan.out)
-        return _run_each(plan, world, interrupted, command)
+        return _run_each(plan, world, interrupted, command, _data_of_finished_runs(plan))
 
 
-def _run_each(plan: Plan, world: World, interrupted: Interruption, command: Sequence[str]) -> RunResults:
+def _run_each(
+    plan: Plan, world: World, interrupted: Interruption, command: Sequence[str], trained_on: _TrainedOn
+) -> RunResults:
     done: RunResults = []
     for number, planned in enumerate(plan.runs, start=1):
         if not plan.single and world.is_main:
             description = " ".join(part for part in (planned.task, planned.settings, f"seed={planned.seed}") if part)
             print(f"run {number} of {len(plan.runs)}: {description}", file=sys.stderr)
-        result = finetune(planned.recipe, world, interrupted, requires_dev=not plan.single, command=command)
+        result = finetune(
+            planned.recipe,
+            world,
+            interrupted,
+            requires_dev=not plan.single,
+            check_data=partial(_check_data, trained_on, planned.recipe.out),
+            command=command,
+        )
         done.append((planned, result))
         if not result.finished:
             return done
@@ -53,6 +70,40 @@ def _run_each(plan: Plan, world: World, interrupted: Interruption, command: Sequ
     if not plan.single and world.is_main:
         _copy_best(plan, done)
     return done
+
+
+def _data_of_finished_runs(plan: Plan) -> _TrainedOn:
+    """Read which data the finished runs were trained on, and check that they can be compared."""
+    trained_on: _TrainedOn = {}
+    for out, request, content in _finished_runs(plan):
+        first, expected = trained_on.setdefault(request, (out, content))
+        if content != expected:
+            raise InputError(
+                f"the runs in '{first}' and '{out}' can't be compared, because the data changed between them; remove "
+                "one of these folders to train its run again, or set out= to another folder"
+            )
+    return trained_on
+
+
+def _finished_runs(plan: Plan) -> Iterator[tuple[str, DataRequest, str]]:
+    """Yield the folders of the finished runs, with what they read and the hash of their data."""
+    for recipe in (planned.recipe for planned in plan.runs):
+        out, saved = Path(recipe.out), saved_recipe(recipe)
+        tokenizer = out / "final" / "tokenizer.json"
+        # Runs of earlier versions have no hash.
+        if saved is not None and DATA_CONTENT in saved and (out / RESULT).exists() and tokenizer.exists():
+            text = tokenizer.read_text(encoding="utf-8", errors="replace")
+            yield recipe.out, DataRequest.of(recipe, text), saved[DATA_CONTENT]
+
+
+def _check_data(trained_on: _TrainedOn, out: str, data: TaskData) -> None:
+    """Check that the data of a run to be trained in ``out`` are those of the runs before it, and add them to these."""
+    first, expected = trained_on.setdefault(data.request, (out, data.content))
+    if data.content != expected:
+        raise InputError(
+            f"the data of the run in '{first}' has changed since the run was started, and the run in '{out}' would be "
+            "compared with it; restore the data, or set out= to another folder to train on the new data"
+        )
 
 
 def _copy_best(plan: Plan, done: RunResults) -> None:

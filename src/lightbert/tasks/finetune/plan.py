@@ -1,7 +1,9 @@
 """The runs of one command: every combination of tasks, grid values and seeds, each in its own folder."""
 
+import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -19,13 +21,18 @@ _NOT_IN_GRIDS = {
 }
 """Key -> how it is set for several runs."""
 
+_LONGEST_NAME = 255
+"""The maximum length of a folder's name in bytes that file systems accept."""
+
+_Values = tuple[tuple[str, Any], ...]
+
 
 @dataclass(frozen=True)
 class PlannedRun:
     """One run: its task, grid values and seed, and the resulting recipe."""
 
     task: str
-    values: tuple[tuple[str, Any], ...]
+    values: _Values
     """The keys of the grid, with this run's values."""
     seed: int
     recipe: FinetuneRecipe
@@ -64,17 +71,20 @@ def plan(base: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
     if not isinstance(per_task, Mapping) or not all(isinstance(value, Mapping) for value in per_task.values()):
         raise InputError(f"per_task must be a table of keys for each task, got {per_task!r}")
     out = Path(str(whole.get("out", "")))
-    combinations = [(t, v, s) for t in tasks for v in product(*(values for _, values in axes)) for s in seeds]
+    settings = list(product(*([(key, value) for value in values] for key, values in axes)))
+    combinations = list(product(tasks, settings, seeds))
+    folders = [""]
+    if len(combinations) > 1:
+        folders = _folders([(task if len(tasks) > 1 else "", values, seed) for task, values, seed in combinations])
     runs = []
-    for task, values, seed in combinations:
-        chosen = tuple(zip((key for key, _ in axes), values, strict=True))
+    for (task, values, seed), folder in zip(combinations, folders, strict=True):
         mapping = override(merge(base, per_task.get(task, {})), given)
-        for key, value in (*chosen, ("seed", seed), *([("task", task)] if task else [])):
+        for key, value in (*values, ("seed", seed), *([("task", task)] if task else [])):
             mapping = merge(mapping, _nested(key, value))
         mapping = {key: value for key, value in mapping.items() if key not in PLURAL_KEYS}
-        if len(combinations) > 1:
-            mapping["out"] = str(out / "runs" / _folder(task if len(tasks) > 1 else "", chosen, seed))
-        runs.append(PlannedRun(task, chosen, seed, from_mapping(FinetuneRecipe, mapping)))
+        if folder:
+            mapping["out"] = str(out / "runs" / folder)
+        runs.append(PlannedRun(task, values, seed, from_mapping(FinetuneRecipe, mapping)))
     return Plan(out, tuple(runs))
 
 
@@ -111,9 +121,16 @@ def _axes(grid: Any, prefix: str = "") -> Iterable[tuple[str, list[Any]]]:
         if isinstance(value, Mapping):
             yield from _axes(value, f"{prefix}{key}.")
         elif isinstance(value, list) and value:
+            _check_unique(f"grid.{prefix}{key}", value)
             yield f"{prefix}{key}", value
         else:
             raise InputError(f"grid.{prefix}{key} must be a list of values, such as [1e-4, 3e-4], got {value!r}")
+
+
+def _check_unique(key: str, values: list[Any]) -> None:
+    for index, value in enumerate(values):
+        if value in values[:index]:
+            raise InputError(f"{key} must not contain duplicates, got {value!r} more than once; list it once")
 
 
 def _nested(key: str, value: Any) -> dict[str, Any]:
@@ -123,8 +140,26 @@ def _nested(key: str, value: Any) -> dict[str, Any]:
     return nested
 
 
-def _folder(task: str, values: Iterable[tuple[str, Any]], seed: int) -> str:
-    """Name the folder of a run after its values, with characters that every file system accepts."""
-    parts = [task, *(f"{key}-{value}" for key, value in values), f"seed-{seed}"]
+def _folders(runs: Sequence[tuple[str, _Values, int]]) -> list[str]:
+    """Name the folders of runs after their values; names that are too long or not unique contain a hash."""
+    names = [_name(task, values, f"seed-{seed}") for task, values, seed in runs]
+    count = Counter(names)
+    return [
+        name if count[name] == 1 and len(name.encode()) <= _LONGEST_NAME else _name_with_hash(*run)
+        for name, run in zip(names, runs, strict=True)
+    ]
+
+
+def _name(task: str, values: _Values, end: str = "") -> str:
+    """Write a task and values with characters that every file system accepts."""
+    parts = [task, *(f"{key}-{value}" for key, value in values), end]
     name = "_".join(part for part in parts if part)
     return "".join(c if c.isalnum() or c in "._-" else "-" for c in name)
+
+
+def _name_with_hash(task: str, values: _Values, seed: int) -> str:
+    """Name a folder with a hash that doesn't depend on the seed, so that ``seed-{seed}`` in a path selects a run."""
+    digest = hashlib.sha256(ascii((task, values)).encode()).hexdigest()[:8]
+    end = f"_{digest}_seed-{seed}"
+    start = _name(task, values).encode()[: _LONGEST_NAME - len(end)]
+    return start.decode(errors="ignore") + end
