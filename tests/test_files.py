@@ -14,6 +14,7 @@ from lightbert.files import (
     file_atomic,
     folder_atomic,
     make_folder,
+    move_folder,
     read_tensors,
     recover_folder,
     sha256,
@@ -196,6 +197,28 @@ def test_the_backup_of_a_replaced_folder_is_removed_if_it_is_ours(tmp_path):
         (tmp_path / name / file).touch()
     recover_folder(tmp_path / "model", MINE)
     assert names(tmp_path) == [".model.old-999999998", "model"]
+
+
+def test_a_backup_that_is_a_link_is_removed_without_its_target(tmp_path):
+    for name in ("big", "model"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.txt").touch()
+    (tmp_path / ".model.old-999999999").symlink_to("big")
+    recover_folder(tmp_path / "model", MINE)
+    assert names(tmp_path) == ["big", "model"]
+    assert names(tmp_path / "big") == ["a.txt"]
+
+
+def test_a_link_is_replaced_by_a_folder_without_its_target(tmp_path):
+    for name in ("big", "new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.txt").touch()
+    (tmp_path / "model").symlink_to("big")
+    (tmp_path / f".model.old-{os.getpid()}").symlink_to("removed")
+    move_folder(tmp_path / "new", tmp_path / "model")
+    assert names(tmp_path) == ["big", "model"]
+    assert names(tmp_path / "model") == ["new.txt"]
+    assert names(tmp_path / "big") == ["big.txt"]
 
 
 def test_a_pipe_is_written_and_not_replaced(tmp_path):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightbert.errors import InputError
-from lightbert.owned_folders import FolderKind
+from lightbert.owned_folders import FolderKind, remove_folder
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,7 +75,8 @@ def move_folder(source: Path, target: Path) -> None:
         _sync(target.parent)
         return
     backup = _sibling(target, "old")
-    shutil.rmtree(backup, ignore_errors=True)
+    if backup.exists() or backup.is_symlink():
+        remove_folder(backup)
     target.replace(backup)
     try:
         source.replace(target)
@@ -83,7 +84,7 @@ def move_folder(source: Path, target: Path) -> None:
         backup.replace(target)
         raise
     _sync(target.parent)
-    shutil.rmtree(backup)
+    remove_folder(backup)
 
 
 def recover_folder(path: Path, kind: FolderKind) -> None:

@@ -17,6 +17,14 @@ def is_empty(folder: Path) -> bool:
     return folder.is_dir() and not any(folder.iterdir())
 
 
+def remove_folder(folder: Path) -> None:
+    """Remove a folder with its content; of a symbolic link, only the link is removed."""
+    if folder.is_symlink():
+        folder.unlink()
+    else:
+        shutil.rmtree(folder)
+
+
 @dataclass(frozen=True)
 class FolderKind:
     """A kind of folder: the patterns of its files, and the mark by which lightbert recognises its own.
@@ -45,7 +53,7 @@ class FolderKind:
     def remove(self, folder: Path) -> None:
         """Remove a folder of this kind, or an empty one; anything else is left as it is."""
         if is_empty(folder) or self.is_ours(folder):
-            shutil.rmtree(folder)
+            remove_folder(folder)
 
     def _foreign(self, folder: Path) -> str:
         """Return the first entry that matches none of the patterns."""

@@ -81,6 +81,17 @@ def test_filters_can_be_placed_between_reading_and_writing(corpus: Path, prepare
     assert all(kept.document(index).tokens[0] == the for index in range(kept.n_documents))
 
 
+def test_the_target_of_a_link_is_written_and_not_the_link(corpus: Path, prepared: Path, tmp_path: Path) -> None:
+    (tmp_path / "large").mkdir()
+    (tmp_path / "out").symlink_to("large")
+    step = writer(tmp_path / "out", prepared)
+    for rank in range(3):
+        list(step.run(ReadText(str(corpus)).run(None, rank, 3), rank, 3))
+    list(FinishShards(step).run())
+    assert (tmp_path / "out").is_symlink()
+    assert all_but_manifest(tmp_path / "large") == all_but_manifest(prepared)
+
+
 def test_the_example_runs(corpus: Path, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     example = Path(__file__).parents[3] / "examples" / "prepare_datatrove.py"
     monkeypatch.setattr("sys.argv", ["example", str(corpus), str(tmp_path / "out"), str(prepared), "--tasks", "1"])

@@ -1,20 +1,24 @@
 """Preparing a folder of shards from text sources."""
 
+import json
 import os
 import random
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 import pytest
+from tokenizers import Tokenizer
 
 from lightbert.data.corpus import parts, preparation
+from lightbert.data.corpus.encoding import score
 from lightbert.data.corpus.preparation import prepare
 from lightbert.data.corpus.settings import Settings, differences, resolve
 from lightbert.data.corpus.shards import Shards
 from lightbert.data.corpus.stage import StreamWriter
-from lightbert.data.corpus.vocabulary import PASSES, train
+from lightbert.data.corpus.vocabulary import PASSES, SPECIALS, train, unigram
 from lightbert.errors import InputError
 from parquet import write_parquet
 
@@ -112,6 +116,10 @@ class _CrashError(Exception):
     pass
 
 
+def _crash(*_: object) -> None:
+    raise _CrashError
+
+
 @pytest.mark.parametrize("streams", [1, 3])
 def test_crashes_do_not_change_the_output(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, streams: int
@@ -147,11 +155,8 @@ def test_crashes_do_not_change_the_output(
 def test_a_crash_during_the_final_rename_is_recovered(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def crash(*_: object) -> None:
-        raise _CrashError
-
     with monkeypatch.context() as patch:
-        patch.setattr("lightbert.data.corpus.stage.move_folder", crash)
+        patch.setattr("lightbert.data.corpus.stage.move_folder", _crash)
         with pytest.raises(_CrashError):
             prepare(settings(corpus), tmp_path / "out", workers=1)
     with pytest.raises(InputError, match="other settings: vocab_size"):
@@ -191,10 +196,7 @@ def test_different_settings_are_an_input_error_that_names_them(corpus: Path, tmp
 def test_unfinished_work_with_different_settings_is_an_input_error(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(preparation, "finish", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            prepare(settings(corpus), tmp_path / "out", workers=1)
+    unfinished(settings(corpus), tmp_path / "out", monkeypatch)
     with pytest.raises(InputError, match=r"out\.partial' was prepared with other settings: sentences"):
         prepare(settings(corpus, sentences="split"), tmp_path / "out", workers=1)
     prepare(settings(corpus, sentences="split"), tmp_path / "out", workers=1, again=True)
@@ -206,6 +208,44 @@ def test_a_given_tokenizer_is_used_unchanged(corpus: Path, tmp_path: Path) -> No
     first, second = content(tmp_path / "first"), content(tmp_path / "second")
     del first["manifest.json"], second["manifest.json"]
     assert first == second
+
+
+@pytest.mark.parametrize("stage", ["finished", "unfinished"])
+def test_a_changed_tokenizer_is_an_input_error_that_names_it(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    given = tmp_path / "given"
+    prepare(settings(corpus), given, workers=1)
+    wanted = settings(corpus, tokenizer=str(given))
+    if stage == "finished":
+        prepare(wanted, tmp_path / "out", workers=1)
+    else:
+        unfinished(wanted, tmp_path / "out", monkeypatch)
+    prepare(settings(corpus, vocab_size=70), given, workers=1, again=True)
+    with pytest.raises(InputError, match=r"other settings: the content of the tokenizer '.*given'; .* or --again"):
+        prepare(wanted, tmp_path / "out", workers=1)
+    assert prepare(wanted, tmp_path / "out", workers=1, again=True).manifest.vocab == 70
+
+
+@pytest.mark.parametrize("stage", ["finished", "unfinished"])
+def test_the_same_tokenizer_in_a_new_file_is_not_a_change(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    given = tmp_path / "tokenizer.json"
+    # Each reading changes the last digits of some of these scores.
+    choose = random.Random(0)
+    pieces = [(f"w{number}", -(10 ** choose.uniform(-30, 0))) for number in range(1000)]
+    content = unigram([*((name, 0.0) for name in SPECIALS), *pieces], lowercase=True).to_str()
+    read = Tokenizer.from_str(content).to_str()
+    assert Tokenizer.from_str(read).to_str() != read
+    given.write_text(content)
+    wanted = settings(corpus, tokenizer=str(given))
+    if stage == "finished":
+        prepare(wanted, tmp_path / "out", workers=1)
+    else:
+        unfinished(wanted, tmp_path / "out", monkeypatch)
+    given.write_text(json.dumps(json.loads(content), indent=3))
+    assert prepare(wanted, tmp_path / "out", workers=1).tokens == 0
 
 
 def test_paragraphs_can_be_split_into_sentences(tmp_path: Path) -> None:
@@ -249,7 +289,7 @@ def test_a_large_vocabulary_uses_four_bytes_per_token(tmp_path: Path) -> None:
     [
         (b"", {}, "training a tokenizer requires text"),
         (b"good\n\nb\xffd", {}, "not UTF-8 at byte 7"),
-        (b"one document", {"held_out": 0.999999}, "training a tokenizer requires text|all documents were held out"),
+        (b"one document", {"held_out": 0.999999}, "the train split must not be empty: all documents were held out"),
     ],
 )
 def test_bad_input_leaves_no_files(tmp_path: Path, text: bytes, changes: dict[str, object], problem: str) -> None:
@@ -265,6 +305,32 @@ def test_sources_without_text_are_an_input_error(corpus: Path, tmp_path: Path) -
     wanted = settings(tmp_path / "a.txt", tokenizer=str(tmp_path / "first"))
     with pytest.raises(InputError, match="the train split must not be empty: the sources have no text"):
         prepare(wanted, tmp_path / "out", workers=1)
+    assert not (tmp_path / "out.partial").exists()
+
+
+@pytest.mark.parametrize("error", [InputError, _CrashError])
+def test_work_without_a_shard_to_train_on_is_not_kept(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    prepare(settings(corpus), tmp_path / "first", workers=1)
+    held_out = settings(corpus, tokenizer=str(tmp_path / "first"), held_out=0.999999)
+    with monkeypatch.context() as patch:
+        if error is _CrashError:
+            patch.setattr(preparation, "finish", _crash)
+        with pytest.raises(error):
+            prepare(held_out, tmp_path / "out", workers=1)
+    assert (tmp_path / "out.partial").exists() == (error is _CrashError)
+    prepare(replace(held_out, held_out=0.0), tmp_path / "out", workers=1)
+    assert Shards.open(tmp_path / "out").n_documents == 200
+    assert not (tmp_path / "out.partial").exists()
+
+
+def test_held_out_documents_are_named_if_the_others_have_no_text(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": " "}\n{"text": "words"}\n')
+    share = score(" ", b"held-out")
+    assert score("words", b"held-out") < share
+    with pytest.raises(InputError, match="all documents were held out; check the sources and --held-out"):
+        prepare(settings(tmp_path / "a.jsonl", held_out=share), tmp_path / "out", workers=1)
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -327,19 +393,19 @@ def test_a_prepared_folder_whose_replacement_was_killed_is_completed(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "out"]
 
 
-def unfinished(corpus: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def unfinished(wanted: Settings, out: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Prepare all parts, but not the manifest."""
     with monkeypatch.context() as patch:
-        patch.setattr(preparation, "finish", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            prepare(settings(corpus), out, workers=1)
+        patch.setattr(preparation, "finish", _crash)
+        with pytest.raises(_CrashError):
+            prepare(wanted, out, workers=1)
     return out.with_name(f"{out.name}.partial")
 
 
 def test_damage_of_unfinished_work_is_detected_in_every_file(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = unfinished(corpus, tmp_path / "out", monkeypatch)
+    folder = unfinished(settings(corpus), tmp_path / "out", monkeypatch)
     files = sorted(path for path in folder.iterdir() if path.name != "tokenizer_config.json")
     assert len(files) > 10
     for path in files:
@@ -358,7 +424,7 @@ def test_damage_of_unfinished_work_is_detected_in_every_file(
 def test_an_edited_source_of_the_same_size_is_detected(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unfinished(corpus, tmp_path / "out", monkeypatch)
+    unfinished(settings(corpus), tmp_path / "out", monkeypatch)
     text = (corpus / "0.txt").read_text()
     (corpus / "0.txt").write_text(text[:-1] + "!")
     with pytest.raises(InputError, match="other settings: the input files"):
@@ -380,6 +446,29 @@ def test_an_empty_folder_is_filled(corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     prepare(settings(corpus), tmp_path / "out", workers=1)
     Shards.open(tmp_path / "out")
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_the_target_of_a_link_is_written_and_not_the_link(corpus: Path, tmp_path: Path, exists: bool) -> None:
+    target, link = tmp_path / "large" / "disk", tmp_path / "link"
+    target.parent.mkdir()
+    if exists:
+        target.mkdir()
+    link.symlink_to(target)
+    prepare(settings(corpus), link, workers=1)
+    prepare(settings(corpus, vocab_size=90), link, workers=1, again=True)
+    assert link.is_symlink()
+    assert Shards.open(target).manifest.settings["vocab_size"] == 90
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "large", "link"]
+    assert [path.name for path in target.parent.iterdir()] == ["disk"]
+
+
+def test_a_link_that_an_earlier_version_left_as_a_backup_is_removed(corpus: Path, tmp_path: Path) -> None:
+    prepare(settings(corpus), tmp_path / "out", workers=1)
+    (tmp_path / "large").mkdir()
+    (tmp_path / ".out.old-999999999").symlink_to(tmp_path / "large")
+    prepare(settings(corpus, vocab_size=90), tmp_path / "out", workers=1, again=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "large", "out"]
 
 
 def test_an_output_that_is_not_writable_is_an_input_error(corpus: Path) -> None:

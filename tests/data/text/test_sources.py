@@ -213,6 +213,12 @@ def test_a_source_that_cannot_be_found_is_an_input_error(tmp_path: Path, specifi
         find([str(tmp_path / specification)])
 
 
+def test_an_empty_source_is_an_input_error() -> None:
+    sentence = r"^a source must not be empty; give a file, a folder \(\. is the current one\) or a glob$"
+    with pytest.raises(InputError, match=sentence):
+        find([""])
+
+
 def test_an_empty_list_of_sources_is_an_input_error() -> None:
     with pytest.raises(InputError, match="sources must not be empty"):
         find([])

@@ -62,8 +62,10 @@ class WriteShards(PipelineStep):  # type: ignore[misc]
         """Write stream `rank` of `world_size`; yields no documents."""
         # Each task runs on one core.
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
-        ids, folder = tokenizer.load(self.tokenizer), partial_folder(self.out)
-        PREPARED.check(self.out)
+        # The target of a link is written.
+        out = self.out.resolve()
+        ids, folder = tokenizer.load(self.tokenizer), partial_folder(out)
+        PREPARED.check(out)
         STAGING.check(folder)
         folder.mkdir(parents=True, exist_ok=True)
         # Marks the folder as ours; tasks write separate streams and don't lock it.
@@ -97,7 +99,8 @@ class FinishShards(PipelineStep):  # type: ignore[misc]
 
     def run(self, data: object = None, rank: int = 0, world_size: int = 1) -> Iterator[Document]:
         """Save the tokenizer, write the manifest and rename the folder."""
-        writer, folder = self.writer, partial_folder(self.writer.out)
+        writer, out = self.writer, self.writer.out.resolve()
+        folder = partial_folder(out)
         tokenizer.save(tokenizer.load(writer.tokenizer), folder)
         settings = {
             "tokenizer": str(writer.tokenizer),
@@ -105,5 +108,5 @@ class FinishShards(PipelineStep):  # type: ignore[misc]
             "held_out": writer.held_out,
             "shard_characters": writer.shard_characters,
         }
-        finish(folder, writer.out, settings)
+        finish(folder, out, settings)
         yield from ()

@@ -17,6 +17,7 @@ from lightbert.data.corpus.stage import (
     PREPARED,
     StreamWriter,
     finish,
+    no_training_text,
     partial_folder,
     publish,
     read_parts,
@@ -54,9 +55,9 @@ def prepare(settings: Settings, out: Path, workers: int | None = None, *, again:
     if workers is not None and workers < 1:
         raise InputError(f"workers must be >= 1, got {workers}")
     found = sources.find(settings.sources)
-    # "." and ".." have no name to which ".partial" could be added.
-    out = out.resolve() if out.name in ("", "..") else out
-    if Path.cwd().is_relative_to(out.resolve()):
+    # The target of a link is written; "." and ".." have no name to which ".partial" could be added.
+    out = out.resolve()
+    if Path.cwd().is_relative_to(out):
         raise InputError(
             f"--out '{out}' is the current folder or contains it, and can't be replaced; name another folder"
         )
@@ -86,7 +87,7 @@ def prepare(settings: Settings, out: Path, workers: int | None = None, *, again:
 
 def _check_outside(found: Iterable[Source], out: Path, folder: Path) -> None:
     """Check that no source is in a folder that is written."""
-    written = (out.resolve(), folder.resolve())
+    written = (out, folder.resolve())
     for source in found:
         path = Path(source.name).resolve()
         if source.kind == "file" and any(path.is_relative_to(each) for each in written):
@@ -106,20 +107,22 @@ class _Preparation:
         """Write the tokenizer to the folder: the given one, or one trained on a sample of the text."""
         path, settings = self.folder / tokenizer.FILE, self.settings
         if settings.tokenizer is not None:
-            given = tokenizer.load(settings.tokenizer)
-            if path.is_file() and tokenizer.load(path).to_str() != given.to_str():
-                raise InputError(
-                    f"'{settings.tokenizer}' has changed since '{self.folder}' was started; pass --again to start over"
-                )
-            tokenizer.save(given, self.folder)
+            tokenizer.save(tokenizer.load(settings.tokenizer), self.folder)
         elif not path.is_file():
             with temporary_file(self.folder, "sample") as texts:
                 with progress("reading for the tokenizer", self.size, "bytes") as bar:
                     documents = sample(self._texts(bar), settings.tokenizer_characters, settings.held_out)
+                    self._check_sample(documents)
                     count = training_process.write_texts(texts, documents)
                 # A large sample would need twice its memory while the other process has it, too.
                 del documents
                 tokenizer.save(self._train_tokenizer(texts, count), self.folder)
+
+    def _check_sample(self, documents: Iterable[str]) -> None:
+        """Raise an error if the sample has no text because the documents with text were held out."""
+        texts = (text for text, _ in read_stream(self.sources, self._read, Place()))
+        if not any(map(str.strip, documents)) and any(map(str.strip, texts)):
+            raise no_training_text("all documents were held out")
 
     def _train_tokenizer(self, texts: Path, count: int) -> "Tokenizer":
         settings = self.settings

@@ -6,10 +6,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from lightbert.data.corpus import manifest
+from lightbert.data.corpus import manifest, tokenizer
 from lightbert.data.corpus.manifest import Manifest
 from lightbert.data.corpus.settings import differences
-from lightbert.data.corpus.stage import SETTINGS, STAGING, has_finished_parts, remove_staged
+from lightbert.data.corpus.stage import SETTINGS, STAGING, has_training_shards, remove_staged
 from lightbert.errors import InputError
 from lightbert.files import write_atomic
 from lightbert.folder_lock import locked as lock
@@ -18,21 +18,19 @@ _REMEDY = "use the same settings, another --out, or --again to start over"
 
 
 def read_finished(folder: Path, settings: dict[str, Any]) -> Manifest | None:
-    """Return the manifest of a finished folder, or None; raise an error if its settings differ."""
+    """Return the manifest of a finished folder, or None; raise an error if its settings or its tokenizer differ."""
     if not (folder / manifest.NAME).is_file():
         return None
     found = manifest.read(folder)
-    if changed := differences(found.settings, settings):
-        raise _settings_error(folder, changed)
+    _check_same(folder, found.settings, settings)
     return found
 
 
 def start_or_resume(folder: Path, settings: dict[str, Any], *, again: bool) -> None:
     """Write the settings to a new folder, or compare them with the settings of the existing parts."""
     path = folder / SETTINGS
-    if has_finished_parts(folder) and not again:
-        if changed := differences(_read_settings(path), settings):
-            raise _settings_error(folder, changed)
+    if not again and has_training_shards(folder):
+        _check_same(folder, _read_settings(path), settings)
         return
     remove_staged(folder)
     write_atomic(path, json.dumps(settings))
@@ -49,8 +47,8 @@ def locked(folder: Path) -> Iterator[None]:
             try:
                 yield
             except InputError:
-                # Bad input that is found before the first finished part leaves no files.
-                if not has_finished_parts(folder):
+                # Bad input that is found before the first finished shard leaves no files.
+                if not has_training_shards(folder):
                     remove_staged(folder)
                 raise
     finally:
@@ -69,5 +67,13 @@ def _read_settings(path: Path) -> dict[str, Any]:
     return content
 
 
-def _settings_error(folder: Path, changed: str) -> InputError:
-    return InputError(f"'{folder}' was prepared with other settings: {changed}; {_REMEDY}")
+def _check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Raise an error if the settings differ, or if a given tokenizer isn't the one in the folder any more."""
+    if changed := differences(before, now) or _changed_tokenizer(folder, now["tokenizer"]):
+        raise InputError(f"'{folder}' was prepared with other settings: {changed}; {_REMEDY}")
+
+
+def _changed_tokenizer(folder: Path, given: str | None) -> str:
+    if given is None or not (folder / tokenizer.FILE).is_file():
+        return ""
+    return "" if tokenizer.is_saved(tokenizer.load(given), folder) else f"the content of the tokenizer '{given}'"

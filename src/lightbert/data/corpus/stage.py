@@ -103,14 +103,17 @@ def has_finished_parts(folder: Path) -> bool:
     return (folder / manifest.NAME).is_file() or any(folder.glob("part-*.json"))
 
 
+def has_training_shards(folder: Path) -> bool:
+    """Return whether the folder has at least one finished shard to train on; only then is it worth resuming."""
+    records = (_read_record(path) for path in sorted(folder.glob("part-*.json")))
+    return (folder / manifest.NAME).is_file() or any(_for_training(record.shards) for record in records)
+
+
 def read_parts(folder: Path, stream: int) -> list[PartRecord]:
     """Return the finished parts of a stream, in order."""
     records: list[PartRecord] = []
     while (path := folder / _record_name(stream, len(records))).is_file():
-        try:
-            records.append(from_mapping(PartRecord, json.loads(path.read_text())))
-        except (ValueError, RecursionError, InputError) as error:
-            raise _damaged(path) from error
+        records.append(_read_record(path))
         if records[-1].ends_stream:
             break
     return records
@@ -149,9 +152,8 @@ def finish(folder: Path, out: Path, settings: dict[str, Any]) -> Manifest:
     if mixed := [record.stream for record in records if record.streams != streams]:
         raise InputError(f"stream {mixed[0]} in '{folder}' is not one of {streams} streams; run all streams again")
     shards = [shard for record in records for shard in record.shards]
-    if not any(shard.split == "train" for shard in shards):
-        reason = "all documents were held out" if shards else "the sources have no text"
-        raise InputError(f"the train split must not be empty: {reason}; check the sources and --held-out")
+    if not _for_training(shards):
+        raise no_training_text("all documents were held out" if shards else "the sources have no text")
     ids = tokenizer.load(folder / tokenizer.FILE)
     result = Manifest(
         format=manifest.FORMAT,
@@ -177,11 +179,27 @@ def publish(folder: Path, out: Path, content: Manifest) -> None:
     move_folder(folder, out)
 
 
+def no_training_text(reason: str) -> InputError:
+    """Return the error for a preparation without a document to train on."""
+    return InputError(f"the train split must not be empty: {reason}; check the sources and --held-out")
+
+
+def _for_training(shards: Iterable[ShardRecord]) -> bool:
+    return any(shard.split == "train" for shard in shards)
+
+
 def _finished_stream(folder: Path, stream: int) -> list[PartRecord]:
     records = read_parts(folder, stream)
     if not records or not records[-1].ends_stream:
         raise InputError(f"stream {stream} in '{folder}' is not finished; run it again")
     return records
+
+
+def _read_record(path: Path) -> PartRecord:
+    try:
+        return from_mapping(PartRecord, json.loads(path.read_text()))
+    except (ValueError, RecursionError, InputError) as error:
+        raise _damaged(path) from error
 
 
 def _record_name(stream: int, part: int) -> str:

@@ -59,6 +59,12 @@ def save(tokenizer: Tokenizer, folder: Path) -> None:
     write_atomic(folder / CONFIG, json.dumps(config, indent=1) + "\n")
 
 
+def is_saved(tokenizer: Tokenizer, folder: Path) -> bool:
+    """Return whether the tokenizer in the folder is this one."""
+    # Reading can change the last digit of a score, so this one is written and read like the one in the folder.
+    return bool(Tokenizer.from_str(tokenizer.to_str()).to_str() == load(folder / FILE).to_str())
+
+
 def special_names(tokenizer: Tokenizer, path: Path) -> list[str]:
     """Return the tokenizer's names of [PAD], [UNK], [CLS], [SEP] and [MASK], which pre-training requires."""
     names = []

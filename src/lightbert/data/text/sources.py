@@ -73,6 +73,9 @@ def documents(source: Source, reading: ReadOptions, workers: int = 1) -> Iterato
 
 
 def _expand(specification: str) -> list[Source]:
+    if not specification:
+        # An empty path is the current folder.
+        raise InputError("a source must not be empty; give a file, a folder (. is the current one) or a glob")
     if specification.partition(":")[0] == "docstrings":
         return [Source(specification, "docstrings", docstrings.size(specification))]
     if specification.startswith("hf:"):
