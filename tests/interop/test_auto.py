@@ -126,6 +126,66 @@ def test_heads_that_are_not_requested_are_dropped(tmp_path):
     assert list(lightbert.load(tmp_path / "one").heads) == ["mlm"]
 
 
+@pytest.mark.parametrize("mean_resizing", [True, False])
+@pytest.mark.parametrize("tokens", [80, 50])
+@pytest.mark.parametrize("family", ["bert", "convbert", "mobilebert"])
+def test_the_embeddings_and_the_mlm_head_are_resized(family, tokens, mean_resizing, tmp_path):
+    lightbert.save(randomised(FAMILIES[family], {"mlm": {}}), tmp_path / "before")
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "before")
+    ids, mask, segments = batch()
+    texts = {**inputs(), "input_ids": ids % 50}
+    before, kept = theirs(**texts).logits, min(tokens, 60)
+    theirs.resize_token_embeddings(tokens, mean_resizing=mean_resizing)
+    logits = theirs(**texts).logits
+    assert logits.shape[-1] == theirs.config.vocab_size == theirs.model.config.vocab == tokens
+    assert torch.allclose(logits[..., :kept], before[..., :kept], rtol=1e-4, atol=1e-3)
+    theirs.save_pretrained(tmp_path / "after")
+    again, info = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "after", output_loading_info=True)
+    assert not any(info.values())
+    assert torch.equal(again(**texts).logits, logits)
+    ours = lightbert.load(tmp_path / "after")
+    assert torch.equal(ours.heads["mlm"](ours(ids % 50, mask, segments), ours.table), logits)
+
+
+def test_new_tokens_get_the_mean_in_the_mlm_head_or_zero(tmp_path):
+    lightbert.save(randomised(FAMILIES["mobilebert"], {"mlm": {}}), tmp_path)
+    for mean_resizing in (True, False):
+        theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path)
+        theirs.resize_token_embeddings(60, pad_to_multiple_of=16, mean_resizing=mean_resizing)
+        head = theirs.model.heads["mlm"]
+        for weight in (head.bias, head.extra):
+            expected = weight[:60].mean(0) if mean_resizing else torch.zeros_like(weight[0])
+            assert torch.allclose(weight[60:], expected.expand_as(weight[60:]), atol=1e-6)
+            assert len(weight) == 64
+
+
+def test_the_embeddings_of_a_body_are_resized(tmp_path):
+    lightbert.save(randomised(FAMILIES["composite"]), tmp_path / "before")
+    theirs = transformers.AutoModel.from_pretrained(tmp_path / "before")
+    assert theirs.resize_token_embeddings().num_embeddings == 60
+    theirs.resize_token_embeddings(70)
+    theirs.save_pretrained(tmp_path / "after")
+    assert lightbert.load(tmp_path / "after").table.shape[0] == 70
+
+
+def test_a_resized_model_is_trained(tmp_path):
+    lightbert.save(randomised(FAMILIES["bert"], {"mlm": {}}), tmp_path)
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path)
+    theirs.resize_token_embeddings(80)
+    theirs(**inputs(), labels=batch()[0] + 20).loss.backward()
+    assert theirs.get_input_embeddings().weight.grad[20:].any()
+    assert theirs.model.heads["mlm"].bias.grad[60:].any()
+
+
+def test_the_word_embeddings_can_be_replaced(tmp_path):
+    lightbert.save(randomised(FAMILIES["bert"]), tmp_path)
+    theirs = transformers.AutoModel.from_pretrained(tmp_path)
+    table = torch.nn.Embedding(60, 128)
+    theirs.set_input_embeddings(table)
+    assert theirs.get_input_embeddings() is table
+    assert theirs.model.table is table.weight
+
+
 def test_a_new_model_is_initialized_by_our_rules():
     torch.manual_seed(7)
     theirs = transformers.AutoModel.from_config(

@@ -80,6 +80,27 @@ def test_a_model_without_pooler_stays_without_pooler(tmp_path):
     assert before.keys() == after.keys()
 
 
+@pytest.mark.parametrize("suffix", ["ForMaskedLM", "ForTokenClassification", "ForQuestionAnswering"])
+def test_a_mobilebert_without_heads_on_cls_keeps_its_pooler_for_later_classifiers(suffix, tmp_path):
+    original("mobilebert", suffix).save_pretrained(tmp_path / "before")
+    ours = lightbert.load(tmp_path / "before")
+    assert huggingface.settings_of_head(ours, "classify") == {"hidden": "tanh"}
+    huggingface.write(ours, tmp_path / "after")
+    classifier = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "after")
+    assert classifier.config.classifier_activation
+    assert classifier.mobilebert.pooler.dense.weight.shape == (32, 32)
+
+
+@pytest.mark.parametrize("suffix", ["ForPreTraining", "ForSequenceClassification", "ForMultipleChoice"])
+@pytest.mark.parametrize("body", ["mobilebert", "mobilebert-raw"])
+def test_a_mobilebert_with_a_head_on_cls_keeps_its_activation(body, suffix, tmp_path):
+    model = original(body, suffix)
+    model.save_pretrained(tmp_path / "before")
+    huggingface.write(lightbert.load(tmp_path / "before"), tmp_path / "after")
+    config = transformers.AutoConfig.from_pretrained(tmp_path / "after")
+    assert config.classifier_activation == model.config.classifier_activation
+
+
 def test_weights_in_several_files_are_merged(tmp_path):
     model = original("mobilebert", "ForMaskedLM")
     model.save_pretrained(tmp_path, max_shard_size="20KB")
@@ -124,6 +145,13 @@ def test_label_names_and_dropout_are_kept_in_both_directions(tmp_path):
     config = transformers.AutoConfig.from_pretrained(tmp_path / "after")
     assert (config.id2label, config.label2id) == (LABELS["id2label"], LABELS["label2id"])
     assert config.classifier_dropout == 0.3
+
+
+def test_numbers_are_label_names_as_in_transformers(tmp_path):
+    original("bert", "ForSequenceClassification").save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"id2label": {"0": 1, "1": 3, "2": 5}}))
+    assert lightbert.load(tmp_path).labels == ("1", "3", "5")
 
 
 @pytest.mark.parametrize("preset", ["bert-tiny", "convbert-tiny", "mobilebert-nano"])

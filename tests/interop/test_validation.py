@@ -79,14 +79,30 @@ def test_reading_an_unsupported_config_is_an_error(body, changes, sentence, tmp_
     [
         ("bert", "ForTokenClassification", {"architectures": None}, "the layer 'classifier' is ambiguous"),
         ("electra", "ForMultipleChoice", {}, "doesn't support the choice head of transformers' Electra"),
-        ("convbert", "ForMultipleChoice", {}, "doesn't support the choice head of transformers' ConvBert"),
-        ("convbert", "ForSequenceClassification", {"hidden_act": "relu"}, "doesn't support the classify head of"),
+        ("convbert", "ForMultipleChoice", {}, "doesn't support the choice head of transformers' ConvBert; save"),
+        (
+            "convbert",
+            "ForSequenceClassification",
+            {"hidden_act": "relu"},
+            "the classify head of transformers' ConvBert with hidden_act = 'relu', only with 'gelu'; save the model",
+        ),
         ("bert", "ForMaskedLM", {"tie_word_embeddings": False}, "'tie_word_embeddings' must be true"),
     ],
 )
 def test_reading_an_unsupported_head_is_an_error(body, suffix, changes, sentence, tmp_path):
     with pytest.raises(InputError, match=sentence):
         lightbert.load(saved(tmp_path, body, suffix, **changes))
+
+
+@pytest.mark.parametrize(
+    ("names", "given"),
+    [(["a", "b"], r"\['a', 'b'\]"), ("x", "'x'"), (3, "3"), ({"0": "no", "1": None}, "{'0': 'no', '1': None}")],
+)
+@pytest.mark.parametrize("suffix", ["Model", "ForSequenceClassification"])
+def test_label_names_that_are_not_an_object_of_names_are_an_error(names, given, suffix, tmp_path):
+    sentence = f"'id2label' in config.json must be an object of names, got {given}; write it as .*, or remove it"
+    with pytest.raises(InputError, match=sentence):
+        lightbert.load(saved(tmp_path, "bert", suffix, id2label=names))
 
 
 def test_reading_untied_weights_is_an_error(tmp_path):

@@ -51,8 +51,12 @@ def read_heads(family: Family, ours: Settings, theirs: Settings, tensors: Mappin
     heads: Heads = {}
     for kind in _kinds(theirs, tensors):
         if kind not in possible:
+            reason = (
+                f" with hidden_act = {theirs['hidden_act']!r}, only with 'gelu'" if kind in family.gelu_heads else ""
+            )
             raise InputError(
-                f"lightbert doesn't support the {kind} head of transformers' {family.stem}; save the model without it"
+                f"lightbert doesn't support the {kind} head of transformers' {family.stem}{reason}; save the model "
+                "without it"
             )
         if kind == "mlm" and theirs.get("tie_word_embeddings") is False:
             raise InputError(
@@ -122,7 +126,13 @@ def default_label_names(count: int) -> tuple[str, ...]:
 
 def read_labels(theirs: Settings, heads: Heads) -> tuple[str, ...]:
     """Return the names of the labels; empty if they are the default names or don't belong to the heads."""
-    names = {int(index): str(name) for index, name in (theirs.get("id2label") or {}).items() if str(index).isdigit()}
+    given = theirs.get("id2label") or {}
+    if not isinstance(given, dict) or not all(isinstance(name, (str, int)) for name in given.values()):
+        raise InputError(
+            f'\'id2label\' in config.json must be an object of names, got {given!r}; write it as {{"0": "name", …}}, '
+            "or remove it"
+        )
+    names = {int(index): str(name) for index, name in given.items() if index.isdecimal()}
     counts = {heads[kind]["labels"] for kind in _WITH_LABELS & set(heads)}
     if counts != {len(names)} or set(names) != set(range(len(names))):
         return ()

@@ -11,6 +11,8 @@ _FILES = (
     "model.safetensors.index.json",
     "tokenizer.json",
     "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
     "vocab.txt",
     # sentence-transformers
     "modules.json",

@@ -16,7 +16,7 @@ _WITH_LABELS = ("classify", "tokens")
 class LightbertConfig(PreTrainedConfig):  # type: ignore[misc]
     """Reads and writes our config.json unchanged.
 
-    transformers' names (`hidden_size`, …) are read-only properties.
+    transformers' names (`hidden_size`, …) are properties; only `vocab_size` can be set, by resized embeddings.
     """
 
     model_type = "lightbert"
@@ -71,6 +71,10 @@ class LightbertConfig(PreTrainedConfig):  # type: ignore[misc]
     def vocab_size(self) -> int:
         """The size of the vocabulary."""
         return int(self.config["vocab"])
+
+    @vocab_size.setter
+    def vocab_size(self, vocab: int) -> None:
+        self.config["vocab"] = vocab
 
     @property
     def hidden_size(self) -> int:

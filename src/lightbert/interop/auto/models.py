@@ -1,5 +1,6 @@
 """Thin wrappers around our models with transformers' inputs, outputs and losses; registered on import."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,6 +27,7 @@ from transformers.utils import can_return_tuple
 from lightbert.interop.auto.config import LightbertConfig
 from lightbert.models.folder import from_description
 from lightbert.nn.encoder import Encoder
+from lightbert.nn.heads import MaskedLanguage
 from lightbert.nn.inference import infer
 from lightbert.nn.init import initialize, seed_from_torch
 from lightbert.nn.record import Record
@@ -92,6 +94,27 @@ class LightbertModel(PreTrainedModel):  # type: ignore[misc]
         """Return the word embeddings."""
         return self.model.embeddings.get_submodule("word")
 
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Replace the word embeddings; `resize_token_embeddings` changes their number."""
+        self.model.embeddings.set_submodule("word", value)
+
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
+        """Resize the word embeddings and the MLM head.
+
+        mean_resizing: the weights of new tokens in the MLM head are the means of the others, else 0.
+        """
+        embeddings: nn.Embedding = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        vocab = embeddings.num_embeddings
+        self.model.config = replace(self.model.config, vocab=vocab)
+        for head in self.model.heads.values():
+            if isinstance(head, MaskedLanguage):
+                _resize_rows(head.bias, vocab, mean_resizing)
+                if head.extra is not None:
+                    _resize_rows(head.extra, vocab, mean_resizing)
+        return embeddings
+
     def save_pretrained(
         self,
         save_directory: str | Path,
@@ -112,6 +135,13 @@ class LightbertModel(PreTrainedModel):  # type: ignore[misc]
 
     def _set_gradient_checkpointing(self, enable: bool = True, **_: Any) -> None:
         self.model.checkpointing = enable
+
+
+def _resize_rows(parameter: nn.Parameter, rows: int, new_are_means: bool) -> None:
+    """Change the first dimension of a parameter in place, as transformers does for embeddings."""
+    old = parameter.data
+    row = old.mean(0) if new_are_means else torch.zeros_like(old[0])
+    parameter.data = torch.cat([old[:rows], row.expand(max(0, rows - len(old)), *old.shape[1:])])
 
 
 class LightbertForMaskedLM(LightbertModel):

@@ -22,6 +22,8 @@ _CONVOLUTION = (
     Row("blocks.{i}.mixer.convolution.kernel.{p}", f"{_SELF}.conv_kernel_layer.{{p}}"),
     Row("blocks.{i}.mixer.convolution.value.{p}", f"{_SELF}.conv_out_layer.{{p}}"),
 )
+# Their hidden layer uses hidden_act; ours supports gelu only, as published.
+_GELU_HEADS = ("classify", "regress")
 
 
 def _read(theirs: Settings) -> Settings:
@@ -62,9 +64,8 @@ def _heads(ours: Settings, theirs: Settings) -> Heads:
         "tokens": {},
         "span": {},
     }
-    # Its classifier uses hidden_act; ours supports gelu only, as published.
     if ours["activation"] == "gelu":
-        heads |= {"classify": {"hidden": "gelu"}, "regress": {"hidden": "gelu"}}
+        heads |= {kind: {"hidden": "gelu"} for kind in _GELU_HEADS}
     return heads
 
 
@@ -96,6 +97,7 @@ CONVBERT = Family(
         "num_groups": 1,
     },
     heads=_heads,
+    gelu_heads=_GELU_HEADS,
     fields={"narrow": "embedding_size", "kernel": "conv_kernel_size", "groups": "num_groups"},
     read=_read,
     write=_write,

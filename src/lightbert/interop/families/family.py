@@ -67,6 +67,8 @@ class Family:
     """The defaults of config.json that differ from those all families share."""
     heads: Callable[[Settings, Settings], Heads]
     """From our config and theirs: the supported heads, with the settings that each class fixes."""
+    gelu_heads: tuple[str, ...] = ()
+    """The heads that are supported only if hidden_act is gelu."""
     fields: Mapping[str, str] = field(default_factory=dict)
     """Further fields that only need renaming, ours to theirs."""
     read: Callable[[Settings], Settings] = lambda theirs: {}

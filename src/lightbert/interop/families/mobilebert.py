@@ -70,12 +70,23 @@ def _write(ours: Settings, heads: Heads) -> Settings:
         "use_bottleneck_attention": ours["mixer_input"] == "narrow",
         "key_query_shared_bottleneck": ours["mixer_input"] == "shared",
         "normalization_type": next(theirs for theirs, norm in _NORMS.items() if norm == ours["norm"]),
-        "classifier_activation": any(_reads_pooler(kind, settings) for kind, settings in heads.items()),
+        "classifier_activation": _has_pooler(heads),
     }
 
 
-def _reads_pooler(kind: str, settings: Settings) -> bool:
-    return kind == "pooler" or bool(settings.get("pooled")) or settings.get("hidden") == "tanh"
+def _has_pooler(heads: Heads) -> bool:
+    """Return whether transformers builds poolers, its default, which heads on the raw [CLS] state contradict.
+
+    A body without heads has no weights for a pooler either.
+    """
+    raw = any(_reads_raw_state(kind, settings) for kind, settings in heads.items())
+    return "pooler" in heads or (bool(heads) and not raw)
+
+
+def _reads_raw_state(kind: str, settings: Settings) -> bool:
+    if kind == "nsp":
+        return settings.get("pooled") is False
+    return kind in ("classify", "regress", "choice") and settings.get("hidden") is None
 
 
 def _check_wide(width: int, block_width: int) -> None:
