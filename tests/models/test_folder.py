@@ -40,6 +40,17 @@ def test_a_saved_model_is_loaded_bit_for_bit_with_config_and_heads(tmp_path, con
     assert torch.equal(again(rows), model(rows))
 
 
+def test_weights_that_transformers_split_into_several_files_are_loaded(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    model = randomised(build(FAMILIES["convbert"]))
+    folder.save(model, tmp_path / "one")
+    transformers.AutoModel.from_pretrained(tmp_path / "one").save_pretrained(tmp_path / "many", max_shard_size="4KB")
+    assert len(list((tmp_path / "many").glob("*.safetensors"))) > 1
+    again = folder.load(tmp_path / "many")
+    assert list(again.state_dict()) == list(model.state_dict())
+    assert all(torch.equal(again.state_dict()[name], value) for name, value in model.state_dict().items())
+
+
 def test_heads_give_the_same_logits(tmp_path):
     model = make()
     folder.save(model, tmp_path / "model")

@@ -149,12 +149,31 @@ def test_the_error_for_a_wrong_shape_names_the_tensor_and_both_shapes(path):
 
 def test_the_error_for_a_missing_tensor_names_it(path):
     edit_weights(path, lambda tensors: tensors.pop("blocks.1.norm.bias"))
-    assert "'blocks.1.norm.bias' is missing (1 names differ)" in load_error(path)
+    assert "'blocks.1.norm.bias' is missing (1 tensor differs)" in load_error(path)
 
 
 def test_the_error_for_an_unexpected_tensor_names_it(path):
     edit_weights(path, lambda tensors: tensors.update({"blocks.7.norm.bias": torch.zeros(3)}))
-    assert "'blocks.7.norm.bias' is unexpected (1 names differ)" in load_error(path)
+    assert "'blocks.7.norm.bias' is unexpected (1 tensor differs)" in load_error(path)
+
+
+def test_the_error_for_the_weights_of_another_model_counts_the_tensors_that_differ(path):
+    edit_weights(path, lambda tensors: tensors.clear() or tensors.update(x=torch.zeros(3)))
+    count = len(build(VARIANTS["convbert-small"], heads={"rtd": {}}).state_dict()) + 1
+    assert f"({count} tensors differ); use those that were saved with it" in load_error(path)
+
+
+def test_the_error_for_an_index_that_is_not_a_json_object_names_it(path):
+    (path / "model.safetensors").rename(path / "model-1.safetensors")
+    for content, problem in (("[]", "is not a JSON object"), ("{", "is not valid JSON")):
+        (path / "model.safetensors.index.json").write_text(content)
+        assert f"model.safetensors.index.json' {problem}" in load_error(path)
+
+
+def test_the_error_for_a_missing_shard_names_it(path):
+    (path / "model.safetensors").unlink()
+    (path / "model.safetensors.index.json").write_text('{"weight_map": {"x": "model-1.safetensors"}}')
+    assert f"'{path / 'model-1.safetensors'}' not found" in load_error(path)
 
 
 def test_the_error_for_an_invalid_tokenizer_names_it(path):

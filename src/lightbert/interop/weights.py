@@ -11,6 +11,7 @@ from torch import Tensor
 from lightbert.errors import InputError
 from lightbert.files import read_tensors
 from lightbert.interop.pickled import read_pickle
+from lightbert.models.folder import weight_files
 
 _SAFE, _PICKLED = "model.safetensors", "pytorch_model.bin"
 # Other files that a training writes next to the weights.
@@ -26,7 +27,7 @@ def read_weights(folder: Path, body: str, *, pickled: bool = False, name: str = 
     name: the name of the model in messages.
     """
     tensors: dict[str, Tensor] = {}
-    if files := _files(folder, _SAFE):
+    if files := weight_files(folder, _SAFE):
         for file in files:
             tensors |= read_tensors(file)
     else:
@@ -48,26 +49,9 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _files(folder: Path, single: str) -> list[Path]:
-    """Return the file of that name, or the files that its index lists; empty if there is neither."""
-    if (folder / single).exists():
-        return [folder / single]
-    index = folder / f"{single}.index.json"
-    if not index.exists():
-        return []
-    files = read_json(index).get("weight_map")
-    if not isinstance(files, dict):
-        raise InputError(f"'{index}' must contain a 'weight_map' object; copy it again")
-    names = sorted({str(name) for name in files.values()})
-    for name in names:
-        if Path(name).name != name or name == "..":
-            raise InputError(f"'{index}' must name files in its folder, got '{name}'; copy the folder again")
-    return [folder / name for name in names]
-
-
 def _pickles(folder: Path, name: str, *, pickled: bool) -> list[Path]:
     others = sorted(path for ending in ("bin", "pt") for path in folder.glob(f"*.{ending}"))
-    files = _files(folder, _PICKLED) or [path for path in others if path.name not in _TRAINING_STATE]
+    files = weight_files(folder, _PICKLED) or [path for path in others if path.name not in _TRAINING_STATE]
     convert = f"lightbert convert {shlex.quote(name)} NEW_FOLDER --to lightbert"
     if not files:
         # Only safetensors were downloaded from the Hub.

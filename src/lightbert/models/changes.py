@@ -3,11 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
-from torch import Tensor
-
 from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError
 from lightbert.models import Model, build
+from lightbert.models.folder import difference
 
 
 def with_changes(model: Model, change: dict[str, Any]) -> Model:
@@ -19,21 +18,12 @@ def with_changes(model: Model, change: dict[str, Any]) -> Model:
     changed = build(config, heads=model.head_settings)
     removed = tuple(f"blocks.{index}." for index in range(config.depth, len(model.blocks)))
     kept = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith(removed)}
-    _check_shapes(changed, kept, change)
+    if problem := difference(kept, changed.state_dict()):
+        raise InputError(
+            f"the weights don't match the config after change = {change}: {problem}; change only fields that no weight "
+            "depends on, or choose a smaller depth"
+        )
     changed.load_state_dict(kept)
     ranges = {name: values for name, values in model.ranges.items() if not name.startswith(removed)}
     changed.metadata = replace(model.metadata, config=config, ranges=ranges)
     return changed
-
-
-def _check_shapes(changed: Model, weights: dict[str, Tensor], change: dict[str, Any]) -> None:
-    """Check that the changed model has exactly these weights; an error names the first that differs."""
-    theirs = {name: list(tensor.shape) for name, tensor in weights.items()}
-    needed = {name: list(tensor.shape) for name, tensor in changed.state_dict().items()}
-    for name in {**needed, **theirs}:
-        if needed.get(name) != theirs.get(name):
-            raise InputError(
-                f"the weights don't match the config after change = {change}: the shape of {name} must be "
-                f"{needed.get(name, 'absent')}, got {theirs.get(name, 'no such weight')}; change only fields that no "
-                "weight depends on, or choose a smaller depth"
-            )

@@ -1,12 +1,13 @@
 """Save and load model folders: model.safetensors, config.json, and optionally a tokenizer and a pooling."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError, unknown
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 FORMAT = 1
+_WEIGHTS = "model.safetensors"
 # The key with which `lightbert export` describes a file in config.json (tasks/predict/exported.py).
 _EXPORTED = "lightbert"
 
@@ -50,22 +52,29 @@ def description(model: Model) -> dict[str, Any]:
         content["task"] = model.task
     if model.origin:
         content["origin"] = model.origin
-    if model.ranges:
-        content["ranges"] = {name: list(values) for name, values in model.ranges.items()}
+    layers = _linear_layers(model)
+    # A head that was removed leaves its ranges.
+    if ranges := {name: list(values) for name, values in model.ranges.items() if name in layers}:
+        content["ranges"] = ranges
     return content
 
 
 def save(
-    model: Model, path: str | Path, tokenizer: "Tokenizer | None" = None, *, card: str = "", force: bool = False
+    model: nn.Module, path: str | Path, tokenizer: "Tokenizer | None" = None, *, card: str = "", force: bool = False
 ) -> None:
     """Write a model folder atomically, replacing a folder that lightbert wrote.
 
+    model: may be wrapped by torch.compile, DataParallel or DistributedDataParallel. Nothing is written if its layers
+    were changed so that :func:`load` couldn't read it.
     card: the content of README.md; "" = write none. force: replace any folder.
     """
+    model = _unwrapped(model)
     tokenizer = tokenizer or model.tokenizer
+    weights, config = model.state_dict(), json.dumps(description(model), indent=2)
+    _check_loadable(weights, config, Path(path))
     with folder_atomic(path, ANY_FOLDER if force else MODEL_FOLDER) as folder:
-        write_tensors(folder / "model.safetensors", model.state_dict(), metadata={"format": "pt"})
-        write_atomic(folder / "config.json", json.dumps(description(model), indent=2) + "\n")
+        write_tensors(folder / _WEIGHTS, weights, metadata={"format": "pt"})
+        write_atomic(folder / "config.json", config + "\n")
         if tokenizer is not None:
             write_tokenizer(tokenizer, folder, model.positions)
         if model.pooling is not None:
@@ -74,14 +83,56 @@ def save(
             write_atomic(folder / "README.md", card)
 
 
+def _unwrapped(model: nn.Module) -> Model:
+    """Return the model inside the wrappers of torch.compile, DataParallel and DistributedDataParallel."""
+    inner: object = model
+    while inner is not None and not isinstance(inner, Model):
+        inner = getattr(inner, "_orig_mod", getattr(inner, "module", None))
+    if inner is None:
+        raise InputError(
+            f"model must be a lightbert model, got {type(model).__name__}; give one that lightbert.build or "
+            "lightbert.load returned"
+        )
+    return inner
+
+
+def _check_loadable(weights: Mapping[str, Tensor], config: str, where: Path) -> None:
+    """Check that `load` can put the weights into the model that a config.json describes."""
+    expected = from_description(json.loads(config), where).state_dict()
+    if problem := difference(weights, expected):
+        raise InputError(
+            f"the weights of the model don't match its config and heads: {problem}; undo changes of its layers, as "
+            "prune.remove does, or change model.config and model.head_settings to match"
+        )
+    _check_dtype(weights, where)
+
+
 def load(path: str | Path) -> Model:
-    """Read a model folder that :func:`save` wrote."""
+    """Read a model folder that :func:`save` wrote, or ``save_pretrained`` of transformers, also in several files."""
     folder = Path(path)
     model = from_description(read_config(folder), folder)
-    fill(model, read_tensors(folder / "model.safetensors"), folder / "model.safetensors")
+    files = weight_files(folder, _WEIGHTS) or [folder / _WEIGHTS]
+    fill(model, {name: tensor for file in files for name, tensor in read_tensors(file).items()}, folder)
     model.tokenizer, model.pooling = read_tokenizer(folder), read_pooling(folder)
     check_ids(model.tokenizer, model.config.vocab, folder)
     return model.eval()
+
+
+def weight_files(folder: Path, single: str) -> list[Path]:
+    """Return the file of that name, or the files that its index lists; empty if there is neither."""
+    if (folder / single).exists():
+        return [folder / single]
+    index = folder / f"{single}.index.json"
+    if not index.exists():
+        return []
+    files = _read_object(index).get("weight_map")
+    if not isinstance(files, dict):
+        raise InputError(f"'{index}' must contain a 'weight_map' object; copy it again")
+    names = sorted({str(name) for name in files.values()})
+    for name in names:
+        if Path(name).name != name or name == "..":
+            raise InputError(f"'{index}' must name files in its folder, got '{name}'; copy the folder again")
+    return [folder / name for name in names]
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -93,14 +144,20 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise InputError(f"model folder '{folder}' not found; give a folder with config.json, or the name of a preset")
     if not path.is_file():
         raise _not_a_model_error(folder)
+    content = _read_object(path)
+    if _EXPORTED in content:
+        raise InputError(f"'{folder}' is an exported model; give the folder of the model that it was exported from")
+    return content
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON object."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise InputError(f"'{path}' is not valid JSON: {error}") from error
     if not isinstance(content, dict):
         raise InputError(f"'{path}' is not a JSON object; copy it again")
-    if _EXPORTED in content:
-        raise InputError(f"'{folder}' is an exported model; give the folder of the model that it was exported from")
     return content
 
 
@@ -131,7 +188,7 @@ def from_description(content: dict[str, Any], where: Path) -> Model:
     keys = [each.name for each in fields(_Extra)]
     extra = from_mapping(_Extra, {key: content[key] for key in keys if key in content})
     model.labels, model.task, model.origin = extra.labels, extra.task, extra.origin
-    layers = {name for name, part in model.named_modules() if isinstance(part, torch.nn.Linear)}
+    layers = _linear_layers(model)
     for name in extra.ranges:
         if name not in layers:
             raise InputError(
@@ -139,6 +196,10 @@ def from_description(content: dict[str, Any], where: Path) -> Model:
             )
     model.ranges = {name: _range(name, values, where) for name, values in extra.ranges.items()}
     return model
+
+
+def _linear_layers(model: Model) -> set[str]:
+    return {name for name, part in model.named_modules() if isinstance(part, nn.Linear)}
 
 
 def _range(layer: str, values: Any, where: Path) -> tuple[float, float]:
@@ -156,12 +217,39 @@ def _range(layer: str, values: Any, where: Path) -> tuple[float, float]:
 
 def fill(model: Model, tensors: dict[str, Tensor], where: Path) -> None:
     """Load weights into a model on the meta device; names and shapes must match exactly."""
-    expected = model.state_dict()
-    missing, extra = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
-    if missing or extra:
-        problem = f"'{missing[0]}' is missing" if missing else f"'{extra[0]}' is unexpected"
-        count = len(missing) + len(extra)
-        raise InputError(f"the weights '{where}' don't match config.json: {problem} ({count} names differ)")
+    if problem := difference(tensors, model.state_dict()):
+        raise InputError(f"the weights '{where}' don't match config.json: {problem}; use those that were saved with it")
+    _check_dtype(tensors, where)
+    for name, tensor in tensors.items():
+        if not tensor.isfinite().all():
+            raise InputError(
+                f"the weights '{where}' must be finite, but '{name}' contains NaN or infinity; copy them again"
+            )
+    model.load_state_dict({name: nn.Parameter(tensor) for name, tensor in tensors.items()}, assign=True)
+
+
+def difference(given: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str:
+    """Describe the first tensor whose name or shape differs, and count them all; "" if there is none."""
+    differing = [
+        name
+        for name in {**expected, **given}
+        if name not in given or name not in expected or given[name].shape != expected[name].shape
+    ]
+    if not differing:
+        return ""
+    first = differing[0]
+    if first not in given:
+        problem = "is missing"
+    elif first not in expected:
+        problem = "is unexpected"
+    else:
+        problem = f"must have the shape {list(expected[first].shape)}, got {list(given[first].shape)}"
+    count = "1 tensor differs" if len(differing) == 1 else f"{len(differing)} tensors differ"
+    return f"'{first}' {problem} ({count})"
+
+
+def _check_dtype(tensors: Mapping[str, Tensor], where: Path) -> None:
+    """Check that all tensors have the same floating-point dtype."""
     dtype = next(iter(tensors.values())).dtype
     for name, tensor in tensors.items():
         if not tensor.is_floating_point() or tensor.dtype != dtype:
@@ -169,16 +257,6 @@ def fill(model: Model, tensors: dict[str, Tensor], where: Path) -> None:
                 f"the weights '{where}' must have one floating-point dtype, got {_short(dtype)} and for '{name}' "
                 f"{_short(tensor.dtype)}; convert them"
             )
-        if not tensor.isfinite().all():
-            raise InputError(
-                f"the weights '{where}' must be finite, but '{name}' contains NaN or infinity; copy them again"
-            )
-        if tensor.shape != expected[name].shape:
-            have, want = list(tensor.shape), list(expected[name].shape)
-            raise InputError(
-                f"the weights '{where}' don't match config.json: '{name}' must have the shape {want}, got {have}"
-            )
-    model.load_state_dict({name: torch.nn.Parameter(tensor) for name, tensor in tensors.items()}, assign=True)
 
 
 def _short(dtype: torch.dtype) -> str:
