@@ -69,6 +69,11 @@ def test_unigram_has_the_vocabulary_size_of_the_composite_paper_by_default(corpu
     assert Shards(tmp_path / "out").manifest.settings["vocab_size"] == 30004
 
 
+def test_an_empty_tokenizer_is_not_the_current_folder(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--tokenizer must not be empty; give a file, a folder or a bundled model"):
+        run(Config((str(corpus),), tmp_path / "out", tokenizer=""))
+
+
 def test_a_vocabulary_size_can_t_be_combined_with_a_tokenizer(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="give one of them"):
         run(Config((str(corpus),), tmp_path / "out", tokenizer="x", vocab_size=100))

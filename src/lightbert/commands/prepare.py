@@ -133,6 +133,9 @@ def run(config: Config) -> PreparationReport:
     from lightbert.data.corpus.preparation import prepare
     from lightbert.data.corpus.settings import Settings
 
+    if config.tokenizer == "":
+        # An empty path is the current folder.
+        raise InputError("--tokenizer must not be empty; give a file, a folder or a bundled model, or leave it out")
     if config.tokenizer is not None and config.vocab_size is not None:
         raise InputError("--vocab-size can't be combined with --tokenizer; give one of them")
     settings = Settings(
