@@ -76,7 +76,7 @@ def test_outputs_without_names_are_named_in_the_folder_and_for_the_data(tmp_path
     [
         ((None, "classify"), "a,b", "the classify head has 3 outputs and requires as many labels, got 2: a, b"),
         ((REVIEWS,), "a,b", "the outputs of the model have names, bad, good; leave out --labels"),
-        ((None, "span"), "a,b", "the outputs of the model are no labels, got --labels a,b; leave it out"),
+        ((None, "span"), "a,b", "the outputs of the model aren't labels, got --labels a,b; leave it out"),
     ],
 )
 def test_names_that_do_not_fit_the_outputs_are_errors(tmp_path, capsys, arguments, labels, message):

@@ -148,7 +148,7 @@ def _name_outputs(model: "Model", names: tuple[str, ...]) -> None:
     if known := kind_of_model(model).description().get("labels") if model.task or model.labels else ():
         raise InputError(f"the outputs of the model have names, {', '.join(known)}; leave out --labels")
     if "labels" not in kind_of_model(model, names).description():
-        raise InputError(f"the outputs of the model are no labels, got --labels {','.join(names)}; leave it out")
+        raise InputError(f"the outputs of the model aren't labels, got --labels {','.join(names)}; leave it out")
     model.labels = names
 
 
