@@ -1,4 +1,4 @@
-"""The models of `plain` equal those of transformers in float64, with random weights and released padding."""
+"""The models of `papers` equal those of transformers in float64, with random weights and released padding."""
 
 import re
 
@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lightbert.plain.bert import bert, mlm_logits, rtd_logits
-from lightbert.plain.convbert import convbert
-from lightbert.plain.mobilebert import mobilebert
+from lightbert.papers.bert import bert, mlm_logits, rtd_logits
+from lightbert.papers.convbert import convbert
+from lightbert.papers.mobilebert import mobilebert
 
 transformers = pytest.importorskip("transformers")
 

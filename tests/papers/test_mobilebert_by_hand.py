@@ -1,10 +1,10 @@
-"""`plain.mobilebert`, compared with numbers worked out by hand."""
+"""`papers.mobilebert`, compared with numbers worked out by hand."""
 
 import pytest
 import torch
 from torch import Tensor, tensor
 
-from lightbert.plain.mobilebert import attention, embed, mobilebert, no_norm, trigrams
+from lightbert.papers.mobilebert import attention, embed, mobilebert, no_norm, trigrams
 
 
 def dense(name: str, weight: float, bias: float = 0.0) -> dict[str, Tensor]:

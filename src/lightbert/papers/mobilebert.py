@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lightbert.plain.bert import (
+from lightbert.papers.bert import (
     ACTIVATIONS,
     Weights,
     attend,

@@ -1,11 +1,11 @@
-"""The shared functions of `plain`, compared with numbers worked out by hand."""
+"""The shared functions of `papers`, compared with numbers worked out by hand."""
 
 import math
 
 import torch
 from torch import tensor
 
-from lightbert.plain.bert import attend, content_scores, embed, mlm_logits, positions, rtd_logits, split, under
+from lightbert.papers.bert import attend, content_scores, embed, mlm_logits, positions, rtd_logits, split, under
 
 
 def test_under_keeps_the_weights_below_a_whole_name() -> None:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lightbert.plain.bert import ACTIVATIONS, Weights, attend, content_scores, embed, layer_norm, linear, split, under
+from lightbert.papers.bert import ACTIVATIONS, Weights, attend, content_scores, embed, layer_norm, linear, split, under
 
 
 def convbert(

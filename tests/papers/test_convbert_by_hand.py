@@ -1,4 +1,4 @@
-"""`plain.convbert`, compared with numbers worked out by hand."""
+"""`papers.convbert`, compared with numbers worked out by hand."""
 
 import math
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, tensor
 
-from lightbert.plain.convbert import (
+from lightbert.papers.convbert import (
     depthwise_convolution,
     dynamic_convolution,
     feedforward,

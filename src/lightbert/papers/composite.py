@@ -9,8 +9,8 @@ import math
 import torch
 from torch import Tensor
 
-from lightbert.plain.bert import Weights, attend, close, content_scores, embed, linear, split, under
-from lightbert.plain.convbert import depthwise_convolution
+from lightbert.papers.bert import Weights, attend, close, content_scores, embed, linear, split, under
+from lightbert.papers.convbert import depthwise_convolution
 
 
 def composite(

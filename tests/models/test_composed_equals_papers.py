@@ -1,4 +1,4 @@
-"""Every model equals the plain model of its paper in float64: states and gradients."""
+"""Every model equals its paper in `papers` in float64: states and gradients."""
 
 from dataclasses import replace
 from itertools import product
@@ -13,10 +13,10 @@ from lightbert.models.composite import Composite
 from lightbert.models.convbert import ConvBert
 from lightbert.models.mobilebert import MobileBert
 from lightbert.nn.encoder import Encoder
-from lightbert.plain.bert import Weights, bert, mlm_logits, rtd_logits
-from lightbert.plain.composite import composite
-from lightbert.plain.convbert import convbert
-from lightbert.plain.mobilebert import mobilebert
+from lightbert.papers.bert import Weights, bert, mlm_logits, rtd_logits
+from lightbert.papers.composite import composite
+from lightbert.papers.convbert import convbert
+from lightbert.papers.mobilebert import mobilebert
 
 TOKENS = 13
 # One text per row: full, padded on the right and on the left, with gaps, and of one token.
@@ -82,8 +82,8 @@ RELEASED = {
 }
 
 
-def plain(config: Config, weights: Weights, ids: Tensor, keep: Tensor | None, segments: Tensor | None) -> Tensor:
-    """Return the states of the plain model of a config."""
+def paper_states(config: Config, weights: Weights, ids: Tensor, keep: Tensor | None, segments: Tensor | None) -> Tensor:
+    """Return the states of a config by its paper's functions."""
     common = {
         "keep": keep,
         "segments": segments,
@@ -122,7 +122,7 @@ def texts(rows: int) -> tuple[Tensor, Tensor]:
     return torch.randint(0, 40, (rows, TOKENS)), torch.randint(0, 2, (rows, TOKENS))
 
 
-def assert_equals_plain(config: Config, keep: Tensor | None) -> None:
+def assert_equals_paper(config: Config, keep: Tensor | None) -> None:
     """Return the states of real tokens and the gradients of every parameter."""
     model = randomised(config)
     ids, segments = texts(rows=len(KEEP))
@@ -130,7 +130,7 @@ def assert_equals_plain(config: Config, keep: Tensor | None) -> None:
     probe = torch.randn(int(real.sum()), config.width, dtype=torch.float64)
 
     weights = {name: weight.detach().clone().requires_grad_() for name, weight in model.named_parameters()}
-    expected = plain(config, weights, ids, keep, segments)[real]
+    expected = paper_states(config, weights, ids, keep, segments)[real]
     states = model(ids, keep, segments)[real]
     torch.testing.assert_close(states, expected, rtol=1e-9, atol=1e-9)
 
@@ -143,22 +143,22 @@ def assert_equals_plain(config: Config, keep: Tensor | None) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_unpadded_texts_have_the_states_and_gradients_of_the_plain_model(name: str) -> None:
-    assert_equals_plain(MODELS[name], keep=None)
+def test_unpadded_texts_have_the_states_and_gradients_of_the_paper(name: str) -> None:
+    assert_equals_paper(MODELS[name], keep=None)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_padded_texts_have_the_states_and_gradients_of_the_plain_model(name: str) -> None:
-    assert_equals_plain(MODELS[name], KEEP)
+def test_padded_texts_have_the_states_and_gradients_of_the_paper(name: str) -> None:
+    assert_equals_paper(MODELS[name], KEEP)
 
 
 @pytest.mark.parametrize("name", RELEASED)
-def test_released_padding_matches_the_plain_model(name: str) -> None:
-    assert_equals_plain(RELEASED[name], KEEP)
+def test_released_padding_matches_the_paper(name: str) -> None:
+    assert_equals_paper(RELEASED[name], KEEP)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_packed_texts_have_the_states_of_the_plain_model_for_each_text(name: str) -> None:
+def test_packed_texts_have_the_states_of_the_paper_for_each_text(name: str) -> None:
     config = MODELS[name]
     model = randomised(config)
     weights = dict(model.named_parameters())
@@ -167,12 +167,12 @@ def test_packed_texts_have_the_states_of_the_plain_model_for_each_text(name: str
     for row, number in product(range(len(PACKED)), (1, 2, 3)):
         own = PACKED[row] == number
         if own.any():
-            alone = plain(config, weights, ids[row : row + 1, own], None, segments[row : row + 1, own])
+            alone = paper_states(config, weights, ids[row : row + 1, own], None, segments[row : row + 1, own])
             torch.testing.assert_close(states[row, own], alone[0], rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["bert-small", "convbert-small", "composite-small", "mobilebert", "ib-bert-large"])
-def test_pretraining_heads_have_the_logits_of_the_plain_model(name: str) -> None:
+def test_pretraining_heads_have_the_logits_of_the_paper(name: str) -> None:
     config = small(PRESETS[name])
     model = randomised(config, heads={"mlm": {}, "rtd": {}})
     states = model(texts(rows=2)[0])

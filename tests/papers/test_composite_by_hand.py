@@ -1,4 +1,4 @@
-"""`plain.composite`, compared with numbers worked out by hand."""
+"""`papers.composite`, compared with numbers worked out by hand."""
 
 import math
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, tensor
 
-from lightbert.plain.composite import at_offsets, composite_attention, composite_scores, local_attention, project
+from lightbert.papers.composite import at_offsets, composite_attention, composite_scores, local_attention, project
 
 FOUR = tensor([[[1.0], [10.0], [100.0], [1000.0]]])
 ALL = torch.ones(1, 4, dtype=torch.bool)

@@ -1,6 +1,0 @@
-"""Each paper's forward pass as pure functions in one file: the reference that the models in ``nn`` are tested against.
-
-The functions follow the equations in the simplest PyTorch. They don't use ``ops`` or ``nn``, have no dropout, and take
-the weights from a lightbert state dict, whose shapes determine widths, kernel sizes and groups. Read ``bert`` first;
-the other files import its functions.
-"""
