@@ -81,7 +81,7 @@ def test_the_command_exports_and_predicts(tmp_path, capsys):
     assert '"label"' in capsys.readouterr().out
     (tmp_path / "out" / "model.pt2").write_bytes(b"damaged")
     assert main(["predict", str(tmp_path / "out"), "good film"]) == 1
-    assert "PyTorch can't read" in capsys.readouterr().err
+    assert "is not a .pt2 archive of lightbert" in capsys.readouterr().err
     arguments = ["export", str(model), "--out", str(tmp_path / "new"), "--to", "pt2", "--int8", "dynamic"]
     assert main(arguments) == 1
     assert "--to pt2 supports float32 only, got --int8 dynamic; use --to onnx" in capsys.readouterr().err

@@ -43,7 +43,10 @@ def read_pooling(folder: Path) -> Pooling | None:
     if names not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         _warn(folder, f"the modules {', '.join(names) or 'none'}")
         return None
-    modes = _modes(_read(folder / str(entries[1].get("path", _POOLING_FOLDER)) / _CONFIG, dict))
+    inside = (folder / str(entries[1].get("path", _POOLING_FOLDER))).resolve()
+    if not inside.is_relative_to(folder.resolve()):
+        raise InputError(f"'{folder / MODULES}' must name folders inside of its folder, got '{inside}'; copy it again")
+    modes = _modes(_read(inside / _CONFIG, dict))
     pool = next((pool for pool in POOLS if modes == [pool]), None)
     if pool is None:
         _warn(folder, f"the pooling {' + '.join(modes) or 'none'}")

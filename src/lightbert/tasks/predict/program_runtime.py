@@ -54,14 +54,9 @@ class Pt2Runtime(ProgramRuntime):
     """Runs a model.pt2 in PyTorch."""
 
     def __init__(self, path: Path, head: str, *, reads_padding: bool = False) -> None:
-        import torch
+        from lightbert.tasks.predict.pt2_archive import Pt2Program
 
-        try:
-            program = torch.export.load(path).module()
-        # Damaged archives raise many kinds of errors.
-        except Exception as error:
-            raise InputError(f"PyTorch can't read '{path}' ({error}); export or copy it again") from error
-        super().__init__(head, program, reads_padding=reads_padding)
+        super().__init__(head, Pt2Program(path), reads_padding=reads_padding)
 
 
 class PteRuntime(ProgramRuntime):
