@@ -1,5 +1,6 @@
 """Phases run one after another, and a run interrupted in any of them resumes exactly."""
 
+import shutil
 from pathlib import Path
 from unittest import mock
 
@@ -7,7 +8,11 @@ import pytest
 import torch
 from tiny_runs import assert_same_results, recipe_of, records, train
 
+from lightbert.config import to_mapping
 from lightbert.data.batches.batch import Batch
+from lightbert.data.corpus.preparation import prepare
+from lightbert.data.corpus.settings import Settings
+from lightbert.errors import InputError
 from lightbert.models import folder
 from lightbert.train.recipe import Recipe
 from lightbert.train.step import Step
@@ -76,7 +81,63 @@ def test_a_run_interrupted_repeatedly_resumes_exactly(corpus: Path, undisturbed:
 
 
 def test_a_phase_longer_than_the_models_positions_raises_an_error(corpus: Path, tmp_path: Path) -> None:
-    from lightbert.errors import InputError
-
     with pytest.raises(InputError, match=r"positions = 32, but .* require 64; set length= to at most 32"):
         train(recipe_of(corpus, tmp_path, phases=[{"length": 64, "steps": 4}]))
+
+
+def in_parts(corpus: Path, out: Path, **changes: object) -> Recipe:
+    """A run that reads one prepared folder after another, with one schedule over all of them."""
+    folders = out.parent
+    phases = [
+        {"length": 16, "steps": 4, "data": str(folders / "second"), "warmup": 0, "decay": 0},
+        {"length": 32, "steps": 3, "batch": 2, "data": str(folders / "third"), "warmup": 0, "decay": 1},
+    ]
+    schedule = {"kind": "wsd", "warmup": 2, "decay": 0}
+    return recipe_of(
+        corpus, out, **{"steps": 5, "data": str(folders / "first"), "schedule": schedule, "phases": phases} | changes
+    )
+
+
+@pytest.fixture
+def folders(corpus: Path, tmp_path: Path) -> Path:
+    """Three prepared folders with one vocabulary."""
+    documents = (corpus / "text.txt").read_text().split("\n\n")
+    for number, name in enumerate(("first", "second", "third")):
+        (tmp_path / f"{name}.txt").write_text("\n\n".join(documents[number::3]))
+        sources, tokenizer = (str(tmp_path / f"{name}.txt"),), str(corpus / "data" / "tokenizer.json")
+        prepare(Settings(sources=sources, tokenizer=tokenizer, held_out=0.1), tmp_path / name, workers=1)
+    return tmp_path
+
+
+def test_a_run_over_several_folders_needs_only_those_of_unfinished_phases(corpus: Path, folders: Path) -> None:
+    train(in_parts(corpus, folders / "whole"))
+    factors = [record["lr"] / 1e-3 for record in records(folders / "whole")]
+    assert factors == pytest.approx([1 / 6 / 0.4, 2 / 6 / 0.4, *[1.0] * 7, 0.75, 0.5, 0.25])
+
+    (folders / "third").rename(folders / "later")
+    train(in_parts(corpus, folders / "pieces"), stop_after=7)
+    shutil.rmtree(folders / "first")
+    (folders / "later").rename(folders / "third")
+    train(in_parts(corpus, folders / "pieces"), stop_after=10)
+    shutil.rmtree(folders / "second")
+    train(in_parts(corpus, folders / "pieces"))
+    assert_same_results(folders / "pieces", folders / "whole")
+
+
+def test_phases_that_have_not_begun_may_change(corpus: Path, folders: Path) -> None:
+    out = folders / "run"
+    first, second = to_mapping(in_parts(corpus, out))["phases"]
+    train(in_parts(corpus, out, phases=[first]), stop_after=7)
+    with pytest.raises(InputError, match=r"has phases = \[.*'steps': 4.*, this recipe has \[.*'steps': 6"):
+        train(in_parts(corpus, out, phases=[first | {"steps": 6}, second]))
+    assert train(in_parts(corpus, out, phases=[first, second])).step == 12
+
+
+def test_the_data_of_an_interrupted_phase_must_not_change(corpus: Path, folders: Path) -> None:
+    train(in_parts(corpus, folders / "run"), stop_after=7)
+    shutil.rmtree(folders / "second")
+    (folders / "third").rename(folders / "second")
+    with pytest.raises(
+        InputError, match="the data of phase 2 has changed since the phase was started; restore"
+    ):
+        train(in_parts(corpus, folders / "run"))

@@ -70,11 +70,13 @@ def test_an_invalid_phase_raises_an_error(changes: dict[str, object]) -> None:
 
 
 def test_resolved_phases_are_all_phases_with_default_values_filled_in() -> None:
-    recipe = replace(GOOD, lr=1e-3, batch=8, phases=(Continuation(512, 10), Continuation(256, 20, batch=2, lr=1e-4)))
+    last = Continuation(256, 20, batch=2, lr=1e-4, data="more", warmup=0, decay=0.5)
+    recipe = replace(GOOD, lr=1e-3, batch=8, phases=(Continuation(512, 10), last))
+    schedule = recipe.schedule
     assert recipe.resolved_phases(7) == [
-        (128, 100, 8, 1e-3),
-        (512, 10, 8, 1e-3),
-        (256, 20, 2, 1e-4),
+        (128, 100, 8, 1e-3, recipe.data, schedule),
+        (512, 10, 8, 1e-3, recipe.data, schedule),
+        (256, 20, 2, 1e-4, "more", replace(schedule, warmup=0, decay=0.5)),
     ]
 
 

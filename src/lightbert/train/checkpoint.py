@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,14 @@ def save(folder: Path, step: int, checkpoint: Checkpoint, keep: int) -> None:
 def exists(folder: Path) -> bool:
     """Return whether the folder has a checkpoint, intact or not."""
     return any(map(CHECKPOINT.is_ours, _list(folder)))
+
+
+def phases_finished(folder: Path) -> int:
+    """Return how many phases of a run are over, according to the newest checkpoint that can be read."""
+    for path in _list(folder):
+        with suppress(InputError):
+            return int(_json(path / "facts.json").get("phase", 0))
+    return 0
 
 
 def remove_all(folder: Path) -> None:

@@ -70,7 +70,7 @@ def train(
     """Run the phases, starting from the newest checkpoint, and save the models and the result at the end."""
     check_batch_memory(max(phase.tokens for phase in phases), objective.models().values(), recipe.accumulate, world)
     settings = make_settings(recipe, world, flops_per_token)
-    outcome = Loop(objective, phases, settings, world, _measure(recipe, world)).run(interrupted)
+    outcome = Loop(objective, phases, settings, world, held_out_measure(recipe, world)).run(interrupted)
     if outcome.finished:
         outcome = replace(outcome, verdict=verdict(outcome.held_out, recipe.data))
         for name, model in objective.models().items():
@@ -84,7 +84,7 @@ def train(
     return outcome
 
 
-def _measure(recipe: CorpusRecipe, world: World) -> Callable[[Step], dict[str, float]] | None:
+def held_out_measure(recipe: CorpusRecipe, world: World) -> Callable[[Step], dict[str, float]] | None:
     """Return the function that evaluates on held-out text; None if the data has no held-out split."""
     if not any(record.split == "held-out" for record in Shards(recipe.data).manifest.shards):
         return None

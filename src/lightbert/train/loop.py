@@ -13,6 +13,7 @@ from torch import Tensor
 
 from lightbert.config import from_mapping
 from lightbert.data.batches.batch import Batch
+from lightbert.errors import InputError
 from lightbert.objectives.objective import Objective
 from lightbert.ops.randomness import Stream, bits
 from lightbert.progress import Bar, progress
@@ -143,6 +144,7 @@ class Loop:
     def _begin(self, phase: Phase) -> None:
         """Set up a phase: the trained parameters, and a new step, because CUDA graphs and DDP depend on them."""
         phase.begin()
+        self._check_data(phase)
         self._lr = phase.lr
         self.optimizers.scale(phase.scales)
         kind = CudaGraphStep if uses_cuda_graph(self.settings.recipe.cuda_graph, self.world) else Step
@@ -150,6 +152,16 @@ class Loop:
         self.first_step.expect()
         if self._due(self.settings.recipe.evaluate_every):
             self._evaluate()
+
+    def _check_data(self, phase: Phase) -> None:
+        """Check that the data of an interrupted phase has not changed."""
+        content = phase.content()
+        if self.at.data not in ("", content):
+            raise InputError(
+                f"the data of phase {self.at.phase + 1} has changed since the phase was started; restore the data, or "
+                "set out= to another folder to train on the new data"
+            )
+        self.at.data = content
 
     def _train_on(self, batch: Batch, phase: Phase) -> None:
         """Run one step with the learning rate and random seed of the current position."""
@@ -244,14 +256,15 @@ class Loop:
 
     def _evaluate(self) -> None:
         """Evaluate on held-out data, at most once per step."""
-        if self.measure is None:
+        measure = self.phases[min(self.at.phase, len(self.phases) - 1)].measure or self.measure
+        if measure is None:
             return
         known = None if self.metrics is None else self.metrics.held_out.get(self.at.step)
         # Only the main process has the log; either every process evaluates or none does.
         if self.world.any(known is not None):
             self.held_out_metrics = known or {}
         else:
-            self.held_out_metrics = self.measure(self.step)
+            self.held_out_metrics = measure(self.step)
             self._log("held-out", self.at.step, self.held_out_metrics)
             self._count_time(self.meter.pause(), idle=True)
             if self.world.is_main:

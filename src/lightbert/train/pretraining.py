@@ -1,30 +1,35 @@
 """Run a pre-training recipe: data, models, objective and phases."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
 import torch
 
 from lightbert.config import to_mapping
+from lightbert.data.batches.loader import Loader
 from lightbert.data.corpus.shards import Shards
+from lightbert.errors import InputError
 from lightbert.objectives.mlm import MaskedLanguageModelling
 from lightbert.objectives.objective import Objective
 from lightbert.objectives.rtd import ReplacedTokenDetection
 from lightbert.objectives.side_stream import SideStream
+from lightbert.train.checkpoint import phases_finished
 from lightbert.train.compilation import compile_objective
-from lightbert.train.corpus_run import make_loader, make_masker, train
+from lightbert.train.corpus_run import held_out_measure, make_loader, make_masker, train
 from lightbert.train.distributed import World
 from lightbert.train.finished import read_result
 from lightbert.train.kernels_ahead import kernels_ahead
-from lightbert.train.recipe import Recipe
+from lightbert.train.recipe import PhaseValues, Recipe
 from lightbert.train.recipe_file import save_recipe
 from lightbert.train.run import Outcome, Phase
 from lightbert.train.run_folder import check_outside, locked_run
 from lightbert.train.signals import Interruption
 from lightbert.train.starting_generator import describe_generator, starting_generator
 from lightbert.train.starting_model import starting_model
+from lightbert.train.step import Step
 
 
 def pretrain(
@@ -42,7 +47,10 @@ def pretrain(
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     check_outside(recipe.out, model=recipe.model, generator_model=recipe.generator_model)
-    shards = Shards.open(recipe.data, verify=world.is_main, again=recipe.verify)
+    finished = phases_finished(Path(recipe.out) / "checkpoints")
+    # Only the data of the current phase has to be there.
+    data = recipe.resolved_phases(0)[: finished + 1][-1].data
+    shards = Shards.open(data, verify=world.is_main, again=recipe.verify)
     with locked_run(Path(recipe.out), world):
         save_recipe(
             to_mapping(recipe),
@@ -51,6 +59,7 @@ def pretrain(
             may_change=recipe.may_change,
             defaults=recipe.defaults,
             data_content=shards.content,
+            finished=finished,
         )
         done = read_result(Path(recipe.out), world, Outcome, keep_checkpoints=recipe.keep_checkpoints)
         if done is not None:
@@ -61,7 +70,8 @@ def pretrain(
         if isinstance(objective, ReplacedTokenDetection):
             _overlap(objective, recipe, world)
         compile_objective(objective, recipe.compile, world.device)
-        phases = _phases(recipe, shards, world)
+        phases = _phases(recipe, data, shards, world)
+        recipe = replace(recipe, data=data)
         packed = recipe.examples == "packed"
         with kernels_ahead(objective.models().values(), _shapes(recipe, world), world, packed=packed):
             return train(
@@ -85,18 +95,44 @@ def _shapes(recipe: Recipe, world: World) -> list[tuple[int, int]]:
     return [(phase.batch // parts, phase.length) for phase in recipe.resolved_phases(0)]
 
 
-def _phases(recipe: Recipe, shards: Shards, world: World) -> list[Phase]:
-    loader = cache(partial(make_loader, recipe, world, shards))
-    return [
-        Phase(
-            partial(loader, number, part.batch, part.length),
+def _phases(recipe: Recipe, current: str, shards: Shards, world: World) -> list[Phase]:
+    """Build the phases; the data of all but the current one is read when they begin."""
+
+    @cache
+    def opened(data: str) -> Shards:
+        if data == current:
+            return shards
+        other = Shards.open(data, verify=world.is_main, again=recipe.verify)
+        if other.tokenizer().get_vocab() != shards.tokenizer().get_vocab():
+            raise InputError(
+                f"the folders of all phases must have the same vocabulary, but those of '{data}' and "
+                f"'{recipe.data}' differ; prepare both with the same --tokenizer"
+            )
+        return other
+
+    @cache
+    def loader(number: int, data: str, batch: int, length: int) -> Loader:
+        return make_loader(recipe, world, opened(data), number, batch, length)
+
+    def phase(number: int, part: PhaseValues) -> Phase:
+        return Phase(
+            partial(loader, number, part.data, part.batch, part.length),
             part.steps,
             part.lr,
             part.batch * part.length,
-            recipe.schedule,
+            part.schedule,
+            content=lambda: opened(part.data).content,
+            measure=_measure_of(replace(recipe, data=part.data), world) if part.data != current else None,
         )
-        for number, part in enumerate(recipe.resolved_phases(loader(0, recipe.batch, recipe.length).steps_per_epoch))
-    ]
+
+    per_epoch = loader(0, recipe.data, recipe.batch, recipe.length).steps_per_epoch if recipe.epochs else 0
+    return [phase(number, part) for number, part in enumerate(recipe.resolved_phases(per_epoch))]
+
+
+def _measure_of(recipe: Recipe, world: World) -> Callable[[Step], dict[str, float]]:
+    """Return the evaluation on the held-out text of a phase, which is read when it is needed first."""
+    measure = cache(partial(held_out_measure, recipe, world))
+    return lambda step: (measure() or (lambda step: {}))(step)
 
 
 def make_objective(recipe: Recipe, shards: Shards) -> Objective:

@@ -1,23 +1,31 @@
 """The keys of a pre-training recipe, in a TOML file or on the command line."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal, NamedTuple
 
 from lightbert.config import check
 from lightbert.errors import InputError
 from lightbert.keys import MAY_CHANGE
-from lightbert.ranges import Count, NonNegative, Positive, PositiveShare, Size
+from lightbert.ranges import Count, NonNegative, Positive, PositiveShare, Share, Size
 from lightbert.train.corpus_recipe import CorpusRecipe
+from lightbert.train.schedule import Schedule
 
 
 @dataclass(frozen=True)
 class Continuation:
-    """A later phase with another length and its own warm-up; 0 = use the recipe's value."""
+    """A later phase, with its own schedule; 0, "" and None = use the recipe's value.
+
+    data: another prepared folder with the same vocabulary. Only the folder of the current phase has to be there, so
+    that a long run can read a corpus part by part.
+    """
 
     length: Size
     steps: Size
     batch: Count = 0
     lr: NonNegative = 0.0
+    data: str = ""
+    warmup: NonNegative | None = None
+    decay: Share | None = None
 
     def __post_init__(self) -> None:
         check(self)
@@ -30,6 +38,8 @@ class PhaseValues(NamedTuple):
     steps: int
     batch: int
     lr: float
+    data: str
+    schedule: Schedule
 
 
 @dataclass(frozen=True)
@@ -64,7 +74,11 @@ class Recipe(CorpusRecipe):
         "run the backward passes of generator and discriminator at the same time, on two CUDA streams; auto: for rtd "
         "on a single GPU, unless compile=whole; the result is the same",
     ] = "auto"
-    phases: Annotated[tuple[Continuation, ...], "later phases: a list of tables with length, steps, batch and lr"] = ()
+    phases: Annotated[
+        tuple[Continuation, ...],
+        "later phases: a list of tables with length and steps, and batch, lr, data, warmup or decay where they differ; "
+        "phases that have not begun may change when a run is resumed",
+    ] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -86,5 +100,17 @@ class Recipe(CorpusRecipe):
     def resolved_phases(self, steps_per_epoch: int) -> list[PhaseValues]:
         """Return all phases, the first one included, with default values filled in."""
         steps = self.steps or self.epochs * steps_per_epoch
-        later = [PhaseValues(p.length, p.steps, p.batch or self.batch, p.lr or self.lr) for p in self.phases]
-        return [PhaseValues(self.length, steps, self.batch, self.lr), *later]
+        first = PhaseValues(self.length, steps, self.batch, self.lr, self.data, self.schedule)
+        return [first, *map(self._later, self.phases)]
+
+    def _later(self, phase: Continuation) -> PhaseValues:
+        warmup = self.schedule.warmup if phase.warmup is None else phase.warmup
+        decay = self.schedule.decay if phase.decay is None else phase.decay
+        return PhaseValues(
+            phase.length,
+            phase.steps,
+            phase.batch or self.batch,
+            phase.lr or self.lr,
+            phase.data or self.data,
+            replace(self.schedule, warmup=warmup, decay=decay),
+        )

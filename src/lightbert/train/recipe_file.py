@@ -22,24 +22,32 @@ def save_recipe(
     may_change: Collection[str],
     defaults: Mapping[str, Any],
     data_content: str,
+    finished: int = 0,
 ) -> None:
-    """Save the resolved recipe; if the folder already holds a run, check that the recipes match instead.
+    """Save the resolved recipe; if the folder already holds a run, check first that the recipes match.
 
-    data_content: a hash of the training data, which must not change while a run is interrupted.
+    data_content: a hash of the training data of the current phase, which must not change while a run is interrupted.
+    finished: the number of phases that are over; those after the current one may change.
     """
     before = load_recipe(out)
     if before is not None:
-        check_recipe(recipe, before, out, may_change, defaults)
+        check_recipe(_begun(recipe, finished), _begun(before, finished), out, may_change, defaults)
         # Runs of earlier versions have no hash.
-        if before.get(DATA_CONTENT, data_content) != data_content:
+        if not finished and before.get(DATA_CONTENT, data_content) != data_content:
             raise InputError(
                 f"the data of the run in '{out}' has changed since the run was started; restore the data, or set out= "
                 "to another folder to train on the new data"
             )
-    elif world.is_main:
+        data_content = before.get(DATA_CONTENT, data_content)
+    if world.is_main and (before is None or before.get("phases") != recipe.get("phases")):
         make_folder(out)
         write_atomic(out / "recipe.json", json.dumps(recipe | {DATA_CONTENT: data_content}, indent=2) + "\n")
     world.barrier()
+
+
+def _begun(recipe: dict[str, Any], finished: int) -> dict[str, Any]:
+    """Return the recipe without the phases that have not begun."""
+    return recipe | {"phases": recipe["phases"][:finished]} if recipe.get("phases") else recipe
 
 
 def load_recipe(out: Path) -> dict[str, Any] | None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from lightbert.data.batches.batch import Batch
 from lightbert.train.base_recipe import BaseRecipe
 from lightbert.train.schedule import Schedule
+
+if TYPE_CHECKING:
+    from lightbert.train.step import Step
 
 
 class Batches(Protocol):
@@ -38,6 +41,10 @@ class Phase:
     """Learning rate multiplier by parameter name; 0 = frozen, optimizer state included."""
     begin: Callable[[], None] = lambda: None
     """Called before the first step of the phase, and when a run resumes within it."""
+    content: Callable[[], str] = lambda: ""
+    """A hash of the data, which must not change while the phase is interrupted."""
+    measure: Callable[["Step"], dict[str, float]] | None = None
+    """Returns the held-out metrics; None = as for the whole run."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,8 @@ class Position:
     phase_seconds: float = 0.0
     phase_idle: float = 0.0
     """Seconds of the phase that don't count for the speed: first steps, evaluations, checkpoints."""
+    data: str = ""
+    """The hash of the data of the current phase; "" before its first step."""
     bad_in_a_row: int = 0
     best: float = 0.0
     best_step: int = -1
@@ -77,7 +86,7 @@ class Position:
 
     def begin_next_phase(self) -> None:
         """Advance to the next phase."""
-        self.phase, self.phase_step, self.phase_seconds, self.phase_idle = self.phase + 1, 0, 0.0, 0.0
+        self.phase, self.phase_step, self.phase_seconds, self.phase_idle, self.data = self.phase + 1, 0, 0.0, 0.0, ""
 
     def is_at(self, facts: dict[str, Any]) -> bool:
         """Return whether saved values describe the same position; time that passed since does not matter."""
