@@ -159,9 +159,9 @@ def test_no_file_has_a_generic_name():
     assert not {path.stem for path in FILES} & {"utils", "util", "common", "helpers", "misc"}
 
 
-def test_no_source_file_is_longer_than_three_hundred_lines():
+def test_no_source_file_is_longer_than_six_hundred_lines():
     lengths = {path.relative_to(SOURCE).as_posix(): len(path.read_text().splitlines()) for path in FILES}
-    assert not {name: length for name, length in lengths.items() if length > 300}
+    assert not {name: length for name, length in lengths.items() if length > 600}
 
 
 def test_the_tree_lists_every_source_file():

@@ -24,10 +24,10 @@ class Target:
 
 
 TARGETS = (
-    Target("ELECTRA-Small, test", {"cola": 54.6, "sst2": 89.1, "mrpc": 83.7, "stsb": 80.3, "rte": 60.8}, 73.8),
+    Target("ELECTRA-Small, dev", {"cola": 56.8, "sst2": 88.3, "mrpc": 87.4, "stsb": 86.8, "rte": 68.5}, 73.8),
     Target("ConvBERT-small, dev", {"cola": 59.7, "sst2": 90.1, "mrpc": 86.8, "stsb": 87.7, "rte": 67.1}, 84.1),
 )
-"""ConvBERT Tables 3 and 2, SQuAD from Table 4; 1 M updates of 128 × 128 tokens each."""
+"""ConvBERT Table 2, SQuAD from Table 4; 1 M updates of 128 × 128 tokens each."""
 
 
 @dataclass(frozen=True)
