@@ -137,7 +137,5 @@ def test_the_data_of_an_interrupted_phase_must_not_change(corpus: Path, folders:
     train(in_parts(corpus, folders / "run"), stop_after=7)
     shutil.rmtree(folders / "second")
     (folders / "third").rename(folders / "second")
-    with pytest.raises(
-        InputError, match="the data of phase 2 has changed since the phase was started; restore"
-    ):
+    with pytest.raises(InputError, match="the data of phase 2 has changed since the phase was started; restore"):
         train(in_parts(corpus, folders / "run"))
