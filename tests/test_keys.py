@@ -5,10 +5,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
 
-from lightbert.config import from_mapping
+from lightbert.config import MAY_CHANGE, Count, Positive, Size, from_mapping, keys, may_change, similar_keys
 from lightbert.errors import InputError
-from lightbert.keys import MAY_CHANGE, keys, may_change, similar_keys
-from lightbert.ranges import Count, Positive, Size
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightbert.config import check, from_mapping
+from lightbert.config import Count, PartialShare, Positive, PositiveShare, Range, Seed, Share, Size, check, from_mapping
 from lightbert.errors import InputError
-from lightbert.ranges import Count, PartialShare, Positive, PositiveShare, Range, Seed, Share, Size
 
 
 @dataclass(frozen=True)

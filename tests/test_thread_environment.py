@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lightbert.thread_environment import has_threads, set_threads
+from lightbert.processes import has_threads, set_threads
 
 COMMAND = """
 import importlib, os, sys
@@ -31,7 +31,7 @@ def printed(code: str, *arguments: str, folder: Path) -> str:
 def test_torch_reads_the_number_when_it_is_imported(tmp_path):
     # Builds of torch with MKL use no more threads than there are cores; without a number, they use all.
     code = (
-        "from lightbert.thread_environment import set_threads\n"
+        "from lightbert.processes import set_threads\n"
         "set_threads(1)\nset_threads(0)\nimport torch\nset_threads(2)\n"
         "import os\nprint(torch.get_num_threads(), os.environ['OMP_NUM_THREADS'])"
     )

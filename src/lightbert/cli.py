@@ -1,22 +1,24 @@
 """The command line: imports the module of a command, runs it, and prints errors as one sentence."""
 
+import codecs
 import errno
 import importlib
+import io
+import json
 import os
 import sys
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import cast
+from typing import Any, TextIO, cast
 
 import typer
 
-from lightbert import library_memory, memory, standard_streams
 from lightbert.commands import COMMANDS
 from lightbert.commands.training import VERBS, as_assignment
 from lightbert.commands.unknown_options import unknown_option
-from lightbert.errors import InputError, unknown
+from lightbert.errors import InputError, describe_memory, is_out_of_memory, printable, unknown
 from lightbert.files import too_long
 from lightbert.train.signals import EXIT_CODE, StoppedEarlyError, catch_signals
 
@@ -24,10 +26,57 @@ from lightbert.train.signals import EXIT_CODE, StoppedEarlyError, catch_signals
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 
 
+_ESCAPED = "lightbert.escaped"
+"""The way in which the standard streams write characters that they can't represent."""
+
+
+class OutputError(OSError):
+    """Standard output can't be written, for example because its disk is full."""
+
+
+class _Output(io.FileIO):
+    def write(self, content: Any) -> int:
+        try:
+            return super().write(content)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OutputError(error.errno, error.strerror) from None
+
+
+class _Messages(io.FileIO):
+    """Messages and progress bars are lost if nobody reads them any more; the work goes on."""
+
+    def write(self, content: Any) -> int:
+        try:
+            return super().write(content)
+        except OSError:
+            return len(memoryview(content).cast("B"))
+
+
+def set_up_streams() -> None:
+    """Prepare standard output and error; called once, before anything is printed."""
+    codecs.register_error(_ESCAPED, _escape)
+    sys.stdout = _stream(sys.stdout, _Output(1, "w", closefd=False))
+    sys.stderr = _stream(sys.stderr, _Messages(2, "w", closefd=False))
+
+
+def _stream(before: TextIO, raw: io.FileIO) -> TextIO:
+    buffered = before.line_buffering if isinstance(before, io.TextIOWrapper) else False
+    return io.TextIOWrapper(io.BufferedWriter(raw), before.encoding, _ESCAPED, line_buffering=buffered)
+
+
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    """Write characters that the stream can't represent as in JSON, where the result has the same meaning."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return the exit code: 0 on success, 2 if the arguments can't be parsed."""
     if arguments is None:
-        standard_streams.set_up()
+        set_up_streams()
     warnings.formatwarning = _warning
     try:
         code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
@@ -48,12 +97,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _discard_output()
         return 1
-    except standard_streams.OutputError as error:
+    except OutputError as error:
         _discard_output()
         return _fail(f"cannot write to standard output: {error.strerror}")
     except (MemoryError, RuntimeError, ImportError, OSError) as error:
-        if memory.is_out_of_memory(error):
-            return _fail(f"{memory.describe(error)}; {_smaller(sys.argv[1:] if arguments is None else arguments)}")
+        if is_out_of_memory(error):
+            return _fail(f"{describe_memory(error)}; {_smaller(sys.argv[1:] if arguments is None else arguments)}")
         if not isinstance(error, OSError):
             raise
         if error.errno == errno.ENAMETOOLONG:
@@ -90,8 +139,6 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _run(verb: str, rest: list[str]) -> int:
-    if not {"--help", "-h"}.intersection(rest):
-        library_memory.check(verb)
     module = importlib.import_module(COMMANDS[verb][0])
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     # Commands that take key=value pairs list the keys below the options.
@@ -139,12 +186,6 @@ def _unknown_option(error: typer.BadParameter, verb: str, names: list[str], rest
 def _smaller(arguments: Sequence[str]) -> str:
     """Name the keys or options of a command that reduce its memory."""
     verb = next(iter(arguments), "")
-    if memory.address_space_limit() is not None:
-        return f"raise the limit, or {_smaller_options(verb)}"
-    return _smaller_options(verb)
-
-
-def _smaller_options(verb: str) -> str:
     if verb in VERBS:
         return "lower batch= or length=, raise accumulate=, or choose a smaller model="
     if verb in ("predict", "evaluate"):
@@ -180,10 +221,10 @@ def _warning(
 ) -> str:
     """Format warnings of lightbert as one line, and others with their location."""
     if category is UserWarning and Path(filename).is_relative_to(Path(__file__).parent):
-        return f"lightbert: {message}\n"
+        return f"lightbert: {printable(str(message))}\n"
     return f"{filename}:{lineno}: {category.__name__}: {message}\n"
 
 
 def _fail(sentence: str, code: int = 1) -> int:
-    print(f"lightbert: {sentence}", file=sys.stderr)
+    print(f"lightbert: {printable(sentence)}", file=sys.stderr)
     return code

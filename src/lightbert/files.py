@@ -229,6 +229,17 @@ def _stream(path: Path) -> Iterator[None]:
             os.close(descriptor)
 
 
+@contextmanager
+def temporary_file(folder: Path, name: str) -> Iterator[Path]:
+    """Yield the path of a temporary file in a folder; the file is removed at the end."""
+    path = _sibling(folder / name, "tmp")
+    path.unlink(missing_ok=True)
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
 def check_not_input(out: Path, *inputs: str | Path) -> None:
     """Raise an error if an output file is one of the input files, which it would replace."""
     for path in map(Path, inputs):

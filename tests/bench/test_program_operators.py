@@ -5,7 +5,7 @@ import pytest
 from extras import needs_executorch
 from lightbert.bench.latency_files import slow_file
 from lightbert.bench.program_operators import Event, profile_program, summary
-from lightbert.thread_environment import VARIABLE
+from lightbert.processes import THREADS
 
 LINEAR, ADD = "Fully Connected (NC, QP8, F32, QC8W) GEMM", "Add (ND)"
 WHERE, CALL = (0, 0), (0, 1)
@@ -53,7 +53,7 @@ def test_the_rest_of_a_call_is_never_negative():
 )
 def test_the_profile_of_a_file_has_its_linear_layers(runtime, threads, types, tmp_path, monkeypatch):
     # Two threads require another process.
-    monkeypatch.setenv(VARIABLE, "1")
+    monkeypatch.setenv(THREADS, "1")
     path = slow_file("bert-tiny:depth=1", runtime, tmp_path)
     found = profile_program(path, 7, threads=threads, runs=2)
     linear = [kind for kind in found.milliseconds if kind.startswith("Fully Connected")]

@@ -11,8 +11,7 @@ import pytest
 from lightbert.bench import latency
 from lightbert.bench.latency import Settings, measure
 from lightbert.bench.thread_process import call_with_threads
-from lightbert.errors import InputError
-from lightbert.memory import is_out_of_memory
+from lightbert.errors import InputError, is_out_of_memory
 
 FUNCTIONS = """
 import json, os, signal

@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 
 from lightbert.commands.training import recipe_class
-from lightbert.keys import keys
+from lightbert.config import keys
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {"pretrain": "pretraining.md", "distill": "distillation.md", "finetune": "finetuning.md"}

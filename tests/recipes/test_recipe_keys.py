@@ -7,9 +7,8 @@ from key_tables import PAGES, key_tables
 from pages import page, section
 
 from lightbert.commands.training import VERBS, recipe_class
-from lightbert.config import from_mapping
+from lightbert.config import from_mapping, keys, may_change
 from lightbert.errors import InputError
-from lightbert.keys import keys, may_change
 from lightbert.train.aliases import ALIASES
 
 GIVEN = {

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from tiny_runs import distillation_of, recipe_of, run_by, write_corpus
 
 from lightbert.commands.training import VERBS, recipe_class
-from lightbert.config import from_mapping, merge, to_mapping
+from lightbert.config import from_mapping, keys, merge, to_mapping
 from lightbert.errors import InputError
-from lightbert.keys import keys
 from lightbert.models import folder
 from lightbert.train.distributed import process_group
 from lightbert.train.signals import Interruption

@@ -16,7 +16,7 @@ import pytest
 import torch
 from gpu_runs import write_long_documents
 
-from lightbert import watched_process
+from lightbert import processes
 from lightbert.models import Model, build, preset
 from lightbert.models.generator import generator
 from lightbert.ops import backend
@@ -41,20 +41,18 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[li
     monkeypatch.delenv("TORCHINDUCTOR_COMPILE_THREADS", raising=False)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (80 * 2**30, 80 * 2**30))
     monkeypatch.setattr(ahead, "version", lambda package: "3.6.0")
-    processes: list[subprocess.Popen[bytes]] = []
+    running: list[subprocess.Popen[bytes]] = []
     work: list[list[Any]] = []
 
     def start(function: str, arguments: list[Any], *rest: object) -> "subprocess.Popen[bytes]":
         work.append(json.loads(json.dumps(arguments)))
-        processes.append(
-            subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
-        )
-        return processes[-1]
+        running.append(subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE))
+        return running[-1]
 
-    with mock.patch.object(watched_process, "start", start):
+    with mock.patch.object(processes, "start", start):
         yield work
     ahead._code.cache_clear()
-    assert [process for process in processes if process.poll() is None] == []
+    assert [process for process in running if process.poll() is None] == []
 
 
 def test_a_process_for_each_model_and_group_of_kernels_that_ends_with_the_body(started: list[list[Any]]) -> None:
@@ -82,8 +80,8 @@ def test_kernels_that_are_in_the_cache_need_no_process(started: list[list[Any]],
 
 
 def test_the_layers_have_the_weights_of_the_run(started: list[list[Any]]) -> None:
-    for processes in (1, 2):
-        with ahead.kernels_ahead(models()[1:], SHAPES, World(0, processes, torch.device("cuda"))):
+    for size in (1, 2):
+        with ahead.kernels_ahead(models()[1:], SHAPES, World(0, size, torch.device("cuda"))):
             pass
     assert [half_weights for *_, half_weights in started] == 3 * [True] + 3 * [False]
 
@@ -177,21 +175,19 @@ def test_the_blocks_of_a_training_run_call_no_other_kernels_of_these_kinds(tmp_p
     trained = json.loads((tmp_path / "run" / "final" / "config.json").read_text())
     made = json.loads((tmp_path / "run" / "generator" / "config.json").read_text())
     work = []
-    for number, (described, group) in enumerate(product((trained, made), ahead._GROUPS)):
-        (tmp_path / str(number)).mkdir()
-        work.append((tmp_path / str(number), [described, ",".join(("none", *group)), SHAPES, False, True]))
+    for described, group in product((trained, made), ahead._GROUPS):
+        work.append([described, ",".join(("none", *group)), SHAPES, False, True])
 
-    def compile_ahead(folder: Path, arguments: list[Any]) -> str:
-        return watched_process.call(
+    def compile_ahead(arguments: list[Any]) -> str:
+        return processes.call(
             "lightbert.train.kernels_ahead:compile_kernels",
             arguments,
-            folder,
             report=lambda done: None,
             environment={"TRITON_CACHE_DIR": str(tmp_path / "ahead-cache")},
         )
 
     with ThreadPoolExecutor(len(work)) as pool:
-        assert [*pool.map(lambda each: compile_ahead(*each), work)] == [""] * len(work)
+        assert [*pool.map(compile_ahead, work)] == [""] * len(work)
     assert called
     found = compiled(tmp_path / "ahead-cache")
     assert sorted(name for key, name in called.items() if key not in found) == []

@@ -5,9 +5,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lightbert.errors import unknown
+from lightbert.errors import required, unknown
 from lightbert.files import make_folder, write_atomic
-from lightbert.optional_packages import required
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -21,12 +21,11 @@ from lightbert.bench.thread_process import call_with_threads
 from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError, unknown
 from lightbert.nn.encoder import Encoder
+from lightbert.processes import Report, has_threads
 from lightbert.progress import progress
 from lightbert.tasks.predict.exported import STATES
 from lightbert.tasks.predict.onnx_runtime import Session
 from lightbert.tasks.predict.program_runtime import PteRuntime
-from lightbert.thread_environment import has_threads
-from lightbert.watched_process import Report
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

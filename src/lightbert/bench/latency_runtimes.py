@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from lightbert.bench.latency import RUNTIMES, Latency, Settings, measure
-from lightbert.optional_packages import required
+from lightbert.errors import required
 
 MODELS = ("bert-base", "convbert-base", "convbert-small", "mobilebert")
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.export import Dim
 
-from lightbert.optional_packages import required
+from lightbert.errors import required
 
 
 def exported_peer(model: nn.Module, positions: int) -> bytes:

@@ -11,11 +11,10 @@ from pathlib import Path
 from lightbert.bench.latency_files import text_of
 from lightbert.bench.operators import NodeTime, Profile, sum_of_shortest
 from lightbert.bench.thread_process import call_with_threads
-from lightbert.optional_packages import required
+from lightbert.errors import required
+from lightbert.processes import Report, has_threads
 from lightbert.tasks.predict.exported import STATES
 from lightbert.tasks.predict.program_runtime import PteRuntime
-from lightbert.thread_environment import has_threads
-from lightbert.watched_process import Report
 
 DELEGATE_CALL = "DELEGATE_CALL"
 """ExecuTorch's name of a call of XNNPACK; in a profile, the time of these calls outside of XNNPACK's operators."""

@@ -9,7 +9,7 @@ import typer
 from lightbert.commands.options import CommaSeparated, options
 from lightbert.commands.report import Report, show
 from lightbert.errors import InputError, unknown
-from lightbert.thread_environment import set_threads
+from lightbert.processes import set_threads
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

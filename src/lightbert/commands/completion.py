@@ -10,8 +10,8 @@ import typer
 from lightbert import recipes
 from lightbert.commands import COMMANDS
 from lightbert.commands.training import VERBS, recipe_class, verbs_for
+from lightbert.config import Key, keys
 from lightbert.errors import unknown
-from lightbert.keys import Key, keys
 
 _SCRIPTS = {
     "bash": """\

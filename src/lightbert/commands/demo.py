@@ -12,8 +12,7 @@ import typer
 
 from lightbert.commands.demo_report import SHOWN, DemoReport
 from lightbert.commands.report import AsJson, show
-from lightbert.errors import InputError
-from lightbert.optional_packages import required
+from lightbert.errors import InputError, required
 from lightbert.owned_folders import is_empty
 
 if TYPE_CHECKING:

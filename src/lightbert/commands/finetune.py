@@ -11,7 +11,7 @@ from lightbert.commands.inputs import check_file, is_finished
 from lightbert.commands.report import AsJson, show
 from lightbert.commands.training import command_words, key_list, read_recipe
 from lightbert.commands.training_report import draw_curves
-from lightbert.thread_environment import set_threads
+from lightbert.processes import set_threads
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

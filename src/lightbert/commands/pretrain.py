@@ -10,7 +10,7 @@ from lightbert.commands.inputs import check_corpus
 from lightbert.commands.report import AsJson, show
 from lightbert.commands.training import command_words, key_list, resolve
 from lightbert.commands.training_report import TrainingReport, draw_curves
-from lightbert.thread_environment import set_threads
+from lightbert.processes import set_threads
 
 if TYPE_CHECKING:
     from lightbert.train.recipe import Recipe

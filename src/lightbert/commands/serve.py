@@ -12,7 +12,7 @@ from lightbert.commands.inputs import check_model
 from lightbert.commands.options import options
 from lightbert.commands.report import show
 from lightbert.errors import InputError
-from lightbert.thread_environment import set_threads
+from lightbert.processes import set_threads
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -67,7 +67,7 @@ class ServeReport:
 
 def run(config: Config, ready: Callable[[str], None] = lambda url: None) -> ServeReport:
     """Serve until a signal stops the server; `ready` is called with its URL when it accepts connections."""
-    from lightbert.optional_packages import required
+    from lightbert.errors import required
 
     check_model(config.model)
     with required("serve requires fastapi and uvicorn", "lightbert[serve]"):

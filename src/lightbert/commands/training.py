@@ -8,9 +8,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lightbert import recipes
-from lightbert.config import assignments, from_mapping, override
+from lightbert.config import Key, assignments, from_mapping, keys, meant_keys, override
 from lightbert.errors import InputError
-from lightbert.keys import Key, keys, meant_keys
 from lightbert.recipes.toml import to_toml_value
 
 if TYPE_CHECKING:

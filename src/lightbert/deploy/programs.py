@@ -12,11 +12,10 @@ from lightbert.deploy.int8_tables import quantize_tables
 from lightbert.deploy.joined_layers import join_layers
 from lightbert.deploy.program_rewrites import rewrite
 from lightbert.deploy.verification import Batch
-from lightbert.errors import InputError
+from lightbert.errors import InputError, required
 from lightbert.models import Model
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.inference import Inference
-from lightbert.optional_packages import required
 from lightbert.tasks.predict.exported import STATES
 from lightbert.tasks.predict.program_runtime import SHORTEST
 

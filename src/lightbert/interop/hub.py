@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from lightbert.errors import InputError
-from lightbert.optional_packages import required
+from lightbert.errors import InputError, required
 
 _FILES = (
     "config.json",

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lightbert.data.examples.features import Features
-from lightbert.optional_packages import required
+from lightbert.errors import required
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lightbert.optional_packages import required
+from lightbert.errors import required
 
 
 def text_classifier(folder: Path, *, batch: int = 1) -> Callable[[Sequence[str]], list[dict[str, Any]]]:

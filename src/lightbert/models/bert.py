@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
+from lightbert.config import Depth, Dimension, NonNegative, OptionalDimension, PartialShare
 from lightbert.nn.attention import SelfAttention
 from lightbert.nn.blocks import PostNormBlock
 from lightbert.nn.embeddings import Embeddings
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.feedforward import FeedForward
 from lightbert.nn.norms import layer_norm
-from lightbert.ranges import Depth, Dimension, NonNegative, OptionalDimension, PartialShare
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from lightbert.config import Depth, Dimension, NonNegative, OptionalDimension, PartialShare
 from lightbert.nn.blocks import PostNormBlock
 from lightbert.nn.composite import CompositeAttention
 from lightbert.nn.embeddings import Embeddings
@@ -11,7 +12,6 @@ from lightbert.nn.feedforward import FeedForward
 from lightbert.nn.local import LocalAttention
 from lightbert.nn.mixer import Mixer
 from lightbert.nn.norms import layer_norm
-from lightbert.ranges import Depth, Dimension, NonNegative, OptionalDimension, PartialShare
 
 
 @dataclass(frozen=True)

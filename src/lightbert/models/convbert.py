@@ -5,6 +5,7 @@ from typing import Literal
 
 from torch import nn
 
+from lightbert.config import Depth, Dimension, NonNegative, OptionalDimension, PartialShare
 from lightbert.errors import InputError
 from lightbert.nn.attention import SelfAttention
 from lightbert.nn.blocks import PostNormBlock
@@ -15,7 +16,6 @@ from lightbert.nn.feedforward import FeedForward
 from lightbert.nn.mixed import MixedAttention, reduced_heads
 from lightbert.nn.mixer import Mixer
 from lightbert.nn.norms import layer_norm
-from lightbert.ranges import Depth, Dimension, NonNegative, OptionalDimension, PartialShare
 
 Convolution = Literal["span", "dynamic", "conventional", "none"]
 

@@ -5,6 +5,7 @@ from typing import Literal
 
 from torch import nn
 
+from lightbert.config import Depth, Dimension, NonNegative, OptionalDimension, PartialShare
 from lightbert.errors import InputError
 from lightbert.models.convbert import Convolution, mixed_attention
 from lightbert.nn.attention import SelfAttention
@@ -16,7 +17,6 @@ from lightbert.nn.feedforward import FeedForward
 from lightbert.nn.local import LocalAttention
 from lightbert.nn.mixer import Mixer
 from lightbert.nn.norms import NoNorm, Norm, layer_norm
-from lightbert.ranges import Depth, Dimension, NonNegative, OptionalDimension, PartialShare
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from typing import Literal
 
 from torch import nn
 
+from lightbert.config import Depth, Dimension, NonNegative, OptionalDimension, PartialShare
 from lightbert.errors import InputError
 from lightbert.nn.attention import SelfAttention
 from lightbert.nn.blocks import BottleneckBlock
@@ -12,7 +13,6 @@ from lightbert.nn.embeddings import TrigramEmbeddings
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.feedforward import FeedForward
 from lightbert.nn.norms import NoNorm, layer_norm
-from lightbert.ranges import Depth, Dimension, NonNegative, OptionalDimension, PartialShare
 
 
 @dataclass(frozen=True)

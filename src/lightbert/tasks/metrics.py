@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lightbert.errors import InputError
-from lightbert.optional_packages import required
+from lightbert.errors import InputError, required
 
 
 def accuracy(truth: Sequence[str], predicted: Sequence[str]) -> float:

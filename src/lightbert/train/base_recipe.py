@@ -3,10 +3,20 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
-from lightbert.config import check, check_texts
+from lightbert.config import (
+    MAY_CHANGE,
+    Count,
+    NonNegative,
+    Positive,
+    Seed,
+    Size,
+    Threads,
+    check,
+    check_texts,
+    keys,
+    may_change,
+)
 from lightbert.errors import InputError
-from lightbert.keys import MAY_CHANGE, keys, may_change
-from lightbert.ranges import Count, NonNegative, Positive, Seed, Size, Threads
 from lightbert.train.aliases import ALIASES
 from lightbert.train.optimizer_settings import OptimizerSettings
 from lightbert.train.schedule import Schedule

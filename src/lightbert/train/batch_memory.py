@@ -1,10 +1,10 @@
 """The least memory of a batch, checked before training: assembling a batch that can't fit would take minutes."""
 
+import os
 from collections.abc import Iterable
 
 import torch
 
-from lightbert import memory
 from lightbert.errors import InputError
 from lightbert.models import Model
 from lightbert.train.distributed import World
@@ -21,7 +21,7 @@ def check_batch_memory(tokens: int, models: Iterable[Model], accumulate: int, wo
     """
     numbers = sum(model.config.width * model.config.depth for model in models)
     tokens //= world.size
-    host = memory.total()
+    host = machine_memory()
     if host is not None and tokens * _BYTES_OF_ID > host:
         raise _error("this machine", tokens * _BYTES_OF_ID, host, "lower batch= or length=")
     states = tokens // accumulate * numbers * _BYTES_OF_NUMBER
@@ -30,6 +30,11 @@ def check_batch_memory(tokens: int, models: Iterable[Model], accumulate: int, wo
     if there is not None and states > there:
         where = "the GPU" if gpu else "this machine"
         raise _error(where, states, there, "lower batch= or length=, raise accumulate=, or choose a smaller model=")
+
+
+def machine_memory() -> int | None:
+    """Return the memory of this machine in bytes; None if the system doesn't tell."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if "SC_PHYS_PAGES" in os.sysconf_names else None
 
 
 def _error(where: str, least: int, there: int, remedy: str) -> InputError:

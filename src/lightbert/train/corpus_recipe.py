@@ -3,10 +3,9 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
+from lightbert.config import MAY_CHANGE, Count, PartialShare, Size
 from lightbert.data.batches.masking_settings import Masking
 from lightbert.errors import InputError
-from lightbert.keys import MAY_CHANGE
-from lightbert.ranges import Count, PartialShare, Size
 from lightbert.train.base_recipe import BaseRecipe
 from lightbert.train.schedule import Schedule
 

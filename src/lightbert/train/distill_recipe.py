@@ -3,11 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
+from lightbert.config import MAY_CHANGE, Count, PartialShare, Positive, PositiveShare, Share
 from lightbert.errors import InputError
-from lightbert.keys import MAY_CHANGE
 from lightbert.objectives.distill.stages import Strategy
 from lightbert.objectives.distill.transfer_settings import Transfer
-from lightbert.ranges import Count, PartialShare, Positive, PositiveShare, Share
 from lightbert.train.corpus_recipe import CorpusRecipe
 
 

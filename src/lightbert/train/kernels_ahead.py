@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lightbert import ops, watched_process
+from lightbert import ops, processes
 from lightbert.models import Model
 from lightbert.models.folder import description, from_description
 from lightbert.ops import backend
@@ -51,17 +51,17 @@ def kernels_ahead(
     shapes: batch and length of each phase. packed: whether rows contain several texts.
     """
     folder = os.environ.get("TRITON_CACHE_DIR", "")
-    processes = []
+    started = []
     if folder and world.is_main and _has_room(world.device):
-        processes = [
-            watched_process.start(f"{__name__}:compile_kernels", work, Path(os.devnull), subprocess.DEVNULL, {})
+        started = [
+            processes.start(f"{__name__}:compile_kernels", work, {}, subprocess.DEVNULL, subprocess.DEVNULL)
             for work in _work(models, shapes, packed, world.size == 1, folder)
         ]
     try:
         yield
     finally:
-        for process in processes:
-            watched_process.end(process)
+        for process in started:
+            processes.end(process)
 
 
 def compile_kernels(

@@ -13,9 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lightbert.errors import InputError
+from lightbert.errors import InputError, required
 from lightbert.files import write_atomic
-from lightbert.optional_packages import required
 
 
 class TensorBoard:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lightbert.config import keys
 from lightbert.interop.huggingface import conversion
-from lightbert.keys import keys
 from lightbert.models import Model, folder
 from lightbert.recipes.toml import to_toml
 from lightbert.train.base_recipe import BaseRecipe

@@ -3,10 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, NamedTuple
 
-from lightbert.config import check
+from lightbert.config import MAY_CHANGE, Count, NonNegative, Positive, PositiveShare, Share, Size, check
 from lightbert.errors import InputError
-from lightbert.keys import MAY_CHANGE
-from lightbert.ranges import Count, NonNegative, Positive, PositiveShare, Share, Size
 from lightbert.train.corpus_recipe import CorpusRecipe
 from lightbert.train.schedule import Schedule
 

@@ -4,8 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from lightbert.config import check
-from lightbert.ranges import NonNegative, Share
+from lightbert.config import NonNegative, Share, check
 
 # Between two measurements of the time, a rate that depends on it doesn't change.
 _SHARE_BETWEEN_TIME_CHECKS = 0.01

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from lightbert import memory
 from lightbert.data.corpus import training_process, vocabulary
 from lightbert.data.corpus.training_process import train, write_texts
 from lightbert.errors import InputError
-from lightbert.watched_process import ProcessFailedError
+from lightbert.processes import ProcessFailedError
 
 TEXTS = ["some words, more words\r\nand a line", "naïve “words”\u2028\x85 again", "the rest"] * 20
 
@@ -65,12 +64,11 @@ def calls(monkeypatch: pytest.MonkeyPatch):
 
 
 ABORTED = ProcessFailedError(-signal.SIGABRT, "memory allocation of 2147483648 bytes failed")
-HANGING = ProcessFailedError(None, "")
 NO_THREADS = ProcessFailedError(1, "PanicException: ThreadPoolBuildError { kind: IOError }")
 KILLED = ProcessFailedError(-signal.SIGKILL, "")
 
 
-@pytest.mark.parametrize("failure", [ABORTED, HANGING, NO_THREADS])
+@pytest.mark.parametrize("failure", [ABORTED, NO_THREADS])
 def test_a_second_process_uses_one_thread(file: Path, calls, failure: ProcessFailedError) -> None:
     made = calls(failure)
     assert trained(file) == vocabulary.train(TEXTS, "wordpiece", 100).to_str()
@@ -81,7 +79,6 @@ def test_a_second_process_uses_one_thread(file: Path, calls, failure: ProcessFai
     ("failure", "how"),
     [
         (ABORTED, "was ended by SIGABRT: the memory of this machine is not sufficient, 2 GiB were requested ("),
-        (HANGING, "made no progress any more: the memory of this machine is not sufficient ("),
         (NO_THREADS, "failed: the memory of this machine is not sufficient ("),
         (KILLED, "was ended by SIGKILL: the memory of this machine is not sufficient ("),
     ],
@@ -92,20 +89,6 @@ def test_a_process_without_memory_is_one_sentence(file: Path, calls, failure: Pr
         trained(file)
     assert str(caught.value).startswith(f"the training of the tokenizer {how}")
     assert str(caught.value).endswith("); use a machine with more memory, or give a tokenizer with --tokenizer")
-
-
-def test_a_limit_on_address_space_is_named_and_all_threads_share_one_heap(
-    file: Path, calls, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(memory, "address_space_limit", lambda: 300_000 << 10)
-    made = calls(HANGING, HANGING)
-    with pytest.raises(InputError) as caught:
-        trained(file)
-    assert str(caught.value) == (
-        "the training of the tokenizer made no progress any more: the address space is not sufficient (`ulimit -v` is "
-        "300,000 KiB); raise the limit, or give a tokenizer with --tokenizer"
-    )
-    assert [each["MALLOC_ARENA_MAX"] for each in made.environments] == ["1", "1"]
 
 
 def test_a_bug_is_not_reported_as_lack_of_memory(file: Path, calls) -> None:

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from lightbert.config import check
+from lightbert.config import Range, Share, Size, check
 from lightbert.errors import InputError
-from lightbert.ranges import Range, Share, Size
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from lightbert import memory
 from lightbert.data.corpus import tokenizer
 from lightbert.data.corpus.encoding import DocumentEncoder, EncodedDocuments, Sentences
 from lightbert.data.corpus.parts import Chunk
-from lightbert.worker_pool import map_in_order
+from lightbert.processes import map_in_order
 
 Mark = TypeVar("Mark")
 
@@ -18,8 +17,7 @@ def encode_chunks(
     chunks: Iterable[Chunk[Mark]], tokenizer_file: Path, sentences: Sentences, held_out: float, workers: int
 ) -> Iterator[tuple[Chunk[Mark], EncodedDocuments]]:
     """Yield each chunk with its encoded documents, in the order of the chunks for any number of workers."""
-    # The tokenizers library aborts when memory runs out; a worker process that does so is noticed.
-    if workers <= 1 and memory.address_space_limit() is None:
+    if workers <= 1:
         encode = DocumentEncoder(tokenizer.load(tokenizer_file), sentences, held_out)
         for chunk in chunks:
             yield chunk, encode(chunk.documents)

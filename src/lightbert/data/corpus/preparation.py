@@ -26,9 +26,8 @@ from lightbert.data.corpus.stage import (
 from lightbert.data.text import sources
 from lightbert.data.text.sources import ReadOptions, Source
 from lightbert.errors import InputError
-from lightbert.files import recover_folder, write_atomic
+from lightbert.files import recover_folder, temporary_file, write_atomic
 from lightbert.progress import Bar, progress
-from lightbert.watched_process import temporary_file
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

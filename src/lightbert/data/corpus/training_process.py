@@ -8,14 +8,11 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from lightbert import memory
 from lightbert.data.corpus import vocabulary
-from lightbert.errors import InputError
-from lightbert.watched_process import ProcessFailedError, Report, call
+from lightbert.errors import InputError, describe_memory, is_out_of_memory
+from lightbert.processes import ProcessFailedError, Report, call
 
 _SECONDS_BETWEEN_REPORTS = 0.1
-# The allocator reserves 64 MiB of addresses for each thread, unless all threads share one heap.
-_ONE_HEAP = {"MALLOC_ARENA_MAX": "1"}
 _ONE_THREAD = {"TOKENIZERS_PARALLELISM": "false"}
 
 
@@ -35,17 +32,14 @@ def train(path: Path, model: vocabulary.Model, vocab_size: int, *, lowercase: bo
     report: called with the number of texts read so far, in `vocabulary.PASSES` passes.
     """
     arguments = [str(path), model, vocab_size, lowercase]
-    limited = _ONE_HEAP if memory.address_space_limit() is not None else {}
     try:
         try:
-            content = call(f"{__name__}:train_here", arguments, path.parent, report=report, environment=limited)
+            content = call(f"{__name__}:train_here", arguments, report=report, environment={})
         except ProcessFailedError as error:
             if error.code == -signal.SIGKILL or not _is_memory(error):
                 raise
             # Perhaps it is enough for one thread.
-            content = call(
-                f"{__name__}:train_here", arguments, path.parent, report=report, environment=limited | _ONE_THREAD
-            )
+            content = call(f"{__name__}:train_here", arguments, report=report, environment=_ONE_THREAD)
     except ProcessFailedError as error:
         raise _explain(error) from error
     return Tokenizer.from_str(content)
@@ -72,19 +66,14 @@ def train_here(report: Report, path: str, model: vocabulary.Model, vocab_size: i
 
 def _is_memory(error: ProcessFailedError) -> bool:
     """Return whether the process failed for lack of memory: a library that aborts doesn't always say why."""
-    ended_itself = error.code is not None and error.code > 0
-    return not ended_itself or memory.address_space_limit() is not None or memory.names_lack_of_memory(error.printed)
+    return error.code < 0 or is_out_of_memory(RuntimeError(error.printed))
 
 
 def _explain(error: ProcessFailedError) -> Exception:
     if not _is_memory(error):
         return RuntimeError(f"the training of the tokenizer failed:\n{error.printed}")
-    if error.code is None:
-        how = "made no progress any more"
-    else:
-        how = f"was ended by {signal.Signals(-error.code).name}" if error.code < 0 else "failed"
-    more = "raise the limit" if memory.address_space_limit() is not None else "use a machine with more memory"
+    how = f"was ended by {signal.Signals(-error.code).name}" if error.code < 0 else "failed"
     return InputError(
-        f"the training of the tokenizer {how}: {memory.describe(error.printed)}; {more}, or give a tokenizer with "
-        "--tokenizer"
+        f"the training of the tokenizer {how}: {describe_memory(error.printed)}; use a machine with more memory, or "
+        "give a tokenizer with --tokenizer"
     )

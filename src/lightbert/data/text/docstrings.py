@@ -12,10 +12,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
 
-from lightbert import memory
 from lightbert.data.text.prose import prose
 from lightbert.errors import unknown
-from lightbert.worker_pool import map_in_order
+from lightbert.processes import map_in_order
 
 STANDARD_LIBRARY = "stdlib"
 
@@ -32,8 +31,6 @@ _SKIPPED_FOLDERS = {
     "__pycache__",
 }
 _FILES_PER_TASK = 32
-# Of the syntax tree of dense code, generously.
-_BYTES_PER_CHARACTER = 1024
 
 _DocstringNode: TypeAlias = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -69,8 +66,6 @@ def extract(source: str) -> list[list[str]]:
         except (SyntaxError, ValueError, RecursionError):
             return []
         except MemoryError:
-            # Raised for deep nesting as well. A file that is left out for lack of memory would change the corpus.
-            memory.check_room(len(source) * _BYTES_PER_CHARACTER, "parsing a Python file")
             return []
     nodes: list[_DocstringNode] = [tree, *_classes(tree)]
     found = (list(chain.from_iterable(map(prose, _docstrings(node)))) for node in nodes)

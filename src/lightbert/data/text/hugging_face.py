@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from lightbert.errors import InputError
-from lightbert.optional_packages import required
+from lightbert.errors import InputError, required
 
 
 def rows(specification: str, column: str) -> Iterator[tuple[str, int]]:

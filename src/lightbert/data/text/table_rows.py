@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lightbert.data.text.row_file import MAX_COLUMNS, RowFile, decoding_problem, record_problem, text_lines
-from lightbert.errors import InputError
-from lightbert.optional_packages import required
+from lightbert.errors import InputError, required
 
 Row = tuple[int, dict[str, Any]]
 """The 1-based number of a row's first line (in Parquet, of the row), and its values by column."""

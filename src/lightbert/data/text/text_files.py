@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Literal, cast
 
-from lightbert.errors import InputError, listed
-from lightbert.optional_packages import required
+from lightbert.errors import InputError, listed, required
 
 Undecodable = Literal["error", "replace"]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from lightbert.deploy.onnx.graph import Array, Graph, Linear, Lookup, Node, Output
 from lightbert.deploy.onnx.int8 import Range, dynamic_nodes, lookup_nodes, scaled, static_nodes
-from lightbert.optional_packages import required
+from lightbert.errors import required
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from lightbert.errors import InputError
-from lightbert.optional_packages import required
+from lightbert.errors import InputError, required
 
 # The slots of Adam and LAMB, both TensorFlow's and the released code's, are named after the variable they belong to.
 _TRAINING_VARIABLES = re.compile(

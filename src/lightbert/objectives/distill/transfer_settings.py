@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from lightbert.config import check
-from lightbert.ranges import NonNegative
+from lightbert.config import NonNegative, check
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from lightbert.config import check
+from lightbert.config import PartialShare, check
 from lightbert.data.text.row_file import BadRows
 from lightbert.errors import InputError
-from lightbert.ranges import PartialShare
 
 READING = (
     "text",

@@ -4,9 +4,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from lightbert.config import check
+from lightbert.config import LARGEST, Count, PartialShare, PositiveShare, Range, Size, check
 from lightbert.errors import InputError
-from lightbert.ranges import LARGEST, Count, PartialShare, PositiveShare, Range, Size
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.train.base_recipe import BaseRecipe
 

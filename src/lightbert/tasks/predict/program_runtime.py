@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lightbert.errors import InputError
-from lightbert.optional_packages import required
+from lightbert.errors import InputError, required
 from lightbert.tasks.predict.forward import CPU_CHUNK, CPU_TOKENS, Array, Arrays
 
 SHORTEST = 3

@@ -17,8 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightbert.errors import InputError
-from lightbert.memory import is_out_of_memory
+from lightbert.errors import InputError, is_out_of_memory
 
 _MAX_JSON = 64 * 2**20
 _ENTRY = re.compile(

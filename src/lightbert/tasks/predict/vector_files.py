@@ -9,9 +9,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from lightbert.errors import InputError, unknown
+from lightbert.errors import InputError, required, unknown
 from lightbert.files import file_atomic, make_folder
-from lightbert.optional_packages import required
 from lightbert.tasks.predict.vectors import Floats
 
 _FORMATS = (".npy", ".parquet")

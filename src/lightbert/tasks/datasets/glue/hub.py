@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from lightbert.errors import InputError
-from lightbert.optional_packages import required
+from lightbert.errors import InputError, required
 from lightbert.tasks.datasets.glue.columns import find_columns
 from lightbert.tasks.datasets.glue.table import TABLE
 from lightbert.tasks.example import Example

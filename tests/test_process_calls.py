@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lightbert import watched_process
 from lightbert.errors import InputError
-from lightbert.watched_process import ProcessFailedError, call
+from lightbert.processes import ProcessFailedError, call
 
 FUNCTIONS = """
 import os, signal, sys, threading, time
@@ -54,30 +53,23 @@ def leave(report):
     report(1)
     os._exit(0)
 
-def sleep(report, seconds):
-    time.sleep(float(seconds))
-    return "awake"
-
 def hang(report, pid_file):
     Path(pid_file).write_text(str(os.getpid()))
     report(1)
     threading.Event().wait()
 
 def spin(report, pid_file):
-    # The interpreter is blocked: no other thread of Python runs.
     Path(pid_file).write_text(str(os.getpid()))
-    sys.setswitchinterval(1e6)
     while True:
         pass
 """
 
 PARENT = """
 import signal, sys
-from pathlib import Path
-from lightbert.watched_process import call
+from lightbert.processes import call
 # Ignored if the tests run in the background of a script.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-call(sys.argv[1], [sys.argv[2]], Path(sys.argv[3]), report=lambda done: None, environment={})
+call(sys.argv[1], [sys.argv[2]], report=lambda done: None, environment={})
 """
 
 
@@ -88,16 +80,8 @@ def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path / "modules")
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "work").mkdir()
-    return tmp_path / "work"
-
-
-def called(folder: Path, name: str, *arguments: str, report=lambda done: None, **environment: str) -> str:
-    result = call(f"watched_functions:{name}", arguments, folder, report=report, environment=environment)
-    assert list(folder.iterdir()) == []
-    return result
+def called(name: str, *arguments: str, report=lambda done: None, **environment: str) -> str:
+    return call(f"watched_functions:{name}", arguments, report=report, environment=environment)
 
 
 def wait_until(reached: Callable[[], bool]) -> None:
@@ -115,82 +99,60 @@ def runs(pid: int) -> bool:
         return False
 
 
-def test_the_result_and_the_last_progress_arrive(folder: Path) -> None:
+def test_the_result_and_the_last_progress_arrive() -> None:
     seen: list[int] = []
-    assert called(folder, "double", "añ\n", report=seen.append) == "añ\nañ\n"
+    assert called("double", "añ\n", report=seen.append) == "añ\nañ\n"
     assert seen[-1] == 2
 
 
-def test_the_process_imports_neither_numpy_nor_torch(folder: Path) -> None:
-    assert not {"numpy", "torch", "tokenizers", "typer"}.intersection(called(folder, "modules").split())
+def test_the_process_imports_neither_numpy_nor_torch() -> None:
+    assert not {"numpy", "torch", "tokenizers", "typer"}.intersection(called("modules").split())
 
 
-def test_variables_are_added_to_the_environment(folder: Path) -> None:
-    assert called(folder, "variable", "LIGHTBERT_TEST", LIGHTBERT_TEST="5") == "5"
-    assert called(folder, "variable", "PATH") == os.environ["PATH"]
+def test_variables_are_added_to_the_environment() -> None:
+    assert called("variable", "LIGHTBERT_TEST", LIGHTBERT_TEST="5") == "5"
+    assert called("variable", "PATH") == os.environ["PATH"]
 
 
-def test_what_a_library_prints_is_not_part_of_the_result(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert called(folder, "noisy") == "quiet"
+def test_what_a_library_prints_is_not_part_of_the_result(capfd: pytest.CaptureFixture[str]) -> None:
+    assert called("noisy") == "quiet"
     assert capfd.readouterr() == ("", "")
 
 
-def test_bad_input_is_raised_with_its_sentence(folder: Path) -> None:
+def test_bad_input_is_raised_with_its_sentence() -> None:
     with pytest.raises(InputError, match=r"^the sources have no text$"):
-        called(folder, "bad_input")
-    assert list(folder.iterdir()) == []
+        called("bad_input")
 
 
-def test_a_full_disk_is_the_error_of_the_system(folder: Path) -> None:
+def test_a_full_disk_is_the_error_of_the_system() -> None:
     with pytest.raises(OSError, match="No space left on device") as caught:
-        called(folder, "fill_disk")
+        called("fill_disk")
     assert caught.value.errno == errno.ENOSPC
-    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize(
     ("name", "code", "printed"),
     [("fail", 1, "ValueError: a bug"), ("abort", -signal.SIGABRT, "allocation of 8 bytes failed"), ("leave", 0, "")],
 )
-def test_a_process_that_ends_without_a_result_is_an_error(folder: Path, name: str, code: int, printed: str) -> None:
+def test_a_process_that_ends_without_a_result_is_an_error(name: str, code: int, printed: str) -> None:
     with pytest.raises(ProcessFailedError) as caught:
-        called(folder, name)
+        called(name)
     assert caught.value.code == code
     assert printed in caught.value.printed
-    assert list(folder.iterdir()) == []
 
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="requires /proc and SIGIO")
-
-
-@linux
-def test_a_process_that_has_stopped_working_is_ended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watched_process, "_IDLE_LOOKS", 5)
-    pid = folder.parent / "pid"
-    with pytest.raises(ProcessFailedError) as caught:
-        called(folder, "hang", str(pid))
-    assert caught.value.code is None
-    assert not runs(int(pid.read_text()))
-
-
-@linux
-def test_a_process_that_waits_for_others_is_not_taken_for_dead(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watched_process, "_IDLE_LOOKS", 2)
-    with pytest.raises(ProcessFailedError):
-        called(folder, "sleep", "3")
-    nothing = {"report": lambda done: None, "environment": {}}
-    assert call("watched_functions:sleep", ["1"], folder, **nothing, waits=True) == "awake"
+linux = pytest.mark.skipif(sys.platform != "linux", reason="requires /proc")
 
 
 @linux
 @pytest.mark.parametrize("name", ["hang", "spin"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_no_process_is_left_when_the_program_is_interrupted_or_killed(
-    folder: Path, name: str, number: signal.Signals
+    tmp_path: Path, name: str, number: signal.Signals
 ) -> None:
-    pid = folder.parent / "pid"
+    pid = tmp_path / "pid"
     path = os.pathsep.join(sys.path)
-    command = [sys.executable, "-c", PARENT, f"watched_functions:{name}", str(pid), str(folder)]
+    command = [sys.executable, "-c", PARENT, f"watched_functions:{name}", str(pid)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}) as parent:
         wait_until(lambda: pid.exists() and pid.read_text().isdigit())
         parent.send_signal(number)
