@@ -42,7 +42,7 @@ format: $(DEVELOPER) ## apply automatic fixes of lint and formatting
 
 clean: ## remove caches and builds; keeps .venv and runs
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +
+	find src tests benchmarks -type d -name __pycache__ -prune -exec rm -rf {} +
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit( \

@@ -3,7 +3,7 @@
     python lab/bundled_card.py runs/hour
 
 writes src/lightbert/bundled/NAME/README.md; RUN/final/README.md is the card of the run, lab/NAME.toml has the rest. The
-scores are those that `python -m lightbert.bench.small_encoder scores` recorded under the name in the key `scores`.
+scores are those that `python -m benchmarks.small_encoder scores` recorded under the name in the key `scores`.
 Without a run, only the scores of the existing card are replaced.
 """
 
@@ -13,7 +13,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from lightbert.bench.encoder_records import TASKS, Scores, load
+from benchmarks.encoder_records import TASKS, Scores, load
 from lightbert.errors import InputError
 
 _TITLES = TASKS | {"squad": "SQuAD 1.1"}

@@ -150,6 +150,10 @@ def test_transformers_is_imported_by_interop_only():
     assert users <= {"interop"}
 
 
+def test_nothing_in_the_package_imports_benchmarks():
+    assert not [path for path in FILES if any(name.split(".")[0] == "benchmarks" for name in imports(path))]
+
+
 def test_triton_is_imported_by_files_of_that_name_only():
     users = {path.name for path in FILES if any(name.split(".")[0] == "triton" for name in imports(path))}
     assert users <= {"triton.py"}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.encoder_records import Scores, TaskScores
 from lightbert import bundled
-from lightbert.bench.encoder_records import Scores, TaskScores
 
 ROOT = Path(__file__).parents[1]
 NAMES = ("convbert-small-en", "convbert-thin-en")

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from tiny_tasks import write_model
 
+from benchmarks.encoder_records import TASKS, load
 from lightbert import bundled
-from lightbert.bench.encoder_records import TASKS, load
-from lightbert.bench.size import measure
 from lightbert.models import preset
+from lightbert.models.size import measure
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

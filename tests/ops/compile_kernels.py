@@ -19,7 +19,7 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 import lightbert.ops
-from lightbert.bench.kernel_cases import OPS, RANDOM, Size
+from benchmarks.kernel_cases import OPS, RANDOM, Size
 from lightbert.ops.backend import using
 from lightbert.ops.embedding import embedding
 from lightbert.ops.relative_attention import relative_attention

@@ -20,9 +20,11 @@ def compile_all(capability: int, cache: Path, *, every: bool) -> tuple[list[str]
     hidden = ("TRITON_INTERPRET", "LIGHTBERT_KERNELS")
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
     script = Path(__file__).with_name("compile_kernels.py")
+    # The cases are those of the benchmark of kernels.
+    paths = os.pathsep.join([str(Path(__file__).parents[2]), environment.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, str(script), str(capability), str(every)],
-        env={**environment, "TRITON_CACHE_DIR": str(cache), "CUDA_VISIBLE_DEVICES": ""},
+        env={**environment, "TRITON_CACHE_DIR": str(cache), "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
         text=True,
         check=False,

@@ -49,7 +49,7 @@ COMMANDS = {
         "lightbert.commands.analyse",
         "draw attention maps, heads and kernels, or the losses of a distillation",
     ),
-    "bench": ("lightbert.commands.bench", "compare speed with other libraries on the same data"),
+    "bench": ("lightbert.commands.bench", "measure latency, and the server under load, on this machine"),
     "convert": ("lightbert.commands.convert", "convert a model from or to the Hugging Face layout"),
 }
 """Command -> (module, summary), in the order of `lightbert --help`."""

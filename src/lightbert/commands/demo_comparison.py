@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightbert.bench import naive_bayes
+from lightbert.commands import naive_bayes
 from lightbert.commands.demo_sentences import read_examples, write_examples
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from lightbert.config import to_mapping
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from lightbert.bench.size import Size
     from lightbert.models import Config as ModelConfig
     from lightbert.models.papers import PaperFigures
+    from lightbert.models.size import Size
 
 
 @dataclass(frozen=True)
@@ -161,9 +161,9 @@ def _bytes_in(folder: Path) -> int:
 
 def describe(name: str) -> Description:
     """Describe a preset."""
-    from lightbert.bench.size import measure, training
     from lightbert.models import preset
     from lightbert.models.papers import PAPER_FIGURES
+    from lightbert.models.size import measure, training
 
     config, printed = preset(name), PAPER_FIGURES.get(name)
     plan = None if printed is None else printed.pretraining
@@ -188,9 +188,9 @@ def printed_figures(printed: "PaperFigures") -> str:
 
 
 def _named(name: str) -> Description:
-    from lightbert.bench.size import measure
     from lightbert.interop import load
     from lightbert.interop.names import Preset, find
+    from lightbert.models.size import measure
 
     found = find(name)
     if isinstance(found, Preset):

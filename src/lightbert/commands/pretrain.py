@@ -66,8 +66,8 @@ def command(
 
 def _flops(recipe: "Recipe") -> float:
     """Training FLOPs per token: three times the forward pass, summed over the models that run."""
-    from lightbert.bench.flops import flops
     from lightbert.models import build
+    from lightbert.models.flops import flops
     from lightbert.models.generator import generator
     from lightbert.train.starting_model import starting_config
 

@@ -12,8 +12,8 @@ from statistics import fmean
 import pytest
 
 import lightbert
+from benchmarks.peers import Peer, PeerRecipe
 from lightbert.config import assignments
-from lightbert.interop.peers import Peer, PeerRecipe
 from lightbert.recipes import read
 from lightbert.tasks.datasets.catalogue import open_task
 from lightbert.tasks.finetune.grid import run_all

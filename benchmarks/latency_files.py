@@ -1,0 +1,280 @@
+"""The models and files of the latency benchmark, ours and those of transformers.
+
+Files that take minutes to write are kept under names with a hash of what they depend on, so that none is outdated.
+"""
+
+import hashlib
+import importlib
+import json
+import logging
+import re
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx, nn
+from torch.export import Dim
+
+from benchmarks import peers
+from benchmarks.peers import plain_encoder
+from lightbert.deploy import int8_tables, joined_layers, latency, program_rewrites, programs
+from lightbert.deploy.export import export_content
+from lightbert.deploy.latency import write_executorch
+from lightbert.errors import InputError, required
+from lightbert.files import make_folder, sha256, write_atomic
+from lightbert.interop import huggingface
+from lightbert.models import build
+from lightbert.models.convbert import mixed_attention
+from lightbert.nn.attention import SelfAttention
+from lightbert.nn.blocks import PostNormBlock
+from lightbert.nn.embeddings import Embeddings
+from lightbert.nn.encoder import Encoder
+from lightbert.nn.init import initialize
+from lightbert.nn.norms import layer_norm
+from lightbert.progress import progress
+from lightbert.tasks.predict.exported import STATES
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+
+ONNX = ("onnx", "int8", "peer-onnx", "peer-int8")
+EXECUTORCH = ("executorch", "executorch-int8")
+SLOW = (*EXECUTORCH, "peer-onnx", "peer-int8")
+"""The runtimes whose files take minutes to write."""
+
+
+BLOCKS = ("attention-block", "mixed-block")
+"""Blocks without feed-forwards at the size of BERT-base and ConvBERT-base (ConvBERT Table 9)."""
+
+_BLOCKS_PER_MODEL = 4
+
+
+def onnx_file(model: str, runtime: str, encoder: Encoder, folder: Path) -> bytes:
+    """The content of the ONNX file of a model for one of the runtimes `ONNX`; `folder` as in `slow_file`."""
+    if runtime in SLOW:
+        return slow_file(model, runtime, folder).read_bytes()
+    return export_content(encoder, int8=runtime == "int8")
+
+
+def slow_file(model: str, runtime: str, folder: Path) -> Path:
+    """The file of a model for one of the runtimes `SLOW`, which is written to the folder if it is not there."""
+    # Programs can't be traced from tensors of the inference mode.
+    with torch.inference_mode(mode=False):
+        if runtime.startswith("peer"):
+            return _peer_file(model, folder, int8=runtime == "peer-int8")
+        int8 = runtime == "executorch-int8"
+        used = [versions("torch", "executorch", "torchao"), _EXECUTORCH_CODE]
+        name = f"{model}-{runtime}.pte"
+        return kept(folder, name, [_program_digest(model), int8, *used], lambda: _executorch(model, int8=int8))
+
+
+def write_slow_files(pairs: Iterable[tuple[str, str]], folder: Path) -> None:
+    """Write the files of pairs of a model and a runtime that take minutes and are not in the folder."""
+    wanted = [pair for pair in dict.fromkeys(pairs) if pair[1] in SLOW]
+    with progress("writing", total=len(wanted), unit="files") as bar, bar.redrawn():
+        for model, runtime in wanted:
+            bar.note(file=f"{model} {runtime}")
+            slow_file(model, runtime, folder)
+            bar.advance()
+
+
+@lru_cache
+def _program_digest(model: str) -> str:
+    """Tracing takes seconds, and lowering minutes: only what a program contains decides whether its file can be used.
+
+    The program itself can't be shared, because lowering changes it.
+    """
+    return program_digest(programs.exported_program(encoder_of(model), STATES, any_batch=False))
+
+
+def _executorch(model: str, *, int8: bool) -> bytes:
+    """The content of a .pte file of an encoder's states."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.pte"
+        write_executorch(encoder_of(model), path, int8=int8)
+        return path.read_bytes()
+
+
+def _peer_file(model: str, folder: Path, *, int8: bool) -> Path:
+    used = [versions("torch", "transformers", "onnx", "onnxscript"), _PEER_CODE]
+    depends_on = [_peer_digests(model), *used]
+    path = kept(
+        folder,
+        f"{model}-peer-onnx.onnx",
+        depends_on,
+        lambda: exported_peer(transformers_encoder(model), encoder_of(model).positions),
+    )
+    if not int8:
+        return path
+    depends_on += [versions("onnxruntime")]
+    return kept(folder, f"{model}-peer-int8.onnx", depends_on, lambda: quantized_peer(path.read_bytes()))
+
+
+@lru_cache
+def _peer_digests(model: str) -> dict[str, str]:
+    """The config and the weights from which transformers builds its model."""
+    with peer_folder(model) as folder:
+        return folder_digests(folder)
+
+
+@contextmanager
+def folder_of_files(keep: Path | None) -> Iterator[Path]:
+    """Yield the folder in which files are kept, or a temporary one."""
+    if keep is None:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder)
+    else:
+        make_folder(keep)
+        yield keep
+
+
+def kept(folder: Path, name: str, depends_on: Sequence[Any], content: Callable[[], bytes]) -> Path:
+    """Return the path of a file, after writing it if it is not there.
+
+    depends_on: everything that the content depends on, as JSON; its hash is part of the file's name.
+    """
+    digest = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()[:16]
+    stem, _, suffix = re.sub(r"[^\w.-]", "-", name).rpartition(".")
+    path = folder / f"{stem}-{digest}.{suffix}"
+    if not path.exists():
+        write_atomic(path, content())
+    return path
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """The versions of packages; "" for those that are not installed."""
+    found = {}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = ""
+    return found
+
+
+def source_digests(*modules: ModuleType) -> list[str]:
+    """The hashes of the source of modules."""
+    return [sha256(str(module.__file__)) for module in modules]
+
+
+def folder_digests(folder: Path) -> dict[str, str]:
+    """File -> hash, for all files of a folder."""
+    return {path.relative_to(folder).as_posix(): sha256(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def program_digest(program: "ExportedProgram") -> str:
+    """The hash of a program's operators, shapes and weights, whatever the names of its parts and of its source."""
+    digest = hashlib.sha256(str(program.range_constraints).encode())
+    for module in program.graph_module.modules():
+        for line in _lines(module.graph) if isinstance(module, fx.GraphModule) else ():
+            digest.update(line.encode())
+    tensors = {**program.state_dict, **program.constants}
+    for spec in program.graph_signature.input_specs:
+        tensor = tensors.get(spec.target or "")
+        if isinstance(tensor, torch.Tensor):
+            digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.detach().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _lines(graph: fx.Graph) -> Iterator[str]:
+    """A line for each node, in which nodes are numbers: their names change with code that computes the same."""
+    numbers = {node: f"%{number}" for number, node in enumerate(graph.nodes)}
+    for node in graph.nodes:
+        # The others have names instead.
+        target = f"{node.target.__module__}.{node.target.__name__}" if callable(node.target) else node.op
+        arguments = fx.map_arg((node.args, node.kwargs), lambda each: numbers[each])
+        yield f"{numbers[node]} {target} {arguments} {node.meta.get('val')}\n"
+
+
+def exported_peer(model: nn.Module, positions: int) -> bytes:
+    """Export a model of transformers by torch.onnx, with dynamic batch size and length."""
+    example = torch.ones(2, 8, dtype=torch.int64)
+    shape = {0: Dim("batch", min=1, max=64), 1: Dim("tokens", min=3, max=positions or 512)}
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        path = Path(folder) / "peer.onnx"
+        with required("the runtime peer-onnx requires onnxscript", "onnxscript"):
+            importlib.import_module("onnxscript")
+        torch.onnx.export(
+            model,
+            (example, example, example),
+            path,
+            dynamo=True,
+            verbose=False,
+            external_data=False,
+            input_names=names,
+            dynamic_shapes=(shape, shape, shape),
+        )
+        return path.read_bytes()
+
+
+def quantized_peer(content: bytes) -> bytes:
+    """Quantize the linear layers of a file by ONNX Runtime's quantize_dynamic, per channel."""
+    from onnxruntime.quantization import quantize_dynamic
+
+    logging.getLogger().setLevel(logging.ERROR)
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "peer.onnx", Path(folder) / "int8.onnx"
+        source.write_bytes(content)
+        quantize_dynamic(source, target, per_channel=True)
+        return target.read_bytes()
+
+
+def encoder_of(name: str) -> Encoder:
+    """Build a model of `lightbert bench latency` or a block, with random weights."""
+    return _blocks(mixed=name == "mixed-block") if name in BLOCKS else latency.encoder_of(name)
+
+
+def transformers_encoder(name: str) -> nn.Module:
+    """Build the same model in transformers, with the same weights; its inputs are ids, mask and segments."""
+    with peer_folder(name) as folder:
+        return plain_encoder(folder)
+
+
+@contextmanager
+def peer_folder(name: str) -> Iterator[Path]:
+    """Yield a temporary folder with the same model in the Hugging Face layout."""
+    if name in BLOCKS:
+        raise InputError(f"'{name}' is a block, which transformers can't run alone; leave out the runtimes of peers")
+    first, *changes = name.split(":")
+    if changes:
+        raise InputError(f"runtimes of peers require a model without changes, got '{name}'")
+    with tempfile.TemporaryDirectory() as folder:
+        huggingface.write(build(latency.config_of(first), seed=0), Path(folder) / "peer")
+        yield Path(folder) / "peer"
+
+
+def _blocks(*, mixed: bool) -> Encoder:
+    width, n_heads, norm = 768, 12, layer_norm(1e-12)
+    blocks = [
+        PostNormBlock(
+            width,
+            mixer=mixed_attention(width, n_heads, head_ratio=2, kernel=9, convolution="span")
+            if mixed
+            else SelfAttention(width, n_heads),
+            feedforward=nn.Sequential(),
+            norm=norm,
+        )
+        for _ in range(_BLOCKS_PER_MODEL)
+    ]
+    # A small vocabulary, because only the blocks are of interest.
+    embeddings = Embeddings(1000, width, width, positions=512, segments=2, norm=norm)
+    encoder = Encoder(embeddings, blocks, width=width, positions=512)
+    initialize(encoder, seed=0)
+    return encoder.eval().requires_grad_(False)
+
+
+# Hashed when they are imported: code that changes while files are written is not the code that writes them.
+_EXECUTORCH_CODE = source_digests(latency, programs, int8_tables, joined_layers, program_rewrites)
+_PEER_CODE = [sha256(__file__), *source_digests(peers)]

@@ -1,1 +1,0 @@
-"""Benchmarks: parameters, FLOPs and speed."""

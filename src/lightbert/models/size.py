@@ -1,0 +1,176 @@
+"""The size of a model: parameters, FLOPs, and training FLOPs by the rules of ELECTRA's counting script.
+
+The script, whose figures are in the tables of ELECTRA and ConvBERT, counts every operation: 2·m·n per token for a
+matmul, and a few per element for biases, dropout, LayerNorm, GELU and softmax. An embedding lookup counts as a product
+with one-hot rows, a backward pass as much as a forward pass.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from lightbert.models import Config, build
+from lightbert.models.bert import Bert
+from lightbert.models.convbert import ConvBert
+from lightbert.models.flops import flops
+from lightbert.models.generator import generator
+from lightbert.models.papers import Pretraining
+from lightbert.nn.mixed import reduced_heads
+
+TOKENS = 128
+"""The text length for FLOPs of a forward pass, as in MobileBERT Table 4."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """Parameters of a model, and FLOPs as counted by `models.flops`."""
+
+    parameters: int
+    """Embeddings and blocks, without any head."""
+    rtd_parameters: int
+    """With the replaced-token head."""
+    mlm_parameters: int
+    """With the masked language modelling head; tied embeddings count once."""
+    heads: dict[str, int]
+    """The parameters of each head of the model."""
+    forward: int
+    """FLOPs without heads for a text of 128 tokens."""
+    mixer_at_512: int
+    """FLOPs of the mixer of the first block, without the output layer, for 512 tokens (ConvBERT Table 9)."""
+
+    @property
+    def flops_per_token(self) -> int:
+        """FLOPs without heads for a text of 128 tokens, divided by 128."""
+        return self.forward // TOKENS
+
+
+def measure(config: Config, heads: Mapping[str, dict[str, Any]] | None = None) -> Size:
+    """Measure a model on the meta device. `heads`: the settings of its heads."""
+    given = dict(heads or {})
+    model = build(config, heads={"mlm": {}, "rtd": {}, **given}, device="meta")
+    body = _count(model.embeddings) + _count(model.blocks)
+    return Size(
+        parameters=body,
+        rtd_parameters=body + _count(model.heads["rtd"]),
+        mlm_parameters=body + _count(model.heads["mlm"]),
+        heads={kind: _count(model.heads[kind]) for kind in given},
+        forward=flops(model, TOKENS),
+        mixer_at_512=flops(model.blocks[0].get_submodule("mixer"), 512),
+    )
+
+
+def training(config: Config, plan: Pretraining) -> float | None:
+    """FLOPs of a pre-training by ELECTRA's rules; None for families and objectives that they don't cover."""
+    run = Run(plan.batch, plan.steps, plan.length)
+    if not isinstance(config, Bert | ConvBert) or plan.objective == "distill":
+        return None
+    if plan.generator is None:
+        return mlm_training(config, run)
+    return rtd_training(config, generator(config, float(plan.generator)), run)
+
+
+def _count(part: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in part.parameters())
+
+
+DROPOUT, LAYER_NORM, ACTIVATION, SOFTMAX = 4, 5, 8, 5
+
+PREDICTED = 0.15625
+"""The fraction of tokens for which the script counts the softmax over the vocabulary: 20 of 128."""
+
+Encoder = Bert | ConvBert
+
+
+@dataclass(frozen=True)
+class Run:
+    """A pre-training run: texts per step, steps, tokens per text."""
+
+    batch: int
+    steps: int
+    length: int
+
+
+def mlm_training(config: Encoder, run: Run) -> float:
+    """FLOPs of masked language modelling."""
+    return 2 * run.batch * run.steps * run.length * (_body(config, run.length) + PREDICTED * _words(config))
+
+
+def rtd_training(discriminator: Encoder, generator: Encoder, run: Run) -> float:
+    """FLOPs of replaced-token detection: discriminator and generator, each with its head."""
+    forward = _body(discriminator, run.length) + _replaced(discriminator)
+    return 2 * run.batch * run.steps * run.length * forward + mlm_training(generator, run)
+
+
+def _body(config: Encoder, length: int) -> int:
+    """Forward FLOPs per token of embeddings and blocks."""
+    return _embedding_flops(config, length) + config.depth * (_mixer(config, length) + _feedforward(config))
+
+
+def _dense(inputs: int, outputs: int) -> int:
+    return 2 * inputs * outputs + outputs
+
+
+def _embedding_flops(config: Encoder, length: int) -> int:
+    narrow = config.narrow
+    one_hot = 2 * narrow * (config.vocab + length + 2)
+    added = (2 + LAYER_NORM + DROPOUT) * narrow
+    return one_hot + added + (_dense(narrow, config.width) if narrow != config.width else 0)
+
+
+def _feedforward(config: Encoder) -> int:
+    groups = config.groups if isinstance(config, ConvBert) else 1
+    width, inner = config.width, config.inner
+    matmuls = 2 * 2 * width * inner // groups
+    return matmuls + (1 + ACTIVATION) * inner + (1 + DROPOUT + 1 + LAYER_NORM) * width
+
+
+def _mixer(config: Encoder, length: int) -> int:
+    if isinstance(config, Bert):
+        # As in the script, which counts this LayerNorm once instead of once per channel.
+        whole = _attention(config.width, config.width, config.n_heads, length)
+        return whole + _output(config.width, config.width) + LAYER_NORM
+    heads = reduced_heads(config.n_heads, config.head_ratio)
+    inner = heads * (config.width // config.n_heads)
+    mixed = _attention(config.width, inner, heads, length) + _convolution(config, inner, heads)
+    concatenated = inner if config.convolution == "none" else 2 * inner
+    return mixed + _output(concatenated, config.width) + LAYER_NORM * config.width
+
+
+def _attention(width: int, inner: int, heads: int, length: int) -> int:
+    # Scores and weighted sum are 2·inner each per key; scale, softmax and dropout are per head and key.
+    return 3 * _dense(width, inner) + length * (4 * inner + (1 + SOFTMAX + DROPOUT) * heads)
+
+
+def _output(inputs: int, width: int) -> int:
+    """The dense layer after the mixer, its dropout and residual."""
+    return _dense(inputs, width) + (DROPOUT + 1) * width
+
+
+def _convolution(config: ConvBert, inner: int, heads: int) -> int:
+    """The convolution heads, which the script doesn't cover, counted by its rules."""
+    width, taps = config.width, config.kernel
+    separable = 2 * width * taps + _dense(width, inner)
+    dynamic = _dense(inner, heads * taps) + SOFTMAX * heads * taps + _dense(width, inner) + 2 * inner * taps
+    match config.convolution:
+        case "span":
+            return separable + inner + dynamic
+        case "dynamic":
+            return dynamic
+        case "conventional":
+            return separable
+        case "none":
+            return 0
+
+
+def _words(config: Encoder) -> int:
+    """The masked language modelling head, per predicted token."""
+    narrow, vocab = config.narrow, config.vocab
+    transform = _dense(config.width, narrow) + (ACTIVATION + LAYER_NORM) * narrow
+    return transform + (2 * narrow + SOFTMAX + 2) * vocab
+
+
+def _replaced(config: Encoder) -> int:
+    """The replaced-token head, per token."""
+    return _dense(config.width, config.width) + (ACTIVATION + 2) * config.width

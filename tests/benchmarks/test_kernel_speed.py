@@ -1,0 +1,59 @@
+"""The checks of the kernel benchmark; times require a GPU and are not tested."""
+
+import pytest
+import torch
+
+from benchmarks.kernel_cases import OPS, RANDOM, Size, dynamic_inputs, sampling_inputs, unfolded
+from benchmarks.kernels import check, necessary_bytes
+from lightbert.ops import backend
+from lightbert.ops.backend import selected
+from lightbert.ops.dynamic_conv import dynamic_conv
+
+TINY = Size("tiny", 2, 12, 8, 10, 2, vocab=50)
+
+
+def test_the_unfolded_convolution_computes_the_same():
+    inputs = dynamic_inputs(TINY, "cpu", torch.float32)
+    torch.testing.assert_close(unfolded(**inputs), dynamic_conv(**inputs))
+
+
+def test_necessary_bytes_count_every_read_and_write():
+    inputs = dynamic_inputs(TINY, "cpu", torch.bfloat16)
+    values, logits = 2 * 12 * 10 * 2, 2 * 12 * 2 * 9 * 2
+    forward, both = necessary_bytes(inputs, inputs["values"])
+    assert forward == 2 * values + logits
+    assert both == forward + 3 * values + 2 * logits
+
+
+def test_inputs_without_gradient_are_counted_once():
+    inputs = sampling_inputs(TINY, "cpu", torch.bfloat16)
+    forward, both = necessary_bytes(inputs, torch.zeros(2, dtype=torch.int64))
+    assert forward == both == 2 * 50 * 2 + 2 * 2 * 4 + 2 * 8
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_a_wrong_kernel_is_not_timed(name, monkeypatch):
+    op, inputs = OPS[name]
+    given = inputs(TINY, "cpu", torch.float16)
+
+    def wrong(**tensors):
+        return op(**tensors) * (2 if backend._override == "triton" else 1)
+
+    for module in ("mixed_heads", *selected("all")):
+        monkeypatch.setattr(f"lightbert.ops.{module}.use_triton", lambda *_, **__: False)
+    monkeypatch.setattr("lightbert.ops.embedding.on_gpu", lambda _: False)
+    assert check(op, given) <= 1
+    with pytest.raises(AssertionError, match="the reference's"):
+        check(wrong, given)
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_kernel_and_reference_of_a_random_op_run(name):
+    pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
+    op, inputs = RANDOM[name]
+    given = inputs(TINY, "cpu", torch.float16)
+    for implementation in ("torch", "triton"):
+        with backend.using(implementation):
+            out = op(**given)
+        assert out.isfinite().all()
+        assert not torch.equal(out, op(**given)), "nothing is random"
