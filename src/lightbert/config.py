@@ -233,7 +233,12 @@ def _allowed(hint: Any, notes: tuple[Any, ...]) -> str:
 
 
 def from_mapping(cls: type[T], mapping: Mapping[str, Any]) -> T:
-    """Build a dataclass from plain values; nested tables become nested dataclasses, lists become tuples."""
+    """Build a dataclass from plain values; nested tables become nested dataclasses, lists become tuples.
+
+    A class method `prepare_mapping` of the dataclass can change the values first.
+    """
+    prepare = getattr(cls, "prepare_mapping", None)
+    mapping = prepare(mapping) if prepare else mapping
     try:
         return _build(cls, mapping, prefix="")
     except _UnknownKeyError as error:

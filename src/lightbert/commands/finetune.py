@@ -77,6 +77,8 @@ class FinetuningReport:
             parts += [score.sentence() for score in glue_scores(settings)]
         if self.model:
             parts.append(f"model: {self.model}")
+        if self.plan.single and (comparison := settings[0].runs[0][1].comparison()):
+            parts.append(comparison)
         return Group(*parts)
 
 
@@ -98,11 +100,13 @@ def _table(settings: "list[Setting]", *, single: bool) -> "Table":
         table.add_column("value", justify="right")
         [setting] = settings
         result = setting.runs[0][1]
-        if result.baseline:
-            table.add_column("baseline", justify="right")
-        for name, value in result.metrics.items():
-            baseline = f"{result.baseline[name]:.4f}" if name in result.baseline else None
-            table.add_row(name, f"{value:.4f}", *([baseline] if result.baseline else []))
+        columns = [result.metrics]
+        for title, numbers in (("baseline", result.baseline), ("words", result.words)):
+            if numbers:
+                table.add_column(title, justify="right")
+                columns.append(numbers)
+        for name in result.metrics:
+            table.add_row(name, *(f"{numbers[name]:.4f}" if name in numbers else None for numbers in columns))
         for split, count in result.skipped.items():
             if count:
                 table.add_row(f"skipped rows of {split}", f"{count:,}")

@@ -15,6 +15,7 @@ from lightbert.tasks.datasets.label_cells import separator_of_joined
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.datasets.task import Task
 from lightbert.tasks.example import Example, Examples
+from lightbert.tasks.finetune.defaults import LENGTHS, length_for
 from lightbert.tasks.finetune.recipe import AnswerSettings, FinetuneRecipe
 from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.kind import Kind
@@ -40,6 +41,10 @@ class TaskData:
     """The number of bad rows of each split that were skipped."""
     request: "DataRequest"
     """What was read, and how it was encoded."""
+    length: int
+    """The maximum tokens per row."""
+    examples: Examples[Any]
+    """The training examples."""
 
     @cached_property
     def content(self) -> str:
@@ -70,6 +75,7 @@ class DataRequest:
     tokenizer: str
     """The text of the tokenizer.json of a model folder."""
     length: int
+    """0: chosen from the lengths of the texts."""
     limit: int
     double: bool
     scaled: bool
@@ -82,7 +88,7 @@ class DataRequest:
             task=recipe.task,
             data=recipe.data,
             tokenizer=tokenizer,
-            length=recipe.length,
+            length=0 if "length" in recipe.auto else recipe.length,
             limit=recipe.limit,
             double=recipe.double,
             scaled=recipe.scaled,
@@ -90,22 +96,23 @@ class DataRequest:
         )
 
 
-def load_data(recipe: FinetuneRecipe, tokenizer: "Tokenizer", *, verbose: bool = True) -> TaskData:
+def load_data(recipe: FinetuneRecipe, tokenizer: "Tokenizer", *, positions: int = 0, verbose: bool = True) -> TaskData:
     """Read and encode the training and development data of a recipe.
 
+    positions: the maximum length of rows that is chosen from the data; 0 = unlimited.
     verbose: print a summary, and how many texts were truncated, to stderr.
     """
-    return _load_data(DataRequest.of(recipe, tokenizer.to_str(pretty=True)), verbose=verbose)
+    return _load_data(DataRequest.of(recipe, tokenizer.to_str(pretty=True)), positions, verbose=verbose)
 
 
 # Most runs of a grid share their data.
 @lru_cache(maxsize=1)
-def _load_data(request: DataRequest, *, verbose: bool) -> TaskData:
+def _load_data(request: DataRequest, positions: int, *, verbose: bool) -> TaskData:
     from tokenizers import Tokenizer
 
     task = open_task(request.task or "own", request.data)
     task = replace(task, kind=_apply_settings(task.kind, request.scaled, request.answers))
-    encoder = TextEncoder(Tokenizer.from_str(request.tokenizer), request.length)
+    tokenizer = Tokenizer.from_str(request.tokenizer)
     if "train" not in task.splits:
         where = request.data.folder if isinstance(request.data, Files) else request.data
         raise InputError(
@@ -117,10 +124,15 @@ def _load_data(request: DataRequest, *, verbose: bool) -> TaskData:
     examples = loaded[: request.limit or None]
     if request.double and task.symmetric:
         examples = [*examples, *map(_swap, examples)]
+    length = request.length
+    if not length:
+        whole = TextEncoder(tokenizer, positions or LENGTHS[-1])
+        length = length_for(task.kind.features(examples, whole).lengths.tolist(), positions)
+    encoder = TextEncoder(tokenizer, length)
     train = task.kind.features(examples, encoder)
     if verbose and train.cut and task.kind.head in ("classify", "regress"):
         print(
-            f"{train.cut:,} of {len(examples):,} training texts were truncated to {request.length} tokens: "
+            f"{train.cut:,} of {len(examples):,} training texts were truncated to {length} tokens: "
             "raise length= to keep more of them",
             file=sys.stderr,
         )
@@ -129,7 +141,7 @@ def _load_data(request: DataRequest, *, verbose: bool) -> TaskData:
         held_out = task.examples(split)
         skipped[split] = held_out.skipped
         dev[split] = (held_out, task.kind.features(held_out, encoder))
-    data = TaskData(task, train, dev, skipped, request)
+    data = TaskData(task, train, dev, skipped, request, length, Examples(examples))
     if verbose:
         print(data.sentence(len(examples)), file=sys.stderr)
         if isinstance(task.kind, Classify) and (separator := separator_of_joined(task.kind.labels)):

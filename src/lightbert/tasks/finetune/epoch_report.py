@@ -4,7 +4,9 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from lightbert.tasks.finetune.dataset import TaskData
+from lightbert.tasks.finetune.words import predict_by_words
 from lightbert.tasks.kinds.kind import Prediction
+from lightbert.tasks.kinds.labels.kind import Labels
 
 
 class EpochReport:
@@ -54,4 +56,15 @@ def baseline_metrics(data: TaskData) -> dict[str, float]:
         return {}
     kind, (examples, _) = data.task.kind, data.dev["dev"]
     predictions = kind.baseline(data.train, examples)
+    return kind.metrics(examples, predictions) if predictions else {}
+
+
+def words_metrics(data: TaskData) -> dict[str, float]:
+    """The metrics on dev of a linear model of words; empty if there is none for the kind of task."""
+    if "dev" not in data.dev:
+        return {}
+    kind, (examples, _) = data.task.kind, data.dev["dev"]
+    predictions = predict_by_words(kind, data.examples, examples)
+    if isinstance(kind, Labels) and predictions:
+        predictions = kind.tune(examples, predictions).decide(predictions)
     return kind.metrics(examples, predictions) if predictions else {}

@@ -15,16 +15,20 @@ from lightbert.data.examples.specials import Specials
 from lightbert.errors import InputError, nearest
 from lightbert.interop import huggingface
 from lightbert.models import Model, folder
+from lightbert.models.changes import with_changes
 from lightbert.nn.inference import Inference
 from lightbert.nn.simulated_int8 import remove_simulation, simulate_int8
 from lightbert.objectives.task import TaskObjective
 from lightbert.tasks.finetune.card import task_card
 from lightbert.tasks.finetune.dataset import TaskData, load_data
-from lightbert.tasks.finetune.epoch_report import EpochReport, baseline_metrics
+from lightbert.tasks.finetune.defaults import Facts, settings_for
+from lightbert.tasks.finetune.epoch_report import EpochReport, baseline_metrics, words_metrics
+from lightbert.tasks.finetune.probe import fit_output_layer
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.tasks.finetune.result import Result
 from lightbert.tasks.finetune.starting_model import check_length, set_head, starting_model
 from lightbert.tasks.kinds.kind import Prediction
+from lightbert.tasks.kinds.labels.kind import Labels
 from lightbert.tasks.predict.forward import run
 from lightbert.tasks.predict.torch_runtime import TorchRuntime
 from lightbert.train.batch_memory import check_batch_memory
@@ -90,8 +94,9 @@ def _finetune(
     if done is not None:
         return done
     model = starting_model(recipe)
-    check_length(model, recipe.length)
-    data = load_data(recipe, model.require_tokenizer(), verbose=world.is_main)
+    if "length" not in recipe.auto:
+        check_length(model, recipe.length)
+    data = load_data(recipe, model.require_tokenizer(), positions=model.positions, verbose=world.is_main)
     check_data(data)
     save_recipe(
         to_mapping(recipe),
@@ -106,14 +111,22 @@ def _finetune(
             f"{'comparing runs' if requires_dev else 'choose=best'} requires development data, got none: add "
             "data.dev=FILE or data.hold_out=0.1, or train a single run with choose=last"
         )
+    if recipe.auto:
+        values = _choose_settings(recipe, model, data)
+        if world.is_main:
+            chosen = " ".join(f"{key}={value}" for key, value in values.items() if key in recipe.auto)
+            print(f"chosen from the data: {chosen}", file=sys.stderr)
+        recipe = recipe.with_values(values)
+        if recipe.change.get("depth", len(model.blocks)) != len(model.blocks):
+            model = with_changes(model, {"depth": recipe.change["depth"]})
     set_head(model, data.task.kind, _head_settings(recipe, data, model), recipe.seed)
     if world.is_main and (reason := huggingface.reason_not_writable(model)):
         print(f"the model can be trained, but not written with convert --to hf: {reason}", file=sys.stderr)
     model.task = {
         **data.task.kind.description(),
         "task": data.task.name,
-        "length": recipe.length,
-        "pairs": bool((data.train.seconds < data.train.lengths).all()),
+        "length": data.length,
+        "pairs": _has_pairs(data),
         **({"data": dict(data.task.reading)} if data.task.reading else {}),
     }
     if recipe.metric:
@@ -121,6 +134,8 @@ def _finetune(
     model.ranges = {}
     if recipe.quantization_aware:
         simulate_int8(model)
+    if recipe.head.init == "probe":
+        fit_output_layer(model.to(world.device), data.task.kind.head, data.train, recipe.seed)
     outcome = _make_loop(recipe, model, data, world).run(interrupted)
     metrics = outcome.held_out
     if outcome.finished:
@@ -138,6 +153,7 @@ def _finetune(
         finished=outcome.finished,
         baseline=baseline_metrics(data),
         skipped=data.skipped,
+        words=words_metrics(data) if recipe.words and outcome.finished and not requires_dev else {},
     )
     model.ranges = remove_simulation(model)
     if outcome.finished and world.is_main:
@@ -146,6 +162,24 @@ def _finetune(
         finish(out, vars(result), keep_checkpoints=recipe.keep_checkpoints)
     world.barrier()
     return result
+
+
+def _choose_settings(recipe: FinetuneRecipe, model: Model, data: TaskData) -> dict[str, Any]:
+    """The values of the keys that the recipe leaves to the data."""
+    kind, train = data.task.kind, data.train
+    facts = Facts(
+        kind=kind.name,
+        pairs=_has_pairs(data),
+        rows=len(train),
+        tokens=float(train.lengths.mean()),
+        depth=len(model.blocks),
+        pooled=recipe.head.hidden in ("auto", "none") and not huggingface.settings_of_head(model, kind.head),
+    )
+    return {**settings_for(facts), "length": data.length}
+
+
+def _has_pairs(data: TaskData) -> bool:
+    return bool((data.train.seconds < data.train.lengths).all())
 
 
 def _make_batches(recipe: FinetuneRecipe, model: Model, data: TaskData, world: World) -> Buckets:
@@ -250,6 +284,9 @@ def measure(
     metrics: dict[str, float] = {}
     for name, (examples, _) in data.dev.items():
         predictions = _predictions(data, model, name)
+        if isinstance(kind, Labels):
+            tuned = kind.tune(examples, predictions)
+            predictions = tuned.decide(predictions)
         check(name, predictions)
         found = kind.metrics(examples, predictions)
         metrics |= {_metric_name(name, key): value for key, value in found.items()}

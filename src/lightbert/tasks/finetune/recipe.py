@@ -1,12 +1,14 @@
 """A fine-tuning recipe: the keys of one run, from a TOML file and the command line."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from lightbert.config import LARGEST, Count, PartialShare, PositiveShare, Range, Size, check
-from lightbert.errors import InputError
+from lightbert.errors import InputError, unknown
 from lightbert.tasks.datasets.own_files import Files
+from lightbert.tasks.finetune import defaults
 from lightbert.train.base_recipe import BaseRecipe
 
 
@@ -25,6 +27,11 @@ class HeadSettings:
         "transformers' class for a model from Hugging Face, which can be written back, otherwise none",
     ] = "auto"
     dropout: Annotated[PartialShare, "dropout before the output layer"] = 0.1
+    init: Annotated[
+        Literal["random", "probe"],
+        "the initial output layer: random, or a linear model fitted on the vectors of the frozen encoder; for tasks "
+        "with one output per text",
+    ] = "random"
 
     def __post_init__(self) -> None:
         check(self)
@@ -84,13 +91,37 @@ class FinetuneRecipe(BaseRecipe):
         bool, "simulate int8 in linear layers and learn the ranges of their inputs, for export --int8 qat"
     ] = False
     choose: Annotated[Literal["last", "best"], "the weights to save: the last, or the best on dev"] = "last"
+    words: Annotated[
+        bool, "also train a linear model of words (TF-IDF) on the same texts, and report its metrics on dev"
+    ] = False
+    auto: Annotated[
+        tuple[str, ...],
+        f"keys to choose from the kind and size of the data, also written KEY=auto: {', '.join(defaults.KEYS)}",
+    ] = ()
     metric: Annotated[str, "the metric that ranks runs, by default the task's own; lower is better for mse"] = ""
     checkpoint_every: int = 500
     keep: int = 1
     evaluate_every: Annotated[Count, "steps between evaluations; 0: one per epoch"] = 0
 
+    @classmethod
+    def prepare_mapping(cls, mapping: Mapping[str, Any]) -> dict[str, Any]:
+        """Move the keys whose value is "auto" to the list `auto`."""
+        result = dict(mapping)
+        auto = list(result.get("auto", ()))
+        for key in defaults.KEYS:
+            table, _, name = key.rpartition(".")
+            values = result.get(table, {}) if table else result
+            if isinstance(values, Mapping) and values.get(name) == "auto":
+                rest = {other: value for other, value in values.items() if other != name}
+                result = result | {table: rest} if table else rest
+                auto.append(key)
+        return result | {"auto": auto} if auto else result
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        for key in self.auto:
+            if key not in defaults.KEYS:
+                raise unknown("key to choose", key, defaults.KEYS)
         for key, needed in (("sort_over", 1), ("accumulate", 1)):
             if self.packing == "on" and getattr(self, key) != needed:
                 raise InputError(
@@ -103,6 +134,18 @@ class FinetuneRecipe(BaseRecipe):
                     f"data must be the folder of a task, got '{given}'; for your own file write data.train={given}"
                 )
             raise InputError("a recipe requires training data: add task=NAME data=FOLDER, or data.train=FILE")
+
+    def with_values(self, values: Mapping[str, Any]) -> "FinetuneRecipe":
+        """Set the keys of `auto` to these values."""
+        chosen = {key: value for key, value in values.items() if key in self.auto}
+        tables: dict[str, Any] = {"head": vars(self.head), "change": self.change}
+        for key, value in chosen.items():
+            table, _, name = key.rpartition(".")
+            if table:
+                tables[table] = tables[table] | {name: value}
+        plain = {key: value for key, value in chosen.items() if "." not in key}
+        rest = tuple(key for key in self.auto if key not in chosen)
+        return replace(self, **plain, head=HeadSettings(**tables["head"]), change=tables["change"], auto=rest)
 
     @property
     def starting_model(self) -> str:

@@ -1,7 +1,7 @@
 """Multi-label classification of texts or pairs of texts."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,10 +14,14 @@ from lightbert.tasks.kinds.kind import LabelledKind, Outputs, Prediction
 from lightbert.tasks.kinds.labels.findings import multilabel_findings
 from lightbert.tasks.texts import TextEncoder, text_features
 
+_THRESHOLDS = tuple(step / 100 for step in range(2, 99, 2))
+
 
 @dataclass(frozen=True)
 class Labels(LabelledKind[Example]):
-    """Independent binary labels; a label is predicted if its probability is above 0.5."""
+    """Independent binary labels; a label is predicted if its probability is above the threshold."""
+
+    threshold: float = 0.5
 
     name: ClassVar[str] = "labels"
 
@@ -40,19 +44,32 @@ class Labels(LabelledKind[Example]):
         return np.array([label in chosen for label in self.labels], np.float32)
 
     def predictions(self, examples: Sequence[Example], features: Features, outputs: Outputs) -> list[Prediction]:
-        """The labels with a probability above 0.5, and the probabilities of all labels."""
+        """The labels with a probability above the threshold, and the probabilities of all labels."""
         if not outputs:
             return []
         logits = np.concatenate([each for (each,) in outputs]).reshape(len(outputs), -1)  # [N, C]
         # The sigmoid in a form that cannot overflow.
         probabilities = (0.5 * (1.0 + np.tanh(0.5 * logits.astype(np.float64)))).tolist()
+        return self.decide([{"probabilities": dict(zip(self.labels, row, strict=True))} for row in probabilities])
+
+    def decide(self, predictions: Sequence[Prediction]) -> list[Prediction]:
+        """Choose the labels by their probabilities."""
+        chosen = ([label for label, p in each["probabilities"].items() if p > self.threshold] for each in predictions)
         return [
-            {
-                "labels": [label for label, is_chosen in zip(self.labels, chosen, strict=True) if is_chosen],
-                "probabilities": dict(zip(self.labels, row, strict=True)),
-            }
-            for chosen, row in zip((logits > 0).tolist(), probabilities, strict=True)
+            {"labels": names, "probabilities": each["probabilities"]}
+            for names, each in zip(chosen, predictions, strict=True)
         ]
+
+    def tune(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> "Labels":
+        """Choose the threshold with the best micro F1; among equal ones the nearest to 0.5."""
+        probabilities = np.array([list(each["probabilities"].values()) for each in predictions])
+        gold = np.array([self._target(example) for example in examples]) > 0
+        scores = {}
+        for threshold in _THRESHOLDS:
+            chosen = probabilities > threshold
+            scores[threshold] = 2 * (gold & chosen).sum() / max(1, gold.sum() + chosen.sum())
+        best = max(_THRESHOLDS, key=lambda threshold: (scores[threshold], -abs(threshold - 0.5)))
+        return replace(self, threshold=best)
 
     def metrics(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, float]:
         """Micro F1, macro F1, and the fraction of examples whose label set is exactly right."""
