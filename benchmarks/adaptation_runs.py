@@ -24,7 +24,10 @@ from lightbert.files import make_folder, write_atomic
 
 MODEL = "convbert-small-en"
 BUNDLED, ADAPTED = "bundled", "adapted"
-FINETUNING = ("head.pool=mean-max", "length=64", "batch=16", "epochs=5", "lr=3e-4", "threads=1")
+FINETUNING = (
+    *("head.pool=mean-max", "head.init=random", "change.depth=12", "length=64", "batch=16", "epochs=5"),
+    *("lr=3e-4", "layer_decay=0.8", "words=false", "threads=1"),
+)
 """The keys of fine-tuning, chosen on the dev split with the bundled weights."""
 
 

@@ -67,3 +67,16 @@ def test_arguments_are_checked_without_torch(arguments, code, sentence, tmp_path
     assert sentence in done.stderr
     assert done.returncode == code
     assert done.stdout.endswith("no torch\n")
+
+
+def test_the_data_are_read_and_summarized_without_torch(tmp_path):
+    (tmp_path / "my.csv").write_text("body,topic\n" + "a text,x\nanother text,y\n" * 9)
+    finetune = "finetune classify model=m out=o data.train=my.csv data.text=body"
+    line = [sys.executable, "-c", CHECK, *finetune.split(), "data.label=topick"]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "has no column 'topick', only body, topic" in done.stderr
+    assert done.stdout.endswith("no torch\n")
+    without_torch = "import sys; sys.modules['torch'] = None; from lightbert.cli import main; main(sys.argv[1:])"
+    line = [sys.executable, "-c", without_torch, *finetune.split(), "data.label=topic"]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stderr.startswith("own: classify, 2 labels (x, y); ")

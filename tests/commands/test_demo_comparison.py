@@ -1,6 +1,5 @@
 """The end of the demo, with a tiny stand-in for the bundled model and a handful of sentences."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from lightbert.commands import demo, demo_comparison
 from lightbert.commands.demo_comparison import compare
 from lightbert.commands.demo_report import DemoReport
 from lightbert.commands.demo_sentences import Example
-from lightbert.errors import InputError
 
 WORDS = {"email": "good", "xml": "bad"}
 
@@ -87,10 +85,3 @@ def test_finetuning_is_skipped_with_a_sentence_if_the_weights_are_missing(tmp_pa
     assert report.comparison is None
     assert report.skipped.startswith("fine-tuning was skipped: the weights of the bundled model 'convbert-small-en'")
     assert report.skipped in _page(report)
-
-
-def test_a_missing_package_is_an_error_before_anything_is_trained(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(InputError, match=r"^demo --finetune requires scikit-learn; install it with: pip install"):
-        demo.run(demo.Config(tmp_path / "demo", finetune=True))
-    assert not (tmp_path / "demo").exists()

@@ -73,7 +73,8 @@ def test_two_steps_of_every_task_of_a_recipe_write_models_that_predict(name, tas
         assert result.metric in result.metrics
         model = lightbert.load(Path(run.recipe.out, "final"))
         assert model.task["task"] == (run.task or "own")
-        assert model.task["length"] == values(name)["length"]
+        # Chosen from the data, which are short, if the recipe doesn't set it.
+        assert model.task["length"] == {"auto": 128}.get(values(name)["length"], values(name)["length"])
         given = ("Who sat?", "The cat sat.") if model.task["kind"] == "spans" or model.task["pairs"] else "The cat"
         assert model.predict(given)
 

@@ -12,7 +12,7 @@ import typer
 
 from lightbert.commands.demo_report import SHOWN, DemoReport
 from lightbert.commands.report import AsJson, show
-from lightbert.errors import InputError, required
+from lightbert.errors import InputError
 from lightbert.owned_folders import is_empty
 
 if TYPE_CHECKING:
@@ -84,10 +84,6 @@ def run(config: Config) -> "DemoReport | TrainingReport | FinetuningReport":
     from lightbert.data.corpus.settings import Settings
     from lightbert.train.recipe import Recipe
 
-    if config.finetune:
-        # Before the minutes of training, after which the metrics would ask for it.
-        with required("demo --finetune requires scikit-learn", "lightbert[metrics]"):
-            import sklearn  # noqa: F401
     out, data = config.out, config.out / "data"
     if config.again:
         clear(out)

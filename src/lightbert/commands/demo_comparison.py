@@ -22,9 +22,9 @@ RECIPES: dict[str, dict[str, Any]] = {
 """The settings of both fine-tunings: the run -> its keys, chosen on the dev split. The bundled model takes less than
 a minute on two CPU cores."""
 _SHOWN_LENGTH = 60
-_SHARED: dict[str, Any] = {"batch": 16, "length": 64, "checkpoint_every": 100}
+_SHARED: dict[str, Any] = {"batch": 16, "length": 64, "checkpoint_every": 100, "words": False}
 # The words of a topic are learned from these examples only, so that the embeddings need the rate of the head.
-_POOLED: dict[str, Any] = {"head": {"pool": "mean-max"}, "layer_decay": 1.0}
+_POOLED: dict[str, Any] = {"head": {"pool": "mean-max", "init": "random"}, "layer_decay": 1.0}
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """`lightbert finetune`: fine-tuning from a recipe, as a single run or a grid."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,6 +151,15 @@ def _check_files(plan: "Plan") -> None:
                 check_file(path)
 
 
+def _announce_data(plan: "Plan") -> None:
+    """Read the data of the first run that is not finished, and print a summary, before PyTorch is imported."""
+    from lightbert.tasks.finetune.dataset import announce_data
+
+    recipe = next((planned.recipe for planned in plan.runs if not is_finished(planned.recipe.out)), None)
+    if recipe is not None and os.environ.get("RANK", "0") == "0":
+        announce_data(recipe)
+
+
 def _draw(runs: "RunResults") -> None:
     """Plot the loss and the main metric of each finished run, until it fails."""
     for planned, result in runs:
@@ -187,6 +197,7 @@ def command(
     planned = plan(read_recipe("finetune", recipe), given)
     _check_files(planned)
     set_threads(planned.runs[0].recipe.threads)
+    _announce_data(planned)
     report = run(planned, command_words("finetune", recipe, given))
     if report.is_main:
         show(report, json=json)

@@ -73,11 +73,11 @@ def test_the_length_truncates_few_texts():
 
 @pytest.mark.parametrize("kind", ["classes", "labels", "numbers"])
 def test_a_linear_model_fits_separable_vectors_of_any_scale(kind):
-    vectors = np.random.default_rng(0).normal(size=(200, 5)) * [1e-2, 1, 1, 1, 100] + 7
-    score = vectors[:, 0] * 100 + vectors[:, 1]
+    vectors = (np.random.default_rng(0).normal(size=(200, 5)) * [0.5, 1, 1, 1, 2] + 7) * 1e-3
+    score = vectors[:, 0] * 2 + vectors[:, 1]
     targets = {
         "classes": (score > score.mean()).astype(np.int64),
-        "labels": np.stack([score > score.mean(), vectors[:, 4] > 7], axis=1).astype(np.float32),
+        "labels": np.stack([score > score.mean(), vectors[:, 4] > 7e-3], axis=1).astype(np.float32),
         "numbers": score.astype(np.float32),
     }[kind]
     weight, bias = fit_linear(vectors, targets, outputs=1 if kind == "numbers" else 2)
@@ -100,6 +100,12 @@ def test_the_threshold_of_several_labels_is_the_one_with_the_best_f1():
     tuned = kind.tune(examples, predictions)
     assert 0.15 <= tuned.threshold < 0.25
     assert tuned.metrics(examples, tuned.decide(predictions))["micro_f1"] == 1
+
+
+def test_vectors_that_hardly_differ_get_small_weights():
+    vectors = np.random.default_rng(0).normal(size=(50, 4)) * 1e-4 + 1
+    weight, _ = fit_linear(vectors, (vectors[:, 0] > 1).astype(np.int64), outputs=2)
+    assert weight.abs().max() < 1
 
 
 @needs_metrics

@@ -59,7 +59,7 @@ def test_evaluations_within_an_epoch_show_a_fraction(start, tmp_path: Path, caps
 
 
 def test_a_warning_says_if_one_label_is_always_predicted(start, tmp_path: Path, capsys):
-    frozen = ("lr=1e-9", "epochs=1", *NO_DROPOUT)
+    frozen = ("lr=1e-9", "epochs=1", "head.init=random", *NO_DROPOUT)
     finetune("classify", *start, f"out={tmp_path / 'frozen'}", *frozen)
     warning = r"warning: all predictions for dev are '(good|bad)'; if this doesn't.*, or try sort_over=1, another lr="
     assert re.search(warning, capsys.readouterr().err)

@@ -227,7 +227,7 @@ def test_a_dense_layer_is_not_reused_after_another_pool(start, tmp_path: Path):
 
 @pytest.mark.parametrize("pool", TEXT_POOLS)
 def test_a_pool_is_trained_saved_and_used_by_every_prediction(start, tmp_path: Path, pool: str):
-    enough = ("epochs=20", f"head.pool={pool}", *NO_DROPOUT)
+    enough = ("epochs=20", f"head.pool={pool}", "head.init=random", *NO_DROPOUT)
     done = only(finetune(RECIPE, *start, *enough, f"out={tmp_path}"))
     assert done.metrics["accuracy"] > 0.9
     model = lightbert.load(tmp_path / "final")

@@ -57,14 +57,6 @@ class TaskData:
             digest.update(repr(examples).encode("utf-8", "surrogatepass"))
         return f"sha256:{digest.hexdigest()}"
 
-    def sentence(self, examples: int) -> str:
-        """Summarize the data in one line, so that a wrongly inferred kind is visible before training starts."""
-        labels = getattr(self.task.kind, "labels", ())
-        names = ", ".join(labels[:_MAX_LABELS_SHOWN]) + (", …" if len(labels) > _MAX_LABELS_SHOWN else "")
-        kind = f"{self.task.kind.name}, {len(labels)} labels ({names})" if labels else self.task.kind.name
-        splits = "".join(f", {len(held_out):,} in {split}" for split, (held_out, _) in self.dev.items())
-        return f"{self.task.name}: {kind}; {examples:,} examples to train on{splits}"
-
 
 @dataclass(frozen=True)
 class DataRequest:
@@ -105,14 +97,44 @@ def load_data(recipe: FinetuneRecipe, tokenizer: "Tokenizer", *, positions: int 
     return _load_data(DataRequest.of(recipe, tokenizer.to_str(pretty=True)), positions, verbose=verbose)
 
 
-# Most runs of a grid share their data.
-@lru_cache(maxsize=1)
-def _load_data(request: DataRequest, positions: int, *, verbose: bool) -> TaskData:
-    from tokenizers import Tokenizer
+def announce_data(recipe: FinetuneRecipe) -> None:
+    """Read the data of a recipe and print a summary to stderr, before torch and the model are loaded."""
+    _read(DataRequest.of(recipe, tokenizer="")).announce()
 
+
+@dataclass
+class _Texts:
+    """A task with its training and development examples."""
+
+    task: Task
+    train: Examples[Any]
+    dev: dict[str, Examples[Any]]
+    announced: bool = False
+
+    def announce(self) -> None:
+        """Summarize the data in one line, so that a wrongly inferred kind is visible before training starts."""
+        if self.announced:
+            return
+        self.announced = True
+        labels = getattr(self.task.kind, "labels", ())
+        names = ", ".join(labels[:_MAX_LABELS_SHOWN]) + (", …" if len(labels) > _MAX_LABELS_SHOWN else "")
+        kind = f"{self.task.kind.name}, {len(labels)} labels ({names})" if labels else self.task.kind.name
+        splits = "".join(f", {len(held_out):,} in {split}" for split, held_out in self.dev.items())
+        print(
+            f"{self.task.name}: {kind}; {len(self.train):,} examples to train on{splits}", file=sys.stderr, flush=True
+        )
+        if isinstance(self.task.kind, Classify) and (separator := separator_of_joined(labels)):
+            print(
+                f"if a text can have several labels, joined by {separator!r}, set data.kind=labels "
+                f"data.label_separator='{separator}'",
+                file=sys.stderr,
+            )
+
+
+@lru_cache(maxsize=1)
+def _read(request: "DataRequest") -> _Texts:
     task = open_task(request.task or "own", request.data)
     task = replace(task, kind=_apply_settings(task.kind, request.scaled, request.answers))
-    tokenizer = Tokenizer.from_str(request.tokenizer)
     if "train" not in task.splits:
         where = request.data.folder if isinstance(request.data, Files) else request.data
         raise InputError(
@@ -120,37 +142,36 @@ def _load_data(request: DataRequest, positions: int, *, verbose: bool) -> TaskDa
             "folder with the files of train and dev"
         )
     loaded = task.examples("train")
-    skipped = {"train": loaded.skipped}
     examples = loaded[: request.limit or None]
     if request.double and task.symmetric:
         examples = [*examples, *map(_swap, examples)]
-    length = request.length
+    dev = {split: task.examples(split) for split in task.splits if split.startswith("dev")}
+    return _Texts(task, Examples(examples, loaded.skipped), dev)
+
+
+# Most runs of a grid share their data.
+@lru_cache(maxsize=1)
+def _load_data(request: DataRequest, positions: int, *, verbose: bool) -> TaskData:
+    from tokenizers import Tokenizer
+
+    texts = _read(replace(request, tokenizer=""))
+    if verbose:
+        texts.announce()
+    task, tokenizer, length = texts.task, Tokenizer.from_str(request.tokenizer), request.length
     if not length:
         whole = TextEncoder(tokenizer, positions or LENGTHS[-1])
-        length = length_for(task.kind.features(examples, whole).lengths.tolist(), positions)
+        length = length_for(task.kind.features(texts.train, whole).lengths.tolist(), positions)
     encoder = TextEncoder(tokenizer, length)
-    train = task.kind.features(examples, encoder)
+    train = task.kind.features(texts.train, encoder)
     if verbose and train.cut and task.kind.head in ("classify", "regress"):
         print(
-            f"{train.cut:,} of {len(examples):,} training texts were truncated to {length} tokens: "
+            f"{train.cut:,} of {len(texts.train):,} training texts were truncated to {length} tokens: "
             "raise length= to keep more of them",
             file=sys.stderr,
         )
-    dev = {}
-    for split in (split for split in task.splits if split.startswith("dev")):
-        held_out = task.examples(split)
-        skipped[split] = held_out.skipped
-        dev[split] = (held_out, task.kind.features(held_out, encoder))
-    data = TaskData(task, train, dev, skipped, request, length, Examples(examples))
-    if verbose:
-        print(data.sentence(len(examples)), file=sys.stderr)
-        if isinstance(task.kind, Classify) and (separator := separator_of_joined(task.kind.labels)):
-            print(
-                f"if a text can have several labels, joined by {separator!r}, set data.kind=labels "
-                f"data.label_separator='{separator}'",
-                file=sys.stderr,
-            )
-    return data
+    dev = {split: (examples, task.kind.features(examples, encoder)) for split, examples in texts.dev.items()}
+    skipped = {split: examples.skipped for split, examples in (("train", texts.train), *texts.dev.items())}
+    return TaskData(task, train, dev, skipped, request, length, texts.train)
 
 
 def _apply_settings(kind: Kind[Any], scaled: bool, answers: AnswerSettings) -> Kind[Any]:

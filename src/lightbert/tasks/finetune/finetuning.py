@@ -16,6 +16,7 @@ from lightbert.errors import InputError, nearest
 from lightbert.interop import huggingface
 from lightbert.models import Model, folder
 from lightbert.models.changes import with_changes
+from lightbert.nn.heads.text import TextHead
 from lightbert.nn.inference import Inference
 from lightbert.nn.simulated_int8 import remove_simulation, simulate_int8
 from lightbert.objectives.task import TaskObjective
@@ -135,6 +136,7 @@ def _finetune(
     if recipe.quantization_aware:
         simulate_int8(model)
     if recipe.head.init == "probe":
+        _check_probe(model, data)
         fit_output_layer(model.to(world.device), data.task.kind.head, data.train, recipe.seed)
     outcome = _make_loop(recipe, model, data, world).run(interrupted)
     metrics = outcome.held_out
@@ -253,6 +255,16 @@ def _head_settings(recipe: FinetuneRecipe, data: TaskData, model: Model) -> dict
             "head.pool"
         )
     return {"dropout": head.dropout} if kind.head == "tokens" else {}
+
+
+def _check_probe(model: Model, data: TaskData) -> None:
+    """Check that the output layer reads the vector of the text, so that a linear model can replace it."""
+    head = model.heads[data.task.kind.head]
+    if not isinstance(head, TextHead) or head.dense is not None:
+        raise InputError(
+            "head.init=probe requires a task with one output per text and head.hidden=none, got the kind "
+            f"'{data.task.kind.name}'; set head.init=random"
+        )
 
 
 def _check_metric(name: str, data: TaskData) -> None:

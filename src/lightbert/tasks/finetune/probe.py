@@ -24,6 +24,8 @@ MAX_ROWS = 4000
 """The linear model is fitted on at most this many examples."""
 PENALTY = 1e-2
 """The L2 penalty of the weights, for vectors with a standard deviation of 1."""
+_MIN_DEVIATION = 0.1
+"""The smallest standard deviation of a value, relative to the root mean square of the vectors, that is scaled to 1."""
 _ITERATIONS = 100
 
 
@@ -47,7 +49,8 @@ def fit_linear(vectors: NDArray[Any], targets: NDArray[Any], outputs: int) -> tu
     """Fit a linear model by L-BFGS: targets are classes [n], 0/1 labels [n, outputs], or numbers [n]."""
     x = torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32))
     y = torch.from_numpy(np.ascontiguousarray(targets))
-    mean, std = x.mean(0), x.std(0).clamp(min=1e-3)
+    # Without the limit, values that hardly differ would get weights so large that fine-tuning diverges.
+    mean, std = x.mean(0), x.std(0).clamp(min=float(_MIN_DEVIATION * x.square().mean().sqrt()))
     x = (x - mean) / std
     weight, bias = torch.zeros(outputs, x.shape[1], requires_grad=True), torch.zeros(outputs, requires_grad=True)
     optimizer = torch.optim.LBFGS([weight, bias], max_iter=_ITERATIONS, line_search_fn="strong_wolfe")
