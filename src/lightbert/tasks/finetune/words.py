@@ -1,5 +1,6 @@
 """Words alone: a linear model of TF-IDF n-grams, to which a fine-tuned model is compared on the same held-out data."""
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,11 +18,12 @@ MAX_ROWS, _MAX_CHARACTERS = 20_000, 2_000
 
 def predict_by_words(kind: Kind[Any], train: Sequence[Example], examples: Sequence[Example]) -> list[Prediction]:
     """Predict texts or pairs of texts by a linear model of their words; [] for other kinds, or without scikit-learn."""
+    if not isinstance(kind, Classify | Labels | Regress):
+        return []
     try:
         import sklearn  # noqa: F401
     except ImportError:
-        return []
-    if not isinstance(kind, Classify | Labels | Regress):
+        print("words are not compared: pip install 'lightbert[metrics]', or set words=false", file=sys.stderr)
         return []
     if len(train) > MAX_ROWS:
         train = [train[index] for index in np.random.default_rng(0).choice(len(train), MAX_ROWS, replace=False)]
