@@ -99,23 +99,21 @@ def load_data(recipe: FinetuneRecipe, tokenizer: "Tokenizer", *, positions: int 
 
 def announce_data(recipe: FinetuneRecipe) -> None:
     """Read the data of a recipe and print a summary to stderr, before torch and the model are loaded."""
-    _read(DataRequest.of(recipe, tokenizer="")).announce()
+    request = DataRequest.of(recipe, tokenizer="")
+    _announced[request] = _read(request)
+    _announced[request].print_summary()
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Texts:
     """A task with its training and development examples."""
 
     task: Task
     train: Examples[Any]
     dev: dict[str, Examples[Any]]
-    announced: bool = False
 
-    def announce(self) -> None:
+    def print_summary(self) -> None:
         """Summarize the data in one line, so that a wrongly inferred kind is visible before training starts."""
-        if self.announced:
-            return
-        self.announced = True
         labels = getattr(self.task.kind, "labels", ())
         names = ", ".join(labels[:_MAX_LABELS_SHOWN]) + (", …" if len(labels) > _MAX_LABELS_SHOWN else "")
         kind = f"{self.task.kind.name}, {len(labels)} labels ({names})" if labels else self.task.kind.name
@@ -131,7 +129,10 @@ class _Texts:
             )
 
 
-@lru_cache(maxsize=1)
+_announced: dict["DataRequest", _Texts] = {}
+"""What `announce_data` has read, until it is loaded."""
+
+
 def _read(request: "DataRequest") -> _Texts:
     task = open_task(request.task or "own", request.data)
     task = replace(task, kind=_apply_settings(task.kind, request.scaled, request.answers))
@@ -154,9 +155,11 @@ def _read(request: "DataRequest") -> _Texts:
 def _load_data(request: DataRequest, positions: int, *, verbose: bool) -> TaskData:
     from tokenizers import Tokenizer
 
-    texts = _read(replace(request, tokenizer=""))
-    if verbose:
-        texts.announce()
+    key = replace(request, tokenizer="")
+    known = _announced.pop(key, None)
+    texts = known or _read(key)
+    if verbose and known is None:
+        texts.print_summary()
     task, tokenizer, length = texts.task, Tokenizer.from_str(request.tokenizer), request.length
     if not length:
         whole = TextEncoder(tokenizer, positions or LENGTHS[-1])
