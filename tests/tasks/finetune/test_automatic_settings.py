@@ -121,6 +121,8 @@ def test_words_predict_classes_labels_and_numbers():
     high, low = predict_by_words(Regress(0.0, 1.0), numbers, numbers[:2])
     assert high["score"] > 0.8
     assert low["score"] < 0.2
+    one = [Example("good film", label="good")] * 3
+    assert predict_by_words(Classify(("bad", "good")), one, one[:1]) == [{"label": "good"}]
 
 
 def test_the_last_line_says_what_is_best():

@@ -3,8 +3,10 @@
 An invalid cell raises a `ValueError` whose message continues a sentence that begins with "line 7 of 'my.csv'".
 """
 
+import ast
 import difflib
 import math
+import re
 from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
@@ -37,6 +39,19 @@ def infer_kind(cells: Sequence[Any]) -> LabelKind:
     has_fractions = not all(number.is_integer() for number in numbers)
     present = sum(str(cell).strip().lower() not in _MISSING for cell in cells)
     return "regress" if many and has_fractions and len(numbers) >= _MIN_NUMERIC_SHARE * present else "classify"
+
+
+def as_list(cell: Any) -> Any:
+    """Parse a text that is a list, as pandas writes lists to a CSV file; return other cells as they are."""
+    if not isinstance(cell, str) or not cell.startswith("[") or not cell.endswith("]"):
+        return cell
+    try:
+        items = ast.literal_eval(cell)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return cell
+    # NumPy writes no commas, and Python joins 'a' 'b'.
+    joined = re.search(r"""['"]\s+['"]""", cell)
+    return items if not joined and all(type(item) in (str, int, float) for item in items) else cell
 
 
 def parse_label(cell: Any, kind: str, separator: str) -> Label:

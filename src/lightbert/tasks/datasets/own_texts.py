@@ -6,7 +6,7 @@ from typing import Any
 
 from lightbert.data.text.tables import Table
 from lightbert.errors import InputError
-from lightbert.tasks.datasets.label_cells import Label, infer_kind, parse_label, sort_labels, unknown_label
+from lightbert.tasks.datasets.label_cells import Label, as_list, infer_kind, parse_label, sort_labels, unknown_label
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.example import Example, Examples
 from lightbert.tasks.kinds.classify.kind import Classify
@@ -70,7 +70,7 @@ def _rows(table: Table, files: Files) -> Iterator[_Row]:
         if problem := _check_text(first, files.text) or (_check_text(second, files.text_b) if files.text_b else ""):
             table.reject(number, problem)
         else:
-            yield number, Example(first, second, id=str(number)), values.get(label)
+            yield number, Example(first, second, id=str(number)), as_list(values.get(label))
 
 
 def _check_text(cell: Any, column: str) -> str:

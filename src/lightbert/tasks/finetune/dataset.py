@@ -2,6 +2,7 @@
 
 import hashlib
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from lightbert.tasks.finetune.defaults import LENGTHS, length_for
 from lightbert.tasks.finetune.recipe import AnswerSettings, FinetuneRecipe
 from lightbert.tasks.kinds.classify.kind import Classify
 from lightbert.tasks.kinds.kind import Kind
+from lightbert.tasks.kinds.labels.kind import Labels
 from lightbert.tasks.kinds.regress.kind import Regress
 from lightbert.tasks.kinds.spans.kind import Spans
 from lightbert.tasks.texts import TextEncoder
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 
 _MAX_LABELS_SHOWN = 10
+_MIN_EXAMPLES = 20
+"""With fewer examples, metrics say little."""
 
 
 @dataclass(frozen=True)
@@ -121,12 +125,29 @@ class _Texts:
         print(
             f"{self.task.name}: {kind}; {len(self.train):,} examples to train on{splits}", file=sys.stderr, flush=True
         )
-        if isinstance(self.task.kind, Classify) and (separator := separator_of_joined(labels)):
-            print(
+        for note in self._notes():
+            print(note, file=sys.stderr)
+
+    def _notes(self) -> Iterator[str]:
+        """What is probably wrong with custom files."""
+        kind = self.task.kind
+        if not self.task.reading:
+            return
+        if isinstance(kind, Classify | Labels) and (separator := separator_of_joined(kind.labels)):
+            yield (
                 f"if a text can have several labels, joined by {separator!r}, set data.kind=labels "
-                f"data.label_separator='{separator}'",
-                file=sys.stderr,
+                f"data.label_separator='{separator}'"
             )
+        trained = {_texts(example) for example in self.train}
+        for split, examples in self.dev.items():
+            known = sum(_texts(example) in trained for example in examples)
+            if known:
+                yield (
+                    f"{known:,} of {len(examples):,} texts in {split} are also in the training data: metrics on them "
+                    "are too high; remove them from one of the files"
+                )
+            if len(examples) < _MIN_EXAMPLES:
+                yield f"{split} has only {len(examples)} examples: its metrics are rough estimates"
 
 
 _announced: dict["DataRequest", _Texts] = {}
@@ -143,6 +164,8 @@ def _read(request: "DataRequest") -> _Texts:
             "folder with the files of train and dev"
         )
     loaded = task.examples("train")
+    if task.reading and isinstance(task.kind, Classify):
+        _check_repeated(task.kind.labels, loaded)
     examples = loaded[: request.limit or None]
     if request.double and task.symmetric:
         examples = [*examples, *map(_swap, examples)]
@@ -184,6 +207,20 @@ def _apply_settings(kind: Kind[Any], scaled: bool, answers: AnswerSettings) -> K
     if isinstance(kind, Spans):
         return kind.with_settings(**vars(answers))
     return kind
+
+
+def _check_repeated(labels: Sequence[str], examples: Sequence[Example]) -> None:
+    """Check that the labels are classes: a column with nearly as many labels as rows, such as an id, was not meant."""
+    if len(examples) >= _MIN_EXAMPLES and len(labels) > len(examples) / 2:
+        raise InputError(
+            f"classification requires several rows per label, got {len(labels):,} labels for {len(examples):,} rows to "
+            "train on; set data.label to the column of the classes, or data.kind=regress if the labels are numbers"
+        )
+
+
+def _texts(example: Any) -> Any:
+    """The texts of an example, without its label."""
+    return replace(example, id="", **{name: None for name in ("label", "tags", "answers") if hasattr(example, name)})
 
 
 def _swap(example: Example) -> Example:

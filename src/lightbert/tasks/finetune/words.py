@@ -36,6 +36,8 @@ def predict_by_words(kind: Kind[Any], train: Sequence[Example], examples: Sequen
     if isinstance(kind, Classify):
         from sklearn.svm import LinearSVC
 
+        if len({example.label for example in train}) == 1:
+            return [{"label": str(train[0].label)}] * len(examples)
         return [{"label": str(label)} for label in LinearSVC().fit(features, [e.label for e in train]).predict(other)]
     return _predict_labels(kind, features, train, other)
 
