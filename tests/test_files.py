@@ -1,28 +1,37 @@
+import errno
 import hashlib
+import json
 import os
 import re
+import socket
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors import safe_open
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from lightbert import files
 from lightbert.errors import InputError
 from lightbert.files import (
+    FolderKind,
     check_name,
+    check_outputs,
     file_atomic,
     folder_atomic,
+    list_outputs,
     make_folder,
     move_folder,
     read_tensors,
-    recover_folder,
+    read_text,
+    read_tokenizer,
     sha256,
+    sweep,
     write_atomic,
     write_tensors,
 )
 from lightbert.models.owned import ANY_FOLDER
-from lightbert.owned_folders import FolderKind
 
 
 def test_a_file_is_written_without_leftovers(tmp_path):
@@ -117,7 +126,7 @@ def test_an_existing_folder_is_restored_when_the_last_rename_fails(tmp_path, mon
     rename = type(tmp_path).replace
 
     def fail_for_the_new_folder(source, target):
-        if ".tmp-" in source.name:
+        if source.parent != tmp_path and source.name == "model":
             _fail()
         return rename(source, target)
 
@@ -128,13 +137,41 @@ def test_an_existing_folder_is_restored_when_the_last_rename_fails(tmp_path, mon
     assert names(tmp_path) == ["model"]
 
 
-def test_files_of_a_crashed_attempt_are_not_mixed_into_the_next_one(tmp_path):
-    stale = tmp_path / f".model.tmp-{os.getpid()}"
-    stale.mkdir()
-    (stale / "half").touch()
+def leftover(where, *names, target="model", pid=999999999):
+    """What a killed process leaves: a temporary folder with its mark."""
+    folder = where / f".lightbert-{pid}-abc"
+    folder.mkdir()
+    (folder / "lightbert.json").write_text(
+        json.dumps({"writer": "lightbert", "host": socket.gethostname(), "pid": pid, "target": target})
+    )
+    for name in names:
+        (folder / name).mkdir()
+        (folder / name / "a.txt").write_text(name)
+    return folder
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_write(tmp_path):
+    leftover(tmp_path, "model")
+    (tmp_path / ".lightbert-999999998-def").mkdir()
+    running = leftover(tmp_path, "model", pid=os.getppid())
     with folder_atomic(tmp_path / "model", ANY_FOLDER) as folder:
         (folder / "whole").touch()
     assert names(tmp_path / "model") == ["whole"]
+    assert names(tmp_path) == [running.name, "model"]
+
+
+def test_hidden_files_of_others_that_look_temporary_are_kept(tmp_path):
+    others = [".model.tmp-17", ".model.old-17", ".lightbert-17-abc", ".lightbert-notes", ".a.json.old-999999999"]
+    for name in others:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "lightbert.json").write_text('{"writer": "somebody"}')
+    (tmp_path / ".lightbert-18-file").write_text("mine")
+    (tmp_path / ".lightbert-19-link").symlink_to(others[0])
+    before = names(tmp_path)
+    write_atomic(tmp_path / "a.json", "{}")
+    sweep(tmp_path)
+    assert names(tmp_path) == sorted([*before, "a.json"])
+    assert all((tmp_path / name / "lightbert.json").exists() for name in others)
 
 
 MINE = FolderKind("one of mine", ("a.txt", "inner/*.txt"), lambda folder: (folder / "a.txt").exists())
@@ -183,30 +220,25 @@ def test_the_current_folder_is_never_replaced(tmp_path, monkeypatch, here):
 
 
 def test_a_folder_whose_replacement_was_killed_is_restored(tmp_path):
-    old = tmp_path / ".model.old-999999999"
-    old.mkdir()
-    (old / "a.txt").write_text("old")
-    recover_folder(tmp_path / "model", MINE)
+    leftover(tmp_path, "old")
+    sweep(tmp_path)
     assert (tmp_path / "model" / "a.txt").read_text() == "old"
     assert names(tmp_path) == ["model"]
 
 
-def test_the_backup_of_a_replaced_folder_is_removed_if_it_is_ours(tmp_path):
-    for name, file in ((".model.old-999999999", "a.txt"), (".model.old-999999998", "notes.txt"), ("model", "a.txt")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / file).touch()
-    recover_folder(tmp_path / "model", MINE)
-    assert names(tmp_path) == [".model.old-999999998", "model"]
+def test_the_old_content_of_a_replaced_folder_is_removed(tmp_path):
+    (tmp_path / "model").mkdir()
+    leftover(tmp_path, "old")
+    sweep(tmp_path)
+    assert names(tmp_path) == ["model"]
+    assert names(tmp_path / "model") == []
 
 
-def test_a_backup_that_is_a_link_is_removed_without_its_target(tmp_path):
-    for name in ("big", "model"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "a.txt").touch()
-    (tmp_path / ".model.old-999999999").symlink_to("big")
-    recover_folder(tmp_path / "model", MINE)
-    assert names(tmp_path) == ["big", "model"]
-    assert names(tmp_path / "big") == ["a.txt"]
+def test_a_leftover_never_restores_outside_of_its_folder(tmp_path):
+    (tmp_path / "inner").mkdir()
+    leftover(tmp_path / "inner", "old", target="../stolen")
+    sweep(tmp_path / "inner")
+    assert names(tmp_path) == ["inner"]
 
 
 def test_a_link_is_replaced_by_a_folder_without_its_target(tmp_path):
@@ -214,7 +246,6 @@ def test_a_link_is_replaced_by_a_folder_without_its_target(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / f"{name}.txt").touch()
     (tmp_path / "model").symlink_to("big")
-    (tmp_path / f".model.old-{os.getpid()}").symlink_to("removed")
     move_folder(tmp_path / "new", tmp_path / "model")
     assert names(tmp_path) == ["big", "model"]
     assert names(tmp_path / "model") == ["new.txt"]
@@ -232,13 +263,62 @@ def test_a_pipe_is_written_and_not_replaced(tmp_path):
     assert (tmp_path / "pipe").is_fifo()
 
 
-def test_the_target_of_a_link_is_replaced_and_not_the_link(tmp_path):
+def test_a_link_is_replaced_only_where_the_user_names_it(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "target").write_text("old")
     (tmp_path / "link").symlink_to("folder/target")
-    write_atomic(tmp_path / "link", "new")
+    with pytest.raises(InputError, match="link' is a link, whose target would be replaced; remove the link"):
+        write_atomic(tmp_path / "link", "new")
+    assert (tmp_path / "folder" / "target").read_text() == "old"
+    with file_atomic(tmp_path / "link", follow=True) as temporary:
+        temporary.write_text("new")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "folder" / "target").read_text() == "new"
+
+
+def test_a_full_disk_is_an_error_with_the_path(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files, "_sync", full)
+    with pytest.raises(OSError, match="No space left") as error:
+        write_atomic(tmp_path / "a.txt", "text")
+    assert error.value.filename == str(tmp_path / "a.txt")
+    assert names(tmp_path) == []
+
+
+def test_devices_pipes_and_large_files_are_not_read(tmp_path):
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(InputError, match=r"config\.json' must be a regular file"):
+        read_text(tmp_path / "config.json")
+    with pytest.raises(InputError, match="must be a regular file"):
+        read_text(Path("/dev/zero"))
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(files.MAX_TEXT + 1)
+    with pytest.raises(InputError, match="large' must have at most"):
+        read_text(tmp_path / "large")
+
+
+def test_a_tokenizer_whose_replacements_explode_is_not_read(tmp_path):
+    rule = {"type": "Replace", "pattern": {"String": "a"}, "content": "aaaaaaaa"}
+    content = json.loads(Tokenizer(WordLevel({"a": 0}, unk_token="a")).to_str())
+    for count, matches in ((1, True), (12, False)):
+        content["normalizer"] = {"type": "Sequence", "normalizers": [rule] * count}
+        (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+        if matches:
+            assert read_tokenizer(tmp_path / "tokenizer.json").encode("a").ids
+        else:
+            with pytest.raises(InputError, match="replaces characters by 68,719,476,736 times as many"):
+                read_tokenizer(tmp_path / "tokenizer.json")
+
+
+def test_only_listed_outputs_are_replaced(tmp_path):
+    (tmp_path / "report.md").write_text("mine")
+    with pytest.raises(InputError, match=r"report\.md' exists, and lightbert did not write it; .* add --overwrite"):
+        check_outputs(tmp_path, ["report.json", "report.md"], overwrite=False)
+    check_outputs(tmp_path, ["report.json", "report.md"], overwrite=True)
+    list_outputs(tmp_path, ["report.md"])
+    check_outputs(tmp_path, ["report.json", "report.md"], overwrite=False)
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])

@@ -5,16 +5,14 @@ import multiprocessing
 import os
 import signal
 import socket
-import threading
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
-from lightbert import folder_lock
 from lightbert.errors import InputError
-from lightbert.folder_lock import NAME, locked
+from lightbert.files import LOCK, locked
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -68,67 +66,40 @@ def test_three_processes_hold_the_lock_one_after_the_other(tmp_path: Path) -> No
 def test_the_lock_of_a_killed_process_is_taken_over_at_once(tmp_path: Path) -> None:
     killed = Holder(tmp_path)
     killed.kill()
-    assert json.loads((tmp_path / NAME).read_text())["pid"] == killed.process.pid
+    assert json.loads((tmp_path / LOCK).read_text())["pid"] == killed.process.pid
     began = time.monotonic()
     with locked(tmp_path, "is training in", "wait for it"):
-        assert json.loads((tmp_path / NAME).read_text())["pid"] == os.getpid()
+        assert json.loads((tmp_path / LOCK).read_text())["pid"] == os.getpid()
     assert time.monotonic() - began < 2
 
 
-@pytest.fixture
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder_lock, "_SECONDS_OF_SILENCE", 0.5)
-    monkeypatch.setattr(folder_lock, "_SECONDS_BETWEEN_TOUCHES", 0.05)
-
-
-def write_lock_of_another_host(folder: Path) -> None:
-    (folder / NAME).write_text(json.dumps({"host": "elsewhere", "pid": 17, "started": "then"}))
-
-
-@pytest.mark.usefixtures("_quick")
-def test_a_silent_lock_of_another_host_is_taken_over_after_a_while(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_lock_of_another_host(tmp_path)
-    with locked(tmp_path, "is training in", "wait for it"):
+@pytest.mark.parametrize("content", ["mine", "{", "[1]", '{"pid": 17}'])
+def test_a_file_of_the_user_in_place_of_the_lock_is_kept(tmp_path: Path, content: str) -> None:
+    (tmp_path / LOCK).write_text(content)
+    (tmp_path / "lock").write_text("mine")
+    with pytest.raises(InputError, match="is not a lock that lightbert wrote"), locked(tmp_path, "is in", "wait"):
         pass
-    assert "is from process 17 on elsewhere, started then" in capsys.readouterr().err
+    assert (tmp_path / LOCK).read_text() == content
+    (tmp_path / LOCK).unlink()
+    with locked(tmp_path, "is in", "wait"):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["lock"]
 
 
-@pytest.mark.usefixtures("_quick")
-def test_a_process_on_another_host_that_is_alive_keeps_its_lock(tmp_path: Path) -> None:
-    write_lock_of_another_host(tmp_path)
-    ended = threading.Event()
-    descriptor = os.open(tmp_path / NAME, os.O_RDONLY)
-    alive = threading.Thread(target=folder_lock._touch, args=(descriptor, ended))
-    alive.start()
+def test_the_target_of_a_link_in_place_of_the_lock_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "diary").write_text("mine")
+    (tmp_path / "out" / LOCK).symlink_to(tmp_path / "diary")
     with (
-        pytest.raises(InputError, match="process 17 on elsewhere, started then, is training in"),
-        locked(tmp_path, "is training in", "wait for it"),
+        pytest.raises(InputError, match="is not a lock that lightbert wrote"),
+        locked(tmp_path / "out", "is in", "wait"),
     ):
         pass
-    ended.set()
-    alive.join()
-    os.close(descriptor)
+    assert (tmp_path / "diary").read_text() == "mine"
 
 
-def test_without_locks_of_the_file_system_a_running_process_keeps_its_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(folder_lock, "_flock", lambda file: None)
-    holder = Holder(tmp_path)
-    with (
-        pytest.raises(InputError, match=f"process {holder.process.pid} on"),
-        locked(tmp_path, "is training in", "wait for it"),
-    ):
-        pass
-    holder.kill()
+def test_an_empty_lock_file_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
+    (tmp_path / LOCK).touch()
     with locked(tmp_path, "is training in", "wait for it"):
         pass
-
-
-def test_a_damaged_lock_file_is_replaced(tmp_path: Path) -> None:
-    for content in ("", "{", "[1]", "\x00"):
-        (tmp_path / NAME).write_text(content)
-        with locked(tmp_path, "is training in", "wait for it"):
-            pass
+    assert list(tmp_path.iterdir()) == []

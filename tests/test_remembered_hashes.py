@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lightbert import remembered_hashes
-from lightbert.files import sha256
-from lightbert.remembered_hashes import hash_files
+import lightbert.files
+from lightbert.files import hash_files, sha256
 
 
 @pytest.fixture
@@ -20,14 +19,14 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(path.name)
         return sha256(path)
 
-    monkeypatch.setattr(remembered_hashes, "sha256", counting)
+    monkeypatch.setattr(lightbert.files, "sha256", counting)
     return names
 
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Two files that were written some time ago."""
-    monkeypatch.setattr(remembered_hashes, "_SECONDS_UNTIL_SETTLED", 0.05)
+    monkeypatch.setattr(lightbert.files, "_SECONDS_UNTIL_SETTLED", 0.05)
     paths = [tmp_path / "a", tmp_path / "b"]
     for path in paths:
         path.write_text(path.name)
@@ -57,7 +56,7 @@ def test_a_changed_file_is_read_again_even_if_its_size_and_modification_time_are
 def test_a_file_that_was_just_written_is_not_remembered(
     tmp_path: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remembered_hashes, "_SECONDS_UNTIL_SETTLED", 60.0)
+    monkeypatch.setattr(lightbert.files, "_SECONDS_UNTIL_SETTLED", 60.0)
     (tmp_path / "a").write_text("a")
     for _ in range(2):
         hash_files([tmp_path / "a"], tmp_path)
@@ -66,7 +65,7 @@ def test_a_file_that_was_just_written_is_not_remembered(
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"a": 1}', '{"a": []}'])
 def test_a_damaged_memory_is_ignored(files: list[Path], tmp_path: Path, content: str) -> None:
-    store = remembered_hashes._store(tmp_path)
+    store = lightbert.files._store(tmp_path)
     store.parent.mkdir(parents=True, exist_ok=True)
     store.write_text(content)
     assert hash_files(files, tmp_path) == {path: sha256(path) for path in files}

@@ -13,7 +13,7 @@ from lightbert import cli
 from lightbert.commands import COMMANDS, demo, demo_report, pretrain
 from lightbert.commands.training_report import TrainingReport
 from lightbert.errors import InputError
-from lightbert.folder_lock import locked
+from lightbert.files import locked
 from lightbert.recipes import names
 from lightbert.train.run import Outcome
 

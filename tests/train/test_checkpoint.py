@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from lightbert.errors import InputError
-from lightbert.train.checkpoint import Checkpoint, load_newest, remove_partial, restore, save
+from lightbert.files import sweep
+from lightbert.train.checkpoint import Checkpoint, load_newest, restore, save
 
 
 def checkpoint(value: float) -> Checkpoint:
@@ -96,16 +97,6 @@ def test_a_renamed_checkpoint_counts_as_damaged(tmp_path: Path) -> None:
         load_newest(tmp_path)
 
 
-def test_partial_files_of_a_killed_process_are_removed(tmp_path: Path) -> None:
-    save(tmp_path, 1, checkpoint(1), keep=2)
-    for name in (".step-2.tmp-17", ".step-1.old-17"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "weights.safetensors").write_bytes(b"half")
-    (tmp_path / ".metrics.jsonl.tmp-17").write_bytes(b"half")
-    remove_partial(tmp_path)
-    assert names(tmp_path) == ["step-1"]
-
-
 KILLED_WHILE_WRITING = """
 import resource, safetensors.torch, signal, sys, torch  # no import writes bytecode under the limit
 from pathlib import Path
@@ -123,7 +114,7 @@ def test_a_process_that_is_killed_while_it_writes_tensors_leaves_nothing_behind(
     process = subprocess.run([sys.executable, "-c", KILLED_WHILE_WRITING, str(tmp_path)], check=False)
     assert process.returncode == -signal.SIGXFSZ
     assert len(names(tmp_path)) == 2
-    remove_partial(tmp_path)
+    sweep(tmp_path)
     assert names(tmp_path) == ["step-1"]
 
 

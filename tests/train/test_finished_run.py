@@ -1,5 +1,6 @@
 """A finished run keeps its models, log, recipe and result, and no optimizer state unless asked."""
 
+import json
 import signal
 from pathlib import Path
 
@@ -72,7 +73,9 @@ def test_what_a_killed_process_left_of_its_checkpoints_is_removed_by_the_next_st
     corpus: Path, tmp_path: Path
 ) -> None:
     train(finished(corpus, tmp_path, "pretrain"))
-    (tmp_path / ".checkpoints.old-1" / "step-12").mkdir(parents=True)
+    left = tmp_path / ".lightbert-999999999-abc"
+    (left / "checkpoints" / "step-12").mkdir(parents=True)
+    (left / "lightbert.json").write_text(json.dumps({"writer": "lightbert", "pid": 999999999}))
     train(finished(corpus, tmp_path, "pretrain"))
     assert not list(tmp_path.rglob(".*"))
 

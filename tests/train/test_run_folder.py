@@ -10,7 +10,7 @@ from children import Moment, exit_code, start, start_several
 from tiny_runs import assert_same_results, distillation_of, recipe_of, train
 
 from lightbert.errors import InputError
-from lightbert.folder_lock import locked
+from lightbert.files import LOCK, locked
 from lightbert.models import folder
 from lightbert.train.distributed import World, process_group
 from lightbert.train.run_folder import locked_grid, locked_run
@@ -102,7 +102,7 @@ def test_several_processes_lock_once_and_all_stop_if_the_folder_is_in_use(corpus
     with locked(tmp_path, "is training in", "wait"):
         assert [exit_code(process) for process in start_several(2, recipe)] == [1, 1]
     assert [exit_code(process) for process in start_several(2, recipe)] == [0, 0]
-    assert not (tmp_path / "lock").exists()
+    assert not (tmp_path / LOCK).exists()
 
 
 def test_two_and_three_simultaneous_starts_train_once_and_the_result_is_that_of_one(
@@ -120,9 +120,9 @@ def test_two_and_three_simultaneous_starts_train_once_and_the_result_is_that_of_
 def test_a_killed_run_releases_its_folder(corpus: Path, tmp_path: Path) -> None:
     recipe = recipe_of(corpus, tmp_path, steps=6)
     assert exit_code(start(recipe, Moment("step", 4, (signal.SIGKILL,)))) == -signal.SIGKILL
-    assert (tmp_path / "lock").exists()
+    assert (tmp_path / LOCK).exists()
     assert exit_code(start(recipe)) == 0
-    assert not (tmp_path / "lock").exists()
+    assert not (tmp_path / LOCK).exists()
     folder.load(tmp_path / "final")
 
 

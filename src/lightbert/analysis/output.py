@@ -11,13 +11,14 @@ from lightbert.analysis.html_report import html_report
 from lightbert.analysis.picture import check_format, write
 from lightbert.analysis.section import Picture, Section
 from lightbert.errors import InputError
-from lightbert.files import make_folder, write_atomic
+from lightbert.files import check_outputs, list_outputs, make_folder, write_atomic
 from lightbert.progress import Bar, progress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _PAGES = (".html", ".htm")
+_PAGE, _JSON = "report.html", "report.json"
 
 
 @dataclass(frozen=True)
@@ -42,26 +43,27 @@ class Results:
         return plain
 
 
-def check_target(out: Path) -> None:
-    """Check the suffix of an output, and that it can be drawn, before the work; no suffix means a folder."""
+def check_target(out: Path, *, overwrite: bool = False) -> None:
+    """Check, before the work, that an output can be drawn and replaces only what lightbert wrote, unless `overwrite`.
+
+    No suffix means a folder.
+    """
     suffix = "" if out.is_dir() else out.suffix.lower()
-    if suffix == ".json":
-        _check_replaced(out)
-    else:
+    if suffix != ".json":
         # A page and a folder contain pictures, too.
         check_format(".svg" if suffix in ("", *_PAGES) else suffix)
+    if not suffix:
+        check_outputs(out, (_PAGE, _JSON), overwrite=overwrite)
+    elif not overwrite:
+        _check_replaced(out, b'"analyses"' if suffix == ".json" else b"lightbert")
 
 
-def _check_replaced(out: Path) -> None:
-    """Check that a JSON file that exists is a report, and not the config of a model or another file of the user."""
-    if not out.is_file():
-        return
-    try:
-        found = json.loads(out.read_bytes())
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or "analyses" not in found:
-        raise InputError(f"'{out}' exists and is not a report of `lightbert analyse`; choose another --out")
+def _check_replaced(out: Path, mark: bytes) -> None:
+    """Check that a file that exists is a report or a picture of lightbert: its content has a mark."""
+    if out.is_file() and mark not in out.read_bytes():
+        raise InputError(
+            f"'{out}' exists and is not a report of `lightbert analyse`; choose another --out, or add --overwrite"
+        )
 
 
 def make_target(out: Path) -> None:
@@ -69,7 +71,7 @@ def make_target(out: Path) -> None:
     make_folder(out.parent if out.suffix and not out.is_dir() else out)
 
 
-def write_results(results: Results, out: Path) -> list[Path]:
+def write_results(results: Results, out: Path, *, overwrite: bool = False) -> list[Path]:
     """Write a page, JSON or pictures by the suffix of `out`, or all three into a folder; return the files."""
     make_target(out)
     suffix = "" if out.is_dir() else out.suffix.lower()
@@ -82,9 +84,15 @@ def write_results(results: Results, out: Path) -> list[Path]:
         if suffix:
             # One picture has the name of the file, several have their own names appended.
             names = [out] if len(pictures) == 1 else [out.with_stem(f"{out.stem}-{each.name}") for each in pictures]
+            for path in () if overwrite else names:
+                _check_replaced(path, b"lightbert")
             return [_write_picture(picture, path, bar)[0] for picture, path in zip(pictures, names, strict=True)]
-        page = _write_page(results, out / "report.html", bar, out)
-        return [page, _write_json(results, out / "report.json"), *(out / f"{each.name}.png" for each in pictures)]
+        files = [_PAGE, _JSON, *(f"{picture.name}.png" for picture in pictures)]
+        check_outputs(out, files, overwrite=overwrite)
+        _write_page(results, out / _PAGE, bar, out)
+        _write_json(results, out / _JSON)
+        list_outputs(out, files)
+        return [out / name for name in files]
 
 
 def _write_json(results: Results, path: Path) -> Path:

@@ -48,6 +48,10 @@ class Config:
         ),
     ] = ""
 
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace files of --out that lightbert did not write.")
+    ] = False
+
     def __post_init__(self) -> None:
         if self.max_texts < 1:
             raise InputError(f"--max-texts must be >= 1, got {self.max_texts}")
@@ -95,7 +99,7 @@ def _analyse_run(config: Config, names: tuple[str, ...]) -> AnalysisReport:
 
     folder = Path(config.subject)
     results = Results(f"Knowledge transfer of {folder.name}", {"run": str(folder)}, [transfer_section(folder)], {})
-    return _write(results, Path(config.out) if config.out else folder / "transfer.png")
+    return _write(config, results, Path(config.out) if config.out else folder / "transfer.png")
 
 
 def _analyse_model(config: Config, names: tuple[str, ...]) -> AnalysisReport:
@@ -105,7 +109,7 @@ def _analyse_model(config: Config, names: tuple[str, ...]) -> AnalysisReport:
     from lightbert.analysis.study.opening import describe, short_name
 
     out = Path(config.out or f"{names[0] if names else 'report'}.html")
-    check_target(out)
+    check_target(out, overwrite=config.overwrite)
     study = _study(config)
     make_target(out)
     sections: list[Section] = []
@@ -123,14 +127,15 @@ def _analyse_model(config: Config, names: tuple[str, ...]) -> AnalysisReport:
         raise InputError(next(iter(left_out.values())))
     facts = describe(study) | ({"data": f"{config.data}, {len(study.texts.data):,} texts"} if config.data else {})
     subjects = (config.subject or config.name, config.teacher.strip() or config.compare.strip())
-    return _write(Results(" and ".join(map(short_name, filter(None, subjects))), facts, sections, left_out), out)
+    results = Results(" and ".join(map(short_name, filter(None, subjects))), facts, sections, left_out)
+    return _write(config, results, out)
 
 
-def _write(results: "Results", out: Path) -> AnalysisReport:
+def _write(config: Config, results: "Results", out: Path) -> AnalysisReport:
     from lightbert.analysis.output import check_target, write_results
 
-    check_target(out)
-    return AnalysisReport(results, tuple(write_results(results, out)))
+    check_target(out, overwrite=config.overwrite)
+    return AnalysisReport(results, tuple(write_results(results, out, overwrite=config.overwrite)))
 
 
 def model_analyses() -> "dict[str, Callable[[Study], Section]]":

@@ -13,14 +13,14 @@ import typer
 from lightbert.commands.demo_report import SHOWN, DemoReport
 from lightbert.commands.report import AsJson, show
 from lightbert.errors import InputError
-from lightbert.owned_folders import is_empty
+from lightbert.files import is_empty
 
 if TYPE_CHECKING:
     from lightbert.analysis.suspicion import Detector, Word
     from lightbert.commands.finetune import FinetuningReport
     from lightbert.commands.training_report import TrainingReport
     from lightbert.data.corpus.shards import Shards
-    from lightbert.owned_folders import FolderKind
+    from lightbert.files import FolderKind
 
 SOURCE = "docstrings:stdlib,numpy"
 """English text that is available on every machine and quick to read."""
@@ -180,7 +180,7 @@ def clear(out: Path) -> None:
 
 def _clear_run(out: Path, more: "Mapping[str, FolderKind]") -> None:
     """Remove what a run wrote, and the folders of the given kinds."""
-    from lightbert.folder_lock import locked
+    from lightbert.files import locked
     from lightbert.models.owned import MODEL_FOLDER
     from lightbert.train import checkpoint
     from lightbert.train.run_folder import check_run_folder

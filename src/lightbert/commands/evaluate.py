@@ -64,6 +64,9 @@ class Config:
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto"
     worst: Annotated[int, typer.Option(help="Number of worst errors to show.")] = 20
     out: Annotated[Path | None, typer.Option(help="Write report.json, report.md and predictions here.")] = None
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace files in --out that lightbert did not write.")
+    ] = False
     predictions: Annotated[
         Path | None, typer.Option(help="A prediction file instead of a model: SQuAD's JSON or a GLUE table.")
     ] = None
@@ -111,9 +114,9 @@ def run(config: Config) -> Report:
 
 
 def _evaluate(config: Config, path: str) -> EvaluationReport:
-    from lightbert.files import check_not_input, make_folder
+    from lightbert.files import check_not_input, check_outputs, make_folder
     from lightbert.tasks.evaluate.evaluation import evaluate
-    from lightbert.tasks.evaluate.report import FILES, write
+    from lightbert.tasks.evaluate.report import output_names, write
     from lightbert.tasks.predict.exported import ExportedModel
     from lightbert.tasks.predict.loading import load_on
 
@@ -122,8 +125,10 @@ def _evaluate(config: Config, path: str) -> EvaluationReport:
     if config.out is not None:
         # An error is raised before an evaluation that may take hours.
         make_folder(config.out)
-        for name in FILES:
+        names = output_names(task, config.split)
+        for name in names:
             check_not_input(config.out / name, config.data)
+        check_outputs(config.out, names, overwrite=config.overwrite)
     evaluation = evaluate(
         model,
         task,

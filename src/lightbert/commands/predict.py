@@ -99,7 +99,7 @@ def run(config: Config, out: TextIO) -> PredictionReport:
     # Before torch is imported, which takes seconds.
     if config.out is not None:
         check_path(config.out)
-        check_not_input(config.out, config.file)
+        check_not_input(config.out, config.file, *(text for text in config.texts if text == _STDIN))
     records = _given(config)
     check_file(config.file)
     check_model(config.model)

@@ -4,12 +4,12 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from lightbert.errors import InputError
+from lightbert.files import FolderKind
 from lightbert.interop.heads import write_heads
 from lightbert.interop.huggingface import their_config
 from lightbert.interop.problem_types import write_problem
 from lightbert.models import Model, folder
 from lightbert.models.owned import MODEL_FILES, config_of
-from lightbert.owned_folders import FolderKind
 from lightbert.tasks.predict.exported import FORMAT, KEY, STATES
 
 EXPORTED_FOLDER = FolderKind(

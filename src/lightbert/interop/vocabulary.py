@@ -7,6 +7,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.implementations.bert_wordpiece import BertWordPieceTokenizer
 
+from lightbert import files
 from lightbert.errors import InputError
 from lightbert.interop.weights import read_json
 
@@ -40,13 +41,7 @@ def read_tokenizer(folder: Path) -> Tokenizer | None:
 
 def _open(folder: Path) -> Tokenizer | None:
     if (folder / "tokenizer.json").exists():
-        try:
-            return Tokenizer.from_file(str(folder / "tokenizer.json"))
-        # tokenizers raises nothing more specific.
-        except Exception as error:
-            raise InputError(
-                f"'{folder / 'tokenizer.json'}' is not a valid tokenizer: {error}; copy it again"
-            ) from error
+        return files.read_tokenizer(folder / "tokenizer.json")
     return _from_vocabulary(folder) if (folder / "vocab.txt").exists() else None
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lightbert.errors import InputError
-from lightbert.files import read_tensors
+from lightbert.files import read_tensors, read_text
 from lightbert.interop.pickled import read_pickle
 from lightbert.models.folder import weight_files
 
@@ -39,9 +39,11 @@ def read_weights(folder: Path, body: str, *, pickled: bool = False, name: str = 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_text(path))
     except FileNotFoundError:
         raise InputError(f"'{path.name}' not found in '{path.parent}'; give the folder of a model") from None
+    except InputError:
+        raise
     except (ValueError, RecursionError) as error:
         raise InputError(f"'{path}' is not valid JSON: {error}") from error
     if not isinstance(content, dict):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError, unknown
-from lightbert.files import folder_atomic, read_tensors, write_atomic, write_tensors
+from lightbert.files import folder_atomic, read_tensors, read_text, write_atomic, write_tensors
 from lightbert.models import FAMILIES, Model, build
 from lightbert.models.owned import ANY_FOLDER, MODEL_FOLDER
 from lightbert.models.pooling import read_pooling, write_pooling
@@ -142,7 +142,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise InputError(f"'{folder}' is a file; give the folder with config.json and the weights")
     if not folder.is_dir():
         raise InputError(f"model folder '{folder}' not found; give a folder with config.json, or the name of a preset")
-    if not path.is_file():
+    if not path.exists():
         raise _not_a_model_error(folder)
     content = _read_object(path)
     if _EXPORTED in content:
@@ -153,7 +153,9 @@ def read_config(folder: Path) -> dict[str, Any]:
 def _read_object(path: Path) -> dict[str, Any]:
     """Read a JSON object."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_text(path))
+    except InputError:
+        raise
     except (ValueError, RecursionError) as error:
         raise InputError(f"'{path}' is not valid JSON: {error}") from error
     if not isinstance(content, dict):

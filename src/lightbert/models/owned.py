@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lightbert.owned_folders import FolderKind
+from lightbert.files import FolderKind, read_text
 
 WRITER = {"writer": "lightbert"}
 """An entry of config.json in the layout of Hugging Face, where transformers ignores it."""
@@ -19,7 +19,7 @@ MODEL_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", *_CARD,
 def config_of(folder: Path) -> dict[str, Any]:
     """Return the content of config.json, or an empty dictionary if it can't be read."""
     try:
-        config = json.loads((folder / "config.json").read_bytes())
+        config = json.loads(read_text(folder / "config.json"))
     except (OSError, ValueError, RecursionError):
         return {}
     return config if isinstance(config, dict) else {}

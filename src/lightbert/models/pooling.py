@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lightbert.errors import InputError
-from lightbert.files import write_atomic
+from lightbert.files import read_text, write_atomic
 from lightbert.nn.inference import POOLS, Pool
 
 MODULES, LENGTH = "modules.json", "sentence_bert_config.json"
@@ -93,7 +93,9 @@ def _warn(folder: Path, unsupported: str) -> None:
 
 def _read(path: Path, kind: type) -> Any:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_text(path))
+    except InputError:
+        raise
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"'{path}' can't be read as JSON ({error}); copy it again") from error
     if not isinstance(content, kind):

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lightbert import files
 from lightbert.errors import InputError
 from lightbert.files import write_atomic
 
@@ -26,15 +27,7 @@ def write_tokenizer(tokenizer: "Tokenizer", folder: Path, positions: int) -> Non
 def read_tokenizer(folder: Path) -> "Tokenizer | None":
     """Read the tokenizer.json of a folder; None if there is none."""
     path = folder / "tokenizer.json"
-    if not path.exists():
-        return None
-    from tokenizers import Tokenizer
-
-    try:
-        return Tokenizer.from_file(str(path))
-    # The library raises nothing more specific.
-    except Exception as error:
-        raise InputError(f"'{path}' is not a valid tokenizer: {error}; copy it again") from error
+    return files.read_tokenizer(path) if path.exists() else None
 
 
 def check_ids(tokenizer: "Tokenizer | None", vocab: int, where: Path) -> None:

@@ -1,8 +1,6 @@
 """Checkpoints: folders of hashed files, written atomically; resuming reads the newest intact one."""
 
 import json
-import os
-import re
 import shutil
 import sys
 from collections.abc import Iterable
@@ -14,19 +12,11 @@ from typing import Any
 from torch import Tensor
 
 from lightbert.errors import InputError
-from lightbert.files import folder_atomic, read_tensors, sha256, write_atomic, write_tensors
-from lightbert.models.owned import MODEL_FOLDER
-from lightbert.owned_folders import FolderKind
+from lightbert.files import FolderKind, folder_atomic, moved_aside, read_tensors, sha256, write_atomic, write_tensors
 from lightbert.train.sharding import fill
 
 FORMAT = 1
 CHECKPOINT = FolderKind("a checkpoint", ("manifest.json", "facts.json", "*.safetensors"))
-
-# The folders that a killed process leaves are incomplete: only their names tell what they are. safetensors writes to
-# .tmp and six characters before it renames the file.
-_PARTIAL = FolderKind("a partial folder", ("step-*", ".tmp??????", *CHECKPOINT.files, *MODEL_FOLDER.files))
-_TEMPORARY_NAME = re.compile(r"\.(.+)\.(?:tmp|old)-\d+")
-_PARTIAL_FILES = (".json", ".jsonl", ".png", ".safetensors")
 
 
 @dataclass(frozen=True)
@@ -77,24 +67,10 @@ def phases_finished(folder: Path) -> int:
 def remove_all(folder: Path) -> None:
     """Remove the checkpoints of a run, and their folder if it holds nothing else."""
     if folder.is_dir() and all(_is_step(path) and CHECKPOINT.is_ours(path) for path in folder.iterdir()):
-        # Renamed first, so that a killed process leaves no damaged checkpoint.
-        renamed = folder.with_name(f".{folder.name}.old-{os.getpid()}")
-        folder.replace(renamed)
-        shutil.rmtree(renamed)
+        with moved_aside(folder) as renamed:
+            shutil.rmtree(renamed)
     else:
         _remove(_list(folder))
-
-
-def remove_partial(folder: Path) -> None:
-    """Remove the partial files and folders that a killed process left behind; the folder must be locked."""
-    for path in folder.iterdir() if folder.is_dir() else ():
-        name = _TEMPORARY_NAME.fullmatch(path.name)
-        if name is None:
-            continue
-        if _PARTIAL.is_ours(path):
-            shutil.rmtree(path, ignore_errors=True)
-        elif path.is_file() and name[1].endswith(_PARTIAL_FILES):
-            path.unlink(missing_ok=True)
 
 
 def _remove(folders: Iterable[Path]) -> None:

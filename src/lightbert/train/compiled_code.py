@@ -3,7 +3,7 @@
 import os
 from contextlib import suppress
 
-from lightbert.cache_folder import cache_folder
+from lightbert.files import cache_folder
 
 _FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
 

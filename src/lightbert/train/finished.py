@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lightbert.config import from_mapping
 from lightbert.errors import InputError
-from lightbert.files import write_atomic
+from lightbert.files import sweep, write_atomic
 from lightbert.train import checkpoint
 from lightbert.train.distributed import World
 
@@ -43,4 +43,4 @@ def _clean(out: Path, keep_checkpoints: bool) -> None:
     """Remove the checkpoints unless they are to be kept, and what a killed process left of them."""
     if not keep_checkpoints:
         checkpoint.remove_all(out / "checkpoints")
-    checkpoint.remove_partial(out)
+    sweep(out)

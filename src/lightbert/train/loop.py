@@ -14,6 +14,7 @@ from torch import Tensor
 from lightbert.config import from_mapping
 from lightbert.data.batches.batch import Batch
 from lightbert.errors import InputError
+from lightbert.files import sweep
 from lightbert.objectives.objective import Objective
 from lightbert.ops.randomness import Stream, bits
 from lightbert.progress import Bar, progress
@@ -298,8 +299,8 @@ class Loop:
         """Load weights, optimizer state and position from the newest intact checkpoint, if there is one."""
         if self.world.is_main:
             self.folder.mkdir(parents=True, exist_ok=True)
-            checkpoint.remove_partial(self.settings.out)
-            checkpoint.remove_partial(self.folder)
+            sweep(self.settings.out)
+            sweep(self.folder)
         self.world.barrier()
         found = checkpoint.load_newest(self.folder)
         if found is None:

@@ -8,10 +8,8 @@ from typing import Any
 
 from lightbert.data.corpus.stage import PREPARED
 from lightbert.errors import InputError
-from lightbert.files import make_folder
-from lightbert.folder_lock import locked
+from lightbert.files import is_empty, locked, make_folder
 from lightbert.models.owned import MODEL_FOLDER
-from lightbert.owned_folders import is_empty
 from lightbert.train import checkpoint
 from lightbert.train.distributed import World
 

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import re
+import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -365,6 +366,17 @@ def test_files_of_others_in_the_working_folder_are_never_removed(corpus: Path, t
     assert content(tmp_path / "out.partial") == {"notes.txt": b"mine"}
 
 
+@pytest.mark.parametrize("name", ["settings.json", "train-a.bin", "train-00000-00000.tokens.bin", "lock"])
+def test_a_folder_of_the_user_with_the_name_of_a_working_folder_is_kept(
+    corpus: Path, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "out.partial").mkdir()
+    (tmp_path / "out.partial" / name).write_text('{"volume": 3}')
+    with pytest.raises(InputError, match=r"out\.partial' exists and is not the working folder of a preparation"):
+        prepare(settings(corpus), tmp_path / "out", workers=1, again=True)
+    assert content(tmp_path / "out.partial") == {name: b'{"volume": 3}'}
+
+
 def test_a_file_added_to_a_prepared_folder_is_never_removed(corpus: Path, tmp_path: Path) -> None:
     prepare(settings(corpus), tmp_path / "out", workers=1)
     (tmp_path / "out" / "notes.txt").write_text("mine")
@@ -381,7 +393,11 @@ def test_a_prepared_folder_whose_replacement_was_killed_is_completed(
     wanted = settings(corpus, vocab_size=90)
 
     def crash(source: Path, target: Path) -> None:
-        target.replace(target.with_name(".out.old-999999999"))
+        folder = target.with_name(".lightbert-999999999-abc")
+        folder.mkdir()
+        mark = {"writer": "lightbert", "host": socket.gethostname(), "pid": 999999999, "target": target.name}
+        (folder / "lightbert.json").write_text(json.dumps(mark))
+        target.replace(folder / "old")
         raise _CrashError
 
     with monkeypatch.context() as patch:
@@ -461,14 +477,6 @@ def test_the_target_of_a_link_is_written_and_not_the_link(corpus: Path, tmp_path
     assert Shards.open(target).manifest.settings["vocab_size"] == 90
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "large", "link"]
     assert [path.name for path in target.parent.iterdir()] == ["disk"]
-
-
-def test_a_link_that_an_earlier_version_left_as_a_backup_is_removed(corpus: Path, tmp_path: Path) -> None:
-    prepare(settings(corpus), tmp_path / "out", workers=1)
-    (tmp_path / "large").mkdir()
-    (tmp_path / ".out.old-999999999").symlink_to(tmp_path / "large")
-    prepare(settings(corpus, vocab_size=90), tmp_path / "out", workers=1, again=True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "large", "out"]
 
 
 def test_an_output_that_is_not_writable_is_an_input_error(corpus: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lightbert import remembered_hashes
+from lightbert import files
 from lightbert.data.corpus.shards import Shards
 from lightbert.errors import InputError
 from lightbert.files import sha256
@@ -124,13 +124,13 @@ def test_files_are_hashed_once_and_again_when_they_change_or_on_request(
     folder_of, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = folder_of(TRAIN, HELD_OUT)
-    monkeypatch.setattr(remembered_hashes, "_SECONDS_UNTIL_SETTLED", 0.05)
+    monkeypatch.setattr(files, "_SECONDS_UNTIL_SETTLED", 0.05)
     time.sleep(0.1)
     Shards.open(folder)
-    monkeypatch.setattr(remembered_hashes, "sha256", lambda path: pytest.fail(f"{path} was read again"))
+    monkeypatch.setattr(files, "sha256", lambda path: pytest.fail(f"{path} was read again"))
     Shards.open(folder)
     read = []
-    monkeypatch.setattr(remembered_hashes, "sha256", lambda path: read.append(path) or sha256(path))
+    monkeypatch.setattr(files, "sha256", lambda path: read.append(path) or sha256(path))
     Shards.open(folder, again=True)
     assert len(read) == len(files_of(folder)) - 1
     path = folder / "train-00000-00000.tokens.bin"

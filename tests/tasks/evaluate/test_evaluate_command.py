@@ -54,7 +54,7 @@ def test_a_custom_table_is_evaluated_by_its_columns(evaluate, tmp_path, table):
     assert report["confusion"]["labels"] == ["bad", "good"]
     assert sum(map(sum, report["confusion"]["counts"])) == 3
     assert {"error", "brier", "bins"} == report["calibration"].keys()
-    assert sorted(path.name for path in out.iterdir()) == ["predictions.jsonl", "report.json", "report.md"]
+    assert sorted(path.name for path in out.glob("[!.]*")) == ["predictions.jsonl", "report.json", "report.md"]
     assert report["files"] == [str(out / name) for name in ("predictions.jsonl", "report.json", "report.md")]
     page = (out / "report.md").read_text()
     assert f"| accuracy | {report['metrics']['accuracy']:.4f} |" in page
@@ -133,7 +133,7 @@ def test_rows_without_labels_are_predicted_as_a_test_set(evaluate, tmp_path):
     )
     assert code == 0
     assert report["metrics"] == {}
-    assert [path.name for path in (tmp_path / "o").iterdir()] == ["predictions.jsonl"]
+    assert [path.name for path in (tmp_path / "o").glob("[!.]*")] == ["predictions.jsonl"]
 
 
 SQUAD = {

@@ -136,7 +136,8 @@ def test_the_report_is_written_as_markdown_and_json(tmp_path):
     result = evaluate(tiny_model(REVIEWS), reviews(), device="cpu", name="some/model")
     files = write(result, tmp_path / "deep" / "out")
     assert {path.name for path in files} == {"report.json", "report.md", "predictions.jsonl"}
-    assert sorted(path.name for path in (tmp_path / "deep" / "out").iterdir()) == sorted(path.name for path in files)
+    found = (tmp_path / "deep" / "out").glob("[!.]*")
+    assert sorted(path.name for path in found) == sorted(path.name for path in files)
     assert json.loads(files[1].read_text())["metrics"] == result.metrics
     page = (tmp_path / "deep" / "out" / "report.md").read_text()
     for heading in ("# own, dev: some/model", "## Metrics", "## Confusion matrix", "## Calibration", "## Most wrong"):

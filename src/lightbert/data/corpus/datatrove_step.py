@@ -18,7 +18,7 @@ from lightbert.data.corpus.parts import Place, split_chunks
 from lightbert.data.corpus.stage import PREPARED, STAGING, StreamWriter, finish, partial_folder, remove_stream_records
 from lightbert.data.text import sources
 from lightbert.data.text.sources import ReadOptions
-from lightbert.folder_lock import NAME as LOCK
+from lightbert.files import LOCK, check_lock, write_lock
 
 
 class ReadText(PipelineStep):  # type: ignore[misc]
@@ -69,7 +69,8 @@ class WriteShards(PipelineStep):  # type: ignore[misc]
         STAGING.check(folder)
         folder.mkdir(parents=True, exist_ok=True)
         # Marks the folder as ours; tasks write separate streams and don't lock it.
-        (folder / LOCK).touch()
+        check_lock(folder / LOCK)
+        write_lock(folder / LOCK)
         remove_stream_records(folder, rank)
         encode = DocumentEncoder(ids, self.sentences, self.held_out)
         place = Place()

@@ -26,7 +26,7 @@ from lightbert.data.corpus.stage import (
 from lightbert.data.text import sources
 from lightbert.data.text.sources import ReadOptions, Source
 from lightbert.errors import InputError
-from lightbert.files import recover_folder, temporary_file, write_atomic
+from lightbert.files import sweep, temporary_file, write_atomic
 from lightbert.progress import Bar, progress
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def prepare(settings: Settings, out: Path, workers: int | None = None, *, again:
         return PreparationResult(existing, len(existing.shards))
     try:
         with locked(folder):
-            recover_folder(out, PREPARED)
+            sweep(out.parent)
             if not again and (existing := read_finished(folder, wanted)) is not None:
                 publish(folder, out, existing)
                 return PreparationResult(existing, len(existing.shards))

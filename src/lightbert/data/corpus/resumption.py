@@ -11,8 +11,8 @@ from lightbert.data.corpus.manifest import Manifest
 from lightbert.data.corpus.settings import differences
 from lightbert.data.corpus.stage import SETTINGS, STAGING, has_training_shards, remove_staged
 from lightbert.errors import InputError
+from lightbert.files import locked as lock
 from lightbert.files import write_atomic
-from lightbert.folder_lock import locked as lock
 
 _REMEDY = "use the same settings, another --out, or --again to start over"
 

@@ -10,7 +10,7 @@ from lightbert.data.corpus.encoding import Sentences
 from lightbert.data.corpus.vocabulary import Model, check_vocab_size
 from lightbert.data.text.sources import ReadOptions, Source
 from lightbert.errors import InputError
-from lightbert.remembered_hashes import hash_files
+from lightbert.files import hash_files
 
 # Offsets within a shard are 32-bit.
 _MAX_SHARD_CHARACTERS = 1 << 31

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from lightbert.data.corpus import manifest
 from lightbert.data.corpus.manifest import FileRecord, ShardRecord, Split
 from lightbert.errors import InputError
-from lightbert.remembered_hashes import hash_files
+from lightbert.files import hash_files
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -6,6 +6,7 @@ shards are flushed to disk; files without a record are overwritten or removed.
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,11 @@ from lightbert.data.corpus.manifest import FileRecord, Manifest, ShardRecord, Sp
 from lightbert.data.corpus.parts import Place
 from lightbert.data.corpus.shard_writer import Block, ShardWriter, Width
 from lightbert.errors import InputError
-from lightbert.files import move_folder, sha256, write_atomic
-from lightbert.folder_lock import NAME as LOCK
-from lightbert.owned_folders import FolderKind
+from lightbert.files import LOCK, FolderKind, is_lock, move_folder, read_text, sha256, write_atomic
 
 SETTINGS = "settings.json"
 
-_SHARDS = ("train-*.bin", "held-out-*.bin", tokenizer.FILE, tokenizer.CONFIG, manifest.NAME)
+_SHARDS = ("train-?????-?????.*.bin", "held-out-?????-?????.*.bin", tokenizer.FILE, tokenizer.CONFIG, manifest.NAME)
 
 PREPARED = FolderKind(
     "a prepared folder", _SHARDS, lambda folder: (folder / manifest.NAME).is_file(), "choose another --out"
@@ -31,7 +30,7 @@ PREPARED = FolderKind(
 STAGING = FolderKind(
     "the working folder of a preparation",
     (LOCK, SETTINGS, "part-*.json", "docstrings-*.txt", *_SHARDS),
-    lambda folder: (folder / LOCK).exists() or (folder / SETTINGS).exists() or has_finished_parts(folder),
+    lambda folder: is_lock(folder / LOCK) or _has_settings(folder) or has_finished_parts(folder),
     "move it, or choose another --out",
 )
 
@@ -100,7 +99,19 @@ class StreamWriter:
 
 def has_finished_parts(folder: Path) -> bool:
     """Return whether the folder has at least one finished part."""
-    return (folder / manifest.NAME).is_file() or any(folder.glob("part-*.json"))
+    if (folder / manifest.NAME).is_file():
+        return True
+    with suppress(InputError):
+        return any(_read_record(path) for path in sorted(folder.glob("part-?????-?????.json"))[:1])
+    return False
+
+
+def _has_settings(folder: Path) -> bool:
+    """Return whether settings.json has the keys of a preparation."""
+    with suppress(OSError, ValueError, RecursionError, InputError):
+        content = json.loads(read_text(folder / SETTINGS))
+        return isinstance(content, dict) and {"sources", "sentences", "held_out"} <= content.keys()
+    return False
 
 
 def has_training_shards(folder: Path) -> bool:

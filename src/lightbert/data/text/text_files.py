@@ -74,10 +74,17 @@ def lines(path: Path, undecodable: Undecodable = "error") -> Iterator[tuple[str,
         offset += len(raw)
 
 
+MAX_DOCUMENT = 2**30
+"""The maximum size of a file that is read as a whole, in bytes."""
+
+
 def read_decompressed(path: Path) -> bytes:
     """Read a whole file and decompress it if necessary."""
     with _open(path) as (file, _):
-        return file.read()
+        content = file.read(MAX_DOCUMENT + 1)
+    if len(content) > MAX_DOCUMENT:
+        raise InputError(f"'{path}' must have at most {MAX_DOCUMENT:,} bytes when decompressed; split it")
+    return content
 
 
 def json_lines(path: Path, field: str, undecodable: Undecodable = "error") -> Iterator[tuple[str, int]]:

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightbert.files import make_folder, write_atomic
-from lightbert.tasks.datasets.glue.prediction_files import write_predictions
+from lightbert.files import list_outputs, make_folder, write_atomic
+from lightbert.tasks.datasets.glue.prediction_files import table_name, write_predictions
 from lightbert.tasks.datasets.glue.table import TABLE
 from lightbert.tasks.datasets.squad.answer_files import N_BEST, NULL_ODDS, PREDICTIONS, write_answers
+from lightbert.tasks.datasets.task import Task
 from lightbert.tasks.example import Question, TaggedSentence, is_labelled
 from lightbert.tasks.kinds.findings.finding import Finding, Table, example_fields
 from lightbert.tasks.kinds.kind import Prediction
@@ -90,6 +91,12 @@ class Evaluation:
         ]
 
 
+def output_names(task: Task, split: str) -> list[str]:
+    """The files that `write` may write for a task."""
+    answers = [PREDICTIONS, NULL_ODDS, N_BEST] if task.kind.head in ("span", "beam") else []
+    return [*FILES, *answers, *([table_name(task.name, split)] if task.name in TABLE else [])]
+
+
 def write(evaluation: Evaluation, folder: str | Path) -> list[Path]:
     """Write an evaluation to a folder, each file atomically, and return the paths.
 
@@ -109,9 +116,10 @@ def write(evaluation: Evaluation, folder: str | Path) -> list[Path]:
     examples, predictions = evaluation.examples, evaluation.predictions
     if any(isinstance(example, Question) for example in examples):
         write_answers(folder, examples, predictions)
-        return [*written, *(folder / name for name in (PREDICTIONS, NULL_ODDS, N_BEST))]
-    if evaluation.task in TABLE and evaluation.split.startswith("test"):
+        written += [folder / name for name in (PREDICTIONS, NULL_ODDS, N_BEST)]
+    elif evaluation.task in TABLE and evaluation.split.startswith("test"):
         written.append(write_predictions(folder, evaluation.task, evaluation.split, examples, predictions))
+    list_outputs(folder, [path.name for path in written])
     return written
 
 

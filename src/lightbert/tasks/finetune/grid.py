@@ -8,14 +8,13 @@ from functools import partial
 from pathlib import Path
 
 from lightbert.errors import InputError
-from lightbert.files import folder_atomic, write_atomic
+from lightbert.files import folder_atomic, sweep, write_atomic
 from lightbert.models.owned import MODEL_FOLDER
 from lightbert.tasks.finetune.dataset import DataRequest, TaskData
 from lightbert.tasks.finetune.finetuning import finetune, saved_recipe
 from lightbert.tasks.finetune.plan import Plan, PlannedRun
 from lightbert.tasks.finetune.result import Result
 from lightbert.tasks.finetune.summary import best_settings, settings_of
-from lightbert.train.checkpoint import remove_partial
 from lightbert.train.distributed import World
 from lightbert.train.finished import RESULT
 from lightbert.train.recipe_file import DATA_CONTENT
@@ -41,7 +40,7 @@ def run_all(plan: Plan, world: World, interrupted: Interruption, command: Sequen
         check_outside(str(plan.out / "final"), model=planned.recipe.starting_model)
     with locked_grid(plan.out, world):
         if world.is_main:
-            remove_partial(plan.out)
+            sweep(plan.out)
         return _run_each(plan, world, interrupted, command, _data_of_finished_runs(plan))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightbert.errors import InputError, unknown
-from lightbert.files import check_name
+from lightbert.files import check_name, read_text, read_tokenizer
 from lightbert.tasks.kinds.kind import Prediction
 from lightbert.tasks.predict.forward import Array, Arrays
 from lightbert.tasks.predict.model_kind import encoder_of
@@ -66,15 +66,7 @@ class ExportedModel:
     def tokenizer(self) -> "Tokenizer | None":
         """The tokenizer of the folder; None if there is none."""
         path = self.path.with_name("tokenizer.json")
-        if not path.is_file():
-            return None
-        from tokenizers import Tokenizer
-
-        try:
-            return Tokenizer.from_file(str(path))
-        # The library raises nothing more specific.
-        except Exception as error:
-            raise InputError(f"'{path}' is not a valid tokenizer: {error}; copy it again") from error
+        return read_tokenizer(path) if path.exists() else None
 
     def require_tokenizer(self) -> "Tokenizer":
         """Return the tokenizer; raise an InputError if there is none."""
@@ -181,7 +173,7 @@ def read_exported(path: Path, *, threads: int = 0) -> ExportedModel:
     """Read the description of an exported file from the config.json next to it."""
     config = path.with_name("config.json")
     try:
-        content = json.loads(config.read_text(encoding="utf-8"))
+        content = json.loads(read_text(config))
         ours = content[KEY]
         if ours["format"] != FORMAT:
             raise InputError(f"the format of '{config}' must be {FORMAT}, got {ours['format']!r}; update lightbert")
@@ -198,6 +190,8 @@ def read_exported(path: Path, *, threads: int = 0) -> ExportedModel:
             pooling=ours["pooling"],
             threads=threads,
         )
+    except InputError:
+        raise
     except FileNotFoundError:
         raise InputError(f"'{path}' has no config.json next to it; use the whole folder of the export") from None
     except (ValueError, KeyError, TypeError) as error:

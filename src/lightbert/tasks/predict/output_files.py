@@ -45,7 +45,7 @@ def prediction_file(path: Path, list_separator: str = ";") -> Iterator[Write]:
     The columns are those of all records, so records are kept in a temporary file until the last one is written.
     """
     check_path(path)
-    with file_atomic(path) as temporary:
+    with file_atomic(path, follow=True) as temporary:
         if path.suffix.lower() in (".jsonl", ".ndjson") or _is_stream(path):
             with temporary.open("w", encoding="utf-8") as file:
                 yield lambda record: print(json_line(record), file=file)

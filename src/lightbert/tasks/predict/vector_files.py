@@ -44,7 +44,7 @@ def vector_file(
         raise unknown("format of vectors", suffix, _FORMATS)
     make_folder(path.parent)
     with (
-        file_atomic(path) as temporary,
+        file_atomic(path, follow=True) as temporary,
         temporary.open("wb") as file,
         closing(
             NpyFile(file, width) if suffix == ".npy" else ParquetFile(file, path, width, columns, types or {})

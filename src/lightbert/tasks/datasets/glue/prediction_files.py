@@ -21,10 +21,19 @@ def write_predictions(
     """Write the predictions for a test set to a folder, in the leaderboard's format and file name, such as RTE.tsv."""
     if task not in TABLE:
         raise unknown("GLUE test set", task, TABLE)
-    name = MISMATCHED if task == "mnli" and split.endswith("mismatched") else task
+    name = _test_set(task, split)
     path = folder / FILES[name]
     write_atomic(path, table_of(name, task, examples, predictions))
     return path
+
+
+def table_name(task: str, split: str) -> str:
+    """The file name of the table of a test set."""
+    return FILES[_test_set(task, split)]
+
+
+def _test_set(task: str, split: str) -> str:
+    return MISMATCHED if task == "mnli" and split.endswith("mismatched") else task
 
 
 def read_predictions(path: str | Path, task: Task, examples: Sequence[Example]) -> list[Prediction]:
