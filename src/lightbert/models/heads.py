@@ -17,6 +17,7 @@ _KINDS: dict[str, type[nn.Module]] = {
     "rtd": heads.ReplacedToken,
     "pooler": heads.Pooler,
     "nsp": heads.NextSentence,
+    "vector": heads.Projection,
     "classify": heads.Classification,
     "regress": heads.Regression,
     "tokens": heads.TokenClassification,

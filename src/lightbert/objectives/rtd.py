@@ -21,6 +21,7 @@ from lightbert.objectives.masker import Masker
 from lightbert.objectives.objective import Losses, Objective, ratio, stack
 from lightbert.objectives.prediction import MaskedPrediction, Prediction
 from lightbert.objectives.side_stream import SideStream
+from lightbert.objectives.vectors import VectorTransfer
 
 _SHARED = ("word", "position", "segment", "norm")
 
@@ -113,9 +114,10 @@ class ReplacedTokenDetection(Objective):
     passes run at the same time; the gradients of the shared embeddings are added in the same order.
 
     shared_embeddings: whose loss trains them; "generator" applies `stop_gradient`.
+    vectors: the discriminator also learns a teacher's vectors, from the corrupted texts.
     """
 
-    tallies = (
+    tallies: tuple[str, ...] = (
         "mlm_loss",
         "predictions",
         "mlm_correct",
@@ -137,6 +139,7 @@ class ReplacedTokenDetection(Objective):
         rtd_weight: float = 50.0,
         temperature: float = 1.0,
         shared_embeddings: Literal["both", "generator"] = "both",
+        vectors: VectorTransfer | None = None,
     ) -> None:
         super().__init__()
         share_embeddings(generator, discriminator)
@@ -145,17 +148,21 @@ class ReplacedTokenDetection(Objective):
         self.generator, self.discriminator, self.masker = generator, discriminator, masker
         self.predict, self.corrupt = MaskedPrediction(masker.seed, temperature), Corruption()
         self.detect = Detection(mlm_weight, rtd_weight)
+        self.vectors = vectors
+        if vectors is not None:
+            self.tallies = (*self.tallies, "vector_loss", "similarity_loss", "texts")
         self.generator_stream: SideStream | None = None
 
     def prepare(self, batch: Batch) -> Batch:
-        """Mask the batch for the generator."""
+        """Mask the batch for the generator, after the teacher has read it."""
+        batch = batch if self.vectors is None else self.vectors.targets(batch)
         masked: Batch = self.masker(batch)
         return masked
 
     def counts(self, batch: Batch) -> Tensor:
-        """Count the generator's predictions and the discriminator's tokens."""
+        """Count the generator's predictions, the discriminator's tokens, and the texts."""
         assert batch.weights is not None
-        return stack(batch.weights.sum(), (batch.mask != 0).sum()).float()
+        return stack(batch.weights.sum(), (batch.mask != 0).sum(), torch.ones_like(batch.rows).sum()).float()
 
     def forward(self, batch: Batch, counts: Tensor) -> Losses:
         """Compute the weighted sum of the generator's mean loss per prediction and the discriminator's per token."""
@@ -167,13 +174,22 @@ class ReplacedTokenDetection(Objective):
             side.hand_over(masked.loss, masked.correct, ids, replaced)
         states = self.discriminator(ids, batch.mask, batch.segments)
         losses: Losses = self.detect(self.discriminator, batch, states, replaced, masked, counts)
-        return losses
+        if self.vectors is None:
+            return losses
+        apart = self.vectors(self.discriminator, batch, states)
+        tally = torch.cat([losses.tally, stack(*apart, torch.ones_like(batch.rows).sum())])
+        return Losses(losses.total + self.vectors.total(apart, counts[2]), tally)
 
     def summary(self, tally: Mapping[str, float]) -> dict[str, float]:
         """Return losses, the generator's accuracy, and the discriminator's accuracy, precision and recall."""
         mlm, rtd = ratio(tally, "mlm_loss", "predictions"), ratio(tally, "rtd_loss", "tokens")
+        total = self.detect.mlm_weight * mlm + self.detect.rtd_weight * rtd
+        apart = {}
+        if self.vectors is not None:
+            apart = {name: ratio(tally, name, "texts") for name in ("vector_loss", "similarity_loss")}
+            total += self.vectors.weight * (apart["vector_loss"] + self.vectors.similarity * apart["similarity_loss"])
         return {
-            "loss": self.detect.mlm_weight * mlm + self.detect.rtd_weight * rtd,
+            "loss": total,
             "mlm_loss": mlm,
             "mlm_accuracy": ratio(tally, "mlm_correct", "predictions"),
             "rtd_loss": rtd,
@@ -181,6 +197,7 @@ class ReplacedTokenDetection(Objective):
             "rtd_precision": ratio(tally, "detected", "flagged"),
             "rtd_recall": ratio(tally, "detected", "replaced"),
             "replaced": ratio(tally, "replaced", "tokens"),
+            **apart,
         }
 
     def models(self) -> dict[str, Model]:

@@ -12,10 +12,12 @@ from lightbert.config import to_mapping
 from lightbert.data.batches.loader import Loader
 from lightbert.data.corpus.shards import Shards
 from lightbert.errors import InputError
+from lightbert.interop.load import load
 from lightbert.objectives.mlm import MaskedLanguageModelling
 from lightbert.objectives.objective import Objective
 from lightbert.objectives.rtd import ReplacedTokenDetection
 from lightbert.objectives.side_stream import SideStream
+from lightbert.objectives.vectors import HEAD, VectorTransfer
 from lightbert.train.checkpoint import phases_finished
 from lightbert.train.compilation import compile_objective
 from lightbert.train.corpus_run import held_out_measure, make_loader, make_masker, train
@@ -141,7 +143,10 @@ def make_objective(recipe: Recipe, shards: Shards) -> Objective:
     if recipe.objective == "mlm":
         heads = ("mlm", "nsp") if recipe.examples == "pairs" else ("mlm",)
         return MaskedLanguageModelling(starting_model(recipe, shards.vocab, heads, recipe.seed, tokenizer), masker)
-    model = starting_model(recipe, shards.vocab, ("rtd",), recipe.seed, tokenizer)
+    vectors = _vectors(recipe, shards)
+    heads = ("rtd",) if vectors is None else ("rtd", HEAD)
+    settings = {} if vectors is None else {HEAD: {"size": vectors.width}}
+    model = starting_model(recipe, shards.vocab, heads, recipe.seed, tokenizer, settings)
     small = starting_generator(recipe, model)
     small.checkpointing = recipe.checkpointing
     return ReplacedTokenDetection(
@@ -151,4 +156,24 @@ def make_objective(recipe: Recipe, shards: Shards) -> Objective:
         rtd_weight=recipe.rtd_weight,
         temperature=recipe.temperature,
         shared_embeddings=recipe.shared_embeddings,
+        vectors=vectors,
     )
+
+
+def _vectors(recipe: Recipe, shards: Shards) -> VectorTransfer | None:
+    """Load the teacher of vectors."""
+    settings = recipe.vectors
+    if not settings.teacher:
+        return None
+    teacher = load(settings.teacher)
+    if teacher.require_tokenizer().get_vocab() != shards.tokenizer().get_vocab():
+        raise InputError(
+            f"vectors.teacher '{settings.teacher}' and the data '{shards.folder}' must have the same vocabulary; "
+            f"prepare the text with its tokenizer (lightbert prepare --tokenizer {settings.teacher})"
+        )
+    if 0 < teacher.positions < recipe.longest:
+        raise InputError(
+            f"length must be <= {teacher.positions}, the positions of vectors.teacher '{settings.teacher}', got "
+            f"{recipe.longest}"
+        )
+    return VectorTransfer(teacher, weight=settings.weight, similarity=settings.similarity)

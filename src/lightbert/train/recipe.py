@@ -1,12 +1,28 @@
 """The keys of a pre-training recipe, in a TOML file or on the command line."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, NamedTuple
 
 from lightbert.config import MAY_CHANGE, Count, NonNegative, Positive, PositiveShare, Share, Size, check
 from lightbert.errors import InputError
 from lightbert.train.corpus_recipe import CorpusRecipe
 from lightbert.train.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class VectorSettings:
+    """A teacher's vector of each text as a target for the mean of the model's states."""
+
+    teacher: Annotated[
+        str, 'a sentence encoder with the vocabulary of the data, whose vectors the model learns as well; "": none'
+    ] = ""
+    weight: Annotated[NonNegative, "weight of the vectors in the loss, in which that of mlm is 1"] = 20.0
+    similarity: Annotated[
+        NonNegative, "weight of the similarities between the texts of a batch, where that of their cosines is 1"
+    ] = 2.0
+
+    def __post_init__(self) -> None:
+        check(self)
 
 
 @dataclass(frozen=True)
@@ -66,6 +82,7 @@ class Recipe(CorpusRecipe):
         "whose loss trains the embeddings that generator and discriminator share; generator: DeBERTa-v3, without its "
         "table of differences",
     ] = "both"
+    vectors: VectorSettings = field(default_factory=VectorSettings)
     overlap: Annotated[
         Literal["auto", True, False],
         MAY_CHANGE,
@@ -82,6 +99,11 @@ class Recipe(CorpusRecipe):
         super().__post_init__()
         if self.overlap is True and self.compile == "whole":
             raise InputError("overlap=true can't be compiled as a whole; use compile=blocks or overlap=false")
+        if self.vectors.teacher and (self.objective != "rtd" or self.examples == "packed"):
+            raise InputError(
+                "vectors.teacher requires objective=rtd and one example per row, got "
+                f"objective={self.objective} and examples={self.examples}"
+            )
         if not (self.steps or self.epochs) and self.phases:
             raise InputError("phases require steps= or epochs=; max_minutes doesn't set when the first phase ends")
         if not (self.steps or self.epochs) and self.schedule.warmup >= 1:

@@ -1,8 +1,9 @@
 """The model that a recipe starts from: a preset with random weights, or a trained model."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError
@@ -30,7 +31,12 @@ def starting_config(recipe: CorpusRecipe) -> Config:
 
 
 def starting_model(
-    recipe: CorpusRecipe, vocab: int, heads: Collection[str], seed: int, tokenizer: "Tokenizer | None" = None
+    recipe: CorpusRecipe,
+    vocab: int,
+    heads: Collection[str],
+    seed: int,
+    tokenizer: "Tokenizer | None" = None,
+    head_settings: Mapping[str, dict[str, Any]] = MappingProxyType({}),
 ) -> Model:
     """Build the model with weights drawn from the seed, or load it, and add the heads to train.
 
@@ -45,14 +51,14 @@ def starting_model(
             f"ids differ; prepare the text with the model's tokenizer (lightbert prepare --tokenizer {recipe.model})"
         )
     model.checkpointing = recipe.checkpointing
-    _add_heads(model, {*heads}, seed)
+    _add_heads(model, {*heads}, seed, head_settings)
     return model
 
 
-def _add_heads(model: Model, kinds: set[str], seed: int) -> None:
+def _add_heads(model: Model, kinds: set[str], seed: int, settings: Mapping[str, dict[str, Any]]) -> None:
     """Add the missing heads and freeze the heads that this run doesn't train."""
     for kind in sorted(kinds - {*model.heads}):
-        add_head(model, kind, seed=seed)
+        add_head(model, kind, settings.get(kind), seed=seed)
     for kind, head in model.heads.items():
         head.requires_grad_(kind in kinds)
 

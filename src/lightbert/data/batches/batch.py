@@ -34,6 +34,7 @@ class Batch:
     weights: Tensor | None = None  # [B, P] float32, 1 = a prediction, 0 = padding
     starts: Tensor | None = None  # [N] int64, the place of each packed text in the flattened rows
     lengths: Tensor | None = None  # [N] int64, the number of tokens of each packed text
+    vectors: Tensor | None = None  # [B, E] float32, a teacher's vectors of the texts
 
     def to(self, device: torch.device | str) -> "Batch":
         """Copy to a device; the copy from pinned memory is asynchronous."""

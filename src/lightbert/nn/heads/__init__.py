@@ -2,7 +2,7 @@
 
 from lightbert.nn.heads.pretraining import MaskedLanguage, ReplacedToken
 from lightbert.nn.heads.span import BeamSpan, Candidates, JointLogits, Span, SpanLogits
-from lightbert.nn.heads.text import Classification, MultipleChoice, NextSentence, Pooler, Regression
+from lightbert.nn.heads.text import Classification, MultipleChoice, NextSentence, Pooler, Projection, Regression
 from lightbert.nn.heads.token import TokenClassification
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "MultipleChoice",
     "NextSentence",
     "Pooler",
+    "Projection",
     "Regression",
     "ReplacedToken",
     "Span",

@@ -71,6 +71,15 @@ class Classification(TextHead):
         super().__init__(width, labels, hidden=hidden, dropout=dropout, pool=pool)
 
 
+class Projection(TextHead):
+    """A vector of another size for each text, such as that of a teacher."""
+
+    def __init__(self, width: int, size: int, *, pool: TextPool = "mean") -> None:
+        if size < 1:
+            raise InputError(f"size must be >= 1, got {size}")
+        super().__init__(width, size, dropout=0.0, pool=pool)
+
+
 class NextSentence(TextHead):
     """Two logits in BERT's order: 0 = the second segment follows the first, 1 = it doesn't.
 
