@@ -1,6 +1,7 @@
 """docs/pretraining.md agrees with the code."""
 
 import re
+from collections import defaultdict
 from fnmatch import fnmatch
 from types import SimpleNamespace
 
@@ -39,5 +40,6 @@ def test_the_exit_code_of_an_interrupted_run_is_documented():
 def test_the_documented_metrics_are_those_of_the_objectives(objective):
     name = objective.__module__.rpartition(".")[2]
     [listed] = re.findall(rf"^\| {name} \| (.*) \|$", section(PAGE, "A run folder"), re.MULTILINE)
-    weights = SimpleNamespace(detect=SimpleNamespace(mlm_weight=1.0, rtd_weight=50.0))
-    assert re.findall(r"`(\w+)`", listed) == list(objective.summary(weights, dict.fromkeys(objective.tallies, 1.0)))
+    vectors = SimpleNamespace(weight=20.0, similarity=2.0)
+    weights = SimpleNamespace(detect=SimpleNamespace(mlm_weight=1.0, rtd_weight=50.0), vectors=vectors)
+    assert re.findall(r"`(\w+)`", listed) == list(objective.summary(weights, defaultdict(lambda: 1.0)))

@@ -130,6 +130,8 @@ def test_phases_that_have_not_begun_may_change(corpus: Path, folders: Path) -> N
     train(in_parts(corpus, out, phases=[first]), stop_after=7)
     with pytest.raises(InputError, match=r"has phases = \[.*'steps': 4.*, this recipe has \[.*'steps': 6"):
         train(in_parts(corpus, out, phases=[first | {"steps": 6}, second]))
+    train(in_parts(corpus, out, phases=[first, second | {"lr": 1e-4}]), stop_after=9)
+    # The last phase has not begun.
     assert train(in_parts(corpus, out, phases=[first, second])).step == 12
 
 

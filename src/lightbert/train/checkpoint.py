@@ -56,12 +56,13 @@ def exists(folder: Path) -> bool:
     return any(map(CHECKPOINT.is_ours, _list(folder)))
 
 
-def phases_finished(folder: Path) -> int:
-    """Return how many phases of a run are over, according to the newest checkpoint that can be read."""
+def phases_finished(folder: Path) -> tuple[int, bool]:
+    """Return how many phases of a run are over and whether the next one has begun, from the newest checkpoint."""
     for path in _list(folder):
         with suppress(InputError):
-            return int(_json(path / "facts.json").get("phase", 0))
-    return 0
+            facts = _json(path / "facts.json")
+            return int(facts.get("phase", 0)), bool(facts.get("phase_step", 0))
+    return 0, False
 
 
 def remove_all(folder: Path) -> None:

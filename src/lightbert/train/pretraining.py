@@ -49,7 +49,7 @@ def pretrain(
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     check_outside(recipe.out, model=recipe.model, generator_model=recipe.generator_model)
-    finished = phases_finished(Path(recipe.out) / "checkpoints")
+    finished, begun = phases_finished(Path(recipe.out) / "checkpoints")
     # Only the data of the current phase has to be there.
     data = recipe.resolved_phases(0)[: finished + 1][-1].data
     shards = Shards.open(data, verify=world.is_main, again=recipe.verify)
@@ -62,6 +62,7 @@ def pretrain(
             defaults=recipe.defaults,
             data_content=shards.content,
             finished=finished,
+            begun=begun,
         )
         done = read_result(Path(recipe.out), world, Outcome, keep_checkpoints=recipe.keep_checkpoints)
         if done is not None:

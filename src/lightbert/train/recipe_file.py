@@ -23,15 +23,17 @@ def save_recipe(
     defaults: Mapping[str, Any],
     data_content: str,
     finished: int = 0,
+    begun: bool = True,
 ) -> None:
     """Save the resolved recipe; if the folder already holds a run, check first that the recipes match.
 
     data_content: a hash of the training data of the current phase, which must not change while a run is interrupted.
-    finished: the number of phases that are over; those after the current one may change.
+    finished: the number of phases that are over. begun: whether the next one has begun; the others may change.
     """
     before = load_recipe(out)
     if before is not None:
-        check_recipe(_begun(recipe, finished), _begun(before, finished), out, may_change, defaults)
+        later = max(0, finished if begun else finished - 1)
+        check_recipe(_first(recipe, later), _first(before, later), out, may_change, defaults)
         # Runs of earlier versions have no hash.
         if not finished and before.get(DATA_CONTENT, data_content) != data_content:
             raise InputError(
@@ -45,9 +47,9 @@ def save_recipe(
     world.barrier()
 
 
-def _begun(recipe: dict[str, Any], finished: int) -> dict[str, Any]:
-    """Return the recipe without the phases that have not begun."""
-    return recipe | {"phases": recipe["phases"][:finished]} if recipe.get("phases") else recipe
+def _first(recipe: dict[str, Any], later: int) -> dict[str, Any]:
+    """Return the recipe with the first ones of its later phases."""
+    return recipe | {"phases": recipe["phases"][:later]} if recipe.get("phases") else recipe
 
 
 def load_recipe(out: Path) -> dict[str, Any] | None:
