@@ -5,8 +5,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from lightbert.data.examples.features import Features
 from lightbert.serve.endpoints.endpoint import Endpoint, Prepared
@@ -18,24 +21,60 @@ Compute = Callable[[Endpoint, Sequence[Prepared]], list[list[Any]]]
 """Computes requests of one endpoint and runtime: the answers of each."""
 
 
-@dataclass(frozen=True)
 class _Job:
-    endpoint: Endpoint
-    prepared: Prepared
-    answers: "Future[list[Any]]" = field(default_factory=Future)
-    arrived: float = field(default_factory=time.monotonic)
+    """A request in the queue, and the outputs of its rows so far; long requests are computed in slices."""
 
-    @property
-    def key(self) -> tuple[str, int]:
+    def __init__(self, endpoint: Endpoint, prepared: Prepared) -> None:
+        self.endpoint, self.prepared = endpoint, prepared
+        self.answers: Future[list[Any]] = Future()
+        self.arrived = time.monotonic()
+        runtime = prepared.runtime or endpoint.runtime
+        self.key = (endpoint.name, id(runtime))
         """Jobs with the same endpoint and runtime are computed together."""
-        return self.endpoint.name, id(self.prepared.runtime or self.endpoint.runtime)
+        self.slice = runtime.batch_tokens[0] if runtime is not None else 0
+        self.is_long = 0 < self.slice < prepared.tokens and len(prepared.features) > 1
+        self._outputs: list[Any] = [None] * len(prepared.features)
+        # Rows of similar length share a slice, as they would share a batch.
+        self._left = np.argsort(prepared.features.lengths, kind="stable") if self.is_long else np.arange(0)
+        self._taken = self._left[:0]
+
+    def take(self) -> Prepared:
+        """The next slice of rows; the whole request if it is short."""
+        if not self.is_long:
+            return self.prepared
+        features = self.prepared.features
+        count = max(1, int(np.searchsorted(np.cumsum(features.lengths[self._left]), self.slice, side="right")))
+        self._taken, self._left = self._left[:count], self._left[count:]
+        return replace(self.prepared, features=_rows_of(features, self._taken), finish=list)
+
+    def put(self, answers: list[Any]) -> None:
+        """Keep the outputs of the slice that was taken last; those of the last slice complete the answer."""
+        if not self.is_long:
+            self.answers.set_result(answers)
+            return
+        for row, output in zip(self._taken.tolist(), answers, strict=True):
+            self._outputs[row] = output
+        if not len(self._left):
+            self.answers.set_result(self.prepared.finish(self._outputs))
+
+
+def _rows_of(features: Features, rows: NDArray[np.int64]) -> Features:
+    starts, ends = features.starts[rows].tolist(), features.starts[rows + 1].tolist()
+    tokens = [features.tokens[start:end] for start, end in zip(starts, ends, strict=True)]
+    return Features(
+        tokens=np.concatenate(tokens),
+        starts=np.concatenate([[0], np.cumsum(features.lengths[rows])]).astype(np.int64),
+        seconds=features.seconds[rows],
+        sources=np.arange(len(rows)),
+    )
 
 
 class Batcher:
     """Computes prepared requests in a thread of its own, several at a time, in order of arrival.
 
     A request waits at most ``limits.window`` seconds for others; while the worker computes, requests queue up and share
-    the next round. The caller bounds the number of requests.
+    the next round. A round computes all short requests and one slice of the oldest long one, so that nobody waits for
+    the whole of a long request. The caller bounds the number of requests.
     """
 
     def __init__(self, limits: Limits, metrics: Metrics, compute: Compute) -> None:
@@ -56,46 +95,55 @@ class Batcher:
         self._worker.join()
 
     def _work(self) -> None:
+        jobs: list[_Job] = []
         open_ = True
-        while open_:
-            jobs, open_ = self._collect()
-            waiting = [job for job in jobs if job.answers.set_running_or_notify_cancel()]
-            for key in dict.fromkeys(job.key for job in waiting):
-                self._answer([job for job in waiting if job.key == key])
+        while open_ or jobs:
+            if open_:
+                arrived, open_ = self._collect(wait=not jobs)
+                jobs += [job for job in arrived if job.answers.set_running_or_notify_cancel()]
+            long = next((job for job in jobs if job.is_long), None)
+            work = [job for job in jobs if not job.is_long or job is long]
+            for key in dict.fromkeys(job.key for job in work):
+                self._answer([(job, job.take()) for job in work if job.key == key])
+            jobs = [job for job in jobs if not job.answers.done()]
 
-    def _collect(self) -> tuple[list[_Job], bool]:
-        """The jobs of the next round, and whether more can follow."""
+    def _collect(self, *, wait: bool) -> tuple[list[_Job], bool]:
+        """The jobs that arrived, and whether more can follow; wait: until there is one."""
         jobs: list[_Job] = []
         tokens, until = 0, 0.0
-        while not jobs or tokens < self._limits.round_tokens:
+        while not tokens or tokens < self._limits.round_tokens:
             try:
-                wait = max(0.0, until - time.monotonic()) if jobs else None
-                job = self._jobs.get(timeout=wait) if wait != 0.0 else self._jobs.get_nowait()
+                if wait and not jobs:
+                    job = self._jobs.get()
+                else:
+                    seconds = until - time.monotonic()
+                    job = self._jobs.get(timeout=seconds) if seconds > 0 else self._jobs.get_nowait()
             except queue.Empty:
                 break
             if job is None:
                 return jobs, False
-            until = until or job.arrived + self._limits.window
+            until = until or (job.arrived + self._limits.window if wait else 0.0)
             jobs.append(job)
-            tokens += job.prepared.tokens
+            tokens += max(1, job.prepared.tokens)
         return jobs, True
 
-    def _answer(self, jobs: Sequence[_Job]) -> None:
+    def _answer(self, work: Sequence[tuple[_Job, Prepared]]) -> None:
         try:
-            answers = self._compute(jobs[0].endpoint, [job.prepared for job in jobs])
+            answers = self._compute(work[0][0].endpoint, [prepared for _, prepared in work])
+            for (job, _), answer in zip(work, answers, strict=True):
+                job.put(answer)
         # Whatever happens to one request, the worker answers the others.
         except Exception as error:
-            if len(jobs) == 1:
-                jobs[0].answers.set_exception(error)
+            waiting = [(job, prepared) for job, prepared in work if not job.answers.done()]
+            if len(waiting) == 1:
+                waiting[0][0].answers.set_exception(error)
                 return
-            for job in jobs:
-                self._answer([job])
+            for job, prepared in waiting:
+                self._answer([(job, prepared)])
             return
         self._metrics.add("batches_total")
-        self._metrics.add("batched_requests_total", len(jobs))
-        self._metrics.add("tokens_total", sum(job.prepared.tokens for job in jobs))
-        for job, each in zip(jobs, answers, strict=True):
-            job.answers.set_result(each)
+        self._metrics.add("batched_requests_total", len(work))
+        self._metrics.add("tokens_total", sum(prepared.tokens for _, prepared in work))
 
 
 def compute_rows(endpoint: Endpoint, requests: Sequence[Prepared]) -> list[list[Any]]:
