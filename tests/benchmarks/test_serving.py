@@ -9,7 +9,7 @@ from benchmarks.serving import GROUPED_PIPELINE, PIPELINE, PipelineReport, expor
 from extras import needs_serve, needs_trainer
 from lightbert.models import folder
 from lightbert.serve.load_test import GROUPED_LOOP, LOOP, SERVE, Rate, Settings, _classifier, make_requests
-from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.classify import Classify
 
 
 @needs_serve

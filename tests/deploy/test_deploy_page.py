@@ -12,7 +12,7 @@ import lightbert
 from extras import needs_onnx
 from lightbert.cli import main
 from lightbert.deploy.export import export_onnx
-from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.classify import Classify
 
 PAGE = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text(encoding="utf-8")
 EXPORTS = [line.partition("#")[0] for line in PAGE.splitlines() if line.startswith("lightbert export ")]

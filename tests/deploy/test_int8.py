@@ -28,7 +28,7 @@ from lightbert.errors import InputError
 from lightbert.models import Model, build
 from lightbert.nn.inference import Inference
 from lightbert.tasks.example import Example
-from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.classify import Classify
 from lightbert.tasks.kinds.spans.kind import Spans
 from lightbert.tasks.predict.model_kind import encoder_of
 from lightbert.tasks.predict.predictor import Predictor

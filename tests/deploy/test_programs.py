@@ -15,7 +15,7 @@ from lightbert.cli import main
 from lightbert.deploy.export import export_program
 from lightbert.errors import InputError
 from lightbert.models import build
-from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.classify import Classify
 from lightbert.tasks.kinds.spans.kind import Spans
 from lightbert.tasks.kinds.tokens.kind import Tokens
 from lightbert.tasks.predict.predictor import Predictor

@@ -24,7 +24,7 @@ import lightbert
 from extras import needs_onnx
 from lightbert.deploy.export import export_onnx
 from lightbert.models import PRESETS, build
-from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.classify import Classify
 from lightbert.tasks.kinds.tokens.kind import Tokens
 
 pytestmark = [needs_onnx, pytest.mark.browser]

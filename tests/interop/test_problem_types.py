@@ -10,9 +10,9 @@ from words import tokenizer
 import lightbert
 from lightbert.errors import InputError
 from lightbert.interop import huggingface
-from lightbert.tasks.kinds.classify.kind import Classify
-from lightbert.tasks.kinds.labels.kind import Labels
-from lightbert.tasks.kinds.regress.kind import Regress
+from lightbert.tasks.kinds.classify import Classify
+from lightbert.tasks.kinds.labels import Labels
+from lightbert.tasks.kinds.regress import Regress
 from lightbert.tasks.predict.model_kind import kind_of_model
 
 transformers = pytest.importorskip("transformers")

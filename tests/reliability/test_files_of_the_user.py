@@ -13,7 +13,7 @@ from lightbert.cli import main
 from lightbert.data.text import text_files
 from lightbert.errors import InputError
 from lightbert.tasks.datasets.squad.document import read_json
-from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.classify import Classify
 
 
 @pytest.fixture

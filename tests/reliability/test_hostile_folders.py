@@ -27,7 +27,7 @@ from lightbert.deploy.export import export_onnx, export_program
 from lightbert.errors import InputError
 from lightbert.interop.huggingface import write as write_huggingface
 from lightbert.models import PRESETS, Model, build
-from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.classify import Classify
 
 REVIEWS = Classify(("bad", "good"))
 TEXT = "good film"

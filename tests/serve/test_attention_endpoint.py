@@ -12,7 +12,7 @@ from extras import needs_onnx, needs_serve
 from lightbert.nn.inference import LayerMaps
 from lightbert.nn.record import Record
 from lightbert.serve.endpoints.attention import MOST_TEXTS
-from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.classify import Classify
 
 pytestmark = needs_serve
 

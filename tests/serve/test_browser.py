@@ -6,7 +6,7 @@ import pytest
 from servers import deep_text_model, running, text_model
 
 from extras import needs_serve
-from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.classify import Classify
 from lightbert.tasks.kinds.spans.kind import Spans
 from lightbert.tasks.kinds.tokens.kind import Tokens
 

@@ -16,7 +16,7 @@ from extras import needs_serve
 from lightbert.errors import InputError
 from lightbert.serve.endpoints import endpoints_of
 from lightbert.serve.limits import Limits
-from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.classify import Classify
 from lightbert.tasks.kinds.tokens.kind import Tokens
 
 pytestmark = needs_serve

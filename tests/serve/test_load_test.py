@@ -23,7 +23,7 @@ from lightbert.serve.load_test import (
     make_requests,
     measure,
 )
-from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.classify import Classify
 from lightbert.tasks.kinds.spans.kind import Spans
 
 REVIEWS = Classify(("bad", "good"))

@@ -13,7 +13,7 @@ from test_malformed import BODIES, VALUES, mutations
 
 from extras import needs_serve
 from lightbert.serve.limits import Limits
-from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.classify import Classify
 
 pytestmark = needs_serve
 

@@ -11,7 +11,7 @@ from servers import running, text_model
 from extras import needs_serve
 from lightbert.serve.endpoints import PURPOSES
 from lightbert.serve.pages import PAGE_HEADERS, read_page
-from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.classify import Classify
 
 PAGES = ("page.html", "docs.html")
 

@@ -15,9 +15,9 @@ import lightbert
 from extras import needs_onnx, needs_serve
 from lightbert.deploy.export import export_onnx
 from lightbert.serve.pages import read_page
-from lightbert.tasks.kinds.classify.kind import Classify
-from lightbert.tasks.kinds.labels.kind import Labels
-from lightbert.tasks.kinds.regress.kind import Regress
+from lightbert.tasks.kinds.classify import Classify
+from lightbert.tasks.kinds.labels import Labels
+from lightbert.tasks.kinds.regress import Regress
 from lightbert.tasks.kinds.spans.kind import Spans
 from lightbert.tasks.kinds.tokens.kind import Tokens
 

@@ -24,7 +24,7 @@ from lightbert.deploy.export import export_onnx
 from lightbert.serve.endpoints import endpoints_of
 from lightbert.serve.generator import load_generator
 from lightbert.serve.threads import with_threads
-from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.classify import Classify
 
 REVIEWS = Classify(("bad", "good"))
 

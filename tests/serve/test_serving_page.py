@@ -11,7 +11,7 @@ from extras import needs_serve
 from lightbert.commands.serve import Config
 from lightbert.serve.limits import Limits
 from lightbert.serve.openapi import operation
-from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.classify import Classify
 
 PAGE = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
 

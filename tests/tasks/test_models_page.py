@@ -8,7 +8,7 @@ from tiny_classifiers import write_tiny_model
 
 from lightbert.interop.names import Preset, find
 from lightbert.nn.inference import POOLS
-from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.classify import Classify
 
 PAGE = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
 

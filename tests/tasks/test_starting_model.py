@@ -15,7 +15,7 @@ from lightbert.models.bert import Bert
 from lightbert.models.pooling import Pooling
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.tasks.finetune.starting_model import starting_model
-from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.classify import Classify
 from randomised import randomised
 
 

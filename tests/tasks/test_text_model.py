@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 import lightbert
 from lightbert.errors import InputError
 from lightbert.models import Model, folder
-from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.classify import Classify
 from lightbert.tasks.predict.text_model import TextModel
 
 TEXTS = ["good film", "a bad film was the film .", "the", "bad bad bad bad bad bad bad bad"]

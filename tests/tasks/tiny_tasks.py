@@ -15,7 +15,7 @@ from lightbert.models import PRESETS, build, folder
 from lightbert.recipes import read
 from lightbert.tasks.finetune.grid import RunResults, run_all
 from lightbert.tasks.finetune.plan import plan
-from lightbert.tasks.finetune.result import Result
+from lightbert.tasks.finetune.results import Result
 from lightbert.train.distributed import process_group
 from lightbert.train.loop import Loop
 from lightbert.train.run import Phase

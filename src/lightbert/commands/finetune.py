@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from lightbert.tasks.finetune.grid import RunResults
     from lightbert.tasks.finetune.plan import Plan
-    from lightbert.tasks.finetune.summary import Setting
+    from lightbert.tasks.finetune.results import Setting
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ class FinetuningReport:
         return self.plan.out / "final" if self.finished and len(tasks) == 1 else None
 
     def _settings(self) -> "list[Setting]":
-        from lightbert.tasks.finetune.summary import settings_of
+        from lightbert.tasks.finetune.results import settings_of
 
         return settings_of([(run, result) for run, result in self.runs if result.finished])
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-serializable dict."""
-        from lightbert.tasks.finetune.summary import glue_scores
+        from lightbert.tasks.finetune.results import glue_scores
 
         settings = self._settings()
         several = len({setting.task for setting in settings}) > 1
@@ -66,7 +66,7 @@ class FinetuningReport:
     def __rich__(self) -> "RenderableType":
         from rich.console import Group
 
-        from lightbert.tasks.finetune.summary import glue_scores
+        from lightbert.tasks.finetune.results import glue_scores
 
         settings = self._settings()
         if not self.finished:
@@ -85,7 +85,7 @@ class FinetuningReport:
 
 def _headline(settings: "list[Setting]") -> dict[str, float]:
     """The metrics of the best run."""
-    from lightbert.tasks.finetune.summary import best_settings
+    from lightbert.tasks.finetune.results import best_settings
 
     [best] = best_settings(settings)
     return best.best[1].metrics

@@ -27,7 +27,7 @@ class ScoreReport:
         return {"task": self.task, "metrics": self.metrics, "skipped": self.skipped}
 
     def __rich__(self) -> "RenderableType":
-        from lightbert.tasks.kinds.findings.finding import Table
+        from lightbert.tasks.kinds.findings import Table
 
         rows: list[tuple[str, Any]] = list(self.metrics.items())
         return Table(self.task, ("metric", "value"), [*rows, ("skipped rows", self.skipped)]).__rich__()

@@ -21,7 +21,7 @@ from lightbert.errors import InputError
 from lightbert.models import PRESETS, build, folder
 from lightbert.progress import progress
 from lightbert.serve.load_clients import Load, ServerProcess, run_clients, started
-from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.classify import Classify
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -11,8 +11,8 @@ from extras import needs_metrics
 from lightbert import cli
 from lightbert.interop import huggingface
 from lightbert.models import folder
-from lightbert.tasks.kinds.classify.kind import Classify
-from lightbert.tasks.kinds.labels.kind import Labels
+from lightbert.tasks.kinds.classify import Classify
+from lightbert.tasks.kinds.labels import Labels
 from lightbert.tasks.kinds.spans.kind import Spans
 
 REVIEWS = Classify(("bad", "good"))

@@ -10,9 +10,9 @@ from lightbert.tasks.datasets.task import Task
 from lightbert.tasks.evaluate.evaluation import evaluate
 from lightbert.tasks.evaluate.report import write
 from lightbert.tasks.example import Answer, Example, Question, TaggedSentence
-from lightbert.tasks.kinds.classify.kind import Classify
-from lightbert.tasks.kinds.labels.kind import Labels
-from lightbert.tasks.kinds.regress.kind import Regress
+from lightbert.tasks.kinds.classify import Classify
+from lightbert.tasks.kinds.labels import Labels
+from lightbert.tasks.kinds.regress import Regress
 from lightbert.tasks.kinds.spans.kind import Spans
 from lightbert.tasks.kinds.tokens.kind import Tokens
 from lightbert.tasks.predict.model_kind import kind_of_model

@@ -11,7 +11,7 @@ from extras import needs_metrics
 from lightbert import cli
 from lightbert.interop import huggingface
 from lightbert.models import folder
-from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.classify import Classify
 
 TOPICS = "body;topics\ngood film;a|b\nbad film;a\nthe film;b\nwas good;a|b\na bad;b\nthe good film;a\n"
 

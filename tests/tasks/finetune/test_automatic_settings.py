@@ -16,13 +16,13 @@ from lightbert.recipes import read
 from lightbert.tasks.example import Example
 from lightbert.tasks.finetune.defaults import Facts, length_for, settings_for
 from lightbert.tasks.finetune.plan import plan
-from lightbert.tasks.finetune.probe import fit_linear
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
-from lightbert.tasks.finetune.result import Result
+from lightbert.tasks.finetune.results import Result
+from lightbert.tasks.finetune.starting_model import fit_linear
 from lightbert.tasks.finetune.words import predict_by_words
-from lightbert.tasks.kinds.classify.kind import Classify
-from lightbert.tasks.kinds.labels.kind import Labels
-from lightbert.tasks.kinds.regress.kind import Regress
+from lightbert.tasks.kinds.classify import Classify
+from lightbert.tasks.kinds.labels import Labels
+from lightbert.tasks.kinds.regress import Regress
 
 KEYS = {"model": "m", "out": "o", "data": {"train": "x.csv"}}
 

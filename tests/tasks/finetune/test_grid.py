@@ -11,8 +11,7 @@ from extras import needs_metrics
 from lightbert.errors import InputError
 from lightbert.tasks.finetune.dataset import _load_data as load_data_cache
 from lightbert.tasks.finetune.plan import PlannedRun
-from lightbert.tasks.finetune.result import Result
-from lightbert.tasks.finetune.summary import best_settings, glue_scores, settings_of
+from lightbert.tasks.finetune.results import Result, best_settings, glue_scores, settings_of
 
 pytestmark = needs_metrics
 

@@ -18,7 +18,7 @@ from lightbert.recipes import read
 from lightbert.tasks.datasets.catalogue import open_task
 from lightbert.tasks.finetune.grid import run_all
 from lightbert.tasks.finetune.plan import plan
-from lightbert.tasks.finetune.summary import settings_of
+from lightbert.tasks.finetune.results import settings_of
 from lightbert.tasks.texts import TextEncoder
 from lightbert.train.distributed import process_group
 from lightbert.train.signals import Interruption

@@ -16,8 +16,8 @@ from lightbert.models import PRESETS, build
 from lightbert.nn.encoder import Encoder
 from lightbert.objectives.task import TaskObjective
 from lightbert.tasks.finetune.starting_model import set_head
-from lightbert.tasks.kinds.classify.kind import Classify
-from lightbert.tasks.kinds.regress.kind import Regress
+from lightbert.tasks.kinds.classify import Classify
+from lightbert.tasks.kinds.regress import Regress
 from lightbert.train.optim import Optimizers
 from lightbert.train.optimizer_settings import OptimizerSettings
 

@@ -11,9 +11,9 @@ from extras import needs_metrics
 from lightbert.errors import InputError
 from lightbert.tasks.example import Example
 from lightbert.tasks.kinds import kind_of
-from lightbert.tasks.kinds.classify.kind import Classify
-from lightbert.tasks.kinds.labels.kind import Labels
-from lightbert.tasks.kinds.regress.kind import Regress
+from lightbert.tasks.kinds.classify import Classify
+from lightbert.tasks.kinds.labels import Labels
+from lightbert.tasks.kinds.regress import Regress
 from lightbert.tasks.texts import TextEncoder
 
 KINDS = [Classify(("bad", "good")), Labels(("a", "b", "c")), Regress(0.0, 5.0), Regress(-1.0, 1.0, scaled=False)]

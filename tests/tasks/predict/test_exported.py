@@ -16,7 +16,7 @@ from lightbert.deploy.export import export_onnx
 from lightbert.errors import InputError
 from lightbert.models import build
 from lightbert.models.pooling import Pooling
-from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.classify import Classify
 from lightbert.tasks.predict.predictor import Predictor
 from lightbert.tasks.predict.text_model import TextModel
 

@@ -13,7 +13,7 @@ from tiny_classifiers import tiny_model, write_tiny_model
 from lightbert import cli
 from lightbert.data.text import text_files
 from lightbert.models import folder
-from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.classify import Classify
 from lightbert.tasks.kinds.spans.kind import Spans
 from lightbert.tasks.kinds.tokens.kind import Tokens
 from parquet import write_parquet

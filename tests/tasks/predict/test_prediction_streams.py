@@ -13,7 +13,7 @@ from tiny_classifiers import write_tiny_model
 
 from lightbert import cli
 from lightbert.data.text import text_files
-from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.classify import Classify
 
 BROKEN = b'{"text": "good"}\n{"text": bro\n\n["bad"]\nfilm\n{"text": "bad"}\n'
 COMMANDS = {"predict": ["--out", "out.jsonl"], "embed": ["--out", "out.npy"]}

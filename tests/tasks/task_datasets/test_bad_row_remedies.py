@@ -10,7 +10,7 @@ from tiny_tasks import SETTINGS, write_model
 
 from extras import needs_metrics
 from lightbert import cli
-from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.classify import Classify
 from lightbert.tasks.kinds.spans.kind import Spans
 from lightbert.tasks.kinds.tokens.kind import Tokens
 

@@ -8,7 +8,7 @@ from glue_files import write_glue
 from lightbert.errors import InputError
 from lightbert.tasks.datasets.catalogue import open_task
 from lightbert.tasks.datasets.own_files import Files
-from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.classify import Classify
 from lightbert.tasks.kinds.tokens.kind import Tokens
 
 QUESTION = {"id": "q", "question": "Who rowed?", "answers": [{"text": "Ada", "answer_start": 0}]}

@@ -12,7 +12,7 @@ from lightbert.tasks.datasets.held_out import hold_out
 from lightbert.tasks.datasets.own import own_task
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.example import Example, TaggedSentence
-from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.classify import Classify
 
 EXAMPLES = [Example(f"text {number}", label="ab"[number % 2]) for number in range(100)]
 

@@ -11,9 +11,9 @@ from lightbert.tasks.datasets.label_cells import separator_of_joined
 from lightbert.tasks.datasets.own import own_task
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.example import Example
-from lightbert.tasks.kinds.classify.kind import Classify
-from lightbert.tasks.kinds.labels.kind import Labels
-from lightbert.tasks.kinds.regress.kind import Regress
+from lightbert.tasks.kinds.classify import Classify
+from lightbert.tasks.kinds.labels import Labels
+from lightbert.tasks.kinds.regress import Regress
 from lightbert.tasks.kinds.spans.kind import Spans
 from parquet import write_parquet
 

@@ -19,8 +19,7 @@ from lightbert.tasks.datasets.own_texts import read_texts, read_training_texts
 from lightbert.tasks.datasets.task import Task
 from lightbert.tasks.example import Examples
 from lightbert.tasks.kinds.kind import Kind
-from lightbert.tasks.kinds.tokens.entities import are_entity_tags
-from lightbert.tasks.kinds.tokens.kind import Tokens
+from lightbert.tasks.kinds.tokens.kind import Tokens, are_entity_tags
 
 _METRICS = {"classify": "accuracy", "labels": "micro_f1", "regress": "pearson"}
 _CONLL_SUFFIXES = ("", ".conll", ".conllu", ".iob", ".iob1", ".iob2", ".bio", ".bioes", ".ner", ".pos", ".txt")

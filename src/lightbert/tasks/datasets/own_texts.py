@@ -9,10 +9,10 @@ from lightbert.errors import InputError
 from lightbert.tasks.datasets.label_cells import Label, as_list, infer_kind, parse_label, sort_labels, unknown_label
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.example import Example, Examples
-from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.classify import Classify
 from lightbert.tasks.kinds.kind import Kind
-from lightbert.tasks.kinds.labels.kind import Labels
-from lightbert.tasks.kinds.regress.kind import Regress
+from lightbert.tasks.kinds.labels import Labels
+from lightbert.tasks.kinds.regress import Regress
 
 _Row = tuple[int, Example, Any]
 """The row number, the texts, and the label cell (None if missing)."""

@@ -12,7 +12,7 @@ from lightbert.progress import progress
 from lightbert.tasks.datasets.task import Task
 from lightbert.tasks.evaluate.report import Evaluation
 from lightbert.tasks.example import TaggedSentence, is_labelled
-from lightbert.tasks.kinds.findings.finding import Finding
+from lightbert.tasks.kinds.findings import Finding
 from lightbert.tasks.kinds.kind import Kind, Prediction
 from lightbert.tasks.predict.forward import Runtime, run
 from lightbert.tasks.predict.inputs import check_pairs

@@ -12,7 +12,7 @@ from lightbert.tasks.datasets.glue.table import TABLE
 from lightbert.tasks.datasets.squad.answer_files import N_BEST, NULL_ODDS, PREDICTIONS, write_answers
 from lightbert.tasks.datasets.task import Task
 from lightbert.tasks.example import Question, TaggedSentence, is_labelled
-from lightbert.tasks.kinds.findings.finding import Finding, Table, example_fields
+from lightbert.tasks.kinds.findings import Finding, Table, example_fields
 from lightbert.tasks.kinds.kind import Prediction
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from lightbert.models import Model
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.finetune.dataset import TaskData
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
-from lightbert.tasks.finetune.result import Result
+from lightbert.tasks.finetune.results import Result
 from lightbert.train.model_card import ModelCard, publish, size_of
 
 _KINDS = {

@@ -18,10 +18,10 @@ from lightbert.tasks.datasets.task import Task
 from lightbert.tasks.example import Example, Examples
 from lightbert.tasks.finetune.defaults import LENGTHS, length_for
 from lightbert.tasks.finetune.recipe import AnswerSettings, FinetuneRecipe
-from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.classify import Classify
 from lightbert.tasks.kinds.kind import Kind
-from lightbert.tasks.kinds.labels.kind import Labels
-from lightbert.tasks.kinds.regress.kind import Regress
+from lightbert.tasks.kinds.labels import Labels
+from lightbert.tasks.kinds.regress import Regress
 from lightbert.tasks.kinds.spans.kind import Spans
 from lightbert.tasks.texts import TextEncoder
 

@@ -24,12 +24,11 @@ from lightbert.tasks.finetune.card import task_card
 from lightbert.tasks.finetune.dataset import TaskData, load_data
 from lightbert.tasks.finetune.defaults import Facts, settings_for
 from lightbert.tasks.finetune.epoch_report import EpochReport, baseline_metrics, words_metrics
-from lightbert.tasks.finetune.probe import fit_output_layer
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
-from lightbert.tasks.finetune.result import Result
-from lightbert.tasks.finetune.starting_model import check_length, set_head, starting_model
+from lightbert.tasks.finetune.results import Result
+from lightbert.tasks.finetune.starting_model import check_length, fit_output_layer, set_head, starting_model
 from lightbert.tasks.kinds.kind import Prediction
-from lightbert.tasks.kinds.labels.kind import Labels
+from lightbert.tasks.kinds.labels import Labels
 from lightbert.tasks.predict.forward import run
 from lightbert.tasks.predict.torch_runtime import TorchRuntime
 from lightbert.train.batch_memory import check_batch_memory

@@ -13,8 +13,7 @@ from lightbert.models.owned import MODEL_FOLDER
 from lightbert.tasks.finetune.dataset import DataRequest, TaskData
 from lightbert.tasks.finetune.finetuning import finetune, saved_recipe
 from lightbert.tasks.finetune.plan import Plan, PlannedRun
-from lightbert.tasks.finetune.result import Result
-from lightbert.tasks.finetune.summary import best_settings, settings_of
+from lightbert.tasks.finetune.results import Result, best_settings, settings_of
 from lightbert.train.distributed import World
 from lightbert.train.finished import RESULT
 from lightbert.train.recipe_file import DATA_CONTENT

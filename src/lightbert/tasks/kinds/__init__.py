@@ -8,9 +8,9 @@ from lightbert.errors import InputError, unknown
 from lightbert.tasks.kinds.kind import Kind
 
 _KINDS = {
-    "classify": ("lightbert.tasks.kinds.classify.kind", "Classify"),
-    "labels": ("lightbert.tasks.kinds.labels.kind", "Labels"),
-    "regress": ("lightbert.tasks.kinds.regress.kind", "Regress"),
+    "classify": ("lightbert.tasks.kinds.classify", "Classify"),
+    "labels": ("lightbert.tasks.kinds.labels", "Labels"),
+    "regress": ("lightbert.tasks.kinds.regress", "Regress"),
     "tokens": ("lightbert.tasks.kinds.tokens.kind", "Tokens"),
     "spans": ("lightbert.tasks.kinds.spans.kind", "Spans"),
 }

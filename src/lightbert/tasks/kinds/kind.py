@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
-from lightbert.tasks.kinds.findings.finding import Finding
+from lightbert.tasks.kinds.findings import Finding
 from lightbert.tasks.texts import TextEncoder
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from questions import encoder
 from lightbert.errors import InputError
 from lightbert.tasks.example import Answer, Question
 from lightbert.tasks.kinds.spans.kind import Spans
-from lightbert.tasks.kinds.spans.scores import score_2_0
-from lightbert.tasks.kinds.spans.threshold import best_threshold
+from lightbert.tasks.kinds.spans.scores import best_threshold, score_2_0
 
 CONTEXT = "the black cat sat"
 TRUTHS = {"cat": (Answer("cat", 10),), "black cat": (Answer("black cat", 4),), "": ()}

@@ -10,10 +10,8 @@ import lightbert
 from lightbert.nn.inference import Inference
 from lightbert.tasks.example import Answer, Question
 from lightbert.tasks.kinds import kind_of
-from lightbert.tasks.kinds.spans.decoding import owning_windows, search_spans
-from lightbert.tasks.kinds.spans.kind import Spans
-from lightbert.tasks.kinds.spans.pieces import char_span, token_span
-from lightbert.tasks.kinds.spans.windows import split_windows
+from lightbert.tasks.kinds.spans.kind import Spans, owning_windows, search_spans
+from lightbert.tasks.kinds.spans.windows import char_span, split_windows, token_span
 from lightbert.tasks.predict.forward import run
 from lightbert.tasks.predict.torch_runtime import TorchRuntime
 

@@ -11,8 +11,7 @@ from questions import encoder
 from lightbert.errors import InputError
 from lightbert.tasks.example import Answer, Question
 from lightbert.tasks.kinds.spans.kind import Spans
-from lightbert.tasks.kinds.spans.pieces import char_span, token_span
-from lightbert.tasks.kinds.spans.windows import encode, split_windows
+from lightbert.tasks.kinds.spans.windows import char_span, encode, split_windows, token_span
 
 CAT = Question("Who sat?", "The cat sat on the mat.", (Answer("cat", 4),), "q")
 

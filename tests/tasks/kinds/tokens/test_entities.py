@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightbert.tasks.kinds.tokens.entities import Entity, are_entity_tags, entities, entity_scores
+from lightbert.tasks.kinds.tokens.kind import Entity, are_entity_tags, entities, entity_scores
 
 CASES = {
     "IOB2": ("B-PER I-PER O B-LOC", [("PER", 0, 2), ("LOC", 3, 4)]),

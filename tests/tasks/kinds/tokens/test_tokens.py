@@ -10,7 +10,7 @@ from lightbert.errors import InputError
 from lightbert.tasks.example import Example, TaggedSentence
 from lightbert.tasks.kinds import kind_of
 from lightbert.tasks.kinds.tokens.kind import Tokens
-from lightbert.tasks.kinds.tokens.word_windows import word_windows
+from lightbert.tasks.kinds.tokens.words import word_windows
 from lightbert.tasks.texts import TextEncoder
 
 PIECES = [*SPECIALS, "jim", "lives", "in", "new", "york", "##er", "##s", ".", ",", "u", "n", "a", "##a"]

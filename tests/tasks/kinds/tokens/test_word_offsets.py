@@ -10,7 +10,7 @@ from vocabularies import small_tokenizer
 
 from lightbert.tasks.example import Example, TaggedSentence
 from lightbert.tasks.kinds.tokens.kind import Tokens
-from lightbert.tasks.kinds.tokens.word_offsets import word_offsets
+from lightbert.tasks.kinds.tokens.words import word_offsets
 from lightbert.tasks.texts import TextEncoder
 
 PAGE = Path(__file__).parents[4] / "docs" / "prediction.md"

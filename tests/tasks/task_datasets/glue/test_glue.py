@@ -9,8 +9,8 @@ from lightbert.errors import InputError
 from lightbert.tasks.datasets.glue import open_glue
 from lightbert.tasks.datasets.glue.table import TABLE
 from lightbert.tasks.example import Example
-from lightbert.tasks.kinds.classify.kind import Classify
-from lightbert.tasks.kinds.regress.kind import Regress
+from lightbert.tasks.kinds.classify import Classify
+from lightbert.tasks.kinds.regress import Regress
 
 SHARED = Path(__file__).parents[5] / "shared" / "data" / "glue"
 

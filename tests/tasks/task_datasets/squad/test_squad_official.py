@@ -5,7 +5,7 @@ from questions import document, question_entry, write
 
 from lightbert.errors import InputError
 from lightbert.tasks.datasets.squad.answer_files import score
-from lightbert.tasks.kinds.spans.comparison import exact, f1, normalize_answer
+from lightbert.tasks.kinds.spans.scores import exact, f1, normalize_answer
 
 
 @pytest.mark.parametrize(

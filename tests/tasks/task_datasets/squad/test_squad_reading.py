@@ -10,7 +10,7 @@ from questions import document, question_entry, write
 from lightbert.errors import InputError
 from lightbert.tasks.datasets.squad.reading import read
 from lightbert.tasks.example import Answer
-from lightbert.tasks.kinds.spans.location import locate_answer
+from lightbert.tasks.kinds.spans.windows import locate_answer
 
 CONTEXT = "Ada  Lovelace met Charles Babbage in 1833 (June)."
 

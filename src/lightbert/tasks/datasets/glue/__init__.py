@@ -9,9 +9,9 @@ from lightbert.tasks.datasets.glue import hub, tsv
 from lightbert.tasks.datasets.glue.table import HIGH, LOW, TABLE, name_of
 from lightbert.tasks.datasets.task import Task
 from lightbert.tasks.example import Example
-from lightbert.tasks.kinds.classify.kind import Classify
+from lightbert.tasks.kinds.classify import Classify
 from lightbert.tasks.kinds.kind import Kind
-from lightbert.tasks.kinds.regress.kind import Regress
+from lightbert.tasks.kinds.regress import Regress
 
 HUB = ("", "hub")
 """Values of ``data`` that select the Hugging Face Hub."""

@@ -7,7 +7,7 @@ from lightbert.data.text.row_file import BadRowError, BadRows
 from lightbert.errors import InputError, unknown
 from lightbert.tasks.datasets.squad.document import Entry, entries, field, read_json
 from lightbert.tasks.example import Answer, Question
-from lightbert.tasks.kinds.spans.location import locate_answer
+from lightbert.tasks.kinds.spans.windows import locate_answer
 
 
 class Reading(NamedTuple):

@@ -5,10 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from lightbert.tasks.example import Question
-from lightbert.tasks.kinds.findings.calibration import calibration_finding
-from lightbert.tasks.kinds.findings.finding import Finding, Table
+from lightbert.tasks.kinds.findings import Finding, Table, calibration_finding
 from lightbert.tasks.kinds.kind import Prediction
-from lightbert.tasks.kinds.spans.comparison import exact, f1, normalize_answer
+from lightbert.tasks.kinds.spans.scores import exact, f1, normalize_answer
 
 _QUESTION_WORD = re.compile(r"\b(how (?:many|much|long|old|far)|how|what|which|whom?|whose|when|where|why)\b")
 

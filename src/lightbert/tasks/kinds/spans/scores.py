@@ -4,11 +4,16 @@ Deviation: the scripts fail with a traceback if there is no question, if no pred
 question has no prediction. Here the first two raise an `InputError`, and the last is left out of the averages.
 """
 
+import re
+import string
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
 
 from lightbert.errors import InputError
-from lightbert.tasks.kinds.spans.comparison import exact, f1, normalize_answer
+from lightbert.tasks.example import Question
 
 Truths = Sequence[tuple[str, Sequence[str]]]
 """The id and the accepted answers of each question; ids may repeat."""
@@ -109,3 +114,64 @@ def _warn_about_missing(truths: Truths, predictions: Mapping[str, str], conseque
             f"{len(missing):,} of {len(truths):,} questions have no prediction and {consequence}: {some}",
             file=sys.stderr,
         )
+
+
+_DELETE_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLE = re.compile(r"\b(?:a|an|the)\b")
+
+
+def normalize_answer(text: str) -> str:
+    """Normalize an answer for comparison."""
+    return " ".join(_ARTICLE.sub(" ", text.lower().translate(_DELETE_PUNCTUATION)).split())
+
+
+def exact(prediction: str, truth: str) -> int:
+    """1 if the normalized answers are equal, else 0."""
+    return int(normalize_answer(prediction) == normalize_answer(truth))
+
+
+def f1(prediction: str, truth: str, *, both_empty: int) -> float:
+    """Word-level F1 of two normalized answers.
+
+    It is 0 if they have no word in common; two empty answers give `both_empty`: 0 in SQuAD 1.1, 1 in 2.0.
+    """
+    predicted, true = normalize_answer(prediction).split(), normalize_answer(truth).split()
+    if not predicted and not true:
+        return both_empty
+    common = (Counter(predicted) & Counter(true)).total()
+    if not common:
+        return 0
+    precision, recall = common / len(predicted), common / len(true)
+    return 2 * precision * recall / (precision + recall)
+
+
+def best_threshold(examples: Sequence[Question], predictions: Sequence[dict[str, Any]]) -> float:
+    """The threshold that maximizes the mean F1 of these predictions.
+
+    It is one of their null scores, the lowest one on ties, or below all of them if empty answers are always better.
+    It is meaningful only if there are both answerable and unanswerable questions.
+    """
+    if not examples:
+        raise InputError("choosing a threshold requires at least one question, got none; give a dev set with answers")
+    gains = sorted(
+        (prediction["null_score"], _gain(question, prediction))
+        for question, prediction in zip(examples, predictions, strict=True)
+    )
+    best, threshold, total = 0.0, gains[0][0] - 1.0, 0.0
+    for null_score, group in groupby(gains, key=lambda gain: gain[0]):
+        total += sum(gain for _, gain in group)
+        if total > best:
+            best, threshold = total, null_score
+    return float(threshold)
+
+
+def _gain(question: Question, prediction: dict[str, Any]) -> float:
+    """The F1 of answering minus the F1 of not answering, by the rules of SQuAD 2.0."""
+    if question.answers is None:
+        raise InputError(
+            f"choosing a threshold requires answers, got none for {question.id or question.question!r}; give a dev set"
+        )
+    answer = prediction["n_best"][0]["answer"] if prediction["n_best"] else ""
+    if not question.answers:
+        return -float(bool(answer))
+    return max(f1(answer, each.text, both_empty=1) for each in question.answers)

@@ -4,6 +4,8 @@ As in BERT's and ELECTRA's fine-tuning code: [CLS] question [SEP] window [SEP], 
 until the context is covered.
 """
 
+import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -12,10 +14,33 @@ from numpy.typing import NDArray
 
 from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
-from lightbert.tasks.example import Question
-from lightbert.tasks.kinds.spans.location import locate_answer
-from lightbert.tasks.kinds.spans.pieces import Pieces, token_span
+from lightbert.tasks.example import Answer, Question
 from lightbert.tasks.texts import TextEncoder
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The concatenated tokens of several texts, with character offsets."""
+
+    ids: NDArray[np.int32]  # [Σp]
+    offsets: NDArray[np.int32]  # [Σp, 2] first character, end (exclusive)
+    starts: NDArray[np.int64]  # [texts + 1]
+
+    @classmethod
+    def of(cls, texts: Sequence[str], encoder: TextEncoder) -> "Pieces":
+        """Tokenize texts."""
+        ids, offsets, lengths = [np.zeros(0, np.int32)], [np.zeros((0, 2), np.int32)], [0]
+        for at in range(0, len(texts), _CHUNK):
+            for encoding in encoder.pieces(texts[at : at + _CHUNK]):
+                ids.append(np.array(encoding.ids, dtype=np.int32))
+                offsets.append(np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2))
+                lengths.append(len(ids[-1]))
+        return cls(np.concatenate(ids), np.concatenate(offsets), np.cumsum(lengths, dtype=np.int64))
+
+    def __getitem__(self, text: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The ids and the offsets of one text."""
+        part = slice(self.starts[text], self.starts[text + 1])
+        return self.ids[part], self.offsets[part]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,3 +150,52 @@ def _targets(
     inside = (start >= firsts) & (end < firsts + widths)
     shift = seconds - firsts
     return np.stack([np.where(inside, start + shift, 0), np.where(inside, end + shift, 0), impossible], axis=1)
+
+
+def locate_answer(context: str, text: str, start: int) -> Answer | None:
+    """The answer as it occurs in the context near `start`, or None if it doesn't.
+
+    As tolerant as BERT's and ELECTRA's data readers: the answer may be anywhere inside the words that overlap the
+    given characters; case and white space are ignored. The match nearest to `start` is returned.
+    """
+    if not text.strip() or not 0 <= start < len(context):
+        return None
+    if context.startswith(text, start):
+        return Answer(text, start)
+    first, last = _extend_to_words(context, start, min(start + len(text), len(context)))
+    pattern = re.compile(r"\s+".join(re.escape(word) for word in text.split()), re.IGNORECASE)
+    found = min(pattern.finditer(context, first, last), key=lambda match: abs(match.start() - start), default=None)
+    return None if found is None else Answer(found[0], found.start())
+
+
+def _extend_to_words(context: str, start: int, end: int) -> tuple[int, int]:
+    """Extend a span to whole words."""
+    while start > 0 and not context[start - 1].isspace():
+        start -= 1
+    while end < len(context) and not context[end].isspace():
+        end += 1
+    return start, end
+
+
+# Encodings are many times larger than the ids and offsets that are kept, so tokenize in chunks.
+_CHUNK = 1024
+
+
+def token_span(offsets: NDArray[np.int32], start: int, end: int) -> tuple[int, int]:
+    """The first and last token that overlap the characters; (-1, -1) if there is none."""
+    overlapping = np.flatnonzero((offsets[:, 0] < end) & (offsets[:, 1] > start))
+    return (int(overlapping[0]), int(overlapping[-1])) if len(overlapping) else (-1, -1)
+
+
+def char_span(context: str, offsets: NDArray[np.int32], first: int, last: int) -> tuple[int, int]:
+    """The characters of the tokens from `first` to `last`, without surrounding white space.
+
+    Accents and control characters that the tokenizer dropped after the last token are included.
+    """
+    start, end = int(offsets[first, 0]), int(offsets[last, 1])
+    following = int(offsets[last + 1, 0]) if last + 1 < len(offsets) else len(context)
+    while end < following and unicodedata.category(context[end])[0] in "MC" and not context[end].isspace():
+        end += 1
+    # The offsets of a SentencePiece token may include the space before its word.
+    text = context[start:end]
+    return start + len(text) - len(text.lstrip()), end - len(text) + len(text.rstrip())

@@ -1,19 +1,20 @@
 """Token classification: one tag per word, such as named entities or parts of speech."""
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
 from lightbert.tasks.example import Example, TaggedSentence
-from lightbert.tasks.kinds.findings.finding import Finding
+from lightbert.tasks.kinds.classify import confused_pairs, label_rates
+from lightbert.tasks.kinds.findings import Finding, Rates, Table, calibration_finding, rates_finding
 from lightbert.tasks.kinds.kind import LabelledKind, Outputs, Prediction, softmax
-from lightbert.tasks.kinds.tokens.entities import are_entity_tags, entities, entity_scores
-from lightbert.tasks.kinds.tokens.findings import tagging_findings
-from lightbert.tasks.kinds.tokens.word_features import WordFeatures, encode_words, text_of
+from lightbert.tasks.kinds.tokens.words import WordFeatures, encode_words, text_of
 from lightbert.tasks.texts import TextEncoder
 
 
@@ -105,3 +106,127 @@ def _tags(example: TaggedSentence | Example) -> tuple[str, ...]:
     if isinstance(example, Example) or example.tags is None:
         raise InputError(f"metrics require sentences with tags, got none for {text_of(example)[:40]!r}")
     return example.tags
+
+
+_TAG = re.compile(r"O|[BIESLU](-.+)?", re.DOTALL)
+_EQUIVALENT = {"L": "E", "U": "S"}
+
+
+class Entity(NamedTuple):
+    """An entity of the words from `start` to `stop` (exclusive)."""
+
+    type: str
+    start: int
+    stop: int
+
+
+def are_entity_tags(tags: Iterable[str]) -> bool:
+    """Whether tags follow an entity scheme such as IOB2, unlike part-of-speech tags."""
+    tags = list(tags)
+    return all(_TAG.fullmatch(tag) for tag in tags) and any(tag[0] in "BI" for tag in tags)
+
+
+def entities(tags: Sequence[str]) -> list[Entity]:
+    """The entities of one sentence. A bare B or I has the type ""."""
+    found, start = [], 0
+    before, type_before = "O", ""
+    for index, tag in enumerate([*tags, "O"]):
+        letter, _, kind = tag.partition("-")
+        letter = _EQUIVALENT.get(letter, letter)
+        changes = kind != type_before
+        if before != "O" and (before in "ES" or letter in "OBS" or changes):
+            found.append(Entity(type_before, start, index))
+        if letter != "O" and (letter in "BS" or before in "OES" or changes):
+            start = index
+        before, type_before = letter, kind
+    return found
+
+
+def entity_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
+    """F1, precision and recall over the entities of all sentences; words and type must both match."""
+    correct = true_count = predicted_count = 0
+    for tags, predicted_tags in zip(truth, predicted, strict=True):
+        true, found = set(entities(tags)), set(entities(predicted_tags))
+        correct += len(true & found)
+        true_count += len(true)
+        predicted_count += len(found)
+    return {
+        "f1": 2 * correct / (true_count + predicted_count) if true_count + predicted_count else 0.0,
+        "precision": correct / predicted_count if predicted_count else 0.0,
+        "recall": correct / true_count if true_count else 0.0,
+    }
+
+
+_CONTEXT_WORDS = 8
+
+
+class Word(NamedTuple):
+    """A word in its sentence, with its true tag, predicted tag and probability."""
+
+    sentence: TaggedSentence
+    place: int
+    tag: str
+    predicted: str
+    probability: float
+
+
+def tagging_findings(
+    examples: Sequence[TaggedSentence], predictions: Sequence[Prediction], labels: Sequence[str], worst: int
+) -> list[Finding]:
+    """Analyse predicted tags; rates are by entity type if the tags mark entities, else by tag."""
+    words = [
+        Word(sentence, index, tag, guess["tag"], guess["probability"])
+        for sentence, prediction in zip(examples, predictions, strict=True)
+        for index, (tag, guess) in enumerate(zip(sentence.tags or (), prediction["tags"], strict=True))
+    ]
+    gold, predicted = [word.tag for word in words], [word.predicted for word in words]
+    if are_entity_tags(labels):
+        rates = rates_finding(_entity_rates(examples, predictions), key="types", title="Entities by type")
+    else:
+        rates = rates_finding(label_rates(gold, predicted, labels), key="tags", title="Tags")
+    pairs = Counter((a, b) for a, b in zip(gold, predicted, strict=True) if a != b)
+    confused = [{"true": a, "predicted": b, "count": count} for (a, b), count in pairs.most_common()]
+    return [
+        rates,
+        Finding("confusion", confused, (confused_pairs(gold, predicted),)),
+        calibration_finding(
+            [word.probability for word in words],
+            [word.tag == word.predicted for word in words],
+            None,
+            "Probability of the predicted tag, and whether it is correct",
+        ),
+        _most_wrong(words, worst),
+    ]
+
+
+def _entity_rates(examples: Sequence[TaggedSentence], predictions: Sequence[Prediction]) -> dict[str, Rates]:
+    right, said, true = Counter[str](), Counter[str](), Counter[str]()
+    for sentence, prediction in zip(examples, predictions, strict=True):
+        expected = set(entities(sentence.tags or ()))
+        found = set(entities([word["tag"] for word in prediction["tags"]]))
+        for counter, group in ((right, expected & found), (said, found), (true, expected)):
+            counter.update(entity.type for entity in group)
+    types = sorted(said.keys() | true.keys())
+    return {name: Rates.of(right=right[name], said=said[name], true=true[name]) for name in types}
+
+
+def _most_wrong(words: Sequence[Word], worst: int) -> Finding:
+    wrong = sorted((word for word in words if word.tag != word.predicted), key=lambda word: -word.probability)[:worst]
+    value: list[dict[str, Any]] = [
+        {
+            "id": word.sentence.id,
+            "word": word.sentence.words[word.place],
+            "place": word.place,
+            "tag": word.tag,
+            "predicted": word.predicted,
+            "probability": word.probability,
+            "around": " ".join(
+                word.sentence.words[max(0, word.place - _CONTEXT_WORDS) : word.place + _CONTEXT_WORDS + 1]
+            ),
+        }
+        for word in wrong
+    ]
+    keys = ("word", "tag", "predicted", "probability", "around")
+    rows = [tuple(each[key] for key in keys) for each in value]
+    columns = ("word", "true", "predicted", "probability", "context")
+    return Finding("most_wrong", value, (Table("Most wrong", columns, rows, "The most confident wrong tags."),))

@@ -1,1 +1,0 @@
-"""Single-label classification of texts."""

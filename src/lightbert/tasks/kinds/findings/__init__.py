@@ -1,1 +1,0 @@
-"""Error analysis beyond the metrics: the parts that several kinds share."""

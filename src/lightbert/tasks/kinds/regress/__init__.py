@@ -1,1 +1,0 @@
-"""Regression: one number per text."""
