@@ -1,6 +1,7 @@
 """Settings chosen from the data, the fitted output layer, and the comparison with words."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ KEYS = {"model": "m", "out": "o", "data": {"train": "x.csv"}}
 
 
 def facts(kind: str = "classify", pairs: bool = False, rows: int = 2000, tokens: float = 15.0) -> Facts:
-    return Facts(kind, pairs, rows, tokens, depth=12, pooled=True)
+    return Facts(kind, pairs, rows, tokens, depth=12, width=256)
 
 
 def test_a_key_is_chosen_from_the_data_unless_it_is_given():
@@ -56,11 +57,26 @@ def test_fewer_texts_are_repeated_more_often_and_longer_ones_less():
     assert settings_for(facts(tokens=400))["epochs"] < settings_for(facts())["epochs"]
 
 
-def test_tags_and_imported_heads_keep_the_state_of_cls_and_all_layers():
-    for each in (facts("tokens"), Facts("classify", False, 2000, 15.0, depth=12, pooled=False)):
-        settings = settings_for(each)
-        assert (settings["head.pool"], settings["head.init"]) == ("cls", "random")
-    assert settings["change.depth"] == 12
+def test_single_texts_need_few_layers_pairs_and_many_texts_all():
+    few = [facts(), facts("labels"), facts("tokens"), facts(rows=300)]
+    assert [settings_for(each)["change.depth"] for each in few] == [4] * 4
+    whole = [facts(pairs=True), facts(rows=50_000), facts("tokens", rows=14_000)]
+    assert [settings_for(each)["change.depth"] for each in whole] == [12] * 3
+    # Twelve layers don't learn tags at the rate of four.
+    assert settings_for(whole[0])["lr"] < settings_for(few[0])["lr"]
+
+
+def test_tags_have_no_pool_and_no_fitted_layer():
+    settings = settings_for(facts("tokens"))
+    assert (settings["head.pool"], settings["head.init"]) == ("cls", "random")
+
+
+def test_imported_and_large_models_keep_their_layers_and_a_low_rate():
+    imported = settings_for(replace(facts(), imported=True))
+    assert (imported["head.pool"], imported["head.init"]) == ("cls", "random")
+    for settings in (imported, settings_for(replace(facts(), width=768))):
+        assert (settings["change.depth"], settings["lr"], settings["layer_decay"]) == (12, 1e-4, 0.8)
+    assert settings_for(replace(facts(), hidden=True))["head.init"] == "random"
 
 
 def test_the_length_truncates_few_texts():

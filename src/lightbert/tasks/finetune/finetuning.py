@@ -14,6 +14,7 @@ from lightbert.data.batches.packed_buckets import PackedBuckets
 from lightbert.data.examples.specials import Specials
 from lightbert.errors import InputError, nearest
 from lightbert.interop import huggingface
+from lightbert.interop.families import FAMILIES
 from lightbert.models import Model, folder
 from lightbert.models.changes import with_changes
 from lightbert.nn.heads.text import TextHead
@@ -174,7 +175,9 @@ def _choose_settings(recipe: FinetuneRecipe, model: Model, data: TaskData) -> di
         rows=len(train),
         tokens=float(train.lengths.mean()),
         depth=len(model.blocks),
-        pooled=recipe.head.hidden in ("auto", "none") and not huggingface.settings_of_head(model, kind.head),
+        width=model.width,
+        imported=model.origin in FAMILIES,
+        hidden=recipe.head.hidden not in ("auto", "none"),
     )
     return {**settings_for(facts), "length": data.length}
 

@@ -14,7 +14,6 @@ from lightbert.errors import InputError, unknown
 from lightbert.tasks.example import Question
 from lightbert.tasks.kinds.findings import Finding
 from lightbert.tasks.kinds.kind import Kind, Outputs, Prediction
-from lightbert.tasks.kinds.spans import decoding
 from lightbert.tasks.kinds.spans.findings import answer_findings
 from lightbert.tasks.kinds.spans.scores import best_threshold, score_1_1, score_2_0
 from lightbert.tasks.kinds.spans.windows import SpanFeatures, char_span, encode
@@ -102,7 +101,7 @@ class Spans(Kind[Question]):
     def _prediction(self, question: Question, number: int, features: SpanFeatures, outputs: Outputs) -> Prediction:
         rows = features.windows(number)
         firsts, sizes = features.firsts[rows.start : rows.stop], features.sizes(rows)
-        owner = decoding.owning_windows(firsts, sizes)
+        owner = owning_windows(firsts, sizes)
         found, nulls = [], []
         for window, row in enumerate(rows):
             first, size, second = int(firsts[window]), int(sizes[window]), int(features.seconds[row])
@@ -110,16 +109,16 @@ class Spans(Kind[Question]):
             if self.head == "span":
                 start, end = outputs[row]
                 part = slice(second, second + size)
-                spans = decoding.search_spans(start[part], end[part], own, self.max_answer, self._candidates_per_window)
+                spans = search_spans(start[part], end[part], own, self.max_answer, self._candidates_per_window)
                 nulls.append(float(start[0]) + float(end[0]))
             else:
                 start, end, score, impossible = outputs[row]
-                spans = decoding.filter_spans(start - second, end - second, score, own, self.max_answer)
+                spans = filter_spans(start - second, end - second, score, own, self.max_answer)
                 nulls.append(float(impossible))
             found.append((spans[0] + first, spans[1] + first, spans[2]))
         starts, ends, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
         offsets = features.pieces[features.contexts[number]][1]
-        best = decoding.best_spans((starts, ends, scores), question.context, offsets, self.n_best)
+        best = best_spans((starts, ends, scores), question.context, offsets, self.n_best)
         return self._make_prediction(question, best, min(nulls))
 
     @property
@@ -127,7 +126,7 @@ class Spans(Kind[Question]):
         """More than n_best, because candidates with the same text are merged."""
         return 5 * self.n_best
 
-    def _make_prediction(self, question: Question, best: list[decoding.CharSpan], null: float) -> Prediction:
+    def _make_prediction(self, question: Question, best: "list[CharSpan]", null: float) -> Prediction:
         if not best:
             null_score = _NO_CANDIDATES
         elif self.head == "span":
