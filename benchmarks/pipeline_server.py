@@ -16,8 +16,8 @@ from typing import Any
 from benchmarks.peers import text_classifier
 from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
-from lightbert.serve.endpoints.endpoint import Endpoint, Prepared, require_strings
-from lightbert.serve.limits import Limits
+from lightbert.serve.batching import Limits
+from lightbert.serve.endpoints import Endpoint, Prepared, require_strings
 from lightbert.serve.server import bind, serve
 from lightbert.serve.service import Service
 

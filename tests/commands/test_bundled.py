@@ -14,8 +14,7 @@ from extras import needs_metrics, needs_onnx, needs_plots
 from lightbert import bundled, cli
 from lightbert.analysis.suspicion import Detector
 from lightbert.models import PRESETS, add_head, build, folder, generator
-from lightbert.serve.endpoints import endpoints_of
-from lightbert.serve.generator import load_generator
+from lightbert.serve.models import endpoints_of, load_generator
 from lightbert.tasks.predict.text_model import load
 
 NAME = "convbert-small-en"

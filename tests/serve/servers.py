@@ -11,9 +11,9 @@ from tiny_classifiers import tiny_model
 from vocabularies import small_tokenizer
 
 from lightbert.models import build, preset
-from lightbert.serve.endpoints import endpoints_of
-from lightbert.serve.endpoints.endpoint import Endpoint
-from lightbert.serve.limits import Limits
+from lightbert.serve.batching import Limits
+from lightbert.serve.endpoints import Endpoint
+from lightbert.serve.models import endpoints_of
 from lightbert.serve.service import Service
 from lightbert.tasks.predict.text_model import TextModel
 

@@ -17,7 +17,7 @@ from lightbert.analysis.suspicion import Detector
 from lightbert.cli import main
 from lightbert.deploy.export import export_onnx
 from lightbert.errors import InputError
-from lightbert.serve.endpoints import endpoints_of
+from lightbert.serve.models import endpoints_of
 from lightbert.tasks.kinds.tokens.kind import Tokens
 
 pytestmark = needs_serve
@@ -229,7 +229,7 @@ def test_a_model_that_can_do_nothing_is_an_error(tmp_path):
 def test_exported_models_are_served_without_torch(tmp_path):
     export_onnx(text_model(REVIEWS), tmp_path / "out")
     code = (
-        "import sys; import lightbert.serve.app; from lightbert.serve.endpoints import endpoints_of; "
+        "import sys; import lightbert.serve.app; from lightbert.serve.models import endpoints_of; "
         "from lightbert.tasks.predict.loading import load; endpoints_of(load(sys.argv[1])); "
         "sys.exit(','.join({'torch', 'transformers'} & set(sys.modules)) or None)"
     )

@@ -11,7 +11,7 @@ import lightbert
 from extras import needs_onnx, needs_serve
 from lightbert.nn.inference import LayerMaps
 from lightbert.nn.record import Record
-from lightbert.serve.endpoints.attention import MOST_TEXTS
+from lightbert.serve.endpoints import MOST_TEXTS
 from lightbert.tasks.kinds.classify import Classify
 
 pytestmark = needs_serve

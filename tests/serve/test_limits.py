@@ -14,8 +14,8 @@ from servers import HeldRuntime, running, running_endpoints, text_model
 
 from extras import needs_serve
 from lightbert.errors import InputError
-from lightbert.serve.endpoints import endpoints_of
-from lightbert.serve.limits import Limits
+from lightbert.serve.batching import Limits
+from lightbert.serve.models import endpoints_of
 from lightbert.tasks.kinds.classify import Classify
 from lightbert.tasks.kinds.tokens.kind import Tokens
 
@@ -114,55 +114,26 @@ def received_from(connection):
     return received
 
 
-@pytest.mark.parametrize("before", [b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"], ids=["first", "second"])
-def test_a_client_that_sends_the_head_of_a_request_too_slowly_gets_a_408(before):
-    with running(text_model(REVIEWS), Limits(body_seconds=0.5)) as client:
-        address = (client.base_url.host, client.base_url.port)
-        with socket.create_connection(address, timeout=20) as slow:
-            slow.sendall(before)
-            answered = b""
-            while before and not answered.endswith(b"}"):
-                answered += slow.recv(4096)
-            slow.sendall(b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-")
-            assert post(client, "good").status_code == 200
-            received = received_from(slow)
-    assert received.startswith(b"HTTP/1.1 408")
-    assert received.endswith(b'{"error":"the head of a request must be sent within 0.5 seconds"}')
-
-
-@pytest.mark.parametrize(
-    ("size", "status", "sentence"),
-    [
-        (1 << 16, 408, "the head of a request must be sent within 0.5 seconds"),
-        ((1 << 16) + 1, 400, "the request must be valid HTTP/1.1, and its head at most 64 KiB"),
-    ],
-)
-def test_the_size_of_an_incomplete_head_is_limited(size, status, sentence):
-    with running(text_model(REVIEWS), Limits(body_seconds=0.5)) as client:
+def test_the_size_of_an_incomplete_head_is_limited():
+    with running(text_model(REVIEWS), Limits()) as client:
         with socket.create_connection((client.base_url.host, client.base_url.port), timeout=20) as sender:
-            sender.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: ".ljust(size, b"x"))
+            sender.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: ".ljust((1 << 16) + 1, b"x"))
             received = received_from(sender)
         assert post(client, "good").status_code == 200
-    assert received.startswith(b"HTTP/1.1 %d" % status)
+    assert received.startswith(b"HTTP/1.1 400")
+    sentence = "the request must be valid HTTP/1.1, and its head at most 64 KiB"
     assert json.loads(received.partition(b"\r\n\r\n")[2])["error"] == sentence
 
 
 def test_the_size_of_a_head_is_limited_also_where_httptools_is_installed():
     code = (
         "import sys, types; sys.modules['httptools'] = types.ModuleType('httptools'); "
-        "from lightbert.serve.timed_protocol import protocol_with_head_timeout; "
+        "from lightbert.serve.server import JsonProtocol; "
         "from uvicorn.protocols.http.h11_impl import H11Protocol; "
-        "assert issubclass(protocol_with_head_timeout(1.0), H11Protocol)"
+        "assert issubclass(JsonProtocol, H11Protocol)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-def test_a_connection_without_a_request_is_closed():
-    with running(text_model(REVIEWS), Limits(body_seconds=0.3)) as client:
-        with socket.create_connection((client.base_url.host, client.base_url.port), timeout=20) as idle:
-            assert received_from(idle) == b""
-        assert post(client, "good").status_code == 200
 
 
 def test_requests_that_take_longer_than_their_head_may_are_answered(held):

@@ -12,7 +12,7 @@ from servers import running, text_model
 from test_malformed import BODIES, VALUES, mutations
 
 from extras import needs_serve
-from lightbert.serve.limits import Limits
+from lightbert.serve.batching import Limits
 from lightbert.tasks.kinds.classify import Classify
 
 pytestmark = needs_serve

@@ -53,7 +53,7 @@ def test_other_commands_leave_the_cache_alone(command):
 def test_the_environment_of_a_process_that_has_imported_torch_is_left_alone(monkeypatch):
     import torch  # noqa: F401
 
-    from lightbert.serve.operator_cache import limit_operator_cache
+    from lightbert.serve.models import limit_operator_cache
 
     monkeypatch.delenv(NAME, raising=False)
     monkeypatch.delenv(OTHER_NAME, raising=False)

@@ -21,9 +21,7 @@ from extras import needs_onnx, needs_serve
 from lightbert.cli import main
 from lightbert.commands.serve import ServeReport
 from lightbert.deploy.export import export_onnx
-from lightbert.serve.endpoints import endpoints_of
-from lightbert.serve.generator import load_generator
-from lightbert.serve.threads import with_threads
+from lightbert.serve.models import endpoints_of, load_generator, with_threads
 from lightbert.tasks.kinds.classify import Classify
 
 REVIEWS = Classify(("bad", "good"))

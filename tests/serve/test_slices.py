@@ -11,11 +11,8 @@ import pytest
 from extras import needs_serve
 from lightbert.data.examples.features import Features
 from lightbert.errors import InputError
-from lightbert.serve.batching import Batcher
-from lightbert.serve.endpoints.endpoint import Endpoint, Prepared
-from lightbert.serve.endpoints.fill import MASK, Fill
-from lightbert.serve.limits import Limits
-from lightbert.serve.metrics import Metrics
+from lightbert.serve.batching import Batcher, Limits, Metrics
+from lightbert.serve.endpoints import MASK, Endpoint, Fill, Prepared
 
 pytestmark = needs_serve
 

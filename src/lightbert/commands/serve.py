@@ -73,12 +73,10 @@ def run(config: Config, ready: Callable[[str], None] = lambda url: None) -> Serv
     with required("serve requires fastapi and uvicorn", "lightbert[serve]"):
         import fastapi  # noqa: F401
         import uvicorn  # noqa: F401
-    from lightbert.serve.endpoints import endpoints_of
-    from lightbert.serve.generator import load_generator
-    from lightbert.serve.limits import Limits
+    from lightbert.serve.batching import Limits
+    from lightbert.serve.models import endpoints_of, load_generator, with_threads
     from lightbert.serve.server import bind, serve
     from lightbert.serve.service import Service
-    from lightbert.serve.threads import with_threads
     from lightbert.tasks.predict.loading import load_on
 
     limits = Limits(
@@ -111,7 +109,7 @@ def command(config: Config, json: bool) -> None:
     batches. SIGTERM or Ctrl+C stops the server after it has answered what it has accepted.
     """
     # Here rather than in `run`: this process does nothing else.
-    from lightbert.serve.operator_cache import limit_operator_cache
+    from lightbert.serve.models import limit_operator_cache
 
     limit_operator_cache()
     set_threads(config.threads)

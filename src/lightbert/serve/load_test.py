@@ -312,8 +312,7 @@ def _tenths(values: Sequence[float]) -> list[Sequence[float]]:
 
 def _work(name: str, threads: int) -> tuple[str, Callable[[list[str]], Any]]:
     """The path to measure, and the same work without a server."""
-    from lightbert.serve.endpoints import endpoints_of
-    from lightbert.serve.threads import with_threads
+    from lightbert.serve.models import endpoints_of, with_threads
     from lightbert.tasks.predict.loading import load
 
     model = with_threads(load(name), threads)

@@ -1,4 +1,4 @@
-"""Run the application on a socket until a signal stops it."""
+"""Runs the application on a socket until a signal stops it."""
 
 import logging
 import signal
@@ -7,11 +7,35 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from lightbert.errors import InputError
 from lightbert.serve.app import create_app
 from lightbert.serve.service import Service
-from lightbert.serve.timed_protocol import HEAD_BYTES, protocol_with_head_timeout
+
+HEAD_BYTES = 1 << 16
+"""Bytes of a head that h11 keeps while it is incomplete; more are answered with 400."""
+
+
+class JsonProtocol(H11Protocol):  # type: ignore[misc]
+    """uvicorn's HTTP protocol, with JSON for what is not HTTP.
+
+    uvicorn prefers httptools where it is installed, which doesn't limit the size of a head. A client that sends a head
+    byte by byte is the business of a reverse proxy.
+    """
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what uvicorn can't parse; its own answer is plain text."""
+        sentence = f"the request must be valid HTTP/1.1, and its head at most {HEAD_BYTES >> 10} KiB"
+        self.transport.write(_answer("400 Bad Request", sentence))
+        self.transport.close()
+
+
+def _answer(status: str, sentence: str) -> bytes:
+    body = f'{{"error":"{sentence}"}}'
+    head = f"Content-Type: application/json\r\nConnection: close\r\nContent-Length: {len(body)}"
+    return f"HTTP/1.1 {status}\r\n{head}\r\n\r\n{body}".encode("ascii")
+
 
 _BACKLOG = 512
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -56,7 +80,7 @@ def server_settings(service: Service) -> uvicorn.Config:
     """The settings of uvicorn, with the limits of the service."""
     return uvicorn.Config(
         create_app(service),
-        http=protocol_with_head_timeout(service.limits.body_seconds),
+        http=JsonProtocol,
         h11_max_incomplete_event_size=HEAD_BYTES,
         log_level=logging.WARNING,
         access_log=False,

@@ -1,14 +1,12 @@
-"""What a model can do over HTTP, by its heads."""
+"""The model behind a server: its endpoints by its heads, its generator, and what it computes with."""
 
-from typing import TYPE_CHECKING
+import os
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
 
 from lightbert.errors import InputError
-from lightbert.serve.endpoints.attention import Attention
-from lightbert.serve.endpoints.embed import Embed
-from lightbert.serve.endpoints.endpoint import Endpoint
-from lightbert.serve.endpoints.fill import Fill
-from lightbert.serve.endpoints.predict import Predict
-from lightbert.serve.endpoints.suspicion import Suspicion
+from lightbert.serve.endpoints import Attention, Embed, Endpoint, Fill, Predict, Suspicion
 from lightbert.tasks.predict.exported import STATES, ExportedModel
 from lightbert.tasks.predict.forward import Runtime
 from lightbert.tasks.predict.model_kind import encoder_of, kind_of_model
@@ -16,16 +14,58 @@ from lightbert.tasks.predict.predictor import Predictor
 from lightbert.tasks.texts import TextEncoder
 
 if TYPE_CHECKING:
+    from lightbert.tasks.predict.exported import ExportedModel
     from lightbert.tasks.predict.text_model import TextModel
 
-PURPOSES = {
-    "predict": "predictions of a fine-tuned model, as of `lightbert predict`",
-    "embed": "one vector per text, as of `lightbert embed`",
-    "fill": "candidates for each [MASK] of a text",
-    "suspicion": "the probability of each word that it was replaced",
-    "attention": "the attention maps and dynamic kernels of a layer",
-}
-"""Every endpoint, with its purpose."""
+
+M = TypeVar("M", bound="TextModel | ExportedModel")
+
+
+def with_threads(model: M, threads: int) -> M:
+    """The model with this number of threads; 0 = chosen by its runtime. Torch has one number for the whole process."""
+    if threads == 0:
+        return model
+    if isinstance(model, ExportedModel):
+        return replace(model, threads=threads)
+    import torch
+
+    torch.set_num_threads(threads)
+    return model
+
+
+# The operators of several batches; one shape of a batch needs about ten.
+_CAPACITY = "64"
+# oneDNN reads both names.
+_NAMES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "DNNL_PRIMITIVE_CACHE_CAPACITY")
+
+
+def limit_operator_cache() -> None:
+    """Let oneDNN keep few operators, unless the environment sets their number or torch is already imported.
+
+    oneDNN creates an operator for each shape and keeps 1,024 of them. The batches of a server have ever new shapes, so
+    that its memory would grow for many minutes; they take as long with few operators.
+    """
+    if "torch" not in sys.modules and not any(name in os.environ for name in _NAMES):
+        os.environ[_NAMES[0]] = _CAPACITY
+
+
+def load_generator(name: str, model: "TextModel | ExportedModel") -> "TextModel | None":
+    """Load the generator that replaced-token detection saved with a model; None if there is none.
+
+    name: the name that the model was loaded by.
+    """
+    if "rtd" not in model.heads or "mlm" in model.heads:
+        return None
+    # Imported here because an exported model is served without torch.
+    from lightbert.interop.names import find, generator_of
+    from lightbert.tasks.predict.text_model import TextModel, load
+
+    found = generator_of(find(name)) if isinstance(model, TextModel) else None
+    if found is None:
+        return None
+    generator = load(found.path)
+    return generator if "mlm" in generator.heads and generator.tokenizer is not None else None
+
 
 _TASK_HEADS = ("classify", "regress", "tokens", "beam", "span")
 
@@ -62,13 +102,6 @@ def endpoints_of(
     if not isinstance(model, ExportedModel):
         found.append(_attention(model, encoder, device))
     return {each.name: each for each in found}
-
-
-def why_missing(name: str) -> str:
-    """The reason why a model has no such endpoint, as the beginning of a sentence."""
-    if name == "attention":
-        return "an exported model records no attention maps; serve the folder that it was exported from"
-    return f"the model has no head for /v1/{name} ({PURPOSES[name]})"
 
 
 def _attention(model: "TextModel", encoder: TextEncoder, device: str) -> Endpoint:
