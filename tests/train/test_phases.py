@@ -8,6 +8,7 @@ import pytest
 import torch
 from tiny_runs import assert_same_results, recipe_of, records, train
 
+from lightbert.commands.inputs import check_corpus
 from lightbert.config import to_mapping
 from lightbert.data.batches.batch import Batch
 from lightbert.data.corpus.preparation import prepare
@@ -120,6 +121,7 @@ def test_a_run_over_several_folders_needs_only_those_of_unfinished_phases(corpus
     (folders / "later").rename(folders / "third")
     train(in_parts(corpus, folders / "pieces"), stop_after=10)
     shutil.rmtree(folders / "second")
+    check_corpus(str(folders / "first"), str(folders / "pieces"))
     train(in_parts(corpus, folders / "pieces"))
     assert_same_results(folders / "pieces", folders / "whole")
 

@@ -15,8 +15,8 @@ def check_file(path: str) -> None:
 
 
 def check_corpus(data: str, out: str) -> None:
-    """Check that the prepared text of a run exists, unless the run is finished."""
-    if not is_finished(out) and not _exists(data):
+    """Check that the prepared text of a new run exists; one that has begun may be past the phase that needs it."""
+    if not is_finished(out) and not _exists(f"{out}/checkpoints") and not _exists(data):
         raise InputError(f"'{data}' has no manifest.json; give a folder written by `lightbert prepare`")
 
 
