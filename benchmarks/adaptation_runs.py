@@ -16,10 +16,8 @@ from statistics import fmean, stdev
 from benchmarks import commands
 from benchmarks.commands import Run, WorkQueue, environment, read_object, run_command
 from lightbert.commands import naive_bayes
-from lightbert.data.text.docstring_sections import sentences_by_section
-from lightbert.data.text.documented_objects import docstrings_by_name
-from lightbert.data.text.hashed_splits import hashed_order, hashed_part
-from lightbert.data.text.prose import prose
+from lightbert.data.docstrings import docstrings_by_name, sentences_by_section
+from lightbert.data.sentences import hashed_order, hashed_part, prose
 from lightbert.files import make_folder, write_atomic
 
 MODEL = "convbert-small-en"

@@ -26,10 +26,9 @@ import torch
 from benchmarks.pages import run_main
 from benchmarks.peers import Peer
 from lightbert.commands.report import show
-from lightbert.data.corpus import tokenizer as tokenizers
-from lightbert.data.corpus import vocabulary
-from lightbert.data.examples.features import Features
-from lightbert.data.examples.specials import Specials
+from lightbert.data import tokenizer
+from lightbert.data import tokenizer as tokenizers
+from lightbert.data.features import Features, Specials
 from lightbert.errors import InputError
 from lightbert.interop import huggingface
 from lightbert.interop.load import describe
@@ -365,7 +364,7 @@ def _write(path: Path, examples: list[Example]) -> None:
 def _tokenizer(path: str, examples: list[Example]) -> "Tokenizer":
     if path:
         return tokenizers.load(path)
-    return vocabulary.train([example.text for example in examples], "wordpiece", 30522)
+    return tokenizer.train([example.text for example in examples], "wordpiece", 30522)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lightbert.data.examples.features import Features
+from lightbert.data.features import Features
 from lightbert.errors import required
 
 

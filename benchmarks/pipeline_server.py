@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers import text_classifier
-from lightbert.data.examples.features import Features
+from lightbert.data.features import Features
 from lightbert.errors import InputError
 from lightbert.serve.batching import Limits
 from lightbert.serve.endpoints import Endpoint, Prepared, require_strings

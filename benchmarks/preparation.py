@@ -19,11 +19,9 @@ from itertools import chain
 from pathlib import Path
 
 from benchmarks.pages import run_main
-from lightbert.data.corpus import tokenizer, vocabulary
-from lightbert.data.corpus.preparation import prepare
-from lightbert.data.corpus.settings import Settings
-from lightbert.data.text import sources
-from lightbert.data.text.sources import ReadOptions
+from lightbert.data import sources, tokenizer
+from lightbert.data.preparation import Settings, prepare
+from lightbert.data.sources import ReadOptions
 
 _BATCH = 1000
 
@@ -111,7 +109,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = arguments.tokenizer or folder
         if arguments.tokenizer is None:
-            tokenizer.save(vocabulary.train(texts, "wordpiece", 30522), Path(folder))
+            tokenizer.save(tokenizer.train(texts, "wordpiece", 30522), Path(folder))
         result = compare(texts, path, arguments.workers, arguments.rounds)
     print(json.dumps({"metrics": asdict(result)}) if arguments.json else result)
 

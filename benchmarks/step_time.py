@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import nn
 
-from lightbert.data.batches.masking_settings import Masking
+from lightbert.data.masking_settings import Masking
 from lightbert.models import Model, build, preset
 from lightbert.models.flops import flops
 from lightbert.models.generator import generator

@@ -12,11 +12,10 @@ from torch import Tensor, nn
 
 from benchmarks.latency_files import transformers_encoder
 from benchmarks.step_time import Workload, demand, encoder_bytes
-from lightbert.data.batches.batch import Batch
-from lightbert.data.batches.buckets import Buckets
-from lightbert.data.batches.masking_settings import Masking
-from lightbert.data.examples.features import Features
-from lightbert.data.examples.specials import Specials
+from lightbert.data.batch import Batch
+from lightbert.data.buckets import Buckets
+from lightbert.data.features import Features, Specials
+from lightbert.data.masking_settings import Masking
 from lightbert.errors import InputError
 from lightbert.models import build, preset
 from lightbert.models.flops import flops

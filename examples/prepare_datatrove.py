@@ -14,7 +14,7 @@ from typing import Any
 from datatrove.executor import LocalPipelineExecutor, SlurmPipelineExecutor
 from datatrove.pipeline.filters import LambdaFilter
 
-from lightbert.data.corpus.datatrove_step import FinishShards, ReadText, WriteShards
+from lightbert.data.datatrove_step import FinishShards, ReadText, WriteShards
 
 
 def main() -> None:

@@ -113,7 +113,7 @@ def is_string(node: ast.AST) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
-@pytest.mark.parametrize("package", ["data", "tasks"])
+@pytest.mark.parametrize("package", ["tasks"])
 def test_every_sub_folder_has_a_step_and_imports_lower_ones_only(package):
     folders = {path.parent.name for path in (SOURCE / package).glob("*/__init__.py")}
     step = {"": 0} | {folder: number for (owner, folder), number in steps().items() if owner == package}

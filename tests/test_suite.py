@@ -120,7 +120,7 @@ def without_optional_packages(folder: Path, *arguments: str) -> subprocess.Compl
 def test_every_test_is_found_or_skipped_without_the_optional_packages(tmp_path: Path) -> None:
     done = without_optional_packages(tmp_path, "--collect-only", "-q")
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr
-    assert "tests/data/corpus/test_preparation.py" in done.stdout
+    assert "tests/data/test_preparation.py" in done.stdout
 
 
 @pytest.mark.prove

@@ -24,8 +24,7 @@ from benchmarks.corpus.cleaning import Decision, Survey, decide, survey
 from benchmarks.corpus.evaluation_texts import EvaluationIndex, read_sets
 from benchmarks.corpus.extraction import Source, extract, mirror, read_sources
 from benchmarks.corpus.mixture import draw, texts
-from lightbert.data.corpus.preparation import prepare
-from lightbert.data.corpus.settings import Settings
+from lightbert.data.preparation import Settings, prepare
 
 _HERE = Path(__file__).parent
 _FILE_BYTES = 400_000_000

@@ -9,7 +9,7 @@ from vocabularies import small_tokenizer
 
 from benchmarks.peers import Peer, PeerRecipe
 from extras import needs_trainer
-from lightbert.data.examples.features import Features
+from lightbert.data.features import Features
 from lightbert.interop import huggingface
 from lightbert.models import PRESETS, build
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.preparation import compare
-from lightbert.data.corpus import tokenizer
-from lightbert.data.corpus.vocabulary import train
+from lightbert.data import tokenizer
+from lightbert.data.tokenizer import train
 
 
 def test_both_ways_encode_the_same_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.adaptation_runs import SectionTask, read_task, write_task
-from lightbert.data.text.docstring_sections import DESCRIPTION
+from lightbert.data.docstrings import DESCRIPTION
 
 FUNCTION = '''
 def f{number}():

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from lightbert.commands.demo_sentences import PACKAGES, SPLITS, Example, read_examples, write_examples
-from lightbert.data.text.documented_objects import documented_objects
+from lightbert.data.docstrings import documented_objects
 
 
 @pytest.fixture(scope="module")

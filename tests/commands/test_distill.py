@@ -12,8 +12,7 @@ import lightbert
 from extras import needs_plots
 from lightbert import cli
 from lightbert.commands.training_report import TrainingReport
-from lightbert.data.corpus.preparation import prepare
-from lightbert.data.corpus.settings import Settings
+from lightbert.data.preparation import Settings, prepare
 from lightbert.models import folder
 from lightbert.models.mobilebert import MobileBert
 from lightbert.train import signals

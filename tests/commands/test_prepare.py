@@ -13,7 +13,7 @@ from rich.console import Console
 
 from lightbert import cli
 from lightbert.commands.prepare import Config, run
-from lightbert.data.corpus.shards import Shards
+from lightbert.data.shards import Shards
 from lightbert.errors import InputError
 
 

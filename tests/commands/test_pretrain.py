@@ -13,8 +13,7 @@ import lightbert
 from extras import needs_plots
 from lightbert import cli
 from lightbert.commands.training_report import TrainingReport
-from lightbert.data.corpus.preparation import prepare
-from lightbert.data.corpus.settings import Settings
+from lightbert.data.preparation import Settings, prepare
 from lightbert.train import signals
 from lightbert.train.run import Outcome
 

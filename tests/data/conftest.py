@@ -8,9 +8,7 @@ import pytest
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 
-from lightbert.data.corpus import manifest
-from lightbert.data.corpus.manifest import FileRecord, Manifest
-from lightbert.data.corpus.shard_writer import Block, ShardWriter
+from lightbert.data.shards import FORMAT, Block, FileRecord, Manifest, ShardWriter, write_manifest
 
 Documents = Sequence[Sequence[Sequence[int]]]
 VOCAB = 64
@@ -38,7 +36,7 @@ def write_folder(folder: Path, shards: Sequence[Documents], held_out: Documents 
             writer.append(block(documents))
             records.append(writer.close())
     tokenizer = {"tokenizer.json": FileRecord.of(folder / "tokenizer.json")}
-    manifest.write(folder, Manifest(manifest.FORMAT, "uint16", VOCAB, {}, tokenizer, tuple(records)))
+    write_manifest(folder, Manifest(FORMAT, "uint16", VOCAB, {}, tokenizer, tuple(records)))
     return folder
 
 

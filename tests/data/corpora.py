@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 from hypothesis import strategies as st
 
-from lightbert.data.corpus.shards import Shard
-from lightbert.data.examples.specials import Specials
+from lightbert.data.features import Specials
+from lightbert.data.shards import Shard
 
 SPECIALS = Specials(pad=0, cls=2, sep=3, mask=4)
 FIRST = 10

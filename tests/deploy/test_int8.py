@@ -15,7 +15,7 @@ from tiny_classifiers import tiny_model, write_tiny_model
 import lightbert
 from extras import needs_onnx
 from lightbert.cli import main
-from lightbert.data.batches.grouping import padded_rows
+from lightbert.data.packing import padded_rows
 from lightbert.deploy import quantization
 from lightbert.deploy.calibration_data import text_batches
 from lightbert.deploy.export import export_onnx

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lightbert.data.batches.batch import Batch
-from lightbert.data.batches.masking_settings import BERT
-from lightbert.data.examples.specials import Specials
+from lightbert.data.batch import Batch
+from lightbert.data.features import Specials
+from lightbert.data.masking_settings import BERT
 from lightbert.models import build, preset
 from lightbert.objectives.masker import Masker
 from lightbert.objectives.mlm import MaskedLanguageModelling

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch.autograd import graph
 
-from lightbert.data.batches.batch import Batch
-from lightbert.data.batches.masking_settings import Masking
-from lightbert.data.examples.specials import Specials
+from lightbert.data.batch import Batch
+from lightbert.data.features import Specials
+from lightbert.data.masking_settings import Masking
 from lightbert.errors import InputError
 from lightbert.models import build, preset
 from lightbert.models.generator import generator

@@ -8,10 +8,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lightbert.data.batches.batch import Batch
-from lightbert.data.batches.packing import pack
-from lightbert.data.batches.padding import pack_rows
-from lightbert.data.examples.features import Features
+from lightbert.data.batch import Batch, pack_rows
+from lightbert.data.features import Features
+from lightbert.data.packing import pack
 from lightbert.errors import InputError
 from lightbert.models import build, preset
 from lightbert.nn.heads import JointLogits, SpanLogits

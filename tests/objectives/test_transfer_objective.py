@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transfer_pairs import DEPTH, MIXED, STUDENT, TEACHER, batch_of, distillation, masker, model_of, numbers
 
-from lightbert.data.batches.batch import Batch
+from lightbert.data.batch import Batch
 from lightbert.errors import InputError
 from lightbert.models.bert import Bert
 from lightbert.nn import attention

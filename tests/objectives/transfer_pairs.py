@@ -5,9 +5,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from lightbert.data.batches.batch import Batch
-from lightbert.data.batches.masking_settings import BERT
-from lightbert.data.examples.specials import Specials
+from lightbert.data.batch import Batch
+from lightbert.data.features import Specials
+from lightbert.data.masking_settings import BERT
 from lightbert.models import Config, build, preset
 from lightbert.models.hybrid import Hybrid
 from lightbert.nn.encoder import Encoder

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lightbert.data.corpus.preparation import prepare
-from lightbert.data.corpus.settings import Settings
+from lightbert.data.preparation import Settings, prepare
 
 
 @pytest.fixture(scope="session")

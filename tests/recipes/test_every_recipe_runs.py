@@ -10,7 +10,7 @@ from recipe_files import ADAPTATION, DISTILLATION, PRETRAINING, read, read_disti
 import lightbert
 from lightbert import bundled
 from lightbert.config import assignments, from_mapping, override
-from lightbert.data.corpus.shards import Shards
+from lightbert.data.shards import Shards
 from lightbert.models import build, folder, preset
 from lightbert.models.generator import generator
 from lightbert.train.distill_recipe import DistillRecipe

@@ -14,10 +14,9 @@ from tokenizers.models import WordLevel
 
 from lightbert import recipes
 from lightbert.commands.training import verbs_for
-from lightbert.data.corpus.preparation import prepare
-from lightbert.data.corpus.settings import Settings
-from lightbert.data.corpus.shards import Shards
-from lightbert.data.text.tables import Table
+from lightbert.data.preparation import Settings, prepare
+from lightbert.data.shards import Shards
+from lightbert.data.tables import Table
 from lightbert.errors import InputError
 from lightbert.interop.huggingface import write as write_huggingface
 from lightbert.interop.load import load

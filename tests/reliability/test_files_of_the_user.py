@@ -10,7 +10,7 @@ from tiny_classifiers import write_tiny_model
 
 from extras import needs_plots
 from lightbert.cli import main
-from lightbert.data.text import text_files
+from lightbert.data import text_files
 from lightbert.errors import InputError
 from lightbert.tasks.datasets.squad.document import read_json
 from lightbert.tasks.kinds.classify import Classify

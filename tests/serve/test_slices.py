@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from extras import needs_serve
-from lightbert.data.examples.features import Features
+from lightbert.data.features import Features
 from lightbert.errors import InputError
 from lightbert.serve.batching import Batcher, Limits, Metrics
 from lightbert.serve.endpoints import MASK, Endpoint, Fill, Prepared

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lightbert.data.corpus.vocabulary import train
+from lightbert.data.tokenizer import train
 from lightbert.tasks.kinds.kind import Outputs
 from lightbert.tasks.kinds.spans.windows import SpanFeatures
 from lightbert.tasks.texts import TextEncoder

@@ -10,7 +10,7 @@ from unittest import mock
 from vocabularies import small_tokenizer
 
 from lightbert.config import assignments
-from lightbert.data.batches.batch import Batch
+from lightbert.data.batch import Batch
 from lightbert.models import PRESETS, build, folder
 from lightbert.recipes import read
 from lightbert.tasks.finetune.grid import RunResults, run_all

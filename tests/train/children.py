@@ -22,7 +22,7 @@ from tiny_runs import run_by
 from torch.distributed import TCPStore
 
 from lightbert import files
-from lightbert.data.batches.batch import Batch
+from lightbert.data.batch import Batch
 from lightbert.tasks.finetune import finetuning, grid
 from lightbert.train import checkpoint, corpus_run
 from lightbert.train.corpus_recipe import CorpusRecipe

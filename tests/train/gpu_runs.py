@@ -8,8 +8,7 @@ from typing import Any
 
 from tiny_runs import recipe_of, records, train
 
-from lightbert.data.corpus.preparation import prepare
-from lightbert.data.corpus.settings import Settings
+from lightbert.data.preparation import Settings, prepare
 from lightbert.ops.backend import Backend, using
 from lightbert.train.recipe import Recipe
 

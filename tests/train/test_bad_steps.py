@@ -6,10 +6,10 @@ import pytest
 import torch
 from tiny_runs import recipe_of, records, train
 
-from lightbert.data.batches.batch import Batch
-from lightbert.data.batches.loader import Loader
-from lightbert.data.corpus.shards import Shards
-from lightbert.data.examples.specials import Specials
+from lightbert.data.batch import Batch
+from lightbert.data.features import Specials
+from lightbert.data.loader import Loader
+from lightbert.data.shards import Shards
 from lightbert.errors import InputError
 from lightbert.files import read_tensors
 from lightbert.objectives.mlm import MaskedLanguageModelling

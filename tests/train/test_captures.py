@@ -10,7 +10,7 @@ import torch
 from fake_cuda import FakeCuda, install, make_replayable
 from tiny_runs import recipe_of
 
-from lightbert.data.corpus.shards import Shards
+from lightbert.data.shards import Shards
 from lightbert.objectives.objective import Objective
 from lightbert.train.corpus_run import make_loader
 from lightbert.train.cuda_graph import WARMUP_STEPS, CudaGraphStep

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from tiny_runs import distillation_of, recipe_of, train
 
-from lightbert.data.corpus.preparation import prepare
-from lightbert.data.corpus.settings import Settings
+from lightbert.data.preparation import Settings, prepare
 from lightbert.errors import InputError
 
 

@@ -10,7 +10,7 @@ from tiny_runs import distillation_of, recipe_of, records, train, write_model
 from torch import nn
 from tracing import traced_only
 
-from lightbert.data.corpus.shards import Shards
+from lightbert.data.shards import Shards
 from lightbert.ops import backend
 from lightbert.train.compilation import compile_objective, run_eagerly
 from lightbert.train.graph_pass import GraphPass

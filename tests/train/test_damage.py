@@ -9,7 +9,7 @@ import pytest
 import torch
 from tiny_runs import recipe_of, train
 
-from lightbert.data.corpus.shards import Shards
+from lightbert.data.shards import Shards
 from lightbert.errors import InputError
 from lightbert.train.checkpoint import Checkpoint, load_newest
 

@@ -7,7 +7,7 @@ import torch
 from tiny_runs import distillation_of, records, student_before, train
 
 import lightbert
-from lightbert.data.corpus.shards import Shards
+from lightbert.data.shards import Shards
 from lightbert.models import folder
 
 LAYERS = {"fmt_1", "fmt_2", "fmt_3"}

@@ -7,7 +7,7 @@ import torch
 from tiny_runs import distillation_of, train, write_model
 
 import lightbert
-from lightbert.data.corpus.shards import Shards
+from lightbert.data.shards import Shards
 from lightbert.interop import huggingface
 from lightbert.models import add_head, folder
 from lightbert.models.bert import Bert

@@ -7,9 +7,9 @@ import pytest
 import torch
 from tiny_runs import recipe_of, train
 
-from lightbert.data.batches.loader import Loader
-from lightbert.data.corpus.shards import Shards
-from lightbert.data.examples.specials import Specials
+from lightbert.data.features import Specials
+from lightbert.data.loader import Loader
+from lightbert.data.shards import Shards
 from lightbert.train.corpus_run import evaluate
 from lightbert.train.distributed import World
 from lightbert.train.optim import Optimizers
@@ -50,8 +50,7 @@ def test_training_does_not_depend_on_how_often_it_is_evaluated(corpus: Path, tmp
 
 
 def test_a_corpus_without_a_held_out_split_is_trained_without_evaluation(corpus: Path, tmp_path: Path) -> None:
-    from lightbert.data.corpus.preparation import prepare
-    from lightbert.data.corpus.settings import Settings
+    from lightbert.data.preparation import Settings, prepare
 
     tokenizer = str(corpus / "data" / "tokenizer.json")
     settings = Settings(sources=(str(corpus / "text.txt"),), tokenizer=tokenizer, held_out=0.0)

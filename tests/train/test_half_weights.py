@@ -10,7 +10,7 @@ from tiny_runs import assert_same_results, recipe_of, records, train, write_mode
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lightbert.data.corpus.shards import Shards
+from lightbert.data.shards import Shards
 from lightbert.nn.convolution import DynamicConvolution
 from lightbert.nn.feedforward import FeedForward
 from lightbert.nn.norms import layer_norm

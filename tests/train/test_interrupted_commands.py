@@ -59,7 +59,7 @@ def test_a_signal_while_data_is_read_stops_at_once_with_the_exit_code_of_an_inte
     out = tmp_path / "out"
     program = """
 import sys, time
-from lightbert.data.corpus.shards import Shards
+from lightbert.data.shards import Shards
 from lightbert.cli import main
 def wait(*_, **__):
     print("reading", flush=True)

@@ -10,9 +10,8 @@ from tiny_runs import assert_same_results, recipe_of, records, train
 
 from lightbert.commands.inputs import check_corpus
 from lightbert.config import to_mapping
-from lightbert.data.batches.batch import Batch
-from lightbert.data.corpus.preparation import prepare
-from lightbert.data.corpus.settings import Settings
+from lightbert.data.batch import Batch
+from lightbert.data.preparation import Settings, prepare
 from lightbert.errors import InputError
 from lightbert.models import folder
 from lightbert.train.recipe import Recipe

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from lightbert.config import from_mapping, to_mapping
-from lightbert.data.examples.packing import Packing
-from lightbert.data.examples.segments import Segments
+from lightbert.data.examples import Packing, Segments
 from lightbert.errors import InputError
 from lightbert.train.recipe import Continuation, Recipe
 from lightbert.train.recipe_file import check_recipe

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tiny_runs import recipe_of, records, results, train
 
-from lightbert.data.corpus.shards import Shards
+from lightbert.data.shards import Shards
 from lightbert.errors import InputError
 from lightbert.files import read_tensors
 from lightbert.models import add_head, folder

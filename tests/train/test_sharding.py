@@ -9,7 +9,7 @@ import torch
 from children import Moment, exit_code, start, start_several
 from tiny_runs import recipe_of, records, write_model
 
-from lightbert.data.corpus.shards import Shards
+from lightbert.data.shards import Shards
 from lightbert.errors import InputError
 from lightbert.files import read_tensors
 from lightbert.train.recipe import Recipe

@@ -10,7 +10,7 @@ import torch
 from tiny_runs import distillation_of, recipe_of, student_before, train
 from tokenizers import Tokenizer
 
-from lightbert.data.corpus.shards import Shards
+from lightbert.data.shards import Shards
 from lightbert.errors import InputError
 from lightbert.models import build, folder
 from lightbert.objectives.rtd import ReplacedTokenDetection

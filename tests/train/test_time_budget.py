@@ -9,10 +9,10 @@ from tiny_runs import recipe_of, records, train
 from torch import Tensor
 
 from lightbert import progress
-from lightbert.data.batches.batch import Batch
-from lightbert.data.batches.loader import Loader
-from lightbert.data.corpus.shards import Shards
-from lightbert.data.examples.specials import Specials
+from lightbert.data.batch import Batch
+from lightbert.data.features import Specials
+from lightbert.data.loader import Loader
+from lightbert.data.shards import Shards
 from lightbert.train import log, loop
 from lightbert.train.step import Step
 

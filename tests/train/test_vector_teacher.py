@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from tiny_runs import assert_same_results, recipe_of, records, train, write_model
 
-from lightbert.data.corpus.shards import Shards
+from lightbert.data.shards import Shards
 from lightbert.errors import InputError
 from lightbert.models import folder
 from lightbert.objectives.vectors import vector_losses

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lightbert.data.corpus.shards import Shards
+from lightbert.data.shards import Shards
 from lightbert.train import verdict as module
 from lightbert.train.verdict import unigram_loss, verdict
 

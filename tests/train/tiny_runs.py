@@ -10,10 +10,9 @@ from unittest import mock
 from torch import Tensor
 
 from lightbert.config import from_mapping
-from lightbert.data.batches.batch import Batch
-from lightbert.data.corpus.preparation import prepare
-from lightbert.data.corpus.settings import Settings
-from lightbert.data.corpus.shards import Shards
+from lightbert.data.batch import Batch
+from lightbert.data.preparation import Settings, prepare
+from lightbert.data.shards import Shards
 from lightbert.models import PRESETS, build, folder
 from lightbert.train.corpus_recipe import CorpusRecipe
 from lightbert.train.distill_recipe import DistillRecipe

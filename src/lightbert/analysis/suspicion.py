@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from lightbert.data.batches.whole_words import word_parts
-from lightbert.data.examples.specials import Specials
+from lightbert.data.features import Specials
+from lightbert.data.masking import word_parts
 from lightbert.errors import InputError
 from lightbert.models import Model
 

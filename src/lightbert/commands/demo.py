@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lightbert.analysis.suspicion import Detector, Word
     from lightbert.commands.finetune import FinetuningReport
     from lightbert.commands.training_report import TrainingReport
-    from lightbert.data.corpus.shards import Shards
+    from lightbert.data.shards import Shards
     from lightbert.files import FolderKind
 
 SOURCE = "docstrings:stdlib,numpy"
@@ -80,8 +80,7 @@ def run(config: Config) -> "DemoReport | TrainingReport | FinetuningReport":
     """
     from lightbert.commands import pretrain
     from lightbert.config import from_mapping
-    from lightbert.data.corpus.preparation import prepare
-    from lightbert.data.corpus.settings import Settings
+    from lightbert.data.preparation import Settings, prepare
     from lightbert.train.recipe import Recipe
 
     out, data = config.out, config.out / "data"
@@ -115,7 +114,7 @@ def _with_comparison(report: DemoReport, device: str) -> "DemoReport | Finetunin
 def examine(out: Path, *, trained_before: bool = False) -> DemoReport:
     """Evaluate a finished run: its last held-out metrics, and the detection of replaced words in held-out sentences."""
     from lightbert.analysis.suspicion import Detector, corrupt, score_corrupted
-    from lightbert.data.corpus.shards import Shards
+    from lightbert.data.shards import Shards
     from lightbert.models import folder
     from lightbert.train import log
 
@@ -165,7 +164,7 @@ def clear(out: Path) -> None:
     """Remove the files that a demo wrote, and no others."""
     from lightbert.commands.demo_comparison import RECIPES
     from lightbert.commands.demo_sentences import SPLITS
-    from lightbert.data.corpus.stage import PREPARED, STAGING
+    from lightbert.data.staging import PREPARED, STAGING
 
     packages = out / PACKAGES
     for run in RECIPES:

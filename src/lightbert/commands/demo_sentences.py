@@ -6,8 +6,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-from lightbert.data.text.documented_objects import DocumentedObject, documented_objects
-from lightbert.data.text.hashed_splits import hashed_order, hashed_part
+from lightbert.data.docstrings import DocumentedObject, documented_objects
+from lightbert.data.sentences import hashed_order, hashed_part
 from lightbert.files import write_atomic
 
 PACKAGES = (

@@ -16,7 +16,7 @@ from lightbert.errors import InputError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from lightbert.data.text.tables import Table
+    from lightbert.data.tables import Table
     from lightbert.tasks.predict.exported import ExportedModel
     from lightbert.tasks.predict.records import Lines
     from lightbert.tasks.predict.text_model import TextModel
@@ -166,7 +166,7 @@ def _embedder(config: Config, model: "TextModel | ExportedModel") -> "Embedder":
 
 
 def _source(config: Config, task: Mapping[str, Any]) -> "Lines | Table":
-    from lightbert.data.text.text_files import bounded_lines
+    from lightbert.data.text_files import bounded_lines
     from lightbert.tasks.predict.records import Lines, open_records
 
     if config.file == _STDIN:

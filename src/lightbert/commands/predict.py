@@ -156,7 +156,7 @@ def command(config: Config, json: bool) -> None:
 
 
 def _source(config: Config, given: list[dict[str, str]], predictor: "Predictor", fields: "Fields") -> "Source":
-    from lightbert.data.text.text_files import bounded_lines
+    from lightbert.data.text_files import bounded_lines
     from lightbert.tasks.predict.records import Lines, RecordList, Source, check_columns, open_records
 
     kind = predictor.kind.name

@@ -14,7 +14,7 @@ from lightbert.errors import InputError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from lightbert.data.corpus.manifest import Manifest
+    from lightbert.data.shards import Manifest
 
 # BERT's vocabulary size; 30,000 pieces and four special tokens as in the composite attention paper.
 _VOCAB_SIZES = {"wordpiece": 30522, "unigram": 30004}
@@ -22,7 +22,7 @@ _VOCAB_SIZES = {"wordpiece": 30522, "unigram": 30004}
 
 @dataclass(frozen=True)
 class Config:
-    """The options of the command; `lightbert.data.corpus.settings.Settings` has those that determine the output."""
+    """The options of the command; `lightbert.data.preparation.Settings` has those that determine the output."""
 
     sources: Annotated[
         tuple[str, ...],
@@ -130,8 +130,7 @@ class PreparationReport:
 
 def run(config: Config) -> PreparationReport:
     """Prepare a folder, or resume an interrupted preparation."""
-    from lightbert.data.corpus.preparation import prepare
-    from lightbert.data.corpus.settings import Settings
+    from lightbert.data.preparation import Settings, prepare
 
     if config.tokenizer == "":
         # An empty path is the current folder.

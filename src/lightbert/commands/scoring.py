@@ -9,7 +9,7 @@ from lightbert.errors import InputError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from lightbert.data.text.row_file import BadRows
+    from lightbert.data.text_files import BadRows
     from lightbert.tasks.datasets.glue.leaderboard import Submission
 
 

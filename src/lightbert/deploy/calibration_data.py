@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from lightbert.data.batches.grouping import padded_rows
-from lightbert.data.examples.features import Features
+from lightbert.data.features import Features
+from lightbert.data.packing import padded_rows
 from lightbert.deploy.verification import Batch
 from lightbert.errors import InputError
 from lightbert.models import Model

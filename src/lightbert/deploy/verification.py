@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lightbert.data.batches.grouping import padded_rows
+from lightbert.data.packing import padded_rows
 from lightbert.models import Model
 from lightbert.tasks.example import Example
 from lightbert.tasks.predict.forward import Array, Arrays

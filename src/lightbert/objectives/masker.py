@@ -2,10 +2,10 @@
 
 from torch import Tensor, nn
 
-from lightbert.data.batches.batch import Batch
-from lightbert.data.batches.masking import mask_batch
-from lightbert.data.batches.masking_settings import Masking
-from lightbert.data.examples.specials import Specials
+from lightbert.data.batch import Batch
+from lightbert.data.features import Specials
+from lightbert.data.masking import mask_batch
+from lightbert.data.masking_settings import Masking
 
 
 class Masker(nn.Module):

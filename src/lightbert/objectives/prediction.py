@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lightbert.data.batches.batch import Batch
+from lightbert.data.batch import Batch
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.heads import MaskedLanguage
 from lightbert.ops.linear_cross_entropy import linear_cross_entropy

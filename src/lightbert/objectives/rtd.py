@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lightbert.data.batches.batch import Batch
-from lightbert.data.batches.masking import fill_positions
+from lightbert.data.batch import Batch
+from lightbert.data.masking import fill_positions
 from lightbert.errors import InputError
 from lightbert.models import Model
 from lightbert.nn.embeddings import Embeddings

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from lightbert.data.batches.batch import Batch
+from lightbert.data.batch import Batch
 from lightbert.errors import InputError
 from lightbert.models import Model
 from lightbert.nn.heads.span import answer_positions

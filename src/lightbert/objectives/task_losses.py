@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch.nn.functional as F
 from torch import Tensor
 
-from lightbert.data.examples.features import IGNORE_INDEX
+from lightbert.data.features import IGNORE_INDEX
 from lightbert.nn.heads import JointLogits, SpanLogits
 
 _ANSWERABLE_WEIGHT = 0.5

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lightbert.data.examples.features import Features
+from lightbert.data.features import Features
 from lightbert.errors import InputError
 from lightbert.serve.endpoints import Endpoint, Prepared
 from lightbert.tasks.predict.forward import run

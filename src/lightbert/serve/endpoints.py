@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lightbert.data.examples.features import Features
-from lightbert.data.examples.specials import Specials
+from lightbert.data.features import Features, Specials
 from lightbert.errors import InputError
 from lightbert.tasks.example import Example
 from lightbert.tasks.kinds.kind import Outputs, softmax

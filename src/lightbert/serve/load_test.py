@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from lightbert.data.corpus import vocabulary
+from lightbert.data.tokenizer import train
 from lightbert.errors import InputError
 from lightbert.models import PRESETS, build, folder
 from lightbert.progress import progress
@@ -329,7 +329,7 @@ def _work(name: str, threads: int) -> tuple[str, Callable[[list[str]], Any]]:
 def _classifier(preset: str, where: Path, texts: Sequence[str]) -> str:
     """Write a classifier with random weights and a tokenizer for the texts; return its folder."""
     kind = Classify(("bad", "good"))
-    tokenizer = vocabulary.train(texts, "wordpiece", PRESETS[preset].vocab)
+    tokenizer = train(texts, "wordpiece", PRESETS[preset].vocab)
     config = replace(PRESETS[preset], vocab=tokenizer.get_vocab_size())
     model = build(config, heads={kind.head: {**kind.head_settings(), "hidden": "gelu"}}, seed=0)
     model.tokenizer, model.labels = tokenizer, kind.labels

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from lightbert.data.examples.features import Features
-from lightbert.data.examples.specials import Specials
-from lightbert.data.text.row_file import check_decoded
+from lightbert.data.features import Features, Specials
+from lightbert.data.text_files import check_decoded
 from lightbert.errors import InputError
 from lightbert.tasks.example import Example
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from lightbert.data.corpus.shards import Shards
+from lightbert.data.shards import Shards
 from lightbert.models import Model
 from lightbert.train.corpus_recipe import CorpusRecipe
 from lightbert.train.distill_recipe import DistillRecipe

@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from lightbert.config import MAY_CHANGE, Count, PartialShare, Size
-from lightbert.data.batches.masking_settings import Masking
+from lightbert.data.masking_settings import Masking
 from lightbert.errors import InputError
 from lightbert.train.base_recipe import BaseRecipe
 from lightbert.train.schedule import Schedule
 
 if TYPE_CHECKING:
-    from lightbert.data.examples.index import Builder
+    from lightbert.data.examples import Builder
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,7 @@ class CorpusRecipe(BaseRecipe):
 
     def builder(self) -> "Builder":
         """Return the builder that turns documents into examples."""
-        from lightbert.data.examples.line_pairs import LinePairs
-        from lightbert.data.examples.packing import Packing
-        from lightbert.data.examples.segments import Segments
-        from lightbert.data.examples.sentence_pairs import SentencePairs
+        from lightbert.data.examples import LinePairs, Packing, Segments, SentencePairs
 
         match self.examples:
             case "segments":

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import torch
 
-from lightbert.data.batches.loader import Loader
-from lightbert.data.batches.whole_words import word_parts
-from lightbert.data.corpus.shards import Shards
-from lightbert.data.examples.specials import Specials
+from lightbert.data.features import Specials
+from lightbert.data.loader import Loader
+from lightbert.data.masking import word_parts
+from lightbert.data.shards import Shards
 from lightbert.models import Model, folder
 from lightbert.objectives.masker import Masker
 from lightbert.objectives.objective import Objective

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from lightbert.data.batches.batch import Batch
+from lightbert.data.batch import Batch
 from lightbert.objectives.objective import Objective
 from lightbert.train.capture import capture, run_on_side_stream
 from lightbert.train.distributed import World

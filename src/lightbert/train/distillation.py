@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from lightbert.config import to_mapping
-from lightbert.data.corpus.shards import Shards
+from lightbert.data.shards import Shards
 from lightbert.errors import InputError
 from lightbert.interop.load import load
 from lightbert.models import Model

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lightbert.data.batches.prefetch import LoaderSettings
+from lightbert.data.loader import LoaderSettings
 from lightbert.errors import InputError
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lightbert.config import from_mapping
-from lightbert.data.batches.batch import Batch
+from lightbert.data.batch import Batch
 from lightbert.errors import InputError
 from lightbert.files import sweep
 from lightbert.objectives.objective import Objective

@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 
 from lightbert.config import to_mapping
-from lightbert.data.batches.loader import Loader
-from lightbert.data.corpus.shards import Shards
+from lightbert.data.loader import Loader
+from lightbert.data.shards import Shards
 from lightbert.errors import InputError
 from lightbert.interop.load import load
 from lightbert.objectives.mlm import MaskedLanguageModelling

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lightbert.data.batches.batch import Batch
+from lightbert.data.batch import Batch
 from lightbert.train.base_recipe import BaseRecipe
 from lightbert.train.schedule import Schedule
 

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from pathlib import Path
 from typing import Any
 
-from lightbert.data.corpus.stage import PREPARED
+from lightbert.data.staging import PREPARED
 from lightbert.errors import InputError
 from lightbert.files import is_empty, locked, make_folder
 from lightbert.models.owned import MODEL_FOLDER

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from lightbert.data.batches.batch import Batch
+from lightbert.data.batch import Batch
 from lightbert.objectives.objective import Losses, Objective
 from lightbert.train.distributed import World
 from lightbert.train.half_weights import HalfWeights

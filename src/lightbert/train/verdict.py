@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from lightbert.data.corpus.shards import Shards
+from lightbert.data.shards import Shards
 
 # Enough for the frequencies of a vocabulary, and counted in a second.
 _MOST_TOKENS = 10_000_000

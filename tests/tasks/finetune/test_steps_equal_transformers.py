@@ -8,9 +8,8 @@ import pytest
 import torch
 from vocabularies import small_tokenizer
 
-from lightbert.data.batches.buckets import Buckets
-from lightbert.data.examples.features import Features
-from lightbert.data.examples.specials import Specials
+from lightbert.data.buckets import Buckets
+from lightbert.data.features import Features, Specials
 from lightbert.interop import huggingface
 from lightbert.models import PRESETS, build
 from lightbert.nn.encoder import Encoder

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from vocabularies import small_tokenizer
 
 import lightbert
-from lightbert.data.examples.features import Features
-from lightbert.data.examples.specials import Specials
+from lightbert.data.features import Features, Specials
 from lightbert.errors import InputError
 from lightbert.models import Model, build, preset
 from lightbert.nn.inference import POOLS, Inference, LayerMaps, TextVector

@@ -11,7 +11,7 @@ import pytest
 from tiny_classifiers import tiny_model, write_tiny_model
 
 from lightbert import cli
-from lightbert.data.text import text_files
+from lightbert.data import text_files
 from lightbert.models import folder
 from lightbert.tasks.kinds.classify import Classify
 from lightbert.tasks.kinds.spans.kind import Spans

@@ -12,7 +12,7 @@ import pytest
 from tiny_classifiers import write_tiny_model
 
 from lightbert import cli
-from lightbert.data.text import text_files
+from lightbert.data import text_files
 from lightbert.tasks.kinds.classify import Classify
 
 BROKEN = b'{"text": "good"}\n{"text": bro\n\n["bad"]\nfilm\n{"text": "bad"}\n'

@@ -11,8 +11,7 @@ from tiny_classifiers import tiny_model, write_tiny_model
 from vocabularies import small_tokenizer
 
 import lightbert
-from lightbert.data.examples.features import Features
-from lightbert.data.examples.specials import Specials
+from lightbert.data.features import Features, Specials
 from lightbert.errors import InputError
 from lightbert.nn.inference import Inference
 from lightbert.nn.mask import Mask

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from lightbert.data.examples.specials import Specials
-from lightbert.data.text.row_file import check_decoded
-from lightbert.data.text.sources import ReadOptions, documents, find
+from lightbert.data.features import Specials
+from lightbert.data.sources import ReadOptions, documents, find
+from lightbert.data.text_files import check_decoded
 from lightbert.errors import InputError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from lightbert.analysis.study.rows import RowEncoder
-from lightbert.data.batches.whole_words import word_parts
+from lightbert.data.masking import word_parts
 from lightbert.errors import InputError
 
 _MOST_WORDS = 3

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from lightbert.data.batches.batch import Batch
+from lightbert.data.batch import Batch
 from lightbert.nn.encoder import Encoder
 from lightbert.objectives.distill.losses import SoftPrediction, soft_prediction
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from lightbert.data.batches.batch import Batch
+from lightbert.data.batch import Batch
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.record import Record
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from lightbert.data.text.row_file import BadRows
+from lightbert.data.text_files import BadRows
 from lightbert.errors import InputError, unknown
 from lightbert.tasks.datasets.glue import open_glue
 from lightbert.tasks.datasets.glue.table import find

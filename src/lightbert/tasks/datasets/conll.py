@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
-from lightbert.data.text.row_file import RowFile, decoding_problem, text_lines
-from lightbert.data.text.tables import FORMATS, Table, table_format
+from lightbert.data.tables import FORMATS, Table, table_format
+from lightbert.data.text_files import RowFile, decoding_problem, text_lines
 from lightbert.errors import InputError
 from lightbert.tasks.datasets.label_cells import label_name, unknown_label
 from lightbert.tasks.datasets.own_files import Files

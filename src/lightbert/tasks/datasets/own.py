@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from lightbert.data.text.tables import FORMATS, Table, table_format
+from lightbert.data.tables import FORMATS, Table, table_format
 from lightbert.errors import InputError
 from lightbert.tasks.datasets.conll import check_columns, read_sentences
 from lightbert.tasks.datasets.held_out import hold_out

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from lightbert.config import PartialShare, check
-from lightbert.data.text.row_file import BadRows
+from lightbert.data.text_files import BadRows
 from lightbert.errors import InputError
 
 READING = (

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lightbert.data.text.tables import Table
+from lightbert.data.tables import Table
 from lightbert.errors import InputError
 from lightbert.tasks.datasets.label_cells import Label, as_list, infer_kind, parse_label, sort_labels, unknown_label
 from lightbert.tasks.datasets.own_files import Files

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lightbert.data.examples.features import Features
+from lightbert.data.features import Features
 from lightbert.errors import InputError
 from lightbert.tasks.datasets.catalogue import open_task
 from lightbert.tasks.datasets.label_cells import separator_of_joined

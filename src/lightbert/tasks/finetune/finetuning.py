@@ -9,9 +9,8 @@ from typing import Any
 import torch
 
 from lightbert.config import to_mapping
-from lightbert.data.batches.buckets import Buckets
-from lightbert.data.batches.packed_buckets import PackedBuckets
-from lightbert.data.examples.specials import Specials
+from lightbert.data.buckets import Buckets, PackedBuckets
+from lightbert.data.features import Specials
 from lightbert.errors import InputError, nearest
 from lightbert.interop import huggingface
 from lightbert.interop.families import FAMILIES

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lightbert.config import from_mapping, to_mapping
-from lightbert.data.corpus import tokenizer as tokenizers
-from lightbert.data.examples.features import Features
-from lightbert.data.examples.specials import Specials
+from lightbert.data import tokenizer as tokenizers
+from lightbert.data.features import Features, Specials
 from lightbert.errors import InputError
 from lightbert.interop.load import read
 from lightbert.interop.names import Preset, find

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from lightbert.data.examples.features import Features
+from lightbert.data.features import Features
 from lightbert.errors import unknown
 from lightbert.tasks import metrics
 from lightbert.tasks.example import Example

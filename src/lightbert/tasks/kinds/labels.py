@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from lightbert.data.examples.features import Features
+from lightbert.data.features import Features
 from lightbert.errors import InputError, unknown
 from lightbert.tasks.example import Example
 from lightbert.tasks.kinds.findings import (

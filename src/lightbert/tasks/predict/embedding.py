@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lightbert.data.text.tables import Table
+from lightbert.data.tables import Table
 from lightbert.tasks.example import Example
 from lightbert.tasks.predict.fields import Fields
 from lightbert.tasks.predict.records import Lines, check_columns, missing_field

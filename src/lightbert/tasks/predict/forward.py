@@ -7,10 +7,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from lightbert.data.batches.grouping import group_by_length, padded_rows
-from lightbert.data.batches.packing import PackedRows
-from lightbert.data.examples.features import Features
-from lightbert.data.examples.specials import Specials
+from lightbert.data.features import Features, Specials
+from lightbert.data.packing import PackedRows, group_by_length, padded_rows
 from lightbert.errors import InputError
 from lightbert.tasks.kinds.kind import Outputs
 from lightbert.tasks.predict.packed_batches import packed_batches

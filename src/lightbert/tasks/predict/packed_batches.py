@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from lightbert.data.batches.packing import PackedRows, pack, packed_rows
-from lightbert.data.examples.features import Features
+from lightbert.data.features import Features
+from lightbert.data.packing import PackedRows, pack, packed_rows
 
 Array = NDArray[np.int64]
 

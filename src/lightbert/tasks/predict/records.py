@@ -7,10 +7,17 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lightbert.data.text.row_file import BadRowHandler, BadRows, RowFile, decoding_problem, record_problem
-from lightbert.data.text.table_rows import Row
-from lightbert.data.text.tables import FORMATS, Table, table_format
-from lightbert.data.text.text_files import BOM, MAX_LINE_BYTES, bounded_file_lines
+from lightbert.data.tables import FORMATS, Row, Table, table_format
+from lightbert.data.text_files import (
+    BOM,
+    MAX_LINE_BYTES,
+    BadRowHandler,
+    BadRows,
+    RowFile,
+    bounded_file_lines,
+    decoding_problem,
+    record_problem,
+)
 from lightbert.errors import InputError, listed
 from lightbert.tasks.predict.fields import Fields
 from lightbert.tasks.predict.inputs import example_of

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lightbert.data.batches.packing import PackedRows
+from lightbert.data.packing import PackedRows
 from lightbert.errors import InputError
 from lightbert.models import Model
 from lightbert.models.pooling import Pooling

@@ -2,8 +2,8 @@
 
 import torch
 
-from lightbert.data.batches.buckets import Buckets
-from lightbert.data.corpus.vocabulary import SPECIALS, wordpiece
+from lightbert.data.buckets import Buckets
+from lightbert.data.tokenizer import SPECIALS, wordpiece
 from lightbert.models import build
 from lightbert.models.bert import Bert
 from lightbert.nn.inference import Inference

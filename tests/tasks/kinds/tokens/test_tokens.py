@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightbert.data.corpus.vocabulary import SPECIALS, unigram, wordpiece
+from lightbert.data.tokenizer import SPECIALS, unigram, wordpiece
 from lightbert.errors import InputError
 from lightbert.tasks.example import Example, TaggedSentence
 from lightbert.tasks.kinds import kind_of

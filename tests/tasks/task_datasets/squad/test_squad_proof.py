@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from questions import perfect_outputs
 
-from lightbert.data.corpus.vocabulary import train
+from lightbert.data.tokenizer import train
 from lightbert.tasks.datasets.squad.answer_files import score
 from lightbert.tasks.datasets.squad.opening import squad_task
 from lightbert.tasks.texts import TextEncoder

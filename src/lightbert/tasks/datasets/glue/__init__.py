@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from lightbert.data.text.row_file import BadRows
+from lightbert.data.text_files import BadRows
 from lightbert.tasks.datasets.glue import hub, tsv
 from lightbert.tasks.datasets.glue.table import HIGH, LOW, TABLE, name_of
 from lightbert.tasks.datasets.task import Task

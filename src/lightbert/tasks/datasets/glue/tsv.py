@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from lightbert.data.text.row_file import BadRows, RowFile, decoding_problem, text_lines
+from lightbert.data.text_files import BadRows, RowFile, decoding_problem, text_lines
 from lightbert.errors import InputError
 from lightbert.tasks.datasets.glue.columns import Columns, example_of, find_columns
 from lightbert.tasks.datasets.glue.table import TABLE, Row, find

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, overload
 
-from lightbert.data.text.text_files import read_decompressed
+from lightbert.data.text_files import read_decompressed
 from lightbert.errors import InputError
 
 T = TypeVar("T")

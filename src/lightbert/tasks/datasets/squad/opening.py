@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from lightbert.data.text.text_files import COMPRESSIONS
+from lightbert.data.text_files import COMPRESSIONS
 from lightbert.errors import InputError, unknown
 from lightbert.tasks.datasets.squad.reading import read
 from lightbert.tasks.datasets.task import Task

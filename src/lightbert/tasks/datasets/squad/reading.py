@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple, get_args
 
-from lightbert.data.text.row_file import BadRowError, BadRows
+from lightbert.data.text_files import BadRowError, BadRows
 from lightbert.errors import InputError, unknown
 from lightbert.tasks.datasets.squad.document import Entry, entries, field, read_json
 from lightbert.tasks.example import Answer, Question

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from lightbert.data.examples.features import Features
+from lightbert.data.features import Features
 from lightbert.errors import InputError, unknown
 from lightbert.tasks.example import Question
 from lightbert.tasks.kinds.findings import Finding

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lightbert.data.examples.features import Features
+from lightbert.data.features import Features
 from lightbert.errors import InputError
 from lightbert.tasks.example import Answer, Question
 from lightbert.tasks.texts import TextEncoder

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from lightbert.data.examples.features import Features
+from lightbert.data.features import Features
 from lightbert.errors import InputError
 from lightbert.tasks.example import Example, TaggedSentence
 from lightbert.tasks.kinds.classify import confused_pairs, label_rates

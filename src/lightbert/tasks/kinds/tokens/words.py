@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lightbert.data.examples.features import IGNORE_INDEX, Features
+from lightbert.data.features import IGNORE_INDEX, Features
 from lightbert.errors import InputError, unknown
 from lightbert.tasks.example import Example, TaggedSentence
 from lightbert.tasks.texts import TextEncoder

@@ -1,1 +1,0 @@
-"""Builders that turn documents into examples."""

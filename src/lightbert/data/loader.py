@@ -1,0 +1,267 @@
+"""Pre-training batches as a function of the step number.
+
+The order of examples is a pseudorandom permutation that is computed instead of stored. Threads prefetch batches and
+assemble their rows from memory-mapped tokens.
+"""
+
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from lightbert.data.batch import Batch
+from lightbert.data.examples import Array, Builder, Index, Mark
+from lightbert.data.features import Specials
+from lightbert.data.shards import Shards
+from lightbert.errors import InputError
+from lightbert.ops.randomness import Stream, bits
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class LoaderSettings:
+    """How a process loads its batches: its rank, the number of prefetching threads, and pinned memory."""
+
+    rank: int = 0
+    world: int = 1
+    """The number of processes that share a batch."""
+    workers: int = 2
+    """The number of prefetching threads; 0 = no prefetching."""
+    pin: bool = False
+    """Copy batches to page-locked memory, from which copies to a GPU are asynchronous."""
+
+    def check_batch(self, batch: int) -> None:
+        """Check that every process gets the same number of rows."""
+        if batch < 1 or batch % self.world:
+            raise InputError(f"batch ({batch}) must be a positive multiple of the number of processes ({self.world})")
+
+    def maybe_pin(self, batch: Batch) -> Batch:
+        """Return the batch, in pinned memory if `pin` is set."""
+        return batch.pin() if self.pin else batch
+
+
+SINGLE_PROCESS = LoaderSettings()
+
+
+def prefetch(
+    at: Callable[[int], Batch],
+    start: int,
+    stop: int | None,
+    workers: int,
+    prepare: Callable[[int], None] = lambda step: None,
+) -> Generator[Batch]:
+    """Yield `at(start)`, `at(start + 1)` and so on, with prefetching; close the iterator to stop the workers.
+
+    A worker calls `prepare` for each step in the background. The workers are threads, because a batch takes a few NumPy
+    calls that release the interpreter lock; processes would add copies and start-up time.
+    """
+    steps = itertools.count(start) if stop is None else iter(range(start, stop))
+    if not workers:
+        yield from map(at, steps)
+        return
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="lightbert-loader")
+
+    def submit(step: int) -> Future[Batch]:
+        pool.submit(prepare, step)
+        return pool.submit(at, step)
+
+    try:
+        pending = deque(submit(step) for step in itertools.islice(steps, 2 * workers))
+        while pending:
+            ready = pending.popleft().result()
+            pending.extend(submit(step) for step in itertools.islice(steps, 1))
+            yield ready
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+class PerEpoch(Generic[T]):
+    """A thread-safe cache of `make(epoch)` for the last two epochs; each value is computed once."""
+
+    def __init__(self, make: Callable[[int], T]) -> None:
+        self._make = make
+        self._futures: dict[int, Future[T]] = {}
+        self._lock = threading.Lock()
+
+    def __getitem__(self, epoch: int) -> T:
+        with self._lock:
+            known = self._futures.get(epoch)
+            if known is None:
+                promise = self._futures[epoch] = Future()
+                while len(self._futures) > 2:
+                    del self._futures[next(iter(self._futures))]
+        if known is not None:
+            return known.result()
+        try:
+            promise.set_result(self._make(epoch))
+        except BaseException as error:
+            promise.set_exception(error)
+        return promise.result()
+
+
+class Rows(NamedTuple):
+    """Examples as arrays, with the fields of a batch."""
+
+    ids: Array  # [B, T]
+    mask: NDArray[np.bool_] | NDArray[np.int32]  # [B, T]
+    segments: Array  # [B, T]
+
+
+def assemble(shards: Shards, index: Index, examples: Array, specials: Specials) -> Rows:
+    """Assemble examples into rows of the index's length, padded on the right."""
+    length, count = index.length, len(examples)
+    piece, row = _expand(index.first[examples], index.first[examples + 1] - index.first[examples])
+    # In token order, so that each shard is read once and sequentially.
+    order = np.argsort(index.start[piece])
+    piece, row = piece[order], row[order]
+    start, size, marks = index.start[piece], index.size[piece].astype(np.int64), index.marks[piece]
+    place = row * length + index.column[piece]
+
+    ids = np.full(count * length, specials.pad, np.int64)
+    source, owner = _expand(start, size)
+    ids[source + (place - start)[owner]] = _read(shards, source)
+    opens, closes = marks & Mark.OPENS > 0, marks & Mark.CLOSES > 0
+    ids[place[opens] - 1] = specials.cls
+    ids[(place + size)[closes]] = specials.sep
+
+    columns = np.arange(length)
+    real = columns < _ends(index, examples)[:, None]
+    splits = np.full(count, length)
+    second = marks & Mark.SECOND > 0
+    splits[row[second]] = index.column[piece[second]]
+    segments = ((columns >= splits[:, None]) & real).astype(np.int64)
+    if not index.packed:
+        return Rows(ids.reshape(count, length), real, segments)
+    texts = np.zeros(count * length, np.int32)
+    texts[place[opens] - 1] = 1
+    return Rows(ids.reshape(count, length), texts.reshape(count, length).cumsum(1, dtype=np.int32) * real, segments)
+
+
+def _expand(starts: Array, counts: Array) -> tuple[Array, Array]:
+    """Concatenate `range(starts[i], starts[i] + counts[i])` for all i; also return the i of each entry."""
+    owner = np.repeat(np.arange(len(starts)), counts)
+    before = np.cumsum(counts) - counts
+    return np.arange(len(owner)) + (starts - before)[owner], owner
+
+
+def _ends(index: Index, examples: Array) -> Array:
+    """Return the number of columns that each example fills."""
+    last = index.first[examples + 1] - 1
+    closes = index.marks[last] & Mark.CLOSES > 0
+    return index.column[last].astype(np.int64) + index.size[last] + closes
+
+
+def _read(shards: Shards, positions: Array) -> Array:
+    """Read the tokens at positions over all shards; the positions must be sorted by shard."""
+    tokens = np.empty(len(positions), np.int64)
+    base = low = 0
+    for shard in shards.shards:
+        end = base + len(shard.tokens)
+        high = int(np.searchsorted(positions, end))
+        tokens[low:high] = shard.tokens[positions[low:high] - base]
+        base, low = end, high
+    return tokens
+
+
+_ROUNDS = 6
+
+
+def shuffle_at(places: NDArray[np.int64], size: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    """Return the entries at `places` of a shuffled `range(size)`, without computing the whole shuffle.
+
+    A Feistel network permutes the next power of four; results outside of `range(size)` are permuted again until they
+    are inside (cycle walking), which gives a permutation of `range(size)`. Any entry can be computed directly, so a
+    restart is free and memory does not grow with the corpus.
+    """
+    half = max(1, (max(size - 1, 1).bit_length() + 1) // 2)
+    outside = _permuted(places, half, seed, epoch)
+    result = outside.copy()
+    walking = np.flatnonzero(outside >= size)
+    while len(walking):
+        result[walking] = _permuted(result[walking], half, seed, epoch)
+        walking = walking[result[walking] >= size]
+    return result
+
+
+def _permuted(places: NDArray[np.int64], half: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    low = (1 << half) - 1
+    left, right = places >> half, places & low
+    for turn in range(_ROUNDS):
+        left, right = right, left ^ (bits(seed, Stream.ORDER, epoch, turn, right) & low)
+    return left << half | right
+
+
+class Loader:
+    """The batches of a run, or of one phase of it, as a pure function of the arguments and the step.
+
+    `batch` is the number of rows over all ranks; each rank gets a run of consecutive rows. All epochs have as many
+    steps as the first one; if an epoch has slightly more or fewer examples, some are dropped or repeated.
+    """
+
+    def __init__(
+        self,
+        shards: Shards,
+        builder: Builder,
+        *,
+        batch: int,
+        length: int,
+        specials: Specials,
+        seed: int = 0,
+        settings: LoaderSettings = SINGLE_PROCESS,
+    ) -> None:
+        settings.check_batch(batch)
+        self.shards, self.builder, self.specials = shards, builder, specials
+        self.batch, self.length, self.seed = batch, length, seed
+        self.settings = settings
+        share = batch // settings.world
+        self._rows = np.arange(settings.rank * share, (settings.rank + 1) * share)
+        self._indexes = PerEpoch(self._build)
+        examples = len(self._index(0))
+        if not examples:
+            raise InputError(f"the corpus has no examples of length {length}; prepare more text or set another length")
+        self.steps_per_epoch = max(1, examples // batch)
+
+    def examples(self, step: int) -> Array:
+        """Return the example numbers of this rank at a step, in the index of the step's epoch."""
+        epoch, turn = divmod(step, self.steps_per_epoch)
+        size = len(self._index(epoch))
+        return shuffle_at((turn * self.batch + self._rows) % size, size, self.seed, epoch)
+
+    def at(self, step: int) -> Batch:
+        """Return this rank's part of the batch of a step."""
+        index = self._index(step // self.steps_per_epoch)
+        examples = self.examples(step)
+        rows = assemble(self.shards, index, examples, self.specials)
+        batch = Batch(
+            ids=torch.from_numpy(rows.ids),
+            mask=torch.from_numpy(rows.mask),
+            segments=torch.from_numpy(rows.segments),
+            rows=torch.from_numpy(self._rows),
+            step=torch.tensor(step),
+            nsp=None if index.labels is None else torch.from_numpy(index.labels[examples].astype(np.int64)),
+        )
+        return self.settings.maybe_pin(batch)
+
+    def stream(self, start: int = 0, stop: int | None = None) -> Generator[Batch]:
+        """Yield the batches from step `start` on, with prefetching; close the iterator to stop the workers."""
+        return prefetch(self.at, start, stop, self.settings.workers, self._prefetch_index)
+
+    def _prefetch_index(self, step: int) -> None:
+        """Build the index of the next epoch half an epoch early, so that no step waits for it."""
+        epoch, turn = divmod(step, self.steps_per_epoch)
+        if turn == self.steps_per_epoch // 2:
+            self._index(epoch + 1)
+
+    def _index(self, epoch: int) -> Index:
+        return self._indexes[epoch if self.builder.varies_by_epoch else 0]
+
+    def _build(self, epoch: int) -> Index:
+        return self.builder.build(self.shards, self.length, self.seed, epoch)

@@ -1,0 +1,195 @@
+"""Sources of text as streams of documents: files, folders, globs, Hugging Face datasets and docstrings."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from lightbert.data import docstrings
+from lightbert.data.tables import check_header, check_separator, split_rows
+from lightbert.data.text_files import COMPRESSIONS, Undecodable, json_lines, lines, parquet_rows
+from lightbert.errors import InputError, listed, required
+
+
+def delimited_texts(
+    path: Path, column: str, separator: str, *, quotes: bool, undecodable: Undecodable = "error"
+) -> Iterator[tuple[str, int]]:
+    """Yield the text of each row, with the bytes of the file read so far.
+
+    quotes: whether fields may be quoted, as in .csv files.
+    """
+    check_separator(separator)
+    position = 0
+
+    def content() -> Iterator[str]:
+        nonlocal position
+        for line, position in lines(path, undecodable):  # noqa: B007
+            yield f"{line}\n"
+
+    header: list[str] = []
+    for number, fields in split_rows(path, content(), separator, quotes=quotes):
+        if not header:
+            header = check_header(path, fields)
+            if column not in header:
+                raise InputError(
+                    f"'{path}' has no column {column!r}, only {listed(header)}; set the column with --text"
+                )
+        elif isinstance(fields, str):
+            raise InputError(f"line {number} of '{path}' {fields}; fix it")
+        elif len(fields) != len(header):
+            raise InputError(f"line {number} of '{path}' has {len(fields)} fields, but the header has {len(header)}")
+        else:
+            yield fields[header.index(column)], position
+
+
+def rows(specification: str, column: str) -> Iterator[tuple[str, int]]:
+    """Yield the text `column` of `hf:NAME[:CONFIG][:SPLIT]`, with 0 for the unknown number of bytes read so far.
+
+    The default split is "train"; CONFIG may be empty.
+    """
+    with required(f"'{specification}' requires datasets", "lightbert[hf]"):
+        from datasets import load_dataset
+    _, *parts = specification.split(":")
+    if not parts[0] or len(parts) > 3:
+        raise InputError(f"cannot read '{specification}'; write hf:NAME, hf:NAME:CONFIG or hf:NAME:CONFIG:SPLIT")
+    name, config, split = (*parts, "", "")[:3]
+    try:
+        found = load_dataset(name, config or None, split=split or "train", streaming=True)
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot open '{specification}': {_first_line(error)}") from error
+    try:
+        for row in found:
+            if not isinstance(row.get(column), str):
+                names = ", ".join(row)
+                raise InputError(f"'{specification}' has no text column {column!r}; choose one of {names} with --text")
+            yield row[column], 0
+    except OSError as error:
+        raise InputError(f"reading '{specification}' failed: {_first_line(error)}; run the command again") from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+FORMATS = (".txt", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
+
+# Other tables of a folder may be about the texts rather than contain them; they are read if they are named.
+_FORMATS_IN_FOLDERS = (".txt", ".jsonl", ".ndjson", ".parquet")
+
+# Longer documents are split, so that memory stays bounded for any input.
+_MAX_DOCUMENT_CHARACTERS = 1 << 24
+
+
+@dataclass(frozen=True)
+class Source:
+    """One source: a file, a Hugging Face dataset or the docstrings. `size` is in bytes on disk, 0 = unknown."""
+
+    name: str
+    kind: Literal["file", "hf", "docstrings"]
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How sources are split into documents.
+
+    text: the field of .jsonl records, the column of .csv, .tsv and .parquet files and Hugging Face datasets.
+    separator: the field separator of .csv files.
+    documents: what a document of a .txt file is: the text between blank lines, the whole file, or a line.
+    undecodable: whether bytes that are not UTF-8 are an error or are replaced by U+FFFD.
+    """
+
+    text: str = "text"
+    separator: str = ","
+    documents: Literal["blank", "file", "line"] = "blank"
+    undecodable: Undecodable = "error"
+
+
+def find(specifications: Sequence[str]) -> list[Source]:
+    """Expand folders and globs, in the given order and sorted within each; raise an error if one has no files."""
+    if not specifications:
+        raise InputError("sources must not be empty; give files, folders, globs, hf:NAME or docstrings")
+    return [source for specification in specifications for source in _expand(specification)]
+
+
+def documents(source: Source, reading: ReadOptions, workers: int = 1) -> Iterator[tuple[str, int]]:
+    """Yield each document, its lines joined by line feeds, with the bytes of the source read so far."""
+    match source.kind:
+        case "docstrings":
+            return docstrings.documents(source.name, workers)
+        case "hf":
+            return rows(source.name, reading.text)
+    path = Path(source.name)
+    match _format(path):
+        case ".txt":
+            return _paragraphs(lines(path, reading.undecodable), reading.documents)
+        case ".jsonl" | ".ndjson":
+            return json_lines(path, reading.text, reading.undecodable)
+        case ".csv":
+            return delimited_texts(path, reading.text, reading.separator, quotes=True, undecodable=reading.undecodable)
+        case ".tsv":
+            return delimited_texts(path, reading.text, "\t", quotes=False, undecodable=reading.undecodable)
+        case _:
+            return parquet_rows(path, reading.text)
+
+
+def _expand(specification: str) -> list[Source]:
+    if not specification:
+        # An empty path is the current folder.
+        raise InputError("a source must not be empty; give a file, a folder (. is the current one) or a glob")
+    if specification.partition(":")[0] == "docstrings":
+        return [Source(specification, "docstrings", docstrings.size(specification))]
+    if specification.startswith("hf:"):
+        return [Source(specification, "hf")]
+    path = Path(specification)
+    if path.is_dir():
+        files = [each for each in sorted(path.rglob("*")) if each.is_file() and _visible(each, path)]
+        paths = [each for each in files if _format(each) in _FORMATS_IN_FOLDERS]
+        if not paths:
+            known = ", ".join(_FORMATS_IN_FOLDERS)
+            raise InputError(
+                f"the folder '{specification}' must contain {known} files, but has none; name other tables with a "
+                f"quoted glob, such as '{path / '*.csv'}'"
+            )
+    elif path.exists():
+        paths = [path]
+    elif any(character in specification for character in "*?["):
+        matches = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
+        paths = [each for each in sorted(matches) if each.is_file()]
+        if not paths:
+            raise InputError(f"no file matches '{specification}'; put the pattern in quotes and check the folder")
+    else:
+        raise InputError(f"'{specification}' not found; give a file, a folder, a quoted glob, hf:NAME or docstrings")
+    for each in paths:
+        if not each.is_file():
+            raise InputError(f"'{each}' must be a regular file, because sources are read more than once; save it first")
+        if not _format(each):
+            known = f"{', '.join(FORMATS)}, optionally followed by {', '.join(COMPRESSIONS)}"
+            raise InputError(f"'{each}' must have one of the suffixes {known}")
+    return [Source(str(each), "file", each.stat().st_size) for each in paths]
+
+
+def _format(path: Path) -> str | None:
+    compressed = path.suffix.lower() in COMPRESSIONS
+    suffix = (path.with_suffix("") if compressed else path).suffix.lower()
+    # Parquet files are compressed internally.
+    return suffix if suffix in FORMATS and not (compressed and suffix == ".parquet") else None
+
+
+def _visible(path: Path, folder: Path) -> bool:
+    return not any(part.startswith(".") for part in path.relative_to(folder).parts)
+
+
+def _paragraphs(numbered: Iterable[tuple[str, int]], unit: str) -> Iterator[tuple[str, int]]:
+    pending: list[str] = []
+    length = position = 0
+    for line, position in numbered:
+        blank = not line or line.isspace()
+        if not blank:
+            pending.append(line)
+            length += len(line)
+        if pending and (unit == "line" or (unit == "blank" and blank) or length >= _MAX_DOCUMENT_CHARACTERS):
+            yield "\n".join(pending), position
+            pending, length = [], 0
+    if pending:
+        yield "\n".join(pending), position

@@ -1,1 +1,0 @@
-"""Text sources: files, tables, datasets, docstrings."""

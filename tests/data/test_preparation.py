@@ -1,0 +1,602 @@
+"""Preparation of token shards."""
+
+import json
+import os
+import random
+import re
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from tokenizers import Tokenizer
+
+from lightbert.data import encoding, preparation
+from lightbert.data.encoding import is_held_out, score
+from lightbert.data.preparation import Settings, differences, prepare, resolve, sample
+from lightbert.data.shards import Shards
+from lightbert.data.staging import StreamWriter
+from lightbert.data.tokenizer import PASSES, SPECIALS, train, unigram
+from lightbert.errors import InputError
+from parquet import write_parquet
+
+WORDS = [
+    "the",
+    "a",
+    "cat",
+    "dog",
+    "house",
+    "tree",
+    "runs",
+    "sleeps",
+    "under",
+    "over",
+    "quickly",
+    "and",
+    "but",
+    "red",
+    "blue",
+]
+
+
+@pytest.fixture(autouse=True)
+def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoding, "CHUNK", 400)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """Five files of forty documents of one to four lines."""
+    choose = random.Random(0)
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    for file in range(5):
+        documents = [
+            "\n".join(" ".join(choose.choices(WORDS, k=6)).capitalize() + "." for _ in range(choose.randint(1, 4)))
+            for _ in range(40)
+        ]
+        (folder / f"{file}.txt").write_text("\n\n".join(documents))
+    return folder
+
+
+def settings(corpus: Path, **changes: object) -> Settings:
+    values = {"sources": (str(corpus),), "vocab_size": 100, "held_out": 0.1, "shard_characters": 3000} | changes
+    return Settings(**values)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def decoded(folder: Path, split: str) -> list[list[str]]:
+    shards = Shards.open(folder, split)
+    decode = shards.tokenizer().decode
+    return [
+        [decode(sentence.tolist()) for sentence in shards.document(index).sentences]
+        for index in range(shards.n_documents)
+    ]
+
+
+def originals(corpus: Path) -> list[list[str]]:
+    texts = [document for path in sorted(corpus.iterdir()) for document in path.read_text().split("\n\n")]
+    return [[line.lower().replace(".", " .").replace(" .", ".") for line in text.splitlines()] for text in texts]
+
+
+def test_every_document_is_written_once_with_its_sentences(corpus: Path, tmp_path: Path) -> None:
+    result = prepare(settings(corpus), tmp_path / "out", workers=1)
+    train, held_out = decoded(tmp_path / "out", "train"), decoded(tmp_path / "out", "held-out")
+    expected = originals(corpus)
+    assert [document for document in expected if document in train] == train
+    assert [document for document in expected if document in held_out] == held_out
+    assert len(train) + len(held_out) == 200
+    assert 5 <= len(held_out) <= 40
+    assert len(result.manifest.shards) > 4
+    assert not (tmp_path / "out.partial").exists()
+
+
+def test_the_bytes_do_not_depend_on_the_number_of_workers(corpus: Path, tmp_path: Path) -> None:
+    for workers in (1, 2, 3):
+        prepare(settings(corpus), tmp_path / f"out{workers}", workers)
+    one, two, three = (content(tmp_path / f"out{workers}") for workers in (1, 2, 3))
+    assert one == two == three
+
+
+def test_copies_of_a_document_are_in_the_same_split(corpus: Path, tmp_path: Path) -> None:
+    prepare(settings(corpus), tmp_path / "out", workers=1)
+    again = corpus / "5.txt"
+    again.write_text("\n\n".join((corpus / f"{file}.txt").read_text() for file in range(5)))
+    prepare(settings(corpus), tmp_path / "twice", workers=1)
+    held_out, twice = decoded(tmp_path / "out", "held-out"), decoded(tmp_path / "twice", "held-out")
+    assert twice == held_out * 2
+
+
+class _CrashError(Exception):
+    pass
+
+
+def _crash(*_: object) -> None:
+    raise _CrashError
+
+
+@pytest.mark.parametrize("streams", [1, 3])
+def test_crashes_do_not_change_the_output(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, streams: int
+) -> None:
+    wanted = settings(corpus, streams=streams)
+    prepare(wanted, tmp_path / "undisturbed", workers=1)
+    append = StreamWriter.append
+    calls = 0
+
+    def crash_now_and_then(self: StreamWriter, *arguments: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls % 17 == 0:
+            raise _CrashError
+        append(self, *arguments)
+
+    monkeypatch.setattr(StreamWriter, "append", crash_now_and_then)
+    crashes, kept = 0, []
+    while True:
+        try:
+            result = prepare(wanted, tmp_path / "disturbed", workers=1)
+            break
+        except _CrashError:
+            crashes += 1
+            assert not (tmp_path / "disturbed").exists()
+            kept.append(len(list((tmp_path / "disturbed.partial").glob("part-*.json"))))
+    assert crashes >= 2
+    assert kept == sorted(set(kept))
+    assert result.parts_kept == kept[-1]
+    assert content(tmp_path / "disturbed") == content(tmp_path / "undisturbed")
+
+
+def test_a_crash_during_the_final_rename_is_recovered(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("lightbert.data.staging.move_folder", _crash)
+        with pytest.raises(_CrashError):
+            prepare(settings(corpus), tmp_path / "out", workers=1)
+    with pytest.raises(InputError, match="other settings: vocab_size"):
+        prepare(settings(corpus, vocab_size=90), tmp_path / "out", workers=1)
+    prepare(settings(corpus), tmp_path / "out", workers=1)
+    prepare(settings(corpus), tmp_path / "other", workers=1)
+    assert content(tmp_path / "out") == content(tmp_path / "other")
+
+
+def test_a_setting_that_an_earlier_version_did_not_have_is_compared_by_its_default(
+    corpus: Path, tmp_path: Path
+) -> None:
+    now = resolve(settings(corpus), [], tmp_path / "out")
+    before = {key: value for key, value in now.items() if key != "separator"}
+    assert differences(before, now) == ""
+    assert differences(before, {**now, "separator": ";"}) == "separator (',' before, ';' now)"
+
+
+def test_a_finished_folder_is_left_unchanged(corpus: Path, tmp_path: Path) -> None:
+    first = prepare(settings(corpus), tmp_path / "out", workers=1)
+    second = prepare(settings(corpus), tmp_path / "out", workers=1)
+    assert second.manifest == first.manifest
+    assert second.parts_kept == len(first.manifest.shards)
+
+
+def test_different_settings_are_an_input_error_that_names_them(corpus: Path, tmp_path: Path) -> None:
+    prepare(settings(corpus), tmp_path / "out", workers=1)
+    with pytest.raises(InputError, match=r"other settings: held_out \(0\.1 before, 0\.2 now\); use the same"):
+        prepare(settings(corpus, held_out=0.2), tmp_path / "out", workers=1)
+    (corpus / "0.txt").write_text("Changed.")
+    with pytest.raises(InputError, match="other settings: the input files"):
+        prepare(settings(corpus), tmp_path / "out", workers=1)
+    prepare(settings(corpus), tmp_path / "out", workers=1, again=True)
+    assert Shards.open(tmp_path / "out").manifest.settings["inputs"][0][1] == 8
+
+
+def test_unfinished_work_with_different_settings_is_an_input_error(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unfinished(settings(corpus), tmp_path / "out", monkeypatch)
+    with pytest.raises(InputError, match=r"out\.partial' was prepared with other settings: sentences"):
+        prepare(settings(corpus, sentences="split"), tmp_path / "out", workers=1)
+    prepare(settings(corpus, sentences="split"), tmp_path / "out", workers=1, again=True)
+
+
+def test_a_given_tokenizer_is_used_unchanged(corpus: Path, tmp_path: Path) -> None:
+    prepare(settings(corpus), tmp_path / "first", workers=1)
+    prepare(settings(corpus, tokenizer=str(tmp_path / "first")), tmp_path / "second", workers=1)
+    first, second = content(tmp_path / "first"), content(tmp_path / "second")
+    del first["manifest.json"], second["manifest.json"]
+    assert first == second
+
+
+@pytest.mark.parametrize("stage", ["finished", "unfinished"])
+def test_a_changed_tokenizer_is_an_input_error_that_names_it(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    given = tmp_path / "given"
+    prepare(settings(corpus), given, workers=1)
+    wanted = settings(corpus, tokenizer=str(given))
+    if stage == "finished":
+        prepare(wanted, tmp_path / "out", workers=1)
+    else:
+        unfinished(wanted, tmp_path / "out", monkeypatch)
+    prepare(settings(corpus, vocab_size=70), given, workers=1, again=True)
+    with pytest.raises(InputError, match=r"other settings: the content of the tokenizer '.*given'; .* or --again"):
+        prepare(wanted, tmp_path / "out", workers=1)
+    assert prepare(wanted, tmp_path / "out", workers=1, again=True).manifest.vocab == 70
+
+
+@pytest.mark.parametrize("stage", ["finished", "unfinished"])
+def test_the_same_tokenizer_in_a_new_file_is_not_a_change(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    given = tmp_path / "tokenizer.json"
+    # Each reading changes the last digits of some of these scores.
+    choose = random.Random(0)
+    pieces = [(f"w{number}", -(10 ** choose.uniform(-30, 0))) for number in range(1000)]
+    content = unigram([*((name, 0.0) for name in SPECIALS), *pieces], lowercase=True).to_str()
+    read = Tokenizer.from_str(content).to_str()
+    assert Tokenizer.from_str(read).to_str() != read
+    given.write_text(content)
+    wanted = settings(corpus, tokenizer=str(given))
+    if stage == "finished":
+        prepare(wanted, tmp_path / "out", workers=1)
+    else:
+        unfinished(wanted, tmp_path / "out", monkeypatch)
+    given.write_text(json.dumps(json.loads(content), indent=3))
+    assert prepare(wanted, tmp_path / "out", workers=1).tokens == 0
+
+
+def test_paragraphs_can_be_split_into_sentences(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("The cat runs. The dog sleeps.\n")
+    prepare(settings(tmp_path / "a.txt", sentences="split", held_out=0.0), tmp_path / "out", workers=1)
+    assert decoded(tmp_path / "out", "train") == [["the cat runs.", "the dog sleeps."]]
+
+
+def test_documents_without_tokens_are_dropped(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("\u200b\u0301\n\nreal text\n\u0301\n")
+    prepare(settings(tmp_path / "a.txt", held_out=0.0), tmp_path / "out", workers=1)
+    shards = Shards(tmp_path / "out")
+    assert (shards.n_documents, shards.n_sentences) == (1, 1)
+
+
+def test_an_unpaired_surrogate_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "fine \\ud800 text"}\n')
+    prepare(settings(tmp_path / "a.jsonl", held_out=0.0), tmp_path / "out", workers=1)
+    assert decoded(tmp_path / "out", "train") == [["fine? text"]]
+
+
+def test_docstrings_can_be_a_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = prepare(settings("docstrings:rich,typer"), tmp_path / "out", workers=1)
+    reading = re.findall(r"^reading docstrings:rich,typer: (\S+)/(\S+) bytes.*taken$", capsys.readouterr().err, re.M)
+    assert reading[-1][0] == reading[-1][1]
+    assert sum(shard.tokens for shard in result.manifest.shards) > 1000
+    assert not list((tmp_path / "out").glob("*.txt"))
+
+
+def test_a_large_vocabulary_uses_four_bytes_per_token(tmp_path: Path) -> None:
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(70_000))]
+    (tmp_path / "vocab.txt").write_text("\n".join(names))
+    (tmp_path / "a.txt").write_text("w69999 w3")
+    wanted = settings(tmp_path / "a.txt", tokenizer=str(tmp_path / "vocab.txt"), held_out=0.0)
+    prepare(wanted, tmp_path / "out", workers=1)
+    assert Shards.open(tmp_path / "out").document(0).tokens.tolist() == [70004, 8]
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "problem"),
+    [
+        (b"", {}, "training a tokenizer requires text"),
+        (b"good\n\nb\xffd", {}, "not UTF-8 at byte 7"),
+        (b"one document", {"held_out": 0.999999}, "the train split must not be empty: all documents were held out"),
+    ],
+)
+def test_bad_input_leaves_no_files(tmp_path: Path, text: bytes, changes: dict[str, object], problem: str) -> None:
+    (tmp_path / "a.txt").write_bytes(text)
+    with pytest.raises(InputError, match=problem):
+        prepare(settings(tmp_path / "a.txt", **changes), tmp_path / "out", workers=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_sources_without_text_are_an_input_error(corpus: Path, tmp_path: Path) -> None:
+    prepare(settings(corpus), tmp_path / "first", workers=1)
+    (tmp_path / "a.txt").write_bytes(b"\n\n\n")
+    wanted = settings(tmp_path / "a.txt", tokenizer=str(tmp_path / "first"))
+    with pytest.raises(InputError, match="the train split must not be empty: the sources have no text"):
+        prepare(wanted, tmp_path / "out", workers=1)
+    assert not (tmp_path / "out.partial").exists()
+
+
+@pytest.mark.parametrize("error", [InputError, _CrashError])
+def test_work_without_a_shard_to_train_on_is_not_kept(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    prepare(settings(corpus), tmp_path / "first", workers=1)
+    held_out = settings(corpus, tokenizer=str(tmp_path / "first"), held_out=0.999999)
+    with monkeypatch.context() as patch:
+        if error is _CrashError:
+            patch.setattr(preparation, "finish", _crash)
+        with pytest.raises(error):
+            prepare(held_out, tmp_path / "out", workers=1)
+    assert (tmp_path / "out.partial").exists() == (error is _CrashError)
+    prepare(replace(held_out, held_out=0.0), tmp_path / "out", workers=1)
+    assert Shards.open(tmp_path / "out").n_documents == 200
+    assert not (tmp_path / "out.partial").exists()
+
+
+def test_held_out_documents_are_named_if_the_others_have_no_text(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": " "}\n{"text": "words"}\n')
+    share = score(" ", b"held-out")
+    assert score("words", b"held-out") < share
+    with pytest.raises(InputError, match="all documents were held out; check the sources and --held-out"):
+        prepare(settings(tmp_path / "a.jsonl", held_out=share), tmp_path / "out", workers=1)
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("name", ["", "0.txt"])
+def test_a_folder_with_other_files_is_never_changed(corpus: Path, name: str, again: bool) -> None:
+    before = content(corpus)
+    with pytest.raises(InputError, match="exists and is not a prepared folder"):
+        prepare(settings(corpus), corpus / name, workers=1, again=again)
+    assert content(corpus) == before
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("source", ["corpus.partial", "corpus.partial/0.txt", "corpus.partial/*.txt"])
+def test_sources_in_the_working_folder_are_never_removed(
+    corpus: Path, tmp_path: Path, source: str, again: bool
+) -> None:
+    corpus.rename(tmp_path / "corpus.partial")
+    before = content(tmp_path / "corpus.partial")
+    with pytest.raises(InputError, match=r"is in a folder that --out .* replaces; move it elsewhere"):
+        prepare(settings(tmp_path / source), tmp_path / "corpus", workers=1, again=again)
+    assert content(tmp_path / "corpus.partial") == before
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_files_of_others_in_the_working_folder_are_never_removed(corpus: Path, tmp_path: Path, again: bool) -> None:
+    (tmp_path / "out.partial").mkdir()
+    (tmp_path / "out.partial" / "notes.txt").write_text("mine")
+    with pytest.raises(
+        InputError, match=r"out\.partial' exists and is not the working folder of a preparation; move it"
+    ):
+        prepare(settings(corpus), tmp_path / "out", workers=1, again=again)
+    assert content(tmp_path / "out.partial") == {"notes.txt": b"mine"}
+
+
+@pytest.mark.parametrize("name", ["settings.json", "train-a.bin", "train-00000-00000.tokens.bin", "lock"])
+def test_a_folder_of_the_user_with_the_name_of_a_working_folder_is_kept(
+    corpus: Path, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "out.partial").mkdir()
+    (tmp_path / "out.partial" / name).write_text('{"volume": 3}')
+    with pytest.raises(InputError, match=r"out\.partial' exists and is not the working folder of a preparation"):
+        prepare(settings(corpus), tmp_path / "out", workers=1, again=True)
+    assert content(tmp_path / "out.partial") == {name: b'{"volume": 3}'}
+
+
+def test_a_file_added_to_a_prepared_folder_is_never_removed(corpus: Path, tmp_path: Path) -> None:
+    prepare(settings(corpus), tmp_path / "out", workers=1)
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    before = content(tmp_path / "out")
+    with pytest.raises(InputError, match=r"contains 'notes\.txt', which lightbert did not write"):
+        prepare(settings(corpus, vocab_size=90), tmp_path / "out", workers=1, again=True)
+    assert content(tmp_path / "out") == before
+
+
+def test_a_prepared_folder_whose_replacement_was_killed_is_completed(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(settings(corpus), tmp_path / "out", workers=1)
+    wanted = settings(corpus, vocab_size=90)
+
+    def crash(source: Path, target: Path) -> None:
+        folder = target.with_name(".lightbert-999999999-abc")
+        folder.mkdir()
+        mark = {"writer": "lightbert", "host": socket.gethostname(), "pid": 999999999, "target": target.name}
+        (folder / "lightbert.json").write_text(json.dumps(mark))
+        target.replace(folder / "old")
+        raise _CrashError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lightbert.data.staging.move_folder", crash)
+        with pytest.raises(_CrashError):
+            prepare(wanted, tmp_path / "out", workers=1, again=True)
+    prepare(wanted, tmp_path / "out", workers=1)
+    assert Shards.open(tmp_path / "out").manifest.settings["vocab_size"] == 90
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "out"]
+
+
+def unfinished(wanted: Settings, out: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Prepare all parts, but not the manifest."""
+    with monkeypatch.context() as patch:
+        patch.setattr(preparation, "finish", _crash)
+        with pytest.raises(_CrashError):
+            prepare(wanted, out, workers=1)
+    return out.with_name(f"{out.name}.partial")
+
+
+def test_damage_of_unfinished_work_is_detected_in_every_file(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = unfinished(settings(corpus), tmp_path / "out", monkeypatch)
+    files = sorted(path for path in folder.iterdir() if path.name != "tokenizer_config.json")
+    assert len(files) > 10
+    for path in files:
+        whole = path.read_bytes()
+        for broken in (whole[:-1] + bytes([whole[-1] ^ 1]), whole[: len(whole) // 2]):
+            path.write_bytes(broken)
+            with pytest.raises(InputError, match=r"damaged|other settings"):
+                prepare(settings(corpus), tmp_path / "out", workers=1)
+        path.write_bytes(whole)
+    (folder / "train-00000-00000.tokens.bin").unlink()
+    with pytest.raises(InputError, match=r"tokens\.bin' is damaged or was edited .*; pass --again to start over"):
+        prepare(settings(corpus), tmp_path / "out", workers=1)
+    prepare(settings(corpus), tmp_path / "out", workers=1, again=True)
+
+
+def test_an_edited_source_of_the_same_size_is_detected(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unfinished(settings(corpus), tmp_path / "out", monkeypatch)
+    text = (corpus / "0.txt").read_text()
+    (corpus / "0.txt").write_text(text[:-1] + "!")
+    with pytest.raises(InputError, match="other settings: the input files"):
+        prepare(settings(corpus), tmp_path / "out", workers=1)
+    (corpus / "0.txt").write_text(text)
+    prepare(settings(corpus), tmp_path / "out", workers=1)
+    (corpus / "0.txt").write_text(text[:-1] + "!")
+    with pytest.raises(InputError, match="other settings: the input files"):
+        prepare(settings(corpus), tmp_path / "out", workers=1)
+
+
+def test_a_pipe_is_not_a_source(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.txt")
+    with pytest.raises(InputError, match="must be a regular file, because sources are read more than once"):
+        prepare(settings(tmp_path / "a.txt"), tmp_path / "out", workers=1)
+
+
+def test_an_empty_folder_is_filled(corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    prepare(settings(corpus), tmp_path / "out", workers=1)
+    Shards.open(tmp_path / "out")
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_the_target_of_a_link_is_written_and_not_the_link(corpus: Path, tmp_path: Path, exists: bool) -> None:
+    target, link = tmp_path / "large" / "disk", tmp_path / "link"
+    target.parent.mkdir()
+    if exists:
+        target.mkdir()
+    link.symlink_to(target)
+    prepare(settings(corpus), link, workers=1)
+    prepare(settings(corpus, vocab_size=90), link, workers=1, again=True)
+    assert link.is_symlink()
+    assert Shards.open(target).manifest.settings["vocab_size"] == 90
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "large", "link"]
+    assert [path.name for path in target.parent.iterdir()] == ["disk"]
+
+
+def test_an_output_that_is_not_writable_is_an_input_error(corpus: Path) -> None:
+    with pytest.raises(InputError, match="cannot write"):
+        prepare(settings(corpus), corpus / "0.txt" / "out", workers=1)
+
+
+def test_a_full_disk_keeps_finished_parts(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    append, calls = StreamWriter.append, 0
+
+    def fill_the_disk(self: StreamWriter, *arguments: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 20:
+            raise OSError(28, "No space left on device")
+        append(self, *arguments)
+
+    monkeypatch.setattr(StreamWriter, "append", fill_the_disk)
+    with pytest.raises(InputError, match="No space left on device; finished shards are kept"):
+        prepare(settings(corpus), tmp_path / "out", workers=1)
+    assert prepare(settings(corpus), tmp_path / "out", workers=1).parts_kept > 0
+
+
+def test_a_folder_is_locked_against_concurrent_preparation(corpus: Path, tmp_path: Path) -> None:
+    from lightbert.data.preparation import locked
+
+    with (
+        locked(tmp_path / "out.partial"),
+        pytest.raises(InputError, match=r"process \d+ on \S+, started .+, is preparing '.*out\.partial'; wait for it"),
+    ):
+        prepare(settings(corpus), tmp_path / "out", workers=1)
+
+
+def test_zero_workers_is_an_input_error(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="workers must be >= 1, got 0"):
+        prepare(settings(corpus), tmp_path / "out", workers=0)
+
+
+@pytest.mark.parametrize("changes", [{"held_out": 1.0}, {"held_out": -0.1}, {"streams": 0}, {"shard_characters": 0}])
+def test_settings_out_of_range_are_input_errors(corpus: Path, changes: dict[str, object]) -> None:
+    with pytest.raises(InputError, match=next(iter(changes))):
+        settings(corpus, **changes)
+
+
+def test_the_training_of_the_tokenizer_shows_its_progress(corpus: Path, tmp_path: Path, capsys) -> None:
+    prepare(settings(corpus), tmp_path / "out", workers=1)
+    lines = capsys.readouterr().err.splitlines()
+    [line] = [line for line in lines if line.startswith("training the tokenizer: ")]
+    done, total = re.findall(r"[\d,]+", line)[:2]
+    assert done == total
+
+
+@pytest.mark.parametrize("model", ["wordpiece", "unigram"])
+def test_the_tokenizer_is_trained_in_the_announced_number_of_passes(model: Literal["wordpiece", "unigram"]) -> None:
+    texts, seen = ["some words, more words", "other words"] * 20, []
+
+    def watch(given: Sequence[str]) -> Iterator[str]:
+        for text in given:
+            seen.append(text)
+            yield text
+
+    watched = train(texts, model, 70, watch=watch)
+    assert len(seen) == PASSES[model] * len(texts)
+    assert watched.to_str() == train(texts, model, 70).to_str()
+
+
+def test_the_tokens_of_all_streams_are_counted_together(tmp_path: Path, capsys) -> None:
+    for number in range(2):
+        (tmp_path / f"{number}.txt").write_text("\n\n".join(f"some words {number} {i}" for i in range(40)))
+    result = prepare(Settings(sources=(str(tmp_path),), vocab_size=90, streams=2), tmp_path / "out", workers=1)
+    [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("encoding: ")]
+    assert line.endswith(f"tokens {result.tokens:,}")
+    assert result.tokens == sum(shard.tokens for shard in result.manifest.shards)
+
+
+@pytest.mark.parametrize("out", [".", "..", "../here", ""])
+def test_the_current_folder_is_never_replaced(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(InputError, match="is the current folder or contains it"):
+        prepare(settings(corpus), Path(out), workers=1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "here"]
+
+
+def test_a_parquet_file_that_is_not_utf8_leaves_no_files(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    texts = arrow.Array.from_buffers(
+        arrow.string(), 2, [None, arrow.py_buffer(b"\0\0\0\0\3\0\0\0\5\0\0\0"), arrow.py_buffer(b"the\xff\xfe")]
+    )
+    write_parquet(tmp_path / "a.parquet", {"text": texts})
+    with pytest.raises(InputError, match="is not UTF-8"):
+        prepare(settings(tmp_path / "a.parquet"), tmp_path / "out", workers=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
+
+
+DOCUMENTS = [f"document number {number} " + "x" * (number % 50) for number in range(2000)]
+TOTAL = sum(map(len, DOCUMENTS))
+
+
+def test_the_sample_of_a_small_corpus_is_everything_that_is_not_held_out() -> None:
+    assert sample(DOCUMENTS, TOTAL, 0.0) == DOCUMENTS
+    assert sample(DOCUMENTS, TOTAL, 0.1) == [text for text in DOCUMENTS if not is_held_out(text, 0.1)]
+
+
+def test_a_large_corpus_is_sampled_uniformly() -> None:
+    kept = sample(DOCUMENTS, TOTAL // 3, 0.0)
+    assert TOTAL / 6 < sum(map(len, kept)) <= TOTAL // 3
+    halves = [sum(text in kept for text in half) for half in (DOCUMENTS[:1000], DOCUMENTS[1000:])]
+    assert min(halves) > 0.8 * max(halves)
+
+
+def test_the_order_of_the_documents_does_not_matter() -> None:
+    assert sorted(sample(DOCUMENTS[::-1], TOTAL // 3, 0.0)) == sorted(sample(DOCUMENTS, TOTAL // 3, 0.0))
+
+
+def test_the_sample_has_at_least_one_document() -> None:
+    assert len(sample(DOCUMENTS, 10, 0.0)) == 1
+
+
+def test_the_hashes_are_part_of_the_format() -> None:
+    assert score("Some text.", b"held-out") == 0.6561922725569123
+    assert sum(is_held_out(text, 0.1) for text in DOCUMENTS) / len(DOCUMENTS) == pytest.approx(0.1, abs=0.02)

@@ -1,0 +1,297 @@
+"""Rows of table files: values, line numbers, and errors for bad rows."""
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import lzma
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightbert.data.tables import Table
+from lightbert.errors import InputError
+from parquet import write_parquet
+
+NEEDED = {"data.text": "text", "data.label": "label"}
+
+texts = st.text(st.characters(codec="utf-8"), max_size=12)
+
+
+def write_file(folder: Path, name: str, content: str | bytes) -> Path:
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def error_message(path: Path, needed: dict[str, str] | None = None, **options: str) -> str:
+    with pytest.raises(InputError) as error:
+        list(Table(path, NEEDED if needed is None else needed, **options))
+    return str(error.value)
+
+
+def test_a_quoted_field_may_contain_separators_quotes_and_line_endings(tmp_path):
+    path = write_file(tmp_path, "a.csv", 'text,label\n"one, ""two""\nthree",x\nplain,y\n')
+    assert list(Table(path, NEEDED)) == [
+        (2, {"text": 'one, "two"\nthree', "label": "x"}),
+        (4, {"text": "plain", "label": "y"}),
+    ]
+
+
+def test_quotes_have_no_special_meaning_in_tsv(tmp_path):
+    path = write_file(tmp_path, "a.tsv", 'text\tlabel\n"open\tx\n5" pipe, long\ty\n')
+    assert [values["text"] for _, values in Table(path, NEEDED)] == ['"open', '5" pipe, long']
+
+
+def test_a_byte_order_mark_and_carriage_returns_are_stripped_from_tables(tmp_path):
+    path = write_file(tmp_path, "a.csv", b"\xef\xbb\xbftext,label\r\none,x\r\n\r\ntwo,y\r\n")
+    assert list(Table(path, NEEDED)) == [(2, {"text": "one", "label": "x"}), (4, {"text": "two", "label": "y"})]
+
+
+@pytest.mark.parametrize("separator", [";", "|", "\t"])
+def test_another_separator_is_suggested_if_there_is_only_one_column(tmp_path, separator):
+    path = write_file(tmp_path, "a.csv", f"text{separator}label\none{separator}x\n")
+    assert error_message(path).endswith(
+        f"if its fields are separated by {separator!r}, set data.separator={separator!r}"
+    )
+
+
+def test_the_separator_of_csv_can_be_chosen(tmp_path):
+    path = write_file(tmp_path, "a.csv", "text;label\none, two;x\n")
+    assert list(Table(path, NEEDED, separator=";")) == [(2, {"text": "one, two", "label": "x"})]
+    assert error_message(path, separator=";;").endswith("got ';;'")
+
+
+def test_a_json_line_keeps_its_types_and_extra_columns(tmp_path):
+    path = write_file(
+        tmp_path, "a.jsonl", '{"text": "one", "label": [1, "x"], "id": 7}\n\n{"text": "two", "label": 0}\n'
+    )
+    assert list(Table(path, NEEDED)) == [
+        (1, {"text": "one", "label": [1, "x"], "id": 7}),
+        (3, {"text": "two", "label": 0}),
+    ]
+
+
+def test_parquet_rows_are_numbered_and_only_needed_columns_are_read(tmp_path):
+    path = tmp_path / "a.parquet"
+    write_parquet(path, {"id": [1, 2], "text": ["one", "two"], "label": [0.5, 1.5]})
+    assert list(Table(path, NEEDED)) == [(1, {"text": "one", "label": 0.5}), (2, {"text": "two", "label": 1.5})]
+    assert Table(path).columns() == ["id", "text", "label"]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "compress"), [(".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)]
+)
+def test_compressed_tables_are_read_like_plain_ones(tmp_path, suffix, compress):
+    path = write_file(tmp_path, f"a.csv{suffix}", compress(b"text,label\none,x\n"))
+    assert list(Table(path, NEEDED)) == [(2, {"text": "one", "label": "x"})]
+
+
+def test_zstandard_tables_are_read_like_plain_ones(tmp_path):
+    zstandard = pytest.importorskip("zstandard")
+    path = write_file(tmp_path, "a.jsonl.zst", zstandard.compress(b'{"text": "one", "label": "x"}\n'))
+    assert list(Table(path, NEEDED)) == [(1, {"text": "one", "label": "x"})]
+
+
+@given(st.lists(st.tuples(texts, texts), min_size=1, max_size=6))
+def test_rows_written_by_the_csv_module_are_read_back_with_their_line_numbers(rows):
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer, quoting=csv.QUOTE_ALL)
+    writer.writerow(["text", "label"])
+    expected = []
+    for text, label in rows:
+        expected.append((buffer.getvalue().count("\n") + 1, {"text": text, "label": label}))
+        writer.writerow([text, label])
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_file(Path(folder), "a.csv", buffer.getvalue())
+        assert list(Table(path)) == expected
+
+
+@given(st.lists(st.tuples(texts, texts), min_size=1, max_size=6))
+def test_rows_written_by_the_json_module_are_read_back(rows):
+    content = "".join(json.dumps({"text": a, "label": b}, ensure_ascii=False) + "\n" for a, b in rows)
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_file(Path(folder), "a.jsonl", content)
+        assert [(values["text"], values["label"]) for _, values in Table(path)] == rows
+
+
+BAD = {
+    "too_many.csv": ("text,label\none,x\ntwo,y,z\nthree,x\n", "line 3", "has 3 fields, but the header has 2"),
+    "too_few.tsv": ("text\tlabel\none\tx\ntwo\nthree\tx\n", "line 3", "has 1 field, but the header has 2"),
+    "after_quote.csv": ('text,label\none,x\n"two"2,y\nthree,x\n', "line 3", "is not CSV"),
+    "return.csv": ("text,label\none,x\ntw\ro,y\nthree,x\n", "line 3", "is not CSV"),
+    "byte.csv": (b"text,label\none,x\ntw\xff,y\nthree,x\n", "line 3", "is not UTF-8 (byte 0xff)"),
+    "byte.tsv": (b"text\tlabel\none\tx\ntw\xe9\ty\nthree\tx\n", "line 3", "is not UTF-8 (byte 0xe9)"),
+    "byte.jsonl": (
+        b'{"text": "one", "label": 1}\n{"text": "\xff", "label": 1}\n{"text": "three", "label": 1}\n',
+        "line 2",
+        "is not UTF-8 (byte 0xff)",
+    ),
+    "escape.jsonl": (
+        '{"text": "one", "label": 1}\n{"text": "\\ud83d", "label": 1}\n{"text": "three", "label": 1}\n',
+        "line 2",
+        "contains an unpaired surrogate",
+    ),
+    "broken.jsonl": (
+        '{"text": "one", "label": 1}\n{"text": \n{"text": "three", "label": 1}\n',
+        "line 2",
+        "is not JSON",
+    ),
+    "list.jsonl": ('{"text": "one", "label": 1}\n[1]\n{"text": "three", "label": 1}\n', "line 2", "not a JSON object"),
+    "null.jsonl": (
+        '{"text": "one", "label": 1}\n{"text": null, "label": 1}\n{"text": "three", "label": 1}\n',
+        "line 2",
+        "has no value in column 'text'",
+    ),
+    "absent.jsonl": (
+        '{"text": "one", "label": 1}\n{"txet": "two", "label": 1}\n{"text": "three", "label": 1}\n',
+        "line 2",
+        "has no column 'text', only txet, label; did you mean 'txet'? Set data.text=txet",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_row_is_an_error_that_names_file_and_line(tmp_path, name):
+    content, line, reason = BAD[name]
+    sentence = error_message(write_file(tmp_path, name, content))
+    assert sentence.startswith(f"{line} of '{tmp_path / name}' ")
+    assert reason in sentence
+    assert sentence.endswith("data.bad_rows=skip")
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_rows_can_be_skipped_and_are_reported_once(tmp_path, name, capsys):
+    content, line, reason = BAD[name]
+    with Table(write_file(tmp_path, name, content), NEEDED, bad_rows="skip") as table:
+        assert [values["text"] for _, values in table] == ["one", "three"]
+    assert table.skipped == 1
+    printed = capsys.readouterr()
+    assert printed.err.count("\n") == 1
+    assert f"skipped 1 bad row of '{tmp_path / name}'; the first: {line}" in printed.err
+    assert reason in printed.err
+    assert printed.out == ""
+
+
+def test_parquet_text_that_is_not_utf_8_is_a_bad_row(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    raw = pa.array([b"one", b"\xff", b"three"], pa.binary())
+    text = pa.StringArray.from_buffers(3, *raw.buffers()[1:])
+    path = tmp_path / "a.parquet"
+    write_parquet(path, {"text": text, "label": ["x", "y", "z"]})
+    assert error_message(path).startswith(f"row 2 of '{path}' is not UTF-8")
+    table = Table(path, NEEDED, bad_rows="skip")
+    assert [number for number, _ in table] == [1, 3]
+
+
+def test_a_missing_column_is_reported_with_the_existing_columns(tmp_path):
+    path = write_file(tmp_path, "a.csv", "id,txt,topic\n1,one,x\n")
+    assert (
+        error_message(path)
+        == f"'{path}' has no column 'text', only id, txt, topic; did you mean 'txt'? Set data.text=txt"
+    )
+    assert error_message(path, {"data.label": "class"}).endswith("set data.label=COLUMN")
+
+
+def test_a_missing_column_of_a_parquet_file_is_reported(tmp_path):
+    path = tmp_path / "a.parquet"
+    write_parquet(path, {"body": ["one"], "label": ["x"]})
+    assert error_message(path) == f"'{path}' has no column 'text', only body, label; set data.text=COLUMN"
+
+
+def test_a_missing_column_is_an_error_even_if_bad_rows_are_skipped(tmp_path):
+    assert "has no column 'text'" in error_message(write_file(tmp_path, "a.csv", "a,b\n1,2\n"), bad_rows="skip")
+    path = write_file(tmp_path, "a.jsonl", '{"a": 1}\n{"a": 2}\n')
+    assert error_message(path, bad_rows="skip").startswith(f"no row of '{path}' can be used (2 are bad): line 1 of")
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl"])
+@pytest.mark.parametrize("content", ["", "\n\n"])
+def test_an_empty_file_is_an_input_error(tmp_path, name, content):
+    assert error_message(write_file(tmp_path, name, content)).startswith(f"'{tmp_path / name}' is empty;")
+
+
+def test_a_header_without_rows_counts_as_an_empty_file(tmp_path):
+    assert "is empty" in error_message(write_file(tmp_path, "a.csv", "text,label\n"))
+
+
+def test_an_empty_parquet_file_is_an_input_error(tmp_path):
+    nothing = pytest.importorskip("pyarrow").array([], "string")
+    path = write_parquet(tmp_path / "a.parquet", {"text": nothing, "label": nothing})
+    assert "is empty" in error_message(path)
+    assert "is damaged or not a Parquet file" in error_message(write_file(tmp_path, "b.parquet", "no"))
+
+
+def test_a_quote_that_is_never_closed_is_an_error_even_if_bad_rows_are_skipped(tmp_path):
+    path = write_file(tmp_path, "a.csv", 'text,label\none,x\n"two,y\nthree,x\n')
+    assert error_message(path, bad_rows="skip") == f"line 3 of '{path}' has a quote that is never closed; close it"
+
+
+def test_a_field_may_exceed_the_default_limit_of_the_csv_module(tmp_path):
+    path = write_file(tmp_path, "a.csv", f"text,label\n{'a' * 200_000},x\n")
+    assert [len(values["text"]) for _, values in Table(path)] == [200_000]
+
+
+def test_a_duplicate_column_is_an_input_error(tmp_path):
+    assert "has the column 'text' twice" in error_message(write_file(tmp_path, "a.csv", "text,text\n1,2\n"))
+
+
+def test_a_header_that_is_not_utf_8_is_an_input_error(tmp_path):
+    path = write_file(tmp_path, "a.csv", "text,label\none,x\n".encode("utf-16"))
+    assert error_message(path, bad_rows="skip").startswith(f"the header of '{path}' is not UTF-8 (byte 0xff)")
+
+
+def test_an_unknown_suffix_or_a_missing_file_is_an_input_error(tmp_path):
+    assert "must have one of the suffixes .csv, .tsv" in error_message(tmp_path / "a.xlsx")
+    assert error_message(tmp_path / "a.csv").startswith(f"'{tmp_path / 'a.csv'}' not found")
+
+
+def test_rows_are_streamed_before_the_whole_file_is_read(tmp_path):
+    path = write_file(tmp_path, "a.csv", "text,label\none,x\ntwo,y,z\n")
+    assert next(iter(Table(path, NEEDED))) == (2, {"text": "one", "label": "x"})
+
+
+WIDE = {
+    "a.csv": lambda names: ",".join(names) + "\n" + ",".join(["x"] * len(names)) + "\n",
+    "a.tsv": lambda names: "\t".join(names) + "\n" + "\t".join(["x"] * len(names)) + "\n",
+    "a.jsonl": lambda names: json.dumps(dict.fromkeys(names, "x")) + "\n",
+}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("name", WIDE)
+def test_as_many_columns_as_in_a_spreadsheet_are_read_and_more_are_an_error(tmp_path, name):
+    names = ["text", "label", *(f"c{number}" for number in range(100_000))]
+    path = write_file(tmp_path, name, WIDE[name](names[:16_384]))
+    assert len(list(Table(path, NEEDED))) == 1
+    path = write_file(tmp_path, name, WIDE[name](names))
+    assert "16,384" in error_message(path)
+    assert "has 100,002" in error_message(path)
+
+
+def test_a_parquet_file_with_too_many_columns_is_an_error(tmp_path):
+    write_parquet(tmp_path / "a.parquet", {"text": ["a"], "label": ["b"]} | {f"c{n}": [1] for n in range(16_383)})
+    assert "must have at most 16,384 columns, has 16,385; keep the" in error_message(tmp_path / "a.parquet")
+
+
+def test_a_long_cell_is_not_called_an_open_quote(tmp_path):
+    path = write_file(tmp_path, "a.csv", f'text,label\n"{"x" * (1 << 24)}x",y\n')
+    assert "has a cell of more than 16 Mi characters or a quote that is never closed" in error_message(path)
+
+
+def test_a_record_that_is_nested_too_deeply_is_a_bad_row(tmp_path):
+    deep = '{"text": "a", "label": ' + "[" * 600 + "]" * 600 + "}\n"
+    path = write_file(tmp_path, "a.jsonl", deep + '{"text": "b", "label": "c"}\n')
+    assert "line 1 of" in error_message(path)
+    assert "is nested more than 100 levels deep" in error_message(path)
+    assert [values["text"] for _, values in Table(path, NEEDED, bad_rows="skip")] == ["b"]
+
+
+def test_a_pipe_is_not_a_table(tmp_path):
+    os.mkfifo(tmp_path / "a.csv")
+    assert "must be a regular file; save the data first" in error_message(tmp_path / "a.csv")
