@@ -24,15 +24,13 @@ from lightbert.models.flops import flops
 from lightbert.models.generator import generator
 from lightbert.nn.attention import SelfAttention
 from lightbert.nn.blocks import BottleneckBlock
-from lightbert.nn.composite import CompositeAttention
-from lightbert.nn.convolution import DynamicConvolution
+from lightbert.nn.composite import CompositeAttention, LocalAttention
+from lightbert.nn.convolution import Depthwise, DynamicConvolution
 from lightbert.nn.encoder import Encoder
-from lightbert.nn.feedforward import FeedForward
+from lightbert.nn.feedforward import FeedForward, GroupedLinear
 from lightbert.nn.heads import MaskedLanguage
-from lightbert.nn.local import LocalAttention
 from lightbert.nn.mixed import MixedAttention
 from lightbert.nn.norms import NoNorm
-from lightbert.nn.projections import Depthwise, GroupedLinear
 
 POINTS = Path(__file__).with_name("scaling_points.toml")
 _ROUNDS = 20

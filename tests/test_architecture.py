@@ -154,9 +154,15 @@ def test_nothing_in_the_package_imports_benchmarks():
     assert not [path for path in FILES if any(name.split(".")[0] == "benchmarks" for name in imports(path))]
 
 
-def test_triton_is_imported_by_files_of_that_name_only():
-    users = {path.name for path in FILES if any(name.split(".")[0] == "triton" for name in imports(path))}
-    assert users <= {"triton.py"}
+def test_triton_is_imported_by_the_kernels_only():
+    users = {path.parent for path in FILES if any(name.split(".")[0] == "triton" for name in imports(path))}
+    assert users == {SOURCE / "ops" / "kernels"}
+
+
+def test_kernels_are_chosen_in_one_file_of_nn():
+    words = ("is_plain", "can_fuse", "has_kernel", "on_gpu", "is_cuda")
+    choosing = {path.name for path in (SOURCE / "nn").glob("*.py") if any(word in path.read_text() for word in words)}
+    assert choosing == {"fused.py"}
 
 
 def test_no_file_has_a_generic_name():

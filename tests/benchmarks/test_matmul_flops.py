@@ -9,8 +9,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lightbert.models import Config, build, preset
 from lightbert.models.flops import flops
+from lightbert.nn.convolution import Depthwise
+from lightbert.nn.feedforward import GroupedLinear
 from lightbert.nn.heads import BeamSpan, Classification, MaskedLanguage, ReplacedToken
-from lightbert.nn.projections import Depthwise, GroupedLinear
 from lightbert.nn.record import Record
 
 TOKENS = 16

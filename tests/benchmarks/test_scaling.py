@@ -23,7 +23,8 @@ from benchmarks.step_time import (
     unfused_bytes,
 )
 from lightbert.models import build
-from lightbert.nn import projections
+from lightbert.nn import fused
+from lightbert.nn.feedforward import GroupedLinear
 
 ROOT = Path(__file__).parents[2]
 
@@ -145,7 +146,7 @@ def test_flops_of_attention_are_those_that_grow_with_the_square_of_the_length():
 def test_the_three_products_of_a_layer_read_and_write_both_sides():
     [dense] = shapes(nn.Sequential(nn.Linear(16, 4), nn.GELU()))
     assert dense.products(10) == (3 * 2 * 10 * 64, 3 * 2 * 10 * 20)
-    [grouped] = shapes(projections.GroupedLinear(16, 4, groups=2))
+    [grouped] = shapes(GroupedLinear(16, 4, groups=2))
     assert grouped.products(10) == (3 * 2 * 10 * 32, 3 * 2 * 10 * 20)
 
 
@@ -179,7 +180,7 @@ def test_large_activations_are_written_twice():
     tokens = LARGE // 1024
     assert unfused_bytes(encoder, tokens - 1) == 0
     assert unfused_bytes(encoder, tokens) == 12 * 2 * LARGE
-    assert projections._LARGE == LARGE
+    assert fused._LARGE == LARGE
 
 
 def test_the_page_is_that_of_the_points():

@@ -18,7 +18,7 @@ from lightbert.deploy.onnx.lowering import Int8, lower
 from lightbert.deploy.onnx.model import graph_of
 from lightbert.errors import InputError
 from lightbert.models import PRESETS, build
-from lightbert.nn.simulated_int8 import remove_simulation, simulate_int8
+from lightbert.nn.quantization import remove_simulation, simulate_int8
 from lightbert.tasks.predict.onnx_runtime import Session
 from randomised import randomised
 

@@ -16,7 +16,7 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from lightbert.errors import InputError
 from lightbert.models import Model, build, folder
-from lightbert.nn.simulated_int8 import remove_simulation, simulate_int8
+from lightbert.nn.quantization import remove_simulation, simulate_int8
 
 
 def classifier() -> Model:

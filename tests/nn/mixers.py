@@ -2,12 +2,10 @@
 
 from collections.abc import Callable
 
-from lightbert.nn.attention import SelfAttention
-from lightbert.nn.composite import CompositeAttention
+from lightbert.nn.attention import Mixer, SelfAttention
+from lightbert.nn.composite import CompositeAttention, LocalAttention
 from lightbert.nn.convolution import DynamicConvolution, SeparableConvolution, SpanConvolution
-from lightbert.nn.local import LocalAttention
 from lightbert.nn.mixed import MixedAttention
-from lightbert.nn.mixer import Mixer
 
 WIDTH, HEADS, KERNEL, RADIUS = 16, 4, 5, 2
 

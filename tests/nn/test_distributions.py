@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightbert.nn.distributions import Constant, TruncatedNormal, Uniform, glorot, truncated_normal_quantile
+from lightbert.nn.init import Constant, TruncatedNormal, Uniform, glorot, truncated_normal_quantile
 
 NORMAL = NormalDist()
 INDICES = np.arange(100_000)

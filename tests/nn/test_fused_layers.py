@@ -1,5 +1,6 @@
 """Kernels that replace layers: the same result and gradients, and layers that aren't plain are called."""
 
+import copy
 from functools import partial
 from unittest import mock
 
@@ -11,17 +12,28 @@ from torch._dynamo.backends.common import aot_autograd
 
 from extras import needs_kernels
 from gpus import patch_interpreter
+from lightbert.models import add_head, build
 from lightbert.nn.attention import SelfAttention
 from lightbert.nn.blocks import BottleneckBlock, PostNormBlock
 from lightbert.nn.composite import CompositeAttention
 from lightbert.nn.convolution import DynamicConvolution, SeparableConvolution, SpanConvolution
-from lightbert.nn.embeddings import Embeddings, look_up
-from lightbert.nn.feedforward import FeedForward
-from lightbert.nn.heads.pretraining import MaskedLanguage, ReplacedToken
+from lightbert.nn.embeddings import Embeddings
+from lightbert.nn.feedforward import FeedForward, linear
+from lightbert.nn.fused import (
+    _FUSED,
+    add_and_norm,
+    install,
+    look_up,
+    project_add_and_norm,
+    project_and_activate,
+    project_fused,
+    project_large,
+    project_weights,
+)
+from lightbert.nn.heads import MaskedLanguage, ReplacedToken
 from lightbert.nn.mask import Mask
 from lightbert.nn.mixed import MixedAttention
-from lightbert.nn.norms import NoNorm, Norm, add_and_norm, layer_norm, project_add_and_norm
-from lightbert.nn.projections import linear, project_and_activate, project_fused, project_large, project_weights
+from lightbert.nn.norms import NoNorm, Norm, layer_norm
 from lightbert.nn.record import Record
 from lightbert.ops.backend import using
 from lightbert.ops.bias_gelu import gelu_linear
@@ -34,6 +46,12 @@ patch_interpreter()
 
 WIDTH = 8
 NO_MASK = Mask(None)
+
+
+def fused(part: nn.Module) -> nn.Module:
+    """The part with kernels, its weights random."""
+    install(randomised(part))
+    return part
 
 
 def hooked(layer: nn.Module) -> nn.Module:
@@ -60,9 +78,9 @@ def kernels() -> mock.Mock:
     """Stand-ins for the ops, as if their kernels were available."""
     calls = mock.Mock(return_value="by a kernel")
     with (
-        mock.patch.multiple("lightbert.nn.norms", has_kernel=lambda *_: True, residual_norm=calls),
-        mock.patch.multiple("lightbert.nn.projections", has_kernel=lambda *_: True, bias_gelu=calls),
-        mock.patch.multiple("lightbert.nn.embeddings", on_gpu=lambda _: True, embedding=calls),
+        mock.patch.multiple("lightbert.ops.residual_norm", has_kernel=lambda *_: True, residual_norm=calls),
+        mock.patch.multiple("lightbert.ops.bias_gelu", has_kernel=lambda *_: True, bias_gelu=calls),
+        mock.patch.multiple("lightbert.nn.fused", on_gpu=lambda _: True, embedding=calls),
     ):
         yield calls
 
@@ -176,7 +194,7 @@ class Whole(nn.Module):
 
 def test_kernels_and_layers_give_the_same_results_and_gradients():
     pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
-    model = randomised(Whole())
+    model = fused(Whole())
     ids, segments = torch.randint(0, 20, (2, 5)), torch.randint(0, 2, (2, 5))
     direction, results = torch.randn(2, 5, 21), []
     for backend in ("torch", "triton"):
@@ -191,7 +209,7 @@ def test_kernels_and_layers_give_the_same_results_and_gradients():
 
 def test_compiled_models_call_the_kernels_without_a_graph_break():
     pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
-    model, graphs = randomised(Whole()), []
+    model, graphs = fused(Whole()), []
 
     def keep(module, example):
         graphs.append(module.print_readable(print_output=False))
@@ -213,7 +231,7 @@ def test_compiled_models_call_the_kernels_without_a_graph_break():
 
 def test_the_kernels_sum_the_gradients_of_the_biases_of_a_feed_forward():
     pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
-    part, graphs = randomised(feedforward(layer_norm(1e-12))), []
+    part, graphs = fused(feedforward(layer_norm(1e-12))), []
 
     def keep(module, example):
         graphs.append(module.print_readable(print_output=False))
@@ -229,7 +247,9 @@ def test_the_kernels_sum_the_gradients_of_the_biases_of_a_feed_forward():
 
 def mobile(**changes: object) -> FeedForward:
     settings = {"activation": "relu", "norm": NoNorm, **changes}
-    return FeedForward(16, 32, **settings)
+    part = FeedForward(16, 32, **settings)
+    install(part)
+    return part
 
 
 def test_a_feed_forward_without_a_norm_is_one_kernel_with_the_same_results_and_gradients():
@@ -240,7 +260,7 @@ def test_a_feed_forward_without_a_norm_is_one_kernel_with_the_same_results_and_g
         part.zero_grad()
         with (
             using(backend),
-            mock.patch("lightbert.nn.feedforward.relu_feedforward", side_effect=relu_feedforward) as called,
+            mock.patch("lightbert.ops.relu_feedforward.relu_feedforward", side_effect=relu_feedforward) as called,
         ):
             out = part(leaf)
         (out * x).sum().backward()
@@ -263,8 +283,8 @@ def test_a_feed_forward_without_a_norm_is_one_kernel_with_the_same_results_and_g
 )
 def test_other_feed_forwards_are_computed_by_their_layers(part):
     with (
-        mock.patch("lightbert.nn.feedforward.has_kernel", return_value=True),
-        mock.patch("lightbert.nn.feedforward.relu_feedforward") as kernel,
+        mock.patch("lightbert.ops.relu_feedforward.has_kernel", return_value=True),
+        mock.patch("lightbert.ops.relu_feedforward.relu_feedforward") as kernel,
     ):
         part(torch.randn(2, 3, 16))
     kernel.assert_not_called()
@@ -276,8 +296,8 @@ def test_a_feed_forward_with_a_changed_layer_calls_its_layers(change, name):
     part = mobile()
     setattr(part, name, change(getattr(part, name)))
     with (
-        mock.patch("lightbert.nn.feedforward.has_kernel", return_value=True),
-        mock.patch("lightbert.nn.feedforward.relu_feedforward") as kernel,
+        mock.patch("lightbert.ops.relu_feedforward.has_kernel", return_value=True),
+        mock.patch("lightbert.ops.relu_feedforward.relu_feedforward") as kernel,
     ):
         part(torch.randn(2, 3, 16))
     kernel.assert_not_called()
@@ -285,22 +305,22 @@ def test_a_feed_forward_with_a_changed_layer_calls_its_layers(change, name):
 
 def test_dropout_is_no_obstacle_when_a_feed_forward_is_evaluated():
     with (
-        mock.patch("lightbert.nn.feedforward.has_kernel", return_value=True),
-        mock.patch("lightbert.nn.feedforward.relu_feedforward", return_value="by a kernel"),
+        mock.patch("lightbert.ops.relu_feedforward.has_kernel", return_value=True),
+        mock.patch("lightbert.ops.relu_feedforward.relu_feedforward", return_value="by a kernel"),
     ):
         assert mobile(dropout=0.1).eval()(torch.randn(2, 3, 16)) == "by a kernel"
 
 
 def test_large_activations_are_left_out_with_the_same_results_and_gradients():
     pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
-    block, results = randomised(feedforward(layer_norm(1e-12))), []
+    block, results = fused(feedforward(layer_norm(1e-12))), []
     for large in (2**27, 1):
         leaf = X.clone().requires_grad_()
         block.zero_grad()
         with (
             using("triton"),
-            mock.patch("lightbert.nn.projections._LARGE", large),
-            mock.patch("lightbert.nn.projections.gelu_linear", side_effect=gelu_linear) as called,
+            mock.patch("lightbert.nn.fused._LARGE", large),
+            mock.patch("lightbert.ops.bias_gelu.gelu_linear", side_effect=gelu_linear) as called,
         ):
             out = block(leaf)
         (out * X).sum().backward()
@@ -318,9 +338,9 @@ def test_a_bias_of_the_change_is_added_without_the_kernel_too():
 
 def test_activations_are_kept_without_gradients_and_for_other_layers():
     up, down, gelu = nn.Linear(WIDTH, 12), nn.Linear(12, WIDTH), nn.GELU()
-    with mock.patch("lightbert.nn.projections._LARGE", 1):
+    with mock.patch("lightbert.nn.fused._LARGE", 1):
         assert project_large(X, up, gelu, down) is None, "no kernel"
-        with mock.patch("lightbert.nn.projections.has_kernel", return_value=True):
+        with mock.patch("lightbert.ops.bias_gelu.has_kernel", return_value=True):
             assert project_large(X, up, nn.ReLU(), down) is None
             assert project_large(X, up, gelu, hooked(nn.Linear(12, WIDTH))) is None
             assert project_large(X, hooked(nn.Linear(WIDTH, 12)), gelu, down) is None
@@ -330,7 +350,7 @@ def test_activations_are_kept_without_gradients_and_for_other_layers():
 
 def test_compiled_models_draw_a_seed_for_the_dropout_of_each_kernel():
     pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
-    block, graphs = randomised(bottleneck(layer_norm(1e-12))).train(), []
+    block, graphs = fused(bottleneck(layer_norm(1e-12))).train(), []
 
     def keep(module, example):
         graphs.append(module.print_readable(print_output=False))
@@ -357,11 +377,11 @@ def test_compiled_models_draw_a_seed_for_the_dropout_of_each_kernel():
 @pytest.mark.parametrize("part", [DynamicConvolution, SeparableConvolution])
 def test_mixed_attention_projects_all_streams_by_one_matmul_on_a_gpu(part):
     settings = (3,) if part is SeparableConvolution else (2, 3)
-    mixer = randomised(MixedAttention(WIDTH, 2, head_width=2, convolution=part(WIDTH, 4, *settings)))
+    mixer = fused(MixedAttention(WIDTH, 2, head_width=2, convolution=part(WIDTH, 4, *settings)))
     expected = mixer(X, NO_MASK)
     with (
-        mock.patch("lightbert.nn.mixed.on_gpu", return_value=True),
-        mock.patch("lightbert.nn.mixed.project", side_effect=project_fused) as project,
+        mock.patch("lightbert.nn.fused.on_gpu", return_value=True),
+        mock.patch("lightbert.nn.fused.project", side_effect=project_fused) as project,
     ):
         torch.testing.assert_close(mixer(X, NO_MASK), expected)
     (call,) = project.call_args_list
@@ -370,14 +390,14 @@ def test_mixed_attention_projects_all_streams_by_one_matmul_on_a_gpu(part):
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int64])
 def test_one_op_computes_both_kinds_of_heads(dtype):
-    mixer = randomised(MixedAttention(WIDTH, 2, head_width=2, convolution=SpanConvolution(WIDTH, 4, 2, 3)))
+    mixer = fused(MixedAttention(WIDTH, 2, head_width=2, convolution=SpanConvolution(WIDTH, 4, 2, 3)))
     mask = Mask(torch.tensor([[1, 1, 1], [1, 1, 0]]).to(dtype))
     x = torch.randn(2, 3, WIDTH, requires_grad=True)
     expected = mixer(x, mask)
     wanted = torch.autograd.grad(expected.sum(), [x, *mixer.parameters()])
     with (
-        mock.patch("lightbert.nn.mixed.on_gpu", return_value=True),
-        mock.patch("lightbert.nn.mixed.mixed_heads", side_effect=mixed_heads) as op,
+        mock.patch("lightbert.nn.fused.on_gpu", return_value=True),
+        mock.patch("lightbert.nn.fused.mixed_heads", side_effect=mixed_heads) as op,
     ):
         found = mixer(x, mask)
     op.assert_called_once()
@@ -388,12 +408,12 @@ def test_one_op_computes_both_kinds_of_heads(dtype):
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("name", ["query", "convolution.kernel", "convolution.value"])
 def test_heads_with_layers_that_are_not_plain_are_computed_layer_by_layer(change, name):
-    mixer = randomised(MixedAttention(WIDTH, 2, head_width=2, convolution=SpanConvolution(WIDTH, 4, 2, 3)))
+    mixer = fused(MixedAttention(WIDTH, 2, head_width=2, convolution=SpanConvolution(WIDTH, 4, 2, 3)))
     change(mixer.get_submodule(name))
     expected = mixer(X, NO_MASK)
     with (
-        mock.patch("lightbert.nn.mixed.on_gpu", return_value=True),
-        mock.patch("lightbert.nn.mixed.mixed_heads") as op,
+        mock.patch("lightbert.nn.fused.on_gpu", return_value=True),
+        mock.patch("lightbert.nn.fused.mixed_heads") as op,
     ):
         torch.testing.assert_close(mixer(X, NO_MASK), expected)
     op.assert_not_called()
@@ -401,9 +421,9 @@ def test_heads_with_layers_that_are_not_plain_are_computed_layer_by_layer(change
 
 @pytest.mark.parametrize("convolved", ["", "q", "qkv"])
 def test_composite_attention_projects_all_streams_by_one_matmul_on_a_gpu_unless_some_are_convolved(convolved):
-    mixer = randomised(CompositeAttention(WIDTH, 2, radius=1, convolved=convolved))
+    mixer = fused(CompositeAttention(WIDTH, 2, radius=1, convolved=convolved))
     expected = mixer(X, NO_MASK)
-    with mock.patch("lightbert.nn.composite.project", side_effect=project_fused) as project:
+    with mock.patch("lightbert.nn.fused.project", side_effect=project_fused) as project:
         torch.testing.assert_close(mixer(X, NO_MASK), expected)
     assert [len(call.args) for call in project.call_args_list] == ([] if convolved else [4])
 
@@ -427,7 +447,8 @@ def test_attention_on_the_result_of_one_matmul_has_the_same_results_and_gradient
     pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
     mixer = randomised(mixer)
     expected = result_and_gradients(mixer)
-    patched = f"{type(mixer).__module__}.joined_attention"
+    install(mixer)
+    patched = "lightbert.ops.joined_attention.joined_attention"
     with using("triton"), mock.patch(patched, side_effect=joined_attention) as joined:
         found = result_and_gradients(mixer)
     joined.assert_called_once()
@@ -438,9 +459,9 @@ def test_attention_on_the_result_of_one_matmul_has_the_same_results_and_gradient
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("kind", [SelfAttention, partial(CompositeAttention, radius=1)])
 def test_attention_with_a_changed_layer_calls_its_layers(kind, change):
-    mixer = randomised(kind(WIDTH, 2))
+    mixer = fused(kind(WIDTH, 2))
     mixer.key = change(mixer.key)
-    module = type(mixer).__module__
+    module = "lightbert.ops.joined_attention"
     with mock.patch.multiple(module, has_kernel=lambda *_: True, joined_attention=mock.DEFAULT) as patched:
         mixer(X, NO_MASK)
     patched["joined_attention"].assert_not_called()
@@ -448,9 +469,9 @@ def test_attention_with_a_changed_layer_calls_its_layers(kind, change):
 
 @pytest.mark.parametrize("settings", [{"convolved": "q"}, {"depthwise": True}])
 def test_composite_attention_with_other_convolutions_calls_its_layers(settings):
-    mixer = randomised(CompositeAttention(WIDTH, 2, radius=1, **settings))
+    mixer = fused(CompositeAttention(WIDTH, 2, radius=1, **settings))
     with mock.patch.multiple(
-        "lightbert.nn.composite", has_kernel=lambda *_: True, joined_attention=mock.DEFAULT
+        "lightbert.ops.joined_attention", has_kernel=lambda *_: True, joined_attention=mock.DEFAULT
     ) as patched:
         mixer(X, NO_MASK)
     patched["joined_attention"].assert_not_called()
@@ -458,8 +479,8 @@ def test_composite_attention_with_other_convolutions_calls_its_layers(settings):
 
 @pytest.mark.parametrize("kind", [SelfAttention, partial(CompositeAttention, radius=1)])
 def test_attention_keeps_what_a_record_asks_for(kind):
-    mixer, record = randomised(kind(WIDTH, 2)), Record(attention=[])
-    with mock.patch(f"{type(mixer).__module__}.has_kernel", return_value=True):
+    mixer, record = fused(kind(WIDTH, 2)), Record(attention=[])
+    with mock.patch("lightbert.ops.joined_attention.has_kernel", return_value=True):
         mixer(X, NO_MASK, record=record)
     assert [maps.shape for maps in record.attention] == [(2, 2, 3, 3)]
 
@@ -469,7 +490,7 @@ def shared_bottleneck(kind: type = SelfAttention, norm: Norm = NoNorm, dropout: 
     feedforward = FeedForward(4, 6, activation="relu", norm=norm)
     mixer = kind(4, 2, value_width=WIDTH, **settings)
     parts = {"mixer": mixer, "mixer_input": "shared", "feedforward": feedforward, "norm": norm, "dropout": dropout}
-    return randomised(BottleneckBlock(WIDTH, 4, **parts))
+    return fused(BottleneckBlock(WIDTH, 4, **parts))
 
 
 def result_and_gradients(block: nn.Module) -> list[Tensor]:
@@ -493,9 +514,9 @@ def test_channels_of_a_wider_tensor_are_projected_as_a_tensor_of_their_own(batch
 def test_all_layers_that_read_the_wide_stream_of_a_bottleneck_are_one_matmul_on_a_gpu(kind):
     block = shared_bottleneck(kind, layer_norm(1e-12))
     expected = block(X, NO_MASK)
-    with mock.patch("lightbert.nn.norms.project", side_effect=project_fused) as project:
+    with mock.patch("lightbert.nn.fused.project", side_effect=project_fused) as project:
         torch.testing.assert_close(block(X, NO_MASK), expected)
-    (call,) = project.call_args_list
+    call = project.call_args_list[0]
     assert call.args[1:] == (block.enter, block.shared, *([block.mixer.value] if kind is SelfAttention else []))
 
 
@@ -504,7 +525,7 @@ def test_all_layers_that_read_the_wide_stream_of_a_bottleneck_are_one_matmul_on_
 def test_that_matmul_has_the_scales_of_a_bottleneck_without_norms_in_its_weights(kind):
     block = shared_bottleneck(kind)
     expected = block(X, NO_MASK)
-    with using("triton"), mock.patch("lightbert.nn.norms.project_weights", side_effect=project_weights) as project:
+    with using("triton"), mock.patch("lightbert.nn.fused.project_weights", side_effect=project_weights) as project:
         torch.testing.assert_close(block(X, NO_MASK), expected)
     (call,) = project.call_args_list
     (entered, _), (shared, _), *others = call.args[1:]
@@ -519,7 +540,7 @@ def test_scales_in_the_weights_of_a_bottleneck_change_neither_result_nor_gradien
     block = shared_bottleneck(dropout=dropout)
     torch.manual_seed(0)
     expected = result_and_gradients(block)
-    with using("triton"), mock.patch("lightbert.nn.norms.add_and_norm") as layer_by_layer:
+    with using("triton"), mock.patch("lightbert.nn.fused.add_and_norm") as layer_by_layer:
         torch.manual_seed(0)
         found = result_and_gradients(block)
     assert not layer_by_layer.called
@@ -542,11 +563,11 @@ def test_a_bottleneck_with_a_changed_layer_calls_it(change, name):
 
 @pytest.mark.parametrize("kind", [DynamicConvolution, SpanConvolution])
 def test_padded_outputs_of_the_kernel_layer_change_neither_result_nor_gradients(kind):
-    layer = randomised(kind(WIDTH, WIDTH, 2, 3)).double()
+    layer = fused(kind(WIDTH, WIDTH, 2, 3)).double()
     x, found = torch.randn(2, 5, WIDTH, dtype=torch.float64), []
     for gpu in (False, True):
         layer.zero_grad()
-        with mock.patch("lightbert.nn.convolution.on_gpu", return_value=gpu):
+        with mock.patch("lightbert.nn.fused.on_gpu", return_value=gpu):
             out = layer(x, x, x, NO_MASK)
         (out * x).sum().backward()
         found.append([out, *(parameter.grad for parameter in layer.parameters())])
@@ -556,8 +577,45 @@ def test_padded_outputs_of_the_kernel_layer_change_neither_result_nor_gradients(
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_kernel_layer_that_is_not_plain_is_called(change):
-    layer = randomised(DynamicConvolution(WIDTH, WIDTH, 2, 3))
+    layer = fused(DynamicConvolution(WIDTH, WIDTH, 2, 3))
     change(layer.kernel)
     expected = layer(X, X, X, NO_MASK)
-    with mock.patch("lightbert.nn.convolution.on_gpu", return_value=True):
+    with mock.patch("lightbert.nn.fused.on_gpu", return_value=True):
         torch.testing.assert_close(layer(X, X, X, NO_MASK), expected)
+
+
+def test_a_model_on_a_cpu_computes_the_same_bits_with_and_without_installed_kernels():
+    model = randomised(Whole())
+    ids, segments = torch.randint(0, 20, (2, 5)), torch.randint(0, 2, (2, 5))
+    expected, names = model(ids, segments), [name for name, _ in model.named_parameters()]
+    install(model)
+    assert torch.equal(model(ids, segments), expected)
+    assert [name for name, _ in model.named_parameters()] == names
+    classes = [type(part) for part in model.modules()]
+    install(model)
+    assert [type(part) for part in model.modules()] == classes
+    assert torch.equal(copy.deepcopy(model)(ids, segments), expected)
+
+
+def test_every_part_that_is_replaced_stays_an_instance_of_its_class():
+    for kind, fused_kind in _FUSED.items():
+        assert issubclass(fused_kind, kind)
+
+
+def test_kernels_are_installed_when_a_model_is_moved_to_a_gpu_and_when_a_head_is_added(monkeypatch):
+    model = build("convbert-tiny")
+    assert type(model.to("cpu").blocks[0]) is PostNormBlock
+    monkeypatch.setattr(torch.nn.Parameter, "is_cuda", True)
+    assert isinstance(model.to("cpu").blocks[0].mixer, _FUSED[MixedAttention])
+    assert isinstance(add_head(model, "mlm"), _FUSED[MaskedLanguage])
+
+
+def test_hooks_that_are_registered_after_the_installation_are_called():
+    model = fused(Whole())
+    ids, segments, calls = torch.randint(0, 20, (2, 5)), torch.randint(0, 2, (2, 5)), []
+    for name, part in model.named_modules():
+        part.register_forward_hook(lambda module, inputs, output, name=name: calls.append(name))
+    with using("triton"):
+        model(ids, segments)
+    unused = {"first.mixer.dropout", "second.mixer.dropout"}
+    assert {name for name, _ in model.named_modules()} - {*calls} <= unused

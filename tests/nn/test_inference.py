@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from lightbert.errors import InputError
 from lightbert.nn import heads
 from lightbert.nn.encoder import Encoder
-from lightbert.nn.heads.span import answer_positions
+from lightbert.nn.heads import answer_positions
 from lightbert.nn.inference import POOLS, Inference, TextVector
 from lightbert.nn.record import Record
 from randomised import randomised

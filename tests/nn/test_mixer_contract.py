@@ -5,8 +5,8 @@ import torch
 from mixers import EXPORTED, GENERATES_KERNELS, HEADS, MIXERS, OUT_WIDTHS, WIDTH
 from torch import Tensor, nn
 
+from lightbert.nn.attention import Mixer
 from lightbert.nn.mask import Mask
-from lightbert.nn.mixer import Mixer
 from lightbert.nn.record import Record
 from randomised import randomised
 

@@ -5,8 +5,8 @@ import torch
 from mixers import CONVOLVES, MIXERS, WIDTH
 from torch import Tensor
 
+from lightbert.nn.attention import Mixer
 from lightbert.nn.mask import Mask
-from lightbert.nn.mixer import Mixer
 from randomised import randomised
 
 

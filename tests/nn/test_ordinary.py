@@ -3,11 +3,10 @@
 import torch
 from torch import Tensor, nn
 
-from lightbert.nn.feedforward import FeedForward
+from lightbert.nn.feedforward import FeedForward, GroupedLinear
 from lightbert.nn.heads import BeamSpan
 from lightbert.nn.norms import NoNorm
-from lightbert.nn.ordinary import ordinary_layers
-from lightbert.nn.projections import GroupedLinear
+from lightbert.nn.quantization import ordinary_layers
 from randomised import randomised
 
 

@@ -11,7 +11,7 @@ from lightbert.data.packing import PackedRows, pack, packed_rows
 from lightbert.errors import InputError
 from lightbert.models import build, preset
 from lightbert.nn.inference import POOLS, Inference, TextVector, infer_packed
-from lightbert.nn.packed import PackedTexts
+from lightbert.nn.pooling import PackedTexts
 from randomised import randomised
 
 WIDTH, LENGTHS = 12, [4, 12, 1, 7, 3, 2, 6, 5]

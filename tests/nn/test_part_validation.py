@@ -4,16 +4,13 @@ import pytest
 from mixers import KERNEL, MIXERS, WIDTH
 
 from lightbert.errors import InputError
-from lightbert.nn.attention import SelfAttention
+from lightbert.nn.attention import Mixer, SelfAttention
 from lightbert.nn.blocks import BottleneckBlock, PostNormBlock
-from lightbert.nn.composite import CompositeAttention
-from lightbert.nn.convolution import DynamicConvolution, SeparableConvolution, SpanConvolution
+from lightbert.nn.composite import CompositeAttention, ConvolutionalProjection, LocalAttention
+from lightbert.nn.convolution import Depthwise, DynamicConvolution, SeparableConvolution, SpanConvolution
 from lightbert.nn.feedforward import FeedForward
-from lightbert.nn.local import LocalAttention
 from lightbert.nn.mixed import MixedAttention
-from lightbert.nn.mixer import Mixer
 from lightbert.nn.norms import NoNorm
-from lightbert.nn.projections import ConvolutionalProjection, Depthwise
 
 FEEDFORWARD = FeedForward(WIDTH, 20, activation="relu", norm=NoNorm)
 

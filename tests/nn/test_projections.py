@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightbert.nn.projections import can_fuse, project, project_fused
+from lightbert.nn.fused import can_fuse, project, project_fused
 
 
 def layers() -> tuple[nn.Linear, nn.Linear]:

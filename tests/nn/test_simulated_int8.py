@@ -7,7 +7,7 @@ import torch
 from small import FAMILIES, ids, model_of
 from torch import nn
 
-from lightbert.nn.simulated_int8 import DECAY, SimulatedInt8Linear, remove_simulation, simulate_int8
+from lightbert.nn.quantization import DECAY, SimulatedInt8Linear, remove_simulation, simulate_int8
 
 
 def layer(inputs=6, outputs=4):

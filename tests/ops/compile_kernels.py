@@ -18,7 +18,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
-import lightbert.ops
+import lightbert.ops.kernels
 from benchmarks.kernel_cases import OPS, RANDOM, Size
 from lightbert.ops.backend import using
 from lightbert.ops.embedding import embedding
@@ -53,9 +53,9 @@ def name_of(kernel: JITFunction) -> str:
 
 def kernels() -> Iterator[str]:
     """The kernels of the package; the other functions in these files are compiled as parts of them."""
-    root = Path(lightbert.ops.__file__).parent
-    for path in sorted(root.rglob("triton.py")):
-        module = importlib.import_module(".".join(("lightbert.ops", *path.relative_to(root).with_suffix("").parts)))
+    root = Path(lightbert.ops.kernels.__file__).parent
+    for path in sorted(root.glob("[!_]*.py")):
+        module = importlib.import_module(f"lightbert.ops.kernels.{path.stem}")
         for value in vars(module).values():
             if isinstance(value, JITFunction) and value.fn.__module__ == module.__name__ and "kernel" in value.__name__:
                 yield name_of(value)

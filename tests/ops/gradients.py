@@ -32,7 +32,7 @@ def draw_texts(kind: str, batch: int, tokens: int) -> Tensor | None:
 
 
 def reads(texts: Tensor | None, row: int, token: int, source: int, tokens: int) -> bool:
-    """Whether a convolution at ``token`` reads ``source``, as ``lightbert.ops.texts`` defines it."""
+    """Whether a convolution at ``token`` reads ``source``, as ``lightbert.ops.documents`` defines it."""
     if not 0 <= source < tokens:
         return False
     if texts is None:

@@ -101,4 +101,4 @@ def test_an_unknown_selection_is_an_error_that_names_the_environment_variable(mo
 
 def test_every_selectable_op_exists():
     for op in selected("all"):
-        assert find_spec(f"lightbert.ops.{op}.triton")
+        assert find_spec(f"lightbert.ops.kernels.{op}")

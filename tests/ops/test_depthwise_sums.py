@@ -12,14 +12,14 @@ pytestmark = [*MARKS, pytest.mark.usefixtures("poisoned")]
 @pytest.mark.parametrize("kind", TEXTS)
 @pytest.mark.parametrize("number", [1, 2])
 def test_other_gradients_are_added_before_the_result_is_rounded(number, kind):
-    from lightbert.ops.depthwise.operator import _backward
-    from lightbert.ops.depthwise.triton import put_taps_first
+    from lightbert.ops.depthwise import depthwise_backward_operator as backward
+    from lightbert.ops.kernels.depthwise import put_taps_first
 
     grad, x, *more = (draw(2, 37, 70).to(DEVICE, HALF) for _ in range(2 + number))
     weight, texts = put_taps_first(draw(70, 9).float().to(DEVICE)), draw_texts(kind, 2, 37)
     texts = None if texts is None else texts.to(DEVICE)
-    exact, of_weight, of_bias = _backward(grad.float(), x.float(), weight, texts)
-    found = _backward(grad, x, weight, texts, *more)
+    exact, of_weight, of_bias = backward(grad.float(), x.float(), weight, texts)
+    found = backward(grad, x, weight, texts, *more)
     expected = exact + sum(each.float() for each in more)
     torch.testing.assert_close(found[0].float(), expected, rtol=2**-8, atol=2**-8)
     # Tokens of the padding have no gradient of their own.

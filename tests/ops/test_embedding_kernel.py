@@ -11,7 +11,7 @@ pytestmark = [*MARKS, pytest.mark.usefixtures("poisoned")]
 @pytest.mark.parametrize(("tokens", "rows", "width"), [(0, 5, 3), (1, 5, 1), (70, 5, 128), (67, 50, 130), (300, 9, 8)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_it_sums_the_gradients_of_equal_ids(tokens, rows, width, dtype):
-    from lightbert.ops.embedding.triton import sum_by_row
+    from lightbert.ops.kernels.embedding import sum_by_row
 
     torch.manual_seed(0)
     ids = (torch.rand(tokens, device=DEVICE) ** 3 * rows).long()
@@ -24,7 +24,7 @@ def test_it_sums_the_gradients_of_equal_ids(tokens, rows, width, dtype):
 
 
 def test_the_order_of_equal_ids_is_that_of_their_tokens():
-    from lightbert.ops.embedding.triton import sum_by_row
+    from lightbert.ops.kernels.embedding import sum_by_row
 
     ids = torch.zeros(3, dtype=torch.int64, device=DEVICE)
     # In another order, the small number would be lost.

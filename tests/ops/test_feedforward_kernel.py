@@ -9,7 +9,7 @@ from kernels import DEVICE, HALF, MARKS, assert_exact, assert_no_coarser, by_ker
 from torch import Tensor
 
 from lightbert.ops.backend import using
-from lightbert.ops.relu_feedforward import has_kernel, relu_feedforward
+from lightbert.ops.relu_feedforward import has_kernel, relu_feedforward, relu_feedforward_operator
 
 pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
 pytestmark = [*MARKS, pytest.mark.usefixtures("poisoned")]
@@ -103,8 +103,6 @@ def test_other_widths_are_left_to_the_reference(width, inner, fits):
 
 
 def test_the_operator_passes_pytorchs_own_checks():
-    from lightbert.ops.relu_feedforward.operator import relu_feedforward as operator
-
     given = [value.to(DEVICE, torch.float32).requires_grad_() for value in inputs(2, 5, 16).values()]
-    checks = partial(torch.library.opcheck, operator, tuple(given))
+    checks = partial(torch.library.opcheck, relu_feedforward_operator, tuple(given))
     checks(test_utils=("test_schema", "test_autograd_registration", "test_faketensor"))

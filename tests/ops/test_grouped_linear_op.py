@@ -6,7 +6,7 @@ from gradients import SHAPES, assert_same_with_gradients, draw
 from torch import Tensor
 
 from lightbert.errors import InputError
-from lightbert.ops.grouped_linear import grouped_linear, operator
+from lightbert.ops.grouped_linear import grouped_linear, grouped_product_operator
 
 
 def blocks(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -25,7 +25,7 @@ def test_every_block_of_channels_has_its_own_matrix(shape, groups):
 def test_torch_accepts_the_custom_op():
     """Schema, fake tensors, autograd registration and tracing, by torch's own checks."""
     x, weight = draw(2, 7, 15).requires_grad_(), draw(3, 5, 2).requires_grad_()
-    torch.library.opcheck(operator.grouped_product, (x, weight))
+    torch.library.opcheck(grouped_product_operator, (x, weight))
 
 
 def test_any_number_of_leading_axes_is_supported():

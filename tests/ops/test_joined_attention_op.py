@@ -8,8 +8,7 @@ from torch import Tensor
 
 from lightbert.errors import InputError
 from lightbert.ops.backend import enabling, using
-from lightbert.ops.joined_attention import has_kernel, joined_attention
-from lightbert.ops.joined_attention.layout import ALIGNMENT, Layout
+from lightbert.ops.joined_attention import ALIGNMENT, Layout, has_kernel, joined_attention
 from lightbert.ops.relative_attention import relative_attention
 
 pytest.importorskip("triton", reason="kernels need the extra 'kernels'")

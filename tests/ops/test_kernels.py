@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightbert.ops.backend import using
-from lightbert.ops.depthwise import depthwise
-from lightbert.ops.dynamic_conv import dynamic_conv
-from lightbert.ops.relative_attention import relative_attention
+from lightbert.ops.depthwise import depthwise, depthwise_operator
+from lightbert.ops.dynamic_conv import dynamic_conv, dynamic_conv_operator
+from lightbert.ops.relative_attention import relative_attention, relative_attention_operator
 
 pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
 pytestmark = [*MARKS, pytest.mark.usefixtures("poisoned")]
@@ -140,10 +140,6 @@ def test_an_empty_batch_gives_an_empty_result(case):
 def test_torch_accepts_the_custom_op(case):
     """Schema, fake tensors, autograd registration and tracing, by torch's own checks."""
     op, inputs = case
-    from lightbert.ops.depthwise import operator as of_depthwise
-    from lightbert.ops.dynamic_conv import operator as of_dynamic_conv
-    from lightbert.ops.relative_attention import operator as of_attention
-
     given = {name: value.to(DEVICE, torch.float32) for name, value in inputs(2, 12).items()}
     texts, settings = texts_on_device("packed", (2, 12)), ()
     if op is attention:
@@ -154,9 +150,9 @@ def test_torch_accepts_the_custom_op(case):
         settings = (9,)
     tensors = [value.requires_grad_() for value in given.values()]
     custom = {
-        dynamic_conv: of_dynamic_conv.dynamic_conv,
-        depthwise: of_depthwise.depthwise,
-        attention: of_attention.relative_attention,
+        dynamic_conv: dynamic_conv_operator,
+        depthwise: depthwise_operator,
+        attention: relative_attention_operator,
     }[op]
     torch.library.opcheck(custom, (*tensors, texts, *settings), rtol=1e-4, atol=1e-4)
 

@@ -9,8 +9,15 @@ from kernels import DEVICE, HALF, MARKS, assert_exact, assert_no_coarser, by_ker
 from torch import Tensor
 
 from lightbert.ops.backend import using
-from lightbert.ops.bias_gelu import bias_gelu, gelu_linear, gelu_score
-from lightbert.ops.residual_norm import residual_norm
+from lightbert.ops.bias_gelu import (
+    bias_gelu,
+    bias_gelu_operator,
+    gelu_linear,
+    gelu_linear_operator,
+    gelu_score,
+    gelu_score_operator,
+)
+from lightbert.ops.residual_norm import residual_norm, residual_norm_operator
 
 pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
 pytestmark = [*MARKS, pytest.mark.usefixtures("poisoned")]
@@ -95,7 +102,7 @@ def test_tensors_may_have_any_memory_layout(case):
 
 
 def test_sums_over_tokens_of_many_programs_are_exact_and_equal_in_every_run(case, monkeypatch):
-    monkeypatch.setattr("lightbert.ops.partial_sums.triton.PROGRAMS", 3)
+    monkeypatch.setattr("lightbert.ops.kernels.tiles.PROGRAMS", 3)
     op, inputs = case
     given = inputs(41, 3, 40)
     assert_exact(by_kernel(op), op, given)
@@ -104,7 +111,7 @@ def test_sums_over_tokens_of_many_programs_are_exact_and_equal_in_every_run(case
 
 
 def test_more_programs_than_one_round_are_added():
-    from lightbert.ops.partial_sums.triton import sum_programs
+    from lightbert.ops.kernels.tiles import sum_programs
 
     for programs in (0, 1, 600):
         partial = torch.randn(programs, 2, 5, device=DEVICE)
@@ -113,7 +120,7 @@ def test_more_programs_than_one_round_are_added():
 
 @pytest.mark.parametrize(("programs", "width"), [(0, 5), (1, 16), (3, 16), (600, 5)])
 def test_the_last_sums_over_programs_may_have_another_type(programs, width):
-    from lightbert.ops.partial_sums.triton import sum_programs, sum_programs_apart
+    from lightbert.ops.kernels.tiles import sum_programs, sum_programs_apart
 
     partial = torch.randn(programs, 3 * width + 2, device=DEVICE)
     first, last = sum_programs_apart(partial, torch.Size([3, width]), torch.float32, HALF)
@@ -214,7 +221,7 @@ def test_gelu_of_huge_numbers_is_finite(sign):
 
 @pytest.mark.parametrize("tokens", [64, 60])
 def test_block_sizes_change_gelu_only_in_the_sum_for_the_bias(tokens):
-    from lightbert.ops.bias_gelu import triton as kernel
+    from lightbert.ops.kernels import bias_gelu as kernel
 
     x, grad = (draw(tokens, 256).to(DEVICE, torch.float32) for _ in range(2))
     bias = draw(256).to(DEVICE, torch.float32)
@@ -228,19 +235,17 @@ def test_block_sizes_change_gelu_only_in_the_sum_for_the_bias(tokens):
 
 def test_torch_accepts_the_custom_ops(case):
     """Schema, fake tensors, autograd registration and tracing, by torch's own checks."""
-    from lightbert.ops.bias_gelu import operator as of_gelu
-    from lightbert.ops.residual_norm import operator as of_norm
-
     op, inputs = case
     tensors = {name: value.to(DEVICE, torch.float32).requires_grad_() for name, value in inputs(2, 3, 12).items()}
     added = {name: tensors.pop(name) for name in ("change_bias",) if name in tensors}
-    custom = of_norm.residual_norm if op is norm else getattr(of_gelu, op.__name__)
+    gelu = {bias_gelu: bias_gelu_operator, gelu_linear: gelu_linear_operator, gelu_score: gelu_score_operator}
+    custom = residual_norm_operator if op is norm else gelu[op]
     settings = [EPS] if op is norm else []
     torch.library.opcheck(custom, (*tensors.values(), *settings), added, rtol=1e-4, atol=1e-4)
 
 
 def test_activations_are_computed_again_with_the_same_bits():
-    from lightbert.ops.bias_gelu import triton as kernel
+    from lightbert.ops.kernels import bias_gelu as kernel
 
     x, grad = (draw(60, 256).to(DEVICE, HALF) for _ in range(2))
     bias = draw(256).to(DEVICE, HALF)
@@ -262,15 +267,15 @@ def test_a_linear_layer_after_gelu_keeps_no_activations():
 @pytest.mark.parametrize("shape", [(3, 11, 7), (2, 64, 64), (2, 64, 256)], ids=str)
 def test_the_gradient_of_a_norm_may_have_two_parts(shape, dropout):
     """With and without masks: whole blocks of tokens and channels don't need them."""
-    from lightbert.ops.residual_norm import triton
+    from lightbert.ops.kernels import residual_norm as kernel
 
     x, change, weight, bias, change_bias, one, other = (
         value.to(DEVICE, torch.float32) for value in (*biased_inputs(*shape).values(), draw(*shape), draw(*shape))
     )
     seed = torch.tensor([7], device=DEVICE) if dropout else None
-    _, *statistics = triton.forward(x, change, weight, bias, EPS, seed, dropout, change_bias)
+    _, *statistics = kernel.forward(x, change, weight, bias, EPS, seed, dropout, change_bias)
     given = (x, change, weight, *statistics, seed, dropout, change_bias)
-    whole, parts = triton.backward(one + other, *given), triton.backward(one, *given, other)
+    whole, parts = kernel.backward(one + other, *given), kernel.backward(one, *given, other)
     assert (parts[1] is None) == (whole[1] is None) == (not dropout)
     # Two kernels may fuse multiplications with additions in different ways: the last results are sums over all tokens.
     tokens = shape[0] * shape[1]

@@ -8,7 +8,7 @@ from kernels import DEVICE, HALF, MARKS, assert_exact, assert_no_coarser, result
 from torch import Tensor
 
 from lightbert.ops.backend import using
-from lightbert.ops.linear_cross_entropy import linear_cross_entropy
+from lightbert.ops.linear_cross_entropy import linear_cross_entropy, linear_cross_entropy_operator
 
 pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
 pytestmark = [*MARKS, pytest.mark.usefixtures("poisoned")]
@@ -105,8 +105,6 @@ def test_a_second_run_gives_the_same_bits():
 @pytest.mark.parametrize("with_chances", [False, True])
 def test_torch_accepts_the_custom_op(with_chances):
     """Schema, fake tensors, autograd registration and tracing, by torch's own checks."""
-    from lightbert.ops.linear_cross_entropy import operator
-
     given = [value.to(DEVICE, torch.float32).requires_grad_() for value in inputs_of(SHAPES["few"]).values()]
     chances = torch.rand(2, 3, device=DEVICE) if with_chances else None
-    torch.library.opcheck(operator.linear_cross_entropy, (*given, targets_of(SHAPES["few"]), chances))
+    torch.library.opcheck(linear_cross_entropy_operator, (*given, targets_of(SHAPES["few"]), chances))

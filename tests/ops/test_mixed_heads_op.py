@@ -7,7 +7,7 @@ from kernels import DEVICE, HALF, MARKS, assert_exact, assert_no_coarser, by_ker
 from torch import Tensor
 
 from lightbert.ops.backend import enabling, using
-from lightbert.ops.mixed_heads import has_kernel, mixed_heads
+from lightbert.ops.mixed_heads import has_kernel, mixed_heads, mixed_heads_operator
 from lightbert.ops.relative_attention import relative_attention
 
 pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
@@ -75,12 +75,10 @@ def test_narrow_and_wide_heads_are_exact_and_no_coarser(width, tokens):
 @pytest.mark.parametrize("width", [128, 192])
 def test_the_last_program_of_whole_blocks_may_have_fewer_of_them(width, monkeypatch):
     """Five blocks of tokens for two programs with four blocks each; nothing is masked in shapes of whole blocks."""
-    from lightbert.ops.mixed_heads import triton as narrow
-    from lightbert.ops.mixed_heads.product import triton as wide
+    from lightbert.ops.kernels import mixed_heads as kernel
 
-    for kernel in (narrow, wide):
-        for name in ("_SIZES", "_LARGE_SIZES"):
-            monkeypatch.setattr(kernel, name, getattr(kernel, name)._replace(tokens=32, programs=2))
+    for name in ("NARROW", "LARGE_NARROW", "WIDE", "LARGE_WIDE"):
+        monkeypatch.setattr(kernel, name, getattr(kernel, name)._replace(tokens=32, programs=2))
     assert_exact(by_kernel(heads), heads, inputs(5, 32, width))
 
 
@@ -121,13 +119,11 @@ def test_dropout_removes_the_weights_that_it_removes_from_attention_alone():
 @pytest.mark.parametrize("width", [WIDTH, 130])
 def test_torch_accepts_the_custom_op(width):
     """Schema, fake tensors, autograd registration and tracing, by torch's own checks."""
-    from lightbert.ops.mixed_heads import operator
-
     given = {name: value.to(DEVICE, torch.float32).requires_grad_() for name, value in inputs(2, 12, width).items()}
     texts, seed = texts_on_device("packed", (2, 12)), torch.tensor([7], device=DEVICE)
     given |= {"attention_texts": texts, "convolution_texts": texts, "seed": seed}
     given |= {"n_heads": HEADS, "taps": TAPS, "dropout": 0.1}
-    torch.library.opcheck(operator.mixed_heads, (), given, rtol=1e-4, atol=1e-4)
+    torch.library.opcheck(mixed_heads_operator, (), given, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("without", ["relative_attention", "dynamic_conv"])

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lightbert.ops.backend import using
 from lightbert.ops.randomness import mix
-from lightbert.ops.residual_norm import residual_norm
+from lightbert.ops.residual_norm import residual_norm, residual_norm_operator
 
 pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
 pytestmark = [*MARKS, pytest.mark.usefixtures("poisoned")]
@@ -51,9 +51,7 @@ def with_seed(seed: int, dropout: float) -> Op:
     """The kernel with a given seed."""
 
     def op(**given: Tensor) -> Tensor:
-        from lightbert.ops.residual_norm import operator
-
-        return operator.residual_norm(**given, eps=EPS, seed=torch.tensor([seed], device=DEVICE), dropout=dropout)[0]
+        return residual_norm_operator(**given, eps=EPS, seed=torch.tensor([seed], device=DEVICE), dropout=dropout)[0]
 
     return op
 
@@ -80,7 +78,7 @@ def test_tensors_with_dropout_may_have_any_memory_layout():
 
 
 def test_sums_of_many_programs_with_dropout_are_exact_and_equal_in_every_run(monkeypatch):
-    monkeypatch.setattr("lightbert.ops.partial_sums.triton.PROGRAMS", 3)
+    monkeypatch.setattr("lightbert.ops.kernels.tiles.PROGRAMS", 3)
     op, given = with_seed(SEED, DROPOUT), inputs(41, 3, 40)
     assert_exact(op, with_factors(SEED, DROPOUT), given)
     runs = [results(op, given, HALF, spread=False) for _ in range(2)]
@@ -89,7 +87,7 @@ def test_sums_of_many_programs_with_dropout_are_exact_and_equal_in_every_run(mon
 
 @pytest.mark.parametrize("stages", [1, 3])
 def test_loads_in_advance_change_nothing(stages):
-    from lightbert.ops.residual_norm import triton as kernel
+    from lightbert.ops.kernels import residual_norm as kernel
 
     x, change, weight, bias, change_bias = (value.to(DEVICE, torch.float32) for value in inputs(64, 256).values())
     seed = torch.tensor([SEED], device=DEVICE)
@@ -106,7 +104,7 @@ def test_no_tokens_with_dropout_give_an_empty_result_and_gradients_of_zero():
 
 
 def test_without_dropout_the_sum_has_one_gradient():
-    from lightbert.ops.residual_norm import triton as kernel
+    from lightbert.ops.kernels import residual_norm as kernel
 
     x, change, weight, bias = (value.to(DEVICE, HALF) for value in inputs(3, 5, 16, biased=False).values())
     _, *statistics = kernel.forward(x, change, weight, bias, EPS)
@@ -166,9 +164,7 @@ def test_dropout_depends_on_the_seed_of_pytorch_only():
 
 
 def test_torch_accepts_the_custom_op_with_dropout():
-    from lightbert.ops.residual_norm import operator
-
     *tensors, change_bias = (value.to(DEVICE, torch.float32).requires_grad_() for value in inputs(2, 3, 12).values())
     seed = torch.tensor([SEED], device=DEVICE)
     for added in (None, change_bias):
-        torch.library.opcheck(operator.residual_norm, (*tensors, EPS, seed, DROPOUT, added), rtol=1e-4, atol=1e-4)
+        torch.library.opcheck(residual_norm_operator, (*tensors, EPS, seed, DROPOUT, added), rtol=1e-4, atol=1e-4)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from lightbert.nn.attention import SelfAttention
 from lightbert.nn.convolution import SpanConvolution
+from lightbert.nn.fused import install
 from lightbert.nn.mask import Mask
 from lightbert.nn.mixed import MixedAttention
 from lightbert.ops.backend import using
@@ -31,10 +32,10 @@ def streams(tokens: int, each: int = 5) -> dict[str, Tensor]:
 @pytest.mark.parametrize("lengths", [(37,), (3, 20, 1, 9), (17, 15), ()])
 def test_packed_rows_without_biases_equal_the_reference(lengths, small_tiles, monkeypatch):
     if small_tiles:
-        from lightbert.ops.relative_attention import calls
+        from lightbert.ops.kernels import relative_attention as kernels
 
         for name in ("NARROW_FORWARD", "BY_QUERY", "BY_KEY", "PLAIN_ROW", "NARROW_ROW"):
-            monkeypatch.setattr(calls, name, calls.Blocks(16, 16, 4, 2))
+            monkeypatch.setattr(kernels, name, kernels.Blocks(16, 16, 4, 2))
     assert_exact(by_kernel(relative_attention), relative_attention, streams(37), texts=texts_of(*lengths, tokens=37))
 
 
@@ -55,15 +56,16 @@ def test_rows_without_biases_equal_the_reference(tokens, each, padding):
 
 @pytest.mark.parametrize("kind", ["attention", "mixed"])
 def test_plain_attention_runs_the_kernel(kind, monkeypatch):
-    from lightbert.ops.relative_attention import launch
+    from lightbert.ops.kernels import relative_attention as kernels
 
     calls = []
-    kernel = launch.forward
-    monkeypatch.setattr(launch, "forward", lambda *inputs, **memory: calls.append(1) or kernel(*inputs, **memory))
+    kernel = kernels.forward
+    monkeypatch.setattr(kernels, "forward", lambda *inputs, **memory: calls.append(1) or kernel(*inputs, **memory))
     mixer = {
         "attention": lambda: SelfAttention(8, 2),
         "mixed": lambda: MixedAttention(8, 1, head_width=4, convolution=SpanConvolution(8, 4, 1, 3)),
     }[kind]().to(DEVICE)
+    install(mixer)
     for parameter in mixer.parameters():
         torch.nn.init.normal_(parameter)
     x, packed = draw(1, 12, 8).float().to(DEVICE), texts_of(5, 4, tokens=12)

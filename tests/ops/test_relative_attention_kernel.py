@@ -12,8 +12,7 @@ from lightbert.nn.composite import CompositeAttention
 from lightbert.nn.mask import Mask
 from lightbert.ops.backend import using
 from lightbert.ops.randomness import mix
-from lightbert.ops.relative_attention import relative_attention
-from lightbert.ops.relative_attention.reference import relative_scores
+from lightbert.ops.relative_attention import relative_attention, relative_attention_operator, relative_scores
 
 pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
 pytestmark = [*MARKS, pytest.mark.usefixtures("poisoned")]
@@ -23,10 +22,10 @@ TOKENS, RADIUS = 67, 3
 
 def divide_rows(monkeypatch: pytest.MonkeyPatch, queries: int, keys: int) -> None:
     """Let all kernels divide rows into tiles of this size, so that most are far from the diagonal."""
-    from lightbert.ops.relative_attention import calls
+    from lightbert.ops.kernels import relative_attention as kernels
 
     for name in ("FORWARD", "DROPOUT_FORWARD", "BY_KEY_FORWARD", "BY_QUERY", "BY_KEY", "ROW_FORWARD", "ROW"):
-        monkeypatch.setattr(calls, name, calls.Blocks(queries, keys, 4, 2))
+        monkeypatch.setattr(kernels, name, kernels.Blocks(queries, keys, 4, 2))
 
 
 @pytest.fixture
@@ -87,12 +86,12 @@ def test_whole_tiles_of_hidden_keys_have_no_weight(packed):
 
 @pytest.mark.parametrize("tokens", [64, 65])
 def test_a_gpu_with_less_shared_memory_divides_rows_with_biases(tokens, monkeypatch):
-    from lightbert.ops.relative_attention import calls, launch
+    from lightbert.ops.kernels import relative_attention as kernels
 
     long_rows = []
-    monkeypatch.setattr(calls, "has_large_memory", lambda device: False)
-    kernels = launch._long_rows
-    monkeypatch.setattr(launch, "_long_rows", lambda *inputs: long_rows.append(1) or kernels(*inputs))
+    monkeypatch.setattr(kernels, "has_large_memory", lambda device: False)
+    divided = kernels._long_rows
+    monkeypatch.setattr(kernels, "_long_rows", lambda *inputs: long_rows.append(1) or divided(*inputs))
     given = streams(tokens=tokens) | biases("by_query", tokens=tokens)
     assert_exact(by_kernel(relative_attention), relative_attention, given)
     assert bool(long_rows) == (tokens > 64)
@@ -118,8 +117,6 @@ def kept(seed: int, pairs: int, tokens: int, dropout: float) -> Tensor:
     "tiles", ["one tile", "small tiles", "biases of queries, two blocks", "no biases", "no biases, two blocks"]
 )
 def test_dropout_removes_the_same_weights_in_every_kernel(tiles, request):
-    from lightbert.ops.relative_attention import operator
-
     if tiles == "small tiles":
         request.getfixturevalue("small_tiles")
     batch, heads, tokens, dropout = 2, 2, 70 if "two" in tiles else 37, 0.3
@@ -129,7 +126,7 @@ def test_dropout_removes_the_same_weights_in_every_kernel(tiles, request):
         merged = [inputs[name].transpose(1, 2).flatten(2) for name in ("query", "key", "value")]
         biases = (inputs.get("by_query"), inputs.get("by_key"))
         seed = torch.tensor([11], device=DEVICE)
-        out, _ = operator.relative_attention(*merged, *biases, None, seed, heads, True, dropout)
+        out, _ = relative_attention_operator(*merged, *biases, None, seed, heads, True, dropout)
         return out
 
     def expected(query: Tensor, key: Tensor, value: Tensor, **biases: Tensor) -> Tensor:

@@ -14,13 +14,13 @@ WIDTH, OFFSETS = HEADS * EACH, 2 * RADIUS + 1
 
 
 @pytest.fixture
-def launch(monkeypatch):
+def kernels(monkeypatch):
     """Launches with blocks of 16 tokens."""
-    from lightbert.ops.relative_attention import calls, launch
+    from lightbert.ops.kernels import relative_attention as kernels
 
     for name in ("FORWARD", "PLAIN_FORWARD", "NARROW_FORWARD", "BY_QUERY", "BY_KEY", "ROW", "PLAIN_ROW", "NARROW_ROW"):
-        monkeypatch.setattr(calls, name, calls.Blocks(16, 16, 4, 2))
-    return launch
+        monkeypatch.setattr(kernels, name, kernels.Blocks(16, 16, 4, 2))
+    return kernels
 
 
 def numbers(*shape: int) -> Tensor:
@@ -55,14 +55,14 @@ def tensors(gradients) -> list[Tensor]:
 
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("shape", [(2, 13), (2, 37), (1, 1)], ids=["whole rows", "long rows", "one token"])
-def test_slices_get_the_bits_of_separate_tensors_and_nothing_else_is_written(launch, shape, biased):
-    call = launch.calls.prepare(*inputs(*shape, biased), HEADS, clamp=True, dropout=0.2)
+def test_slices_get_the_bits_of_separate_tensors_and_nothing_else_is_written(kernels, shape, biased):
+    call = kernels.prepare(*inputs(*shape, biased), HEADS, clamp=True, dropout=0.2)
     grad = numbers(*shape, WIDTH)
-    expected, expected_sums = launch.forward(call)
-    expected_gradients = launch.backward(call, grad, expected, expected_sums)
+    expected, expected_sums = kernels.forward(call)
+    expected_gradients = kernels.backward(call, grad, expected, expected_sums)
 
     memory, beside, out = wide(*shape, 2)
-    found, log_sums = launch.forward(call, out=out)
+    found, log_sums = kernels.forward(call, out=out)
     assert found is out
     assert torch.equal(out, expected)
     assert torch.equal(log_sums, expected_sums)
@@ -70,8 +70,8 @@ def test_slices_get_the_bits_of_separate_tensors_and_nothing_else_is_written(lau
 
     memory, of_value, beside, of_query, of_key = wide(*shape, 4)
     of_biases, in_tokens = biases_of_tokens(*shape) if biased else (None, (None, None))
-    into = launch.Gradients(of_query, of_key, of_value, *in_tokens)
-    assert launch.backward(call, grad, out, log_sums, into=into) is into
+    into = kernels.Gradients(of_query, of_key, of_value, *in_tokens)
+    assert kernels.backward(call, grad, out, log_sums, into=into) is into
     for found, wanted in zip(tensors(into), tensors(expected_gradients), strict=True):
         assert torch.equal(found, wanted)
     assert beside.isnan().all()
@@ -80,34 +80,34 @@ def test_slices_get_the_bits_of_separate_tensors_and_nothing_else_is_written(lau
         assert of_biases[..., -1].isnan().all()
 
 
-def test_the_result_that_the_backward_pass_reads_may_have_any_layout(launch):
-    call = launch.calls.prepare(*inputs(2, 37, True), HEADS, clamp=True, dropout=0.0)
+def test_the_result_that_the_backward_pass_reads_may_have_any_layout(kernels):
+    call = kernels.prepare(*inputs(2, 37, True), HEADS, clamp=True, dropout=0.0)
     grad = numbers(2, 37, WIDTH)
-    out, log_sums = launch.forward(call)
+    out, log_sums = kernels.forward(call)
     transposed = out.transpose(1, 2).contiguous().transpose(1, 2)
-    found, expected = (launch.backward(call, grad, each, log_sums) for each in (transposed, out))
+    found, expected = (kernels.backward(call, grad, each, log_sums) for each in (transposed, out))
     for one, other in zip(tensors(found), tensors(expected), strict=True):
         assert torch.equal(one, other)
 
 
-def test_memory_of_another_shape_or_layout_is_an_error(launch):
-    call = launch.calls.prepare(*inputs(2, 13, False), HEADS, clamp=True, dropout=0.0)
-    out, log_sums = launch.forward(call)
+def test_memory_of_another_shape_or_layout_is_an_error(kernels):
+    call = kernels.prepare(*inputs(2, 13, False), HEADS, clamp=True, dropout=0.0)
+    out, log_sums = kernels.forward(call)
     with pytest.raises(ValueError, match=r"must have the shape \(2, 13, 10\), got \(2, 13, 11\)"):
-        launch.forward(call, out=numbers(2, 13, WIDTH + 1))
+        kernels.forward(call, out=numbers(2, 13, WIDTH + 1))
     with pytest.raises(ValueError, match=r"must have regular rows of contiguous channels, got strides \(130, 1, 13\)"):
-        launch.forward(call, out=numbers(2, WIDTH, 13).transpose(1, 2))
+        kernels.forward(call, out=numbers(2, WIDTH, 13).transpose(1, 2))
     separate = numbers(2, 13, WIDTH)
-    into = launch.Gradients(separate, separate, wide(2, 13, 2)[1])
+    into = kernels.Gradients(separate, separate, wide(2, 13, 2)[1])
     with pytest.raises(ValueError, match=r"must have one token stride, got \[10, 20\]"):
-        launch.backward(call, out, out, log_sums, into=into)
+        kernels.backward(call, out, out, log_sums, into=into)
 
 
-def test_memory_for_the_gradients_of_biases_that_differ_in_their_strides_is_an_error(launch):
-    call = launch.calls.prepare(*inputs(2, 13, True), HEADS, clamp=True, dropout=0.0)
-    out, log_sums = launch.forward(call)
+def test_memory_for_the_gradients_of_biases_that_differ_in_their_strides_is_an_error(kernels):
+    call = kernels.prepare(*inputs(2, 13, True), HEADS, clamp=True, dropout=0.0)
+    out, log_sums = kernels.forward(call)
     separate, (in_tokens, _) = numbers(2, HEADS, 13, OFFSETS), biases_of_tokens(2, 13)[1]
     streams = [numbers(2, 13, WIDTH) for _ in range(3)]
     for biases in ((separate, in_tokens), (separate.transpose(2, 3).contiguous().transpose(2, 3), None)):
         with pytest.raises(ValueError, match="must have contiguous weights and equal strides"):
-            launch.backward(call, out, out, log_sums, into=launch.Gradients(*streams, *biases))
+            kernels.backward(call, out, out, log_sums, into=kernels.Gradients(*streams, *biases))

@@ -7,8 +7,8 @@ from kernels import DEVICE, HALF, MARKS, assert_exact, assert_no_coarser, result
 from torch import Tensor
 
 from lightbert.ops.backend import using
-from lightbert.ops.cross_entropy import cross_entropy
-from lightbert.ops.sampling import sample
+from lightbert.ops.cross_entropy import cross_entropy, cross_entropy_operator
+from lightbert.ops.sampling import sample, sample_operator
 
 pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
 pytestmark = [*MARKS, pytest.mark.usefixtures("poisoned")]
@@ -84,12 +84,9 @@ def test_no_positions_give_no_samples():
 
 def test_torch_accepts_the_custom_ops():
     """Schema, fake tensors, autograd registration and tracing, by torch's own checks."""
-    from lightbert.ops.cross_entropy import operator as of_cross_entropy
-    from lightbert.ops.sampling import operator as of_sampling
-
     logits = torch.randn(2, 3, 7, device=DEVICE, requires_grad=True)
-    torch.library.opcheck(of_cross_entropy.cross_entropy, (logits, targets_of((2, 3, 7))))
-    torch.library.opcheck(of_sampling.sample, (logits.detach(), torch.rand(2, 3, device=DEVICE), None))
+    torch.library.opcheck(cross_entropy_operator, (logits, targets_of((2, 3, 7))))
+    torch.library.opcheck(sample_operator, (logits.detach(), torch.rand(2, 3, device=DEVICE), None))
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["sum computed", "sum known"])

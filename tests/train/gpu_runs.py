@@ -1,14 +1,16 @@
 """Runs for the proofs on a GPU, on a model that uses every kernel; on a CPU a tiny one, to check the proofs."""
 
 import random
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import fmean
 from typing import Any
+from unittest import mock
 
 from tiny_runs import recipe_of, records, train
 
 from lightbert.data.preparation import Settings, prepare
+from lightbert.nn.fused import install
 from lightbert.ops.backend import Backend, using
 from lightbert.train.recipe import Recipe
 
@@ -45,7 +47,11 @@ def proof_recipe(corpus: Path, out: Path, device: str, **changes: Any) -> Recipe
 
 def mean_losses(recipe: Recipe, backend: Backend | None, over: int = 100) -> list[dict[str, float]]:
     """Train by one backend of the ops, None for their own choice; return the means of the losses over runs of steps."""
-    with using(backend) if backend else nullcontext():
+    with ExitStack() as stack:
+        if backend:
+            stack.enter_context(using(backend))
+            # Without a GPU, kernels are installed as on one.
+            stack.enter_context(mock.patch("lightbert.models.model.install_on_gpu", install))
         train(recipe)
     lines = records(Path(recipe.out))
     parts = [lines[at : at + over] for at in range(0, len(lines), over)]

@@ -15,8 +15,9 @@ from torch.fx import Graph
 from gpus import patch_interpreter
 from lightbert import ops
 from lightbert.models import build, preset
+from lightbert.nn.convolution import Depthwise
+from lightbert.nn.fused import install
 from lightbert.nn.mask import Mask
-from lightbert.nn.projections import Depthwise
 from lightbert.ops.backend import using
 from lightbert.train import compilation, seed_slices
 from lightbert.train import kernels_ahead as ahead
@@ -40,8 +41,8 @@ class Unchanged(GraphPass):
 
 def compiled_gradients(block: nn.Module, **options: object) -> tuple[list[Tensor], mock.Mock, mock.Mock]:
     """The results and gradients of two calls of a block by the compiler's own code, and the calls of both kernels."""
-    from lightbert.ops.depthwise import triton as depthwise
-    from lightbert.ops.residual_norm import triton as norm
+    from lightbert.ops.kernels import depthwise
+    from lightbert.ops.kernels import residual_norm as norm
 
     torch.compiler.reset()
     torch.manual_seed(1)
@@ -63,6 +64,7 @@ def compiled_gradients(block: nn.Module, **options: object) -> tuple[list[Tensor
 def test_a_block_adds_gradients_in_its_kernels(name: str, dropout: float) -> None:
     config = replace(preset(name), depth=1, width=32, inner=16, dropout=dropout, attention_dropout=0.0)
     block = randomised(build(config, seed=0)).train().blocks[0]
+    install(block)
     found, normed, convolved = compiled_gradients(block)
     # Of the two norms of a block, the one before the feed-forward.
     assert sorted(call.args[9] is None for call in normed.call_args_list) == [False, False, True, True]
@@ -81,6 +83,7 @@ def test_lengths_that_are_symbols_are_compiled_once() -> None:
     counters.clear()
     config = replace(preset("convbert-tiny"), depth=1, width=32, inner=16, dropout=0.0, attention_dropout=0.0)
     block = randomised(build(config, seed=0)).train().blocks[0]
+    install(block)
     compiled = torch.compile(block, dynamic=True, options=compilation._options())
     with using("triton"):
         for length in (16, 24, 40):
@@ -132,9 +135,10 @@ def test_code_that_was_compiled_for_other_operators_is_not_used(tmp_path: Path) 
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
 @pytest.mark.prove
 def test_kernels_with_sums_are_compiled_ahead() -> None:
-    from lightbert.ops.residual_norm import triton as norm
+    from lightbert.ops.kernels import residual_norm as norm
 
     model = build(replace(preset("convbert-tiny"), depth=2), seed=0).train()
+    install(model)
     with using("triton"), mock.patch.object(norm, "backward", side_effect=norm.backward) as normed:
         ahead.run_blocks(model, (1, 8), "all", packed=False, half_weights=False)
     assert sorted(call.args[9] is None for call in normed.call_args_list) == 4 * [False] + 4 * [True]

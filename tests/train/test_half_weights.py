@@ -12,9 +12,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightbert.data.shards import Shards
 from lightbert.nn.convolution import DynamicConvolution
-from lightbert.nn.feedforward import FeedForward
+from lightbert.nn.feedforward import FeedForward, GroupedLinear
+from lightbert.nn.fused import install
 from lightbert.nn.norms import layer_norm
-from lightbert.nn.projections import GroupedLinear
 from lightbert.ops.backend import using
 from lightbert.ops.residual_norm import residual_norm
 from lightbert.train.half_weights import HalfWeights
@@ -127,13 +127,14 @@ def test_gradients_accumulate_in_single_precision() -> None:
 def test_the_kernels_read_half_biases_and_their_gradients_reach_the_parameters() -> None:
     pytest.importorskip("triton", reason="kernels need the extra 'kernels'")
     part = FeedForward(8, 12, activation="gelu", norm=layer_norm(1e-12))
+    install(part)
     for parameter in part.parameters():
         nn.init.normal_(parameter)
     x, found = torch.randn(2, 5, 8), []
     for implementation in ("torch", "triton"):
         part.zero_grad()
         with (
-            mock.patch("lightbert.nn.norms.residual_norm", side_effect=residual_norm) as kernel,
+            mock.patch("lightbert.ops.residual_norm.residual_norm", side_effect=residual_norm) as kernel,
             using(implementation),
             HalfWeights(part).installed(),
         ):
@@ -150,6 +151,7 @@ def test_the_kernels_read_half_biases_and_their_gradients_reach_the_parameters()
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
 def test_the_kernel_layer_of_a_convolution_is_padded_in_its_copy() -> None:
     part = DynamicConvolution(8, 8, 2, 3)
+    install(part)
     for parameter in part.parameters():
         nn.init.normal_(parameter)
     x, found = torch.randn(2, 5, 8), []
@@ -162,7 +164,7 @@ def test_the_kernel_layer_of_a_convolution_is_padded_in_its_copy() -> None:
         def forward(self, states: Tensor) -> Tensor:
             # Only the layers run as on a GPU; the op itself needs no kernel.
             query = states.bfloat16()
-            return torch.cat([part._logits(query)[..., :3].flatten(1), part.value(query).flatten(1)], dim=1)
+            return torch.cat([part.logits(query)[..., :3].flatten(1), part.value(query).flatten(1)], dim=1)
 
     for padded in (False, True):
         part.zero_grad()

@@ -51,7 +51,7 @@ class Recorded(GraphPass):
 
 @pytest.mark.parametrize("others", [False, True], ids=["norms only", "PyTorch's dropout as well"])
 def test_kernels_get_different_seeds_and_the_same_ones_in_both_passes(others: bool) -> None:
-    from lightbert.ops.residual_norm import triton as norm
+    from lightbert.ops.kernels import residual_norm as norm
 
     torch.compiler.reset()
     recorded, model = Recorded(), Norms(3, others=others)

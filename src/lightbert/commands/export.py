@@ -157,7 +157,7 @@ def _task(config: Config, model: "Model") -> "tuple[list[Batch], Measure | None]
     if not config.data:
         return [], None
     from lightbert.deploy.calibration_data import task_batches
-    from lightbert.nn.simulated_int8 import simulated_copy
+    from lightbert.nn.quantization import simulated_copy
     from lightbert.tasks.evaluate.evaluation import evaluate as evaluate_model
 
     given = evaluate.Config(

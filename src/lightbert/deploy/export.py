@@ -15,7 +15,7 @@ from lightbert.deploy.verification import Batch
 from lightbert.errors import InputError
 from lightbert.models import Model
 from lightbert.nn.encoder import Encoder
-from lightbert.nn.simulated_int8 import simulated_copy
+from lightbert.nn.quantization import simulated_copy
 from lightbert.tasks.predict.exported import FILES, STATES
 from lightbert.tasks.predict.program_runtime import SHORTEST
 

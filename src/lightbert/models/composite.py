@@ -4,13 +4,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lightbert.config import Depth, Dimension, NonNegative, OptionalDimension, PartialShare
+from lightbert.nn.attention import Mixer
 from lightbert.nn.blocks import PostNormBlock
-from lightbert.nn.composite import CompositeAttention
+from lightbert.nn.composite import CompositeAttention, LocalAttention
 from lightbert.nn.embeddings import Embeddings
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.feedforward import FeedForward
-from lightbert.nn.local import LocalAttention
-from lightbert.nn.mixer import Mixer
 from lightbert.nn.norms import layer_norm
 
 

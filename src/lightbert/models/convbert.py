@@ -7,14 +7,13 @@ from torch import nn
 
 from lightbert.config import Depth, Dimension, NonNegative, OptionalDimension, PartialShare
 from lightbert.errors import InputError
-from lightbert.nn.attention import SelfAttention
+from lightbert.nn.attention import Mixer, SelfAttention
 from lightbert.nn.blocks import PostNormBlock
 from lightbert.nn.convolution import DynamicConvolution, SeparableConvolution, SpanConvolution
 from lightbert.nn.embeddings import Embeddings
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.feedforward import FeedForward
 from lightbert.nn.mixed import MixedAttention, reduced_heads
-from lightbert.nn.mixer import Mixer
 from lightbert.nn.norms import layer_norm
 
 Convolution = Literal["span", "dynamic", "conventional", "none"]

@@ -9,15 +9,13 @@ from functools import singledispatch
 from torch import nn
 
 from lightbert.nn.attention import SelfAttention
-from lightbert.nn.composite import CompositeAttention
-from lightbert.nn.convolution import DynamicConvolution
+from lightbert.nn.composite import CompositeAttention, LocalAttention
+from lightbert.nn.convolution import Depthwise, DynamicConvolution
 from lightbert.nn.encoder import Encoder
-from lightbert.nn.heads import BeamSpan, MaskedLanguage, Pooler
-from lightbert.nn.heads.text import TextHead
-from lightbert.nn.local import LocalAttention
+from lightbert.nn.feedforward import GroupedLinear
+from lightbert.nn.heads import BeamSpan, MaskedLanguage, Pooler, TextHead
 from lightbert.nn.mixed import MixedAttention
 from lightbert.nn.norms import NoNorm
-from lightbert.nn.projections import Depthwise, GroupedLinear
 
 
 @singledispatch

@@ -10,6 +10,7 @@ from lightbert.errors import InputError, unknown
 from lightbert.models.mobilebert import MobileBert
 from lightbert.models.model import Model
 from lightbert.nn import heads
+from lightbert.nn.fused import install_on_gpu
 from lightbert.nn.init import initialize, seed_from_torch
 
 _KINDS: dict[str, type[nn.Module]] = {
@@ -49,6 +50,7 @@ def add_head(model: Model, kind: str, settings: dict[str, Any] | None = None, *,
         head = head.to_empty(device=model.table.device).to(model.table.dtype)
         initialize(head, seed_from_torch() if seed is None else seed, prefix=f"heads.{kind}.")
     model.heads[kind] = head
+    install_on_gpu(model)
     model.head_settings[kind] = complete
     return head
 

@@ -8,14 +8,12 @@ from torch import nn
 from lightbert.config import Depth, Dimension, NonNegative, OptionalDimension, PartialShare
 from lightbert.errors import InputError
 from lightbert.models.convbert import Convolution, mixed_attention
-from lightbert.nn.attention import SelfAttention
+from lightbert.nn.attention import Mixer, SelfAttention
 from lightbert.nn.blocks import BottleneckBlock, PostNormBlock
-from lightbert.nn.composite import CompositeAttention
+from lightbert.nn.composite import CompositeAttention, LocalAttention
 from lightbert.nn.embeddings import Embeddings, TrigramEmbeddings
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.feedforward import FeedForward
-from lightbert.nn.local import LocalAttention
-from lightbert.nn.mixer import Mixer
 from lightbert.nn.norms import NoNorm, Norm, layer_norm
 
 

@@ -7,6 +7,7 @@ from lightbert.errors import InputError
 from lightbert.models.pooling import Pooling
 from lightbert.models.presets import Config
 from lightbert.nn.encoder import Encoder
+from lightbert.nn.fused import install_on_gpu
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -87,6 +88,12 @@ class Model(Encoder):
         )
         encoder.heads, encoder.checkpointing, encoder.training = self.heads, self.checkpointing, self.training
         return encoder
+
+    def _apply(self, *arguments: Any, **settings: Any) -> "Model":
+        # Also called by `to`, `cuda` and `to_empty`, and when a module that contains the model is moved.
+        super()._apply(*arguments, **settings)  # type: ignore[no-untyped-call]
+        install_on_gpu(self)
+        return self
 
     def require_tokenizer(self) -> "Tokenizer":
         """Return the tokenizer; raise an InputError if there is none, or if it doesn't fit the embeddings."""

@@ -5,11 +5,10 @@ from typing import Literal
 from torch import Tensor, nn
 
 from lightbert.errors import InputError
-from lightbert.nn.attention import SelfAttention
+from lightbert.nn.attention import Mixer
 from lightbert.nn.feedforward import FeedForward
 from lightbert.nn.mask import Mask
-from lightbert.nn.mixer import Mixer
-from lightbert.nn.norms import Norm, project_add_and_norm, project_and_norm
+from lightbert.nn.norms import Norm
 from lightbert.nn.record import Record
 
 
@@ -44,7 +43,7 @@ class PostNormBlock(nn.Module):
     def forward(self, x: Tensor, mask: Mask, record: Record | None = None) -> Tensor:
         """[B, T, D] -> [B, T, D]."""
         mixed = self.mixer(x, mask, record=record)
-        result: Tensor = self.feedforward(project_add_and_norm(x, mixed, self.output, self.norm, self.dropout))
+        result: Tensor = self.feedforward(self.norm(x + self.dropout(self.output(mixed))))
         return result
 
 
@@ -90,16 +89,11 @@ class BottleneckBlock(nn.Module):
 
     def forward(self, x: Tensor, mask: Mask, record: Record | None = None) -> Tensor:
         """[B, T, D] -> [B, T, D]."""
+        inside = self.enter_norm(self.enter(x))  # [B, T, N]
         if self.shared is not None and self.shared_norm is not None:
-            # All layers that read the wide stream, together.
-            more = [(self.mixer.value, None)] if isinstance(self.mixer, SelfAttention) else []
-            inside, shared, *values = project_and_norm(
-                x, (self.enter, self.enter_norm), (self.shared, self.shared_norm), *more
-            )  # [B, T, N]
-            projected = {"values": values[0]} if values else {}
-            mixed = self.mixer(shared, mask, value=x, record=record, **projected)
+            mixed = self.mixer(self.shared_norm(self.shared(x)), mask, value=x, record=record)
         else:
-            inside = self.enter_norm(self.enter(x))
             mixed = self.mixer(x if self.wide else inside, mask, record=record)
-        inside = self.feedforward(project_add_and_norm(inside, mixed, self.output, self.norm))
-        return project_add_and_norm(x, inside, self.leave, self.leave_norm, self.dropout)
+        inside = self.feedforward(self.norm(inside + self.output(mixed)))
+        result: Tensor = self.leave_norm(x + self.dropout(self.leave(inside)))
+        return result

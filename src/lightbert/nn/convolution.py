@@ -1,39 +1,46 @@
-"""The convolution heads of mixed attention: span-based dynamic, dynamic and conventional (ConvBERT Table 2).
+"""Convolutions over tokens: depthwise, and the convolution heads of mixed attention (ConvBERT Table 2).
 
-Each takes the token stream, the queries of the attention heads and the stream for the values, and returns ``out_width``
-channels, as many as the attention heads.
+The heads are span-based dynamic, dynamic or conventional. Each takes the token stream, the queries of the attention
+heads and the stream for the values, and returns ``out_width`` channels, as many as the attention heads.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lightbert.nn.distributions import Initial, TruncatedNormal
+from lightbert.errors import InputError
+from lightbert.nn.init import Initial, TruncatedNormal, Uniform
 from lightbert.nn.mask import Mask
-from lightbert.nn.plain_layers import is_plain
-from lightbert.nn.projections import Depthwise, check_odd
 from lightbert.nn.record import Record
-from lightbert.ops.backend import on_gpu
-from lightbert.ops.dynamic_conv import PADDING, dynamic_conv
+from lightbert.ops.depthwise import depthwise
+from lightbert.ops.dynamic_conv import dynamic_conv
 
 
-class Padding(NamedTuple):
-    """Rows of zeros after each of several blocks of rows."""
+def check_odd(kernel: int) -> int:
+    """Check that a kernel size is odd, so that the kernel has a middle tap, and return it."""
+    if kernel % 2 == 0:
+        raise InputError(f"the kernel size must be odd, got {kernel}; use {kernel + 1}")
+    return kernel
 
-    blocks: int = 1
-    filler: int = 0
-    """Rows of zeros per block."""
 
-    def split(self, rows: Tensor) -> Sequence[Tensor]:
-        """The blocks of unpadded rows; one if there is nothing to pad."""
-        return rows.unflatten(0, (self.blocks, -1)).unbind() if self.filler else [rows]
+class Depthwise(nn.Module):
+    """A convolution over tokens with one fixed kernel per channel; padding and other texts read as zero."""
 
-    def filled(self, rows: Tensor) -> Sequence[Tensor]:
-        """The blocks of padded rows, without their padding."""
-        return [block[: -self.filler] for block in self.split(rows)] if self.filler else [rows]
+    def __init__(self, width: int, kernel: int, *, bias: bool) -> None:
+        super().__init__()
+        kernel = check_odd(kernel)
+        self.weight = nn.Parameter(torch.empty(width, kernel))
+        self.bias = nn.Parameter(torch.empty(width)) if bias else None
+
+    def initial_weights(self) -> Initial:
+        """PyTorch's default for a convolution of this size, as in the code of Chang et al."""
+        bound = 1 / math.sqrt(self.weight.shape[1])
+        return {name: Uniform(bound) for name, _ in self.named_parameters()}
+
+    def forward(self, x: Tensor, mask: Mask) -> Tensor:
+        """[B, T, D] -> [B, T, D]."""
+        return depthwise(x, self.weight, self.bias, mask.convolution_texts)
 
 
 class DynamicConvolution(nn.Module):
@@ -53,53 +60,21 @@ class DynamicConvolution(nn.Module):
         """Return the input of the kernel layer: [B, T, a]."""
         return query
 
-    def forward(
-        self,
-        x: Tensor,
-        query: Tensor,
-        value: Tensor,
-        mask: Mask,
-        record: Record | None = None,
-        projected: Tensor | None = None,
-    ) -> Tensor:
-        """Stream x [B, T, D], query [B, T, a], value [B, T, value width] -> [B, T, a].
-
-        projected [B, T, a]: the result of the layer ``value``, if it is computed together with other projections.
-        """
-        logits = self._logits(self.span(x, query, mask))  # [B, T, H, K or more]
-        if record is not None and record.kernels is not None:
-            record.kernels.append(torch.softmax(logits[..., : self.taps].float(), dim=-1))
-        values = self.value(value) if projected is None else projected
-        return dynamic_conv(values, logits, mask.convolution_texts, self.taps)
-
-    @property
-    def padding(self) -> Padding:
-        """How the outputs of the kernel layer are padded on a GPU, because odd matmuls are slow there."""
-        return Padding(self.n_heads, -self.taps % PADDING)
-
-    @property
-    def can_pad(self) -> bool:
-        """Whether the kernel layer is plain, so that padded parameters can take the place of its own."""
-        return is_plain(self.kernel, nn.Linear)
-
-    def _logits(self, span: Tensor) -> Tensor:
-        """Apply the kernel layer: [B, T, a] -> [B, T, H, K or more]."""
-        if not (on_gpu(span) and self.can_pad):
-            unpadded: Tensor = self.kernel(span).unflatten(-1, (self.n_heads, self.taps))
-            return unpadded
-        logits: Tensor = F.linear(span, *self.padded_kernel()).unflatten(-1, (self.n_heads, -1))
+    def logits(self, span: Tensor) -> Tensor:
+        """Apply the kernel layer: [B, T, a] -> [B, T, H, K]."""
+        logits: Tensor = self.kernel(span).unflatten(-1, (self.n_heads, self.taps))
         return logits
 
-    def padded_kernel(self) -> tuple[Tensor, Tensor]:
-        """The weight and the bias of the kernel layer with padded outputs."""
-        heads = (self.n_heads, self.taps)
-        weight: Tensor = self.kernel.weight
-        bias: Tensor = self.kernel.bias
-        # The copies of half precision in training are padded already.
-        if len(weight) == self.n_heads * self.taps:
-            weight = F.pad(weight.unflatten(0, heads), (0, 0, 0, self.padding.filler)).flatten(0, 1)
-            bias = F.pad(bias.unflatten(0, heads), (0, self.padding.filler)).flatten()
-        return weight, bias
+    def convolve(self, values: Tensor, logits: Tensor, mask: Mask, record: Record | None = None) -> Tensor:
+        """Weight the window of each token with the softmax of its logits: [B, T, a] and [B, T, H, K] -> [B, T, a]."""
+        if record is not None and record.kernels is not None:
+            record.kernels.append(torch.softmax(logits[..., : self.taps].float(), dim=-1))
+        return dynamic_conv(values, logits, mask.convolution_texts, self.taps)
+
+    def forward(self, x: Tensor, query: Tensor, value: Tensor, mask: Mask, record: Record | None = None) -> Tensor:
+        """Stream x [B, T, D], query [B, T, a], value [B, T, value width] -> [B, T, a]."""
+        logits = self.logits(self.span(x, query, mask))
+        return self.convolve(self.value(value), logits, mask, record)
 
 
 class SpanConvolution(DynamicConvolution):
@@ -119,12 +94,8 @@ class SpanConvolution(DynamicConvolution):
 
     def span(self, x: Tensor, query: Tensor, mask: Mask) -> Tensor:
         """Return the query times the span-aware key: [B, T, a]."""
-        return query * self.span_key(x, mask)
-
-    def span_key(self, x: Tensor, mask: Mask) -> Tensor:
-        """Return the span-aware key: [B, T, a]."""
         key: Tensor = self.pointwise(self.depthwise(x, mask))
-        return key
+        return query * key
 
 
 class SeparableConvolution(nn.Module):

@@ -3,31 +3,15 @@
 import torch
 from torch import Tensor, nn
 
-from lightbert.nn.distributions import Initial, glorot
+from lightbert.nn.init import Initial, glorot
 from lightbert.nn.mask import Mask
 from lightbert.nn.norms import Norm
-from lightbert.nn.plain_layers import is_plain
-from lightbert.ops.backend import on_gpu
-from lightbert.ops.embedding import embedding
-from lightbert.ops.texts import neighbours
+from lightbert.ops.documents import neighbours
 
 
 def table(rows: int, width: int) -> nn.Embedding:
     """Build an uninitialized embedding: on the meta device, torch's own initialization would import its compiler."""
     return nn.Embedding(rows, width, _weight=torch.empty(rows, width))
-
-
-def look_up(table: nn.Embedding, ids: Tensor) -> Tensor:
-    """Call an embedding; on a GPU with a gradient that has the same bits in every run, if the layer is plain."""
-    if on_gpu(ids) and is_plain(table, nn.Embedding) and _has_defaults(table):
-        return embedding(ids, table.weight)
-    rows: Tensor = table(ids)
-    return rows
-
-
-def _has_defaults(table: nn.Embedding) -> bool:
-    special = table.sparse or table.scale_grad_by_freq or table.max_norm is not None
-    return not special and table.padding_idx is None
 
 
 class PositionSegmentEmbeddings(nn.Module):
@@ -38,14 +22,19 @@ class PositionSegmentEmbeddings(nn.Module):
         self.position = table(positions, width) if positions else None
         self.segment = table(segments, width)
 
+    def look_up(self, table: nn.Embedding, ids: Tensor) -> Tensor:
+        """Ids [B, T] -> rows of a table [B, T, width of the table]."""
+        rows: Tensor = table(ids)
+        return rows
+
     def add_positions_and_segments(self, x: Tensor, segments: Tensor | None, mask: Mask) -> Tensor:
         """Add the position and segment embeddings: [B, T, D] -> [B, T, D]."""
-        x = x + (self.segment.weight[0] if segments is None else look_up(self.segment, segments))
+        x = x + (self.segment.weight[0] if segments is None else self.look_up(self.segment, segments))
         if self.position is None:
             return x
-        positions = mask.positions
-        rows: Tensor = self.position.weight[: x.shape[1]] if positions is None else look_up(self.position, positions)
-        return x + rows
+        if mask.positions is None:
+            return x + self.position.weight[: x.shape[1]]
+        return x + self.look_up(self.position, mask.positions)
 
 
 class Embeddings(PositionSegmentEmbeddings):
@@ -74,7 +63,8 @@ class Embeddings(PositionSegmentEmbeddings):
 
     def forward(self, ids: Tensor, segments: Tensor | None, mask: Mask) -> Tensor:
         """Ids [B, T] -> [B, T, D]."""
-        x: Tensor = self.dropout(self.norm(self.add_positions_and_segments(look_up(self.word, ids), segments, mask)))
+        words = self.look_up(self.word, ids)
+        x: Tensor = self.dropout(self.norm(self.add_positions_and_segments(words, segments, mask)))
         return x if self.project is None else self.project(x)
 
 
@@ -104,7 +94,7 @@ class TrigramEmbeddings(PositionSegmentEmbeddings):
 
     def forward(self, ids: Tensor, segments: Tensor | None, mask: Mask) -> Tensor:
         """Ids [B, T] -> [B, T, D]."""
-        previous, this, following = neighbours(look_up(self.word, ids), 3, mask.convolution_texts)
+        previous, this, following = neighbours(self.look_up(self.word, ids), 3, mask.convolution_texts)
         trigrams = torch.cat([following, this, previous], dim=-1)  # [B, T, 3e]
         x: Tensor = self.dropout(self.norm(self.add_positions_and_segments(self.project(trigrams), segments, mask)))
         return x

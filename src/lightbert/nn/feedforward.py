@@ -1,12 +1,11 @@
-"""The feed-forward network of a block, with its residual and norm: dense or grouped."""
+"""The feed-forward network of a block, with its residual and norm: dense, or in groups of channels."""
 
+import torch
 from torch import Tensor, nn
 
-from lightbert.nn.activations import activation as activation_by_name
-from lightbert.nn.norms import NoNorm, Norm, add_and_norm, project_add_and_norm
-from lightbert.nn.plain_layers import is_plain
-from lightbert.nn.projections import linear, project_and_activate, project_large
-from lightbert.ops.relu_feedforward import has_kernel, relu_feedforward
+from lightbert.errors import InputError, unknown
+from lightbert.nn.norms import Norm
+from lightbert.ops.grouped_linear import grouped_linear
 
 
 class FeedForward(nn.Module):
@@ -19,29 +18,49 @@ class FeedForward(nn.Module):
         self.width = width
         self.up = linear(width, inner, groups)
         self.down = linear(inner, width, groups)
-        self.activation = activation_by_name(activation)
+        self.activation = activation_layer(activation)
         self.dropout = nn.Dropout(dropout)
         self.norm = norm(width)
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., D] -> [..., D]."""
-        narrow = self._by_one_kernel(x)
-        if narrow is not None:
-            return narrow
-        large = project_large(x, self.up, self.activation, self.down)
-        if large is not None:
-            change, bias = large
-            return add_and_norm(x, change, self.norm, self.dropout, bias)
-        inner = project_and_activate(x, self.up, self.activation)
-        return project_add_and_norm(x, inner, self.down, self.norm, self.dropout)
+        result: Tensor = self.norm(x + self.dropout(self.down(self.activation(self.up(x)))))
+        return result
 
-    def _by_one_kernel(self, x: Tensor) -> Tensor | None:
-        """The result of MobileBERT's feed-forward by its kernel; None if the layers are others or not plain."""
-        up, down, norm = self.up, self.down, self.norm
-        if not is_plain(up, nn.Linear) or not is_plain(down, nn.Linear) or not is_plain(norm, NoNorm):
-            return None
-        if not has_kernel(x, up.out_features) or not is_plain(self.activation, nn.ReLU):
-            return None
-        if not is_plain(self.dropout, nn.Dropout) or (self.dropout.p and self.dropout.training):
-            return None
-        return relu_feedforward(x, up.weight, up.bias, down.weight, down.bias, norm.weight, norm.bias)
+
+class GroupedLinear(nn.Module):
+    """A linear layer of independent blocks of channels (ConvBERT Eq. 7).
+
+    One weight and one batched matmul for all groups, which is fast in training. For quantizers, convert it with
+    :func:`lightbert.nn.quantization.ordinary_layers`.
+    """
+
+    def __init__(self, inputs: int, outputs: int, groups: int) -> None:
+        super().__init__()
+        if inputs % groups or outputs % groups:
+            raise InputError(f"groups ({groups}) must divide both widths, {inputs} and {outputs}")
+        self.weight = nn.Parameter(torch.empty(groups, inputs // groups, outputs // groups))
+        self.bias = nn.Parameter(torch.empty(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., inputs] -> [..., outputs]."""
+        return grouped_linear(x, self.weight, self.bias)
+
+
+def linear(inputs: int, outputs: int, groups: int = 1) -> nn.Module:
+    """Build a dense linear layer, or a grouped one if ``groups`` > 1."""
+    return nn.Linear(inputs, outputs) if groups == 1 else GroupedLinear(inputs, outputs, groups)
+
+
+def activation_layer(name: str) -> nn.Module:
+    """Build gelu (the erf form: BERT, ELECTRA, ConvBERT), gelu_tanh (IB-BERT), relu (MobileBERT) or relu6 (its QAT)."""
+    match name:
+        case "gelu":
+            return nn.GELU()
+        case "gelu_tanh":
+            return nn.GELU(approximate="tanh")
+        case "relu":
+            return nn.ReLU()
+        case "relu6":
+            return nn.ReLU6()
+    raise unknown("activation", name, ["gelu", "gelu_tanh", "relu", "relu6"])

@@ -11,11 +11,17 @@ from torch import Tensor, nn
 
 from lightbert.errors import InputError, unknown
 from lightbert.nn.encoder import Encoder
-from lightbert.nn.heads import BeamSpan, MaskedLanguage, MultipleChoice, Span, SpanLogits
-from lightbert.nn.heads.span import answer_positions
-from lightbert.nn.heads.text import Pooler, TextHead
-from lightbert.nn.packed import PackedTexts
-from lightbert.nn.pooling import pool_texts
+from lightbert.nn.heads import (
+    BeamSpan,
+    MaskedLanguage,
+    MultipleChoice,
+    Pooler,
+    Span,
+    SpanLogits,
+    TextHead,
+    answer_positions,
+)
+from lightbert.nn.pooling import PackedTexts, pool_texts
 from lightbert.nn.record import Record
 
 Pool = Literal["mean", "cls", "max"]

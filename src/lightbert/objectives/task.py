@@ -7,8 +7,8 @@ from torch import Tensor
 from lightbert.data.batch import Batch
 from lightbert.errors import InputError
 from lightbert.models import Model
-from lightbert.nn.heads.span import answer_positions
-from lightbert.nn.packed import PackedTexts
+from lightbert.nn.heads import answer_positions
+from lightbert.nn.pooling import PackedTexts
 from lightbert.objectives.objective import Losses, Objective, ratio, stack
 from lightbert.objectives.task_losses import (
     LossSum,

@@ -31,7 +31,6 @@ KERNELS = (
     "sampling",
 )
 """The ops with a kernel that can be disabled."""
-_KERNEL_TYPES = (torch.bfloat16, torch.float16)
 _override: Backend | None = None
 
 
@@ -44,8 +43,8 @@ def selected(selection: str, kind: str = "selection of kernels") -> tuple[str, .
     chosen: set[str] = set()
     for word in selection.split(","):
         name = word.strip().removeprefix("-")
-        if name not in groups and name not in groups["all"]:
-            raise unknown(kind, name, [*groups, *groups["all"]])
+        if name not in groups and name not in KERNELS:
+            raise unknown(kind, name, [*groups, *KERNELS])
         ops = groups.get(name, (name,))
         chosen = chosen.difference(ops) if word.strip().startswith("-") else chosen.union(ops)
     return tuple(sorted(chosen))
@@ -84,15 +83,13 @@ def using(backend: Backend) -> Iterator[None]:
 
 def use_triton(op: str, x: Tensor, *, fits: bool) -> bool:
     """Whether to run the kernel of an op on x; ``fits`` says whether it takes tensors of these shapes at all."""
-    if not fits or _override == "torch":
-        return False
-    if _override == "triton":
-        return True
+    if not fits or _override is not None:
+        return fits and _override == "triton"
     return (
         HAS_TRITON
         and enabled(op)
         and x.is_cuda
-        and x.dtype in _KERNEL_TYPES
+        and x.dtype in (torch.bfloat16, torch.float16)
         and torch.cuda.get_device_capability(x.device) >= (8, 0)
     )
 

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lightbert.nn.convolution import DynamicConvolution, Padding
-from lightbert.nn.projections import GroupedLinear
-from lightbert.ops.backend import on_gpu
+from lightbert.nn.feedforward import GroupedLinear
+from lightbert.nn.fused import Padding, kernel_paddings
 
 _CAST_BY_AUTOCAST = {nn.Linear: ("weight", "bias"), GroupedLinear: ("weight", "bias")}
 """The parameters that autocast casts whenever a layer is called, by the exact class of the layer."""
@@ -35,11 +34,7 @@ class HalfWeights:
         self, module: nn.Module, gradient_place: Callable[[nn.Parameter], Tensor | None] = lambda parameter: None
     ) -> None:
         self.gradient_place = gradient_place
-        paddings: dict[nn.Module, Padding] = {
-            part.kernel: part.padding
-            for part in module.modules()
-            if isinstance(part, DynamicConvolution) and part.can_pad and on_gpu(part.kernel.weight)
-        }
+        paddings = kernel_paddings(module)
         self.slots = [
             _Slot(layer, name, parameter, paddings.get(layer, Padding()))
             for layer in module.modules()

@@ -9,8 +9,8 @@ from lightbert.analysis.plots.kernels import WordKernels, plot_dynamic, plot_wor
 from lightbert.analysis.section import NotApplicableError, Picture, Section, Table, file_name
 from lightbert.analysis.study.study import Study, Subject
 from lightbert.analysis.study.words import Occurrence, find_words, kernel_overlap
+from lightbert.nn.composite import LocalAttention
 from lightbert.nn.convolution import DynamicConvolution
-from lightbert.nn.local import LocalAttention
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

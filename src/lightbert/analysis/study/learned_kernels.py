@@ -3,9 +3,8 @@
 from torch import Tensor, nn
 
 from lightbert.models import Model
-from lightbert.nn.composite import CompositeAttention
-from lightbert.nn.convolution import SeparableConvolution
-from lightbert.nn.projections import ConvolutionalProjection, Depthwise
+from lightbert.nn.composite import CompositeAttention, ConvolutionalProjection
+from lightbert.nn.convolution import Depthwise, SeparableConvolution
 
 
 def fixed_kernels(model: Model) -> list[Tensor]:

@@ -8,8 +8,7 @@ from lightbert.deploy.onnx.inputs import Mask
 from lightbert.deploy.onnx.layers import linear, unsupported
 from lightbert.deploy.onnx.streams import Stream
 from lightbert.deploy.onnx.windows import BLOCK, Windows
-from lightbert.nn.convolution import DynamicConvolution, SeparableConvolution, SpanConvolution
-from lightbert.nn.projections import Depthwise
+from lightbert.nn.convolution import Depthwise, DynamicConvolution, SeparableConvolution, SpanConvolution
 
 
 def convolution(graph: Graph, layer: nn.Module, x: Stream, query: str, value: Stream, mask: Mask) -> str:

@@ -7,8 +7,16 @@ from lightbert.deploy.onnx.graph import Graph, Output, array_of
 from lightbert.deploy.onnx.inputs import HIDDEN, SEGMENTS, Mask
 from lightbert.deploy.onnx.layers import activation, linear, norm, unsupported
 from lightbert.nn.encoder import Encoder
-from lightbert.nn.heads import BeamSpan, MaskedLanguage, Pooler, ReplacedToken, Span, TokenClassification
-from lightbert.nn.heads.text import Regression, TextHead
+from lightbert.nn.heads import (
+    BeamSpan,
+    MaskedLanguage,
+    Pooler,
+    Regression,
+    ReplacedToken,
+    Span,
+    TextHead,
+    TokenClassification,
+)
 
 _ROW: tuple[str | int, ...] = ("batch",)
 _TOKEN: tuple[str | int, ...] = ("batch", "tokens")

@@ -6,8 +6,8 @@ from torch import nn
 from lightbert.deploy.onnx.graph import Array, Graph, array_of
 from lightbert.deploy.onnx.streams import Stream
 from lightbert.errors import InputError
+from lightbert.nn.feedforward import GroupedLinear
 from lightbert.nn.norms import NoNorm
-from lightbert.nn.projections import GroupedLinear
 
 
 def linear(graph: Graph, layer: nn.Module, x: str | Stream, *, scale: Array | float = 1.0, matrix: bool = True) -> str:

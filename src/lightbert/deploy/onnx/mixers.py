@@ -13,10 +13,8 @@ from lightbert.deploy.onnx.layers import linear, product, unsupported
 from lightbert.deploy.onnx.streams import Stream
 from lightbert.deploy.onnx.windows import Windows
 from lightbert.nn.attention import SelfAttention
-from lightbert.nn.composite import CompositeAttention
-from lightbert.nn.local import LocalAttention
+from lightbert.nn.composite import CompositeAttention, ConvolutionalProjection, LocalAttention
 from lightbert.nn.mixed import MixedAttention
-from lightbert.nn.projections import ConvolutionalProjection
 
 
 def mixer(graph: Graph, part: nn.Module, x: Stream, mask: Mask, value: Stream | None = None) -> Stream:

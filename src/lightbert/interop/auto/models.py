@@ -27,6 +27,7 @@ from transformers.utils import can_return_tuple
 from lightbert.interop.auto.config import LightbertConfig
 from lightbert.models.folder import from_description
 from lightbert.nn.encoder import Encoder
+from lightbert.nn.fused import install_on_gpu
 from lightbert.nn.heads import MaskedLanguage
 from lightbert.nn.inference import infer
 from lightbert.nn.init import initialize, seed_from_torch
@@ -51,6 +52,13 @@ class LightbertModel(PreTrainedModel):  # type: ignore[misc]
         if device.type != "meta":
             self.model.to_empty(device=device)
         self.post_init()
+
+    @classmethod
+    def from_pretrained(cls, *arguments: Any, **settings: Any) -> Any:
+        """As of transformers; with the kernels, if the weights are loaded to a GPU."""
+        loaded = super().from_pretrained(*arguments, **settings)
+        install_on_gpu(loaded[0] if isinstance(loaded, tuple) else loaded)
+        return loaded
 
     def heads(self, config: LightbertConfig) -> dict[str, dict[str, Any]]:
         """Return the head of this class with its settings; other heads of the folder are not loaded."""

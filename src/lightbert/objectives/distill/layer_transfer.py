@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lightbert.nn.distributions import Initial, Uniform
+from lightbert.nn.init import Initial, Uniform
 from lightbert.objectives.distill import losses
 from lightbert.objectives.distill.losses import Moments
 from lightbert.objectives.distill.transfer_settings import Transfer

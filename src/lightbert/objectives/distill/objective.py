@@ -108,7 +108,7 @@ class Distillation(Objective):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move the teacher together with the objective."""
         if self.teacher is not None:
-            self.teacher._apply(fn, recurse)  # type: ignore[no-untyped-call]
+            self.teacher._apply(fn, recurse)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self
 

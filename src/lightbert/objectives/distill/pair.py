@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from lightbert.errors import InputError
 from lightbert.models import Model
+from lightbert.nn.composite import LocalAttention
 from lightbert.nn.encoder import Encoder
-from lightbert.nn.local import LocalAttention
 from lightbert.nn.mixed import MixedAttention
 from lightbert.objectives.distill.transfer_settings import Transfer
 

@@ -16,9 +16,9 @@ from lightbert.interop import huggingface
 from lightbert.interop.families import FAMILIES
 from lightbert.models import Model, folder
 from lightbert.models.changes import with_changes
-from lightbert.nn.heads.text import TextHead
+from lightbert.nn.heads import TextHead
 from lightbert.nn.inference import Inference
-from lightbert.nn.simulated_int8 import remove_simulation, simulate_int8
+from lightbert.nn.quantization import remove_simulation, simulate_int8
 from lightbert.objectives.task import TaskObjective
 from lightbert.tasks.finetune.card import task_card
 from lightbert.tasks.finetune.dataset import TaskData, load_data

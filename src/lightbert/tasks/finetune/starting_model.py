@@ -18,7 +18,7 @@ from lightbert.interop.names import Preset, find
 from lightbert.models import PRESETS, Model, add_head, build
 from lightbert.models.changes import with_changes
 from lightbert.models.tokenizer import check_ids
-from lightbert.nn.heads.text import TextHead
+from lightbert.nn.heads import TextHead
 from lightbert.nn.inference import Inference
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.tasks.kinds.kind import Kind

@@ -15,9 +15,9 @@ from lightbert.data.packing import PackedRows
 from lightbert.errors import InputError
 from lightbert.models import Model
 from lightbert.models.pooling import Pooling
+from lightbert.nn.fused import has_hooks
 from lightbert.nn.inference import Inference, LayerMaps, Pool, TextVector
-from lightbert.nn.packed import PackedTexts
-from lightbert.nn.plain_layers import has_hooks
+from lightbert.nn.pooling import PackedTexts
 from lightbert.tasks.predict.captured import CapturedForward, Tensors
 from lightbert.tasks.predict.forward import BY_TEXT, CPU_CHUNK, CPU_TOKENS, Array, Arrays
 from lightbert.tasks.predict.model_kind import encoder_of

@@ -1,1 +1,0 @@
-"""Bias, GELU and a linear layer with one output: a score for each token."""

@@ -1,1 +1,0 @@
-"""Dropout as a function of a seed and a position, for kernels."""

@@ -1,1 +1,0 @@
-"""The backward pass of the kernels."""

@@ -1,1 +1,0 @@
-"""Loads and stores of tiles that may extend beyond a tensor, for kernels."""

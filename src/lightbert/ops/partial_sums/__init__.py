@@ -1,1 +1,0 @@
-"""The second stage of sums over all tokens, for kernels."""

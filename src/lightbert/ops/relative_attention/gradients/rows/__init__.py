@@ -1,1 +1,0 @@
-"""The backward pass of short rows."""

@@ -1,1 +1,0 @@
-"""The forward kernel for short rows."""

@@ -1,1 +1,0 @@
-"""The weights of each query, in slots that fit the tiles of keys."""

@@ -1,1 +1,0 @@
-"""Tiles of scores, for the kernels."""

@@ -1,1 +1,0 @@
-"""How the convolutions' kernels divide the tokens of a row among threads."""
