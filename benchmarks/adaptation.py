@@ -36,8 +36,7 @@ from lightbert.errors import InputError
 from lightbert.files import write_atomic
 from lightbert.recipes import read
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
-from lightbert.train.base_recipe import BaseRecipe
-from lightbert.train.recipe import Recipe
+from lightbert.train.settings import BaseRecipe, Recipe
 from lightbert.train.signals import EXIT_CODE, catch_signals
 
 _PROGRAM = "benchmarks.adaptation"

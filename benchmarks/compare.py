@@ -28,7 +28,7 @@ from benchmarks.pages import run_main
 from benchmarks.training_cases import CASES, Case, matching
 from lightbert.errors import InputError
 from lightbert.progress import progress
-from lightbert.train.compiled_code import keep_compiled_code
+from lightbert.train.compilation import keep_compiled_code
 
 _FEWEST = 2
 """Rounds that a standard error needs."""

@@ -24,8 +24,7 @@ from lightbert.models.convbert import ConvBert
 from lightbert.models.flops import flops
 from lightbert.models.generator import generator
 from lightbert.models.size import Run, rtd_training
-from lightbert.train.distill_recipe import DistillRecipe
-from lightbert.train.recipe import Recipe
+from lightbert.train.settings import DistillRecipe, Recipe
 
 TASKS = {"cola": "CoLA", "sst2": "SST-2", "mrpc": "MRPC", "stsb": "STS-B", "rte": "RTE"}
 """The tasks of the mean, with GLUE's names."""

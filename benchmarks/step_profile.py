@@ -13,7 +13,7 @@ from benchmarks.gpu import Kernel, by_kind, copy_bandwidth, matmul_rate, profile
 from benchmarks.pages import run_main
 from benchmarks.training_cases import CASES, Case, finetuning, matching, matmul_flops, moved_bytes, our_pass, whole_step
 from lightbert.errors import InputError
-from lightbert.train.compiled_code import keep_compiled_code
+from lightbert.train.compilation import keep_compiled_code
 
 _WARM, _STEPS = 3, 5
 

@@ -39,7 +39,7 @@ from lightbert.errors import InputError
 from lightbert.files import write_atomic
 from lightbert.ops import backend
 from lightbert.progress import progress
-from lightbert.train.compiled_code import keep_compiled_code
+from lightbert.train.compilation import keep_compiled_code
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -30,7 +30,7 @@ from lightbert.train.cuda_graph import CudaGraphStep
 from lightbert.train.distributed import World
 from lightbert.train.half_weights import HalfWeights
 from lightbert.train.optim import Optimizers
-from lightbert.train.optimizer_settings import OptimizerSettings
+from lightbert.train.settings import OptimizerSettings
 from lightbert.train.step import Step
 
 Work = Callable[[], object]

@@ -24,7 +24,7 @@ from lightbert.config import assignments, from_mapping, override
 from lightbert.errors import InputError
 from lightbert.recipes import read
 from lightbert.tasks.finetune.plan import plan
-from lightbert.train.recipe import Recipe
+from lightbert.train.settings import Recipe
 
 ROWS = [("The value of the sum.", "returns"), ("The terms of the sum.", "parameters"), ("A term.", "parameters")]
 TASK = SectionTask({"train": ROWS, "dev": ROWS, "test": ROWS}, [["A function of two arguments."]])

@@ -28,7 +28,7 @@ from lightbert.config import assignments, from_mapping, override
 from lightbert.errors import InputError
 from lightbert.recipes import read
 from lightbert.tasks.finetune.plan import plan
-from lightbert.train.recipe import Recipe
+from lightbert.train.settings import Recipe
 
 LOW, HIGH = Arm("low", "tiny-rtd", 70.0), Arm("high", "tiny-mlm", 80.0)
 PAPERS = [name for name, table in TABLES.items() if table.figures]

@@ -23,8 +23,8 @@ from extras import needs_plots
 from lightbert.config import assignments, from_mapping, override, to_mapping
 from lightbert.errors import InputError
 from lightbert.recipes import read
-from lightbert.train.recipe import Recipe
-from lightbert.train.recipe_file import flatten
+from lightbert.train.run_folder import flatten
+from lightbert.train.settings import Recipe
 
 TABLE = TABLES["settings"]
 FIRST, *CHANGED = TABLE.arms

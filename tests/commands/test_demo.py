@@ -15,7 +15,7 @@ from lightbert.commands.training_report import TrainingReport
 from lightbert.errors import InputError
 from lightbert.files import locked
 from lightbert.recipes import names
-from lightbert.train.run import Outcome
+from lightbert.train.step import Outcome
 
 
 @pytest.fixture(scope="module")

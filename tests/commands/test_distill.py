@@ -16,7 +16,7 @@ from lightbert.data.preparation import Settings, prepare
 from lightbert.models import folder
 from lightbert.models.mobilebert import MobileBert
 from lightbert.train import signals
-from lightbert.train.run import Outcome
+from lightbert.train.step import Outcome
 
 SIZES = {"narrow": 8, "width": 16, "block_width": 8, "depth": 2, "n_heads": 2, "inner": 16}
 SMALL = [

@@ -11,7 +11,7 @@ from lightbert.commands import finetune, pretrain
 from lightbert.commands.training import command_words, resolve
 from lightbert.config import assignments
 from lightbert.errors import InputError
-from lightbert.train.recipe import Recipe
+from lightbert.train.settings import Recipe
 
 TEXT = "the river runs to the sea\nthe town lies by the river\n\n" * 40
 

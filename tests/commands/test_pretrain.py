@@ -15,7 +15,7 @@ from lightbert import cli
 from lightbert.commands.training_report import TrainingReport
 from lightbert.data.preparation import Settings, prepare
 from lightbert.train import signals
-from lightbert.train.run import Outcome
+from lightbert.train.step import Outcome
 
 SMALL = [
     *(f"change.{key}={value}" for key, value in {"depth": 1, "narrow": 8, "width": 16, "inner": 32}.items()),

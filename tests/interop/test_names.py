@@ -17,9 +17,8 @@ from lightbert.interop.names import ModelFolder, Preset, Tf1Checkpoint, find
 from lightbert.models import PRESETS, build, folder
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.tasks.finetune.starting_model import starting_model as finetuned_from
-from lightbert.train.distill_recipe import DistillRecipe
 from lightbert.train.distillation import load_teacher
-from lightbert.train.recipe import Recipe
+from lightbert.train.settings import DistillRecipe, Recipe
 from lightbert.train.starting_model import starting_config, starting_model
 
 TINY = replace(PRESETS["convbert-tiny"], vocab=60, depth=1, width=16, narrow=8, inner=32)

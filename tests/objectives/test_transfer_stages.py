@@ -8,7 +8,7 @@ from lightbert.errors import InputError
 from lightbert.objectives.distill.pair import copy_embeddings
 from lightbert.objectives.distill.stages import Scales, progressive_stages, stages
 from lightbert.train.optim import Optimizers
-from lightbert.train.optimizer_settings import OptimizerSettings
+from lightbert.train.settings import OptimizerSettings
 
 KINDS = {"embeddings", "blocks.0", "blocks.1", "blocks.2", "heads"}
 

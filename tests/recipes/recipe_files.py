@@ -6,8 +6,7 @@ from lightbert import bundled
 from lightbert.config import from_mapping
 from lightbert.recipes import FOLDER, names
 from lightbert.recipes import read as read_values
-from lightbert.train.distill_recipe import DistillRecipe
-from lightbert.train.recipe import Recipe
+from lightbert.train.settings import DistillRecipe, Recipe
 
 NAMES = names()
 PARENTS = sorted(path.stem for path in FOLDER.glob("_*.toml"))

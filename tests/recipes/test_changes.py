@@ -5,7 +5,7 @@ import pytest
 from lightbert.config import from_mapping
 from lightbert.errors import InputError
 from lightbert.models import preset
-from lightbert.train.recipe import Recipe
+from lightbert.train.settings import Recipe
 from lightbert.train.starting_model import starting_config
 
 

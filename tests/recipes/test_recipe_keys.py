@@ -9,7 +9,7 @@ from pages import page, section
 from lightbert.commands.training import VERBS, recipe_class
 from lightbert.config import from_mapping, keys, may_change
 from lightbert.errors import InputError
-from lightbert.train.aliases import ALIASES
+from lightbert.train.settings import ALIASES
 
 GIVEN = {
     "pretrain": {"data": "d", "out": "o", "steps": 1},

@@ -25,7 +25,7 @@ from lightbert.tasks.datasets.own import own_task
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.train.checkpoint import Checkpoint, load_newest, save
 from lightbert.train.log import MetricsFile
-from lightbert.train.recipe_file import load_recipe
+from lightbert.train.run_folder import load_recipe
 from parquet import write_parquet
 
 Mutate = Callable[[bytes, random.Random], bytes]

@@ -18,8 +18,8 @@ from lightbert.tasks.finetune.plan import plan
 from lightbert.tasks.finetune.results import Result
 from lightbert.train.distributed import process_group
 from lightbert.train.loop import Loop
-from lightbert.train.run import Phase
 from lightbert.train.signals import Interruption
+from lightbert.train.step import Phase
 
 SETTINGS = ("epochs=2", "batch=4", "length=12", "lr=1e-2", "workers=0", "device=cpu", "checkpoint_every=3", "threads=1")
 

@@ -25,9 +25,9 @@ from lightbert import files
 from lightbert.data.batch import Batch
 from lightbert.tasks.finetune import finetuning, grid
 from lightbert.train import checkpoint, corpus_run
-from lightbert.train.corpus_recipe import CorpusRecipe
 from lightbert.train.distributed import World, process_group
 from lightbert.train.loop import Loop
+from lightbert.train.settings import CorpusRecipe
 from lightbert.train.signals import EXIT_CODE, Interruption, StoppedEarlyError, catch_signals
 from lightbert.train.step import Step
 

@@ -12,7 +12,7 @@ from tiny_runs import recipe_of, records, train
 from lightbert.data.preparation import Settings, prepare
 from lightbert.nn.fused import install
 from lightbert.ops.backend import Backend, using
-from lightbert.train.recipe import Recipe
+from lightbert.train.settings import Recipe
 
 _SYLLABLES = ("ba", "ke", "li", "mo", "nu", "ra", "se", "ti")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from children import Moment, exit_code, start
 from tiny_runs import assert_same_results
 
-from lightbert.train.corpus_recipe import CorpusRecipe
+from lightbert.train.settings import CorpusRecipe
 
 KILL = (signal.SIGKILL,)
 _LAST = {"step": 12, "saving": 60, "evaluating": 6, "removing": 4}

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from lightbert.train.optim import Optimizers
-from lightbert.train.optimizer_settings import OptimizerSettings
+from lightbert.train.settings import OptimizerSettings
 
 
 class Parts(nn.Module):

@@ -6,7 +6,7 @@ import pytest
 from tiny_runs import recipe_of, train
 
 from lightbert.errors import InputError
-from lightbert.train import batch_memory
+from lightbert.train import corpus_run
 
 
 @pytest.mark.timeout(60)
@@ -22,7 +22,7 @@ from lightbert.train import batch_memory
 def test_a_batch_that_exceeds_all_memory_is_an_error_at_once(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: dict[str, int], remedy: str
 ) -> None:
-    monkeypatch.setattr(batch_memory, "machine_memory", lambda: 2**33 if "accumulate" in keys else 2**34)
+    monkeypatch.setattr(corpus_run, "machine_memory", lambda: 2**33 if "accumulate" in keys else 2**34)
     with pytest.raises(InputError, match="memory of this machine is not sufficient: a step requires at least") as it:
         train(recipe_of(corpus, tmp_path, objective="mlm", **keys))
     assert str(it.value).endswith(f"GiB in total; {remedy}")
@@ -31,5 +31,5 @@ def test_a_batch_that_exceeds_all_memory_is_an_error_at_once(
 def test_a_machine_that_does_not_tell_its_memory_trains(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_memory, "machine_memory", lambda: None)
+    monkeypatch.setattr(corpus_run, "machine_memory", lambda: None)
     assert train(recipe_of(corpus, tmp_path, objective="mlm", steps=1)).finished

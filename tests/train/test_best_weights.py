@@ -11,11 +11,10 @@ from tiny_runs import assert_same_results, recipe_of, records, train
 from lightbert.errors import InputError
 from lightbert.models import folder
 from lightbert.train import corpus_run
-from lightbert.train.best import rank_key
-from lightbert.train.checkpoint import load_newest
+from lightbert.train.checkpoint import load_newest, rank_key
 from lightbert.train.loop import Loop
-from lightbert.train.recipe import Recipe
-from lightbert.train.run import Outcome
+from lightbert.train.settings import Recipe
+from lightbert.train.step import Outcome
 
 _settings, _evaluate = corpus_run.make_settings, Loop._evaluate
 # The held-out metrics by step, chosen so that the best ones are neither the first nor the last.

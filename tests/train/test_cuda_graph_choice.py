@@ -15,9 +15,8 @@ from lightbert.errors import InputError
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.train import pretraining
 from lightbert.train.cuda_graph import uses_cuda_graph
-from lightbert.train.distill_recipe import DistillRecipe
 from lightbert.train.distributed import World
-from lightbert.train.recipe import Recipe
+from lightbert.train.settings import DistillRecipe, Recipe
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 
 from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError
-from lightbert.train.distill_recipe import DistillRecipe
-from lightbert.train.recipe_file import check_recipe
+from lightbert.train.run_folder import check_recipe
+from lightbert.train.settings import DistillRecipe
 
 GOOD = DistillRecipe(data="corpus", out="runs/x", teacher="runs/t", transfer_steps=40, steps=100)
 

@@ -13,8 +13,8 @@ from lightbert.data.shards import Shards
 from lightbert.train.corpus_run import evaluate
 from lightbert.train.distributed import World
 from lightbert.train.optim import Optimizers
-from lightbert.train.optimizer_settings import OptimizerSettings
 from lightbert.train.pretraining import make_objective
+from lightbert.train.settings import OptimizerSettings
 from lightbert.train.step import Step
 
 

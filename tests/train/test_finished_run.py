@@ -9,7 +9,7 @@ from children import Moment, exit_code, start
 from tiny_runs import distillation_of, recipe_of, records, train
 
 from lightbert.errors import InputError
-from lightbert.train.corpus_recipe import CorpusRecipe
+from lightbert.train.settings import CorpusRecipe
 
 
 def finished(corpus: Path, out: Path, verb: str, **changes: object) -> CorpusRecipe:

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lightbert.train.half_weights import HalfWeights
 from lightbert.train.optim import Optimizers
 from lightbert.train.optim.flat import _piece
-from lightbert.train.optimizer_settings import OptimizerSettings
+from lightbert.train.settings import OptimizerSettings
 
 TABLE, NORM, BIAS = "embeddings.word.weight", "blocks.0.norm.weight", "heads.rtd.bias"
 

@@ -19,7 +19,7 @@ from lightbert.nn.convolution import Depthwise
 from lightbert.nn.fused import install
 from lightbert.nn.mask import Mask
 from lightbert.ops.backend import using
-from lightbert.train import compilation, seed_slices
+from lightbert.train import compilation, graph_pass
 from lightbert.train import kernels_ahead as ahead
 from lightbert.train.graph_pass import GraphPass
 from randomised import randomised
@@ -33,7 +33,7 @@ class Unchanged(GraphPass):
 
     def __call__(self, graph: Graph) -> None:
         """Only slice seeds, so that dropout is the same."""
-        seed_slices.slice_seeds(graph)
+        graph_pass.slice_seeds(graph)
 
     def uuid(self) -> object:
         return "unchanged", super().uuid()

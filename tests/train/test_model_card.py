@@ -11,7 +11,7 @@ import lightbert
 from lightbert.commands import distill, pretrain
 from lightbert.config import from_mapping
 from lightbert.train.model_card import changed_keys, publish
-from lightbert.train.recipe import Recipe
+from lightbert.train.settings import Recipe
 
 
 def front_matter(card: str) -> dict[str, object]:

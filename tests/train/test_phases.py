@@ -14,7 +14,7 @@ from lightbert.data.batch import Batch
 from lightbert.data.preparation import Settings, prepare
 from lightbert.errors import InputError
 from lightbert.models import folder
-from lightbert.train.recipe import Recipe
+from lightbert.train.settings import Recipe
 from lightbert.train.step import Step
 
 PHASES = [{"length": 32, "steps": 4, "batch": 2, "lr": 5e-4}, {"length": 16, "steps": 3}]

@@ -12,7 +12,7 @@ from children import Moment, exit_code, start, start_several
 from tiny_runs import recipe_of, records
 
 from lightbert.files import read_tensors
-from lightbert.train.recipe import Recipe
+from lightbert.train.settings import Recipe
 
 TERM = (signal.SIGTERM,)
 

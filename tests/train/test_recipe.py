@@ -9,9 +9,9 @@ import pytest
 from lightbert.config import from_mapping, to_mapping
 from lightbert.data.examples import Packing, Segments
 from lightbert.errors import InputError
-from lightbert.train.recipe import Continuation, Recipe
-from lightbert.train.recipe_file import check_recipe
+from lightbert.train.run_folder import check_recipe
 from lightbert.train.schedule import Schedule
+from lightbert.train.settings import Continuation, Recipe
 
 GOOD = Recipe(data="corpus", out="runs/x", steps=100)
 

@@ -12,7 +12,7 @@ from tiny_runs import recipe_of, records, write_model
 from lightbert.data.shards import Shards
 from lightbert.errors import InputError
 from lightbert.files import read_tensors
-from lightbert.train.recipe import Recipe
+from lightbert.train.settings import Recipe
 
 IB_BERT = {"block_width": 32, "dropout": 0.0, "attention_dropout": 0.0, "depth": 2}
 

@@ -10,9 +10,9 @@ import torch._inductor.runtime.compile_tasks  # sets a variable when it is impor
 from tiny_runs import recipe_of, train
 
 from lightbert.progress import Bar
-from lightbert.train.compiled_code import keep_compiled_code
+from lightbert.train.compilation import keep_compiled_code
 from lightbert.train.distributed import World
-from lightbert.train.first_step import FirstStep
+from lightbert.train.log import FirstStep
 
 VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 ASSEMBLER = "TRITON_PTXAS_PATH"

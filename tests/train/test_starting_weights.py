@@ -15,7 +15,7 @@ from lightbert.errors import InputError
 from lightbert.models import build, folder
 from lightbert.objectives.rtd import ReplacedTokenDetection
 from lightbert.train.pretraining import make_objective
-from lightbert.train.recipe import Recipe
+from lightbert.train.settings import Recipe
 
 
 def started(corpus: Path, **changes: object) -> ReplacedTokenDetection:

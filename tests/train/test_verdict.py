@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from lightbert.data.shards import Shards
-from lightbert.train import verdict as module
-from lightbert.train.verdict import unigram_loss, verdict
+from lightbert.train import corpus_run as module
+from lightbert.train.corpus_run import unigram_loss, verdict
 
 RTD = {"replaced": 0.1, "rtd_recall": 0.25, "rtd_precision": 0.5}
 

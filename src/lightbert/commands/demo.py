@@ -81,7 +81,7 @@ def run(config: Config) -> "DemoReport | TrainingReport | FinetuningReport":
     from lightbert.commands import pretrain
     from lightbert.config import from_mapping
     from lightbert.data.preparation import Settings, prepare
-    from lightbert.train.recipe import Recipe
+    from lightbert.train.settings import Recipe
 
     out, data = config.out, config.out / "data"
     if config.again:

@@ -13,7 +13,7 @@ from lightbert.commands.training_report import TrainingReport, draw_curves
 from lightbert.processes import set_threads
 
 if TYPE_CHECKING:
-    from lightbert.train.distill_recipe import DistillRecipe
+    from lightbert.train.settings import DistillRecipe
 
 
 def run(recipe: "DistillRecipe", command: Sequence[str] = ()) -> TrainingReport:
@@ -54,7 +54,7 @@ def command(
     SIGINT save a checkpoint and exit with code 75; a second signal stops immediately.
     """
     from lightbert.config import assignments
-    from lightbert.train.distill_recipe import DistillRecipe
+    from lightbert.train.settings import DistillRecipe
     from lightbert.train.signals import EXIT_CODE
 
     given = assignments(overrides or [])

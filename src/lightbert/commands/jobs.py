@@ -34,7 +34,7 @@ def pretrain(recipe: str | Path, **keys: Any) -> "TrainingReport":
     ``optimizer={"beta2": 0.98}``.
     """
     from lightbert.commands.pretrain import run
-    from lightbert.train.recipe import Recipe
+    from lightbert.train.settings import Recipe
 
     given = _plain(keys)
     return run(resolve(Recipe, "pretrain", str(recipe), given), command_words("pretrain", str(recipe), given))
@@ -43,7 +43,7 @@ def pretrain(recipe: str | Path, **keys: Any) -> "TrainingReport":
 def distill(recipe: str | Path, **keys: Any) -> "TrainingReport":
     """Distil a large encoder into a small one, like `lightbert distill`; see `pretrain` for the arguments."""
     from lightbert.commands.distill import run
-    from lightbert.train.distill_recipe import DistillRecipe
+    from lightbert.train.settings import DistillRecipe
 
     given = _plain(keys)
     return run(resolve(DistillRecipe, "distill", str(recipe), given), command_words("distill", str(recipe), given))

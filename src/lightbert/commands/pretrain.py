@@ -13,7 +13,7 @@ from lightbert.commands.training_report import TrainingReport, draw_curves
 from lightbert.processes import set_threads
 
 if TYPE_CHECKING:
-    from lightbert.train.recipe import Recipe
+    from lightbert.train.settings import Recipe
 
 
 def run(recipe: "Recipe", command: Sequence[str] = ()) -> TrainingReport:
@@ -50,7 +50,7 @@ def command(
     SIGINT save a checkpoint and exit with code 75; a second signal stops immediately.
     """
     from lightbert.config import assignments
-    from lightbert.train.recipe import Recipe
+    from lightbert.train.settings import Recipe
     from lightbert.train.signals import EXIT_CODE
 
     given = assignments(overrides or [])

@@ -13,11 +13,11 @@ from lightbert.errors import InputError
 from lightbert.recipes.toml import to_toml_value
 
 if TYPE_CHECKING:
-    from lightbert.train.base_recipe import BaseRecipe
+    from lightbert.train.settings import BaseRecipe
 
 VERBS = {
-    "pretrain": ("lightbert.train.recipe", "Recipe"),
-    "distill": ("lightbert.train.distill_recipe", "DistillRecipe"),
+    "pretrain": ("lightbert.train.settings", "Recipe"),
+    "distill": ("lightbert.train.settings", "DistillRecipe"),
     "finetune": ("lightbert.tasks.finetune.recipe", "FinetuneRecipe"),
 }
 """Command -> (module, class) of its recipes; the modules don't import torch."""

@@ -3,17 +3,19 @@
 import json
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf, isnan
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from lightbert.errors import InputError
+from lightbert.errors import InputError, unknown
 from lightbert.files import FolderKind, folder_atomic, moved_aside, read_tensors, sha256, write_atomic, write_tensors
-from lightbert.train.sharding import fill
+from lightbert.train.distributed import World, fill
+from lightbert.train.step import Position
 
 FORMAT = 1
 CHECKPOINT = FolderKind("a checkpoint", ("manifest.json", "facts.json", "*.safetensors"))
@@ -146,3 +148,46 @@ def restore(targets: dict[str, Tensor], tensors: dict[str, Tensor], what: str) -
                 f"the checkpoint's {what} must match this recipe; '{name}' has shape {have}, expected {want}"
             )
         fill(target, tensors[name])
+
+
+def rank_key(name: str, value: float) -> float:
+    """Return a sort key for a metric's value, larger for the better; losses and errors are negated, NaN is worst."""
+    if isnan(value):
+        return -inf
+    return -value if name.endswith(("loss", "mse")) else value
+
+
+class BestWeights:
+    """Keep a copy of the weights that are best by the held-out metric ``name``; "" = keep none.
+
+    The best value and its step are stored in the position; the weights are stored in every checkpoint.
+    """
+
+    def __init__(self, name: str, model: nn.Module, world: World) -> None:
+        self.name, self.model, self.world = name, model, world
+        self.weights: dict[str, Tensor] = {}
+
+    def update(self, numbers: Mapping[str, float], at: Position) -> None:
+        """Copy the weights if the metric improved; a tie keeps the earlier copy, and NaN is never the best."""
+        if not self.name or at.best_step == at.step:
+            return
+        if self.world.is_main and self.name not in numbers:
+            raise unknown("held-out metric", self.name, numbers)
+        value = self.world.broadcast(numbers.get(self.name, 0.0))
+        if isnan(value):
+            return
+        if at.best_step < 0 or rank_key(self.name, value) > rank_key(self.name, at.best):
+            at.best, at.best_step = value, at.step
+            self.weights = {name: p.detach().clone() for name, p in self.model.named_parameters()}
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        """Load the best weights from a checkpoint."""
+        self.weights = {name: p.detach().clone() for name, p in self.model.named_parameters()}
+        restore(self.weights, tensors, "best weights")
+
+    def restore(self) -> bool:
+        """Copy the best weights into the model; return whether there were any."""
+        if self.weights:
+            targets = {name: p.data for name, p in self.model.named_parameters()}
+            restore(targets, self.weights, "best weights")
+        return bool(self.weights)

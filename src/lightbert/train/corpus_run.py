@@ -1,31 +1,128 @@
-"""A training run on prepared text: load batches, evaluate on held-out ones, train, save the models."""
+"""A training run on prepared text: load batches, evaluate on held-out ones, train, save the models.
 
-from collections.abc import Callable, Sequence
+At the end it says whether the model beats a trivial baseline.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from lightbert.data.features import Specials
 from lightbert.data.loader import Loader
 from lightbert.data.masking import word_parts
 from lightbert.data.shards import Shards
+from lightbert.errors import InputError
 from lightbert.models import Model, folder
 from lightbert.objectives.masker import Masker
 from lightbert.objectives.objective import Objective
-from lightbert.train.batch_memory import check_batch_memory
 from lightbert.train.compilation import run_eagerly
-from lightbert.train.corpus_card import corpus_card
-from lightbert.train.corpus_recipe import CorpusRecipe
-from lightbert.train.distributed import World
-from lightbert.train.finished import finish
+from lightbert.train.distributed import World, gather, is_sharded
 from lightbert.train.loop import Loop
-from lightbert.train.run import Outcome, Phase, Settings
-from lightbert.train.sharding import gather, is_sharded
+from lightbert.train.model_card import corpus_card
+from lightbert.train.run_folder import finish
+from lightbert.train.settings import CorpusRecipe
 from lightbert.train.signals import Interruption
-from lightbert.train.step import Step
-from lightbert.train.verdict import verdict
+from lightbert.train.step import Outcome, Phase, Settings, Step
+
+# Enough for the frequencies of a vocabulary, and counted in a second.
+_MOST_TOKENS = 10_000_000
+
+
+def verdict(metrics: Mapping[str, float], data: str) -> str:
+    """Compare held-out metrics with a baseline that ignores the text; "" if there is nothing to compare.
+
+    For replaced-token detection, the baseline predicts "original" for every token. For masked-language modelling, it
+    predicts the frequencies of the training tokens.
+    data: the prepared folder of the run.
+    """
+    if "replaced" in metrics:
+        return _rtd_verdict(metrics)
+    if "mlm_loss" in metrics:
+        return _mlm_verdict(metrics["mlm_loss"], unigram_loss(Shards(data), Shards(data, "held-out")))
+    return ""
+
+
+def unigram_loss(train: Shards, held_out: Shards) -> float:
+    """The cross-entropy of held-out tokens under the frequencies of the training tokens, with add-one smoothing."""
+    seen, expected = (_counts(shards) for shards in (train, held_out))
+    log_frequencies = np.log(seen + 1) - np.log((seen + 1).sum())
+    return float(-(expected * log_frequencies).sum() / expected.sum())
+
+
+def _counts(shards: Shards) -> NDArray[np.int64]:
+    """The number of occurrences of each id among the first tokens."""
+    counts, left = np.zeros(shards.vocab, dtype=np.int64), _MOST_TOKENS
+    for shard in shards.shards:
+        counts += np.bincount(shard.tokens[:left], minlength=shards.vocab)
+        left -= min(left, len(shard.tokens))
+    return counts
+
+
+def _rtd_verdict(metrics: Mapping[str, float]) -> str:
+    accuracy, baseline = metrics["rtd_accuracy"], 1 - metrics["replaced"]
+    compared = f"accuracy {accuracy:.4f}, baseline {baseline:.4f}"
+    if accuracy > baseline:
+        return (
+            f"The model beats the baseline that predicts 'original' for every token: {compared}; it detects "
+            f"{metrics['rtd_recall']:.0%} of the replaced tokens, and {metrics['rtd_precision']:.0%} of the tokens "
+            "that it flags are replaced."
+        )
+    return (
+        f"The model doesn't beat the baseline that predicts 'original' for every token: {compared}. Train it for more "
+        "steps or on more text before fine-tuning it."
+    )
+
+
+def _mlm_verdict(loss: float, baseline: float) -> str:
+    compared = f"loss {loss:.4f}, baseline {baseline:.4f}"
+    if loss < baseline:
+        return f"The model beats the baseline that predicts token frequencies: {compared}."
+    return (
+        f"The model doesn't beat the baseline that predicts token frequencies: {compared}. Train it for more steps or "
+        "on more text before fine-tuning it."
+    )
+
+
+# A token of a batch is at least an int64, and its states between blocks have at least two bytes per number.
+_BYTES_OF_ID, _BYTES_OF_NUMBER = 8, 2
+
+
+def check_batch_memory(tokens: int, models: Iterable[Model], accumulate: int, world: World) -> None:
+    """Raise an error if the ids of a batch, or the states that its backward pass reads, exceed all memory there is.
+
+    Both are lower bounds, so that no batch that fits is an error; others raise an error when memory runs out.
+    tokens: those of a step, over all processes.
+    """
+    numbers = sum(model.config.width * model.config.depth for model in models)
+    tokens //= world.size
+    host = machine_memory()
+    if host is not None and tokens * _BYTES_OF_ID > host:
+        raise _error("this machine", tokens * _BYTES_OF_ID, host, "lower batch= or length=")
+    states = tokens // accumulate * numbers * _BYTES_OF_NUMBER
+    gpu = world.device.type == "cuda"
+    there = torch.cuda.get_device_properties(world.device).total_memory if gpu else host
+    if there is not None and states > there:
+        where = "the GPU" if gpu else "this machine"
+        raise _error(where, states, there, "lower batch= or length=, raise accumulate=, or choose a smaller model=")
+
+
+def machine_memory() -> int | None:
+    """Return the memory of this machine in bytes; None if the system doesn't tell."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if "SC_PHYS_PAGES" in os.sysconf_names else None
+
+
+def _error(where: str, least: int, there: int, remedy: str) -> InputError:
+    return InputError(
+        f"the memory of {where} is not sufficient: a step requires at least {least / 2**30:,.3g} GiB, there are "
+        f"{there / 2**30:.3g} GiB in total; {remedy}"
+    )
+
 
 _PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40": 181e12, "L4": 121e12, "4090": 165e12}
 """Dense bf16 FLOP/s from the vendors' data sheets."""

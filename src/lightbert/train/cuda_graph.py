@@ -1,21 +1,79 @@
-"""A training step as a CUDA graph: captured once, then replayed without Python overhead."""
+"""A training step as a CUDA graph: captured once, then replayed without Python overhead.
+
+Before the capture, calls run eagerly on a side stream; operations that make the host wait for the GPU are found there.
+"""
 
 import sys
+import warnings
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import fields
-from typing import Any, Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from lightbert.data.batch import Batch
 from lightbert.objectives.objective import Objective
-from lightbert.train.capture import capture, run_on_side_stream
 from lightbert.train.distributed import World
-from lightbert.train.host_waits import recorded_waits
 from lightbert.train.optim import Optimizers
 from lightbert.train.step import Step
+
+Result = TypeVar("Result")
+
+
+def run_on_side_stream(function: Callable[[], Result], device: torch.device) -> Result:
+    """Call a function on a stream of its own, as CUDA graphs require before a capture."""
+    stream, main = torch.cuda.Stream(device), torch.cuda.current_stream(device)
+    stream.wait_stream(main)
+    with torch.cuda.stream(stream):
+        result = function()
+    main.wait_stream(stream)
+    return result
+
+
+def capture(function: Callable[[], Result], pool: Any) -> tuple[torch.cuda.CUDAGraph, Result]:
+    """Capture a call of a function, which runs no kernel; a replay of the graph fills the tensors of the result.
+
+    pool: a memory pool that captures can share if only their results outlive a replay.
+    """
+    graph = torch.cuda.CUDAGraph()
+    # cuBLAS keeps one workspace per stream. A workspace allocated during capture belongs to the graph's memory pool,
+    # and the next capture would use it after that memory is freed.
+    torch._C._cuda_clearCublasWorkspaces()
+    # "thread_local" lets other threads use the GPU during capture, such as a loader that pins memory.
+    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+        result = function()
+    torch._C._cuda_clearCublasWorkspaces()
+    return graph, result
+
+
+_MESSAGE = "called a synchronizing CUDA operation"
+
+
+@contextmanager
+def recorded_waits() -> Iterator[list[str]]:
+    """Collect where PyTorch waits for the GPU, such as "muon.py:51"; the list is filled at the end of the context.
+
+    The operations run as usual.
+    """
+    found: list[str] = []
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            yield found
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+    for each in caught:
+        if _MESSAGE in str(each.message):
+            found.append(f"{Path(each.filename).name}:{each.lineno}")
+        elif "Synchronization debug mode" not in str(each.message):
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+
 
 WARMUP_STEPS = 3
 """Eager steps per batch shape before the step is captured."""

@@ -19,15 +19,13 @@ from lightbert.objectives.distill.stages import Stage, stages
 from lightbert.ops.randomness import named
 from lightbert.train.compilation import compile_objective
 from lightbert.train.corpus_run import make_loader, make_masker, train
-from lightbert.train.distill_recipe import DistillRecipe
 from lightbert.train.distributed import World
-from lightbert.train.finished import read_result
-from lightbert.train.recipe_file import load_recipe, save_recipe
-from lightbert.train.run import Outcome, Phase
-from lightbert.train.run_folder import check_outside, locked_run
+from lightbert.train.run_folder import check_outside, load_recipe, locked_run, read_result, save_recipe
 from lightbert.train.schedule import Schedule
+from lightbert.train.settings import DistillRecipe
 from lightbert.train.signals import Interruption
 from lightbert.train.starting_model import starting_model
+from lightbert.train.step import Outcome, Phase
 
 _WITHIN_A_STAGE = Schedule("progressive", warmup=0.1)
 

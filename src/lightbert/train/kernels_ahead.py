@@ -24,7 +24,7 @@ from lightbert import ops, processes
 from lightbert.models import Model
 from lightbert.models.folder import description, from_description
 from lightbert.ops import backend
-from lightbert.train.compiled_code import fix_assembler
+from lightbert.train.compilation import fix_assembler
 from lightbert.train.distributed import World
 from lightbert.train.half_weights import HalfWeights
 

@@ -19,19 +19,25 @@ from lightbert.objectives.objective import Objective
 from lightbert.ops.randomness import Stream, bits
 from lightbert.progress import Bar, progress
 from lightbert.train import checkpoint
-from lightbert.train.best import BestWeights
-from lightbert.train.checkpoint import Checkpoint
+from lightbert.train.checkpoint import BestWeights, Checkpoint
 from lightbert.train.cuda_graph import CudaGraphStep, uses_cuda_graph
-from lightbert.train.distributed import World
-from lightbert.train.divergence import MAX_SKIPPED_IN_A_ROW, check_outcome, check_weights, diverged
-from lightbert.train.first_step import FirstStep
-from lightbert.train.log import Meter, MetricsFile, TensorBoard, headline
+from lightbert.train.distributed import World, gather, shard
+from lightbert.train.log import FirstStep, Meter, MetricsFile, TensorBoard, headline
 from lightbert.train.optim import Optimizers
-from lightbert.train.run import Batches, Outcome, Phase, Position, Settings
 from lightbert.train.schedule import progress_of, steps_left, time_between_checks
-from lightbert.train.sharding import gather, shard
 from lightbert.train.signals import Interruption
-from lightbert.train.step import Step
+from lightbert.train.step import (
+    MAX_SKIPPED_IN_A_ROW,
+    Batches,
+    Outcome,
+    Phase,
+    Position,
+    Settings,
+    Step,
+    check_outcome,
+    check_weights,
+    diverged,
+)
 
 # Processes agree on the time, which takes communication.
 _STEPS_BETWEEN_TIME_CHECKS = 10

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from lightbert.config import keys
+from lightbert.data.shards import Shards
 from lightbert.interop.huggingface import conversion
 from lightbert.models import Model, folder
 from lightbert.recipes.toml import to_toml
-from lightbert.train.base_recipe import BaseRecipe
-from lightbert.train.recipe_file import flatten
+from lightbert.train.run_folder import flatten
+from lightbert.train.settings import BaseRecipe, CorpusRecipe, DistillRecipe, Recipe
+from lightbert.train.step import Outcome
 
 FAMILIES = {
     "bert": "BERT",
@@ -175,3 +177,52 @@ def _table(titles: tuple[str, ...], *rows: tuple[str, ...]) -> str:
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
+
+
+_OBJECTIVES = {"rtd": "replaced-token detection", "mlm": "masked-language modelling"}
+
+
+def corpus_card(recipe: CorpusRecipe, outcome: Outcome, model: Model, shards: Shards, command: Sequence[str]) -> str:
+    """Return the card of the trained model."""
+    objective = recipe.objective if isinstance(recipe, Recipe) else "mlm"
+    how = _how(recipe)
+    size = size_of(model)
+    return ModelCard(
+        title=f"{size.partition(' with ')[0]} encoder, {how}",
+        summary=(
+            f"{size}, {how} for {outcome.step:,} steps. It encodes texts as vectors, and is a starting point for "
+            "fine-tuning."
+        ),
+        head=objective,
+        tags=(
+            _OBJECTIVES[objective].replace(" ", "-"),
+            *(["distillation"] if isinstance(recipe, DistillRecipe) else []),
+        ),
+        usage='model.encode(["some text", "another one"])  # one vector per text',
+        data=_data(recipe, shards),
+        command=command,
+        recipe=recipe,
+        metrics={name: value for name, value in outcome.held_out.items() if not name[-1].isdigit()},
+        evaluated_on="held-out text",
+        verdict=outcome.verdict,
+    ).render(model)
+
+
+def _how(recipe: CorpusRecipe) -> str:
+    if isinstance(recipe, DistillRecipe):
+        return f"distilled from {publish(recipe.teacher)}" if recipe.needs_teacher else "trained without a teacher"
+    assert isinstance(recipe, Recipe)
+    return f"pre-trained by {_OBJECTIVES[recipe.objective]}"
+
+
+def _data(recipe: CorpusRecipe, shards: Shards) -> dict[str, str]:
+    sources = shards.manifest.settings.get("sources", [])
+    held_out = sum(record.documents for record in shards.manifest.shards if record.split == "held-out")
+    return {
+        "prepared folder": str(publish(recipe.data)),
+        "sources": ", ".join(str(publish(source)) for source in sources),
+        "documents": f"{shards.n_documents:,}, and {held_out:,} held out",
+        "sentences": f"{shards.n_sentences:,}",
+        "tokens": f"{shards.n_tokens:,}",
+        "vocabulary": f"{shards.vocab:,}",
+    }

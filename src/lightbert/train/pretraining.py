@@ -22,16 +22,12 @@ from lightbert.train.checkpoint import phases_finished
 from lightbert.train.compilation import compile_objective
 from lightbert.train.corpus_run import held_out_measure, make_loader, make_masker, train
 from lightbert.train.distributed import World
-from lightbert.train.finished import read_result
 from lightbert.train.kernels_ahead import kernels_ahead
-from lightbert.train.recipe import PhaseValues, Recipe
-from lightbert.train.recipe_file import save_recipe
-from lightbert.train.run import Outcome, Phase
-from lightbert.train.run_folder import check_outside, locked_run
+from lightbert.train.run_folder import check_outside, locked_run, read_result, save_recipe
+from lightbert.train.settings import PhaseValues, Recipe
 from lightbert.train.signals import Interruption
-from lightbert.train.starting_generator import describe_generator, starting_generator
-from lightbert.train.starting_model import starting_model
-from lightbert.train.step import Step
+from lightbert.train.starting_model import describe_generator, starting_generator, starting_model
+from lightbert.train.step import Outcome, Phase, Step
 
 
 def pretrain(

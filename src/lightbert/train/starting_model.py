@@ -1,4 +1,4 @@
-"""The model that a recipe starts from: a preset with random weights, or a trained model."""
+"""The model and the generator that a recipe starts from: trained ones, or presets with random weights."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError
 from lightbert.interop.load import describe, read
-from lightbert.interop.names import FoundModel, Preset, find
+from lightbert.interop.names import FoundModel, ModelFolder, Preset, find, generator_of
 from lightbert.models import Config, Model, add_head, build
 from lightbert.models.changes import with_changes
-from lightbert.train.corpus_recipe import CorpusRecipe
+from lightbert.models.generator import generator
+from lightbert.ops.randomness import named
+from lightbert.train.settings import CorpusRecipe, Recipe
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -83,3 +85,45 @@ def with_dropout_of(config: Config, model: Model) -> Model:
     rates = {"dropout": config.dropout, "attention_dropout": config.attention_dropout}
     same = all(getattr(model.config, name) == rate for name, rate in rates.items())
     return model if same else with_changes(model, rates)
+
+
+NONE = "none"
+
+
+def starting_generator(recipe: Recipe, discriminator: Model) -> Model:
+    """Load the generator that belongs to the discriminator, or build one with weights drawn from the seed."""
+    config = generator(discriminator.config, recipe.generator)
+    found = find_generator(recipe)
+    if found is None:
+        # Generator and discriminator have the same parameter names: with one seed they would get the same weights.
+        return build(config, heads={"mlm": {}}, seed=named(recipe.seed, "generator"))
+    model = with_dropout_of(config, read(found)).train()
+    if model.config != config or "mlm" not in model.heads:
+        raise InputError(
+            f"the generator '{found.name}' must have the size that generator={recipe.generator} gives for "
+            f"'{recipe.model}', and an mlm head; set generator= to its size, or generator_model={NONE} to start with a "
+            "new one"
+        )
+    return model
+
+
+def find_generator(recipe: Recipe) -> ModelFolder | None:
+    """Return the generator: the given one, or the one in the model's folder or next to it; None for random weights."""
+    if recipe.generator_model == NONE:
+        return None
+    if recipe.generator_model:
+        return _folder(recipe.generator_model)
+    return generator_of(find(recipe.model))
+
+
+def describe_generator(recipe: Recipe) -> str:
+    """Say which generator a run starts with."""
+    found = find_generator(recipe)
+    return "random weights" if found is None else f"'{found.name}'"
+
+
+def _folder(name: str) -> ModelFolder:
+    found = find(name)
+    if not isinstance(found, ModelFolder):
+        raise InputError(f"generator_model must be a trained model, got '{name}'; give its folder, or {NONE}")
+    return found

@@ -18,7 +18,7 @@ from lightbert.tasks.finetune.starting_model import set_head
 from lightbert.tasks.kinds.classify import Classify
 from lightbert.tasks.kinds.regress import Regress
 from lightbert.train.optim import Optimizers
-from lightbert.train.optimizer_settings import OptimizerSettings
+from lightbert.train.settings import OptimizerSettings
 
 transformers = pytest.importorskip("transformers")
 

@@ -31,17 +31,23 @@ from lightbert.tasks.kinds.kind import Prediction
 from lightbert.tasks.kinds.labels import Labels
 from lightbert.tasks.predict.forward import run
 from lightbert.tasks.predict.torch_runtime import TorchRuntime
-from lightbert.train.batch_memory import check_batch_memory
 from lightbert.train.compilation import compile_objective, run_eagerly
+from lightbert.train.corpus_run import check_batch_memory
 from lightbert.train.cuda_graph import uses_cuda_graph
 from lightbert.train.distributed import World
-from lightbert.train.finished import finish, read_result
 from lightbert.train.loop import Loop
-from lightbert.train.recipe_file import check_recipe, load_recipe, save_recipe
-from lightbert.train.run import Phase, Settings
-from lightbert.train.run_folder import check_outside, locked_run
+from lightbert.train.run_folder import (
+    check_outside,
+    check_recipe,
+    finish,
+    load_recipe,
+    locked_run,
+    read_result,
+    save_recipe,
+)
 from lightbert.train.schedule import layer_rate
 from lightbert.train.signals import Interruption
+from lightbert.train.step import Phase, Settings
 
 # A CUDA graph is recorded per batch width: rounding widths up means fewer graphs for a little more padding.
 _GRAPH_WIDTH_MULTIPLE = 16

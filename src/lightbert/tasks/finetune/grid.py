@@ -15,9 +15,7 @@ from lightbert.tasks.finetune.finetuning import finetune, saved_recipe
 from lightbert.tasks.finetune.plan import Plan, PlannedRun
 from lightbert.tasks.finetune.results import Result, best_settings, settings_of
 from lightbert.train.distributed import World
-from lightbert.train.finished import RESULT
-from lightbert.train.recipe_file import DATA_CONTENT
-from lightbert.train.run_folder import check_outside, locked_grid
+from lightbert.train.run_folder import DATA_CONTENT, RESULT, check_outside, locked_grid
 from lightbert.train.signals import Interruption
 
 RunResults = list[tuple[PlannedRun, Result]]

@@ -9,7 +9,7 @@ from lightbert.config import LARGEST, Count, PartialShare, PositiveShare, Range,
 from lightbert.errors import InputError, unknown
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.finetune import defaults
-from lightbert.train.base_recipe import BaseRecipe
+from lightbert.train.settings import BaseRecipe
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from lightbert.tasks.datasets.glue.means import MEANS, MISMATCHED, Score
 from lightbert.tasks.finetune.plan import PlannedRun
-from lightbert.train.best import rank_key
+from lightbert.train.checkpoint import rank_key
 
 
 @dataclass(frozen=True)

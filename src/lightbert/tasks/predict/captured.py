@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lightbert.errors import InputError
-from lightbert.train.capture import capture, run_on_side_stream
+from lightbert.train.cuda_graph import capture, run_on_side_stream
 
 Tensors = tuple[Tensor, ...]
 

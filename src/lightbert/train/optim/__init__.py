@@ -6,11 +6,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, distributed, nn
 
+from lightbert.train.distributed import full_tensor
 from lightbert.train.optim.flat import FlatAdamW
 from lightbert.train.optim.lamb import Lamb
 from lightbert.train.optim.muon import Muon
-from lightbert.train.optimizer_settings import OptimizerSettings
-from lightbert.train.sharding import full_tensor
+from lightbert.train.settings import OptimizerSettings
 
 # At this step Adam's bias corrections, 1 - β^step, are exactly 1: starting from it disables them.
 _STEP_WITHOUT_BIAS = 1e6
