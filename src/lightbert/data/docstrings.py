@@ -65,9 +65,8 @@ def extract(source: str) -> list[list[str]]:
         warnings.simplefilter("ignore")
         try:
             tree = ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError):
-            return []
-        except MemoryError:
+        # Code that is nested too deeply is a MemoryError in some versions of Python.
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
             return []
     nodes: list[_DocstringNode] = [tree, *_classes(tree)]
     found = (list(chain.from_iterable(map(prose, _docstrings(node)))) for node in nodes)
