@@ -49,7 +49,8 @@ def test_torch_reads_the_number_when_it_is_imported(tmp_path):
     ids=lambda arguments: arguments[0],
 )
 def test_a_command_sets_the_number_before_it_imports_torch(tmp_path, arguments):
-    assert printed(COMMAND, *arguments, folder=tmp_path) == "5, torch: False\n"
+    (tmp_path / "d.csv").write_text("text,label\n" + "a good film,good\na bad film,bad\n" * 20)
+    assert printed(COMMAND, *arguments, folder=tmp_path).endswith("5, torch: False\n")
 
 
 def test_torch_that_is_imported_keeps_its_number(monkeypatch):

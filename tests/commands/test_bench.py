@@ -24,6 +24,7 @@ def test_the_documentation_has_all_programs():
     documented = set(re.findall(r"python -m benchmarks\.([a-z_]+)", page))
     assert all(importlib.util.find_spec(f"benchmarks.{name}") for name in documented)
     programs = {path.stem for path in (root / "benchmarks").glob("*.py") if "\n    run_main(" in path.read_text()}
+    programs |= {path.parent.name for path in (root / "benchmarks").glob("*/__main__.py")}
     assert programs == documented
 
 

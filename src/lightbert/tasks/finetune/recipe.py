@@ -107,7 +107,9 @@ class FinetuneRecipe(BaseRecipe):
     def prepare_mapping(cls, mapping: Mapping[str, Any]) -> dict[str, Any]:
         """Move the keys whose value is "auto" to the list `auto`."""
         result = dict(mapping)
-        auto = list(result.get("auto", ()))
+        given = result.get("auto", ())
+        # A value of another type is an error later.
+        auto = list(given) if isinstance(given, list | tuple) else []
         for key in defaults.KEYS:
             table, _, name = key.rpartition(".")
             values = result.get(table, {}) if table else result
@@ -115,7 +117,7 @@ class FinetuneRecipe(BaseRecipe):
                 rest = {other: value for other, value in values.items() if other != name}
                 result = result | {table: rest} if table else rest
                 auto.append(key)
-        return result | {"auto": auto} if auto else result
+        return result | {"auto": auto} if auto and isinstance(given, list | tuple) else result
 
     def __post_init__(self) -> None:
         super().__post_init__()
