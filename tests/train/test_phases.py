@@ -134,6 +134,12 @@ def test_phases_that_have_not_begun_may_change(corpus: Path, folders: Path) -> N
     train(in_parts(corpus, out, phases=[first, second | {"lr": 1e-4}]), stop_after=9)
     # The last phase has not begun.
     assert train(in_parts(corpus, out, phases=[first, second])).step == 12
+    saved = (out / "recipe.json").read_bytes()
+    assert train(in_parts(corpus, out, phases=[first, second])).step == 12
+    assert (out / "recipe.json").read_bytes() == saved
+    for phases in ([first], [first, second, second]):
+        with pytest.raises(InputError, match="has phases = "):
+            train(in_parts(corpus, out, phases=phases))
 
 
 def test_the_data_of_an_interrupted_phase_must_not_change(corpus: Path, folders: Path) -> None:

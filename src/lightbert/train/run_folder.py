@@ -142,7 +142,9 @@ def save_recipe(
     """
     before = load_recipe(out)
     if before is not None:
-        later = max(0, finished if begun else finished - 1)
+        recipe = json.loads(json.dumps(recipe))
+        # All phases of a finished run have begun.
+        later = None if (out / "result.json").exists() else max(0, finished if begun else finished - 1)
         check_recipe(_first(recipe, later), _first(before, later), out, may_change, defaults)
         # Runs of earlier versions have no hash.
         if not finished and before.get(DATA_CONTENT, data_content) != data_content:
@@ -157,8 +159,8 @@ def save_recipe(
     world.barrier()
 
 
-def _first(recipe: dict[str, Any], later: int) -> dict[str, Any]:
-    """Return the recipe with the first ones of its later phases."""
+def _first(recipe: dict[str, Any], later: int | None) -> dict[str, Any]:
+    """Return the recipe with the first ones of its later phases, or all of them."""
     return recipe | {"phases": recipe["phases"][:later]} if recipe.get("phases") else recipe
 
 
