@@ -9,7 +9,7 @@ from tiny_runs import assert_same_results, recipe_of, records, train, write_mode
 
 from lightbert.data.shards import Shards
 from lightbert.errors import InputError
-from lightbert.models import folder
+from lightbert.models import build, folder
 from lightbert.objectives.vectors import vector_losses
 
 
@@ -50,6 +50,11 @@ def test_a_model_learns_the_vectors_of_its_teacher_and_resumes_exactly(
     assert all(torch.equal(tensor, before[name]) for name, tensor in folder.load(teacher).state_dict().items())
 
     train(recipe_of(corpus, tmp_path / "pieces", **settings), stop_after=17)
+    weights = Path(teacher, "model.safetensors").read_bytes()
+    folder.save(build(folder.load(teacher).config, seed=9), teacher, tokenizer=Shards(corpus / "data").tokenizer())
+    with pytest.raises(InputError, match=r"has vectors.teacher '.+', and '.+' has different weights"):
+        train(recipe_of(corpus, tmp_path / "pieces", **settings))
+    Path(teacher, "model.safetensors").write_bytes(weights)
     train(recipe_of(corpus, tmp_path / "pieces", **settings))
     assert_same_results(tmp_path / "pieces", tmp_path / "run")
 

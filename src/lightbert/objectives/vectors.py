@@ -53,9 +53,14 @@ class VectorTransfer(nn.Module):
         self.teachers = (TextVector(teacher.eval().requires_grad_(False), pooling.pool),)
 
     @property
+    def teacher(self) -> Encoder:
+        """The teacher."""
+        return self.teachers[0].encoder
+
+    @property
     def width(self) -> int:
         """The number of values in the teacher's vectors."""
-        return self.teachers[0].width
+        return self.teacher.width
 
     @torch.no_grad()
     def targets(self, batch: Batch) -> Batch:
@@ -65,7 +70,10 @@ class VectorTransfer(nn.Module):
             raise InputError("vectors.teacher requires one example per row; use examples=segments instead of packed")
         if teacher.device != batch.ids.device:
             teacher.to(batch.ids.device)
-        return replace(batch, vectors=teacher(batch.ids, batch.mask, torch.zeros_like(batch.ids)).vectors)
+        device = batch.ids.device.type
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            vectors = teacher(batch.ids, batch.mask, torch.zeros_like(batch.ids)).vectors
+        return replace(batch, vectors=vectors)
 
     def forward(self, model: Encoder, batch: Batch, states: Tensor) -> VectorLosses:
         """Compare the vectors of states [B, T, D] with those of the batch."""

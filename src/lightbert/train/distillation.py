@@ -1,12 +1,10 @@
 """Run a distillation recipe: load the teacher, build the student, train the strategy's stages as phases."""
 
-import hashlib
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from lightbert.config import to_mapping
 from lightbert.data.shards import Shards
@@ -20,11 +18,11 @@ from lightbert.ops.randomness import named
 from lightbert.train.compilation import compile_objective
 from lightbert.train.corpus_run import make_loader, make_masker, train
 from lightbert.train.distributed import World
-from lightbert.train.run_folder import check_outside, load_recipe, locked_run, read_result, save_recipe
+from lightbert.train.run_folder import check_outside, locked_run, read_result, save_recipe
 from lightbert.train.schedule import Schedule
 from lightbert.train.settings import DistillRecipe
 from lightbert.train.signals import Interruption
-from lightbert.train.starting_model import starting_model
+from lightbert.train.starting_model import check_teacher, fingerprint, starting_model
 from lightbert.train.step import Outcome, Phase
 
 _WITHIN_A_STAGE = Schedule("progressive", warmup=0.1)
@@ -42,7 +40,7 @@ def distill(recipe: DistillRecipe, world: World, interrupted: Interruption, *, c
     teacher = load_teacher(recipe)
     weights = {"teacher_weights": fingerprint(teacher)} if teacher is not None else {}
     with locked_run(Path(recipe.out), world):
-        _check_teacher(recipe, weights)
+        check_teacher(recipe.out, "teacher", recipe.teacher, weights)
         resolved = to_mapping(recipe) | weights
         save_recipe(
             resolved,
@@ -120,22 +118,3 @@ def load_teacher(recipe: DistillRecipe) -> Model | None:
             f"length must be <= {teacher.positions}, the positions of teacher '{recipe.teacher}', got {recipe.length}"
         )
     return teacher
-
-
-def _check_teacher(recipe: DistillRecipe, weights: dict[str, str]) -> None:
-    """Check that a resumed run has the same teacher; compared first because a message about hashes is unreadable."""
-    before = load_recipe(Path(recipe.out)) or {}
-    if weights and before.get("teacher_weights", weights["teacher_weights"]) != weights["teacher_weights"]:
-        raise InputError(
-            f"the run in '{recipe.out}' has teacher '{before['teacher']}', and '{recipe.teacher}' has different "
-            "weights; set out= to another folder, or restore teacher="
-        )
-
-
-def fingerprint(model: nn.Module) -> str:
-    """Return a hash of a model's weights, independent of the file format."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(memoryview(tensor.contiguous().flatten().view(torch.uint8).numpy()))
-    return f"sha256:{digest.hexdigest()}"

@@ -26,7 +26,13 @@ from lightbert.train.kernels_ahead import kernels_ahead
 from lightbert.train.run_folder import check_outside, locked_run, read_result, save_recipe
 from lightbert.train.settings import PhaseValues, Recipe
 from lightbert.train.signals import Interruption
-from lightbert.train.starting_model import describe_generator, starting_generator, starting_model
+from lightbert.train.starting_model import (
+    check_teacher,
+    describe_generator,
+    fingerprint,
+    starting_generator,
+    starting_model,
+)
 from lightbert.train.step import Outcome, Phase, Step
 
 
@@ -49,9 +55,12 @@ def pretrain(
     # Only the data of the current phase has to be there.
     data = recipe.resolved_phases(0)[: finished + 1][-1].data
     shards = Shards.open(data, verify=world.is_main, again=recipe.verify)
+    vectors = _vectors(recipe, shards)
+    weights = {} if vectors is None else {"teacher_weights": fingerprint(vectors.teacher)}
     with locked_run(Path(recipe.out), world):
+        check_teacher(recipe.out, "vectors.teacher", recipe.vectors.teacher, weights)
         save_recipe(
-            to_mapping(recipe),
+            to_mapping(recipe) | weights,
             Path(recipe.out),
             world,
             may_change=recipe.may_change,
@@ -63,12 +72,12 @@ def pretrain(
         done = read_result(Path(recipe.out), world, Outcome, keep_checkpoints=recipe.keep_checkpoints)
         if done is not None:
             return done
-        objective = make_objective(recipe, shards)
+        objective = make_objective(recipe, shards, vectors)
         if recipe.objective == "rtd" and world.is_main:
             print(f"generator: {describe_generator(recipe)}", file=sys.stderr)
         if isinstance(objective, ReplacedTokenDetection):
             _overlap(objective, recipe, world)
-        compile_objective(objective, recipe.compile, world.device)
+        compile_objective(objective, recipe.compile, world.device, *([] if vectors is None else [vectors.teacher]))
         phases = _phases(recipe, data, shards, world)
         recipe = replace(recipe, data=data)
         packed = recipe.examples == "packed"
@@ -134,13 +143,12 @@ def _measure_of(recipe: Recipe, world: World) -> Callable[[Step], dict[str, floa
     return lambda step: (measure() or (lambda step: {}))(step)
 
 
-def make_objective(recipe: Recipe, shards: Shards) -> Objective:
+def make_objective(recipe: Recipe, shards: Shards, vectors: VectorTransfer | None = None) -> Objective:
     """Build the objective and its models, with weights drawn from the seed or read from a folder."""
     masker, tokenizer = make_masker(recipe, shards), shards.tokenizer()
     if recipe.objective == "mlm":
         heads = ("mlm", "nsp") if recipe.examples == "pairs" else ("mlm",)
         return MaskedLanguageModelling(starting_model(recipe, shards.vocab, heads, recipe.seed, tokenizer), masker)
-    vectors = _vectors(recipe, shards)
     heads = ("rtd",) if vectors is None else ("rtd", HEAD)
     settings = {} if vectors is None else {HEAD: {"size": vectors.width}}
     model = starting_model(recipe, shards.vocab, heads, recipe.seed, tokenizer, settings)

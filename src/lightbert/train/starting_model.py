@@ -1,9 +1,14 @@
 """The model and the generator that a recipe starts from: trained ones, or presets with random weights."""
 
+import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
 
 from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError
@@ -13,6 +18,7 @@ from lightbert.models import Config, Model, add_head, build
 from lightbert.models.changes import with_changes
 from lightbert.models.generator import generator
 from lightbert.ops.randomness import named
+from lightbert.train.run_folder import flatten, load_recipe
 from lightbert.train.settings import CorpusRecipe, Recipe
 
 if TYPE_CHECKING:
@@ -127,3 +133,22 @@ def _folder(name: str) -> ModelFolder:
     if not isinstance(found, ModelFolder):
         raise InputError(f"generator_model must be a trained model, got '{name}'; give its folder, or {NONE}")
     return found
+
+
+def check_teacher(out: str, key: str, name: str, weights: Mapping[str, str]) -> None:
+    """Check that a resumed run has the same teacher; compared first because a message about hashes is unreadable."""
+    before = load_recipe(Path(out)) or {}
+    if any(before.get(field, value) != value for field, value in weights.items()):
+        raise InputError(
+            f"the run in '{out}' has {key} '{dict(flatten(before))[key]}', and '{name}' has different weights; "
+            f"set out= to another folder, or restore {key}="
+        )
+
+
+def fingerprint(model: nn.Module) -> str:
+    """Return a hash of a model's weights, independent of the file format."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(memoryview(tensor.contiguous().flatten().view(torch.uint8).numpy()))
+    return f"sha256:{digest.hexdigest()}"
