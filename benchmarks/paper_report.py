@@ -14,7 +14,7 @@ from benchmarks.paper_runs import (
     pretraining_command,
     settings_of,
 )
-from lightbert.analysis.picture import new_figure, write
+from lightbert.analysis.figure import new_figure, write
 
 _LENGTH = 128
 """The tokens per text of all recipes of these tables, unless it is overridden."""

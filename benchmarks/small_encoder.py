@@ -28,7 +28,7 @@ from benchmarks.encoder_records import (
     save,
 )
 from benchmarks.pages import commit, run_main
-from lightbert.analysis.picture import new_figure, write
+from lightbert.analysis.figure import new_figure, write
 from lightbert.files import write_atomic
 
 PAGE = Path("docs/results/small-encoder.md")

@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from extras import needs_plots
-from lightbert.analysis.section import NotApplicableError
-from lightbert.analysis.study.rows import Texts
-from lightbert.analysis.study.study import Settings, Study, Subject, teacher_and_student
+from lightbert.analysis.report import NotApplicableError
+from lightbert.analysis.study import Settings, Study, Subject, Texts, teacher_and_student
 from lightbert.commands.analyse import ANALYSES, model_analyses
 from lightbert.interop import huggingface
 from lightbert.interop.load import load
@@ -16,14 +15,8 @@ from reading_pairs import MIXED, TEACHER, reader, tokenizer
 
 pytestmark = needs_plots
 
+TEXTS = Texts(("w1 w2 w3 w2 w4 w5 w6",))
 ALWAYS = {"attention", "concentration", "heads"}
-FAMILIES = {
-    "bert-tiny": ALWAYS,
-    "convbert-tiny": ALWAYS | {"dynamic-kernels", "depthwise-kernels"},
-    "composite-tiny": ALWAYS | {"fixed-kernels"},
-    "mobilebert-nano": ALWAYS,
-    "ib-bert-nano": ALWAYS,
-}
 
 
 def model(name, **changes):
@@ -32,61 +25,54 @@ def model(name, **changes):
     return built
 
 
-def study(*models):
-    names = ("",) if len(models) == 1 else ("a", "b")
-    subjects = (Subject(name, each, "other_" * (name == "b")) for name, each in zip(names, models, strict=True))
-    return Study(tuple(subjects), Texts(("w1 w2 w3 w2 w4 w5 w6",)))
-
-
-def applicable(given):
+def applicable(study):
     """The analyses that apply, all of whose pictures are drawn."""
-    found, names = set(), []
+    applied, names = set(), []
     for name, analyse in model_analyses().items():
         try:
-            section = analyse(given)
+            section = analyse(study)
         except NotApplicableError:
             continue
         assert section.summary
         for picture in section.pictures:
             assert picture.caption.endswith(".")
             picture.draw().canvas.draw()
-        found.add(name)
+        applied.add(name)
         names += [picture.name for picture in section.pictures]
     assert len(names) == len(set(names)), "pictures would overwrite each other"
-    return found
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_the_analyses_that_apply_draw_their_pictures(name):
-    assert applicable(study(model(name))) == FAMILIES[name]
-
-
-def test_two_families_are_drawn_side_by_side():
-    pair = study(model("convbert-tiny"), model("composite-tiny"))
-    assert applicable(pair) == ALWAYS | {"dynamic-kernels", "depthwise-kernels", "fixed-kernels"}
-
-
-def test_a_teacher_and_a_student_with_convolution_heads_are_drawn_side_by_side():
-    text = Texts(("w1 w2 w3 w2 w4 w5 w6",))
-    pair = teacher_and_student(reader(TEACHER, 1), reader(MIXED, 2), text, Settings())
-    assert applicable(pair) == ALWAYS | {"dynamic-kernels", "depthwise-kernels"}
+    return applied
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "origin"),
+    ("name", "changes", "analyses", "origin"),
     [
-        ("bert-tiny", {"narrow": 128, "width": 128}, "bert"),
-        ("bert-tiny", {"narrow": 64, "width": 128}, "electra"),
-        ("convbert-tiny", {}, "convbert"),
-        ("mobilebert-nano", {}, "mobilebert"),
+        ("bert-tiny", {"narrow": 128, "width": 128}, ALWAYS, "bert"),
+        ("convbert-tiny", {}, ALWAYS | {"dynamic-kernels", "depthwise-kernels"}, "convbert"),
+        ("composite-tiny", {}, ALWAYS | {"fixed-kernels"}, None),
+        ("mobilebert-nano", {}, ALWAYS, "mobilebert"),
+        ("ib-bert-nano", {}, ALWAYS, None),
     ],
 )
-def test_folders_of_hugging_face_are_analysed(name, changes, origin, tmp_path):
-    huggingface.write(model(name, **changes), tmp_path / name)
-    loaded = load(tmp_path / name)
-    loaded.tokenizer = tokenizer()
-    assert loaded.origin == origin
-    assert applicable(study(loaded)) == FAMILIES[name]
+def test_the_analyses_that_apply_draw_their_pictures_also_for_folders_of_hugging_face(
+    name, changes, analyses, origin, tmp_path
+):
+    analysed = model(name, **changes)
+    if origin:
+        huggingface.write(analysed, tmp_path / name)
+        analysed = load(tmp_path / name)
+        assert analysed.origin == origin
+        analysed.tokenizer = tokenizer()
+    assert applicable(Study((Subject("", analysed),), TEXTS)) == analyses
+
+
+def test_two_families_are_drawn_side_by_side():
+    subjects = (Subject("a", model("convbert-tiny")), Subject("b", model("composite-tiny"), "other_"))
+    assert applicable(Study(subjects, TEXTS)) == ALWAYS | {"dynamic-kernels", "depthwise-kernels", "fixed-kernels"}
+
+
+def test_a_teacher_and_a_student_with_convolution_heads_are_drawn_side_by_side():
+    pair = teacher_and_student(reader(TEACHER, 1), reader(MIXED, 2), TEXTS, Settings())
+    assert applicable(pair) == ALWAYS | {"dynamic-kernels", "depthwise-kernels"}
 
 
 def test_every_analysis_of_a_model_is_listed():

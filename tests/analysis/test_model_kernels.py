@@ -6,14 +6,19 @@ import pytest
 import torch
 
 from extras import needs_plots
-from lightbert.analysis.section import NotApplicableError
-from lightbert.analysis.sections.dynamic_kernels import dynamic_kernels_section
-from lightbert.analysis.sections.learned_kernels import depthwise_kernels_section, fixed_kernels_section
-from lightbert.analysis.study.learned_kernels import depthwise_kernels, fixed_kernels, sort_channels
-from lightbert.analysis.study.observation import observe
-from lightbert.analysis.study.rows import RowEncoder, Texts
-from lightbert.analysis.study.study import Settings, Study, Subject
-from lightbert.analysis.study.words import Occurrence, find_words, kernel_overlap
+from lightbert.analysis.kernels import (
+    Occurrence,
+    depthwise_kernels,
+    depthwise_kernels_section,
+    dynamic_kernels_section,
+    find_words,
+    fixed_kernels,
+    fixed_kernels_section,
+    kernel_overlap,
+    sort_channels,
+)
+from lightbert.analysis.report import NotApplicableError
+from lightbert.analysis.study import RowEncoder, Settings, Study, Subject, Texts, observe_rows
 from lightbert.errors import InputError
 from lightbert.models import build
 from lightbert.nn.record import Record
@@ -34,16 +39,13 @@ def test_channels_are_sorted_by_the_next_token_minus_the_previous():
 
 def test_fixed_kernels_are_the_weights_of_each_layer():
     model = reader(COMPOSITE)
-    found = fixed_kernels(model)
-    assert len(found) == 3
-    for kernels, block in zip(found, model.blocks, strict=True):
+    for kernels, block in zip(fixed_kernels(model), model.blocks, strict=True):
         assert torch.equal(kernels, block.mixer.fixed)
     assert fixed_kernels(reader(replace(COMPOSITE, fixed=False))) == []
 
 
-@pytest.mark.parametrize(
-    ("config", "uses"),
-    [
+def test_depthwise_kernels_are_listed_by_what_they_convolve():
+    for config, uses in (
         (MIXED, {"span-aware keys"}),
         (replace(MIXED, convolution="conventional"), {"values"}),
         (replace(MIXED, convolution="dynamic"), set()),
@@ -53,12 +55,10 @@ def test_fixed_kernels_are_the_weights_of_each_layer():
         (replace(COMPOSITE, convolved="qk"), {"query projection", "key projection"}),
         (replace(COMPOSITE, convolved="v"), {"value projection"}),
         (BERT, set()),
-    ],
-)
-def test_depthwise_kernels_are_found_by_what_they_convolve(config, uses):
-    found = depthwise_kernels(build(config))
-    assert found.keys() == uses
-    assert all(len(layers) == 3 for layers in found.values())
+    ):
+        kernels = depthwise_kernels(build(config))
+        assert kernels.keys() == uses, config
+        assert all(len(layers) == 3 for layers in kernels.values())
 
 
 def test_words_are_found_as_whole_words():
@@ -87,20 +87,19 @@ def test_dynamic_kernels_are_those_of_the_model():
     record = Record()
     with torch.no_grad():
         model(torch.tensor([[2, 6, 7, 3]]), record=record)
-    for found, recorded in zip(observe(model, [2, 6, 7, 3]).kernels, record.kernels, strict=True):
-        assert found.shape == (2, 4, 3)
-        torch.testing.assert_close(found, recorded[0].transpose(0, 1))
+    [observation] = observe_rows(model, [[2, 6, 7, 3]])
+    for kernels, recorded in zip(observation.kernels, record.kernels, strict=True):
+        assert kernels.shape == (2, 4, 3)
+        torch.testing.assert_close(kernels, recorded[0].transpose(0, 1))
 
 
 def test_the_kernels_of_a_word_in_several_contexts_are_compared():
     section = dynamic_kernels_section(study(reader(MIXED, 1), "w1 w2 w3", "w4 w2 w5", words=("w2",)))
-    assert [each.name for each in section.pictures] == ["word-w2", "kernels-1", "kernels-2"]
+    assert [picture.name for picture in section.pictures] == ["word-w2", "kernels-1", "kernels-2"]
     assert section.metrics.keys() == {"kernel_overlap_w2", "kernel_overlap"}
     assert 0 < section.metrics["kernel_overlap_w2"] < 1
     assert section.tables[0].columns == ("layer", "“w2”", "any two tokens")
-
-
-def test_the_same_context_gives_the_same_kernels():
+    # The same context gives the same kernels.
     section = dynamic_kernels_section(study(reader(MIXED, 1), "w1 w2 w3", "w1 w2 w3", words=("w2",)))
     assert section.metrics["kernel_overlap_w2"] == pytest.approx(1.0, abs=1e-6)
 
@@ -129,14 +128,11 @@ def test_fixed_and_depthwise_kernels_are_drawn_for_all_or_the_chosen_layers():
                 assert figure.axes[0].images[0].get_array().shape == (12, count * 6 - 1)
 
 
-@pytest.mark.parametrize(
-    ("section", "sentence"),
-    [
+def test_an_analysis_that_doesn_t_apply_says_why():
+    for section, sentence in (
         (dynamic_kernels_section, "the model has no dynamic kernels"),
         (fixed_kernels_section, "the model has no fixed kernels"),
         (depthwise_kernels_section, "the model has no depthwise kernels"),
-    ],
-)
-def test_an_analysis_that_doesn_t_apply_says_why(section, sentence):
-    with pytest.raises(NotApplicableError, match=sentence):
-        section(study(reader(BERT), "w1 w2"))
+    ):
+        with pytest.raises(NotApplicableError, match=sentence):
+            section(study(reader(BERT), "w1 w2"))

@@ -94,7 +94,7 @@ def test_a_model_without_an_rtd_head_raises_an_error(detector):
 
 @needs_plots
 def test_the_figure_shows_every_word_with_its_suspicion_and_frames_the_replaced_one():
-    from lightbert.analysis.suspicion_plot import plot_suspicion
+    from lightbert.analysis.suspicion import plot_suspicion
 
     words = tuple(Word((0,), text, suspicion) for text, suspicion in (("the", 0.02), ("$x", 0.91), (".", 0.0)))
     [panel] = plot_suspicion([CorruptedSentence(words, 1, "list")], "title").axes

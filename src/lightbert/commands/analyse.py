@@ -16,9 +16,8 @@ from lightbert.errors import InputError, unknown
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from lightbert.analysis.output import Results
-    from lightbert.analysis.section import Section
-    from lightbert.analysis.study.study import Study
+    from lightbert.analysis.report import Results, Section
+    from lightbert.analysis.study import Study
 
 
 @dataclass(frozen=True)
@@ -94,8 +93,8 @@ def run(config: Config) -> Report:
 
 
 def _analyse_run(config: Config, names: tuple[str, ...]) -> AnalysisReport:
-    from lightbert.analysis.output import Results
-    from lightbert.analysis.sections.transfer import transfer_section
+    from lightbert.analysis.report import Results
+    from lightbert.analysis.run_log import transfer_section
 
     folder = Path(config.subject)
     results = Results(f"Knowledge transfer of {folder.name}", {"run": str(folder)}, [transfer_section(folder)], {})
@@ -104,9 +103,8 @@ def _analyse_run(config: Config, names: tuple[str, ...]) -> AnalysisReport:
 
 def _analyse_model(config: Config, names: tuple[str, ...]) -> AnalysisReport:
     """Run the named analyses, which must apply; without names, all that apply."""
-    from lightbert.analysis.output import Results, check_target, make_target
-    from lightbert.analysis.section import NotApplicableError
-    from lightbert.analysis.study.opening import describe, short_name
+    from lightbert.analysis.report import NotApplicableError, Results, check_target, make_target
+    from lightbert.analysis.study import describe, short_name
 
     out = Path(config.out or f"{names[0] if names else 'report'}.html")
     check_target(out, overwrite=config.overwrite)
@@ -132,7 +130,7 @@ def _analyse_model(config: Config, names: tuple[str, ...]) -> AnalysisReport:
 
 
 def _write(config: Config, results: "Results", out: Path) -> AnalysisReport:
-    from lightbert.analysis.output import check_target, write_results
+    from lightbert.analysis.report import check_target, write_results
 
     check_target(out, overwrite=config.overwrite)
     return AnalysisReport(results, tuple(write_results(results, out, overwrite=config.overwrite)))
@@ -140,11 +138,9 @@ def _write(config: Config, results: "Results", out: Path) -> AnalysisReport:
 
 def model_analyses() -> "dict[str, Callable[[Study], Section]]":
     """The analyses of models by name, in the order of a report."""
-    from lightbert.analysis.sections.attention import attention_section
-    from lightbert.analysis.sections.concentration import concentration_section
-    from lightbert.analysis.sections.dynamic_kernels import dynamic_kernels_section
-    from lightbert.analysis.sections.heads import heads_section
-    from lightbert.analysis.sections.learned_kernels import depthwise_kernels_section, fixed_kernels_section
+    from lightbert.analysis.attention import attention_section
+    from lightbert.analysis.heads import concentration_section, heads_section
+    from lightbert.analysis.kernels import depthwise_kernels_section, dynamic_kernels_section, fixed_kernels_section
 
     return {
         "attention": attention_section,
@@ -157,12 +153,10 @@ def model_analyses() -> "dict[str, Callable[[Study], Section]]":
 
 
 def _study(config: Config) -> "Study":
-    from lightbert.analysis.study.opening import open_study
-    from lightbert.analysis.study.rows import read_texts
-    from lightbert.analysis.study.study import Settings
+    from lightbert.analysis.study import Settings, open_study, read_texts
 
     with _options_in_errors():
-        texts = read_texts(config.text, config.data, column=config.column, most=config.max_texts)
+        texts = read_texts(config.text, config.data, column=config.column, limit=config.max_texts)
     return open_study(
         config.subject or config.name,
         texts,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from lightbert.analysis.output import Results
+    from lightbert.analysis.report import Results
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class AnalysisReport:
         from rich.console import Group
         from rich.table import Table
 
-        from lightbert.analysis.section import format_cell
+        from lightbert.analysis.report import format_cell
 
         parts: list[Any] = []
         for each in (table for section in self.results.sections for table in section.tables):

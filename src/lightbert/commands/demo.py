@@ -137,8 +137,8 @@ def examine(out: Path, *, trained_before: bool = False) -> DemoReport:
 
 def draw_words(report: DemoReport) -> None:
     """Write ``words.svg``, the sentences that the report prints, or print why it can't be written."""
-    from lightbert.analysis.picture import write
-    from lightbert.analysis.suspicion_plot import plot_suspicion
+    from lightbert.analysis.figure import write
+    from lightbert.analysis.suspicion import plot_suspicion
 
     title = f"probability in % that a word was replaced, after {report.step:,} steps; the replaced word is framed"
     try:

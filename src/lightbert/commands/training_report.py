@@ -57,8 +57,7 @@ def draw_curves(out: Path, *, transfer: bool = False, more: Sequence[str] = ()) 
 
     more: metrics to plot besides the losses. Returns whether it succeeded.
     """
-    from lightbert.analysis.loss_plot import draw_losses
-    from lightbert.analysis.transfer_plot import draw_transfer
+    from lightbert.analysis.run_log import draw_losses, draw_transfer
 
     try:
         draw_losses(out / "metrics.jsonl", out / "loss.png", more)

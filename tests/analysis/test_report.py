@@ -6,10 +6,17 @@ from html.parser import HTMLParser
 import pytest
 
 from extras import needs_plots
-from lightbert.analysis.html_report import html_report
-from lightbert.analysis.output import Results, check_target, write_results
-from lightbert.analysis.picture import new_figure
-from lightbert.analysis.section import Picture, Section, Table, file_name
+from lightbert.analysis.figure import new_figure
+from lightbert.analysis.report import (
+    Picture,
+    Results,
+    Section,
+    Table,
+    check_target,
+    file_name,
+    html_page,
+    write_results,
+)
 from lightbert.errors import InputError
 
 pytestmark = needs_plots
@@ -22,23 +29,23 @@ class Elements(HTMLParser):
 
     def __init__(self, content):
         super().__init__()
-        self.found, self._open = [], []
+        self.elements, self._open = [], []
         self.feed(content)
         assert not self._open, f"not closed: {self._open}"
 
     def handle_starttag(self, tag, attrs):
-        self.found.append((tag, dict(attrs)))
+        self.elements.append((tag, dict(attrs)))
         if tag not in _VOID:
             self._open.append(tag)
 
     def handle_startendtag(self, tag, attrs):
-        self.found.append((tag, dict(attrs)))
+        self.elements.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag):
         assert self._open.pop() == tag
 
     def with_name(self, name):
-        return [attributes for tag, attributes in self.found if tag == name]
+        return [attributes for tag, attributes in self.elements if tag == name]
 
 
 def draw():
@@ -61,63 +68,55 @@ def results(**changes):
         {"values": [1.0, float("inf")]},
         ("A note.",),
     )
-    given = {"title": "a <model>", "facts": {"text": "<script>x</script>"}, "sections": [section], "left_out": {}}
-    return Results(**(given | changes))
+    fields = {"title": "a <model>", "facts": {"text": "<script>x</script>"}, "sections": [section], "left_out": {}}
+    return Results(**(fields | changes))
 
 
-def page(**changes):
-    given = results(**changes)
-    return html_report(given.title, given.facts, given.sections, given.left_out, lambda picture: picture.draw())
+@pytest.fixture(scope="module")
+def page():
+    return html_page(results(left_out={"kernels": "the model has none"}), lambda picture: picture.draw())
 
 
-def test_the_page_is_well_formed_and_refers_to_nothing_outside():
-    content = page()
-    elements = Elements(content)
-    assert not re.search(r"https?:|//cdn|@import|src=", content)
-    ids = [attributes["id"] for _, attributes in elements.found if "id" in attributes]
+def test_the_page_is_well_formed_and_refers_to_nothing_outside(page):
+    elements = Elements(page)
+    assert not re.search(r"https?:|//cdn|@import|src=", page)
+    ids = [attributes["id"] for _, attributes in elements.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
-    for _, attributes in elements.found:
+    for _, attributes in elements.elements:
         for name in ("href", "xlink:href"):
             target = attributes.get(name, "data:,")
             assert target.startswith("data:") or target[1:] in ids
-    assert all(name in ids for name in re.findall(r"url\(#(.*?)\)", content))
+    assert all(name in ids for name in re.findall(r"url\(#(.*?)\)", page))
 
 
-def test_every_picture_has_a_caption_and_a_description_for_screen_readers():
-    elements = Elements(page())
+def test_every_picture_has_a_caption_and_a_description_for_screen_readers(page):
+    elements = Elements(page)
     assert len(elements.with_name("figure")) == len(elements.with_name("figcaption")) == 2
-    assert [each["aria-label"] for each in elements.with_name("svg")] == ["The <first>.", "The second."]
-    assert all(each["role"] == "img" for each in elements.with_name("svg"))
+    assert [svg["aria-label"] for svg in elements.with_name("svg")] == ["The <first>.", "The second."]
+    assert all(svg["role"] == "img" for svg in elements.with_name("svg"))
     assert elements.with_name("html")[0]["lang"] == "en"
     assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in elements.with_name("meta")
 
 
-def test_texts_are_escaped_and_analyses_left_out_are_listed():
-    content = page(left_out={"kernels": "the model has none"})
-    assert "<script>" not in content
-    assert "a &lt;model&gt;" in content
-    assert "<b>kernels</b>: the model has none." in content
-    assert "left-out" not in page()
+def test_texts_are_escaped_analyses_left_out_are_listed_and_cells_have_four_digits(page):
+    assert "<script>" not in page
+    assert "a &lt;model&gt;" in page
+    assert "<b>kernels</b>: the model has none." in page
+    assert "<td>0.1235</td>" in page
+    assert "<td></td>" in page
+    assert "left-out" not in html_page(results(sections=[]), lambda picture: picture.draw())
 
 
-def test_a_table_has_four_digits_and_empty_cells():
-    assert "<td>0.1235</td>" in page()
-    assert "<td></td>" in page()
-
-
-@pytest.mark.parametrize(
-    ("name", "files"),
-    [
+def test_the_suffix_selects_what_is_written(tmp_path):
+    for name, files in (
         ("report.html", ["report.html"]),
         ("numbers.json", ["numbers.json"]),
         ("maps.png", ["maps-one.png", "maps-two.png"]),
         ("folder", ["report.html", "report.json", "one.png", "two.png"]),
-    ],
-)
-def test_the_suffix_selects_what_is_written(name, files, tmp_path):
-    written = write_results(results(), tmp_path / "new" / name)
-    assert [path.name for path in written] == files
-    assert all(path.stat().st_size > 50 for path in written)
+    ):
+        written = write_results(results(), tmp_path / "new" / name)
+        assert [path.name for path in written] == files
+        assert all(path.stat().st_size > 50 for path in written)
 
 
 def test_json_has_no_numbers_that_are_not_finite():

@@ -1,1 +1,0 @@
-"""Plots of attention maps, head statistics and kernels, at most as wide as a page."""

@@ -1,1 +1,0 @@
-"""What a model does with texts: attention maps, kernels, and statistics of its heads."""
