@@ -35,10 +35,10 @@ CASES = {
 def machine() -> str:
     """Describe the machine: the last digits of a sum depend on it."""
     try:
-        found = re.search(r"^(?:model name|CPU part)\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        match = re.search(r"^(?:model name|CPU part)\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     except OSError:
-        found = None
-    processor = found[1] if found else platform.processor()
+        match = None
+    processor = match[1] if match else platform.processor()
     kernels = torch.backends.cpu.get_cpu_capability()
     return f"{platform.machine()}, {processor}, torch {torch.__version__}, {kernels}"
 

@@ -52,5 +52,5 @@ def kill_at_random(make: Callable[[Path], CorpusRecipe], where: Path, at_any_mom
             kills[what] += not finished
         runs += 1
         assert_same_results(Path(recipe.out), where / "undisturbed")
-    each = ", ".join(f"{count} at {what}" for what, count in kills.items())
-    return f"{sum(kills.values())} kills ({each}) in {runs} runs: final bytes the same"
+    places = ", ".join(f"{count} at {what}" for what, count in kills.items())
+    return f"{sum(kills.values())} kills ({places}) in {runs} runs: final bytes the same"

@@ -1,19 +1,20 @@
-"""Steps are captured where that is possible; where it is not, they stay eager, with one sentence and the same weights.
+"""Steps are captured where that is possible; elsewhere they stay eager, with one sentence and the same weights.
 
 CUDA is replaced by `fake_cuda`; `test_cuda_graph.py` has the tests that need a GPU.
 """
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
-from fake_cuda import FakeCuda, install, make_replayable
+from fake_cuda import install, make_replayable
 from tiny_runs import recipe_of
 
 from lightbert.data.shards import Shards
-from lightbert.objectives.objective import Objective
+from lightbert.train import pretraining
 from lightbert.train.corpus_run import make_loader
-from lightbert.train.cuda_graph import WARMUP_STEPS, CudaGraphStep
+from lightbert.train.cuda_graph import WARMUP_STEPS, CudaGraphStep, uses_cuda_graph
 from lightbert.train.distributed import World
 from lightbert.train.optim import Optimizers
 from lightbert.train.pretraining import make_objective
@@ -24,13 +25,11 @@ STEPS = WARMUP_STEPS + 3
 
 
 @pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+def cuda(monkeypatch):
     return install(monkeypatch)
 
 
-def trained(
-    corpus: Path, kind: type[Step], change=lambda objective: None, optimizer: str = "adamw"
-) -> tuple[Step, dict[str, torch.Tensor]]:
+def trained(corpus, kind, change=lambda objective: None, optimizer="adamw"):
     """Train for a few steps; return the step and the weights."""
     flat = optimizer == "flat"
     recipe = recipe_of(corpus, corpus / "unused", optimizer={"kind": "adamw" if flat else optimizer})
@@ -47,17 +46,17 @@ def trained(
     return step, {name: value.clone() for name, value in objective.state_dict().items()}
 
 
-def assert_same_weights(weights: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+def assert_same_weights(weights, expected):
     assert weights.keys() == expected.keys()
     for name, value in weights.items():
         assert torch.equal(value, expected[name]), name
 
 
-def waiting(cuda: FakeCuda, *, seen: bool):
+def waiting(cuda, *, seen):
     """Return a change that makes the discriminator wait for the GPU; ``seen`` by the debug mode, or not."""
 
-    def change(objective: Objective) -> None:
-        def hook(*_) -> None:
+    def change(objective):
+        def hook(*_):
             if seen or cuda.capturing:
                 cuda.wait()
 
@@ -104,8 +103,8 @@ def test_a_failed_capture_leaves_eager_steps_with_the_same_weights(corpus, cuda,
     assert all(parameter.grad is None for parameter in step.objective.parameters())
 
 
-def test_a_pool_that_was_ended_before_the_failure_is_not_released_twice(corpus, cuda, monkeypatch, capsys):
-    def already_ended(*_) -> None:
+def test_a_pool_that_was_ended_before_the_failure_is_not_released_twice(corpus, cuda, monkeypatch):
+    def already_ended(*_):
         raise RuntimeError("not currently recording to mempool_id")
 
     monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", already_ended, raising=False)
@@ -124,8 +123,8 @@ def test_a_step_that_waits_for_the_gpu_is_not_captured(corpus, cuda, capsys):
 
 
 def test_other_errors_of_a_capture_are_raised(corpus, cuda):
-    def change(objective: Objective) -> None:
-        def hook(*_) -> None:
+    def change(objective):
+        def hook(*_):
             if cuda.capturing:
                 raise ValueError("a bug")
 
@@ -133,3 +132,40 @@ def test_other_errors_of_a_capture_are_raised(corpus, cuda):
 
     with pytest.raises(ValueError, match="a bug"):
         trained(corpus, CudaGraphStep, change)
+
+
+def test_cuda_graphs_require_a_single_process(capsys):
+    for wanted, rank, size, device, used, warns in (
+        ("auto", 0, 1, "cuda", True, False),
+        ("auto", 0, 1, "cpu", False, False),
+        ("auto", 0, 2, "cuda:0", False, False),
+        (True, 0, 1, "cuda", True, False),
+        (False, 0, 1, "cuda", False, False),
+        (True, 0, 1, "cpu", False, False),
+        (True, 0, 2, "cuda:0", False, True),
+        (True, 1, 2, "cuda:1", False, False),
+        (True, 0, 2, "cpu", False, False),
+    ):
+        case = (wanted, rank, size, device)
+        assert uses_cuda_graph(wanted, World(rank, size, torch.device(device))) is used, case
+        warning = "warning: cuda_graph=true requires a single process; steps run without CUDA graphs\n"
+        assert capsys.readouterr().err == (warning if warns else ""), case
+
+
+def test_a_second_stream_requires_a_single_process_on_a_gpu(capsys, monkeypatch):
+    monkeypatch.setattr(pretraining, "SideStream", lambda device: "a stream")
+    for size, device, changes, used, warns in (
+        (1, "cuda", {}, True, False),
+        (1, "cuda", {"overlap": True}, True, False),
+        (1, "cuda", {"overlap": False}, False, False),
+        (1, "cuda", {"compile": "whole"}, False, False),
+        (2, "cuda", {}, False, False),
+        (2, "cuda", {"overlap": True}, False, True),
+        (1, "cpu", {"overlap": True}, False, False),
+    ):
+        objective = SimpleNamespace(generator_stream=None)
+        recipe = recipe_of(Path("corpus"), Path("out"), **changes)
+        pretraining._overlap(objective, recipe, World(0, size, torch.device(device)))
+        assert objective.generator_stream == ("a stream" if used else None), (size, device, changes)
+        warning = "warning: overlap=true requires a single process; the backward passes run one by one\n"
+        assert capsys.readouterr().err == (warning if warns else "")

@@ -1,7 +1,6 @@
 """Short runs give the recorded losses: to the last digit but one where they were recorded, closely elsewhere."""
 
 import json
-from pathlib import Path
 
 import pytest
 from golden_losses import CASES, FILE, STEPS, losses, machine
@@ -9,7 +8,7 @@ from golden_losses import CASES, FILE, STEPS, losses, machine
 RECORDED = json.loads(FILE.read_text())
 
 
-def assert_recorded(case: str, found: list[float]) -> None:
+def assert_recorded(case, found):
     expected = RECORDED["losses"][case][: len(found)]
     # A change of every initial weight by its last bit moves fifty losses by 2e-7 at most. Machines of one type can
     # differ that much: with the same packages, composite-tiny has other last digits on some Neoverse-N1 than on others.
@@ -18,7 +17,7 @@ def assert_recorded(case: str, found: list[float]) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_first_losses_are_as_recorded(case: str, corpus: Path, tmp_path: Path) -> None:
+def test_the_first_losses_are_as_recorded(case, corpus, tmp_path):
     found = losses(case, corpus, tmp_path, steps=5)
     assert len(found) == 5
     assert_recorded(case, found)
@@ -26,13 +25,13 @@ def test_the_first_losses_are_as_recorded(case: str, corpus: Path, tmp_path: Pat
 
 @pytest.mark.prove
 @pytest.mark.parametrize("case", CASES)
-def test_fifty_losses_are_as_recorded_and_decrease(case: str, corpus: Path, tmp_path: Path) -> None:
+def test_fifty_losses_are_as_recorded_and_decrease(case, corpus, tmp_path):
     found = losses(case, corpus, tmp_path)
     assert len(found) == STEPS
     assert sum(found[-10:]) < sum(found[:10])
     assert_recorded(case, found)
 
 
-def test_every_case_is_recorded() -> None:
+def test_every_case_is_recorded():
     assert RECORDED["losses"].keys() == CASES.keys()
     assert all(len(recorded) == STEPS for recorded in RECORDED["losses"].values())

@@ -4,11 +4,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -17,7 +15,7 @@ import torch
 from gpu_runs import write_long_documents
 
 from lightbert import processes
-from lightbert.models import Model, build, preset
+from lightbert.models import build, preset
 from lightbert.models.generator import generator
 from lightbert.ops import backend
 from lightbert.train import kernels_ahead as ahead
@@ -27,14 +25,14 @@ SHAPES = [(32, 128), (8, 512)]
 GPU = World(0, 1, torch.device("cuda"))
 
 
-def models(name: str = "convbert-tiny", depth: int = 3) -> list[Model]:
+def models(name="convbert-tiny", depth=3):
     """A generator and a larger model."""
     config = replace(preset(name), depth=depth)
     return [build(generator(config, 0.5), device="meta"), build(config, device="meta")]
 
 
 @pytest.fixture
-def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[Any]]]:
+def started(tmp_path, monkeypatch):
     """The arguments of the processes that are started; here, they wait for the end of their input."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(os, "cpu_count", lambda: 16)
@@ -44,7 +42,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[li
     running: list[subprocess.Popen[bytes]] = []
     work: list[list[Any]] = []
 
-    def start(function: str, arguments: list[Any], *rest: object) -> "subprocess.Popen[bytes]":
+    def start(function, arguments, *rest):
         work.append(json.loads(json.dumps(arguments)))
         running.append(subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE))
         return running[-1]
@@ -55,7 +53,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[li
     assert [process for process in running if process.poll() is None] == []
 
 
-def test_a_process_for_each_model_and_group_of_kernels_that_ends_with_the_body(started: list[list[Any]]) -> None:
+def test_a_process_for_each_model_and_group_of_kernels_that_ends_with_the_body(started):
     small, large = models()
     with ahead.kernels_ahead([small, large, large], SHAPES, GPU):
         pass
@@ -66,7 +64,7 @@ def test_a_process_for_each_model_and_group_of_kernels_that_ends_with_the_body(s
     assert names == {"none", *blocks}
 
 
-def test_kernels_that_are_in_the_cache_need_no_process(started: list[list[Any]], tmp_path: Path) -> None:
+def test_kernels_that_are_in_the_cache_need_no_process(started, tmp_path):
     with ahead.kernels_ahead(models(), SHAPES, GPU):
         pass
     (described, kernels, _, *settings), second, *rest = [*started]
@@ -79,63 +77,46 @@ def test_kernels_that_are_in_the_cache_need_no_process(started: list[list[Any]],
     assert started == [[*second[:2], [[*SHAPES[1]]], *settings], *rest]
 
 
-def test_the_layers_have_the_weights_of_the_run(started: list[list[Any]]) -> None:
+def test_the_layers_have_the_weights_of_the_run_and_disabled_kernels_are_not_compiled(started):
     for size in (1, 2):
         with ahead.kernels_ahead(models()[1:], SHAPES, World(0, size, torch.device("cuda"))):
             pass
     assert [half_weights for *_, half_weights in started] == 3 * [True] + 3 * [False]
-
-
-def test_runs_that_share_the_cores_start_no_process(started: list[list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "4")
-    with ahead.kernels_ahead(models(), SHAPES, GPU):
-        pass
-    assert started == []
-
-
-def test_disabled_kernels_are_not_compiled(started: list[list[Any]]) -> None:
+    started.clear()
     with backend.enabling("none,depthwise,bias_gelu"), ahead.kernels_ahead(models()[1:], SHAPES, GPU):
         pass
     assert [kernels for _, kernels, *_ in started] == ["none,depthwise", "none,bias_gelu"]
 
 
-def test_a_small_gpu_is_left_to_the_run(started: list[list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (11 * 2**30, 12 * 2**30))
-    with ahead.kernels_ahead(models(), SHAPES, GPU):
-        pass
-    assert started == []
-
-
-@pytest.mark.parametrize(
-    ("world", "cores", "cache"),
-    [
-        (World(0, 1, torch.device("cpu")), 16, "here"),
-        (World(1, 2, torch.device("cuda")), 16, "here"),
-        (GPU, 2, "here"),
-        (GPU, 16, ""),
-    ],
-    ids=["on a CPU", "in another process", "with few cores", "without a cache"],
-)
-def test_no_process_is_started(
-    started: list[list[Any]], monkeypatch: pytest.MonkeyPatch, world: World, cores: int, cache: str
-) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: cores)
-    monkeypatch.setenv("TRITON_CACHE_DIR", cache)
-    with ahead.kernels_ahead(models(), SHAPES, world):
-        pass
-    assert started == []
+def test_no_process_is_started_without_a_free_gpu_and_free_cores(started, monkeypatch):
+    on_cpu, second = World(0, 1, torch.device("cpu")), World(1, 2, torch.device("cuda"))
+    for world, cores, cache, threads, free in (
+        (on_cpu, 16, "here", "", 80),
+        (second, 16, "here", "", 80),
+        (GPU, 2, "here", "", 80),
+        (GPU, 16, "", "", 80),
+        # Runs that share the cores, and a small GPU.
+        (GPU, 16, "here", "4", 80),
+        (GPU, 16, "here", "", 11),
+    ):
+        monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)
+        monkeypatch.setenv("TRITON_CACHE_DIR", cache)
+        monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", threads)
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free * 2**30, 80 * 2**30))
+        with ahead.kernels_ahead(models(), SHAPES, world):
+            pass
+        assert started == [], (world, cores, cache, threads, free)
 
 
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("half_weights", [False, True])
-def test_two_blocks_run_forward_and_backward(packed: bool, half_weights: bool) -> None:
+@pytest.mark.parametrize(("packed", "half_weights"), [(False, True), (True, False)])
+def test_two_blocks_run_forward_and_backward(packed, half_weights):
     model = build(replace(preset("convbert-tiny"), depth=3), seed=0).train()
     seen = []
     model.blocks[1].output.register_forward_pre_hook(lambda layer, inputs: seen.append(layer.bias.dtype))
     ahead.run_blocks(model, (2, 8), "none", packed=packed, half_weights=half_weights)
     assert seen == [torch.bfloat16 if half_weights else torch.float32]
-    assert [all(each.grad is not None for each in block.parameters()) for block in model.blocks] == [True, True, False]
+    assert [all(p.grad is not None for p in block.parameters()) for block in model.blocks] == [True, True, False]
 
 
 WITHOUT_HELP = """
@@ -150,7 +131,7 @@ sys.exit(main())
 """Too few cores to compile ahead; heads, whose kernels the run compiles by itself, without kernels."""
 
 
-def compiled(cache: Path) -> dict[str, str]:
+def compiled(cache):
     """The kernels of blocks in a cache: the name of each by its folder, a hash of code and settings."""
     kinds = ("dynamic_conv", "span_", "depthwise", "attention", "residual_norm", "bias_gelu")
     # Kernels of torch.compile, which start with "triton_", are named after the operators around them.
@@ -161,7 +142,7 @@ def compiled(cache: Path) -> dict[str, str]:
 @pytest.mark.gpu
 @pytest.mark.prove
 @pytest.mark.timeout(900)
-def test_the_blocks_of_a_training_run_call_no_other_kernels_of_these_kinds(tmp_path: Path) -> None:
+def test_the_blocks_of_a_training_run_call_no_other_kernels_of_these_kinds(tmp_path):
     # Evaluations read float32 weights, for which kernels are compiled later.
     data = write_long_documents(tmp_path / "documents", documents=40, held_out=0.0) / "data"
     settings = [
@@ -178,7 +159,7 @@ def test_the_blocks_of_a_training_run_call_no_other_kernels_of_these_kinds(tmp_p
     for described, group in product((trained, made), ahead._GROUPS):
         work.append([described, ",".join(("none", *group)), SHAPES, False, True])
 
-    def compile_ahead(arguments: list[Any]) -> str:
+    def compile_ahead(arguments):
         return processes.call(
             "lightbert.train.kernels_ahead:compile_kernels",
             arguments,

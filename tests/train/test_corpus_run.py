@@ -1,0 +1,165 @@
+"""Runs on prepared text: the first weights, memory, the comparison with trivial baselines, and devices."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny_runs import distillation_of, recipe_of, student_before, train
+from tokenizers import Tokenizer
+
+from lightbert.data.shards import Shards
+from lightbert.errors import InputError
+from lightbert.models import build, folder
+from lightbert.train import corpus_run as module
+from lightbert.train.corpus_run import unigram_loss, verdict
+from lightbert.train.distributed import process_group, resolve_device
+from lightbert.train.pretraining import make_objective
+
+
+def started(corpus, **changes):
+    recipe = recipe_of(corpus, Path("nowhere"), model="convbert-tiny", **changes)
+    return make_objective(recipe, Shards(corpus / "data"))
+
+
+# The first weights
+
+
+def test_the_models_of_a_run_start_with_weights_of_the_seed_and_differ_from_each_other(corpus, tmp_path):
+    torch.manual_seed(1)
+    model = started(corpus, seed=7).discriminator
+    expected = build(model.config, heads={"rtd": {}}, seed=7)
+    assert all(torch.equal(model.get_parameter(name), value) for name, value in expected.named_parameters())
+
+    # Of equal size, so that every weight of a block has a counterpart.
+    objective = started(corpus, generator=1.0)
+    drawn = {name: p for name, p in objective.generator.blocks.named_parameters() if p.unique().numel() > 1}
+    assert drawn
+    for name, parameter in drawn.items():
+        assert not torch.equal(objective.discriminator.blocks.get_parameter(name), parameter), name
+
+    student = student_before(distillation_of(corpus, tmp_path, copy=False, seed=0))
+    table = folder.load(corpus / "teacher").table
+    assert student["embeddings.word.weight"].shape == table.shape
+    assert not torch.equal(student["embeddings.word.weight"], table)
+
+
+def test_replaced_token_detection_continues_with_the_generator_next_to_the_model(corpus, tmp_path, capsys):
+    train(recipe_of(corpus, tmp_path / "first", steps=3))
+    assert "generator: random weights" in capsys.readouterr().err
+    first, trained = tmp_path / "first", folder.load(tmp_path / "first" / "generator")
+    recipe = recipe_of(corpus, tmp_path / "second", model=str(first / "final"), steps=1)
+
+    def drawn_like(recipe):
+        name = "blocks.0.feedforward.up.weight"
+        generator = make_objective(recipe, Shards(corpus / "data")).generator
+        return torch.equal(generator.get_parameter(name), trained.get_parameter(name))
+
+    assert drawn_like(recipe)
+    assert not drawn_like(replace(recipe, generator_model="none"))
+    shutil.copytree(first / "generator", tmp_path / "elsewhere")
+    shutil.rmtree(first / "generator")
+    assert not drawn_like(recipe)
+    elsewhere = replace(recipe, generator_model=str(tmp_path / "elsewhere"))
+    assert drawn_like(elsewhere)
+    train(elsewhere)
+    assert f"generator: '{tmp_path / 'elsewhere'}'" in capsys.readouterr().err
+    with pytest.raises(InputError, match=r"must have the size that generator=1\.0 gives .*generator_model=none"):
+        drawn_like(replace(elsewhere, generator=1.0))
+
+
+def test_a_model_that_is_not_there_or_has_another_vocabulary_is_an_error_with_a_remedy(corpus, tmp_path):
+    tokenizer = Shards(corpus / "data").tokenizer()
+    other = json.loads(tokenizer.to_str())
+    words = other["model"]["vocab"]
+    words["ba"], words["ke"] = words["ke"], words["ba"]
+    model = folder.load(corpus / "model")
+    folder.save(model, tmp_path / "ids", tokenizer=Tokenizer.from_str(json.dumps(other)))
+    folder.save(model, tmp_path / "same", tokenizer=tokenizer)
+    folder.save(build("bert-tiny"), tmp_path / "size")
+    for name, problem in (
+        (str(tmp_path / "ids"), "must have the same vocabulary, but their token ids differ; prepare the text"),
+        (str(tmp_path / "size"), r"has vocab = 8192, but .* require .*; prepare the text .*--tokenizer "),
+        ("convbert-smal", "did you mean 'convbert-small'"),
+        ("some/where", "model folder 'some/where' not found"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            train(recipe_of(corpus, tmp_path / "run", model=name, change={}))
+    train(recipe_of(corpus, tmp_path / "run", model=str(tmp_path / "same"), steps=1))
+
+
+# Memory
+
+
+@pytest.mark.timeout(60)
+def test_a_batch_that_exceeds_all_memory_is_an_error_at_once(corpus, tmp_path, monkeypatch):
+    for keys, memory, remedy in (
+        ({"batch": 10**8}, 2**34, "lower batch= or length=, raise accumulate=, or choose a smaller model="),
+        # Parts of a batch need less memory for states, but the ids of the whole batch are assembled.
+        ({"batch": 10**8, "accumulate": 10**6}, 2**33, "lower batch= or length="),
+    ):
+        monkeypatch.setattr(module, "machine_memory", lambda memory=memory: memory)
+        with pytest.raises(InputError, match="memory of this machine is not sufficient: a step requires") as it:
+            train(recipe_of(corpus, tmp_path, objective="mlm", **keys))
+        assert str(it.value).endswith(f"GiB in total; {remedy}")
+    # A machine that doesn't tell its memory trains.
+    monkeypatch.setattr(module, "machine_memory", lambda: None)
+    assert train(recipe_of(corpus, tmp_path, objective="mlm", steps=1)).finished
+
+
+# Baselines
+
+
+def test_replaced_token_detection_is_compared_with_always_original():
+    for accuracy, beats in ((0.91, True), (0.9, False), (0.8, False)):
+        numbers = {"rtd_accuracy": accuracy, "replaced": 0.1, "rtd_recall": 0.25, "rtd_precision": 0.5}
+        sentence = verdict(numbers, "unused")
+        assert f"accuracy {accuracy:.4f}, baseline 0.9000" in sentence
+        assert ("The model beats the baseline" in sentence) is beats
+        assert ("The model doesn't beat the baseline" in sentence) is not beats
+        assert ("detects 25% of the replaced tokens" in sentence) is beats
+    assert verdict({}, "unused") == ""
+
+
+def test_masked_language_modelling_is_compared_with_smoothed_token_frequencies(corpus, monkeypatch):
+    data = str(corpus / "data")
+    train, held_out = Shards(data), Shards(data, "held-out")
+    tokens = [np.concatenate([shard.tokens for shard in shards.shards]) for shards in (train, held_out)]
+    frequencies = (np.bincount(tokens[0], minlength=train.vocab) + 1) / (len(tokens[0]) + train.vocab)
+    baseline = unigram_loss(train, held_out)
+    assert baseline == pytest.approx(-np.mean([np.log(frequencies[token]) for token in tokens[1]]), rel=1e-9)
+    assert verdict({"mlm_loss": baseline - 0.1}, data).startswith("The model beats the baseline that predicts token")
+    assert verdict({"mlm_loss": baseline}, data).startswith("The model doesn't beat the baseline")
+    monkeypatch.setattr(module, "_MOST_TOKENS", 7)
+    assert module._counts(train).sum() == 7
+
+
+# Devices
+
+
+def test_devices_are_resolved_by_name(monkeypatch):
+    for available, kind in ((True, "cuda"), (False, "cpu")):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda available=available: available)
+        assert resolve_device("auto").type == kind
+    assert resolve_device("cpu") == torch.device("cpu")
+    unsupported = [(name, f"device '{name}' is not supported; use auto, cpu") for name in ("mps", "meta", "xla")]
+    for name, problem in (
+        ("gpu", "unknown device 'gpu'; use auto, cpu or cuda"),
+        ("cuda:1", r"device .cuda:1. is not available.*use cpu"),
+        *unsupported,
+    ):
+        with pytest.raises(InputError, match=problem):
+            resolve_device(name)
+
+
+def test_a_single_process_is_main_and_needs_no_communication():
+    with process_group("cpu") as alone:
+        assert (alone.rank, alone.size, alone.is_main) == (0, 1, True)
+        assert alone.sum(torch.tensor([2.0])).tolist() == [2.0]
+        assert alone.any(True)
+        assert not alone.any(False)
+        assert alone.broadcast(0.1) == 0.1
+        alone.barrier()
