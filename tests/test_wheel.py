@@ -66,7 +66,7 @@ def test_a_wheel_holds_every_file_of_the_package_and_no_other(wheel: Path) -> No
     with ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert packed == {name for name in files if "__pycache__" not in name}
-    assert {"lightbert/py.typed", "lightbert/recipes/tiny-rtd.toml"} <= packed
+    assert {"lightbert/py.typed", "lightbert/recipes/small.toml"} <= packed
 
 
 def test_a_source_distribution_holds_every_file_of_the_package(tmp_path: Path) -> None:

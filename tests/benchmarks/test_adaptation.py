@@ -1,7 +1,6 @@
 """The benchmark of the adaptation, with processes that are faked: each writes the result of its command."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -34,12 +33,12 @@ LOSSES = {"mlm_loss": 3.0, "rtd_loss": 0.2, "rtd_accuracy": 0.9}
 class Processes:
     """Fakes of processes: adapted weights score 0.1 more, the seed adds a hundredth."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, fail: str = "") -> None:
+    def __init__(self, monkeypatch, *, fail=""):
         self.names: list[str] = []
         self.fail = fail
         monkeypatch.setattr(adaptation_runs, "run_command", self.run)
 
-    def run(self, command: list[str], log: Path, *_: object) -> int:
+    def run(self, command, log, *_):
         name = log.stem
         self.names.append(name)
         if name == self.fail:
@@ -58,17 +57,15 @@ class Processes:
         return 0
 
 
-def protocol(out: Path) -> Protocol:
+def protocol(out):
     return Protocol(out, seeds=(0, 1), jobs=1, adaptation=("max_minutes=1",))
 
 
-def run(out: Path) -> Outcome | None:
+def run(out):
     return run_all(TASK, protocol(out), lambda: False)
 
 
-def test_both_weights_are_fine_tuned_and_tested_with_every_seed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_both_weights_are_fine_tuned_and_tested_with_every_seed(tmp_path, monkeypatch):
     processes = Processes(monkeypatch)
     outcome = run(tmp_path)
     assert processes.names[:3] == ["data", "bundled", "adapted"]
@@ -83,7 +80,7 @@ def test_both_weights_are_fine_tuned_and_tested_with_every_seed(
     assert outcome.sentence_error == pytest.approx(0.5)
 
 
-def test_what_is_finished_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_finished_is_not_run_again(tmp_path, monkeypatch):
     processes = Processes(monkeypatch, fail="adapted-1")
     assert run(tmp_path) is None
     assert "adapted-1-test" not in processes.names
@@ -92,13 +89,13 @@ def test_what_is_finished_is_not_run_again(tmp_path: Path, monkeypatch: pytest.M
     assert again.names == ["adapted-1", "adapted-1-test"]
 
 
-def test_nothing_is_fine_tuned_without_the_adaptation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_fine_tuned_without_the_adaptation(tmp_path, monkeypatch):
     processes = Processes(monkeypatch, fail="adapted")
     assert run(tmp_path) is None
     assert processes.names == ["data", "bundled", "adapted"]
 
 
-def test_the_commands_are_valid_and_differ_in_the_weights_only(tmp_path: Path) -> None:
+def test_the_commands_are_valid_and_differ_in_the_weights_only(tmp_path):
     for each in pretraining_runs(protocol(tmp_path))[1:]:
         _, verb, recipe, *words = each.command
         assert (verb, recipe) == ("pretrain", "adapt")
@@ -110,7 +107,7 @@ def test_the_commands_are_valid_and_differ_in_the_weights_only(tmp_path: Path) -
     assert set(FINETUNING) < set(before)
 
 
-def test_a_mean_has_the_error_of_its_values() -> None:
+def test_a_mean_has_the_error_of_its_values():
     assert mean_and_error((0.1, 0.3)) == pytest.approx((0.2, 0.1))
     assert mean_and_error((0.1,)) == (0.1, 0.0)
 
@@ -118,7 +115,7 @@ def test_a_mean_has_the_error_of_its_values() -> None:
 @pytest.mark.parametrize(
     ("after", "words"), [((0.6, 0.62), "the change is clear"), ((0.5, 0.52), "the change is not clear")]
 )
-def test_the_page_says_whether_the_gain_is_clear(tmp_path: Path, after: tuple[float, ...], words: str) -> None:
+def test_the_page_says_whether_the_gain_is_clear(tmp_path, after, words):
     scores = {BUNDLED: (0.5, 0.51), ADAPTED: after}
     outcome = Outcome({BUNDLED: LOSSES, ADAPTED: LOSSES}, 7, scores, scores, 0.02)
     page = markdown(
@@ -130,7 +127,7 @@ def test_the_page_says_whether_the_gain_is_clear(tmp_path: Path, after: tuple[fl
     assert "| the most frequent section | test | | | 66.7 |" in page
 
 
-def test_the_command_writes_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_writes_the_page(tmp_path, monkeypatch):
     Processes(monkeypatch)
     monkeypatch.setattr(adaptation, "read_task", lambda: TASK)
     monkeypatch.setattr(adaptation, "versions", lambda *names: dict.fromkeys(names, "1.0"))
@@ -140,7 +137,7 @@ def test_the_command_writes_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "scikit-learn 1.0" in page
 
 
-def test_a_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(adaptation, "versions", lambda *names: dict.fromkeys(names, "") | {"numpy": "2.0"})
     with pytest.raises(InputError, match="install matplotlib networkx pandas"):
         adaptation.main(["--out", str(tmp_path)])
@@ -156,7 +153,7 @@ def test_a_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_wrong_input_is_found_before_anything_runs(tmp_path: Path, words: list[str], message: str) -> None:
+def test_wrong_input_is_found_before_anything_runs(tmp_path, words, message):
     with pytest.raises(InputError, match=message):
         adaptation.main(["--out", str(tmp_path / "out"), *words])
     assert not (tmp_path / "out").exists()

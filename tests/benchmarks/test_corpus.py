@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,11 +26,11 @@ LEXICON = [
 ]
 
 
-def sentence(words: int) -> str:
+def sentence(words):
     return " ".join(RANDOM.choice(LEXICON, words)) + "."
 
 
-def document(paragraphs: int, words: int = 40) -> str:
+def document(paragraphs, words=40):
     return "\n".join(sentence(words) for _ in range(paragraphs))
 
 
@@ -54,19 +53,19 @@ def test_ngrams_depend_on_order_and_length():
 
 
 @pytest.fixture
-def index() -> EvaluationIndex:
+def index():
     long = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
     return EvaluationIndex({"long": [long, "next text"], "short": ["red orange yellow green blue indigo violet white"]})
 
 
-def surveyed(tmp_path: Path, index: EvaluationIndex, *contents: str):
+def surveyed(tmp_path, index, *contents):
     paths = [tmp_path / f"{number}.txt" for number in range(len(contents))]
     for path, content in zip(paths, contents, strict=True):
         path.write_text(content, "utf-8")
     return paths, [survey(path, index) for path in paths]
 
 
-def kept(paths, surveys, decisions) -> list[list[str]]:
+def kept(paths, surveys, decisions):
     contents = [path.read_bytes() for path in paths]
     return [
         [
@@ -200,7 +199,7 @@ def test_only_the_newest_version_of_an_article_is_read():
     assert [file.path for file in newest(File(path, "") for path in paths)] == [paths[1], paths[4]]
 
 
-def git(folder: Path, *arguments: str) -> None:
+def git(folder, *arguments):
     identity = ["-c", "user.name=n", "-c", "user.email=e"]
     subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True)
 

@@ -15,7 +15,7 @@ STEP, ENCODER = Case("convbert-tiny", 2, 16, rtd=True), Case("convbert-tiny", 2,
 FEW = Settings(rounds=3, calls=2, device="cpu")
 
 
-def older_source(folder: Path, cases: str) -> Path:
+def older_source(folder, cases):
     """A source folder with nothing but the module that has the cases."""
     package = folder / "src" / "lightbert" / "bench"
     package.mkdir(parents=True)

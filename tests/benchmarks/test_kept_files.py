@@ -4,7 +4,7 @@ import sys
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from benchmarks import latency, latency_files, latency_page
 from benchmarks.latency import Settings, measure
@@ -43,7 +43,7 @@ def test_a_file_is_written_once_and_again_when_something_it_depends_on_changes(t
 
 
 def test_a_file_that_could_not_be_written_is_not_there(tmp_path):
-    def fail() -> bytes:
+    def fail():
         raise InputError("no")
 
     with pytest.raises(InputError, match="no"):
@@ -56,42 +56,42 @@ def test_packages_that_are_not_installed_have_no_version():
 
 
 class Layer(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(4, 4))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return torch.relu(x @ self.weight) * 2.0
 
 
 class SameLayer(nn.Module):
     """Other names and other functions, but the same operators."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.matrix = nn.Parameter(torch.ones(4, 4))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return x.matmul(self.matrix).relu().mul(2.0)
 
 
 class OtherFactor(Layer):
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return torch.relu(x @ self.weight) * 3.0
 
 
 class OtherOperator(Layer):
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return torch.sigmoid(x @ self.weight) * 2.0
 
 
 class OtherInput(Layer):
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         y = x @ self.weight
         return torch.relu(x) * 2.0 + 0.0 * y
 
 
-def digest(module: nn.Module, rows: int = 3, most: int = 8) -> str:
+def digest(module, rows=3, most=8):
     shape = {0: torch.export.Dim("rows", min=2, max=most)}
     return program_digest(torch.export.export(module, (torch.ones(rows, 4),), dynamic_shapes=(shape,)))
 
@@ -112,7 +112,7 @@ def test_the_digest_of_a_program_is_that_of_its_operators_shapes_and_weights():
 
 
 def test_the_digest_of_a_model_changes_with_its_settings_and_with_its_program():
-    def traced(model: str) -> torch.export.ExportedProgram:
+    def traced(model):
         return exported_program(encoder_of(model), STATES, any_batch=False)
 
     program = traced("convbert-tiny:depth=1")

@@ -29,13 +29,13 @@ CONFIGS: dict[str, Config] = {
 }
 
 
-def seen_by_torch(module: nn.Module, *arguments: object) -> int:
+def seen_by_torch(module, *arguments):
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         module(*arguments)
     return counter.get_total_flops()
 
 
-def taps(config: Config) -> int:
+def taps(config):
     """The FLOPs of convolution taps, which torch's counter doesn't count because they aren't matmuls."""
     match config:
         case _ if hasattr(config, "convolution"):

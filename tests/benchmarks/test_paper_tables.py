@@ -35,11 +35,11 @@ PAPERS = [name for name, table in TABLES.items() if table.figures]
 TINY = Table("Two rows", "Nobody Table 1", (LOW, HIGH))
 
 
-def protocol(out: Path, **changes: object) -> Protocol:
+def protocol(out, **changes):
     return Protocol(Path("data"), Path("glue"), out, task_seeds=(0, 1), tasks=("cola",), **changes)  # type: ignore[arg-type]
 
 
-def write_results(out: Path, arm: Arm, scores: list[float]) -> None:
+def write_results(out, arm, scores):
     folder = folder_of(arm, 0, protocol(out))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "result.json").write_text(json.dumps({"held_out": {"mlm_loss": 3.5, "accuracy": 0.4}}))
@@ -51,7 +51,7 @@ def write_results(out: Path, arm: Arm, scores: list[float]) -> None:
 
 
 @pytest.mark.parametrize("name", PAPERS)
-def test_every_row_is_a_recipe_that_takes_the_common_protocol(name: str) -> None:
+def test_every_row_is_a_recipe_that_takes_the_common_protocol(name):
     for arm in TABLES[name].arms:
         words = pretraining_command(arm, 0, protocol(Path("out")))
         recipe = from_mapping(Recipe, override(read(words[2]), assignments(words[3:])))
@@ -61,7 +61,7 @@ def test_every_row_is_a_recipe_that_takes_the_common_protocol(name: str) -> None
 
 
 @pytest.mark.parametrize("name", PAPERS)
-def test_rows_of_a_table_differ_in_the_model_only(name: str) -> None:
+def test_rows_of_a_table_differ_in_the_model_only(name):
     mappings = []
     for arm in TABLES[name].arms:
         mapping = override(read(arm.recipe), assignments(PROTOCOL))
@@ -69,13 +69,13 @@ def test_rows_of_a_table_differ_in_the_model_only(name: str) -> None:
     assert all(mapping == {**mappings[0], **_batch(mapping)} for mapping in mappings)
 
 
-def _batch(mapping: dict[str, object]) -> dict[str, object]:
+def _batch(mapping):
     """What the command line sets for all rows."""
     return {key: mapping[key] for key in ("batch", "steps") if key in mapping}
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_the_command_for_fine_tuning_plans_every_task_and_seed(name: str) -> None:
+def test_the_command_for_fine_tuning_plans_every_task_and_seed(name):
     table = TABLES[name]
     whole = Protocol(Path("data"), Path("glue"), Path("out"), finetuning=("per_task.stsb.epochs=4",))
     for seed in whole.task_seeds:
@@ -87,20 +87,20 @@ def test_the_command_for_fine_tuning_plans_every_task_and_seed(name: str) -> Non
         assert {run.recipe.head.dropout for run in planned.runs} == {0.0}
 
 
-def test_a_finished_row_has_its_scores_by_the_metric_of_the_task(tmp_path: Path) -> None:
+def test_a_finished_row_has_its_scores_by_the_metric_of_the_task(tmp_path):
     write_results(tmp_path, LOW, [0.25, 0.75])
     outcome = read_outcome(LOW, 0, protocol(tmp_path))
     assert outcome == Outcome(LOW, 0, {"mlm_loss": 3.5, "accuracy": 0.4}, {"cola": (0.25, 0.75)})
     assert outcome.mean == 50.0
 
 
-def test_a_row_without_all_seeds_is_not_finished(tmp_path: Path) -> None:
+def test_a_row_without_all_seeds_is_not_finished(tmp_path):
     write_results(tmp_path, LOW, [0.25])
     assert read_outcome(LOW, 0, protocol(tmp_path)) is None
     assert read_outcome(HIGH, 0, protocol(tmp_path)) is None
 
 
-def test_the_page_has_medians_ranges_commands_and_both_orders() -> None:
+def test_the_page_has_medians_ranges_commands_and_both_orders():
     low, high = (
         Outcome(arm, 0, {"mlm_loss": 3.5}, {"cola": scores}, "abc1234")
         for arm, scores in ((LOW, (0.5, 0.7)), (HIGH, (0.4, 0.4)))
@@ -116,7 +116,7 @@ def test_the_page_has_medians_ranges_commands_and_both_orders() -> None:
     assert "The paper has the same order." in markdown("two", TINY, protocol(Path("out")), [high], "")
 
 
-def test_the_page_names_rows_that_are_not_finished() -> None:
+def test_the_page_names_rows_that_are_not_finished():
     outcomes = [Outcome(arm, 0, {"mlm_loss": 3.5}, {"cola": (0.5,)}) for arm in TINY.arms]
     chosen = replace(protocol(Path("out")), seeds=(0, 1))
     assert "Not finished: low (seed 1), high (seed 1)." in markdown("two", TINY, chosen, outcomes, "")
@@ -124,7 +124,7 @@ def test_the_page_names_rows_that_are_not_finished() -> None:
     assert "Not finished" not in markdown("two", TINY, replace(chosen, seeds=(0,)), outcomes, "")
 
 
-def test_the_page_says_how_much_was_read_with_how_many_seeds() -> None:
+def test_the_page_says_how_much_was_read_with_how_many_seeds():
     outcome = Outcome(LOW, 0, {"mlm_loss": 3.5}, {"cola": (0.5,)})
     short = replace(protocol(Path("out"), steps=1000, batch=100, overrides=("length=10",)), task_seeds=(0,))
     page = markdown("two", TINY, short, [outcome], "")
@@ -142,15 +142,13 @@ def test_the_page_says_how_much_was_read_with_how_many_seeds() -> None:
         ({"mlm_accuracy": 0.3}, True),
     ],
 )
-def test_a_row_that_hardly_learned_is_named(held_out: dict[str, float], learned: bool) -> None:
+def test_a_row_that_hardly_learned_is_named(held_out, learned):
     page = markdown("two", TINY, protocol(Path("out")), [Outcome(LOW, 0, held_out, {"cola": (0.5, 0.7)})], "")
     assert ("low (seed 0) has hardly left the plateau" in page) is not learned
 
 
-def test_a_row_on_the_plateau_is_named_as_soon_as_it_is_pretrained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def run(command: list[str], log: Path, *_: object) -> int:
+def test_a_row_on_the_plateau_is_named_as_soon_as_it_is_pretrained(tmp_path, monkeypatch, capsys):
+    def run(command, log, *_):
         if command[1] == "pretrain":
             folder = tmp_path / f"{command[2]}-0"
             folder.mkdir()
@@ -164,12 +162,10 @@ def test_a_row_on_the_plateau_is_named_as_soon_as_it_is_pretrained(
     assert named == ["low, seed 0: has hardly left the plateau; try another lr= or more steps"]
 
 
-def test_finished_commands_are_not_started_again_unless_they_differ(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_finished_commands_are_not_started_again_unless_they_differ(tmp_path, monkeypatch):
     started = []
 
-    def run(command: list[str], log: Path, *_: object) -> int:
+    def run(command, log, *_):
         started.append(command[1])
         return 0 if command[1] == "pretrain" else 1
 
@@ -184,7 +180,7 @@ def test_finished_commands_are_not_started_again_unless_they_differ(
     assert started.count("pretrain") == 2
 
 
-def test_results_of_other_settings_are_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_of_other_settings_are_not_shown(tmp_path, monkeypatch):
     monkeypatch.setattr(paper_runs, "run_command", lambda command, *_: int("steps=7" in command))
     for arm in (LOW, HIGH):
         write_results(tmp_path, arm, [0.5, 0.5])
@@ -192,9 +188,7 @@ def test_results_of_other_settings_are_not_shown(tmp_path: Path, monkeypatch: py
     assert not paper_runs.run_table(TINY, protocol(tmp_path, steps=7))
 
 
-def test_a_command_that_continues_at_another_commit_records_both(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_that_continues_at_another_commit_records_both(tmp_path, monkeypatch):
     path = tmp_path / "row.json"
     for name in ("abc1234", "abc1234", "def5678"):
         monkeypatch.setattr(commands, "commit", lambda name=name: name)
@@ -210,10 +204,8 @@ def test_a_command_that_continues_at_another_commit_records_both(
     assert commands.read(path) is None
 
 
-def test_rows_that_fail_are_named_and_the_others_are_returned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def run(command: list[str], log: Path, *_: object) -> int:
+def test_rows_that_fail_are_named_and_the_others_are_returned(tmp_path, monkeypatch, capsys):
+    def run(command, log, *_):
         if "tiny-mlm" in command:
             return 1
         if "seeds=[1]" in command:
@@ -228,9 +220,7 @@ def test_rows_that_fail_are_named_and_the_others_are_returned(
 
 
 @pytest.mark.prove
-def test_a_tiny_table_runs_from_text_to_page_and_is_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_tiny_table_runs_from_text_to_page_and_is_read_again(tmp_path, monkeypatch, capsys):
     one_row = Table("One row", "Nobody Table 1", (LOW,))
     monkeypatch.setitem(papers.TABLES, "convolutions", one_row)
     data, glue = write_corpus(tmp_path / "corpus") / "data", write_glue(tmp_path / "glue")
@@ -246,9 +236,7 @@ def test_a_tiny_table_runs_from_text_to_page_and_is_read_again(
     assert (tmp_path / "out" / "tiny-rtd-0" / "result.json").stat().st_mtime_ns == before
 
 
-def test_a_table_that_is_not_finished_in_time_exits_with_75_and_names_the_logs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_that_is_not_finished_in_time_exits_with_75_and_names_the_logs(tmp_path, capsys):
     here = str(tmp_path)
     words = ["convolutions", "--data", here, "--glue", here, "--out", here, "--minutes", "1e-9"]
     with pytest.raises(SystemExit) as stopped:
@@ -260,7 +248,7 @@ def test_a_table_that_is_not_finished_in_time_exits_with_75_and_names_the_logs(
     assert not (tmp_path / "convolutions.md").exists()
 
 
-def test_a_process_is_told_to_save_when_the_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_is_told_to_save_when_the_time_is_over(tmp_path, monkeypatch):
     (tmp_path / "patient.py").write_text(
         "import pathlib, signal, sys, time\n"
         "def stop(*_):\n"
@@ -277,7 +265,7 @@ def test_a_process_is_told_to_save_when_the_time_is_over(tmp_path: Path, monkeyp
     assert (tmp_path / "log").read_text().startswith("$ patient")
 
 
-def test_a_process_that_does_not_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_does_not_stop_is_killed(tmp_path, monkeypatch):
     (tmp_path / "deaf.py").write_text(
         "import pathlib, signal, time\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -290,7 +278,7 @@ def test_a_process_that_does_not_stop_is_killed(tmp_path: Path, monkeypatch: pyt
     assert commands.run_command(["deaf"], tmp_path / "log", Path("ready").exists, environment) == -signal.SIGKILL
 
 
-def test_the_cores_are_divided_among_the_jobs_unless_their_number_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cores_are_divided_among_the_jobs_unless_their_number_is_set(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr("os.cpu_count", lambda: 16)
     assert commands.environment(jobs=5)["OMP_NUM_THREADS"] == "3"
@@ -300,7 +288,7 @@ def test_the_cores_are_divided_among_the_jobs_unless_their_number_is_set(monkeyp
 
 
 @pytest.mark.parametrize("option", ["--data", "--glue"])
-def test_a_missing_folder_is_an_error_before_anything_is_trained(tmp_path: Path, option: str) -> None:
+def test_a_missing_folder_is_an_error_before_anything_is_trained(tmp_path, option):
     folders = {"--data": str(tmp_path), "--glue": str(tmp_path), option: "nowhere"}
     words = [word for pair in folders.items() for word in pair]
     with pytest.raises(InputError, match=f"{option} must be a folder, got 'nowhere'"):
@@ -308,7 +296,7 @@ def test_a_missing_folder_is_an_error_before_anything_is_trained(tmp_path: Path,
     assert not (tmp_path / "out").exists()
 
 
-def test_rows_are_chosen_by_their_recipes() -> None:
+def test_rows_are_chosen_by_their_recipes():
     table = TABLES["convolutions"]
     chosen = papers._rows(table, "convbert-small-rtd,bert-small-rtd")
     assert [arm.recipe for arm in chosen.arms] == ["bert-small-rtd", "convbert-small-rtd"]

@@ -1,7 +1,5 @@
 """The comparison with a minimal loop over tokenizers; rates are not tested."""
 
-from pathlib import Path
-
 import pytest
 
 from benchmarks.preparation import compare
@@ -9,7 +7,7 @@ from lightbert.data import tokenizer
 from lightbert.data.tokenizer import train
 
 
-def test_both_ways_encode_the_same_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_ways_encode_the_same_tokens(tmp_path, monkeypatch):
     for name in ("RAYON_NUM_THREADS", "TOKENIZERS_PARALLELISM"):
         monkeypatch.setenv(name, "")
     texts = [f"A short document, number {number}.\nWith a second [SEP] line." for number in range(50)]

@@ -34,7 +34,7 @@ def model():
     return fit([point for point in points() if point.fitted])
 
 
-def entries() -> dict[str, str]:
+def entries():
     log = (ROOT / "lab" / "LOG.md").read_text(encoding="utf-8")
     parts = re.split(r"^## \d{4}-\d\d-\d\d: ", log, flags=re.MULTILINE)[1:]
     return {part.partition("\n")[0]: part for part in parts}

@@ -3,11 +3,10 @@
 import csv
 from collections import Counter
 from itertools import combinations
-from pathlib import Path
 
 import pytest
 
-from benchmarks.adaptation_runs import SectionTask, read_task, write_task
+from benchmarks.adaptation_runs import read_task, write_task
 from lightbert.data.docstrings import DESCRIPTION
 
 FUNCTION = '''
@@ -30,7 +29,7 @@ SIZES = {"train": 4, "dev": 2, "test": 6}
 
 
 @pytest.fixture
-def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SectionTask:
+def task(tmp_path, monkeypatch):
     package = tmp_path / "site-packages" / "many"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("".join(FUNCTION.format(number=number) for number in range(100)))
@@ -38,25 +37,25 @@ def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SectionTask:
     return read_task(("many",), SIZES)
 
 
-def test_every_split_has_so_many_sentences_of_each_section(task: SectionTask) -> None:
+def test_every_split_has_so_many_sentences_of_each_section(task):
     for split, size in SIZES.items():
         sections = Counter(section for _, section in task.examples[split])
         assert sections == dict.fromkeys([DESCRIPTION, "parameters", "returns"], size)
 
 
-def test_no_object_is_in_two_splits_or_in_the_text(task: SectionTask) -> None:
+def test_no_object_is_in_two_splits_or_in_the_text(task):
     numbers = [{sentence.split()[-1] for sentence, _ in rows} for rows in task.examples.values()]
     numbers.append({document[0].split()[-1] for document in task.documents})
     assert all(not one & other for one, other in combinations(numbers, 2))
 
 
-def test_a_sentence_of_several_splits_is_left_out(task: SectionTask) -> None:
+def test_a_sentence_of_several_splits_is_left_out(task):
     sentences = [sentence for rows in task.examples.values() for sentence, _ in rows]
     assert len(sentences) == len(set(sentences))
     assert not any("share" in sentence for sentence in sentences)
 
 
-def test_tables_and_text_are_written(task: SectionTask, tmp_path: Path) -> None:
+def test_tables_and_text_are_written(task, tmp_path):
     paths = write_task(task, tmp_path / "task")
     with paths["dev"].open(encoding="utf-8") as file:
         assert [(row["text"], row["label"]) for row in csv.DictReader(file)] == task.examples["dev"]

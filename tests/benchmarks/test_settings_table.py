@@ -11,7 +11,6 @@ from benchmarks import papers
 from benchmarks.paper_report import draw, markdown
 from benchmarks.paper_runs import (
     TABLES,
-    Arm,
     Outcome,
     Protocol,
     check_rows,
@@ -32,33 +31,33 @@ SIZES = ("depth=1", "narrow=8", "width=32", "n_heads=4", "inner=32")
 SHORT = Protocol(Path("data"), Path("glue"), Path("out"), steps=4000, tasks=("cola",), task_seeds=(0, 1))
 
 
-def row(name: str) -> Arm:
+def row(name):
     [arm] = [arm for arm in TABLE.arms if arm.name == f"convbert-small-rtd-{name}"]
     return arm
 
 
-def recipe_of(arm: Arm, protocol: Protocol = SHORT) -> Recipe:
+def recipe_of(arm, protocol=SHORT):
     words = pretraining_command(arm, 0, protocol)
     return from_mapping(Recipe, override(read(words[2]), assignments(words[3:])))
 
 
-def values_of(arm: Arm) -> dict[str, Any]:
+def values_of(arm):
     """All keys of the row's recipe, except the folder of the run."""
     return dict(flatten(to_mapping(replace(recipe_of(arm), out="out"))))
 
 
-def outcome_of(arm: Arm, score: float, seed: int = 0) -> Outcome:
+def outcome_of(arm, score, seed=0):
     return Outcome(arm, seed, {"rtd_loss": 0.25}, {"cola": (score, score)}, "abc1234")
 
 
-def test_the_first_row_is_trained_once_for_this_table_and_the_papers() -> None:
+def test_the_first_row_is_trained_once_for_this_table_and_the_papers():
     convolutions = {arm.recipe: arm for arm in TABLES["convolutions"].arms}
     assert pretraining_command(FIRST, 0, SHORT) == pretraining_command(convolutions[FIRST.recipe], 0, SHORT)
     assert folder_of(FIRST, 0, SHORT) == Path("out/convbert-small-rtd-0")
 
 
 @pytest.mark.parametrize("arm", CHANGED, ids=lambda arm: arm.name)
-def test_a_row_differs_from_the_first_in_one_setting_and_reads_as_many_tokens(arm: Arm) -> None:
+def test_a_row_differs_from_the_first_in_one_setting_and_reads_as_many_tokens(arm):
     first, values = values_of(FIRST), values_of(arm)
     changed = {key for key in first | values if first.get(key) != values.get(key)}
     assert changed == ({"batch", "steps"} if arm.batch_factor != 1 else {arm.overrides[0].partition("=")[0]})
@@ -66,7 +65,7 @@ def test_a_row_differs_from_the_first_in_one_setting_and_reads_as_many_tokens(ar
 
 
 @pytest.mark.prove
-def test_every_row_trains_to_the_end_with_weights_of_its_own(tmp_path: Path) -> None:
+def test_every_row_trains_to_the_end_with_weights_of_its_own(tmp_path):
     data = write_corpus(tmp_path / "corpus") / "data"
     small = (*(f"change.{size}" for size in SIZES), "length=16", "device=cpu", "workers=0")
     tiny = replace(SHORT, data=data, out=tmp_path, steps=4, batch=4, overrides=(*small, "evaluate_batches=1"))
@@ -78,30 +77,30 @@ def test_every_row_trains_to_the_end_with_weights_of_its_own(tmp_path: Path) -> 
     assert len(weights) == len(TABLE.arms)
 
 
-def test_every_row_has_a_label_and_a_folder_of_its_own() -> None:
+def test_every_row_has_a_label_and_a_folder_of_its_own():
     assert len(TABLE.arms) == 16
     assert len({arm.label for arm in TABLE.arms}) == len({folder_of(arm, 0, SHORT) for arm in TABLE.arms}) == 16
 
 
 @pytest.mark.parametrize(("name", "batch", "steps"), [("batch-x0.5", 128, 8000), ("batch-x2", 512, 2000)])
-def test_another_batch_takes_the_same_tokens_in_other_steps(name: str, batch: int, steps: int) -> None:
+def test_another_batch_takes_the_same_tokens_in_other_steps(name, batch, steps):
     recipe = recipe_of(row(name))
     assert (recipe.batch, recipe.steps) == (batch, steps)
 
 
-def test_a_row_wins_over_the_common_protocol_and_the_command_line_comes_last() -> None:
+def test_a_row_wins_over_the_common_protocol_and_the_command_line_comes_last():
     words = pretraining_command(row("lr-1e-3"), 0, replace(SHORT, overrides=("compile=none",)))
     assert words.index("lr=5e-4") < words.index("lr=1e-3") < words.index("compile=none")
     assert recipe_of(row("lr-1e-3")).lr == 1e-3
 
 
-def test_a_row_is_fine_tuned_from_its_own_folder_without_dropout_in_the_head() -> None:
+def test_a_row_is_fine_tuned_from_its_own_folder_without_dropout_in_the_head():
     words = finetuning_command(row("dropout-0.1"), 1, 0, SHORT)
     assert "model=out/convbert-small-rtd-dropout-0.1-1/final" in words
     assert "head.dropout=0.0" in words
 
 
-def test_rows_are_chosen_by_their_names() -> None:
+def test_rows_are_chosen_by_their_names():
     chosen = papers._rows(TABLE, "convbert-small-rtd-lr-1e-3,convbert-small-rtd,convbert-small-rtd-batch-x2")
     assert chosen.arms == (FIRST, row("lr-1e-3"), row("batch-x2"))
     with pytest.raises(InputError, match="got 'lr-1e-3'; its rows are convbert-small-rtd, convbert-small-rtd-lr-1e-3"):
@@ -109,7 +108,7 @@ def test_rows_are_chosen_by_their_names() -> None:
 
 
 @pytest.mark.parametrize(("key", "name"), [("lr", "lr-1e-3"), ("batch", "batch-x0.5")])
-def test_a_key_that_a_row_changes_cannot_be_set_for_all_rows(tmp_path: Path, key: str, name: str) -> None:
+def test_a_key_that_a_row_changes_cannot_be_set_for_all_rows(tmp_path, key, name):
     here, out = str(tmp_path), tmp_path / "out"
     with pytest.raises(InputError, match=f"^{key} can't be set for all rows, because the row '.*-{name}' changes it"):
         papers.main(["settings", "--data", here, "--glue", here, "--out", str(out), "compile=none", f"{key}=1"])
@@ -118,12 +117,12 @@ def test_a_key_that_a_row_changes_cannot_be_set_for_all_rows(tmp_path: Path, key
 
 
 @pytest.mark.parametrize(("steps", "batch"), [(4001, 256), (4000, 255)])
-def test_odd_steps_and_batches_cannot_be_halved(steps: int, batch: int) -> None:
+def test_odd_steps_and_batches_cannot_be_halved(steps, batch):
     with pytest.raises(InputError, match=f"must be even for the row '.*-batch-x.*', got {steps} and {batch}; change"):
         check_rows(TABLE, replace(SHORT, steps=steps, batch=batch))
 
 
-def test_the_page_has_settings_and_differences_instead_of_a_papers_figures() -> None:
+def test_the_page_has_settings_and_differences_instead_of_a_papers_figures():
     outcomes = [outcome_of(FIRST, 0.5), outcome_of(row("lr-1e-3"), 0.525), outcome_of(row("batch-x2"), 0.49)]
     page = markdown("settings", TABLE, SHORT, outcomes, "settings.svg")
     assert "# Settings of pre-training\n" in page
@@ -141,7 +140,7 @@ def test_the_page_has_settings_and_differences_instead_of_a_papers_figures() -> 
     assert "In the paper" not in page
 
 
-def test_rows_are_compared_with_the_first_row_of_the_same_seed() -> None:
+def test_rows_are_compared_with_the_first_row_of_the_same_seed():
     muon = row("optimizer.kind-muon")
     outcomes = [outcome_of(FIRST, 0.5), outcome_of(FIRST, 0.6, 1), outcome_of(muon, 0.55), outcome_of(muon, 0.55, 1)]
     page = markdown("settings", TABLE, SHORT, outcomes, "")
@@ -152,9 +151,7 @@ def test_rows_are_compared_with_the_first_row_of_the_same_seed() -> None:
 
 @needs_plots
 @pytest.mark.parametrize(("name", "panels"), [("settings", 1), ("convolutions", 2)])
-def test_the_picture_has_a_second_panel_only_for_a_papers_figures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, panels: int
-) -> None:
+def test_the_picture_has_a_second_panel_only_for_a_papers_figures(tmp_path, monkeypatch, name, panels):
     figures: list[Any] = []
     monkeypatch.setattr("benchmarks.paper_report.write", lambda figure, picture: figures.append(figure))
     table = TABLES[name]

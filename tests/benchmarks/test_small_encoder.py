@@ -35,13 +35,13 @@ MORE = replace(HOUR, name="more", after="hour", tokens=3 * 10**9)
 STUDENT = replace(HOUR, name="thin", teacher="hour", flops_electra=0.0)
 
 
-def scores(name: str, of: str, value: float, **changes: object) -> Scores:
+def scores(name, of, value, **changes):
     tasks = {task: TaskScores("accuracy", (value - 0.1, value, value + 0.1)) for task in TASKS}
     made = Scores(name, of, "glue", ("lightbert finetune glue",), "abc1234", "a laptop", tasks)
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-def write_run(folder: Path, task: str, seed: int, score: float, recipe: str = "glue-convbert-small-en") -> None:
+def write_run(folder, task, seed, score, recipe="glue-convbert-small-en"):
     (folder / "final").mkdir(parents=True)
     (folder / "result.json").write_text(json.dumps({"metric": "mcc", "metrics": {"mcc": score, "accuracy": 0.9}}))
     (folder / "recipe.json").write_text(json.dumps({"task": task, "seed": seed}))
@@ -49,7 +49,7 @@ def write_run(folder: Path, task: str, seed: int, score: float, recipe: str = "g
     (folder / "final" / "README.md").write_text(f"# A model\n\n## Training\n\n{training}\n\n## Metrics\n")
 
 
-def test_the_card_of_the_bundled_model_gives_its_tokens_and_flops() -> None:
+def test_the_card_of_the_bundled_model_gives_its_tokens_and_flops():
     record = read_pretraining(bundled.FOLDER / "convbert-small-en", ORIGIN, minutes=13.5)
     assert record.tokens == 40_000 * 256 * 128 + 2_500 * 64 * 512
     assert (record.recipe, record.minutes, record.held_out["rtd_loss"]) == ("convbert-small-more", 13.5, 0.1885)
@@ -59,7 +59,7 @@ def test_the_card_of_the_bundled_model_gives_its_tokens_and_flops() -> None:
 
 
 @pytest.mark.skipif("convbert-small-en" not in bundled.installed(), reason="the weights of the teacher are missing")
-def test_the_card_of_the_bundled_student_gives_its_tokens_and_flops() -> None:
+def test_the_card_of_the_bundled_student_gives_its_tokens_and_flops():
     record = read_distillation(bundled.FOLDER / "convbert-thin-en", ORIGIN, teacher="longer", minutes=14.0)
     assert (record.recipe, record.teacher, record.tokens) == ("convbert-thin-distill", "longer", 24_000 * 256 * 128)
     # A token's forward pass: 7.7 MFLOP of the student, thrice with the backward pass; 19 of the teacher; and the head.
@@ -67,14 +67,14 @@ def test_the_card_of_the_bundled_student_gives_its_tokens_and_flops() -> None:
     assert record.flops_electra == 0.0
 
 
-def test_a_run_of_the_other_kind_is_an_error_with_the_remedy() -> None:
+def test_a_run_of_the_other_kind_is_an_error_with_the_remedy():
     with pytest.raises(InputError, match="is a distillation; add --teacher and the name of its teacher's pre-training"):
         read_pretraining(bundled.FOLDER / "convbert-thin-en", ORIGIN, minutes=14.0)
     with pytest.raises(InputError, match="is not a distillation; leave out --teacher"):
         read_distillation(bundled.FOLDER / "convbert-small-en", ORIGIN, teacher="more", minutes=14.0)
 
 
-def test_a_distillation_in_stages_is_not_read(tmp_path: Path) -> None:
+def test_a_distillation_in_stages_is_not_read(tmp_path):
     card = (bundled.FOLDER / "convbert-thin-en" / "README.md").read_text(encoding="utf-8")
     card = card.replace('strategy = "akt"', 'strategy = "jkt"\ntransfer_steps = 10')
     (tmp_path / "README.md").write_text(card, encoding="utf-8")
@@ -82,7 +82,7 @@ def test_a_distillation_in_stages_is_not_read(tmp_path: Path) -> None:
         read_distillation(tmp_path, ORIGIN, teacher="longer")
 
 
-def test_a_run_folder_gives_the_minutes_of_its_steps(tmp_path: Path) -> None:
+def test_a_run_folder_gives_the_minutes_of_its_steps(tmp_path):
     data = write_corpus(tmp_path / "corpus") / "data"
     settings = {"data": str(data), "out": str(tmp_path / "run"), "steps": 2, "batch": 2, "length": 32, "device": "cpu"}
     jobs.pretrain("tiny-rtd", **settings)
@@ -93,7 +93,7 @@ def test_a_run_folder_gives_the_minutes_of_its_steps(tmp_path: Path) -> None:
     assert record.held_out["rtd_loss"] == pytest.approx(result["held_out"]["rtd_loss"], abs=1e-4)
 
 
-def test_the_runs_of_a_model_are_collected_by_task_in_the_order_of_their_seeds(tmp_path: Path) -> None:
+def test_the_runs_of_a_model_are_collected_by_task_in_the_order_of_their_seeds(tmp_path):
     for seed, score in ((1, 0.4), (0, 0.5)):
         write_run(tmp_path / f"{seed}" / "runs" / "cola", "cola", seed, score)
     write_run(tmp_path / "squad", "squad", 0, 0.8, recipe="squad-convbert-small-en")
@@ -106,21 +106,21 @@ def test_the_runs_of_a_model_are_collected_by_task_in_the_order_of_their_seeds(t
     assert record.mean is None
 
 
-def test_a_seed_that_occurs_twice_is_an_error(tmp_path: Path) -> None:
+def test_a_seed_that_occurs_twice_is_an_error(tmp_path):
     for name in ("one", "two"):
         write_run(tmp_path / name, "cola", 0, 0.5)
     with pytest.raises(InputError, match="repeats seed 0 of cola; give one run for each seed"):
         read_scores([tmp_path], ORIGIN, of="hour")
 
 
-def test_folders_without_finished_runs_are_an_error(tmp_path: Path) -> None:
+def test_folders_without_finished_runs_are_an_error(tmp_path):
     with pytest.raises(InputError, match="no finished fine-tuning of a named task in"):
         read_scores([tmp_path], ORIGIN, of="hour")
     with pytest.raises(InputError, match=r"README.md' not found; give the folder of a finished run"):
         read_pretraining(tmp_path, ORIGIN)
 
 
-def test_records_are_kept_and_replaced_by_name(tmp_path: Path) -> None:
+def test_records_are_kept_and_replaced_by_name(tmp_path):
     records = Records().add(HOUR).add(MORE).add(scores("first", "hour", 0.5))
     save(records, tmp_path / "records.json")
     assert load(tmp_path / "records.json") == records
@@ -129,7 +129,7 @@ def test_records_are_kept_and_replaced_by_name(tmp_path: Path) -> None:
     assert records.tokens("more") == 4 * 10**9
 
 
-def test_a_measured_record_takes_precedence_over_a_quoted_one() -> None:
+def test_a_measured_record_takes_precedence_over_a_quoted_one():
     quoted = Records(
         (HOUR,), (scores("first", "hour", 0.2, source="a page"), scores("old", "hour", 0.3, source="a page"))
     )
@@ -137,21 +137,21 @@ def test_a_measured_record_takes_precedence_over_a_quoted_one() -> None:
     assert {each.name: each.source for each in shown.scores} == {"old": "a page", "first": ""}
 
 
-def test_a_missing_or_circular_pretraining_is_an_error() -> None:
+def test_a_missing_or_circular_pretraining_is_an_error():
     with pytest.raises(InputError, match="'first' names the pre-training 'hour', which is not recorded"):
         Records((), (scores("first", "hour", 0.5),)).check()
     with pytest.raises(InputError, match="continues itself"):
         Records((replace(HOUR, after="more"), MORE)).check()
 
 
-def test_a_damaged_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+def test_a_damaged_file_is_an_error_that_names_it(tmp_path):
     for content in ("{", '{"scores": 3}'):
         (tmp_path / "records.json").write_text(content)
         with pytest.raises(InputError, match=r"records\.json'"):
             load(tmp_path / "records.json")
 
 
-def test_the_fit_gives_the_points_per_doubling_and_the_tokens_of_a_score() -> None:
+def test_the_fit_gives_the_points_per_doubling_and_the_tokens_of_a_score():
     line = fit([Point("one", 10**9, 60.0, quoted=False), Point("two", 4 * 10**9, 66.0, quoted=False)])
     assert line is not None
     assert line.per_doubling == pytest.approx(3.0)
@@ -161,11 +161,11 @@ def test_the_fit_gives_the_points_per_doubling_and_the_tokens_of_a_score() -> No
     assert Fit(-1.0, 60.0, 2).tokens(70.0) is None
 
 
-def test_the_means_of_the_targets_are_those_asked_for() -> None:
+def test_the_means_of_the_targets_are_those_asked_for():
     assert [round(target.mean, 1) for target in TARGETS] == [77.6, 78.3]
 
 
-def test_the_page_has_scores_targets_costs_the_curve_and_the_commands() -> None:
+def test_the_page_has_scores_targets_costs_the_curve_and_the_commands():
     quoted = scores("old", "hour", 0.5, source="a page")
     records = Records((HOUR, MORE), (scores("first", "hour", 0.6), scores("second", "more", 0.7), quoted))
     page = markdown(records, "curve.svg", "the command")
@@ -180,7 +180,7 @@ def test_the_page_has_scores_targets_costs_the_curve_and_the_commands() -> None:
     assert [point.name for point in points(records)] == ["first", "old", "second"]
 
 
-def test_a_student_is_in_the_tables_but_not_on_the_learning_curve() -> None:
+def test_a_student_is_in_the_tables_but_not_on_the_learning_curve():
     records = Records((HOUR, STUDENT), (scores("first", "hour", 0.6), scores("small", "thin", 0.5))).check()
     page = markdown(records, "curve.svg", "the command")
     assert "`thin` is a student of `hour`: its tokens are those of its distillation." in page
@@ -191,14 +191,12 @@ def test_a_student_is_in_the_tables_but_not_on_the_learning_curve() -> None:
         Records((STUDENT,)).check()
 
 
-def test_without_two_measured_models_the_page_says_what_is_missing() -> None:
+def test_without_two_measured_models_the_page_says_what_is_missing():
     page = markdown(Records((HOUR,), (scores("first", "hour", 0.6),)), "curve.svg", "the command")
     assert "A fit needs two models of different tokens with all five tasks; measured: 1, quoted: 0." in page
 
 
-def test_the_command_records_scores_and_writes_page_and_picture(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_records_scores_and_writes_page_and_picture(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     shared = ["--machine", "a laptop", "--page", str(tmp_path / "page.md"), "--quoted", str(tmp_path / "none.toml")]
     model = str(bundled.FOLDER / "convbert-small-en")
@@ -213,7 +211,7 @@ def test_the_command_records_scores_and_writes_page_and_picture(
     assert "<svg" in (tmp_path / "page.svg").read_text()
 
 
-def test_scores_of_an_unknown_pretraining_are_not_recorded(tmp_path: Path) -> None:
+def test_scores_of_an_unknown_pretraining_are_not_recorded(tmp_path):
     write_run(tmp_path / "runs", "cola", 0, 0.5)
     shared = ["--machine", "a laptop", "--page", str(tmp_path / "page.md"), "--quoted", str(tmp_path / "none.toml")]
     with pytest.raises(InputError, match="'first' names the pre-training 'hour', which is not recorded"):
@@ -221,7 +219,7 @@ def test_scores_of_an_unknown_pretraining_are_not_recorded(tmp_path: Path) -> No
     assert not (tmp_path / "page.json").exists()
 
 
-def test_the_page_in_the_documentation_is_up_to_date() -> None:
+def test_the_page_in_the_documentation_is_up_to_date():
     results = ROOT / "docs" / "results"
     shown = load(results / "small-encoder.json").with_quoted(load(ROOT / "lab" / "small-encoder.toml")).check()
     assert (results / "small-encoder.md").read_text(encoding="utf-8") == markdown(shown, "small-encoder.svg", COMMAND)

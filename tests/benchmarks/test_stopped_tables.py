@@ -1,8 +1,6 @@
 """A table that stops early, by time, signal, failure or exception: what is returned, and what is said to be missing."""
 
 import threading
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,13 +11,11 @@ from benchmarks.paper_runs import folder_of
 from lightbert.train.signals import EXIT_CODE, Interruption
 
 
-def test_a_table_that_stops_early_returns_finished_rows_and_says_what_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_that_stops_early_returns_finished_rows_and_says_what_is_missing(tmp_path, monkeypatch, capsys):
     clock = SimpleNamespace(monotonic=lambda: 0.0)
     monkeypatch.setattr(paper_runs, "time", clock)
 
-    def run(command: list[str]) -> int:
+    def run(command):
         if name_of(command) != "b.1":
             return write_result(command)
         clock.monotonic = lambda: 61.0
@@ -42,14 +38,12 @@ def test_a_table_that_stops_early_returns_finished_rows_and_says_what_is_missing
     assert [outcome.arm for outcome in outcomes] == [A, B]
 
 
-def test_a_signal_stops_all_processes_and_finished_rows_stay_in_the_order_of_the_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_signal_stops_all_processes_and_finished_rows_stay_in_the_order_of_the_table(tmp_path, monkeypatch, capsys):
     whole, interrupted = protocol(tmp_path, jobs=2), Interruption()
     for arm in (C, A):
         finish(arm, whole, *whole.task_seeds)
 
-    def run(command: list[str]) -> int:
+    def run(command):
         interrupted.signal = 15
         return EXIT_CODE
 
@@ -62,9 +56,7 @@ def test_a_signal_stops_all_processes_and_finished_rows_stay_in_the_order_of_the
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_other_rows_go_on_if_one_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], jobs: int
-) -> None:
+def test_other_rows_go_on_if_one_fails(tmp_path, monkeypatch, capsys, jobs):
     names = record_starts(monkeypatch, lambda command: 1 if name_of(command) in ("a", "b.0") else write_result(command))
     bars = record_bar(monkeypatch)
     outcomes = paper_runs.run_table(TABLE, protocol(tmp_path, jobs=jobs))
@@ -80,12 +72,10 @@ def test_other_rows_go_on_if_one_fails(
     assert bars[0].done == 7
 
 
-def test_an_exception_stops_the_other_processes_and_reaches_the_caller(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_exception_stops_the_other_processes_and_reaches_the_caller(tmp_path, monkeypatch):
     names, b_runs, b_stopped = [], threading.Event(), threading.Event()
 
-    def run(command: list[str], log: Path, is_over: Callable[[], bool], *_: object) -> int:
+    def run(command, log, is_over, *_):
         names.append(name_of(command))
         if names[-1] == "a":
             assert b_runs.wait(SECONDS)
@@ -107,8 +97,8 @@ def test_an_exception_stops_the_other_processes_and_reaches_the_caller(
     assert threading.active_count() == before
 
 
-def test_a_damaged_result_reaches_the_caller_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(command: list[str]) -> int:
+def test_a_damaged_result_reaches_the_caller_too(tmp_path, monkeypatch):
+    def run(command):
         write_result(command)
         (folder_of(A, 0, protocol(tmp_path)) / "result.json").write_text("{}")
         return 0
@@ -119,9 +109,7 @@ def test_a_damaged_result_reaches_the_caller_too(tmp_path: Path, monkeypatch: py
     assert names == ["a"]
 
 
-def test_results_that_were_removed_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_results_that_were_removed_are_named(tmp_path, monkeypatch, capsys):
     record_starts(monkeypatch, lambda command: 0 if name_of(command).startswith("b") else write_result(command))
     assert [outcome.arm for outcome in paper_runs.run_table(TABLE, protocol(tmp_path))] == [A, C]
     state = "row b, seed 0: pre-trained, 2 of 2 fine-tunings finished"

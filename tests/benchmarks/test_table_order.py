@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 from faked_table import (
     ROWS,
     SECONDS,
@@ -20,12 +19,10 @@ from faked_table import (
 )
 
 from benchmarks import commands, paper_runs
-from benchmarks.paper_runs import Protocol, folder_of, pretraining_command
+from benchmarks.paper_runs import folder_of, pretraining_command
 
 
-def test_one_job_fine_tunes_each_row_before_it_pretrains_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_job_fine_tunes_each_row_before_it_pretrains_the_next(tmp_path, monkeypatch, capsys):
     names = record_starts(monkeypatch)
     outcomes = paper_runs.run_table(TABLE, protocol(tmp_path))
     assert names == ["a", "a.0", "a.1", "b", "b.0", "b.1", "c", "c.0", "c.1"]
@@ -33,16 +30,14 @@ def test_one_job_fine_tunes_each_row_before_it_pretrains_the_next(
     assert "row " not in capsys.readouterr().err
 
 
-def test_pretraining_seeds_come_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pretraining_seeds_come_one_after_the_other(tmp_path, monkeypatch):
     names = record_starts(monkeypatch)
     outcomes = paper_runs.run_table(TABLE, protocol(tmp_path, seeds=(0, 1), task_seeds=(0,)))
     assert [name for name in names if "." not in name] == ["a", "b", "c", "a", "b", "c"]
     assert [(outcome.arm, outcome.seed) for outcome in outcomes] == [(arm, seed) for seed in (0, 1) for arm in ROWS]
 
 
-def test_two_jobs_start_a_pretraining_only_when_no_fine_tuning_waits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_jobs_start_a_pretraining_only_when_no_fine_tuning_waits(tmp_path, monkeypatch):
     with started(tmp_path, monkeypatch, jobs=2) as (processes, table):
         processes.expect({"a", "b"})
         processes.end("b", then={"a", "b.0"})
@@ -57,7 +52,7 @@ def test_two_jobs_start_a_pretraining_only_when_no_fine_tuning_waits(
         assert [outcome.arm for outcome in table.result(SECONDS)] == [A, B, C]
 
 
-def test_fine_tunings_of_the_first_row_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fine_tunings_of_the_first_row_come_first(tmp_path, monkeypatch):
     with started(tmp_path, monkeypatch, jobs=3) as (processes, table):
         processes.expect({"a", "b", "c"})
         processes.end("c", then={"a", "b", "c.0"})
@@ -71,15 +66,13 @@ def test_fine_tunings_of_the_first_row_come_first(tmp_path: Path, monkeypatch: p
         assert len(table.result(SECONDS)) == 3
 
 
-def write_earlier_runs(whole: Protocol) -> None:
+def write_earlier_runs(whole):
     """Row b is pre-trained and fine-tuned with one seed, row c was started."""
     finish(B, whole, 0)
     commands.begin(Path(f"{folder_of(C, 0, whole)}.json"), pretraining_command(C, 0, whole))
 
 
-def test_a_restart_continues_with_fine_tunings_and_then_with_started_pretrainings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_restart_continues_with_fine_tunings_and_then_with_started_pretrainings(tmp_path, monkeypatch):
     write_earlier_runs(protocol(tmp_path))
     names, bars = record_starts(monkeypatch), record_bar(monkeypatch)
     paper_runs.run_table(TABLE, protocol(tmp_path))
@@ -87,7 +80,7 @@ def test_a_restart_continues_with_fine_tunings_and_then_with_started_pretraining
     assert (bars[0].done, bars[0].total) == (9, 9)
 
 
-def test_a_restart_with_two_jobs_uses_both_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restart_with_two_jobs_uses_both_at_once(tmp_path, monkeypatch):
     write_earlier_runs(protocol(tmp_path, jobs=2))
     with started(tmp_path, monkeypatch, jobs=2) as (processes, table):
         processes.expect({"b.1", "c"})
@@ -99,10 +92,8 @@ def test_a_restart_with_two_jobs_uses_both_at_once(tmp_path: Path, monkeypatch: 
         assert [outcome.arm for outcome in table.result(SECONDS)] == [A, B, C]
 
 
-def test_a_row_that_another_table_finishes_meanwhile_is_not_trained_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def run(command: list[str]) -> int:
+def test_a_row_that_another_table_finishes_meanwhile_is_not_trained_again(tmp_path, monkeypatch):
+    def run(command):
         if name_of(command) == "a":
             finish(B, protocol(tmp_path), 0)
         return write_result(command)
@@ -113,7 +104,7 @@ def test_a_row_that_another_table_finishes_meanwhile_is_not_trained_again(
     assert bars[0].done == 9
 
 
-def test_a_run_counts_as_soon_as_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_counts_as_soon_as_it_ends(tmp_path, monkeypatch):
     bars = record_bar(monkeypatch)
     with started(tmp_path, monkeypatch, jobs=2) as (processes, table):
         processes.expect({"a", "b"})

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -31,13 +30,13 @@ SETTINGS = Settings(models=("bert-tiny",), runtimes=("torch",), length=7, thread
 
 
 @pytest.fixture
-def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def functions(tmp_path, monkeypatch):
     (tmp_path / "functions_with_threads.py").write_text(FUNCTIONS)
     monkeypatch.syspath_prepend(tmp_path)
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def calls(monkeypatch):
     """The numbers of threads of the processes that a measurement starts."""
     seen: list[int] = []
 

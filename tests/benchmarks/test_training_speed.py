@@ -42,9 +42,7 @@ TINY = (
 )
 
 
-def row(
-    case: str, library: str = "lightbert", milliseconds: float = 10.0, speed: float = 1e6, memory: float = 1.0
-) -> Row:
+def row(case, library="lightbert", milliseconds=10.0, speed=1000000.0, memory=1.0):
     return Row(case, library, milliseconds, speed, memory, 3.8e12, 10.5e9, captured=True)
 
 

@@ -14,7 +14,7 @@ from lightbert.data.loader import LoaderSettings
 from lightbert.errors import InputError
 
 
-def ragged(size: int, *, per_token: bool = False, seed: int = 0) -> Features:
+def ragged(size, *, per_token=False, seed=0):
     """Rows whose ids encode their position: row r has the ids 1000·r, 1000·r + 1, …."""
     lengths = np.random.default_rng(seed).gamma(3.0, 8.0, size).astype(int).clip(3, 128).tolist()
     rows = [range(1000 * row, 1000 * row + length) for row, length in enumerate(lengths)]
@@ -22,18 +22,18 @@ def ragged(size: int, *, per_token: bool = False, seed: int = 0) -> Features:
     return Features.of(rows, [length // 2 for length in lengths], targets=targets, per_token=per_token)
 
 
-def buckets(features: Features, **changes) -> Buckets:
+def buckets(features, **changes):
     settings = LoaderSettings(**{"workers": 0} | {key: changes.pop(key) for key in KEYS & changes.keys()})
     return Buckets(features, **{"batch": 32, "specials": SPECIALS, "seed": 3, "settings": settings} | changes)
 
 
-def epoch_of(source: Buckets, epoch: int = 0) -> list[int]:
+def epoch_of(source, epoch=0):
     steps = range(epoch * source.steps_per_epoch, (epoch + 1) * source.steps_per_epoch)
     return [row for step in steps for row in source.examples(step).tolist()]
 
 
 @pytest.mark.parametrize("size", [3000, 2049])
-def test_less_than_5_percent_of_an_epoch_is_padding(size: int) -> None:
+def test_less_than_5_percent_of_an_epoch_is_padding(size):
     source = buckets(ragged(size))
     for epoch in (0, 1):
         steps = range(epoch * source.steps_per_epoch, (epoch + 1) * source.steps_per_epoch)
@@ -44,7 +44,7 @@ def test_less_than_5_percent_of_an_epoch_is_padding(size: int) -> None:
 
 
 @pytest.mark.parametrize(("size", "batch"), [(1000, 32), (64, 8), (5, 8), (3, 10), (2100, 32)])
-def test_an_epoch_has_every_row_and_fills_its_last_batch(size: int, batch: int) -> None:
+def test_an_epoch_has_every_row_and_fills_its_last_batch(size, batch):
     source = buckets(ragged(size), batch=batch)
     assert source.steps_per_epoch == -(-size // batch)
     for epoch in (0, 1, 5):
@@ -55,7 +55,7 @@ def test_an_epoch_has_every_row_and_fills_its_last_batch(size: int, batch: int) 
             assert max(np.bincount(seen)) <= 2
 
 
-def test_sorting_over_one_batch_mixes_rows_of_any_length() -> None:
+def test_sorting_over_one_batch_mixes_rows_of_any_length():
     features = ragged(2048)
     mixed = buckets(features, sort_over=1)
     spans = [np.ptp(features.lengths[mixed.examples(step)]) for step in range(mixed.steps_per_epoch)]
@@ -64,13 +64,13 @@ def test_sorting_over_one_batch_mixes_rows_of_any_length() -> None:
     assert buckets(features, sort_over=4).padding() < buckets(features, sort_over=2).padding() < mixed.padding()
 
 
-def test_epochs_and_seeds_have_different_orders() -> None:
+def test_epochs_and_seeds_have_different_orders():
     source = buckets(ragged(300))
     orders = [epoch_of(source), epoch_of(source, 1), epoch_of(buckets(ragged(300), seed=4))]
     assert all(one != other for at, one in enumerate(orders) for other in orders[:at])
 
 
-def test_batches_are_not_ordered_by_length() -> None:
+def test_batches_are_not_ordered_by_length():
     source = buckets(ragged(2048))
     widths = [source.at(step).ids.shape[1] for step in range(source.steps_per_epoch)]
     assert widths != sorted(widths)
@@ -78,7 +78,7 @@ def test_batches_are_not_ordered_by_length() -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
-def test_a_restart_at_any_step_gives_the_same_task_batches(workers: int) -> None:
+def test_a_restart_at_any_step_gives_the_same_task_batches(workers):
     expected = list(buckets(ragged(300)).stream(0, 25))
     for start in (0, 1, 9, 10, 24):
         again = list(buckets(ragged(300), workers=workers).stream(start, 25))
@@ -87,7 +87,7 @@ def test_a_restart_at_any_step_gives_the_same_task_batches(workers: int) -> None
 
 
 @pytest.mark.parametrize("per_token", [False, True])
-def test_ranks_split_a_batch_and_pad_to_the_same_width(per_token: bool) -> None:
+def test_ranks_split_a_batch_and_pad_to_the_same_width(per_token):
     features = ragged(300, per_token=per_token)
     whole = buckets(features)
     for world in (2, 4):
@@ -96,7 +96,7 @@ def test_ranks_split_a_batch_and_pad_to_the_same_width(per_token: bool) -> None:
             assert equal(join_batches([rank.at(step) for rank in ranks]), whole.at(step))
 
 
-def test_without_shuffling_each_row_appears_once_in_order_of_length() -> None:
+def test_without_shuffling_each_row_appears_once_in_order_of_length():
     features = ragged(75)
     source = buckets(features, shuffle=False)
     seen = epoch_of(source)
@@ -108,7 +108,7 @@ def test_without_shuffling_each_row_appears_once_in_order_of_length() -> None:
     assert sorted(shares[0] + shares[1]) == list(range(75))
 
 
-def test_a_batch_has_the_segments_and_targets_of_its_rows() -> None:
+def test_a_batch_has_the_segments_and_targets_of_its_rows():
     features = ragged(40)
     source = buckets(features, multiple=8)
     batch = source.at(1)
@@ -124,7 +124,7 @@ def test_a_batch_has_the_segments_and_targets_of_its_rows() -> None:
         assert batch.targets[row] == example
 
 
-def test_token_targets_are_padded_with_the_ignore_index() -> None:
+def test_token_targets_are_padded_with_the_ignore_index():
     features = ragged(40, per_token=True)
     batch = buckets(features).at(0)
     assert batch.targets is not None
@@ -133,24 +133,24 @@ def test_token_targets_are_padded_with_the_ignore_index() -> None:
     assert batch.targets[0, 0] == features.starts[first]
 
 
-def test_rows_without_targets_give_batches_without_targets() -> None:
+def test_rows_without_targets_give_batches_without_targets():
     assert buckets(Features.of([[2, 5, 3]], [3])).at(0).targets is None
 
 
-def test_an_empty_task_or_an_indivisible_batch_is_an_input_error() -> None:
+def test_an_empty_task_or_an_indivisible_batch_is_an_input_error():
     with pytest.raises(InputError, match="must have at least one example, got 0"):
         buckets(Features.of([], []))
     with pytest.raises(InputError, match=r"batch \(32\) must be a positive multiple of the number of processes \(3\)"):
         buckets(ragged(10), world=3)
 
 
-def packed(features: Features, *, rank: int = 0, world: int = 1, **changes) -> PackedBuckets:
+def packed(features, *, rank=0, world=1, **changes):
     settings = LoaderSettings(rank=rank, world=world, workers=0)
     given = {"batch": 32, "specials": SPECIALS, "seed": 3, "sort_over": 1, "settings": settings} | changes
     return PackedBuckets(features, **given)
 
 
-def texts_of(batch) -> list[list[int]]:
+def texts_of(batch):
     flat = batch.ids.flatten()
     places = zip(batch.starts.tolist(), batch.lengths.tolist(), strict=True)
     return [flat[start : start + length].tolist() for start, length in places]

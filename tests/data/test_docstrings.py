@@ -59,7 +59,7 @@ Use it well and see [the page](http://example.org) for more.
 """
 
 
-def test_a_module_is_a_document_and_each_class_another() -> None:
+def test_a_module_is_a_document_and_each_class_another():
     assert docstrings.extract(MODULE) == [
         [
             "A module about things that move slowly.",
@@ -70,7 +70,7 @@ def test_a_module_is_a_document_and_each_class_another() -> None:
     ]
 
 
-def test_markup_code_and_tables_are_removed() -> None:
+def test_markup_code_and_tables_are_removed():
     assert prose(NUMPY_STYLE) == [
         "Return the sum of two numbers.",
         "This is the second sentence of the first paragraph.",
@@ -83,12 +83,12 @@ def test_markup_code_and_tables_are_removed() -> None:
     ]
 
 
-def test_source_that_does_not_parse_yields_no_documents() -> None:
+def test_source_that_does_not_parse_yields_no_documents():
     assert docstrings.extract("print 'Python 2'") == []
 
 
 @pytest.fixture
-def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def packages(tmp_path, monkeypatch):
     for name, text in {
         "stdlib/b.py": '"""This is the second module here."""',
         "stdlib/a.py": '"""This is the first module here."""',
@@ -103,7 +103,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_packages_are_read_in_order_and_sentences_are_deduplicated(packages: Path) -> None:
+def test_packages_are_read_in_order_and_sentences_are_deduplicated(packages):
     assert [text for text, _ in docstrings.documents("docstrings")] == [
         "This is the first module here.",
         "This is the second module here.",
@@ -111,35 +111,35 @@ def test_packages_are_read_in_order_and_sentences_are_deduplicated(packages: Pat
     ]
 
 
-def test_the_last_position_equals_the_size(packages: Path) -> None:
+def test_the_last_position_equals_the_size(packages):
     size = docstrings.size("docstrings:stdlib")
     assert [position for _, position in docstrings.documents("docstrings:stdlib")][-1] == size
 
 
-def test_several_workers_yield_the_same_documents(packages: Path) -> None:
+def test_several_workers_yield_the_same_documents(packages):
     assert list(docstrings.documents("docstrings", workers=2)) == list(docstrings.documents("docstrings"))
 
 
-def test_a_file_that_is_nested_too_deeply_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def parse(_: str) -> None:
+def test_a_file_that_is_nested_too_deeply_is_left_out(monkeypatch):
+    def parse(_):
         raise MemoryError
 
     monkeypatch.setattr(docstrings.ast, "parse", parse)
     assert docstrings.extract("nested") == []
 
 
-def test_an_unknown_package_gets_a_suggestion(packages: Path) -> None:
+def test_an_unknown_package_gets_a_suggestion(packages):
     with pytest.raises(InputError, match="unknown package 'nunpy'; did you mean 'numpy'"):
         docstrings.size("docstrings:nunpy")
 
 
-def test_installed_packages_have_docstrings() -> None:
+def test_installed_packages_have_docstrings():
     files = docstrings._files("docstrings:stdlib,torch")
     assert {"argparse.py", "functional.py"} <= {path.name for path in files}
     assert docstrings.extract(Path(files[0]).read_text()) is not None
 
 
-def test_packages_are_found_in_all_folders_of_the_import_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_are_found_in_all_folders_of_the_import_path(tmp_path, monkeypatch):
     own, base = tmp_path / "own" / "site-packages", tmp_path / "base" / "dist-packages"
     for place, text in ((own / "both", "Of this environment itself."), (base / "both", "Of the one below.")):
         place.mkdir(parents=True)
@@ -224,7 +224,7 @@ The solution is found by the normal equations.
 """
 
 
-def test_every_sentence_has_the_section_that_it_is_in() -> None:
+def test_every_sentence_has_the_section_that_it_is_in():
     assert sentences_by_section(DOCSTRING) == [
         ("description", "Fit the line to all of the points."),
         ("parameters", "The points that the line should fit."),
@@ -237,11 +237,11 @@ def test_every_sentence_has_the_section_that_it_is_in() -> None:
     ]
 
 
-def test_a_docstring_without_known_sections_has_no_sentences() -> None:
+def test_a_docstring_without_known_sections_has_no_sentences():
     assert sentences_by_section("Fit the line to all of the points.") == []
     assert sentences_by_section("Fit the line to all of the points.\n\nThe title here\n----\nSome words of text.") == []
 
 
-def test_an_indented_line_above_a_rule_is_no_heading() -> None:
+def test_an_indented_line_above_a_rule_is_no_heading():
     table = "Fit the line to the points.\n\nNotes\n-----\nThe table of all the results:\n\n    Returns\n    -------\n"
     assert [section for section, _ in sentences_by_section(table)] == ["description", "notes"]

@@ -2,8 +2,6 @@
 
 import multiprocessing
 import os
-from collections.abc import Iterator
-from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -22,26 +20,26 @@ SENTENCE = r"a worker process died, perhaps because memory ran out; run the same
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     tokenizer.save(tokenizer.train(["the cat sat on the mat"], "wordpiece", 64), tmp_path)
     return tmp_path / tokenizer.FILE
 
 
-def chunks(count: int) -> Iterator[Chunk[int]]:
+def chunks(count):
     return (Chunk(["the cat"], number, ends_part=False) for number in range(count))
 
 
-def test_all_chunks_are_encoded_in_order(file: Path) -> None:
+def test_all_chunks_are_encoded_in_order(file):
     found = list(encode_chunks(chunks(10), file, "line", 0.0, 2))
     assert [chunk.mark for chunk, _ in found] == list(range(10))
     assert multiprocessing.active_children() == []
 
 
-def die(*_: object) -> None:
+def die(*_):
     os._exit(1)
 
 
-def test_workers_that_die_end_the_preparation_with_a_sentence(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_that_die_end_the_preparation_with_a_sentence(file, monkeypatch):
     monkeypatch.setattr(encoding, "_start", die)
     with pytest.raises(InputError, match=SENTENCE):
         list(encode_chunks(chunks(10), file, "line", 0.0, 2))
@@ -51,7 +49,7 @@ def test_workers_that_die_end_the_preparation_with_a_sentence(file: Path, monkey
 DOCUMENTS = st.lists(st.integers(1, 30).map("x".__mul__), max_size=40)
 
 
-def parts_of(chunks: list[Chunk[int]]) -> list[list[str]]:
+def parts_of(chunks):
     found: list[list[str]] = [[]]
     for chunk in chunks:
         found[-1] += chunk.documents
@@ -61,7 +59,7 @@ def parts_of(chunks: list[Chunk[int]]) -> list[list[str]]:
 
 
 @given(DOCUMENTS, st.integers(1, 200), st.integers(1, 100), st.integers(1, 100))
-def test_parts_do_not_depend_on_the_size_of_chunks(documents: list[str], characters: int, one: int, other: int) -> None:
+def test_parts_do_not_depend_on_the_size_of_chunks(documents, characters, one, other):
     results = []
     for size in (one, other):
         with mock.patch.object(encoding, "CHUNK", size):
@@ -72,7 +70,7 @@ def test_parts_do_not_depend_on_the_size_of_chunks(documents: list[str], charact
 
 
 @given(DOCUMENTS, st.integers(1, 100))
-def test_a_chunk_has_the_mark_of_its_last_document(documents: list[str], characters: int) -> None:
+def test_a_chunk_has_the_mark_of_its_last_document(documents, characters):
     marks = [
         chunk.mark for chunk in split_chunks(((text, number) for number, text in enumerate(documents)), characters)
     ]
@@ -80,11 +78,11 @@ def test_a_chunk_has_the_mark_of_its_last_document(documents: list[str], charact
     assert marks[-1:] == ([len(documents) - 1] if documents else [])
 
 
-def test_a_stream_resumes_from_any_position() -> None:
+def test_a_stream_resumes_from_any_position():
     sources = [Source("a", "file", 10), Source("b", "file", 20), Source("c", "file", 30)]
     texts = {"a": [("a1", 5), ("a2", 10)], "b": [], "c": [("c1", 30)]}
 
-    def read(source: Source):
+    def read(source):
         return iter(texts[source.name])
 
     everything = list(read_stream(sources, read, Place()))
@@ -114,18 +112,18 @@ SENTENCES = st.lists(
 )
 
 
-def encoded_whole(tokenizer: Tokenizer, sentences: list[str]) -> list[list[int]]:
+def encoded_whole(tokenizer, sentences):
     return [each.ids for each in tokenizer.encode_batch(sentences, add_special_tokens=False)]
 
 
-def encoded(table: WordTable, sentences: list[str]) -> list[list[int]]:
+def encoded(table, sentences):
     ids, lengths = table.encode(sentences)
     return [part.tolist() for part in np.split(ids, lengths.cumsum()[:-1])]
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @given(sentences=SENTENCES)
-def test_cached_words_give_the_ids_of_the_whole_sentence(name: str, sentences: list[str]) -> None:
+def test_cached_words_give_the_ids_of_the_whole_sentence(name, sentences):
     tokenizer = TOKENIZERS[name]
     table = WordTable(tokenizer, "uint16")
     expected = encoded_whole(tokenizer, sentences)
@@ -133,24 +131,24 @@ def test_cached_words_give_the_ids_of_the_whole_sentence(name: str, sentences: l
     assert encoded(table, sentences) == expected
 
 
-def test_a_literal_special_token_is_encoded_as_text() -> None:
+def test_a_literal_special_token_is_encoded_as_text():
     ids, _ = WordTable(TOKENIZERS["wordpiece"], "uint16").encode(["the [SEP] cat"])
     assert not set(ids.tolist()) & {SPECIALS.index("[SEP]"), SPECIALS.index("[CLS]")}
 
 
-def test_clearing_the_cache_does_not_change_the_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clearing_the_cache_does_not_change_the_ids(monkeypatch):
     monkeypatch.setattr(encoding, "_MAX_WORDS", 3)
     table = WordTable(TOKENIZERS["wordpiece"], "uint16")
     for _ in range(3):
         assert encoded(table, CORPUS) == encoded_whole(TOKENIZERS["wordpiece"], CORPUS)
 
 
-def test_an_empty_list_encodes_to_empty_arrays() -> None:
+def test_an_empty_list_encodes_to_empty_arrays():
     ids, lengths = WordTable(TOKENIZERS["wordpiece"], "uint16").encode([])
     assert len(ids) == len(lengths) == 0
 
 
-def test_only_tokenizers_that_split_at_spaces_use_the_cache() -> None:
+def test_only_tokenizers_that_split_at_spaces_use_the_cache():
     byte_level = Tokenizer(models.BPE())
     byte_level.pre_tokenizer = pre_tokenizers.ByteLevel()
     with_phrase = wordpiece({name: index for index, name in enumerate(SPECIALS)}, lowercase=True)

@@ -9,7 +9,7 @@ from corpora import SPECIALS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightbert.data.masking import MaskedTokens, fill_positions, mask_tokens
+from lightbert.data.masking import fill_positions, mask_tokens
 from lightbert.data.masking_settings import BERT, Masking
 from lightbert.errors import InputError
 
@@ -22,7 +22,7 @@ STYLES = st.sampled_from(
 
 
 @st.composite
-def batches(draw: st.DrawFn) -> tuple[torch.Tensor, torch.Tensor]:
+def batches(draw):
     rows, length = draw(st.integers(1, 5)), draw(st.integers(1, 80))
     generator = np.random.default_rng(draw(st.integers(0, 1 << 20)))
     ids = torch.from_numpy(generator.integers(0, VOCAB, (rows, length)))
@@ -33,17 +33,17 @@ def batches(draw: st.DrawFn) -> tuple[torch.Tensor, torch.Tensor]:
     return ids, mask
 
 
-def apply(ids: torch.Tensor, mask: torch.Tensor, masking: Masking, **changes) -> MaskedTokens:
+def apply(ids, mask, masking, **changes):
     settings = {"vocab": VOCAB, "seed": 0, "step": 0, "rows": torch.arange(len(ids))} | changes
     return mask_tokens(ids, mask, masking, SPECIALS, **settings)
 
 
-def budget(real: int, length: int, masking: Masking) -> int:
+def budget(real, length, masking):
     """Python rounds fractions half to even."""
     return min(max(round(Fraction(str(masking.rate)) * real), 1), masking.positions(length))
 
 
-def candidates(ids: torch.Tensor, mask: torch.Tensor) -> list[int]:
+def candidates(ids, mask):
     specials = {SPECIALS.cls, SPECIALS.sep, SPECIALS.mask}
     return [
         at
@@ -52,12 +52,12 @@ def candidates(ids: torch.Tensor, mask: torch.Tensor) -> list[int]:
     ]
 
 
-def text(rows: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+def text(rows, length):
     return torch.randint(5, VOCAB, (rows, length)), torch.ones(rows, length, dtype=torch.bool)
 
 
 @given(batches(), STYLES, st.integers(0, 1 << 40), st.integers(0, 1 << 20))
-def test_every_row_predicts_exactly_its_budget(batch, masking: Masking, seed: int, step: int) -> None:
+def test_every_row_predicts_exactly_its_budget(batch, masking, seed, step):
     ids, mask = batch
     result = apply(ids, mask, masking, seed=seed, step=step)
     for row in range(len(ids)):
@@ -69,7 +69,7 @@ def test_every_row_predicts_exactly_its_budget(batch, masking: Masking, seed: in
 
 
 @given(batches(), STYLES, st.booleans())
-def test_only_chosen_tokens_change_and_targets_are_the_original_tokens(batch, masking: Masking, whole: bool) -> None:
+def test_only_chosen_tokens_change_and_targets_are_the_original_tokens(batch, masking, whole):
     ids, mask = batch
     result = apply(ids, mask, masking, continues=CONTINUES if whole else None)
     chosen = torch.zeros_like(ids).scatter_add(1, result.positions, result.weights.long()) > 0
@@ -79,7 +79,7 @@ def test_only_chosen_tokens_change_and_targets_are_the_original_tokens(batch, ma
 
 
 @given(batches(), STYLES, st.booleans())
-def test_padding_is_last_with_position_and_weight_zero(batch, masking: Masking, whole: bool) -> None:
+def test_padding_is_last_with_position_and_weight_zero(batch, masking, whole):
     ids, mask = batch
     result = apply(ids, mask, masking, continues=CONTINUES if whole else None)
     assert result.positions.shape == result.weights.shape == (len(ids), masking.positions(ids.shape[1]))
@@ -89,7 +89,7 @@ def test_padding_is_last_with_position_and_weight_zero(batch, masking: Masking, 
 
 
 @given(batches(), st.integers(0, 1 << 20))
-def test_whole_words_are_never_split_and_the_budget_is_not_exceeded(batch, seed: int) -> None:
+def test_whole_words_are_never_split_and_the_budget_is_not_exceeded(batch, seed):
     ids, mask = batch
     result = apply(ids, mask, Masking(rate=0.3), seed=seed, continues=CONTINUES)
     for row in range(len(ids)):
@@ -108,13 +108,13 @@ def test_whole_words_are_never_split_and_the_budget_is_not_exceeded(batch, seed:
             assert all(choice.issuperset(word) for word in words if len(word) == 1)
 
 
-def test_whole_words_of_one_token_are_masked_like_tokens() -> None:
+def test_whole_words_of_one_token_are_masked_like_tokens():
     ids, mask = torch.randint(5, 60, (64, 128)), torch.ones(64, 128, dtype=torch.bool)
     result = apply(ids, mask, Masking(), continues=CONTINUES)
     assert (result.weights.sum(dim=1) == 19).all()
 
 
-def test_electra_masks_85_percent_and_keeps_the_rest() -> None:
+def test_electra_masks_85_percent_and_keeps_the_rest():
     ids, mask = text(2000, 128)
     result = apply(ids, mask, Masking())
     seen = result.ids.gather(1, result.positions)
@@ -123,7 +123,7 @@ def test_electra_masks_85_percent_and_keeps_the_rest() -> None:
     assert (seen == result.targets).float().mean() == pytest.approx(0.15, abs=0.006)
 
 
-def test_bert_masks_80_percent_keeps_10_and_draws_10_from_the_whole_vocabulary() -> None:
+def test_bert_masks_80_percent_keeps_10_and_draws_10_from_the_whole_vocabulary():
     ids, mask = text(2000, 128)
     result = apply(ids, mask, BERT)
     seen = result.ids.gather(1, result.positions)
@@ -137,7 +137,7 @@ def test_bert_masks_80_percent_keeps_10_and_draws_10_from_the_whole_vocabulary()
     assert (counts[torch.arange(VOCAB) != SPECIALS.mask] > 0).all()
 
 
-def test_every_position_is_equally_likely() -> None:
+def test_every_position_is_equally_likely():
     ids, mask = text(4000, 64)
     result = apply(ids, mask, Masking())
     counts = torch.bincount(result.positions[result.weights > 0], minlength=64).float()
@@ -145,12 +145,12 @@ def test_every_position_is_equally_likely() -> None:
     assert 25 < ((counts - counts.mean()) ** 2 / counts.mean()).sum() < 110
 
 
-def test_the_maximum_number_of_predictions_is_electras() -> None:
+def test_the_maximum_number_of_predictions_is_electras():
     assert [Masking().positions(length) for length in (128, 512, 1)] == [19, 79, 1]
     assert Masking(most=20).positions(512) == 20
 
 
-def test_masking_does_not_depend_on_how_a_batch_is_split() -> None:
+def test_masking_does_not_depend_on_how_a_batch_is_split():
     ids, mask = text(12, 40)
     whole = apply(ids, mask, BERT, step=torch.tensor(5), rows=torch.arange(12))
     for parts in (2, 3, 12):
@@ -163,20 +163,20 @@ def test_masking_does_not_depend_on_how_a_batch_is_split() -> None:
             assert torch.equal(torch.cat([getattr(piece, field) for piece in pieces]), expected)
 
 
-def test_steps_and_seeds_mask_differently() -> None:
+def test_steps_and_seeds_mask_differently():
     ids, mask = text(4, 64)
     results = [apply(ids, mask, Masking(), step=step, seed=seed).positions for step in (0, 1) for seed in (0, 1)]
     assert len({tuple(result.ravel().tolist()) for result in results}) == 4
 
 
-def test_a_text_of_special_tokens_has_no_predictions() -> None:
+def test_a_text_of_special_tokens_has_no_predictions():
     ids = torch.tensor([[SPECIALS.cls, SPECIALS.sep]])
     result = apply(ids, torch.ones(1, 2, dtype=torch.bool), Masking())
     assert torch.equal(result.ids, ids)
     assert not result.weights.any()
 
 
-def test_padding_never_overwrites_the_first_token() -> None:
+def test_padding_never_overwrites_the_first_token():
     ids = torch.tensor([[7, 8, 9]])
     positions, weights = torch.tensor([[0, 0]]), torch.tensor([[1.0, 0.0]])
     assert fill_positions(ids, positions, weights, torch.tensor([[5, 6]])).tolist() == [[5, 8, 9]]
@@ -184,7 +184,7 @@ def test_padding_never_overwrites_the_first_token() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("continues", [None, CONTINUES])
-def test_masking_is_the_same_on_a_gpu(continues: torch.Tensor | None) -> None:
+def test_masking_is_the_same_on_a_gpu(continues):
     ids, mask = text(256, 128)
     on_cpu = apply(ids, mask, BERT, continues=continues)
     settings = {"rows": torch.arange(256).cuda(), "continues": None if continues is None else continues.cuda()}
@@ -196,7 +196,7 @@ def test_masking_is_the_same_on_a_gpu(continues: torch.Tensor | None) -> None:
 @pytest.mark.prove
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("continues", [None, CONTINUES], ids=["tokens", "words"])
-def test_masking_is_the_same_when_compiled(device: str, continues: torch.Tensor | None) -> None:
+def test_masking_is_the_same_when_compiled(device, continues):
     def masked_and_filled(ids, mask, step, rows, continues):
         result = apply(ids, mask, BERT, step=step, rows=rows, continues=continues)
         return *result, fill_positions(ids, result.positions, result.weights, result.targets + 1)
@@ -210,11 +210,11 @@ def test_masking_is_the_same_when_compiled(device: str, continues: torch.Tensor 
 
 
 @pytest.mark.parametrize("rate", [0.0, 1.0, -0.1])
-def test_a_rate_out_of_range_is_an_input_error(rate: float) -> None:
+def test_a_rate_out_of_range_is_an_input_error(rate):
     with pytest.raises(InputError, match=r"rate must be in \(0, 1\), got"):
         Masking(rate=rate)
 
 
-def test_shares_that_sum_to_more_than_1_are_an_input_error() -> None:
+def test_shares_that_sum_to_more_than_1_are_an_input_error():
     with pytest.raises(InputError, match=r"masked \+ random must be <= 1, got 0\.95 \+ 0\.1"):
         Masking(masked=0.95, random=0.1)

@@ -12,7 +12,7 @@ from lightbert.errors import InputError
 lengths_of_rows = st.lists(st.integers(1, 40), min_size=1, max_size=60)
 
 
-def cost(lengths: np.ndarray, batches: list[np.ndarray], min_tokens: int) -> int:
+def cost(lengths, batches, min_tokens):
     return sum(max(min_tokens, len(rows) * int(lengths[rows].max())) for rows in batches)
 
 
@@ -52,7 +52,7 @@ texts = st.lists(st.integers(1, WIDTH), max_size=60)
 limits = st.none() | st.integers(1, 5)
 
 
-def features_of(lengths: list[int]) -> Features:
+def features_of(lengths):
     """Texts whose tokens are all different, the second half of each in the second segment."""
     ids = iter(range(100, 100_000))
     return Features.of([[next(ids) for _ in range(n)] for n in lengths], [n // 2 for n in lengths])

@@ -5,10 +5,8 @@ import os
 import random
 import re
 import socket
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import pytest
 from tokenizers import Tokenizer
@@ -42,12 +40,12 @@ WORDS = [
 
 
 @pytest.fixture(autouse=True)
-def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small_chunks(monkeypatch):
     monkeypatch.setattr(encoding, "CHUNK", 400)
 
 
 @pytest.fixture
-def corpus(tmp_path: Path) -> Path:
+def corpus(tmp_path):
     """Five files of forty documents of one to four lines."""
     choose = random.Random(0)
     folder = tmp_path / "corpus"
@@ -61,16 +59,16 @@ def corpus(tmp_path: Path) -> Path:
     return folder
 
 
-def settings(corpus: Path, **changes: object) -> Settings:
+def settings(corpus, **changes):
     values = {"sources": (str(corpus),), "vocab_size": 100, "held_out": 0.1, "shard_characters": 3000} | changes
     return Settings(**values)
 
 
-def content(folder: Path) -> dict[str, bytes]:
+def content(folder):
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
-def decoded(folder: Path, split: str) -> list[list[str]]:
+def decoded(folder, split):
     shards = Shards.open(folder, split)
     decode = shards.tokenizer().decode
     return [
@@ -79,12 +77,12 @@ def decoded(folder: Path, split: str) -> list[list[str]]:
     ]
 
 
-def originals(corpus: Path) -> list[list[str]]:
+def originals(corpus):
     texts = [document for path in sorted(corpus.iterdir()) for document in path.read_text().split("\n\n")]
     return [[line.lower().replace(".", " .").replace(" .", ".") for line in text.splitlines()] for text in texts]
 
 
-def test_every_document_is_written_once_with_its_sentences(corpus: Path, tmp_path: Path) -> None:
+def test_every_document_is_written_once_with_its_sentences(corpus, tmp_path):
     result = prepare(settings(corpus), tmp_path / "out", workers=1)
     train, held_out = decoded(tmp_path / "out", "train"), decoded(tmp_path / "out", "held-out")
     expected = originals(corpus)
@@ -96,14 +94,14 @@ def test_every_document_is_written_once_with_its_sentences(corpus: Path, tmp_pat
     assert not (tmp_path / "out.partial").exists()
 
 
-def test_the_bytes_do_not_depend_on_the_number_of_workers(corpus: Path, tmp_path: Path) -> None:
+def test_the_bytes_do_not_depend_on_the_number_of_workers(corpus, tmp_path):
     for workers in (1, 2, 3):
         prepare(settings(corpus), tmp_path / f"out{workers}", workers)
     one, two, three = (content(tmp_path / f"out{workers}") for workers in (1, 2, 3))
     assert one == two == three
 
 
-def test_copies_of_a_document_are_in_the_same_split(corpus: Path, tmp_path: Path) -> None:
+def test_copies_of_a_document_are_in_the_same_split(corpus, tmp_path):
     prepare(settings(corpus), tmp_path / "out", workers=1)
     again = corpus / "5.txt"
     again.write_text("\n\n".join((corpus / f"{file}.txt").read_text() for file in range(5)))
@@ -116,20 +114,18 @@ class _CrashError(Exception):
     pass
 
 
-def _crash(*_: object) -> None:
+def _crash(*_):
     raise _CrashError
 
 
 @pytest.mark.parametrize("streams", [1, 3])
-def test_crashes_do_not_change_the_output(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, streams: int
-) -> None:
+def test_crashes_do_not_change_the_output(corpus, tmp_path, monkeypatch, streams):
     wanted = settings(corpus, streams=streams)
     prepare(wanted, tmp_path / "undisturbed", workers=1)
     append = StreamWriter.append
     calls = 0
 
-    def crash_now_and_then(self: StreamWriter, *arguments: object) -> None:
+    def crash_now_and_then(self, *arguments):
         nonlocal calls
         calls += 1
         if calls % 17 == 0:
@@ -152,9 +148,7 @@ def test_crashes_do_not_change_the_output(
     assert content(tmp_path / "disturbed") == content(tmp_path / "undisturbed")
 
 
-def test_a_crash_during_the_final_rename_is_recovered(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crash_during_the_final_rename_is_recovered(corpus, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("lightbert.data.staging.move_folder", _crash)
         with pytest.raises(_CrashError):
@@ -166,23 +160,21 @@ def test_a_crash_during_the_final_rename_is_recovered(
     assert content(tmp_path / "out") == content(tmp_path / "other")
 
 
-def test_a_setting_that_an_earlier_version_did_not_have_is_compared_by_its_default(
-    corpus: Path, tmp_path: Path
-) -> None:
+def test_a_setting_that_an_earlier_version_did_not_have_is_compared_by_its_default(corpus, tmp_path):
     now = resolve(settings(corpus), [], tmp_path / "out")
     before = {key: value for key, value in now.items() if key != "separator"}
     assert differences(before, now) == ""
     assert differences(before, {**now, "separator": ";"}) == "separator (',' before, ';' now)"
 
 
-def test_a_finished_folder_is_left_unchanged(corpus: Path, tmp_path: Path) -> None:
+def test_a_finished_folder_is_left_unchanged(corpus, tmp_path):
     first = prepare(settings(corpus), tmp_path / "out", workers=1)
     second = prepare(settings(corpus), tmp_path / "out", workers=1)
     assert second.manifest == first.manifest
     assert second.parts_kept == len(first.manifest.shards)
 
 
-def test_different_settings_are_an_input_error_that_names_them(corpus: Path, tmp_path: Path) -> None:
+def test_different_settings_are_an_input_error_that_names_them(corpus, tmp_path):
     prepare(settings(corpus), tmp_path / "out", workers=1)
     with pytest.raises(InputError, match=r"other settings: held_out \(0\.1 before, 0\.2 now\); use the same"):
         prepare(settings(corpus, held_out=0.2), tmp_path / "out", workers=1)
@@ -193,16 +185,14 @@ def test_different_settings_are_an_input_error_that_names_them(corpus: Path, tmp
     assert Shards.open(tmp_path / "out").manifest.settings["inputs"][0][1] == 8
 
 
-def test_unfinished_work_with_different_settings_is_an_input_error(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unfinished_work_with_different_settings_is_an_input_error(corpus, tmp_path, monkeypatch):
     unfinished(settings(corpus), tmp_path / "out", monkeypatch)
     with pytest.raises(InputError, match=r"out\.partial' was prepared with other settings: sentences"):
         prepare(settings(corpus, sentences="split"), tmp_path / "out", workers=1)
     prepare(settings(corpus, sentences="split"), tmp_path / "out", workers=1, again=True)
 
 
-def test_a_given_tokenizer_is_used_unchanged(corpus: Path, tmp_path: Path) -> None:
+def test_a_given_tokenizer_is_used_unchanged(corpus, tmp_path):
     prepare(settings(corpus), tmp_path / "first", workers=1)
     prepare(settings(corpus, tokenizer=str(tmp_path / "first")), tmp_path / "second", workers=1)
     first, second = content(tmp_path / "first"), content(tmp_path / "second")
@@ -211,9 +201,7 @@ def test_a_given_tokenizer_is_used_unchanged(corpus: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("stage", ["finished", "unfinished"])
-def test_a_changed_tokenizer_is_an_input_error_that_names_it(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
-) -> None:
+def test_a_changed_tokenizer_is_an_input_error_that_names_it(corpus, tmp_path, monkeypatch, stage):
     given = tmp_path / "given"
     prepare(settings(corpus), given, workers=1)
     wanted = settings(corpus, tokenizer=str(given))
@@ -228,9 +216,7 @@ def test_a_changed_tokenizer_is_an_input_error_that_names_it(
 
 
 @pytest.mark.parametrize("stage", ["finished", "unfinished"])
-def test_the_same_tokenizer_in_a_new_file_is_not_a_change(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
-) -> None:
+def test_the_same_tokenizer_in_a_new_file_is_not_a_change(corpus, tmp_path, monkeypatch, stage):
     given = tmp_path / "tokenizer.json"
     # Each reading changes the last digits of some of these scores.
     choose = random.Random(0)
@@ -248,26 +234,26 @@ def test_the_same_tokenizer_in_a_new_file_is_not_a_change(
     assert prepare(wanted, tmp_path / "out", workers=1).tokens == 0
 
 
-def test_paragraphs_can_be_split_into_sentences(tmp_path: Path) -> None:
+def test_paragraphs_can_be_split_into_sentences(tmp_path):
     (tmp_path / "a.txt").write_text("The cat runs. The dog sleeps.\n")
     prepare(settings(tmp_path / "a.txt", sentences="split", held_out=0.0), tmp_path / "out", workers=1)
     assert decoded(tmp_path / "out", "train") == [["the cat runs.", "the dog sleeps."]]
 
 
-def test_documents_without_tokens_are_dropped(tmp_path: Path) -> None:
+def test_documents_without_tokens_are_dropped(tmp_path):
     (tmp_path / "a.txt").write_text("\u200b\u0301\n\nreal text\n\u0301\n")
     prepare(settings(tmp_path / "a.txt", held_out=0.0), tmp_path / "out", workers=1)
     shards = Shards(tmp_path / "out")
     assert (shards.n_documents, shards.n_sentences) == (1, 1)
 
 
-def test_an_unpaired_surrogate_is_replaced(tmp_path: Path) -> None:
+def test_an_unpaired_surrogate_is_replaced(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "fine \\ud800 text"}\n')
     prepare(settings(tmp_path / "a.jsonl", held_out=0.0), tmp_path / "out", workers=1)
     assert decoded(tmp_path / "out", "train") == [["fine? text"]]
 
 
-def test_docstrings_can_be_a_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_docstrings_can_be_a_source(tmp_path, capsys):
     result = prepare(settings("docstrings:rich,typer"), tmp_path / "out", workers=1)
     reading = re.findall(r"^reading docstrings:rich,typer: (\S+)/(\S+) bytes.*taken$", capsys.readouterr().err, re.M)
     assert reading[-1][0] == reading[-1][1]
@@ -275,7 +261,7 @@ def test_docstrings_can_be_a_source(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert not list((tmp_path / "out").glob("*.txt"))
 
 
-def test_a_large_vocabulary_uses_four_bytes_per_token(tmp_path: Path) -> None:
+def test_a_large_vocabulary_uses_four_bytes_per_token(tmp_path):
     names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(70_000))]
     (tmp_path / "vocab.txt").write_text("\n".join(names))
     (tmp_path / "a.txt").write_text("w69999 w3")
@@ -292,14 +278,14 @@ def test_a_large_vocabulary_uses_four_bytes_per_token(tmp_path: Path) -> None:
         (b"one document", {"held_out": 0.999999}, "the train split must not be empty: all documents were held out"),
     ],
 )
-def test_bad_input_leaves_no_files(tmp_path: Path, text: bytes, changes: dict[str, object], problem: str) -> None:
+def test_bad_input_leaves_no_files(tmp_path, text, changes, problem):
     (tmp_path / "a.txt").write_bytes(text)
     with pytest.raises(InputError, match=problem):
         prepare(settings(tmp_path / "a.txt", **changes), tmp_path / "out", workers=1)
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
 
-def test_sources_without_text_are_an_input_error(corpus: Path, tmp_path: Path) -> None:
+def test_sources_without_text_are_an_input_error(corpus, tmp_path):
     prepare(settings(corpus), tmp_path / "first", workers=1)
     (tmp_path / "a.txt").write_bytes(b"\n\n\n")
     wanted = settings(tmp_path / "a.txt", tokenizer=str(tmp_path / "first"))
@@ -309,9 +295,7 @@ def test_sources_without_text_are_an_input_error(corpus: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("error", [InputError, _CrashError])
-def test_work_without_a_shard_to_train_on_is_not_kept(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
-) -> None:
+def test_work_without_a_shard_to_train_on_is_not_kept(corpus, tmp_path, monkeypatch, error):
     prepare(settings(corpus), tmp_path / "first", workers=1)
     held_out = settings(corpus, tokenizer=str(tmp_path / "first"), held_out=0.999999)
     with monkeypatch.context() as patch:
@@ -325,7 +309,7 @@ def test_work_without_a_shard_to_train_on_is_not_kept(
     assert not (tmp_path / "out.partial").exists()
 
 
-def test_held_out_documents_are_named_if_the_others_have_no_text(tmp_path: Path) -> None:
+def test_held_out_documents_are_named_if_the_others_have_no_text(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": " "}\n{"text": "words"}\n')
     share = score(" ", b"held-out")
     assert score("words", b"held-out") < share
@@ -335,7 +319,7 @@ def test_held_out_documents_are_named_if_the_others_have_no_text(tmp_path: Path)
 
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("name", ["", "0.txt"])
-def test_a_folder_with_other_files_is_never_changed(corpus: Path, name: str, again: bool) -> None:
+def test_a_folder_with_other_files_is_never_changed(corpus, name, again):
     before = content(corpus)
     with pytest.raises(InputError, match="exists and is not a prepared folder"):
         prepare(settings(corpus), corpus / name, workers=1, again=again)
@@ -344,9 +328,7 @@ def test_a_folder_with_other_files_is_never_changed(corpus: Path, name: str, aga
 
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("source", ["corpus.partial", "corpus.partial/0.txt", "corpus.partial/*.txt"])
-def test_sources_in_the_working_folder_are_never_removed(
-    corpus: Path, tmp_path: Path, source: str, again: bool
-) -> None:
+def test_sources_in_the_working_folder_are_never_removed(corpus, tmp_path, source, again):
     corpus.rename(tmp_path / "corpus.partial")
     before = content(tmp_path / "corpus.partial")
     with pytest.raises(InputError, match=r"is in a folder that --out .* replaces; move it elsewhere"):
@@ -355,7 +337,7 @@ def test_sources_in_the_working_folder_are_never_removed(
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_files_of_others_in_the_working_folder_are_never_removed(corpus: Path, tmp_path: Path, again: bool) -> None:
+def test_files_of_others_in_the_working_folder_are_never_removed(corpus, tmp_path, again):
     (tmp_path / "out.partial").mkdir()
     (tmp_path / "out.partial" / "notes.txt").write_text("mine")
     with pytest.raises(
@@ -366,9 +348,7 @@ def test_files_of_others_in_the_working_folder_are_never_removed(corpus: Path, t
 
 
 @pytest.mark.parametrize("name", ["settings.json", "train-a.bin", "train-00000-00000.tokens.bin", "lock"])
-def test_a_folder_of_the_user_with_the_name_of_a_working_folder_is_kept(
-    corpus: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_folder_of_the_user_with_the_name_of_a_working_folder_is_kept(corpus, tmp_path, name):
     (tmp_path / "out.partial").mkdir()
     (tmp_path / "out.partial" / name).write_text('{"volume": 3}')
     with pytest.raises(InputError, match=r"out\.partial' exists and is not the working folder of a preparation"):
@@ -376,7 +356,7 @@ def test_a_folder_of_the_user_with_the_name_of_a_working_folder_is_kept(
     assert content(tmp_path / "out.partial") == {name: b'{"volume": 3}'}
 
 
-def test_a_file_added_to_a_prepared_folder_is_never_removed(corpus: Path, tmp_path: Path) -> None:
+def test_a_file_added_to_a_prepared_folder_is_never_removed(corpus, tmp_path):
     prepare(settings(corpus), tmp_path / "out", workers=1)
     (tmp_path / "out" / "notes.txt").write_text("mine")
     before = content(tmp_path / "out")
@@ -385,13 +365,11 @@ def test_a_file_added_to_a_prepared_folder_is_never_removed(corpus: Path, tmp_pa
     assert content(tmp_path / "out") == before
 
 
-def test_a_prepared_folder_whose_replacement_was_killed_is_completed(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_prepared_folder_whose_replacement_was_killed_is_completed(corpus, tmp_path, monkeypatch):
     prepare(settings(corpus), tmp_path / "out", workers=1)
     wanted = settings(corpus, vocab_size=90)
 
-    def crash(source: Path, target: Path) -> None:
+    def crash(source, target):
         folder = target.with_name(".lightbert-999999999-abc")
         folder.mkdir()
         mark = {"writer": "lightbert", "host": socket.gethostname(), "pid": 999999999, "target": target.name}
@@ -408,7 +386,7 @@ def test_a_prepared_folder_whose_replacement_was_killed_is_completed(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "out"]
 
 
-def unfinished(wanted: Settings, out: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def unfinished(wanted, out, monkeypatch):
     """Prepare all parts, but not the manifest."""
     with monkeypatch.context() as patch:
         patch.setattr(preparation, "finish", _crash)
@@ -417,9 +395,7 @@ def unfinished(wanted: Settings, out: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return out.with_name(f"{out.name}.partial")
 
 
-def test_damage_of_unfinished_work_is_detected_in_every_file(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_damage_of_unfinished_work_is_detected_in_every_file(corpus, tmp_path, monkeypatch):
     folder = unfinished(settings(corpus), tmp_path / "out", monkeypatch)
     files = sorted(path for path in folder.iterdir() if path.name != "tokenizer_config.json")
     assert len(files) > 10
@@ -436,9 +412,7 @@ def test_damage_of_unfinished_work_is_detected_in_every_file(
     prepare(settings(corpus), tmp_path / "out", workers=1, again=True)
 
 
-def test_an_edited_source_of_the_same_size_is_detected(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_edited_source_of_the_same_size_is_detected(corpus, tmp_path, monkeypatch):
     unfinished(settings(corpus), tmp_path / "out", monkeypatch)
     text = (corpus / "0.txt").read_text()
     (corpus / "0.txt").write_text(text[:-1] + "!")
@@ -451,20 +425,20 @@ def test_an_edited_source_of_the_same_size_is_detected(
         prepare(settings(corpus), tmp_path / "out", workers=1)
 
 
-def test_a_pipe_is_not_a_source(tmp_path: Path) -> None:
+def test_a_pipe_is_not_a_source(tmp_path):
     os.mkfifo(tmp_path / "a.txt")
     with pytest.raises(InputError, match="must be a regular file, because sources are read more than once"):
         prepare(settings(tmp_path / "a.txt"), tmp_path / "out", workers=1)
 
 
-def test_an_empty_folder_is_filled(corpus: Path, tmp_path: Path) -> None:
+def test_an_empty_folder_is_filled(corpus, tmp_path):
     (tmp_path / "out").mkdir()
     prepare(settings(corpus), tmp_path / "out", workers=1)
     Shards.open(tmp_path / "out")
 
 
 @pytest.mark.parametrize("exists", [True, False])
-def test_the_target_of_a_link_is_written_and_not_the_link(corpus: Path, tmp_path: Path, exists: bool) -> None:
+def test_the_target_of_a_link_is_written_and_not_the_link(corpus, tmp_path, exists):
     target, link = tmp_path / "large" / "disk", tmp_path / "link"
     target.parent.mkdir()
     if exists:
@@ -478,15 +452,15 @@ def test_the_target_of_a_link_is_written_and_not_the_link(corpus: Path, tmp_path
     assert [path.name for path in target.parent.iterdir()] == ["disk"]
 
 
-def test_an_output_that_is_not_writable_is_an_input_error(corpus: Path) -> None:
+def test_an_output_that_is_not_writable_is_an_input_error(corpus):
     with pytest.raises(InputError, match="cannot write"):
         prepare(settings(corpus), corpus / "0.txt" / "out", workers=1)
 
 
-def test_a_full_disk_keeps_finished_parts(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_keeps_finished_parts(corpus, tmp_path, monkeypatch):
     append, calls = StreamWriter.append, 0
 
-    def fill_the_disk(self: StreamWriter, *arguments: object) -> None:
+    def fill_the_disk(self, *arguments):
         nonlocal calls
         calls += 1
         if calls == 20:
@@ -499,7 +473,7 @@ def test_a_full_disk_keeps_finished_parts(corpus: Path, tmp_path: Path, monkeypa
     assert prepare(settings(corpus), tmp_path / "out", workers=1).parts_kept > 0
 
 
-def test_a_folder_is_locked_against_concurrent_preparation(corpus: Path, tmp_path: Path) -> None:
+def test_a_folder_is_locked_against_concurrent_preparation(corpus, tmp_path):
     from lightbert.data.preparation import locked
 
     with (
@@ -509,18 +483,18 @@ def test_a_folder_is_locked_against_concurrent_preparation(corpus: Path, tmp_pat
         prepare(settings(corpus), tmp_path / "out", workers=1)
 
 
-def test_zero_workers_is_an_input_error(corpus: Path, tmp_path: Path) -> None:
+def test_zero_workers_is_an_input_error(corpus, tmp_path):
     with pytest.raises(InputError, match="workers must be >= 1, got 0"):
         prepare(settings(corpus), tmp_path / "out", workers=0)
 
 
 @pytest.mark.parametrize("changes", [{"held_out": 1.0}, {"held_out": -0.1}, {"streams": 0}, {"shard_characters": 0}])
-def test_settings_out_of_range_are_input_errors(corpus: Path, changes: dict[str, object]) -> None:
+def test_settings_out_of_range_are_input_errors(corpus, changes):
     with pytest.raises(InputError, match=next(iter(changes))):
         settings(corpus, **changes)
 
 
-def test_the_training_of_the_tokenizer_shows_its_progress(corpus: Path, tmp_path: Path, capsys) -> None:
+def test_the_training_of_the_tokenizer_shows_its_progress(corpus, tmp_path, capsys):
     prepare(settings(corpus), tmp_path / "out", workers=1)
     lines = capsys.readouterr().err.splitlines()
     [line] = [line for line in lines if line.startswith("training the tokenizer: ")]
@@ -529,10 +503,10 @@ def test_the_training_of_the_tokenizer_shows_its_progress(corpus: Path, tmp_path
 
 
 @pytest.mark.parametrize("model", ["wordpiece", "unigram"])
-def test_the_tokenizer_is_trained_in_the_announced_number_of_passes(model: Literal["wordpiece", "unigram"]) -> None:
+def test_the_tokenizer_is_trained_in_the_announced_number_of_passes(model):
     texts, seen = ["some words, more words", "other words"] * 20, []
 
-    def watch(given: Sequence[str]) -> Iterator[str]:
+    def watch(given):
         for text in given:
             seen.append(text)
             yield text
@@ -542,7 +516,7 @@ def test_the_tokenizer_is_trained_in_the_announced_number_of_passes(model: Liter
     assert watched.to_str() == train(texts, model, 70).to_str()
 
 
-def test_the_tokens_of_all_streams_are_counted_together(tmp_path: Path, capsys) -> None:
+def test_the_tokens_of_all_streams_are_counted_together(tmp_path, capsys):
     for number in range(2):
         (tmp_path / f"{number}.txt").write_text("\n\n".join(f"some words {number} {i}" for i in range(40)))
     result = prepare(Settings(sources=(str(tmp_path),), vocab_size=90, streams=2), tmp_path / "out", workers=1)
@@ -552,9 +526,7 @@ def test_the_tokens_of_all_streams_are_counted_together(tmp_path: Path, capsys) 
 
 
 @pytest.mark.parametrize("out", [".", "..", "../here", ""])
-def test_the_current_folder_is_never_replaced(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str
-) -> None:
+def test_the_current_folder_is_never_replaced(corpus, tmp_path, monkeypatch, out):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     with pytest.raises(InputError, match="is the current folder or contains it"):
@@ -562,7 +534,7 @@ def test_the_current_folder_is_never_replaced(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "here"]
 
 
-def test_a_parquet_file_that_is_not_utf8_leaves_no_files(tmp_path: Path) -> None:
+def test_a_parquet_file_that_is_not_utf8_leaves_no_files(tmp_path):
     arrow = pytest.importorskip("pyarrow")
     texts = arrow.Array.from_buffers(
         arrow.string(), 2, [None, arrow.py_buffer(b"\0\0\0\0\3\0\0\0\5\0\0\0"), arrow.py_buffer(b"the\xff\xfe")]
@@ -577,26 +549,26 @@ DOCUMENTS = [f"document number {number} " + "x" * (number % 50) for number in ra
 TOTAL = sum(map(len, DOCUMENTS))
 
 
-def test_the_sample_of_a_small_corpus_is_everything_that_is_not_held_out() -> None:
+def test_the_sample_of_a_small_corpus_is_everything_that_is_not_held_out():
     assert sample(DOCUMENTS, TOTAL, 0.0) == DOCUMENTS
     assert sample(DOCUMENTS, TOTAL, 0.1) == [text for text in DOCUMENTS if not is_held_out(text, 0.1)]
 
 
-def test_a_large_corpus_is_sampled_uniformly() -> None:
+def test_a_large_corpus_is_sampled_uniformly():
     kept = sample(DOCUMENTS, TOTAL // 3, 0.0)
     assert TOTAL / 6 < sum(map(len, kept)) <= TOTAL // 3
     halves = [sum(text in kept for text in half) for half in (DOCUMENTS[:1000], DOCUMENTS[1000:])]
     assert min(halves) > 0.8 * max(halves)
 
 
-def test_the_order_of_the_documents_does_not_matter() -> None:
+def test_the_order_of_the_documents_does_not_matter():
     assert sorted(sample(DOCUMENTS[::-1], TOTAL // 3, 0.0)) == sorted(sample(DOCUMENTS, TOTAL // 3, 0.0))
 
 
-def test_the_sample_has_at_least_one_document() -> None:
+def test_the_sample_has_at_least_one_document():
     assert len(sample(DOCUMENTS, 10, 0.0)) == 1
 
 
-def test_the_hashes_are_part_of_the_format() -> None:
+def test_the_hashes_are_part_of_the_format():
     assert score("Some text.", b"held-out") == 0.6561922725569123
     assert sum(is_held_out(text, 0.1) for text in DOCUMENTS) / len(DOCUMENTS) == pytest.approx(0.1, abs=0.02)

@@ -26,17 +26,17 @@ from lightbert.data.sentences import hashed_order, hashed_part, split_sentences
         "No end mark",
     ],
 )
-def test_a_paragraph_is_split_at_sentence_boundaries(paragraph: str) -> None:
+def test_a_paragraph_is_split_at_sentence_boundaries(paragraph):
     expected = paragraph.split(" | ")
     assert split_sentences(" ".join(expected)) == expected
 
 
-def test_whitespace_has_no_sentences() -> None:
+def test_whitespace_has_no_sentences():
     assert split_sentences("  ") == []
 
 
 @given(st.text(alphabet="ab AB.!?\"' ", max_size=60))
-def test_splitting_drops_nothing_but_whitespace(paragraph: str) -> None:
+def test_splitting_drops_nothing_but_whitespace(paragraph):
     assert "".join(split_sentences(paragraph)).replace(" ", "") == paragraph.replace(" ", "")
 
 

@@ -3,7 +3,6 @@
 import json
 import pickle
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,22 +19,22 @@ TRAIN = [
 HELD_OUT = [[[20, 21]]]
 
 
-def as_lists(shards: Shards) -> list[list[list[int]]]:
+def as_lists(shards):
     return [[sentence.tolist() for sentence in shards.document(i).sentences] for i in range(shards.n_documents)]
 
 
-def test_documents_are_read_in_order_across_shards(folder_of) -> None:
+def test_documents_are_read_in_order_across_shards(folder_of):
     shards = Shards.open(folder_of(TRAIN, HELD_OUT))
     assert as_lists(shards) == [document for shard in TRAIN for document in shard]
     assert (shards.n_documents, shards.n_sentences, shards.n_tokens) == (4, 7, 13)
 
 
-def test_the_held_out_split_is_separate(folder_of) -> None:
+def test_the_held_out_split_is_separate(folder_of):
     shards = Shards.open(folder_of(TRAIN, HELD_OUT), "held-out")
     assert as_lists(shards) == HELD_OUT
 
 
-def test_offsets_count_from_the_start_of_the_document(folder_of) -> None:
+def test_offsets_count_from_the_start_of_the_document(folder_of):
     document = Shards(folder_of(TRAIN)).document(3)
     assert document.offsets.tolist() == [0, 2, 5, 6]
     assert document.tokens.tolist() == [12, 13, 14, 15, 16, 17]
@@ -43,43 +42,43 @@ def test_offsets_count_from_the_start_of_the_document(folder_of) -> None:
 
 
 @pytest.mark.parametrize("index", [-1, 4])
-def test_a_document_outside_the_folder_is_an_index_error(folder_of, index: int) -> None:
+def test_a_document_outside_the_folder_is_an_index_error(folder_of, index):
     with pytest.raises(IndexError):
         Shards(folder_of(TRAIN)).document(index)
 
 
-def test_pickling_stores_the_path_and_not_the_tokens(folder_of) -> None:
+def test_pickling_stores_the_path_and_not_the_tokens(folder_of):
     shards = Shards(folder_of(TRAIN, HELD_OUT), "held-out")
     copy = pickle.loads(pickle.dumps(shards))
     assert len(pickle.dumps(shards)) < 1000
     assert as_lists(copy) == HELD_OUT
 
 
-def test_a_missing_split_is_an_input_error(folder_of) -> None:
+def test_a_missing_split_is_an_input_error(folder_of):
     with pytest.raises(InputError, match="no held-out documents"):
         Shards(folder_of(TRAIN), "held-out")
 
 
-def test_a_folder_without_a_manifest_is_an_input_error(tmp_path: Path) -> None:
+def test_a_folder_without_a_manifest_is_an_input_error(tmp_path):
     with pytest.raises(InputError, match=r"has no manifest\.json"):
         Shards(tmp_path)
 
 
-def test_a_deeply_nested_manifest_is_an_input_error(folder_of) -> None:
+def test_a_deeply_nested_manifest_is_an_input_error(folder_of):
     folder = folder_of(TRAIN)
     (folder / "manifest.json").write_text("[" * 100_000)
     with pytest.raises(InputError, match=r"manifest\.json' is damaged"):
         Shards(folder)
 
 
-def test_a_missing_file_is_named_in_the_error(folder_of) -> None:
+def test_a_missing_file_is_named_in_the_error(folder_of):
     folder = folder_of(TRAIN)
     (folder / "train-00000-00001.sentences.bin").unlink()
     with pytest.raises(InputError, match=r"train-00000-00001\.sentences\.bin' is listed in the manifest but missing"):
         Shards(folder)
 
 
-def test_a_later_format_is_an_input_error(folder_of) -> None:
+def test_a_later_format_is_an_input_error(folder_of):
     folder = folder_of(TRAIN)
     path = folder / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2}))
@@ -87,11 +86,11 @@ def test_a_later_format_is_an_input_error(folder_of) -> None:
         Shards(folder)
 
 
-def files_of(folder: Path) -> list[Path]:
+def files_of(folder):
     return sorted(folder.iterdir())
 
 
-def test_opening_detects_every_truncated_file(folder_of) -> None:
+def test_opening_detects_every_truncated_file(folder_of):
     folder = folder_of(TRAIN, HELD_OUT)
     for path in files_of(folder):
         whole = path.read_bytes()
@@ -104,7 +103,7 @@ def test_opening_detects_every_truncated_file(folder_of) -> None:
 
 
 @pytest.mark.parametrize("flips", [50, pytest.param(1000, marks=pytest.mark.prove)])
-def test_verification_detects_every_flipped_bit(folder_of, flips: int) -> None:
+def test_verification_detects_every_flipped_bit(folder_of, flips):
     folder = folder_of(TRAIN, HELD_OUT)
     generator = np.random.default_rng(0)
     for path in files_of(folder):
@@ -120,9 +119,7 @@ def test_verification_detects_every_flipped_bit(folder_of, flips: int) -> None:
     Shards.open(folder)
 
 
-def test_files_are_hashed_once_and_again_when_they_change_or_on_request(
-    folder_of, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_hashed_once_and_again_when_they_change_or_on_request(folder_of, monkeypatch):
     folder = folder_of(TRAIN, HELD_OUT)
     monkeypatch.setattr(files, "_SECONDS_UNTIL_SETTLED", 0.05)
     time.sleep(0.1)

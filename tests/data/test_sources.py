@@ -16,7 +16,7 @@ from lightbert.errors import InputError
 from parquet import write_parquet
 
 
-def zstandard(data: bytes) -> bytes:
+def zstandard(data):
     """Compress data, or skip the test if zstandard is not installed."""
     compressed: bytes = pytest.importorskip("zstandard").compress(data)
     return compressed
@@ -33,19 +33,19 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def read(path: Path | str, **reading: str) -> list[str]:
+def read(path, **reading):
     return [text for source in find([str(path)]) for text, _ in sources.documents(source, ReadOptions(**reading))]
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
-def test_compressed_files_give_the_same_text_as_plain_files(tmp_path: Path, suffix: str) -> None:
+def test_compressed_files_give_the_same_text_as_plain_files(tmp_path, suffix):
     path = tmp_path / f"a.txt{suffix}"
     path.write_bytes(COMPRESS[suffix](TEXT.encode()))
     assert read(path) == ["First line.\nSecond line.", "Another document."]
 
 
 @pytest.mark.parametrize("suffix", [suffix for suffix in COMPRESS if suffix])
-def test_a_truncated_or_damaged_compressed_file_is_an_input_error(tmp_path: Path, suffix: str) -> None:
+def test_a_truncated_or_damaged_compressed_file_is_an_input_error(tmp_path, suffix):
     path = tmp_path / f"a.txt{suffix}"
     whole = COMPRESS[suffix](TEXT.encode() * 500)
     for broken in (whole[: len(whole) // 2], whole[:-1], b"not compressed at all"):
@@ -62,37 +62,37 @@ def test_a_truncated_or_damaged_compressed_file_is_an_input_error(tmp_path: Path
         ("file", ["First line.\nSecond line.\nAnother document."]),
     ],
 )
-def test_the_unit_of_a_document_can_be_chosen(tmp_path: Path, unit: str, documents: list[str]) -> None:
+def test_the_unit_of_a_document_can_be_chosen(tmp_path, unit, documents):
     (tmp_path / "a.txt").write_text(TEXT)
     assert read(tmp_path / "a.txt", documents=unit) == documents
 
 
-def test_a_byte_order_mark_and_carriage_returns_are_stripped(tmp_path: Path) -> None:
+def test_a_byte_order_mark_and_carriage_returns_are_stripped(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfOne\r\n \r\nTwo")
     assert read(tmp_path / "a.txt") == ["One", "Two"]
 
 
-def test_a_document_above_the_size_limit_is_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_document_above_the_size_limit_is_split(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "_MAX_DOCUMENT_CHARACTERS", 10)
     (tmp_path / "a.txt").write_text("123456\n123456\n123\n")
     assert read(tmp_path / "a.txt", documents="file") == ["123456\n123456", "123"]
 
 
-def test_an_encoding_error_names_the_byte_offset(tmp_path: Path) -> None:
+def test_an_encoding_error_names_the_byte_offset(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfgood\nb\xffd\n")
     with pytest.raises(InputError, match=r"a\.txt' is not UTF-8 at byte 9;"):
         read(tmp_path / "a.txt")
     assert read(tmp_path / "a.txt", undecodable="replace") == ["good\nb\ufffdd"]
 
 
-def test_a_line_above_the_size_limit_is_an_input_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_above_the_size_limit_is_an_input_error(tmp_path, monkeypatch):
     monkeypatch.setattr(text_files, "MAX_LINE_BYTES", 1 << 20)
     (tmp_path / "a.txt").write_bytes(b"x" * (1 << 20))
     with pytest.raises(InputError, match="a line of more than 1 MiB"):
         read(tmp_path / "a.txt")
 
 
-def test_a_field_of_json_lines_is_the_document(tmp_path: Path) -> None:
+def test_a_field_of_json_lines_is_the_document(tmp_path):
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(gzip.compress(b'{"text": "a\\nb", "body": "c"}\n\n{"text": "d", "body": "e"}\n'))
     assert read(path) == ["a\nb", "d"]
@@ -108,13 +108,13 @@ def test_a_field_of_json_lines_is_the_document(tmp_path: Path) -> None:
         ('{"text": ', "line 2 of '.*' is not JSON"),
     ],
 )
-def test_a_bad_json_line_is_reported_with_its_number(tmp_path: Path, line: str, problem: str) -> None:
+def test_a_bad_json_line_is_reported_with_its_number(tmp_path, line, problem):
     (tmp_path / "a.jsonl").write_text(f'{{"text": "fine"}}\n{line}\n')
     with pytest.raises(InputError, match=problem):
         read(tmp_path / "a.jsonl")
 
 
-def test_a_column_of_a_table_is_the_document(tmp_path: Path) -> None:
+def test_a_column_of_a_table_is_the_document(tmp_path):
     (tmp_path / "a.csv").write_bytes(b'\xef\xbb\xbftext,body\r\n"a, ""b""\r\nc",d\r\n\r\ne,f\r\n')
     assert read(tmp_path / "a.csv") == ['a, "b"\nc', "e"]
     assert read(tmp_path / "a.csv", text="body") == ["d", "f"]
@@ -136,20 +136,20 @@ def test_a_column_of_a_table_is_the_document(tmp_path: Path) -> None:
         (b"text\n\xff\n", "is not UTF-8 at byte 5; convert it, or pass --undecodable replace"),
     ],
 )
-def test_a_bad_row_of_a_table_is_reported(tmp_path: Path, content: bytes, problem: str) -> None:
+def test_a_bad_row_of_a_table_is_reported(tmp_path, content, problem):
     (tmp_path / "a.csv").write_bytes(content)
     with pytest.raises(InputError, match=problem):
         read(tmp_path / "a.csv")
 
 
-def test_a_folder_includes_tables_only_if_they_are_named(tmp_path: Path) -> None:
+def test_a_folder_includes_tables_only_if_they_are_named(tmp_path):
     (tmp_path / "a.txt").write_text("text")
     (tmp_path / "about.csv").write_text("file,licence\na.txt,mine\n")
     assert [Path(source.name).name for source in find([str(tmp_path)])] == ["a.txt"]
     assert [Path(source.name).name for source in find([f"{tmp_path}/*.csv"])] == ["about.csv"]
 
 
-def test_a_column_of_a_parquet_file_is_the_document(tmp_path: Path) -> None:
+def test_a_column_of_a_parquet_file_is_the_document(tmp_path):
     write_parquet(tmp_path / "a.parquet", {"text": ["a", "b"], "body": ["c", None]})
     assert read(tmp_path / "a.parquet") == ["a", "b"]
     with pytest.raises(InputError, match=r"row 2 of '.*' has no text in column 'body'"):
@@ -158,7 +158,7 @@ def test_a_column_of_a_parquet_file_is_the_document(tmp_path: Path) -> None:
         read(tmp_path / "a.parquet", text="title")
 
 
-def test_a_damaged_parquet_file_is_an_input_error(tmp_path: Path) -> None:
+def test_a_damaged_parquet_file_is_an_input_error(tmp_path):
     pytest.importorskip("pyarrow")
     (tmp_path / "a.parquet").write_bytes(b"PAR1 and nothing else PAR1")
     with pytest.raises(InputError, match=r"a\.parquet' is damaged or not a Parquet file"):
@@ -166,16 +166,14 @@ def test_a_damaged_parquet_file_is_an_input_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("library", "file"), [("pyarrow", "a.parquet"), ("zstandard", "a.txt.zst")])
-def test_a_missing_optional_dependency_names_the_extra_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, file: str
-) -> None:
+def test_a_missing_optional_dependency_names_the_extra_to_install(tmp_path, monkeypatch, library, file):
     (tmp_path / file).write_bytes(b"x")
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(InputError, match=rf"requires {library}; install it with: pip install 'lightbert\[data\]'"):
         read(tmp_path / file)
 
 
-def test_a_hugging_face_dataset_is_streamed(tmp_path: Path) -> None:
+def test_a_hugging_face_dataset_is_streamed(tmp_path):
     pytest.importorskip("datasets")
     for split in ("train", "test"):
         (tmp_path / f"{split}.jsonl").write_text(json.dumps({"text": f"of {split}", "id": 1}) + "\n")
@@ -189,7 +187,7 @@ def test_a_hugging_face_dataset_is_streamed(tmp_path: Path) -> None:
         read("hf:a:b:c:d")
 
 
-def test_folders_and_globs_are_expanded_in_order(tmp_path: Path) -> None:
+def test_folders_and_globs_are_expanded_in_order(tmp_path):
     for name in ("b.txt", "a/z.txt.gz", "a/b.jsonl", "ignored.md", ".hidden/c.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("{}")
@@ -206,19 +204,19 @@ def test_folders_and_globs_are_expanded_in_order(tmp_path: Path) -> None:
         ("notes.md", r"'.*notes\.md' must have one of the suffixes .txt, .jsonl, .ndjson, .csv"),
     ],
 )
-def test_a_source_that_cannot_be_found_is_an_input_error(tmp_path: Path, specification: str, problem: str) -> None:
+def test_a_source_that_cannot_be_found_is_an_input_error(tmp_path, specification, problem):
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.md").write_text("x")
     with pytest.raises(InputError, match=problem):
         find([str(tmp_path / specification)])
 
 
-def test_an_empty_source_is_an_input_error() -> None:
+def test_an_empty_source_is_an_input_error():
     sentence = r"^a source must not be empty; give a file, a folder \(\. is the current one\) or a glob$"
     with pytest.raises(InputError, match=sentence):
         find([""])
 
 
-def test_an_empty_list_of_sources_is_an_input_error() -> None:
+def test_an_empty_list_of_sources_is_an_input_error():
     with pytest.raises(InputError, match="sources must not be empty"):
         find([])

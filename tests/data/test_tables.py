@@ -23,13 +23,13 @@ NEEDED = {"data.text": "text", "data.label": "label"}
 texts = st.text(st.characters(codec="utf-8"), max_size=12)
 
 
-def write_file(folder: Path, name: str, content: str | bytes) -> Path:
+def write_file(folder, name, content):
     path = folder / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
 
 
-def error_message(path: Path, needed: dict[str, str] | None = None, **options: str) -> str:
+def error_message(path, needed=None, **options):
     with pytest.raises(InputError) as error:
         list(Table(path, NEEDED if needed is None else needed, **options))
     return str(error.value)

@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer, models
@@ -26,7 +25,7 @@ print(train(CORPUS, sys.argv[1], 180).to_str())
 
 
 @pytest.mark.parametrize("model", ["wordpiece", "unigram"])
-def test_training_gives_the_same_bytes_in_every_process(tmp_path: Path, model: str) -> None:
+def test_training_gives_the_same_bytes_in_every_process(tmp_path, model):
     (tmp_path / "tests_corpus.py").write_text(f"CORPUS = {CORPUS!r}")
     command = [sys.executable, "-c", TRAIN_IN_A_PROCESS, model]
     running = [subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) for _ in range(2)]
@@ -35,7 +34,7 @@ def test_training_gives_the_same_bytes_in_every_process(tmp_path: Path, model: s
 
 
 @pytest.mark.parametrize("model", ["wordpiece", "unigram"])
-def test_a_trained_vocabulary_starts_with_the_special_tokens(model: str) -> None:
+def test_a_trained_vocabulary_starts_with_the_special_tokens(model):
     trained = train(CORPUS, model, 180)
     assert [trained.id_to_token(index) for index in range(5)] == list(SPECIALS)
     # The Unigram trainer stops early because the text is too short for more pieces.
@@ -45,14 +44,14 @@ def test_a_trained_vocabulary_starts_with_the_special_tokens(model: str) -> None
 
 
 @pytest.mark.parametrize("model", ["wordpiece", "unigram"])
-def test_training_lowercases_and_strips_accents_by_default(model: str) -> None:
+def test_training_lowercases_and_strips_accents_by_default(model):
     plain = train(CORPUS, model, 180)
     assert plain.encode("CAFÉ").ids == plain.encode("cafe").ids
     cased = train(CORPUS, model, 180, lowercase=False)
     assert cased.encode("WORD").ids != cased.encode("word").ids
 
 
-def test_rare_characters_beyond_a_quarter_of_the_vocabulary_are_unknown() -> None:
+def test_rare_characters_beyond_a_quarter_of_the_vocabulary_are_unknown():
     rare = "".join(chr(0x4E00 + i) for i in range(200))
     trained = train(["common words " * 50, rare], "wordpiece", 100)
     assert trained.get_vocab_size() <= 100
@@ -64,28 +63,28 @@ def test_rare_characters_beyond_a_quarter_of_the_vocabulary_are_unknown() -> Non
     ("texts", "size", "problem"),
     [(["a b"], 10, "vocab_size must be >= 64, got 10"), (["", " "], 100, "training a tokenizer requires text")],
 )
-def test_training_checks_its_arguments(texts: list[str], size: int, problem: str) -> None:
+def test_training_checks_its_arguments(texts, size, problem):
     with pytest.raises(InputError, match=problem):
         train(texts, "wordpiece", size)
 
 
-def write_vocabulary(path: Path, *words: str) -> Path:
+def write_vocabulary(path, *words):
     path.write_text("\n".join([*SPECIALS, *words]) + "\n")
     return path
 
 
-def test_a_vocab_txt_loads_as_berts_tokenizer(tmp_path: Path) -> None:
+def test_a_vocab_txt_loads_as_berts_tokenizer(tmp_path):
     loaded = tokenizer.load(write_vocabulary(tmp_path / "vocab.txt", "un", "##able", "the", ","))
     assert loaded.encode("The unable, [MASK]").tokens == ["[CLS]", "the", "un", "##able", ",", "[MASK]", "[SEP]"]
 
 
-def test_capitals_in_a_vocab_txt_make_it_cased(tmp_path: Path) -> None:
+def test_capitals_in_a_vocab_txt_make_it_cased(tmp_path):
     loaded = tokenizer.load(write_vocabulary(tmp_path / "vocab.txt", "The", "the"))
     assert loaded.encode("The the", add_special_tokens=False).tokens == ["The", "the"]
 
 
 @pytest.mark.parametrize("model", ["wordpiece", "unigram"])
-def test_a_saved_tokenizer_loads_unchanged(tmp_path: Path, model: str) -> None:
+def test_a_saved_tokenizer_loads_unchanged(tmp_path, model):
     trained = train(CORPUS, model, 180)
     tokenizer.save(trained, tmp_path)
     assert tokenizer.load(tmp_path).to_str() == trained.to_str()
@@ -93,7 +92,7 @@ def test_a_saved_tokenizer_loads_unchanged(tmp_path: Path, model: str) -> None:
 
 
 @pytest.mark.parametrize("model", ["wordpiece", "unigram"])
-def test_transformers_loads_a_saved_tokenizer(tmp_path: Path, model: str) -> None:
+def test_transformers_loads_a_saved_tokenizer(tmp_path, model):
     transformers = pytest.importorskip("transformers")
 
     trained = train(CORPUS, model, 180)
@@ -105,7 +104,7 @@ def test_transformers_loads_a_saved_tokenizer(tmp_path: Path, model: str) -> Non
     assert (theirs.pad_token_id, theirs.mask_token_id, theirs.unk_token_id) == (0, 4, 1)
 
 
-def test_padding_and_truncation_of_a_given_tokenizer_are_dropped(tmp_path: Path) -> None:
+def test_padding_and_truncation_of_a_given_tokenizer_are_dropped(tmp_path):
     given = train(CORPUS, "wordpiece", 180)
     given.enable_padding(length=64)
     given.enable_truncation(8)
@@ -113,7 +112,7 @@ def test_padding_and_truncation_of_a_given_tokenizer_are_dropped(tmp_path: Path)
     assert len(tokenizer.load(tmp_path).encode("word " * 20, add_special_tokens=False)) >= 20
 
 
-def test_an_unusable_tokenizer_is_an_input_error(tmp_path: Path) -> None:
+def test_an_unusable_tokenizer_is_an_input_error(tmp_path):
     with pytest.raises(InputError, match=r"tokenizer '.*' not found"):
         tokenizer.load(tmp_path / "missing.json")
     with pytest.raises(InputError, match=r"must contain tokenizer\.json or vocab\.txt"):
@@ -153,27 +152,25 @@ TEXTS = ["some words, more words\r\nand a line", "naïve “words”\u2028\x85 a
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     assert write_texts(tmp_path / "texts", TEXTS) == len(TEXTS)
     return tmp_path / "texts"
 
 
-def trained(file: Path) -> str:
+def trained(file):
     return train_in_process(file, "wordpiece", 100, lowercase=True, report=lambda done: None).to_str()
 
 
 @pytest.mark.parametrize("model", ["wordpiece", "unigram"])
 @pytest.mark.parametrize("lowercase", [True, False])
-def test_the_tokenizer_is_that_of_training_in_the_same_process(
-    file: Path, model: tokenizer.Model, lowercase: bool
-) -> None:
+def test_the_tokenizer_is_that_of_training_in_the_same_process(file, model, lowercase):
     seen: list[int] = []
     found = train_in_process(file, model, 100, lowercase=lowercase, report=seen.append)
     assert found.to_str(pretty=True) == tokenizer.train(TEXTS, model, 100, lowercase=lowercase).to_str(pretty=True)
     assert seen[-1] == tokenizer.PASSES[model] * len(TEXTS)
 
 
-def test_bad_input_is_the_same_sentence(tmp_path: Path) -> None:
+def test_bad_input_is_the_same_sentence(tmp_path):
     write_texts(tmp_path / "texts", [" "])
     with pytest.raises(InputError, match=r"^training a tokenizer requires text, but the sources have none"):
         trained(tmp_path / "texts")
@@ -182,10 +179,10 @@ def test_bad_input_is_the_same_sentence(tmp_path: Path) -> None:
 class Calls:
     """Stands in for `call`: raises the given errors, then returns a tokenizer."""
 
-    def __init__(self, *errors: ProcessFailedError) -> None:
+    def __init__(self, *errors):
         self.errors, self.environments = list(errors), []
 
-    def __call__(self, *_: object, environment: dict[str, str], **__: object) -> str:
+    def __call__(self, *_, environment, **__):
         self.environments.append(environment)
         if self.errors:
             raise self.errors.pop(0)
@@ -193,8 +190,8 @@ class Calls:
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch):
-    def replace(*errors: ProcessFailedError) -> Calls:
+def calls(monkeypatch):
+    def replace(*errors):
         replaced = Calls(*errors)
         monkeypatch.setattr(tokenizer, "call", replaced)
         return replaced
@@ -208,7 +205,7 @@ KILLED = ProcessFailedError(-signal.SIGKILL, "")
 
 
 @pytest.mark.parametrize("failure", [ABORTED, NO_THREADS])
-def test_a_second_process_uses_one_thread(file: Path, calls, failure: ProcessFailedError) -> None:
+def test_a_second_process_uses_one_thread(file, calls, failure):
     made = calls(failure)
     assert trained(file) == tokenizer.train(TEXTS, "wordpiece", 100).to_str()
     assert made.environments == [{}, {"TOKENIZERS_PARALLELISM": "false"}]
@@ -222,7 +219,7 @@ def test_a_second_process_uses_one_thread(file: Path, calls, failure: ProcessFai
         (KILLED, "was ended by SIGKILL: the memory of this machine is not sufficient ("),
     ],
 )
-def test_a_process_without_memory_is_one_sentence(file: Path, calls, failure: ProcessFailedError, how: str) -> None:
+def test_a_process_without_memory_is_one_sentence(file, calls, failure, how):
     calls(failure, failure)
     with pytest.raises(InputError) as caught:
         trained(file)
@@ -230,7 +227,7 @@ def test_a_process_without_memory_is_one_sentence(file: Path, calls, failure: Pr
     assert str(caught.value).endswith("); use a machine with more memory, or give a tokenizer with --tokenizer")
 
 
-def test_a_bug_is_not_reported_as_lack_of_memory(file: Path, calls) -> None:
+def test_a_bug_is_not_reported_as_lack_of_memory(file, calls):
     calls(ProcessFailedError(1, "KeyError: 'a bug'"))
     with pytest.raises(RuntimeError, match="a bug"):
         trained(file)

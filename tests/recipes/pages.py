@@ -13,5 +13,5 @@ def page(name: str) -> str:
 
 def section(text: str, title: str) -> str:
     """The text below a heading of a page."""
-    [found] = re.findall(rf"^## {title}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
-    return found
+    [body] = re.findall(rf"^## {title}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    return body

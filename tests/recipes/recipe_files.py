@@ -4,12 +4,11 @@ from typing import Any
 
 from lightbert import bundled
 from lightbert.config import from_mapping
-from lightbert.recipes import FOLDER, names
+from lightbert.recipes import names
 from lightbert.recipes import read as read_values
 from lightbert.train.settings import DistillRecipe, Recipe
 
 NAMES = names()
-PARENTS = sorted(path.stem for path in FOLDER.glob("_*.toml"))
 
 
 def values(name: str) -> dict[str, Any]:

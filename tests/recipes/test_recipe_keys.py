@@ -9,9 +9,11 @@ from pages import page, section
 from lightbert.commands.training import VERBS, recipe_class
 from lightbert.config import from_mapping, keys, may_change
 from lightbert.errors import InputError
-from lightbert.train.settings import ALIASES
+from lightbert.models import preset
+from lightbert.train.settings import ALIASES, Recipe
+from lightbert.train.starting_model import starting_config
 
-GIVEN = {
+REQUIRED = {
     "pretrain": {"data": "d", "out": "o", "steps": 1},
     "distill": {"data": "d", "out": "o", "teacher": "t", "steps": 1, "transfer_steps": 1},
     "finetune": {"model": "m", "out": "o", "task": "rte"},
@@ -63,26 +65,21 @@ def test_fields_are_redeclared_only_for_another_default_or_description():
     for cls in classes:
         own = {key.name: key for key in keys(cls)}
         for base in (base for base in cls.__mro__[1:] if base in classes):
-            theirs = {key.name: key for key in keys(base)}
+            inherited = {key.name: key for key in keys(base)}
             for name in cls.__annotations__.keys() & base.__annotations__.keys() & {f.name for f in fields(cls)}:
-                changed = [key for key in own if key.partition(".")[0] == name and own[key] != theirs[key]]
+                changed = [key for key in own if key.partition(".")[0] == name and own[key] != inherited[key]]
                 assert changed, f"{cls.__name__}.{name}"
 
 
-@pytest.mark.parametrize(
-    ("verb", "values", "sentence"),
-    [
+def test_an_invalid_value_raises_an_error_when_the_recipe_is_read():
+    for verb, values, sentence in (
         ("pretrain", {"optimizer": {"beta2": 1.5}}, "optimizer.beta2 must be in [0, 1), got 1.5"),
         ("pretrain", {"optimizer": {"eps": -1}}, "optimizer.eps must be > 0, got -1.0"),
         ("pretrain", {"optimizer": {"clip": -1}}, "optimizer.clip must be >= 0, got -1.0"),
         ("pretrain", {"optimizer": {"weight_decay": -0.1}}, "optimizer.weight_decay must be >= 0, got -0.1"),
         ("pretrain", {"temperature": 0}, "temperature must be > 0, got 0.0"),
         ("pretrain", {"rtd_weight": 0}, "rtd_weight must be > 0, got 0.0"),
-        (
-            "pretrain",
-            {"shared_embeddings": "discriminator"},
-            "unknown shared_embeddings 'discriminator'; choose from both, generator",
-        ),
+        ("pretrain", {"shared_embeddings": "d"}, "unknown shared_embeddings 'd'; choose from both, generator"),
         ("pretrain", {"dropout": 2}, "dropout must be in [0, 1), got 2.0"),
         ("pretrain", {"generator": 0}, "generator must be in (0, 1], got 0.0"),
         ("pretrain", {"generator": 1.5}, "generator must be in (0, 1], got 1.5"),
@@ -91,6 +88,10 @@ def test_fields_are_redeclared_only_for_another_default_or_description():
         ("pretrain", {"masking": {"most": 0}}, "masking.most must be >= 1, got 0"),
         ("pretrain", {"lr": float("inf")}, "lr must be a finite number, got inf"),
         ("pretrain", {"phases": [{"length": 0, "steps": 1}]}, "phases[0].length must be >= 1, got 0"),
+        ("pretrain", {"workers": 100_000}, "workers must be in [0, 1024], got 100000"),
+        ("pretrain", {"threads": 100_000}, "threads must be in [0, 1024], got 100000"),
+        ("pretrain", {"steps": 10**20}, f"steps must be <= {2**53}, got {10**20}"),
+        ("pretrain", {"batch": 10**20}, f"batch must be <= {2**53}, got {10**20}"),
         ("distill", {"alpha": 1.5}, "alpha must be in [0, 1], got 1.5"),
         ("distill", {"transfer": {"mean": -5}}, "transfer.mean must be >= 0, got -5.0"),
         ("finetune", {"head": {"dropout": 1}}, "head.dropout must be in [0, 1), got 1.0"),
@@ -98,17 +99,14 @@ def test_fields_are_redeclared_only_for_another_default_or_description():
         ("finetune", {"data": {"hold_out": 1.0}}, "data.hold_out must be in [0, 1), got 1.0"),
         ("finetune", {"answers": {"stride": 0}}, "answers.stride must be >= 1, got 0"),
         ("finetune", {"epochs": -1}, "epochs must be >= 0, got -1.0"),
-    ],
-)
-def test_an_invalid_value_raises_an_error_when_the_recipe_is_read(verb, values, sentence):
-    with pytest.raises(InputError) as raised:
-        from_mapping(recipe_class(verb), GIVEN[verb] | values)
-    assert str(raised.value) == sentence
+    ):
+        with pytest.raises(InputError) as raised:
+            from_mapping(recipe_class(verb), REQUIRED[verb] | values)
+        assert str(raised.value) == sentence
 
 
-@pytest.mark.parametrize(
-    ("verb", "key", "meant"),
-    [
+def test_common_names_of_a_key_are_aliases():
+    for verb, key, meant in (
         ("finetune", "dev", "'data.dev'"),
         ("finetune", "train", "'data.train'"),
         ("finetune", "learning_rate", "'lr'"),
@@ -122,12 +120,10 @@ def test_an_invalid_value_raises_an_error_when_the_recipe_is_read(verb, values, 
         ("pretrain", "weight_decay", "'optimizer.weight_decay'"),
         ("pretrain", "max_grad_norm", "'optimizer.clip'"),
         ("distill", "kind", "'schedule.kind' or 'optimizer.kind'"),
-    ],
-)
-def test_common_names_of_a_key_are_aliases(verb, key, meant):
-    with pytest.raises(InputError) as raised:
-        from_mapping(recipe_class(verb), GIVEN[verb] | {key: 1})
-    assert str(raised.value) == f"unknown key '{key}'; did you mean {meant}?"
+    ):
+        with pytest.raises(InputError) as raised:
+            from_mapping(recipe_class(verb), REQUIRED[verb] | {key: 1})
+        assert str(raised.value) == f"unknown key '{key}'; did you mean {meant}?"
 
 
 def test_every_alias_names_a_key_and_is_not_a_key_itself():
@@ -136,16 +132,32 @@ def test_every_alias_names_a_key_and_is_not_a_key_itself():
     assert not names & {*ALIASES}
 
 
-@pytest.mark.parametrize(
-    ("values", "sentence"),
-    [
-        ({"workers": 100_000}, "workers must be in [0, 1024], got 100000"),
-        ({"threads": 100_000}, "threads must be in [0, 1024], got 100000"),
-        ({"steps": 10**20}, f"steps must be <= {2**53}, got {10**20}"),
-        ({"batch": 10**20}, f"batch must be <= {2**53}, got {10**20}"),
-    ],
-)
-def test_an_absurd_number_is_an_error(values, sentence):
-    with pytest.raises(InputError) as raised:
-        from_mapping(recipe_class("pretrain"), GIVEN["pretrain"] | values)
-    assert str(raised.value) == sentence
+# Changes of a preset
+
+
+def config_of(**values):
+    return starting_config(from_mapping(Recipe, {"data": "data", "out": "out", "steps": 1, **values}))
+
+
+def test_only_the_named_keys_change():
+    changed = config_of(model="convbert-small", change={"kernel": 5, "activation": "relu"})
+    fields = vars(preset("convbert-small"))
+    assert vars(changed) == {**fields, "kernel": 5, "activation": "relu"}
+
+
+def test_a_change_of_an_unknown_key_raises_an_error():
+    for change, sentence in (
+        ({"kernl": 5}, "unknown key 'kernl'; did you mean 'kernel'?"),
+        ({"kernel": 5.5}, "kernel must be an integer, got 5.5"),
+        ({"kernel": 0}, "kernel must be >= 1, got 0"),
+        ({"dropout": 2}, "dropout must be in [0, 1), got 2.0"),
+        ({"convolution": "sapn"}, "unknown convolution 'sapn'; did you mean 'span'?"),
+    ):
+        with pytest.raises(InputError) as error:
+            config_of(model="convbert-small", change=change)
+        assert str(error.value) == sentence
+
+
+def test_longer_texts_need_more_positions_and_a_recipe_can_set_even_more():
+    assert config_of(model="convbert-tiny", length=256).positions == 256
+    assert config_of(model="convbert-tiny", length=16, change={"positions": 64}).positions == 64

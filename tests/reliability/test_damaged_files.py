@@ -21,6 +21,7 @@ from lightbert.errors import InputError
 from lightbert.interop.huggingface import write as write_huggingface
 from lightbert.interop.load import load
 from lightbert.models import PRESETS, build, folder
+from lightbert.recipes.toml import to_toml
 from lightbert.tasks.datasets.own import own_task
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.train.checkpoint import Checkpoint, load_newest, save
@@ -137,7 +138,7 @@ def test_logs_and_recipes_of_a_run(tmp_path: Path, count: int) -> None:
 @pytest.mark.parametrize("count", COUNT)
 def test_recipe_files(tmp_path: Path, count: int) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text(recipes.find("tiny-distill").read_text())
+    path.write_text('# Mine.\nparent = "_nano"\n' + to_toml(recipes.read("tiny-distill")))
     attack(path, bytes_of, lambda: verbs_for(recipes.read(path)), count)
 
 

@@ -1,10 +1,16 @@
-"""The packaged recipes, and how recipes are found and read."""
+"""The packaged recipes, and how recipes are found and read.
+
+A packaged file contains several recipes, as a line or a table each. `about` is the comment of a recipe, whose first
+line is the summary; `parent` names the recipe that it extends.
+"""
 
 import itertools
 import re
 import tomllib
 from collections.abc import Iterator
+from copy import deepcopy
 from datetime import date, time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +22,20 @@ _MAX_PARENTS = 100
 _PACKAGED = re.compile(r"([\w-]+)|recipes/([\w-]+)\.toml")
 
 
+@cache
+def packaged() -> dict[str, dict[str, Any]]:
+    """Return the packaged recipes by name, as they are in the files; those that start with `_` are parents only."""
+    files = (tomllib.loads(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.toml")))
+    return {name: table for file in files for name, table in file.items()}
+
+
 def names() -> list[str]:
-    """Return the names of the packaged recipes; files that start with `_` are parents only and not listed."""
-    return sorted(path.stem for path in FOLDER.glob("[!_]*.toml"))
+    """Return the names of the packaged recipes, without those that are only parents of others."""
+    return sorted(name for name in packaged() if not name.startswith("_"))
 
 
-def find(recipe: str | Path) -> Path:
-    """Return the file of a recipe.
+def find(recipe: str | Path) -> Path | str:
+    """Return the path of a recipe in a file, or the name of a packaged one.
 
     ``x`` and ``recipes/x.toml`` name the packaged recipe x unless such a file exists in the working directory; other
     paths are files.
@@ -34,7 +47,7 @@ def find(recipe: str | Path) -> Path:
     if name.startswith("_"):
         raise InputError(f"'{name}' is only a parent of other recipes; 'lightbert recipes' lists the recipes")
     if name in names():
-        return FOLDER / f"{name}.toml"
+        return name
     if path.is_dir():
         raise InputError(f"'{path}' is a folder; give the path of a TOML file or the name of a recipe")
     if name:
@@ -50,8 +63,11 @@ def read(recipe: str | Path) -> dict[str, Any]:
 
 
 def comment(recipe: str | Path) -> list[str]:
-    """Return the lines of the comment at the top of a recipe; the first line is the summary."""
-    lines = find(recipe).read_text(encoding="utf-8").splitlines()
+    """Return the lines of the comment of a recipe, in a file those at the top; the first line is the summary."""
+    found = find(recipe)
+    if isinstance(found, str):
+        return str(packaged()[found]["about"]).splitlines()
+    lines = found.read_text(encoding="utf-8").splitlines()
     return [
         line.removeprefix("#").removeprefix(" ").rstrip()
         for line in itertools.takewhile(lambda line: line.startswith("#"), lines)
@@ -60,11 +76,15 @@ def comment(recipe: str | Path) -> list[str]:
 
 def _packaged_name(recipe: str | Path) -> str:
     """The name of a packaged recipe that the argument can mean; "" for other paths."""
-    found = _PACKAGED.fullmatch(str(recipe))
-    return (found[1] or found[2]) if found else ""
+    match = _PACKAGED.fullmatch(str(recipe))
+    return (match[1] or match[2]) if match else ""
 
 
-def _read(path: Path, children: tuple[Path, ...]) -> dict[str, Any]:
+def _read(path: Path | str, children: tuple[Path, ...]) -> dict[str, Any]:
+    if isinstance(path, str):
+        values = deepcopy(packaged()[path])
+        del values["about"]
+        return merge(_read(values.pop("parent"), children), values) if "parent" in values else values
     if path.resolve() in children:
         raise InputError(f"'{path}' has a cycle of parents; remove the key 'parent' from one of the files")
     if len(children) > _MAX_PARENTS:
@@ -90,22 +110,21 @@ def _read(path: Path, children: tuple[Path, ...]) -> dict[str, Any]:
 def _values(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values of a table and of the tables and lists in it, with dotted keys."""
     if isinstance(value, dict):
-        for name, each in value.items():
-            yield from _values(each, f"{key}.{name}" if key else name)
+        for name, inner in value.items():
+            yield from _values(inner, f"{key}.{name}" if key else name)
     elif isinstance(value, list):
-        for number, each in enumerate(value):
-            yield from _values(each, f"{key}[{number}]")
+        for number, inner in enumerate(value):
+            yield from _values(inner, f"{key}[{number}]")
     else:
         yield key, value
 
 
-def _parent(path: Path, parent: str) -> Path:
-    """The file of the parent of a recipe; packaged files that start with `_` are allowed."""
+def _parent(path: Path, parent: str) -> Path | str:
+    """Return the parent of a recipe: a file, or the name of a packaged one, also of those that start with `_`."""
     if (path.parent / parent).is_file():
         return path.parent / parent
-    packaged = FOLDER / f"{_packaged_name(parent)}.toml"
-    if packaged.is_file():
-        return packaged
+    if (name := _packaged_name(parent)) in packaged():
+        return name
     similar = nearest(Path(parent).stem, names())
     remedy = f"did you mean '{similar}'?" if similar else "'lightbert recipes' lists the packaged recipes"
     raise InputError(f"the parent '{parent}' of '{path}' is neither a file next to it nor a packaged recipe; {remedy}")

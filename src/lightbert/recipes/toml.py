@@ -18,7 +18,7 @@ def _lines(values: Mapping[str, Any], path: str = "") -> list[str]:
         if isinstance(value, Mapping):
             name = f"{path}{_key(key)}"
             # A table that contains only tables needs no header.
-            own = [] if value and all(isinstance(each, Mapping) for each in value.values()) else ["", f"[{name}]"]
+            own = [] if value and all(isinstance(inner, Mapping) for inner in value.values()) else ["", f"[{name}]"]
             lines += [*own, *_lines(value, f"{name}.")]
     return lines
 
@@ -30,7 +30,7 @@ def _key(key: str) -> str:
 def to_toml_value(value: Any) -> str:
     """Write a single value; a table is written on one line."""
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{_key(key)} = {to_toml_value(each)}" for key, each in value.items()) + " }"
+        return "{ " + ", ".join(f"{_key(key)} = {to_toml_value(inner)}" for key, inner in value.items()) + " }"
     if isinstance(value, list):
         return "[" + ", ".join(map(to_toml_value, value)) + "]"
     if isinstance(value, str):
