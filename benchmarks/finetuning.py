@@ -37,13 +37,12 @@ from lightbert.models import Model, build, folder
 from lightbert.nn.inference import Inference
 from lightbert.progress import progress
 from lightbert.tasks.datasets.glue import open_glue
-from lightbert.tasks.example import Example
+from lightbert.tasks.example import Example, TextEncoder
 from lightbert.tasks.finetune.finetuning import finetune
 from lightbert.tasks.finetune.recipe import FinetuneRecipe, HeadSettings
 from lightbert.tasks.kinds.kind import Kind
-from lightbert.tasks.predict.forward import Runtime, run
+from lightbert.tasks.predict.runtime import Runtime, run
 from lightbert.tasks.predict.torch_runtime import Rows, TorchRuntime
-from lightbert.tasks.texts import TextEncoder
 from lightbert.train.distributed import process_group, resolve_device
 from lightbert.train.signals import Interruption
 

@@ -13,9 +13,7 @@ from benchmarks.thread_process import call_with_threads
 from lightbert.deploy.latency import Inputs, random_text
 from lightbert.errors import required
 from lightbert.processes import Report, has_threads
-from lightbert.tasks.predict.exported import STATES
-from lightbert.tasks.predict.onnx_runtime import Session
-from lightbert.tasks.predict.program_runtime import PteRuntime
+from lightbert.tasks.predict.exported import STATES, PteRuntime, Session
 
 PRODUCTS = frozenset(
     {

@@ -12,7 +12,7 @@ from lightbert.interop import hook
 if TYPE_CHECKING:
     from lightbert.commands.jobs import distill, evaluate, finetune, prepare, pretrain
     from lightbert.models.folder import save
-    from lightbert.tasks.predict.loading import load
+    from lightbert.tasks.predict.exported import load
     from lightbert.tasks.predict.text_model import build
 
 __all__ = ["build", "distill", "evaluate", "finetune", "load", "prepare", "presets", "pretrain", "save"]
@@ -20,7 +20,7 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "build": "lightbert.tasks.predict.text_model",
-    "load": "lightbert.tasks.predict.loading",
+    "load": "lightbert.tasks.predict.exported",
     "save": "lightbert.models.folder",
     **dict.fromkeys(("prepare", "pretrain", "distill", "finetune", "evaluate"), "lightbert.commands.jobs"),
 }

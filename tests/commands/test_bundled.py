@@ -15,7 +15,7 @@ from lightbert import bundled, cli
 from lightbert.analysis.suspicion import Detector
 from lightbert.models import PRESETS, add_head, build, folder, generator
 from lightbert.serve.models import endpoints_of, load_generator
-from lightbert.tasks.predict.text_model import load
+from lightbert.tasks.predict.text_model import load_text_model
 
 NAME = "convbert-small-en"
 STUDENT = "convbert-thin-en"
@@ -147,8 +147,8 @@ def test_the_bundled_model_is_converted(here):
 
 
 def test_the_bundled_models_are_served(here):
-    assert {"suspicion", "embed"} <= endpoints_of(load(NAME), device="cpu").keys()
-    assert "fill" in endpoints_of(load(f"{NAME}/generator"), device="cpu")
+    assert {"suspicion", "embed"} <= endpoints_of(load_text_model(NAME), device="cpu").keys()
+    assert "fill" in endpoints_of(load_text_model(f"{NAME}/generator"), device="cpu")
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_the_real_model_suspects_replaced_words():
         "the war began in the summer of cheese and lasted four years .": "cheese",
         "she read the river before going to bed .": "river",
     }
-    detector = Detector(load(NAME))
+    detector = Detector(load_text_model(NAME))
     ids = [detector.tokenizer.encode(text, add_special_tokens=False).ids for text in replaced]
     scored = detector.score([detector.words(each) for each in ids])
     found = [max(words, key=lambda word: word.suspicion).text for words in scored]

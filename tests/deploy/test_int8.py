@@ -27,12 +27,10 @@ from lightbert.deploy.verification import Batch, compare
 from lightbert.errors import InputError
 from lightbert.models import Model, build
 from lightbert.nn.inference import Inference
-from lightbert.tasks.example import Example
+from lightbert.tasks.example import Example, text_features
 from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.kinds.spans.kind import Spans
-from lightbert.tasks.predict.model_kind import encoder_of
-from lightbert.tasks.predict.predictor import Predictor
-from lightbert.tasks.texts import text_features
+from lightbert.tasks.kinds.spans import Spans
+from lightbert.tasks.predict.predictor import Predictor, encoder_of
 from randomised import randomised
 
 pytestmark = needs_onnx

@@ -11,8 +11,7 @@ from lightbert.cli import main
 from lightbert.deploy import export as export_module
 from lightbert.deploy.export import export_onnx
 from lightbert.errors import InputError
-from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.kinds.labels import Labels
+from lightbert.tasks.kinds.classify import Classify, Labels
 
 pytestmark = needs_onnx
 

@@ -18,7 +18,7 @@ from lightbert.deploy.publication import reference
 from lightbert.errors import InputError
 from lightbert.models import Model, build
 from lightbert.nn.inference import Inference
-from lightbert.tasks.predict.onnx_runtime import OnnxRuntime, Session
+from lightbert.tasks.predict.exported import OnnxRuntime, Session
 from randomised import randomised
 
 pytestmark = needs_onnx

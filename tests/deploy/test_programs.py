@@ -16,8 +16,8 @@ from lightbert.deploy.export import export_program
 from lightbert.errors import InputError
 from lightbert.models import build
 from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.kinds.spans.kind import Spans
-from lightbert.tasks.kinds.tokens.kind import Tokens
+from lightbert.tasks.kinds.spans import Spans
+from lightbert.tasks.kinds.tokens import Tokens
 from lightbert.tasks.predict.predictor import Predictor
 
 REVIEWS = Classify(("bad", "good"))

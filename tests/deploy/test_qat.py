@@ -19,7 +19,7 @@ from lightbert.deploy.onnx.model import graph_of
 from lightbert.errors import InputError
 from lightbert.models import PRESETS, build
 from lightbert.nn.quantization import remove_simulation, simulate_int8
-from lightbert.tasks.predict.onnx_runtime import Session
+from lightbert.tasks.predict.exported import Session
 from randomised import randomised
 
 pytestmark = needs_onnx

@@ -15,7 +15,7 @@ from lightbert.deploy.onnx.model import graph_of
 from lightbert.deploy.onnx.streams import SPREAD, Stream
 from lightbert.deploy.publication import reference
 from lightbert.nn.norms import NoNorm
-from lightbert.tasks.predict.onnx_runtime import Session
+from lightbert.tasks.predict.exported import Session
 
 pytestmark = needs_onnx
 

@@ -25,7 +25,7 @@ from extras import needs_onnx
 from lightbert.deploy.export import export_onnx
 from lightbert.models import PRESETS, build
 from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.kinds.tokens.kind import Tokens
+from lightbert.tasks.kinds.tokens import Tokens
 
 pytestmark = [needs_onnx, pytest.mark.browser]
 

@@ -10,10 +10,9 @@ from words import tokenizer
 import lightbert
 from lightbert.errors import InputError
 from lightbert.interop import huggingface
-from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.kinds.labels import Labels
+from lightbert.tasks.kinds.classify import Classify, Labels
 from lightbert.tasks.kinds.regress import Regress
-from lightbert.tasks.predict.model_kind import kind_of_model
+from lightbert.tasks.predict.predictor import kind_of_model
 
 transformers = pytest.importorskip("transformers")
 

@@ -12,7 +12,7 @@ from extras import needs_plots
 from lightbert.cli import main
 from lightbert.data import text_files
 from lightbert.errors import InputError
-from lightbert.tasks.datasets.squad.document import read_json
+from lightbert.tasks.datasets.squad import read_json
 from lightbert.tasks.kinds.classify import Classify
 
 

@@ -18,7 +18,7 @@ from lightbert.cli import main
 from lightbert.deploy.export import export_onnx
 from lightbert.errors import InputError
 from lightbert.serve.models import endpoints_of
-from lightbert.tasks.kinds.tokens.kind import Tokens
+from lightbert.tasks.kinds.tokens import Tokens
 
 pytestmark = needs_serve
 
@@ -230,7 +230,7 @@ def test_exported_models_are_served_without_torch(tmp_path):
     export_onnx(text_model(REVIEWS), tmp_path / "out")
     code = (
         "import sys; import lightbert.serve.app; from lightbert.serve.models import endpoints_of; "
-        "from lightbert.tasks.predict.loading import load; endpoints_of(load(sys.argv[1])); "
+        "from lightbert.tasks.predict.exported import load; endpoints_of(load(sys.argv[1])); "
         "sys.exit(','.join({'torch', 'transformers'} & set(sys.modules)) or None)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "out")], capture_output=True, text=True)

@@ -7,8 +7,8 @@ from servers import deep_text_model, running, text_model
 
 from extras import needs_serve
 from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.kinds.spans.kind import Spans
-from lightbert.tasks.kinds.tokens.kind import Tokens
+from lightbert.tasks.kinds.spans import Spans
+from lightbert.tasks.kinds.tokens import Tokens
 
 pytestmark = [needs_serve, pytest.mark.browser]
 

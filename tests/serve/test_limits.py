@@ -17,7 +17,7 @@ from lightbert.errors import InputError
 from lightbert.serve.batching import Limits
 from lightbert.serve.models import endpoints_of
 from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.kinds.tokens.kind import Tokens
+from lightbert.tasks.kinds.tokens import Tokens
 
 pytestmark = needs_serve
 

@@ -24,7 +24,7 @@ from lightbert.serve.load_test import (
     measure,
 )
 from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.kinds.spans.kind import Spans
+from lightbert.tasks.kinds.spans import Spans
 
 REVIEWS = Classify(("bad", "good"))
 

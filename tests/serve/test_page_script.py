@@ -15,11 +15,10 @@ import lightbert
 from extras import needs_onnx, needs_serve
 from lightbert.deploy.export import export_onnx
 from lightbert.serve.app import read_page
-from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.kinds.labels import Labels
+from lightbert.tasks.kinds.classify import Classify, Labels
 from lightbert.tasks.kinds.regress import Regress
-from lightbert.tasks.kinds.spans.kind import Spans
-from lightbert.tasks.kinds.tokens.kind import Tokens
+from lightbert.tasks.kinds.spans import Spans
+from lightbert.tasks.kinds.tokens import Tokens
 
 pytestmark = [needs_serve, pytest.mark.skipif(which("node") is None, reason="node not installed")]
 

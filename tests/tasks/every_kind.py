@@ -4,11 +4,10 @@ import random
 
 import pytest
 
-from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.kinds.labels import Labels
+from lightbert.tasks.kinds.classify import Classify, Labels
 from lightbert.tasks.kinds.regress import Regress
-from lightbert.tasks.kinds.spans.kind import Spans
-from lightbert.tasks.kinds.tokens.kind import Tokens
+from lightbert.tasks.kinds.spans import Spans
+from lightbert.tasks.kinds.tokens import Tokens
 
 REVIEWS = Classify(("bad", "good"))
 KINDS = [

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from lightbert.data.tokenizer import train
+from lightbert.tasks.example import TextEncoder
 from lightbert.tasks.kinds.kind import Outputs
-from lightbert.tasks.kinds.spans.windows import SpanFeatures
-from lightbert.tasks.texts import TextEncoder
+from lightbert.tasks.kinds.spans import SpanFeatures
 
 CORPUS = ["The cat sat on the mat, and the dog didn't see it. Who was 12 or 3 in the cafe?"] * 3
 TOKENIZERS = {

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from lightbert.data.tables import Table
     from lightbert.tasks.predict.exported import ExportedModel
+    from lightbert.tasks.predict.predictor import Embedder
     from lightbert.tasks.predict.records import Lines
     from lightbert.tasks.predict.text_model import TextModel
-    from lightbert.tasks.predict.vectors import Embedder
 
 _STDIN = "-"
 _FORMATS = (".npy", ".parquet")
@@ -115,9 +115,9 @@ def run(config: Config) -> EmbeddingReport:
     check_model(config.model)
     from lightbert.files import check_not_input
     from lightbert.progress import progress
-    from lightbert.tasks.predict.embedding import embed_file
-    from lightbert.tasks.predict.fields import Fields
-    from lightbert.tasks.predict.loading import load_on
+    from lightbert.tasks.predict.exported import load_on
+    from lightbert.tasks.predict.inputs import Fields
+    from lightbert.tasks.predict.records import embed_file
 
     check_not_input(config.out, config.file)
     model = load_on(config.model, config.device)
@@ -160,7 +160,7 @@ def _embedder(config: Config, model: "TextModel | ExportedModel") -> "Embedder":
     pool = None if config.pool == "auto" else config.pool
     if isinstance(model, ExportedModel):
         return model.embedder(pool=pool, normalize=config.normalize, length=config.length, batch=config.batch)
-    from lightbert.tasks.predict.torch_runtime import embedder_of
+    from lightbert.tasks.predict.text_model import embedder_of
 
     return embedder_of(model, pool=pool, normalize=config.normalize, length=config.length, batch=config.batch)
 

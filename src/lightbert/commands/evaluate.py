@@ -14,9 +14,9 @@ from lightbert.errors import InputError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from lightbert.tasks.datasets.task import Task
-    from lightbert.tasks.evaluate.report import Evaluation
-    from lightbert.tasks.predict.model_kind import Described
+    from lightbert.tasks.kinds.kind import Task
+    from lightbert.tasks.predict.evaluation import Evaluation
+    from lightbert.tasks.predict.predictor import Described
 
 BadRows = Literal["error", "skip"]
 KindName = Literal["auto", "classify", "labels", "regress", "tokens"]
@@ -115,10 +115,8 @@ def run(config: Config) -> Report:
 
 def _evaluate(config: Config, path: str) -> EvaluationReport:
     from lightbert.files import check_not_input, check_outputs, make_folder
-    from lightbert.tasks.evaluate.evaluation import evaluate
-    from lightbert.tasks.evaluate.report import output_names, write
-    from lightbert.tasks.predict.exported import ExportedModel
-    from lightbert.tasks.predict.loading import load_on
+    from lightbert.tasks.predict.evaluation import evaluate, output_names, write
+    from lightbert.tasks.predict.exported import ExportedModel, load_on
 
     model = load_on(path, config.device)
     task = task_of(config, model)
@@ -147,10 +145,10 @@ def _evaluate(config: Config, path: str) -> EvaluationReport:
 def task_of(config: Config, model: "Described") -> "Task":
     """The task given, or the one the model was fine-tuned for; a single file is a table of the user."""
     from lightbert.config import from_mapping, to_mapping
-    from lightbert.tasks.datasets.catalogue import open_task
+    from lightbert.tasks.datasets import open_task
     from lightbert.tasks.datasets.own import own_task
     from lightbert.tasks.datasets.own_files import READING, Files
-    from lightbert.tasks.predict.model_kind import kind_by_name
+    from lightbert.tasks.predict.predictor import kind_by_name
 
     stored = str(model.task.get("task", "own"))
     name = config.task or ("own" if Path(config.data).is_file() and not stored.startswith("squad") else stored)

@@ -143,7 +143,7 @@ def run(config: Config) -> ExportReport:
 
 def _name_outputs(model: "Model", names: tuple[str, ...]) -> None:
     """Name the outputs of a model, for its data and for the folder."""
-    from lightbert.tasks.predict.model_kind import kind_of_model
+    from lightbert.tasks.predict.predictor import kind_of_model
 
     if known := kind_of_model(model).description().get("labels") if model.task or model.labels else ():
         raise InputError(f"the outputs of the model have names, {', '.join(known)}; leave out --labels")
@@ -158,7 +158,7 @@ def _task(config: Config, model: "Model") -> "tuple[list[Batch], Measure | None]
         return [], None
     from lightbert.deploy.calibration_data import task_batches
     from lightbert.nn.quantization import simulated_copy
-    from lightbert.tasks.evaluate.evaluation import evaluate as evaluate_model
+    from lightbert.tasks.predict.evaluation import evaluate as evaluate_model
 
     given = evaluate.Config(
         model=config.model,
@@ -189,9 +189,8 @@ def _texts(config: Config, model: "Model") -> "tuple[list[Batch], None]":
     if not config.data:
         return [], None
     from lightbert.deploy.calibration_data import text_batches
-    from lightbert.tasks.predict.embedding import text_records
-    from lightbert.tasks.predict.fields import Fields
-    from lightbert.tasks.predict.records import open_records
+    from lightbert.tasks.predict.inputs import Fields
+    from lightbert.tasks.predict.records import open_records, text_records
 
     as_in_training = model.task.get("data", {}).get("separator", ",")
     separator = as_in_training if config.separator is None else config.separator

@@ -18,7 +18,7 @@ from lightbert.errors import InputError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from lightbert.tasks.predict.fields import Fields
+    from lightbert.tasks.predict.inputs import Fields
     from lightbert.tasks.predict.output_files import Write
     from lightbert.tasks.predict.predictor import Predictor
     from lightbert.tasks.predict.records import Source
@@ -103,9 +103,8 @@ def run(config: Config, out: TextIO) -> PredictionReport:
     records = _given(config)
     check_file(config.file)
     check_model(config.model)
-    from lightbert.tasks.predict.exported import ExportedModel
-    from lightbert.tasks.predict.fields import Fields
-    from lightbert.tasks.predict.loading import load_on
+    from lightbert.tasks.predict.exported import ExportedModel, load_on
+    from lightbert.tasks.predict.inputs import Fields
     from lightbert.tasks.predict.predictor import Predictor
     from lightbert.tasks.predict.records import predicted_records
 

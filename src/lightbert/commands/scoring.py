@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from lightbert.data.text_files import BadRows
-    from lightbert.tasks.datasets.glue.leaderboard import Submission
+    from lightbert.tasks.datasets.glue_results import Submission
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class ScoreReport:
         return {"task": self.task, "metrics": self.metrics, "skipped": self.skipped}
 
     def __rich__(self) -> "RenderableType":
-        from lightbert.tasks.kinds.findings import Table
+        from lightbert.tasks.kinds.kind import Table
 
         rows: list[tuple[str, Any]] = list(self.metrics.items())
         return Table(self.task, ("metric", "value"), [*rows, ("skipped rows", self.skipped)]).__rich__()
@@ -59,15 +59,14 @@ def score(
     predictions: Path, task: str, data: str, split: str, *, bad_rows: "BadRows" = "error", na_probs: Path | None = None
 ) -> ScoreReport:
     """Score a file of predictions: SQuAD by the official rules, a GLUE table by the metrics of the task."""
-    from lightbert.tasks.datasets.catalogue import open_task
-    from lightbert.tasks.datasets.glue.prediction_files import read_predictions
-    from lightbert.tasks.datasets.glue.table import find
-    from lightbert.tasks.datasets.squad import answer_files
+    from lightbert.tasks.datasets import open_task, squad
+    from lightbert.tasks.datasets.glue import find
+    from lightbert.tasks.datasets.glue_results import read_predictions
 
     if not (task and data):
         raise InputError(f"scoring '{predictions}' requires a task and its data; add --task and --data")
     if task in ("squad", "squad2"):
-        return ScoreReport(task, answer_files.score(data, predictions, na_probs))
+        return ScoreReport(task, squad.score(data, predictions, na_probs))
     if find(task) is None:
         raise InputError(f"--predictions requires the task squad, squad2 or one of GLUE, got {task!r}")
     opened = open_task(task, data, bad_rows=bad_rows)
@@ -78,8 +77,8 @@ def score(
 
 def collect(folder: Path | None, path: Path) -> SubmissionReport:
     """Collect the tables of a folder in one zip file."""
-    from lightbert.tasks.datasets.glue import prediction_files
+    from lightbert.tasks.datasets import glue_results
 
     if folder is None:
         raise InputError("--submission requires a folder of GLUE tables; add --predictions FOLDER")
-    return SubmissionReport(prediction_files.collect(folder, path))
+    return SubmissionReport(glue_results.collect(folder, path))

@@ -77,7 +77,7 @@ def run(config: Config, ready: Callable[[str], None] = lambda url: None) -> Serv
     from lightbert.serve.models import endpoints_of, load_generator, with_threads
     from lightbert.serve.server import bind, serve
     from lightbert.serve.service import Service
-    from lightbert.tasks.predict.loading import load_on
+    from lightbert.tasks.predict.exported import load_on
 
     limits = Limits(
         body=config.max_bytes,

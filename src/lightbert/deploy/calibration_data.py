@@ -10,9 +10,8 @@ from lightbert.data.packing import padded_rows
 from lightbert.deploy.verification import Batch
 from lightbert.errors import InputError
 from lightbert.models import Model
-from lightbert.tasks.example import Example
-from lightbert.tasks.predict.model_kind import encoder_of, kind_of_model
-from lightbert.tasks.texts import text_features
+from lightbert.tasks.example import Example, text_features
+from lightbert.tasks.predict.predictor import encoder_of, kind_of_model
 
 _ROWS = 8
 

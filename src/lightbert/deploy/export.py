@@ -16,8 +16,7 @@ from lightbert.errors import InputError
 from lightbert.models import Model
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.quantization import simulated_copy
-from lightbert.tasks.predict.exported import FILES, STATES
-from lightbert.tasks.predict.program_runtime import SHORTEST
+from lightbert.tasks.predict.exported import FILES, SHORTEST, STATES
 
 _NO_BOUND = Guard()
 

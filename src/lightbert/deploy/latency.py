@@ -24,9 +24,7 @@ from lightbert.interop.names import find
 from lightbert.models import PRESETS, Config, build
 from lightbert.nn.encoder import Encoder
 from lightbert.progress import progress
-from lightbert.tasks.predict.exported import STATES
-from lightbert.tasks.predict.onnx_runtime import Session
-from lightbert.tasks.predict.program_runtime import PteRuntime
+from lightbert.tasks.predict.exported import STATES, PteRuntime, Session
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -16,8 +16,7 @@ from lightbert.errors import InputError, required
 from lightbert.models import Model
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.inference import Inference
-from lightbert.tasks.predict.exported import STATES
-from lightbert.tasks.predict.program_runtime import SHORTEST
+from lightbert.tasks.predict.exported import SHORTEST, STATES
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

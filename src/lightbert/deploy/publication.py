@@ -19,8 +19,8 @@ from lightbert.models.pooling import write_pooling
 from lightbert.models.tokenizer import write_tokenizer
 from lightbert.nn.inference import Inference
 from lightbert.tasks.predict.exported import STATES, runtime_of
-from lightbert.tasks.predict.forward import Runtime
-from lightbert.tasks.predict.model_kind import kind_of_model
+from lightbert.tasks.predict.predictor import kind_of_model
+from lightbert.tasks.predict.runtime import Runtime
 
 ERROR = 1e-3
 """The largest error of a float32 file, relative to the largest output; larger ones are not rounding."""

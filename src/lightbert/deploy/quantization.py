@@ -10,8 +10,8 @@ from lightbert.deploy.onnx.int8 import Range
 from lightbert.deploy.onnx.lowering import lower
 from lightbert.deploy.verification import Batch, Comparison
 from lightbert.errors import InputError
-from lightbert.tasks.predict.forward import Arrays
-from lightbert.tasks.predict.onnx_runtime import Session
+from lightbert.tasks.predict.exported import Session
+from lightbert.tasks.predict.runtime import Arrays
 
 COSINE = 0.99
 """The smallest cosine between the outputs of the model and of the int8 file that is accepted."""

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from lightbert.data.packing import padded_rows
 from lightbert.models import Model
-from lightbert.tasks.example import Example
-from lightbert.tasks.predict.forward import Array, Arrays
-from lightbert.tasks.texts import TextEncoder, text_features
+from lightbert.tasks.example import Example, TextEncoder, text_features
+from lightbert.tasks.predict.runtime import Array, Arrays
 
 SENTENCES = (
     "The train to the coast leaves at nine every morning.",

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from lightbert.data.features import Features
 from lightbert.errors import InputError
 from lightbert.serve.endpoints import Endpoint, Prepared
-from lightbert.tasks.predict.forward import run
+from lightbert.tasks.predict.runtime import run
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,12 @@ from numpy.typing import NDArray
 
 from lightbert.data.features import Features, Specials
 from lightbert.errors import InputError
-from lightbert.tasks.example import Example
+from lightbert.tasks.example import Example, TextEncoder, text_features
 from lightbert.tasks.kinds.kind import Outputs, softmax
-from lightbert.tasks.predict.fields import Fields
-from lightbert.tasks.predict.forward import Array, Arrays, Runtime
-from lightbert.tasks.predict.inputs import check_pairs, example_of
-from lightbert.tasks.predict.predictor import Predictor
+from lightbert.tasks.predict.inputs import Fields, check_pairs, example_of
+from lightbert.tasks.predict.predictor import Embedder, Predictor, normalize_vectors
 from lightbert.tasks.predict.records import merge
-from lightbert.tasks.predict.vectors import Embedder, normalize_vectors
-from lightbert.tasks.texts import TextEncoder, text_features
+from lightbert.tasks.predict.runtime import Array, Arrays, Runtime
 
 if TYPE_CHECKING:
     from tokenizers import Encoding

@@ -313,7 +313,7 @@ def _tenths(values: Sequence[float]) -> list[Sequence[float]]:
 def _work(name: str, threads: int) -> tuple[str, Callable[[list[str]], Any]]:
     """The path to measure, and the same work without a server."""
     from lightbert.serve.models import endpoints_of, with_threads
-    from lightbert.tasks.predict.loading import load
+    from lightbert.tasks.predict.exported import load
 
     model = with_threads(load(name), threads)
     predict = endpoints_of(model, device="cpu").get("predict")

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from lightbert.errors import InputError
 from lightbert.serve.endpoints import Attention, Embed, Endpoint, Fill, Predict, Suspicion
+from lightbert.tasks.example import TextEncoder
 from lightbert.tasks.predict.exported import STATES, ExportedModel
-from lightbert.tasks.predict.forward import Runtime
-from lightbert.tasks.predict.model_kind import encoder_of, kind_of_model
-from lightbert.tasks.predict.predictor import Predictor
-from lightbert.tasks.texts import TextEncoder
+from lightbert.tasks.predict.predictor import Predictor, encoder_of, kind_of_model
+from lightbert.tasks.predict.runtime import Runtime
 
 if TYPE_CHECKING:
     from lightbert.tasks.predict.exported import ExportedModel
@@ -58,12 +57,12 @@ def load_generator(name: str, model: "TextModel | ExportedModel") -> "TextModel 
         return None
     # Imported here because an exported model is served without torch.
     from lightbert.interop.names import find, generator_of
-    from lightbert.tasks.predict.text_model import TextModel, load
+    from lightbert.tasks.predict.text_model import TextModel, load_text_model
 
     found = generator_of(find(name)) if isinstance(model, TextModel) else None
     if found is None:
         return None
-    generator = load(found.path)
+    generator = load_text_model(found.path)
     return generator if "mlm" in generator.heads and generator.tokenizer is not None else None
 
 
@@ -117,7 +116,7 @@ def _embed(model: "TextModel | ExportedModel", device: str, length: int) -> Endp
     if isinstance(model, ExportedModel):
         return Embed(model.embedder(length=length)) if model.head == STATES else None
     # Imported here because an exported model is served without torch.
-    from lightbert.tasks.predict.torch_runtime import embedder_of
+    from lightbert.tasks.predict.text_model import embedder_of
     from lightbert.train.distributed import resolve_device
 
     return Embed(embedder_of(model.to(resolve_device(device)), length=length))

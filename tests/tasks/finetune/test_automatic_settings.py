@@ -21,8 +21,7 @@ from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.tasks.finetune.results import Result
 from lightbert.tasks.finetune.starting_model import fit_linear
 from lightbert.tasks.finetune.words import predict_by_words
-from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.kinds.labels import Labels
+from lightbert.tasks.kinds.classify import Classify, Labels
 from lightbert.tasks.kinds.regress import Regress
 
 KEYS = {"model": "m", "out": "o", "data": {"train": "x.csv"}}

@@ -11,14 +11,12 @@ from vocabularies import small_tokenizer
 
 from extras import needs_metrics, needs_plots
 from lightbert.cli import main
-from lightbert.tasks.example import Example, TaggedSentence
-from lightbert.tasks.kinds.classify import Classify
+from lightbert.tasks.example import Example, TaggedSentence, TextEncoder
+from lightbert.tasks.kinds.classify import Classify, Labels
 from lightbert.tasks.kinds.kind import Kind
-from lightbert.tasks.kinds.labels import Labels
 from lightbert.tasks.kinds.regress import Regress
-from lightbert.tasks.kinds.spans.kind import Spans
-from lightbert.tasks.kinds.tokens.kind import Tokens
-from lightbert.tasks.texts import TextEncoder
+from lightbert.tasks.kinds.spans import Spans
+from lightbert.tasks.kinds.tokens import Tokens
 
 pytestmark = needs_metrics
 

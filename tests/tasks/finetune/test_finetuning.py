@@ -15,10 +15,10 @@ from lightbert.models import folder
 from lightbert.nn.pooling import TEXT_POOLS
 from lightbert.tasks.datasets.own import own_task
 from lightbert.tasks.datasets.own_files import Files
-from lightbert.tasks.evaluate.evaluation import evaluate
 from lightbert.tasks.finetune.dataset import _load_data as load_data_cache
 from lightbert.tasks.finetune.finetuning import measure
-from lightbert.tasks.predict.model_kind import kind_of_model
+from lightbert.tasks.predict.evaluation import evaluate
+from lightbert.tasks.predict.predictor import kind_of_model
 
 pytestmark = needs_metrics
 

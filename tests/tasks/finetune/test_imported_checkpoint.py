@@ -15,11 +15,11 @@ import lightbert
 from benchmarks.peers import Peer, PeerRecipe
 from lightbert.config import assignments
 from lightbert.recipes import read
-from lightbert.tasks.datasets.catalogue import open_task
+from lightbert.tasks.datasets import open_task
+from lightbert.tasks.example import TextEncoder
 from lightbert.tasks.finetune.grid import run_all
 from lightbert.tasks.finetune.plan import plan
 from lightbert.tasks.finetune.results import settings_of
-from lightbert.tasks.texts import TextEncoder
 from lightbert.train.distributed import process_group
 from lightbert.train.signals import Interruption
 

@@ -51,6 +51,6 @@ def test_the_front_matter_has_the_evaluation_results(run: Path) -> None:
 
 def test_the_python_of_the_card_predicts(run: Path) -> None:
     first, *_ = re.findall(r"```python\n(.*?)```", (run / "final" / "README.md").read_text(), re.DOTALL)
-    names: dict[str, lightbert.tasks.predict.text_model.TextModel] = {}
+    names: dict[str, lightbert.tasks.predict.torch_runtime.TextModel] = {}
     exec(first.replace('"FOLDER"', repr(str(run / "final"))), names)
     assert names["model"].predict("good")["label"] in ("a|b", "good")

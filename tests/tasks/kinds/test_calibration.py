@@ -3,7 +3,7 @@
 import pytest
 
 from lightbert.errors import InputError
-from lightbert.tasks.kinds.findings import calibration
+from lightbert.tasks.kinds.kind import calibration
 
 
 def test_the_calibration_error_weights_bins_by_their_size():

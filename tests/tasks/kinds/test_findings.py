@@ -4,13 +4,11 @@ import pytest
 
 from extras import needs_metrics
 from lightbert.tasks.example import Answer, Example, Question, TaggedSentence
-from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.kinds.findings import Table, format_cell
-from lightbert.tasks.kinds.labels import Labels
+from lightbert.tasks.kinds.classify import Classify, Labels
+from lightbert.tasks.kinds.kind import Table, format_cell
 from lightbert.tasks.kinds.regress import Regress
-from lightbert.tasks.kinds.spans.findings import question_word
-from lightbert.tasks.kinds.spans.kind import Spans
-from lightbert.tasks.kinds.tokens.kind import Tokens
+from lightbert.tasks.kinds.spans import Spans, question_word
+from lightbert.tasks.kinds.tokens import Tokens
 
 pytestmark = needs_metrics
 

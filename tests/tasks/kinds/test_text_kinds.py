@@ -9,12 +9,10 @@ from vocabularies import small_tokenizer
 
 from extras import needs_metrics
 from lightbert.errors import InputError
-from lightbert.tasks.example import Example
+from lightbert.tasks.example import Example, TextEncoder
 from lightbert.tasks.kinds import kind_of
-from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.kinds.labels import Labels
+from lightbert.tasks.kinds.classify import Classify, Labels
 from lightbert.tasks.kinds.regress import Regress
-from lightbert.tasks.texts import TextEncoder
 
 KINDS = [Classify(("bad", "good")), Labels(("a", "b", "c")), Regress(0.0, 5.0), Regress(-1.0, 1.0, scaled=False)]
 ENCODER = TextEncoder(small_tokenizer(), 8)

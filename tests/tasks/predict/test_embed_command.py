@@ -11,7 +11,7 @@ from tiny_classifiers import write_tiny_model
 
 import lightbert
 from lightbert import cli
-from lightbert.tasks.predict import torch_runtime, vectors
+from lightbert.tasks.predict import predictor, torch_runtime
 from parquet import write_parquet
 
 TEXTS = ["good film", "a bad film was the film .", "the"]
@@ -69,14 +69,14 @@ def test_the_vectors_do_not_depend_on_the_chunk_size(embed, model, monkeypatch):
 def test_only_one_chunk_of_a_stream_is_in_memory(model, monkeypatch):
     monkeypatch.setattr(torch_runtime, "CPU_CHUNK", 2)
     read = []
-    found = vectors.Embedder(*_parts(model)).stream(read.append(text) or text for text in TEXTS * 5)
+    found = predictor.Embedder(*_parts(model)).stream(read.append(text) or text for text in TEXTS * 5)
     assert next(found).shape == (2, 16)
     assert len(read) == 2
 
 
 def _parts(model):
     from lightbert.nn.inference import TextVector
-    from lightbert.tasks.predict.model_kind import encoder_of
+    from lightbert.tasks.predict.predictor import encoder_of
 
     loaded = lightbert.load(model)
     return torch_runtime.TorchVectors(TextVector(loaded)), encoder_of(loaded)

@@ -10,8 +10,7 @@ from tiny_classifiers import tiny_model, write_tiny_model
 from lightbert import cli
 from lightbert.errors import InputError
 from lightbert.models import folder
-from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.kinds.labels import Labels
+from lightbert.tasks.kinds.classify import Classify, Labels
 from lightbert.tasks.predict.output_files import prediction_file
 
 RECORDS = (

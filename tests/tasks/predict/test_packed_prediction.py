@@ -15,10 +15,8 @@ from lightbert.errors import InputError
 from lightbert.models import Model, build, preset
 from lightbert.nn.inference import POOLS, Inference, LayerMaps, TextVector
 from lightbert.tasks.predict import torch_runtime
-from lightbert.tasks.predict.captured import CapturedForward
-from lightbert.tasks.predict.forward import PackingRuntime, run
-from lightbert.tasks.predict.packed_batches import packed_batches
-from lightbert.tasks.predict.torch_runtime import TorchRuntime
+from lightbert.tasks.predict.runtime import PackingRuntime, packed_batches, run
+from lightbert.tasks.predict.torch_runtime import CapturedForward, TorchRuntime
 from randomised import randomised
 
 SPECIALS = Specials(0, 2, 3, 4)

@@ -14,8 +14,8 @@ from lightbert import cli
 from lightbert.data import text_files
 from lightbert.models import folder
 from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.kinds.spans.kind import Spans
-from lightbert.tasks.kinds.tokens.kind import Tokens
+from lightbert.tasks.kinds.spans import Spans
+from lightbert.tasks.kinds.tokens import Tokens
 from parquet import write_parquet
 
 

@@ -11,11 +11,10 @@ from tiny_classifiers import tiny_model
 from lightbert import cli
 from lightbert.commands.predict import command
 from lightbert.models import folder
-from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.kinds.labels import Labels
+from lightbert.tasks.kinds.classify import Classify, Labels
 from lightbert.tasks.kinds.regress import Regress
-from lightbert.tasks.kinds.spans.kind import Spans
-from lightbert.tasks.kinds.tokens.kind import Tokens
+from lightbert.tasks.kinds.spans import Spans
+from lightbert.tasks.kinds.tokens import Tokens
 from lightbert.tasks.predict.predictor import Predictor
 
 PAGE = (Path(__file__).parents[3] / "docs" / "prediction.md").read_text(encoding="utf-8")

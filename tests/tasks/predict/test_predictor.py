@@ -16,10 +16,10 @@ from lightbert.errors import InputError
 from lightbert.nn.inference import Inference
 from lightbert.nn.mask import Mask
 from lightbert.tasks.example import Example, Question, TaggedSentence
-from lightbert.tasks.kinds.spans.kind import Spans
-from lightbert.tasks.kinds.tokens.kind import Tokens
-from lightbert.tasks.predict.forward import run
+from lightbert.tasks.kinds.spans import Spans
+from lightbert.tasks.kinds.tokens import Tokens
 from lightbert.tasks.predict.predictor import Predictor
+from lightbert.tasks.predict.runtime import run
 from lightbert.tasks.predict.torch_runtime import TorchRuntime
 
 

@@ -11,8 +11,8 @@ from tiny_tasks import SETTINGS, write_model
 from extras import needs_metrics
 from lightbert import cli
 from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.kinds.spans.kind import Spans
-from lightbert.tasks.kinds.tokens.kind import Tokens
+from lightbert.tasks.kinds.spans import Spans
+from lightbert.tasks.kinds.tokens import Tokens
 
 BAD_ANSWER = {"id": "a", "question": "a ?", "answers": [{"text": "bad", "answer_start": 0}]}
 GOOD_ANSWER = {"id": "b", "question": "a ?", "answers": [{"text": "film", "answer_start": 4}]}

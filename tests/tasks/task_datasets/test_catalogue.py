@@ -6,10 +6,10 @@ import pytest
 from glue_files import write_glue
 
 from lightbert.errors import InputError
-from lightbert.tasks.datasets.catalogue import open_task
+from lightbert.tasks.datasets import open_task
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.kinds.tokens.kind import Tokens
+from lightbert.tasks.kinds.tokens import Tokens
 
 QUESTION = {"id": "q", "question": "Who rowed?", "answers": [{"text": "Ada", "answer_start": 0}]}
 SQUAD = {"data": [{"title": "Boats", "paragraphs": [{"context": "Ada rowed home.", "qas": [QUESTION]}]}]}

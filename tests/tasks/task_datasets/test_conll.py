@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from lightbert.errors import InputError
-from lightbert.tasks.datasets.conll import check_columns, read_sentences
-from lightbert.tasks.datasets.own import own_task
+from lightbert.tasks.datasets.own import check_columns, own_task, read_sentences
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.example import TaggedSentence
-from lightbert.tasks.kinds.tokens.kind import Tokens
+from lightbert.tasks.kinds.tokens import Tokens
 from parquet import write_parquet
 
 CONLL = """-DOCSTART- -X- -X- O

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightbert.errors import InputError
-from lightbert.tasks.datasets.held_out import hold_out
 from lightbert.tasks.datasets.own import own_task
-from lightbert.tasks.datasets.own_files import Files
+from lightbert.tasks.datasets.own_files import Files, hold_out
 from lightbert.tasks.example import Example, TaggedSentence
 from lightbert.tasks.kinds.classify import Classify
 

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from lightbert.errors import InputError
-from lightbert.tasks.datasets.label_cells import as_list
 from lightbert.tasks.datasets.own import own_task
-from lightbert.tasks.datasets.own_files import Files
+from lightbert.tasks.datasets.own_files import Files, as_list
 from lightbert.tasks.finetune.dataset import announce_data
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 

@@ -7,14 +7,12 @@ import pytest
 
 from lightbert.config import from_mapping
 from lightbert.errors import InputError
-from lightbert.tasks.datasets.label_cells import separator_of_joined
 from lightbert.tasks.datasets.own import own_task
-from lightbert.tasks.datasets.own_files import Files
+from lightbert.tasks.datasets.own_files import Files, separator_of_joined
 from lightbert.tasks.example import Example
-from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.kinds.labels import Labels
+from lightbert.tasks.kinds.classify import Classify, Labels
 from lightbert.tasks.kinds.regress import Regress
-from lightbert.tasks.kinds.spans.kind import Spans
+from lightbert.tasks.kinds.spans import Spans
 from parquet import write_parquet
 
 TOPICS = "body,topic\nBall lost,sports\nVote won,politics\nGoal,sports\n"

@@ -10,9 +10,8 @@ import pytest
 
 from lightbert import recipes
 from lightbert.config import assignments
-from lightbert.tasks.datasets.catalogue import open_task
-from lightbert.tasks.datasets.label_cells import infer_kind
-from lightbert.tasks.datasets.own_files import Files
+from lightbert.tasks.datasets import open_task
+from lightbert.tasks.datasets.own_files import Files, infer_kind
 from lightbert.tasks.finetune.plan import plan
 
 PAGE = (Path(__file__).parents[3] / "docs" / "own-files.md").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ from lightbert.deploy.onnx.graph import Array, Graph, Linear, Output
 from lightbert.deploy.onnx.int8 import Range, quantize_columns
 from lightbert.deploy.onnx.lowering import Int8, lower
 from lightbert.deploy.verification import Batch
-from lightbert.tasks.predict.onnx_runtime import Session
+from lightbert.tasks.predict.exported import Session
 
 # Rows of an input that are kept to measure errors.
 _SAMPLE = 512

@@ -11,19 +11,15 @@ import numpy as np
 
 from lightbert.data.features import Features
 from lightbert.errors import InputError
-from lightbert.tasks.datasets.catalogue import open_task
-from lightbert.tasks.datasets.label_cells import separator_of_joined
-from lightbert.tasks.datasets.own_files import Files
-from lightbert.tasks.datasets.task import Task
-from lightbert.tasks.example import Example, Examples
+from lightbert.tasks.datasets import open_task
+from lightbert.tasks.datasets.own_files import Files, separator_of_joined
+from lightbert.tasks.example import Example, Examples, TextEncoder
 from lightbert.tasks.finetune.defaults import LENGTHS, length_for
 from lightbert.tasks.finetune.recipe import AnswerSettings, FinetuneRecipe
-from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.kinds.kind import Kind
-from lightbert.tasks.kinds.labels import Labels
+from lightbert.tasks.kinds.classify import Classify, Labels
+from lightbert.tasks.kinds.kind import Kind, Task
 from lightbert.tasks.kinds.regress import Regress
-from lightbert.tasks.kinds.spans.kind import Spans
-from lightbert.tasks.texts import TextEncoder
+from lightbert.tasks.kinds.spans import Spans
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from lightbert.tasks.finetune.dataset import TaskData
 from lightbert.tasks.finetune.words import predict_by_words
+from lightbert.tasks.kinds.classify import Labels
 from lightbert.tasks.kinds.kind import Prediction
-from lightbert.tasks.kinds.labels import Labels
 
 
 class EpochReport:

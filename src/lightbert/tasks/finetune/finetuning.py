@@ -27,9 +27,9 @@ from lightbert.tasks.finetune.epoch_report import EpochReport, baseline_metrics,
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.tasks.finetune.results import Result
 from lightbert.tasks.finetune.starting_model import check_length, fit_output_layer, set_head, starting_model
+from lightbert.tasks.kinds.classify import Labels
 from lightbert.tasks.kinds.kind import Prediction
-from lightbert.tasks.kinds.labels import Labels
-from lightbert.tasks.predict.forward import run
+from lightbert.tasks.predict.runtime import run
 from lightbert.tasks.predict.torch_runtime import TorchRuntime
 from lightbert.train.compilation import compile_objective, run_eagerly
 from lightbert.train.corpus_run import check_batch_memory

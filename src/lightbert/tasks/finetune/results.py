@@ -6,7 +6,7 @@ from math import nan
 from statistics import fmean, median, stdev
 from typing import Any
 
-from lightbert.tasks.datasets.glue.means import MEANS, MISMATCHED, Score
+from lightbert.tasks.datasets.glue_results import MEANS, MISMATCHED, Score
 from lightbert.tasks.finetune.plan import PlannedRun
 from lightbert.train.checkpoint import rank_key
 

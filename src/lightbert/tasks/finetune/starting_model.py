@@ -22,7 +22,7 @@ from lightbert.nn.heads import TextHead
 from lightbert.nn.inference import Inference
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.tasks.kinds.kind import Kind
-from lightbert.tasks.predict.forward import run
+from lightbert.tasks.predict.runtime import run
 from lightbert.tasks.predict.torch_runtime import TorchRuntime
 
 

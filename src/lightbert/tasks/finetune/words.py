@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from lightbert.tasks.example import Example
-from lightbert.tasks.kinds.classify import Classify
+from lightbert.tasks.kinds.classify import Classify, Labels
 from lightbert.tasks.kinds.kind import Kind, Prediction
-from lightbert.tasks.kinds.labels import Labels
 from lightbert.tasks.kinds.regress import Regress
 
 MAX_ROWS, _MAX_CHARACTERS = 20_000, 2_000

@@ -9,10 +9,10 @@ from lightbert.tasks.kinds.kind import Kind
 
 _KINDS = {
     "classify": ("lightbert.tasks.kinds.classify", "Classify"),
-    "labels": ("lightbert.tasks.kinds.labels", "Labels"),
+    "labels": ("lightbert.tasks.kinds.classify", "Labels"),
     "regress": ("lightbert.tasks.kinds.regress", "Regress"),
-    "tokens": ("lightbert.tasks.kinds.tokens.kind", "Tokens"),
-    "spans": ("lightbert.tasks.kinds.spans.kind", "Spans"),
+    "tokens": ("lightbert.tasks.kinds.tokens", "Tokens"),
+    "spans": ("lightbert.tasks.kinds.spans", "Spans"),
 }
 
 # Keys of a description that are not arguments of the kind.

@@ -10,10 +10,8 @@ from numpy.typing import NDArray
 from lightbert.data.features import Features
 from lightbert.errors import InputError
 from lightbert.tasks import metrics
-from lightbert.tasks.example import Example
-from lightbert.tasks.kinds.findings import Finding, Table, example_fields, example_line
-from lightbert.tasks.kinds.kind import Kind, Outputs, Prediction
-from lightbert.tasks.texts import TextEncoder, text_features
+from lightbert.tasks.example import Example, TextEncoder, text_features
+from lightbert.tasks.kinds.kind import Finding, Kind, Outputs, Prediction, Table, example_fields, example_line
 
 if TYPE_CHECKING:
     from torch import nn

@@ -1,8 +1,8 @@
-"""Exported models: the folder that `lightbert export` writes, used like a model, without torch."""
+"""Exported models: the folder that `lightbert export` writes, used like a model, a `model.onnx` without torch."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,18 +11,173 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lightbert.errors import InputError, unknown
+from lightbert.errors import InputError, required, unknown
 from lightbert.files import check_name, read_text, read_tokenizer
 from lightbert.tasks.kinds.kind import Prediction
-from lightbert.tasks.predict.forward import Array, Arrays
-from lightbert.tasks.predict.model_kind import encoder_of
-from lightbert.tasks.predict.onnx_runtime import OnnxRuntime
-from lightbert.tasks.predict.predictor import Predictor
-from lightbert.tasks.predict.program_runtime import ProgramRuntime, Pt2Runtime, PteRuntime
-from lightbert.tasks.predict.vectors import Embedder, Floats, encode_texts
+from lightbert.tasks.predict.predictor import Embedder, Floats, Predictor, encode_texts, encoder_of
+from lightbert.tasks.predict.runtime import CPU_CHUNK, CPU_TOKENS, Array, Arrays
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+    from lightbert.tasks.predict.text_model import TextModel
+
+
+_INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
+
+
+class Session:
+    """An ONNX Runtime session with the inputs of our graphs, on a CPU.
+
+    source: the path of a file, or its content.
+    threads: the number of threads of an operator; 0 = one per core.
+    profile: the start of the path to which the time of every operator is written; "" = none.
+    """
+
+    def __init__(self, source: str | bytes, threads: int = 0, *, profile: str = "") -> None:
+        with required("exported models require onnxruntime", "lightbert[export]"):
+            import onnxruntime
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        if profile:
+            options.enable_profiling, options.profile_file_prefix = True, profile
+        # Threads wait actively within a run, which is about 5 % faster; afterwards they would slow down other sessions.
+        options.add_session_config_entry("session.force_spinning_stop", "1")
+        # Errors only: the warnings are about the runtime's own optimizations.
+        options.log_severity_level = 3
+        self._session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+    @property
+    def inputs(self) -> set[str]:
+        """The names of the inputs."""
+        return {each.name for each in self._session.get_inputs()}
+
+    def end_profile(self) -> str:
+        """Write the profile and return its path."""
+        path: str = self._session.end_profiling()
+        return path
+
+    def __call__(self, ids: Array, mask: NDArray[np.bool_] | None, segments: Array) -> Arrays:
+        """Ids, mask and segments [B, T] to the outputs."""
+        real = np.ones_like(ids) if mask is None else mask.astype(np.int64)
+        return tuple(self._session.run(None, {"input_ids": ids, "attention_mask": real, "token_type_ids": segments}))
+
+
+class OnnxRuntime:
+    """Runs a model.onnx that `lightbert export` wrote."""
+
+    batch_tokens, chunk = CPU_TOKENS, CPU_CHUNK
+
+    def __init__(self, path: Path, head: str, *, reads_padding: bool = False, threads: int = 0) -> None:
+        self.head, self.reads_padding = head, reads_padding
+        try:
+            self._session = Session(str(path), threads)
+        except InputError:
+            raise
+        # The classes of ONNX Runtime's errors have no common base class.
+        except Exception as error:
+            raise InputError(f"ONNX Runtime can't read '{path}' ({error}); export or copy it again") from error
+        if self._session.inputs != _INPUTS:
+            raise InputError(
+                f"the inputs of '{path}' must be {', '.join(sorted(_INPUTS))}, got "
+                f"{', '.join(sorted(self._session.inputs))}; export the model with `lightbert export`"
+            )
+
+    def running(self) -> AbstractContextManager[object]:
+        """No preparation is needed."""
+        return nullcontext()
+
+    def submit(self, ids: Array, mask: NDArray[np.bool_] | None, segments: Array) -> Callable[[], Arrays]:
+        """Compute a batch at once."""
+        results = self(ids, mask, segments)
+        return lambda: results
+
+    def __call__(self, ids: Array, mask: NDArray[np.bool_] | None, segments: Array) -> Arrays:
+        """Ids, mask and segments [B, T] to the outputs of the head."""
+        return self._session(ids, mask, segments)
+
+
+SHORTEST = 3
+"""The length of the shortest rows; shorter ones are padded."""
+
+_PER_TOKEN = ("states", "mlm", "rtd", "tokens", "span")
+
+
+class ProgramRuntime:
+    """Runs a program on a CPU: a subclass loads it."""
+
+    batch_tokens, chunk = CPU_TOKENS, CPU_CHUNK
+
+    def __init__(self, head: str, run: Callable[..., Any], *, reads_padding: bool) -> None:
+        self.head, self.reads_padding, self._run = head, reads_padding, run
+
+    def running(self) -> AbstractContextManager[object]:
+        """No preparation is needed."""
+        return nullcontext()
+
+    def submit(self, ids: Array, mask: NDArray[np.bool_] | None, segments: Array) -> Callable[[], Arrays]:
+        """Compute a batch at once."""
+        results = self(ids, mask, segments)
+        return lambda: results
+
+    def __call__(self, ids: Array, mask: NDArray[np.bool_] | None, segments: Array) -> Arrays:
+        """Ids, mask and segments [B, T] to the outputs of the head."""
+        mask, tokens = np.ones_like(ids, dtype=np.bool_) if mask is None else mask, ids.shape[1]
+        missing = max(0, SHORTEST - tokens)
+        padded = [np.pad(each, ((0, 0), (0, missing))) for each in (ids, mask, segments)]
+        outputs = self._outputs(*padded)
+        return tuple(each[:, :tokens] for each in outputs) if self.head in _PER_TOKEN else outputs
+
+    def _outputs(self, *inputs: NDArray[Any]) -> Arrays:
+        import torch
+
+        with torch.inference_mode():
+            return tuple(each.numpy() for each in self._run(*(torch.from_numpy(each) for each in inputs)))
+
+
+class Pt2Runtime(ProgramRuntime):
+    """Runs a model.pt2 in PyTorch."""
+
+    def __init__(self, path: Path, head: str, *, reads_padding: bool = False) -> None:
+        from lightbert.tasks.predict.pt2_archive import Pt2Program
+
+        super().__init__(head, Pt2Program(path), reads_padding=reads_padding)
+
+
+class PteRuntime(ProgramRuntime):
+    """Runs a model.pte in ExecuTorch, row by row.
+
+    threads: the number of threads of all programs of the process; 0 = ExecuTorch's default.
+    trace: record the time of every operator.
+    """
+
+    def __init__(self, path: Path, head: str, *, threads: int = 0, trace: bool = False) -> None:
+        with required(f"'{path}' requires executorch", "lightbert[executorch]"):
+            from executorch.extension.pybindings.portable_lib import _unsafe_reset_threadpool
+            from executorch.runtime import Runtime
+        if threads:
+            _unsafe_reset_threadpool(threads)
+        try:
+            # Given only for a trace, because older versions don't have the option.
+            options = {"enable_etdump": True} if trace else {}
+            self._program = Runtime.get().load_program(path, **options)
+            method = self._program.load_method("forward")
+        # The runtime raises nothing more specific.
+        except Exception as error:
+            raise InputError(f"ExecuTorch can't read '{path}' ({error}); export or copy it again") from error
+        # Rows run one by one, so there is no reason to pad them to the length of others.
+        super().__init__(head, lambda *inputs: method.execute(list(inputs)), reads_padding=True)
+
+    def write_trace(self, path: Path) -> None:
+        """Write what was recorded so far, in ExecuTorch's format."""
+        # The second file is for values of tensors; none are recorded, and it is not written.
+        self._program.write_etdump_result_to_file(str(path), str(path.with_suffix(".values")))
+
+    def _outputs(self, *inputs: NDArray[Any]) -> Arrays:
+        split = (np.split(each, len(each)) for each in inputs)
+        rows = [super(PteRuntime, self)._outputs(*row) for row in zip(*split, strict=True)]
+        return tuple(np.concatenate(each) for each in zip(*rows, strict=True))
+
 
 FILES = {"onnx": "model.onnx", "pt2": "model.pt2", "executorch": "model.pte"}
 """Target -> the name of its file."""
@@ -199,3 +354,30 @@ def read_exported(path: Path, *, threads: int = 0) -> ExportedModel:
             f"'{config}' doesn't describe an export of lightbert ({type(error).__name__}: {error}); "
             "export the model with `lightbert export`"
         ) from None
+
+
+def load(name: str | Path) -> "TextModel | ExportedModel":
+    """Load a model, ready to use.
+
+    name: a model folder, ours or Hugging Face's; the name of a bundled model; ``org/name`` or ``org/name@revision`` for
+    the Hugging Face Hub; the path prefix of a TensorFlow 1 checkpoint (docs/models.md); or a file that `lightbert
+    export` wrote, or its folder (docs/deploy.md); a ``model.onnx`` is loaded without torch.
+    """
+    exported = find_exported(name)
+    if exported is not None:
+        return read_exported(exported)
+    from lightbert.tasks.predict.text_model import load_text_model
+
+    return load_text_model(name)
+
+
+def load_on(name: str | Path, device: str) -> "TextModel | ExportedModel":
+    """Load a model and move it to a device: auto, cpu or cuda. An exported model runs on the CPU."""
+    model = load(name)
+    if isinstance(model, ExportedModel):
+        if device not in ("auto", "cpu"):
+            raise InputError(f"device must be auto or cpu with an exported model, got {device!r}")
+        return model
+    from lightbert.train.distributed import resolve_device
+
+    return model.to(resolve_device(device))

@@ -1,17 +1,21 @@
-"""Write predictions to a file of JSON lines, CSV or TSV; its suffix selects the format."""
+"""Files of predictions (JSON lines, CSV, TSV) and of vectors (.npy, .parquet), written incrementally."""
 
 import csv
 import json
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
-from lightbert.errors import InputError
-from lightbert.files import file_atomic
+import numpy as np
+
+from lightbert.errors import InputError, required, unknown
+from lightbert.files import file_atomic, make_folder
+from lightbert.tasks.predict.predictor import Floats
 
 FORMATS = (".jsonl", ".ndjson", ".csv", ".tsv")
 
@@ -87,3 +91,138 @@ def _write_table(file: IO[str], columns: list[str], rows: IO[str], *, quotes: bo
 
 def _write_unquoted(file: IO[str], row: list[Any]) -> None:
     print("\t".join(re.sub(r"[\t\r\n]", " ", str(value)) for value in row), file=file)
+
+
+_FORMATS = (".npy", ".parquet")
+
+VECTOR = "vector"
+"""The column of the vectors in a .parquet file."""
+
+
+class VectorFile(ABC):
+    """A file of vectors that grows chunk by chunk."""
+
+    @abstractmethod
+    def write(self, vectors: Floats, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Append vectors [n, D] and, if the format has them, the n values of each column."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Complete the file."""
+
+
+@contextmanager
+def vector_file(
+    path: Path, width: int, columns: Sequence[str] = (), types: Mapping[str, Any] | None = None
+) -> Iterator[VectorFile]:
+    """Create a file of vectors; it appears under its name when the body succeeds.
+
+    columns: further columns of a .parquet file. A .npy file contains vectors only. types: their types, if known.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in _FORMATS:
+        raise unknown("format of vectors", suffix, _FORMATS)
+    make_folder(path.parent)
+    with (
+        file_atomic(path, follow=True) as temporary,
+        temporary.open("wb") as file,
+        closing(
+            NpyFile(file, width) if suffix == ".npy" else ParquetFile(file, path, width, columns, types or {})
+        ) as writer,
+    ):
+        yield writer
+
+
+class NpyFile(VectorFile):
+    """A float32 array [N, D] in NumPy's format; the header is rewritten once N is known."""
+
+    def __init__(self, file: BinaryIO, width: int) -> None:
+        self._file, self._width, self._count = file, width, 0
+        self._write_header()
+        self._header_size = file.tell()
+
+    def write(self, vectors: Floats, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Append vectors; the columns are ignored."""
+        self._file.write(np.ascontiguousarray(vectors, dtype="<f4").data)
+        self._count += len(vectors)
+
+    def close(self) -> None:
+        """Write the number of vectors into the header."""
+        self._file.seek(0)
+        self._write_header()
+        # NumPy pads headers so that the first dimension can grow in place.
+        assert self._file.tell() == self._header_size
+
+    def _write_header(self) -> None:
+        shape = {"descr": "<f4", "fortran_order": False, "shape": (self._count, self._width)}
+        np.lib.format.write_array_header_1_0(self._file, shape)
+
+
+class ParquetFile(VectorFile):
+    """A table with the given columns and a column "vector" of float32 lists of one size.
+
+    The type of a column is that of the Parquet file that it comes from, or else of its values in the first chunk. A
+    column that is empty there is a text, with other values as JSON.
+    """
+
+    def __init__(
+        self, file: BinaryIO, path: Path, width: int, columns: Sequence[str], types: Mapping[str, Any]
+    ) -> None:
+        if VECTOR in columns:
+            raise InputError(f"the column {VECTOR!r} is written by lightbert; rename that column of the input")
+        with required(f"'{path}' requires pyarrow", "lightbert[data]"):
+            import pyarrow
+            import pyarrow.parquet
+        self._arrow, self._parquet = pyarrow, pyarrow.parquet
+        self._file, self._columns = file, tuple(columns)
+        self._vectors = pyarrow.list_(pyarrow.float32(), width)
+        self._types = dict(types)
+        self._texts: set[str] = set()
+        self._writer: Any = None
+
+    def write(self, vectors: Floats, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Append a row group."""
+        arrays = [self._array(name, columns[name]) for name in self._columns]
+        values = self._arrow.array(vectors.reshape(-1), type=self._arrow.float32())
+        lists = self._arrow.FixedSizeListArray.from_arrays(values, type=self._vectors)
+        table = self._arrow.table([*arrays, lists], names=[*self._columns, VECTOR])
+        if self._writer is None:
+            self._writer = self._parquet.ParquetWriter(self._file, table.schema)
+        self._writer.write_table(table)
+
+    def close(self) -> None:
+        """Write the footer; without any text, the table is empty."""
+        if self._writer is None:
+            self.write(np.zeros((0, self._vectors.list_size), dtype=np.float32), dict.fromkeys(self._columns, ()))
+        self._writer.close()
+
+    def _array(self, name: str, values: Sequence[Any]) -> Any:
+        given = [_as_text(value) for value in values] if name in self._texts else list(values)
+        known = self._types.get(name)
+        expected = f"{known}, like the first rows" if known else "values of one type"
+        try:
+            array = self._arrow.array(given, type=known)
+        except (self._arrow.ArrowException, OverflowError) as error:
+            raise InputError(f"the column {name!r} must contain {expected} ({error}); leave it out of --keep") from None
+        for value, stored in zip(given, array.to_pylist(), strict=True):
+            if not _same(value, stored):
+                raise InputError(f"the column {name!r} must contain {expected}, got {value!r}; leave it out of --keep")
+        if self._arrow.types.is_null(array.type):
+            self._texts.add(name)
+            array = array.cast(self._arrow.string())
+        self._types[name] = array.type
+        return array
+
+
+def _as_text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _same(value: Any, stored: Any) -> bool:
+    """Whether a value survived its conversion to the type of its column, in which records have all fields."""
+    if isinstance(value, dict):
+        return isinstance(stored, dict) and all(_same(each, stored.get(key)) for key, each in value.items())
+    if isinstance(value, list):
+        return isinstance(stored, list) and len(value) == len(stored) and all(map(_same, value, stored))
+    is_nan = value != value
+    return bool(value == stored or (is_nan and stored != stored))

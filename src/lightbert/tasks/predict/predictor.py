@@ -1,16 +1,125 @@
-"""Predict single texts, lists and streams of any size with a fine-tuned model."""
+"""Predictions and vectors of single texts, lists and streams of any size."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from lightbert.errors import InputError
-from lightbert.tasks.example import Example, Question, TaggedSentence
+from lightbert.tasks.example import Example, Question, TaggedSentence, TextEncoder, text_features
+from lightbert.tasks.kinds import kind_of
+from lightbert.tasks.kinds.classify import Classify, Labels
 from lightbert.tasks.kinds.kind import Kind, Prediction
-from lightbert.tasks.predict.fields import Fields
-from lightbert.tasks.predict.forward import Runtime, run
-from lightbert.tasks.predict.inputs import check_count, check_pairs, example_of, texts_of
-from lightbert.tasks.predict.model_kind import Described, encoder_of, kind_of_model
+from lightbert.tasks.kinds.regress import Regress
+from lightbert.tasks.kinds.spans import Spans
+from lightbert.tasks.kinds.tokens import Tokens
+from lightbert.tasks.predict.inputs import Fields, check_count, check_pairs, example_of, texts_of
+from lightbert.tasks.predict.runtime import Runtime, run
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+_HEADS = ("classify", "regress", "tokens", "beam", "span")
+_DEFAULT_LENGTH = 512
+
+
+class Names(Protocol):
+    """A collection of names, such as the keys of a ``ModuleDict``."""
+
+    def __contains__(self, key: str) -> bool: ...
+
+
+class Described(Protocol):
+    """What prediction needs to know of a model: a `lightbert.models.Model`, or the description of an exported one."""
+
+    @property
+    def heads(self) -> Names:
+        """The names of the heads."""
+
+    @property
+    def head_settings(self) -> Mapping[str, Mapping[str, Any]]:
+        """Kind of head -> the settings it was built with."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of a classifier's outputs, in order."""
+
+    @property
+    def task(self) -> Mapping[str, Any]:
+        """What the model was fine-tuned for."""
+
+    @property
+    def positions(self) -> int:
+        """The maximum number of tokens per row (0 = unlimited)."""
+
+    def require_tokenizer(self) -> "Tokenizer":
+        """Return the tokenizer; raise an InputError if there is none."""
+
+
+def kind_of_model(model: Described, labels: Sequence[str] = (), like: Kind[Any] | None = None) -> Kind[Any]:
+    """The kind that the model was fine-tuned for, or one inferred from its head and label names.
+
+    labels: names for the outputs of a model without label names, in order.
+    like: the kind of the task to evaluate. It decides what an imported model doesn't specify: single- or multi-label,
+    the null threshold of question answering, and the range of a regression, which is assumed to be unscaled.
+    """
+    if model.task and not labels and (kind := kind_of(model.task)).head in model.heads:
+        return kind
+    heads = [head for head in _HEADS if head in model.heads]
+    if not heads:
+        raise InputError("the model has no head for a task: fine-tune it first with `lightbert finetune`")
+    head = like.head if like is not None and like.head in heads else heads[0]
+    match head:
+        case "classify":
+            names = _names(model, head, labels)
+            multilabel = model.task.get("kind") == Labels.name if model.task else isinstance(like, Labels)
+            return Labels(names) if multilabel else Classify(names)
+        case "tokens":
+            return Tokens(_names(model, head, labels))
+        case "regress":
+            range_ = (like.low, like.high) if isinstance(like, Regress) else (float("-inf"), float("inf"))
+            return Regress(*range_, scaled=False)
+    return replace(like, head=head) if isinstance(like, Spans) else Spans(head)
+
+
+def kind_by_name(model: Described, name: str, labels: Sequence[str] = ()) -> Kind[Any]:
+    """The kind of a model, which must be `name` unless that is "auto".
+
+    A classifier that doesn't specify its kind can also be a multi-label one.
+    """
+    kind = kind_of_model(model, labels)
+    if name == Labels.name and isinstance(kind, Classify) and not model.task:
+        return Labels(kind.labels)
+    if name not in ("auto", kind.name):
+        raise InputError(f"kind must be {kind.name!r}, the kind of the model, got {name!r}; leave it out")
+    return kind
+
+
+def encoder_of(model: Described, length: int = 0) -> TextEncoder:
+    """An encoder with the model's tokenizer and rows of at most `length` tokens.
+
+    0 = the length of fine-tuning, or if that is unknown, the positions of the model, at most 512 (BERT).
+    """
+    check_count("length", length)
+    if 0 < model.positions < length:
+        raise InputError(f"length must be <= {model.positions}, the positions of the model, got {length}")
+    default = model.task.get("length") or min(model.positions or _DEFAULT_LENGTH, _DEFAULT_LENGTH)
+    return TextEncoder(model.require_tokenizer(), length or default)
+
+
+def _names(model: Described, head: str, labels: Sequence[str]) -> tuple[str, ...]:
+    count = model.head_settings[head]["labels"]
+    names = tuple(labels) or model.labels or tuple(f"LABEL_{number}" for number in range(count))
+    if len(names) != count:
+        raise InputError(
+            f"the {head} head has {count} outputs and requires as many labels, got {len(names)}: {', '.join(names)}"
+        )
+    return names
+
 
 _GROWTH = 4
 
@@ -99,3 +208,74 @@ class Predictor:
         self.cut += features.cut
         outputs = run(runtime, features, self.encoder.specials, batch)
         return kind.predictions(examples, features, outputs)
+
+
+Floats = NDArray[np.float32]
+
+
+class VectorRuntime(Runtime, Protocol):
+    """An inference backend that returns one vector per text: a model in torch, or an exported file."""
+
+    @property
+    def width(self) -> int:
+        """The number of values in a vector."""
+
+
+class Embedder:
+    """Encodes texts and pairs of texts as vectors, in order. A vector doesn't depend on the other texts of its batch.
+
+    encoder: the tokenizer and the maximum row length; longer texts are truncated.
+    normalize: scale each vector to length 1.
+    batch: batch size in rows of 128 tokens; 0 = chosen for the device.
+    """
+
+    def __init__(
+        self, runtime: VectorRuntime, encoder: TextEncoder, *, normalize: bool = False, batch: int = 0
+    ) -> None:
+        check_count("batch", batch)
+        self.runtime, self.encoder, self.normalize, self.batch = runtime, encoder, normalize, batch
+        self.cut = 0
+        """The number of texts truncated so far."""
+
+    @property
+    def width(self) -> int:
+        """The number of values in a vector."""
+        return self.runtime.width
+
+    def encode(self, texts: Iterable[str | tuple[str, str] | Example]) -> Floats:
+        """Return one vector per text, in order: [N, D]."""
+        return np.concatenate([np.zeros((0, self.width), dtype=np.float32), *self.stream(texts)])
+
+    def stream(self, texts: Iterable[str | tuple[str, str] | Example]) -> Iterator[Floats]:
+        """Encode any number of texts in bounded memory: yield arrays [n, D] that cover the texts in order."""
+        source = iter(texts)
+        while chunk := list(itertools.islice(source, self.runtime.chunk)):
+            features = text_features([_example(text) for text in chunk], self.encoder, None)
+            self.cut += features.cut
+            vectors = np.stack([each for (each,) in run(self.runtime, features, self.encoder.specials, self.batch)])
+            yield normalize_vectors(vectors) if self.normalize else vectors
+
+
+def encode_texts(embedder: Embedder, texts: Any) -> Floats:
+    """Encode one text as a vector [D], or an iterable of texts as vectors [N, D]."""
+    if isinstance(texts, str | tuple | Example):
+        vector: Floats = embedder.encode([texts])[0]
+        return vector
+    return embedder.encode(texts_of(texts))
+
+
+def normalize_vectors(vectors: Floats) -> Floats:
+    """Scale vectors to length 1; zero vectors are unchanged."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return np.divide(vectors, np.where(lengths > 0, lengths, 1.0), dtype=np.float32)
+
+
+def _example(text: str | Sequence[str] | Example) -> Example:
+    match text:
+        case Example():
+            return text
+        case str():
+            return Example(text)
+        case (str() as first, str() as second):
+            return Example(first, second)
+    raise InputError(f"a text must be a string or a pair of strings, got {text!r}")

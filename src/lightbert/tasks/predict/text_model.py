@@ -9,11 +9,27 @@ import torch
 from lightbert import models
 from lightbert.interop import load as interop
 from lightbert.models import Config, Model
-from lightbert.nn.inference import Pool
+from lightbert.models.pooling import Pooling
+from lightbert.nn.inference import Pool, TextVector
 from lightbert.tasks.kinds.kind import Prediction
-from lightbert.tasks.predict.predictor import Predictor
-from lightbert.tasks.predict.torch_runtime import embedder_of
-from lightbert.tasks.predict.vectors import Floats, encode_texts
+from lightbert.tasks.predict.predictor import Embedder, Floats, Predictor, encode_texts, encoder_of
+from lightbert.tasks.predict.torch_runtime import TorchVectors
+
+
+def embedder_of(
+    model: Model, *, pool: Pool | None = None, normalize: bool | None = None, length: int = 0, batch: int = 0
+) -> Embedder:
+    """An embedder with the pooling of a sentence encoder by default, otherwise with the unscaled mean.
+
+    length: the maximum tokens per row; 0 = that of the sentence encoder, or as in fine-tuning, or up to 512.
+    """
+    default = model.pooling or Pooling()
+    return Embedder(
+        TorchVectors(TextVector(model, pool or default.pool)),
+        encoder_of(model, length or default.length),
+        normalize=default.normalize if normalize is None else normalize,
+        batch=batch,
+    )
 
 
 class TextModel(Model):
@@ -57,7 +73,7 @@ class TextModel(Model):
         return encode_texts(embedder_of(self, pool=pool, normalize=normalize, length=length, batch=batch), texts)
 
 
-def load(name: str | Path) -> TextModel:
+def load_text_model(name: str | Path) -> TextModel:
     """Load a model by name; exported models are loaded by `lightbert.load`."""
     model = interop.load(name)
     return TextModel(model, model.metadata)

@@ -1,9 +1,10 @@
-"""Inference with torch, on the device of the model."""
+"""Inference with torch, on the device of the model; on a GPU with CUDA graphs."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -13,15 +14,58 @@ from torch import Tensor, nn
 
 from lightbert.data.packing import PackedRows
 from lightbert.errors import InputError
-from lightbert.models import Model
-from lightbert.models.pooling import Pooling
 from lightbert.nn.fused import has_hooks
-from lightbert.nn.inference import Inference, LayerMaps, Pool, TextVector
+from lightbert.nn.inference import Inference, LayerMaps, TextVector
 from lightbert.nn.pooling import PackedTexts
-from lightbert.tasks.predict.captured import CapturedForward, Tensors
-from lightbert.tasks.predict.forward import BY_TEXT, CPU_CHUNK, CPU_TOKENS, Array, Arrays
-from lightbert.tasks.predict.model_kind import encoder_of
-from lightbert.tasks.predict.vectors import Embedder
+from lightbert.tasks.predict.runtime import BY_TEXT, CPU_CHUNK, CPU_TOKENS, Array, Arrays
+from lightbert.train.cuda_graph import capture, run_on_side_stream
+
+Tensors = tuple[Tensor, ...]
+
+WARMUP_CALLS = 2
+"""Eager calls per shape before the capture, in which kernels are compiled and libraries initialized."""
+
+
+class _Capture(NamedTuple):
+    graph: torch.cuda.CUDAGraph
+    inputs: Tensors
+    outputs: Tensors
+
+
+class CapturedForward:
+    """Calls a function of tensors; on a GPU, from the third call with the same shapes on, by replaying a CUDA graph.
+
+    Launching the kernels of a small model takes longer than running them; a replay is a single launch. The graph reads
+    the weights where they were at its capture: they may change in place, but must not move.
+    function: takes and returns tensors on the device, without host synchronization.
+    """
+
+    def __init__(self, function: Callable[..., Tensors], device: torch.device) -> None:
+        if device.type != "cuda":
+            raise InputError(f"a forward pass can be captured on a GPU only, got the device '{device}'")
+        self._function, self._device = function, device
+        self._captures: dict[tuple[torch.Size, ...], _Capture] = {}
+        self._calls: Counter[tuple[torch.Size, ...]] = Counter()
+        # Only the outputs outlive a replay, and they are copied: captures can share one memory pool.
+        self._pool: Any = torch.cuda.graph_pool_handle()
+
+    def __call__(self, *inputs: Tensor) -> Tensors:
+        """Compute the outputs of inputs on the host."""
+        shapes = tuple(each.shape for each in inputs)
+        if shapes not in self._captures:
+            placed = tuple(each.to(self._device, non_blocking=True) for each in inputs)
+            self._calls[shapes] += 1
+            if self._calls[shapes] <= WARMUP_CALLS:
+                return run_on_side_stream(lambda: self._function(*placed), self._device)
+            graph, outputs = capture(lambda: self._function(*placed), self._pool)
+            self._captures[shapes] = _Capture(graph, placed, outputs)
+        captured = self._captures[shapes]
+        for static, given in zip(captured.inputs, inputs, strict=True):
+            static.copy_(given, non_blocking=True)
+        captured.graph.replay()
+        # The next replay overwrites the outputs.
+        return tuple(each.clone() for each in captured.outputs)
+
 
 _CUDA_TOKENS = (32768, 65536)
 _CUDA_CHUNK = 16384
@@ -103,22 +147,6 @@ class TorchVectors(TorchRuntime):
     def __init__(self, inference: TextVector, rows: Rows | None = None) -> None:
         super().__init__(inference, rows)
         self.width = inference.width
-
-
-def embedder_of(
-    model: Model, *, pool: Pool | None = None, normalize: bool | None = None, length: int = 0, batch: int = 0
-) -> Embedder:
-    """An embedder with the pooling of a sentence encoder by default, otherwise with the unscaled mean.
-
-    length: the maximum tokens per row; 0 = that of the sentence encoder, or as in fine-tuning, or up to 512.
-    """
-    default = model.pooling or Pooling()
-    return Embedder(
-        TorchVectors(TextVector(model, pool or default.pool)),
-        encoder_of(model, length or default.length),
-        normalize=default.normalize if normalize is None else normalize,
-        batch=batch,
-    )
 
 
 class _Evaluation:

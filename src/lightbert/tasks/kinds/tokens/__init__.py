@@ -1,1 +1,0 @@
-"""Token classification: one tag per word."""
