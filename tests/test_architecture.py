@@ -1,10 +1,12 @@
-"""The rules of docs/architecture.md; the storeys are read from its tree."""
+"""The rules of docs/architecture.md; the layers are read from its tree."""
 
 import ast
 import functools
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -36,13 +38,13 @@ def drawn_as(path: Path) -> str:
 
 
 @functools.cache
-def storeys() -> dict[str, int]:
+def layers() -> dict[str, int]:
     """Top-level module or package -> the number in brackets on its line."""
     tops = {name.rstrip("/").removesuffix(".py"): text for name, text in drawn_tree().items() if name.count("/") == 0}
     tops |= {name.rstrip("/"): text for name, text in drawn_tree().items() if re.fullmatch(r"\w+/", name)}
-    found = {name: re.match(r"\[(\d+)\]", text) for name, text in tops.items()}
-    assert all(found.values()), f"no storey such as [3] on the line of {[name for name in found if not found[name]]}"
-    return {name: int(match[1]) for name, match in found.items() if match}
+    numbers = {name: re.match(r"\[(\d+)\]", text) for name, text in tops.items()}
+    assert all(numbers.values()), f"no layer such as [3] on the line of {[n for n in numbers if not numbers[n]]}"
+    return {name: int(match[1]) for name, match in numbers.items() if match}
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -64,26 +66,26 @@ def top(path: Path) -> str:
 def imported_tops(path: Path) -> set[str]:
     """The top-level modules of lightbert that a file imports; the package itself is `__init__`."""
     parts = [name.split(".") for name in imports(path) if name.split(".")[0] == "lightbert"]
-    return {names[1] if len(names) > 1 and names[1] in storeys() else "__init__" for names in parts}
+    return {names[1] if len(names) > 1 and names[1] in layers() else "__init__" for names in parts}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(SOURCE).as_posix())
-def test_imports_go_down_the_storeys_and_never_across(path):
-    storey = storeys()
-    here = top(path)
-    for there in imported_tops(path) - {here}:
-        both_single_files = (SOURCE / f"{here}.py").exists() and (SOURCE / f"{there}.py").exists()
-        allowed = storey[there] < storey[here] or (both_single_files and storey[there] == storey[here])
-        assert allowed, f"{here} [{storey[here]}] imports {there} [{storey[there]}]"
+def test_imports_go_to_lower_layers_only():
+    layer = layers()
+    for path in FILES:
+        here = top(path)
+        for there in imported_tops(path) - {here}:
+            both_single_files = (SOURCE / f"{here}.py").exists() and (SOURCE / f"{there}.py").exists()
+            allowed = layer[there] < layer[here] or (both_single_files and layer[there] == layer[here])
+            assert allowed, f"{path.relative_to(SOURCE)} [{layer[here]}] imports {there} [{layer[there]}]"
 
 
 @functools.cache
 def steps() -> dict[tuple[str, str], int]:
     """(package, sub-folder) -> the number after the point on the line of a sub-folder, such as [3.2]."""
-    found = {name: re.match(r"\[(\d)\.(\d)\]", text) for name, text in drawn_tree().items()}
-    ordered = {tuple(name.split("/")[:2]): match for name, match in found.items() if match}
-    wrong = [parts for parts, match in ordered.items() if int(match[1]) != storeys()[parts[0]]]
-    assert not wrong, f"{wrong} are numbered for another storey than that of their package"
+    matches = {name: re.match(r"\[(\d)\.(\d)\]", text) for name, text in drawn_tree().items()}
+    ordered = {tuple(name.split("/")[:2]): match for name, match in matches.items() if match}
+    wrong = [parts for parts, match in ordered.items() if int(match[1]) != layers()[parts[0]]]
+    assert not wrong, f"{wrong} are numbered for another layer than that of their package"
     return {(package, folder): int(match[2]) for (package, folder), match in ordered.items()}
 
 
@@ -105,8 +107,8 @@ def imported_files(path: Path) -> frozenset[Path]:
     """The files of lightbert that a file imports, also by their names as strings (`importlib`)."""
     strings = (node.value for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if is_string(node))
     names = {*imports(path), *(text for text in strings if text in modules())}
-    found = (modules().get(name) or modules().get(name.rpartition(".")[0]) for name in names)
-    return frozenset(each for each in found if each is not None and each != path)
+    files = (modules().get(name) or modules().get(name.rpartition(".")[0]) for name in names)
+    return frozenset(file for file in files if file is not None and file != path)
 
 
 def is_string(node: ast.AST) -> bool:
@@ -172,6 +174,35 @@ def test_no_file_has_a_generic_name():
 def test_no_source_file_is_longer_than_six_hundred_lines():
     lengths = {path.relative_to(SOURCE).as_posix(): len(path.read_text().splitlines()) for path in FILES}
     assert not {name: length for name, length in lengths.items() if length > 600}
+
+
+LIMITS = {
+    "files of src": (330, 210),
+    "files of src below 40 lines": (45, 15),
+    "lines of src": (44_000, 30_000),
+    "lines of tests": (43_500, 25_000),
+}
+"""Today's maximum, which each change that reduces a count lowers, and the aim."""
+
+
+def test_the_package_and_its_tests_grow_no_larger():
+    lengths, tests = (
+        {path.relative_to(folder).as_posix(): len(path.read_text().splitlines()) for path in folder.rglob("*.py")}
+        for folder in (SOURCE, ROOT / "tests")
+    )
+    counts = {
+        "files of src": len(lengths),
+        "files of src below 40 lines": sum(length < 40 for length in lengths.values()),
+        "lines of src": sum(lengths.values()),
+        "lines of tests": sum(tests.values()),
+    }
+    print({**counts, "median lines of a file": (median(lengths.values()), 120)})
+    folders = Counter(dict.fromkeys(layers(), 0))
+    for name, length in lengths.items():
+        folders[name.split("/")[0].removesuffix(".py")] += length
+    largest = ", ".join(f"{name} {length}" for name, length in folders.most_common(5))
+    wrong = {name: (count, *LIMITS[name]) for name, count in counts.items() if count > LIMITS[name][0]}
+    assert not wrong, f"count, limit and aim: {wrong}; the largest packages: {largest}"
 
 
 def test_the_tree_lists_every_source_file():
