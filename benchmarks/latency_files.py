@@ -24,9 +24,8 @@ from torch.export import Dim
 
 from benchmarks import peers
 from benchmarks.peers import plain_encoder
-from lightbert.deploy import int8_tables, joined_layers, latency, program_rewrites, programs
-from lightbert.deploy.export import export_content
-from lightbert.deploy.latency import write_executorch
+from lightbert.deploy import latency, programs
+from lightbert.deploy.latency import onnx_content, write_executorch
 from lightbert.errors import InputError, required
 from lightbert.files import make_folder, sha256, write_atomic
 from lightbert.interop import huggingface
@@ -61,7 +60,7 @@ def onnx_file(model: str, runtime: str, encoder: Encoder, folder: Path) -> bytes
     """The content of the ONNX file of a model for one of the runtimes `ONNX`; `folder` as in `slow_file`."""
     if runtime in SLOW:
         return slow_file(model, runtime, folder).read_bytes()
-    return export_content(encoder, int8=runtime == "int8")
+    return onnx_content(encoder, int8=runtime == "int8")
 
 
 def slow_file(model: str, runtime: str, folder: Path) -> Path:
@@ -276,5 +275,5 @@ def _blocks(*, mixed: bool) -> Encoder:
 
 
 # Hashed when they are imported: code that changes while files are written is not the code that writes them.
-_EXECUTORCH_CODE = source_digests(latency, programs, int8_tables, joined_layers, program_rewrites)
+_EXECUTORCH_CODE = source_digests(latency, programs)
 _PEER_CODE = [sha256(__file__), *source_digests(peers)]

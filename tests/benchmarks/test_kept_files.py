@@ -20,8 +20,7 @@ from benchmarks.latency_files import (
 from benchmarks.latency_limits import Aim, Candidate
 from benchmarks.latency_page import write_files
 from extras import needs_executorch, needs_trainer
-from lightbert.deploy.program_rewrites import rewrite
-from lightbert.deploy.programs import exported_program
+from lightbert.deploy.programs import exported_program, rewrite
 from lightbert.errors import InputError
 from lightbert.tasks.predict.exported import STATES
 

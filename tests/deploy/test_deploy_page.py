@@ -11,7 +11,7 @@ from torch import nn
 import lightbert
 from extras import needs_onnx
 from lightbert.cli import main
-from lightbert.deploy.export import export_onnx
+from lightbert.deploy.export import export
 from lightbert.tasks.kinds.classify import Classify
 
 PAGE = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text(encoding="utf-8")
@@ -21,8 +21,8 @@ EXPORTS = [line.partition("#")[0] for line in PAGE.splitlines() if line.startswi
 @needs_onnx
 def test_the_python_examples_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    export_onnx(tiny_model(Classify(("bad", "good"))), "topics-onnx")
-    export_onnx(tiny_model(None), "states-onnx")
+    export(tiny_model(Classify(("bad", "good"))), "topics-onnx")
+    export(tiny_model(None), "states-onnx")
     examples = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     assert len(examples) == 2
     for example in examples:

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -17,13 +18,11 @@ from extras import needs_onnx
 from lightbert.cli import main
 from lightbert.data.packing import padded_rows
 from lightbert.deploy import quantization
-from lightbert.deploy.calibration_data import text_batches
-from lightbert.deploy.export import export_onnx
-from lightbert.deploy.onnx.calibration import Activation, _channel_scales, _error, rounded
+from lightbert.deploy.export import MAX_LOSS, check_cosines, export
 from lightbert.deploy.onnx.graph import Linear
-from lightbert.deploy.onnx.int8 import Range, quantize_columns, quantize_rows
-from lightbert.deploy.publication import MAX_LOSS, Guard, check_cosines
-from lightbert.deploy.verification import Batch, compare
+from lightbert.deploy.onnx.lowering import Range, quantize_columns, quantize_rows
+from lightbert.deploy.quantization import Activation, _channel_scales, _error, rounded
+from lightbert.deploy.verification import Batch, calibration_batches, compare
 from lightbert.errors import InputError
 from lightbert.models import Model, build
 from lightbert.nn.inference import Inference
@@ -56,6 +55,10 @@ def trained() -> Model:
         loss.backward()
         optimizer.step()
     return model.eval()
+
+
+def calibration(model):
+    return calibration_batches(model, map(Example, TEXTS), "states")
 
 
 @pytest.fixture
@@ -109,12 +112,11 @@ def test_static_ranges_are_clipped_where_that_pays():
     assert np.square(rounded(x, seen.clipped()) - x).mean() < np.square(rounded(x, seen.full) - x).mean() / 4
 
 
-@pytest.mark.parametrize("mode", ["dynamic", "static"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "mode"), list(zip(FAMILIES, cycle(["dynamic", "static"]))))
 def test_every_family_is_close_to_its_model(family, mode, tmp_path):
     model = build(replace(FAMILIES[family], depth=1), {"mlm": {}}, seed=1)
     for head in ("states", "mlm"):
-        done = export_onnx(model, tmp_path / head, head=head, int8=mode)
+        done = export(model, tmp_path / head, head=head, int8=mode)
         assert done.precision == f"int8 {mode}"
         assert min(each.cosine for each in done.comparisons) > 0.98
         assert max(each.error for each in done.comparisons) < 0.1
@@ -125,7 +127,7 @@ def test_onnx_runtime_multiplies_integers_in_static_files(family, tmp_path):
     import onnx
     import onnxruntime
 
-    export_onnx(build(replace(FAMILIES[family], depth=1), seed=1), tmp_path / "out", int8="static")
+    export(build(replace(FAMILIES[family], depth=1), seed=1), tmp_path / "out", int8="static")
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
     options.log_severity_level = 3
@@ -143,7 +145,7 @@ def test_the_bias_of_a_channel_without_weights_is_kept(tmp_path):
     with torch.no_grad():
         layer.weight[0] = 0
         layer.bias[0] = 3.0
-    done = export_onnx(model, tmp_path / "out", int8="static")
+    done = export(model, tmp_path / "out", int8="static")
     assert min(each.cosine for each in done.comparisons) > 0.99
 
 
@@ -152,7 +154,7 @@ def test_files_are_3_5_times_smaller_with_their_tables(mode, tmp_path):
     import onnx
 
     model = build(replace(FAMILIES["convbert"], vocab=8000, width=128, narrow=64, inner=512), seed=0)
-    full, small = export_onnx(model, tmp_path / "full"), export_onnx(model, tmp_path / "small", int8=mode)
+    full, small = export(model, tmp_path / "full"), export(model, tmp_path / "small", int8=mode)
     assert small.bytes < full.bytes / 3.5
     stored = {each.name: each for each in onnx.load(tmp_path / "small" / "model.onnx").graph.initializer}
     assert stored["embeddings.word.weight.int8"].data_type == onnx.TensorProto.INT8
@@ -161,18 +163,17 @@ def test_files_are_3_5_times_smaller_with_their_tables(mode, tmp_path):
 
 @pytest.mark.parametrize("mode", ["dynamic", "static"])
 def test_a_trained_model_keeps_its_predictions(mode, trained, tmp_path):
-    done = export_onnx(trained, tmp_path / "out", int8=mode, calibration=text_batches(trained, map(Example, TEXTS)))
+    done = export(trained, tmp_path / "out", int8=mode, calibration=calibration(trained))
     assert all(each.cosine > 0.99 for each in done.comparisons)
     expected = [each["label"] for each in Predictor(trained).predict(TEXTS)]
     assert expected == LABELS
     assert [each["label"] for each in lightbert.load(tmp_path / "out").predict(TEXTS)] == expected
 
 
-@pytest.mark.parametrize("mode", ["dynamic", "static"])
-@pytest.mark.parametrize("pool", ["mean", "max", "mean-max"])
+@pytest.mark.parametrize(("pool", "mode"), [("mean", "dynamic"), ("max", "static"), ("mean-max", "dynamic")])
 def test_a_pooled_head_is_close_to_its_model(pool, mode, tmp_path):
     model = randomised(tiny_model(Classify(tuple("abcdefgh")), pool=pool))
-    done = export_onnx(model, tmp_path / "out", int8=mode)
+    done = export(model, tmp_path / "out", int8=mode)
     assert min(each.cosine for each in done.comparisons) > 0.98
     exported = lightbert.load(tmp_path / "out")
     assert exported.head_settings == model.head_settings
@@ -182,7 +183,7 @@ def test_a_pooled_head_is_close_to_its_model(pool, mode, tmp_path):
 
 def test_layers_with_large_errors_stay_in_float32_and_are_reported(trained, tmp_path, monkeypatch, capsys):
     lightbert.save(trained, tmp_path / "model")
-    done = export_onnx(trained, tmp_path / "all", head="states", int8="dynamic")
+    done = export(trained, tmp_path / "all", head="states", int8="dynamic")
     lowest = min(each.cosine for each in done.comparisons[:3])
     monkeypatch.setattr(quantization, "COSINE", lowest + 0.2 * (1 - lowest))
     arguments = ["export", str(tmp_path / "model"), "--head", "states", "--int8", "dynamic"]
@@ -205,7 +206,7 @@ def test_layers_with_large_errors_stay_in_float32_and_are_reported(trained, tmp_
 def test_a_file_that_stays_too_different_is_not_published(trained, tmp_path, monkeypatch):
     monkeypatch.setattr(quantization, "COSINE", 1.1)
     with pytest.raises(InputError, match=r"the int8 file must be >= 1.1, got \S+ with \d+ of \d+ layers in float32"):
-        export_onnx(trained, tmp_path / "out", int8="dynamic")
+        export(trained, tmp_path / "out", int8="dynamic")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -214,9 +215,9 @@ def test_a_loss_of_the_metric_above_the_bound_is_an_error(trained, tmp_path):
         return {"accuracy": 0.9 if runtime is None else 0.894, "f1": 0.5}
 
     with pytest.raises(InputError, match=r"the loss of accuracy must be <= 0.5 points, got 0.60 \(0.9000 to 0.8940\)"):
-        export_onnx(trained, tmp_path / "out", int8="dynamic", guard=Guard(measure))
+        export(trained, tmp_path / "out", int8="dynamic", measure=measure)
     assert list(tmp_path.iterdir()) == []
-    done = export_onnx(trained, tmp_path / "out", int8="dynamic", guard=Guard(measure, 2 * MAX_LOSS))
+    done = export(trained, tmp_path / "out", int8="dynamic", measure=measure, max_loss=2 * MAX_LOSS)
     assert done.metric is not None
     assert done.metric.loss == pytest.approx(0.6)
 
@@ -234,7 +235,7 @@ def test_the_command_measures_the_metric_before_and_after(mode, trained, data, t
 
 
 def test_evaluate_measures_an_exported_model(trained, data, tmp_path, capsys):
-    export_onnx(trained, tmp_path / "out", int8="dynamic")
+    export(trained, tmp_path / "out", int8="dynamic")
     assert main(["evaluate", str(tmp_path / "out"), "--data", str(data), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["metrics"]["accuracy"] == 1.0
 
@@ -275,7 +276,7 @@ def test_states_of_a_fine_tuned_model_are_calibrated_on_its_columns(tmp_path):
 
 def test_a_beam_search_without_a_context_has_no_candidates_to_compare(tmp_path):
     model = tiny_model(Spans("beam", stride=4, max_query=4), inner=8, beam=5)
-    done = export_onnx(model, tmp_path / "out", int8="dynamic")
+    done = export(model, tmp_path / "out", int8="dynamic")
     assert min(each.cosine for each in done.comparisons) > 0.99
     assert not done.quantized.floats
 
@@ -290,7 +291,12 @@ def test_outputs_that_are_not_numbers_have_a_cosine_of_zero():
 
 
 def test_an_int8_file_runs_in_a_process_without_torch_and_onnx(trained, tmp_path):
-    export_onnx(trained, tmp_path / "out", int8="static", calibration=text_batches(trained, map(Example, TEXTS)))
+    export(
+        trained,
+        tmp_path / "out",
+        int8="static",
+        calibration=calibration(trained),
+    )
     code = (
         "import sys, lightbert; print(lightbert.load(sys.argv[1]).predict('the good film')['label']); "
         "sys.exit(bool({'torch', 'onnx'} & set(sys.modules)))"

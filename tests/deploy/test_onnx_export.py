@@ -8,8 +8,8 @@ from tiny_classifiers import tiny_model, write_tiny_model
 
 from extras import needs_onnx
 from lightbert.cli import main
-from lightbert.deploy import export as export_module
-from lightbert.deploy.export import export_onnx
+from lightbert.deploy.export import export
+from lightbert.deploy.onnx import lowering
 from lightbert.errors import InputError
 from lightbert.tasks.kinds.classify import Classify, Labels
 
@@ -22,7 +22,7 @@ def damage(monkeypatch: pytest.MonkeyPatch) -> None:
     """Change one weight of every file that is written."""
     import onnx
 
-    lower = export_module.lower
+    lower = lowering.lower
 
     def lower_and_damage(*arguments):
         content = onnx.load_from_string(lower(*arguments))
@@ -30,7 +30,7 @@ def damage(monkeypatch: pytest.MonkeyPatch) -> None:
         bias.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(bias) + np.float32(0.1), bias.name))
         return content.SerializeToString()
 
-    monkeypatch.setattr(export_module, "lower", lower_and_damage)
+    monkeypatch.setattr(lowering, "lower", lower_and_damage)
 
 
 def test_the_folder_has_the_layout_of_hugging_face(tmp_path, capsys):
@@ -54,7 +54,7 @@ def test_the_folder_has_the_layout_of_hugging_face(tmp_path, capsys):
 
 
 def test_a_multi_label_model_says_so_in_its_config(tmp_path):
-    export_onnx(tiny_model(Labels(("a", "b"))), tmp_path / "out")
+    export(tiny_model(Labels(("a", "b"))), tmp_path / "out")
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config["problem_type"] == "multi_label_classification"
 
@@ -97,29 +97,29 @@ def test_the_report_is_a_table_of_errors(tmp_path, capsys):
 def test_a_file_that_differs_from_the_model_is_not_published(tmp_path, monkeypatch):
     damage(monkeypatch)
     with pytest.raises(InputError, match=r"differs from the model: the error for one text must be <= 0.001, got 0.1"):
-        export_onnx(tiny_model(REVIEWS), tmp_path / "new" / "out")
+        export(tiny_model(REVIEWS), tmp_path / "new" / "out")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_failed_export_leaves_the_previous_folder(tmp_path, monkeypatch):
-    export_onnx(tiny_model(REVIEWS), tmp_path / "out")
+    export(tiny_model(REVIEWS), tmp_path / "out")
     before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
     damage(monkeypatch)
     with pytest.raises(InputError, match="differs from the model"):
-        export_onnx(tiny_model(REVIEWS), tmp_path / "out")
+        export(tiny_model(REVIEWS), tmp_path / "out")
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
 
 
 def test_a_model_without_a_task_exports_its_states(tmp_path):
-    assert export_onnx(tiny_model(None), tmp_path / "out").head == "states"
-    assert export_onnx(tiny_model(None, "mlm"), tmp_path / "out").head == "states"
-    assert export_onnx(tiny_model(None, "mlm"), tmp_path / "out", head="mlm").head == "mlm"
+    assert export(tiny_model(None), tmp_path / "out").head == "states"
+    assert export(tiny_model(None, "mlm"), tmp_path / "out").head == "states"
+    assert export(tiny_model(None, "mlm"), tmp_path / "out", head="mlm").head == "mlm"
 
 
 def test_a_model_without_a_tokenizer_is_verified_on_random_tokens(tmp_path):
     model = tiny_model(REVIEWS)
     model.tokenizer = None
-    done = export_onnx(model, tmp_path / "out")
+    done = export(model, tmp_path / "out")
     assert [each.inputs for each in done.comparisons] == ["one row", "4 rows, padded", "one token", "maximum length"]
     assert not (tmp_path / "out" / "tokenizer.json").exists()
 

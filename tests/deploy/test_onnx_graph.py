@@ -1,6 +1,8 @@
 """ONNX graphs compute what the models compute, for every family and every head."""
 
+from copy import deepcopy
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +12,15 @@ from small import FAMILIES, POSITIONS, VARIANTS, ids, model_of
 from torch import nn
 
 from extras import needs_onnx
-from lightbert.deploy.onnx.graph import Linear, Node, Output
+from lightbert.deploy.onnx.graph import SPREAD, Graph, Linear, Node, Output, Stream
 from lightbert.deploy.onnx.lowering import lower
+from lightbert.deploy.onnx.mask import BLOCK
 from lightbert.deploy.onnx.model import graph_of
-from lightbert.deploy.onnx.windows import BLOCK
-from lightbert.deploy.publication import reference
+from lightbert.deploy.verification import reference
 from lightbert.errors import InputError
 from lightbert.models import Model, build
 from lightbert.nn.inference import Inference
+from lightbert.nn.norms import NoNorm
 from lightbert.tasks.predict.exported import OnnxRuntime, Session
 from randomised import randomised
 
@@ -40,6 +43,7 @@ POOLED = {
     "max": ("regress", {"pool": "max"}),
     "mean-max": ("classify", {"labels": 3, "pool": "mean-max", "hidden": "gelu"}),
 }
+MOBILEBERT = replace(VARIANTS["mobilebert"], depth=2)
 SHAPES = [(1, 1), (2, 2), (3, 7), (2, 17), (2, POSITIONS)]
 
 
@@ -81,15 +85,15 @@ def test_every_model_computes_the_same_states(name, tmp_path):
 
 
 @pytest.mark.parametrize("family", ["convbert", "composite, local"])
-@pytest.mark.parametrize("tokens", [BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 1])
-def test_windows_end_with_their_text_wherever_a_block_of_tokens_ends(tokens, family, tmp_path):
+def test_windows_end_with_their_text_wherever_a_block_of_tokens_ends(family, tmp_path):
     model = model_of(replace(FAMILIES[family], depth=2, positions=3 * BLOCK))
-    rows, mask, segments = batch(3, tokens)
-    # Padding at the other end, too.
-    mask[1] = mask[1, ::-1]
-    (found,) = exported(model, "states", tmp_path)(rows, mask, segments)
-    (expected,) = reference(model, "states")(rows, mask, segments)
-    assert_same(found[mask], expected[mask])
+    runtime = exported(model, "states", tmp_path)
+    for tokens in (BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 1):
+        rows, mask, segments = batch(3, tokens)
+        # Padding at the other end, too.
+        mask[1] = mask[1, ::-1]
+        (states,), (expected,) = runtime(rows, mask, segments), reference(model, "states")(rows, mask, segments)
+        assert_same(states[mask], expected[mask])
 
 
 def test_the_indices_of_windows_are_computed_once_for_all_layers():
@@ -136,8 +140,7 @@ def test_every_head_computes_the_same_outputs(head, tmp_path):
                 assert np.array_equal(found[:, 0], expected[:, 0])
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("pool", POOLED)
+@pytest.mark.parametrize(("family", "pool"), list(zip(FAMILIES, cycle(POOLED))))
 def test_a_pooled_head_computes_the_same_outputs_whatever_the_padding(pool, family, tmp_path):
     head, settings = POOLED[pool]
     model = randomised(build(replace(FAMILIES[family], depth=1), {head: settings})).requires_grad_(False)
@@ -244,3 +247,39 @@ def test_a_layer_without_an_onnx_form_is_an_error(tmp_path):
     with pytest.raises(InputError, match="Sequential can't be exported to ONNX"):
         write_onnx(model, "classify", tmp_path / "model.onnx")
     assert Inference(model, "classify")(ids(1, 3)).logits.shape == (1, 2)
+
+
+def scaled_model(low, high):
+    """A MobileBERT whose norms have scales between low and high, and one that is zero if low is."""
+    model = deepcopy(model_of(MOBILEBERT))
+    generator = torch.Generator().manual_seed(0)
+    for part in model.modules():
+        if isinstance(part, NoNorm):
+            part.weight.uniform_(low, high, generator=generator)
+            part.weight[0] = low
+    return model
+
+
+def test_a_nonorm_adds_no_operators_to_a_block():
+    graph, _ = graph_of(scaled_model(0.9, 1.1), "states")
+    kinds = [node.kind for node in graph.nodes if isinstance(node, Node)]
+    # One Mul of the trigrams with the mask, one of the embeddings' norm, one of the states at the end.
+    assert kinds.count("Mul") == 3
+    residuals = [node for node in graph.nodes if isinstance(node, Linear) and node.residual]
+    # The output of attention, the feed-forwards and the output of the block.
+    assert len(residuals) == MOBILEBERT.depth * (2 + MOBILEBERT.feedforwards)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.9, 1.1), (-2.0, 2.0), (0.0, 1.0), (1e-4, 3.0)])
+def test_the_states_are_the_same_for_all_scales_of_a_nonorm(low, high, tmp_path):
+    model, inputs = scaled_model(low, high), batch(1, 4)
+    assert_same(exported(model, "states", tmp_path)(*inputs)[0], reference(model, "states")(*inputs)[0])
+
+
+def test_scales_that_differ_too_much_are_applied():
+    graph = Graph(torch.nn.Identity())
+    near, far = (Stream("x", np.float32([1, factor]), np.zeros(2, np.float32)) for factor in (SPREAD, 2 * SPREAD))
+    assert near.settled(graph) is near
+    assert graph.nodes == []
+    assert far.settled(graph).scale.tolist() == [1, 1]
+    assert [node.kind for node in graph.nodes] == ["Mul"]

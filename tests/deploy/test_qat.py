@@ -11,10 +11,9 @@ from vocabularies import small_tokenizer
 import lightbert
 from extras import needs_onnx
 from lightbert.cli import main
-from lightbert.deploy.export import export_onnx
+from lightbert.deploy.export import export
 from lightbert.deploy.onnx.graph import Linear
-from lightbert.deploy.onnx.int8 import Range, quantize_rows
-from lightbert.deploy.onnx.lowering import Int8, lower
+from lightbert.deploy.onnx.lowering import Int8, Range, lower, quantize_rows
 from lightbert.deploy.onnx.model import graph_of
 from lightbert.errors import InputError
 from lightbert.models import PRESETS, build
@@ -104,7 +103,7 @@ def test_a_model_without_learned_ranges_is_an_error(tmp_path):
     with pytest.raises(
         InputError, match="--int8 qat requires a model that was fine-tuned with quantization_aware=true"
     ):
-        export_onnx(tiny_mobilebert(), tmp_path / "out", int8="qat")
+        export(tiny_mobilebert(), tmp_path / "out", int8="qat")
     assert list(tmp_path.iterdir()) == []
 
 

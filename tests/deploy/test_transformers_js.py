@@ -22,7 +22,7 @@ from vocabularies import small_tokenizer
 
 import lightbert
 from extras import needs_onnx
-from lightbert.deploy.export import export_onnx
+from lightbert.deploy.export import export
 from lightbert.models import PRESETS, build
 from lightbert.tasks.kinds.classify import Classify
 from lightbert.tasks.kinds.tokens import Tokens
@@ -117,7 +117,7 @@ def with_special_tokens(model):
 @pytest.mark.parametrize("int8", [None, "dynamic", "static"])
 def test_a_classifier_gives_the_same_probabilities(int8, page, site):
     name = f"topics-{int8}"
-    export_onnx(with_special_tokens(tiny_model(Classify(("bad", "good")))), site[0] / name, int8=int8)
+    export(with_special_tokens(tiny_model(Classify(("bad", "good")))), site[0] / name, int8=int8)
     expected = [each["probabilities"] for each in lightbert.load(site[0] / name).predict(TEXTS)]
     found = run(page, "text-classification", name, TEXTS, top_k=2)
     for one, other in zip(found, expected, strict=True):
@@ -125,7 +125,7 @@ def test_a_classifier_gives_the_same_probabilities(int8, page, site):
 
 
 def test_a_tagger_gives_the_same_tags(page, site):
-    export_onnx(with_special_tokens(tiny_model(Tokens(("O", "B-X", "I-X")))), site[0] / "tags")
+    export(with_special_tokens(tiny_model(Tokens(("O", "B-X", "I-X")))), site[0] / "tags")
     text = "the film was good"
     found = run(page, "token-classification", "tags", text, ignore_labels=[])
     (expected,) = lightbert.load(site[0] / "tags").predict([text])
@@ -137,7 +137,7 @@ def test_a_tagger_gives_the_same_tags(page, site):
 def test_an_encoder_gives_the_same_vectors(preset, page, site):
     model = build(replace(PRESETS[preset], vocab=13, depth=1), seed=0).eval()
     model.tokenizer = small_tokenizer()
-    export_onnx(with_special_tokens(model), site[0] / preset)
+    export(with_special_tokens(model), site[0] / preset)
     found = run(page, "feature-extraction", preset, TEXTS, pooling="mean")
     expected = lightbert.load(site[0] / preset).encode(TEXTS, pool="mean")
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-3 * np.abs(expected).max())

@@ -23,7 +23,7 @@ from vocabularies import small_tokenizer
 import lightbert
 from extras import needs_executorch, needs_onnx
 from lightbert.cli import main
-from lightbert.deploy.export import export_onnx, export_program
+from lightbert.deploy.export import export
 from lightbert.errors import InputError
 from lightbert.interop.huggingface import write as write_huggingface
 from lightbert.models import PRESETS, Model, build
@@ -58,7 +58,7 @@ def statement(marker: Path) -> str:
 @pytest.fixture(scope="module")
 def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     where, model = tmp_path_factory.mktemp("exports"), tiny_model(REVIEWS)
-    export_program(model, where / "pt2", to="pt2")
+    export(model, where / "pt2", to="pt2")
     return where
 
 
@@ -427,7 +427,7 @@ ONNX = {
 def test_an_onnx_file_loads_no_library_and_no_file_outside(tmp_path, name, capfd):
     import onnx
 
-    export_onnx(tiny_model(REVIEWS), tmp_path / "model")
+    export(tiny_model(REVIEWS), tmp_path / "model")
     path = tmp_path / "model" / "model.onnx"
     if name == "weights through a link":
         (tmp_path / "model" / "link").symlink_to(tmp_path / "outside")
@@ -441,7 +441,7 @@ def test_an_onnx_file_loads_no_library_and_no_file_outside(tmp_path, name, capfd
 @needs_executorch
 def test_a_pte_file_uses_no_backend_but_xnnpack(tmp_path):
     """Backends of other builds of ExecuTorch load libraries that a .pte contains."""
-    export_program(tiny_model(REVIEWS), tmp_path / "model", to="executorch")
+    export(tiny_model(REVIEWS), tmp_path / "model", to="executorch")
     path = tmp_path / "model" / "model.pte"
     content = path.read_bytes()
     assert b"XnnpackBackend" in content

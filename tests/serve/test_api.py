@@ -15,7 +15,7 @@ import lightbert
 from extras import needs_onnx, needs_serve
 from lightbert.analysis.suspicion import Detector
 from lightbert.cli import main
-from lightbert.deploy.export import export_onnx
+from lightbert.deploy.export import export
 from lightbert.errors import InputError
 from lightbert.serve.models import endpoints_of
 from lightbert.tasks.kinds.tokens import Tokens
@@ -128,7 +128,7 @@ def test_fill_requires_a_mask_that_the_model_reads(text):
 )
 def test_exported_models_answer_like_the_models_that_they_come_from(model, head, path, tmp_path):
     original = text_model(model) if model else text_model(None, head)
-    export_onnx(original, tmp_path / "out", head=head)
+    export(original, tmp_path / "out", head=head)
     exported = lightbert.load(tmp_path / "out")
     assert list(endpoints_of(exported)) == [path]
     texts = ["good film [MASK].", "a [MASK]"]
@@ -220,14 +220,14 @@ def test_wrong_paths_and_methods_get_a_sentence(method, path, status):
 @needs_onnx
 def test_a_model_that_can_do_nothing_is_an_error(tmp_path):
     model = text_model(None, "nsp")
-    export_onnx(model, tmp_path / "out", head="nsp")
+    export(model, tmp_path / "out", head="nsp")
     with pytest.raises(InputError, match=r"must include one of .* got nsp"):
         endpoints_of(lightbert.load(tmp_path / "out"))
 
 
 @needs_onnx
 def test_exported_models_are_served_without_torch(tmp_path):
-    export_onnx(text_model(REVIEWS), tmp_path / "out")
+    export(text_model(REVIEWS), tmp_path / "out")
     code = (
         "import sys; import lightbert.serve.app; from lightbert.serve.models import endpoints_of; "
         "from lightbert.tasks.predict.exported import load; endpoints_of(load(sys.argv[1])); "

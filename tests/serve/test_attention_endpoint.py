@@ -84,9 +84,9 @@ def test_wrong_requests_get_a_sentence(request_, sentence):
 
 @needs_onnx
 def test_an_exported_model_says_that_it_has_no_maps(tmp_path):
-    from lightbert.deploy.export import export_onnx
+    from lightbert.deploy.export import export
 
-    export_onnx(text_model(Classify(("bad", "good"))), tmp_path / "out")
+    export(text_model(Classify(("bad", "good"))), tmp_path / "out")
     with running(lightbert.load(tmp_path / "out")) as client:
         answer = client.post("/v1/attention", json={"texts": ["good"]})
     assert answer.status_code == 404

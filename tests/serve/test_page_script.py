@@ -13,7 +13,7 @@ from servers import running, text_model
 
 import lightbert
 from extras import needs_onnx, needs_serve
-from lightbert.deploy.export import export_onnx
+from lightbert.deploy.export import export
 from lightbert.serve.app import read_page
 from lightbert.tasks.kinds.classify import Classify, Labels
 from lightbert.tasks.kinds.regress import Regress
@@ -180,7 +180,7 @@ def test_a_question_and_its_context_are_shown_as_one_row(show):
 
 @needs_onnx
 def test_an_exported_model_shows_a_sentence_instead_of_maps(show, tmp_path):
-    export_onnx(text_model(Classify(("bad", "good"))), tmp_path / "out")
+    export(text_model(Classify(("bad", "good"))), tmp_path / "out")
     [shown] = show(lightbert.load(tmp_path / "out"))
     assert shown["exported"]
     assert shown["canvases"] == 0

@@ -20,7 +20,7 @@ import lightbert
 from extras import needs_onnx, needs_serve
 from lightbert.cli import main
 from lightbert.commands.serve import ServeReport
-from lightbert.deploy.export import export_onnx
+from lightbert.deploy.export import export
 from lightbert.serve.models import endpoints_of, load_generator, with_threads
 from lightbert.tasks.kinds.classify import Classify
 
@@ -137,7 +137,7 @@ def test_the_help_does_not_import_the_packages_of_the_server():
 @needs_onnx
 def test_threads_are_those_of_torch_or_of_the_exported_model(tmp_path):
     model = text_model(REVIEWS)
-    export_onnx(model, tmp_path / "out")
+    export(model, tmp_path / "out")
     exported = lightbert.load(tmp_path / "out")
     assert with_threads(exported, 3).threads == 3
     assert with_threads(exported, 0) is exported

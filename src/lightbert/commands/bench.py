@@ -93,12 +93,12 @@ def run(config: Config) -> Report:
 def _latency(config: Config) -> Report:
     # PyTorch reads it when it is imported.
     set_threads(config.threads)
-    from lightbert.deploy.latency import DEFAULT_RUNTIMES, MODELS, Settings, measure
+    from lightbert.deploy.latency import Settings, measure
 
     return measure(
         Settings(
-            models=config.models or MODELS,
-            runtimes=config.runtimes or DEFAULT_RUNTIMES,
+            models=config.models or Settings.models,
+            runtimes=config.runtimes or Settings.runtimes,
             length=config.length,
             threads=config.threads,
             rounds=config.rounds or Settings.rounds,

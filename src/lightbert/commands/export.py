@@ -11,13 +11,11 @@ from lightbert.commands import evaluate
 from lightbert.commands.inputs import check_file, check_model
 from lightbert.commands.options import CommaSeparated, options, options_in_errors
 from lightbert.commands.report import show
-from lightbert.errors import InputError
+from lightbert.deploy.targets import TARGETS
+from lightbert.errors import InputError, unknown
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from lightbert.deploy.outcome import Export, MetricChange
-    from lightbert.deploy.publication import Measure
+    from lightbert.deploy.export import Export, Measure
     from lightbert.deploy.verification import Batch
     from lightbert.models import Model
 
@@ -29,7 +27,10 @@ class Config:
     model: Annotated[str, typer.Argument(help="A model: a folder, convbert-small-en, or org/name on the Hub.")]
     out: Annotated[Path, typer.Option(help="The folder to write.")]
     to: Annotated[
-        Literal["onnx", "pt2", "executorch"], typer.Option(help="The target: onnx, pt2 (PyTorch) or executorch.")
+        str,
+        typer.Option(
+            metavar="|".join(TARGETS), help=f"The target: {', '.join(target.title for target in TARGETS.values())}."
+        ),
     ] = "onnx"
     int8: Annotated[
         Literal["none", "dynamic", "static", "qat"],
@@ -58,58 +59,10 @@ class Config:
     force: Annotated[bool, typer.Option("--force", help="Replace an existing folder.")] = False
 
 
-@dataclass(frozen=True)
-class ExportReport:
-    """The written folder and the comparison with the model."""
-
-    export: "Export"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a JSON-serializable dict."""
-        return self.export.to_json()
-
-    def __rich__(self) -> "RenderableType":
-        from rich.console import Group
-        from rich.table import Table
-
-        export = self.export
-        table = Table("compared with the model", "rows", "tokens", "largest error", "cosine", "same predictions")
-        for each in export.comparisons:
-            table.add_row(
-                each.inputs,
-                str(each.rows),
-                str(each.tokens),
-                f"{each.error:.1e}",
-                f"{each.cosine:.6f}",
-                f"{each.same:.1%}",
-            )
-        size = f"{export.bytes / 1e6:.1f} MB, {export.precision}, written in {export.seconds:.1f} s"
-        return Group(
-            table,
-            *self._float_layers(),
-            *([_change(export.metric)] if export.metric is not None else []),
-            f"{export.folder / export.file}: head {export.head}, {size}",
-        )
-
-    def _float_layers(self) -> "list[RenderableType]":
-        from rich.table import Table
-
-        quantized = self.export.quantized
-        if quantized is None or not quantized.floats:
-            return []
-        table = Table("stays in float32", "error in int8", "range of its input")
-        for each in quantized.floats:
-            table.add_row(each.name, f"{each.error:.1%}", f"{each.low:.3g} to {each.high:.3g}")
-        return [table, f"{len(quantized.floats)} of {quantized.layers} linear layers stay in float32"]
-
-
-def _change(metric: "MetricChange") -> str:
-    points = 100 * (metric.after - metric.before)
-    return f"{metric.name}: {metric.before:.4f} before, {metric.after:.4f} after ({points:+.2f} points)"
-
-
-def run(config: Config) -> ExportReport:
+def run(config: Config) -> "Export":
     """Load the model, and write, verify and publish the folder."""
+    if config.to not in TARGETS:
+        raise unknown("target", config.to, TARGETS)
     if not config.force and config.out.is_dir() and any(config.out.iterdir()):
         raise InputError(f"'{config.out}' is not empty; choose another folder, or add --force to replace it")
     if config.int8 == "static" and not config.data:
@@ -118,13 +71,11 @@ def run(config: Config) -> ExportReport:
         raise InputError(f"--calibrate must be >= 1, got {config.calibrate}")
     if config.max_loss < 0:
         raise InputError(f"--max-loss must be >= 0, got {config.max_loss}")
-    if config.int8 != "none" and (config.to == "pt2" or (config.to == "executorch" and config.int8 != "dynamic")):
-        supported = "float32 only" if config.to == "pt2" else "--int8 dynamic only"
-        raise InputError(f"--to {config.to} supports {supported}, got --int8 {config.int8}; use --to onnx")
+    int8 = None if config.int8 == "none" else config.int8
+    TARGETS[config.to].check(int8)
     check_file(config.data)
     check_model(config.model)
-    from lightbert.deploy.export import export_onnx, export_program
-    from lightbert.deploy.publication import Guard, choose_head
+    from lightbert.deploy.export import choose_head, export
     from lightbert.interop.load import load
     from lightbert.tasks.predict.exported import STATES
 
@@ -132,13 +83,20 @@ def run(config: Config) -> ExportReport:
     head = choose_head(model, config.head)
     if config.labels:
         _name_outputs(model, config.labels)
-    calibration, measure = _texts(config, model) if head == STATES else _task(config, model)
-    guard = Guard(measure, config.max_loss)
-    if config.to != "onnx":
-        int8 = config.int8 == "dynamic"
-        return ExportReport(export_program(model, config.out, to=config.to, head=head, int8=int8, guard=guard))
-    mode = None if config.int8 == "none" else config.int8
-    return ExportReport(export_onnx(model, config.out, head=head, int8=mode, calibration=calibration, guard=guard))
+    calibration: list[Batch] = []
+    measure: Measure | None = None
+    if config.data:
+        calibration, measure = _texts(config, model) if head == STATES else _task(config, model, head)
+    return export(
+        model,
+        config.out,
+        to=config.to,
+        head=head,
+        int8=int8,
+        calibration=calibration,
+        measure=measure,
+        max_loss=config.max_loss,
+    )
 
 
 def _name_outputs(model: "Model", names: tuple[str, ...]) -> None:
@@ -152,11 +110,9 @@ def _name_outputs(model: "Model", names: tuple[str, ...]) -> None:
     model.labels = names
 
 
-def _task(config: Config, model: "Model") -> "tuple[list[Batch], Measure | None]":
+def _task(config: Config, model: "Model", head: str) -> "tuple[list[Batch], Measure | None]":
     """Examples to calibrate on, and the metrics on the data of the model's task."""
-    if not config.data:
-        return [], None
-    from lightbert.deploy.calibration_data import task_batches
+    from lightbert.deploy.verification import calibration_batches
     from lightbert.nn.quantization import simulated_copy
     from lightbert.tasks.predict.evaluation import evaluate as evaluate_model
 
@@ -181,14 +137,14 @@ def _task(config: Config, model: "Model") -> "tuple[list[Batch], Measure | None]
             raise InputError(f"the {config.split} split of '{config.data}' must have labels, to measure the metric")
         return dict(found.metrics)
 
-    return task_batches(model, task.examples(config.split)[: config.calibrate]), measure
+    examples = task.examples(config.split)[: config.calibrate]
+    return calibration_batches(model, examples, head), measure
 
 
 def _texts(config: Config, model: "Model") -> "tuple[list[Batch], None]":
     """Texts to calibrate on, if the hidden states are exported; read like those of `lightbert embed`."""
-    if not config.data:
-        return [], None
-    from lightbert.deploy.calibration_data import text_batches
+    from lightbert.deploy.verification import calibration_batches
+    from lightbert.tasks.predict.exported import STATES
     from lightbert.tasks.predict.inputs import Fields
     from lightbert.tasks.predict.records import open_records, text_records
 
@@ -197,7 +153,7 @@ def _texts(config: Config, model: "Model") -> "tuple[list[Batch], None]":
     fields = replace(Fields.of(model.task, config.text, config.text_b), pairs=bool(config.text_b))
     with options_in_errors(), open_records(config.data, separator=separator) as rows:
         examples = [example for _, example in islice(text_records(rows, fields), config.calibrate)]
-    return text_batches(model, examples), None
+    return calibration_batches(model, examples, STATES), None
 
 
 @options(Config)

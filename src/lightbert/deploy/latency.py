@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from lightbert import bundled
 from lightbert.config import assignments, from_mapping, override, to_mapping
 from lightbert.deploy import programs
-from lightbert.deploy.export import export_content
+from lightbert.deploy.onnx.lowering import Int8, lower
+from lightbert.deploy.onnx.model import graph_of
 from lightbert.deploy.verification import Batch
 from lightbert.errors import InputError, unknown
 from lightbert.interop.load import describe
@@ -39,9 +40,6 @@ RUNTIMES = {
 }
 """Name -> description."""
 
-MODELS = ("bert-small", "convbert-small")
-DEFAULT_RUNTIMES = ("torch", "onnx", "int8")
-
 _WARMUP_CALLS = 2
 
 Inputs = tuple[NDArray[Any], NDArray[np.bool_], NDArray[Any]]
@@ -54,8 +52,8 @@ class Settings:
 
     known_runtimes: ClassVar[Mapping[str, str]] = RUNTIMES
 
-    models: tuple[str, ...] = MODELS
-    runtimes: tuple[str, ...] = DEFAULT_RUNTIMES
+    models: tuple[str, ...] = ("bert-small", "convbert-small")
+    runtimes: tuple[str, ...] = ("torch", "onnx", "int8")
     length: int = 128
     threads: int = 0
     """0: the number of cores."""
@@ -127,11 +125,10 @@ class Candidate:
 def measure(settings: Settings) -> Latency:
     """Build every model in every runtime, then run them alternately."""
     with show_progress(len(settings.models) * len(settings.runtimes), settings.rounds) as report:
-        return Latency(settings, tuple(time_candidates(candidates(settings), settings, report)))
+        return Latency(settings, tuple(time_candidates(_candidates(settings), settings, report)))
 
 
-def candidates(settings: Settings) -> Iterator[Candidate]:
-    """Build each model in each runtime."""
+def _candidates(settings: Settings) -> Iterator[Candidate]:
     for model in settings.models:
         encoder = encoder_of(model)
         check_length(model, encoder, settings.length)
@@ -147,9 +144,8 @@ def check_length(model: str, encoder: Encoder, length: int) -> None:
 
 def build_candidate(model: str, runtime: str, encoder: Encoder, settings: Settings) -> Candidate:
     """Build an encoder in one of the `RUNTIMES`."""
-    inputs = random_text(settings.length)
     if runtime in ("onnx", "int8"):
-        return onnx_candidate(model, runtime, export_content(encoder, int8=runtime == "int8"), settings)
+        return onnx_candidate(model, runtime, onnx_content(encoder, int8=runtime == "int8"), settings)
     if runtime in ("executorch", "executorch-int8"):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.pte"
@@ -157,10 +153,15 @@ def build_candidate(model: str, runtime: str, encoder: Encoder, settings: Settin
             with torch.inference_mode(mode=False):
                 write_executorch(encoder, path, int8=runtime == "executorch-int8")
             return executorch_candidate(model, runtime, path, settings)
-    ids, _, segments = (torch.from_numpy(array) for array in inputs)
+    ids, _, segments = (torch.from_numpy(array) for array in random_text(settings.length))
     # One text has no padding, so it needs no mask.
     module = torch.compile(encoder, dynamic=False) if runtime == "compiled" else encoder
     return Candidate(model, runtime, lambda: module(ids, None, segments), megabytes_of(encoder))
+
+
+def onnx_content(encoder: Encoder, *, int8: bool = False) -> bytes:
+    """The content of an ONNX file of an encoder's states, unverified and without calibration."""
+    return lower(*graph_of(encoder, STATES, int8=int8), Int8() if int8 else None)
 
 
 def onnx_candidate(model: str, runtime: str, content: bytes, settings: Settings) -> Candidate:
@@ -219,18 +220,21 @@ def time_candidates(
     candidates: Iterable[Candidate], settings: Settings, report: Callable[[int], object]
 ) -> list[Measurement]:
     """Build all candidates, then call them alternately; `report` gets the number of built candidates plus rounds."""
-    with _threads(settings.threads), torch.inference_mode():
-        built = []
-        for candidate in candidates:
-            built.append(candidate)
-            report(len(built))
-        for candidate in built:
-            for _ in range(_WARMUP_CALLS):
-                candidate.run()
-        rounds = []
-        for number in range(settings.rounds):
-            rounds.append([_time(candidate.run) for candidate in built])
-            report(len(built) + number + 1)
+    threads, built, rounds = torch.get_num_threads(), [], []
+    torch.set_num_threads(settings.threads or threads)
+    try:
+        with torch.inference_mode():
+            for candidate in candidates:
+                built.append(candidate)
+                report(len(built))
+            for candidate in built:
+                for _ in range(_WARMUP_CALLS):
+                    candidate.run()
+            for number in range(settings.rounds):
+                rounds.append([_time(candidate.run) for candidate in built])
+                report(len(built) + number + 1)
+    finally:
+        torch.set_num_threads(threads)
     wall, cpu = np.moveaxis(np.array(rounds), -1, 0)
     return [
         Measurement(
@@ -267,14 +271,3 @@ def _time(run: Callable[[], object]) -> tuple[float, float]:
     wall, cpu = time.perf_counter(), time.process_time()
     run()
     return time.perf_counter() - wall, time.process_time() - cpu
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    if count:
-        torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

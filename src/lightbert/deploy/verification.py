@@ -1,16 +1,21 @@
 """Compare an exported file with its model on inputs that cover the special cases of batching."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from lightbert.data.features import Features
 from lightbert.data.packing import padded_rows
+from lightbert.errors import InputError
 from lightbert.models import Model
+from lightbert.nn.inference import Inference
 from lightbert.tasks.example import Example, TextEncoder, text_features
+from lightbert.tasks.predict.exported import STATES
+from lightbert.tasks.predict.predictor import encoder_of, kind_of_model
 from lightbert.tasks.predict.runtime import Array, Arrays
 
 SENTENCES = (
@@ -23,13 +28,15 @@ SENTENCES = (
     "It was not the best film of the year, but the second half made up for a slow start.",
     "Version 2.0 removes the old interface; see the notes for what replaces it.",
 )
-"""What is compared if the user gives no texts."""
+PER_TOKEN = (STATES, "mlm", "rtd", "tokens", "span")
+"""The heads with outputs for each token."""
+
+_CALIBRATION_ROWS = 8
+# Log-probabilities below this mark candidates that a head has masked out.
+_MASKED = -1e30
 
 Compute = Callable[[Array, NDArray[np.bool_] | None, Array], Arrays]
 """Ids, mask and segments [B, T] to outputs."""
-
-# Log-probabilities below this mark candidates that a head has masked out.
-_MASKED = -1e30
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,12 +65,51 @@ class Comparison:
     same: float
     """The fraction of predictions that agree: the largest of several outputs, or the sign of a single one."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return a JSON-serializable dict."""
-        return asdict(self)
+
+class Source:
+    """A model and the head to export, with the outputs that its file must have.
+
+    shortest: the number of tokens of the shortest rows that the target supports without padding.
+    trained: the model as quantization-aware training ran it, if the file must compute that.
+    """
+
+    def __init__(self, model: Model, head: str, shortest: int = 1, trained: Model | None = None) -> None:
+        self.model = model.eval().requires_grad_(False).to("cpu", torch.float32)
+        self.head = head
+        minimum = shortest if model.released_padding else 1
+        self.inputs = [batch for batch in batches(model) if batch.ids.shape[1] >= minimum]
+        self._expected = _outputs(reference(trained or self.model, head), self.inputs)
+
+    @property
+    def texts(self) -> list[Batch]:
+        """The inputs that are real texts; all if the model has no tokenizer."""
+        return [batch for batch in self.inputs if batch.real] or self.inputs
+
+    def compare(self, compute: Compute, inputs: Sequence[Batch]) -> list[Comparison]:
+        """Compare the outputs for some of the inputs."""
+        expected = [self._expected[self.inputs.index(batch)] for batch in inputs]
+        return compare(inputs, expected, _outputs(compute, inputs), per_token=self.head in PER_TOKEN)
 
 
-def batches(model: Model, texts: Sequence[str] = ()) -> Iterator[Batch]:
+def reference(model: Model, head: str) -> Compute:
+    """The outputs of the model itself, as arrays."""
+    module = None if head in (STATES, "choice") else Inference(model, head)
+
+    def inference(*inputs: Any) -> Sequence[torch.Tensor]:
+        if module is not None:
+            return tuple(module(*inputs))
+        states = model(*inputs)
+        return (states if head == STATES else model.heads[head](states, 1),)
+
+    def compute(ids: Array, mask: NDArray[np.bool_] | None, segments: Array) -> Arrays:
+        with torch.inference_mode():
+            outputs = inference(*(None if each is None else torch.from_numpy(each) for each in (ids, mask, segments)))
+        return tuple(output.float().numpy() if output.is_floating_point() else output.numpy() for output in outputs)
+
+    return compute
+
+
+def batches(model: Model) -> Iterator[Batch]:
     """Texts one by one and padded in a batch, pairs, one token, and the maximum length.
 
     A model without a tokenizer gets random tokens.
@@ -81,49 +127,56 @@ def batches(model: Model, texts: Sequence[str] = ()) -> Iterator[Batch]:
         yield replace(padded, mask=np.arange(padded.ids.shape[1]) < np.array([[3], [9], [17], [99]]))
     else:
         encoder = TextEncoder(model.tokenizer, longest)
-        given = [Example(text) for text in (texts or SENTENCES)]
-        yield _encoded("one text", given[:1], encoder)
-        yield _encoded(f"{len(given)} texts, padded", given, encoder)
-        pairs = [Example(one.text, other.text) for one, other in zip(given, given[::-1], strict=True)]
-        yield _encoded("pairs of texts, padded", pairs[:4], encoder)
+        examples = [Example(text) for text in SENTENCES]
+        pairs = [Example(one, other) for one, other in zip(SENTENCES, SENTENCES[::-1], strict=True)]
+        for name, chosen in (
+            ("one text", examples[:1]),
+            (f"{len(examples)} texts, padded", examples),
+            ("pairs of texts, padded", pairs[:4]),
+        ):
+            features = text_features(chosen, encoder, None)
+            yield _padded(name, features, np.arange(len(features)), encoder.specials.pad)
     yield random("one token", 1, 1)
     yield random("maximum length", 1, longest)
 
 
-def _encoded(name: str, examples: Sequence[Example], encoder: TextEncoder) -> Batch:
-    features = text_features(examples, encoder, None)
-    padded = padded_rows(features, np.arange(len(features)), int(features.lengths.max()), encoder.specials.pad)
+def calibration_batches(model: Model, examples: Iterable[Any], head: str) -> list[Batch]:
+    """Examples of the model's task, encoded as in prediction; texts or pairs of texts if the head is the states."""
+    encoder = encoder_of(model)
+    if head == STATES:
+        features = text_features(list(examples), encoder, None)
+    else:
+        features = kind_of_model(model).features(list(examples), encoder)
+    if not len(features):
+        raise InputError("the data for calibration must have at least one text, got none")
+    order = np.argsort(features.lengths, kind="stable")
+    return [
+        _padded("calibration", features, order[start : start + _CALIBRATION_ROWS], encoder.specials.pad)
+        for start in range(0, len(order), _CALIBRATION_ROWS)
+    ]
+
+
+def _padded(name: str, features: Features, rows: Array, pad: int) -> Batch:
+    padded = padded_rows(features, rows, int(features.lengths[rows].max()), pad)
     return Batch(name, padded.ids, padded.mask, padded.segments)
 
 
-def eager(inference: Callable[..., Sequence[torch.Tensor]]) -> Compute:
-    """The outputs of a module of `lightbert.nn.inference`, as arrays."""
-
-    def compute(ids: Array, mask: NDArray[np.bool_] | None, segments: Array) -> Arrays:
-        with torch.inference_mode():
-            outputs = inference(*(None if each is None else torch.from_numpy(each) for each in (ids, mask, segments)))
-        return tuple(output.float().numpy() if output.is_floating_point() else output.numpy() for output in outputs)
-
-    return compute
-
-
-def outputs_of(compute: Compute, inputs: Sequence[Batch]) -> list[Arrays]:
-    """The outputs for each batch."""
+def _outputs(compute: Compute, inputs: Sequence[Batch]) -> list[Arrays]:
     return [compute(batch.ids, batch.mask, batch.segments) for batch in inputs]
 
 
 def compare(
-    inputs: Sequence[Batch], expected: Sequence[Arrays], found: Sequence[Arrays], *, per_token: bool
+    inputs: Sequence[Batch], expected: Sequence[Arrays], outputs: Sequence[Arrays], *, per_token: bool
 ) -> list[Comparison]:
     """Compare the outputs that a model and a file give for the same batches; `per_token` outputs are [B, T, …]."""
-    return [_comparison(*each, per_token) for each in zip(inputs, expected, found, strict=True)]
+    return [_comparison(*batch, per_token) for batch in zip(inputs, expected, outputs, strict=True)]
 
 
-def _comparison(batch: Batch, expected: Arrays, found: Arrays, per_token: bool) -> Comparison:
+def _comparison(batch: Batch, expected: Arrays, outputs: Arrays, per_token: bool) -> Comparison:
     mask = batch.mask if per_token else None
     pairs = [
         _real(one, other, mask)
-        for one, other in zip(expected, found, strict=True)
+        for one, other in zip(expected, outputs, strict=True)
         if np.issubdtype(one.dtype, np.floating)
     ]
     largest = max([1.0, *(float(np.abs(one).max(initial=0.0)) for one, _ in pairs)])
@@ -147,8 +200,8 @@ def _real(one: Array, other: Array, mask: NDArray[np.bool_] | None) -> tuple[NDA
     # Where the model has masked a candidate, the file must have masked it, too.
     wrong = kept & (one <= _MASKED) & (other > _MASKED)
     kept &= one > _MASKED
-    found = np.where(kept, np.nan_to_num(other, nan=np.inf), 0.0)
-    return np.where(kept, one, 0.0).astype(np.float64), np.where(wrong, np.inf, found).astype(np.float64)
+    other = np.where(wrong, np.inf, np.where(kept, np.nan_to_num(other, nan=np.inf), 0.0))
+    return np.where(kept, one, 0.0).astype(np.float64), other.astype(np.float64)
 
 
 def _cosine(one: NDArray[Any], other: NDArray[Any]) -> float:

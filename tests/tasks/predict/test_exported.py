@@ -12,7 +12,7 @@ from tiny_classifiers import tiny_model, write_tiny_model
 import lightbert
 from extras import needs_onnx
 from lightbert.cli import main
-from lightbert.deploy.export import export_onnx
+from lightbert.deploy.export import export
 from lightbert.errors import InputError
 from lightbert.models import build
 from lightbert.models.pooling import Pooling
@@ -27,14 +27,14 @@ REVIEWS = Classify(("bad", "good"))
 
 @pytest.fixture
 def exported(tmp_path):
-    export_onnx(tiny_model(REVIEWS), tmp_path / "out")
+    export(tiny_model(REVIEWS), tmp_path / "out")
     return tmp_path / "out"
 
 
 @pytest.mark.parametrize(("kind", "settings"), KINDS, ids=lambda value: repr(value)[:16])
 def test_predictions_are_those_of_the_model(kind, settings, tmp_path):
     model, texts = tiny_model(kind, **settings), texts_for(kind, 23)
-    export_onnx(model, tmp_path / "out")
+    export(model, tmp_path / "out")
     expected = Predictor(model).predict(texts)
     assert_close(lightbert.load(tmp_path / "out").predict(texts), expected)
     assert_close(list(lightbert.load(tmp_path / "out" / "model.onnx").stream(texts)), expected)
@@ -43,14 +43,14 @@ def test_predictions_are_those_of_the_model(kind, settings, tmp_path):
 def test_models_that_read_padding_are_run_without_padding(tmp_path):
     model, texts = tiny_model(REVIEWS), texts_for(REVIEWS, 9)
     model.released_padding = True
-    export_onnx(model, tmp_path / "out")
+    export(model, tmp_path / "out")
     assert_close(lightbert.load(tmp_path / "out").predict(texts), Predictor(model).predict(texts))
 
 
 @pytest.mark.parametrize("pool", ["mean", "cls", "max"])
 def test_vectors_are_those_of_the_model(pool, tmp_path):
     model = tiny_model(None)
-    export_onnx(model, tmp_path / "out")
+    export(model, tmp_path / "out")
     texts = ["good film", ("a bad film", "the film was good"), "film"]
     expected = TextModel(model, model.metadata).encode(texts, pool=pool)
     found = lightbert.load(tmp_path / "out").encode(texts, pool=pool)
@@ -95,7 +95,7 @@ def test_vectors_of_a_model_with_a_head_are_an_error(exported):
 
 
 def test_predictions_of_states_are_an_error(tmp_path):
-    export_onnx(tiny_model(None), tmp_path / "out")
+    export(tiny_model(None), tmp_path / "out")
     with pytest.raises(InputError, match="has no head for a task"):
         lightbert.load(tmp_path / "out").predict("good film")
 
@@ -128,7 +128,7 @@ def test_a_device_other_than_the_cpu_is_an_error(exported, tmp_path, capsys, com
 @pytest.mark.parametrize("model", [tiny_model(None), build("composite-tiny", seed=0)], ids=["convbert", "composite"])
 @pytest.mark.parametrize("command", ["info {}", "export {} --out o", "convert {} o --to hf", "analyse {} --out o.html"])
 def test_commands_that_need_the_weights_ask_for_the_model_itself(model, tmp_path, capsys, command):
-    export_onnx(model, tmp_path / "onnx")
+    export(model, tmp_path / "onnx")
     assert main(command.format(tmp_path / "onnx").split()) == 1
     sentence = f"'{tmp_path / 'onnx'}' is an exported model; give the folder of the model that it was exported from"
     assert sentence in capsys.readouterr().err
@@ -150,7 +150,7 @@ def test_a_file_with_other_inputs_is_an_error(exported):
 def test_embed_writes_the_vectors_of_the_model_without_torch(tmp_path):
     model = tiny_model(None)
     model.pooling = Pooling("cls", normalize=True)
-    export_onnx(model, tmp_path / "out")
+    export(model, tmp_path / "out")
     assert (tmp_path / "out" / "modules.json").is_file()
     (tmp_path / "my.txt").write_text("good film\na bad film\n")
     arguments = ["embed", str(tmp_path / "out"), str(tmp_path / "my.txt"), "--out", str(tmp_path / "x.npy")]

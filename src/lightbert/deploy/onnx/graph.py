@@ -1,4 +1,4 @@
-"""The graph under construction: nodes in order, constants by name, and the layers that hold most of the weights."""
+"""The graph under construction: nodes in order, constants by name, linear layers, and the states between them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 Array = NDArray[Any]
+
+SPREAD = 16.0
+"""The largest ratio of two scales of a stream: with larger ones, int8 would round some channels more coarsely."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +67,7 @@ class Graph:
     """Collects nodes; every method that adds one returns the name of its output.
 
     root: the module whose parameter names become the names of the constants.
-    folding: fold the scale and shift of states into the layers that read them (`streams.py`).
+    folding: fold the scale and shift of a `Stream` into the layers that read it.
     int8: the layers will be quantized, so what they read should have no larger range than in the model.
     """
 
@@ -99,6 +102,10 @@ class Graph:
         """A scalar in float32."""
         return self.constant(f"number[{value!r}]", np.float32(value))
 
+    def integer(self, value: int) -> str:
+        """A scalar in int64."""
+        return self.constant(f"integer[{value}]", np.array(value))
+
     def constant(self, name: str, value: Array | np.float32) -> str:
         """A constant by name."""
         self.constants[name] = np.asarray(value)
@@ -119,10 +126,10 @@ class Graph:
         self.nodes.append(Linear(name, x, output, weight, bias, **options))
         return output
 
-    def lookup(self, ids: str, module: nn.Module, table: Array) -> str:
+    def lookup(self, ids: str, module: nn.Embedding) -> str:
         """Rows of a table: ids [...] -> [..., D]."""
         output = f"{self.path(module)}_{len(self.nodes)}"
-        self.nodes.append(Lookup(f"{self.path(module)}.weight", ids, output, table))
+        self.nodes.append(Lookup(f"{self.path(module)}.weight", ids, output, array_of(module.weight)))
         return output
 
     def reshape(self, x: str, *shape: int) -> str:
@@ -133,9 +140,17 @@ class Graph:
         """Permute the dimensions."""
         return self.op("Transpose", x, perm=list(order))
 
-    def split(self, x: str, sizes: Sequence[int], axis: int = -1) -> tuple[str, ...]:
-        """Split one dimension into parts."""
-        return (x,) if len(sizes) == 1 else self.ops("Split", x, self.ints(*sizes), outputs=len(sizes), axis=axis)
+    def unsqueeze(self, x: str, *axes: int) -> str:
+        """Add dimensions of size 1."""
+        return self.op("Unsqueeze", x, self.ints(*axes))
+
+    def squeeze(self, x: str, axis: int = -1) -> str:
+        """Remove a dimension of size 1."""
+        return self.op("Squeeze", x, self.ints(axis))
+
+    def split(self, x: str, sizes: Sequence[int]) -> tuple[str, ...]:
+        """Split the last dimension into parts."""
+        return (x,) if len(sizes) == 1 else self.ops("Split", x, self.ints(*sizes), outputs=len(sizes), axis=-1)
 
     def concat(self, *parts: str, axis: int = -1) -> str:
         """Concatenate along one dimension."""
@@ -153,3 +168,47 @@ class Graph:
 def array_of(parameter: Tensor) -> Array:
     """A parameter as a float32 array."""
     return np.ascontiguousarray(parameter.detach().float().cpu().numpy())
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """States [N, D] of N = B·T tokens, in the form rows · scale + shift.
+
+    The scale and the shift, those of a NoNorm, are folded into the layers that read the states. States are matrices
+    instead of [B, T, D], because Gemm adds a bias or a residual without another operator.
+    """
+
+    rows: str
+    scale: Array
+    """[D]"""
+    shift: Array
+    """[D]"""
+
+    @classmethod
+    def plain(cls, rows: str, width: int) -> "Stream":
+        """The rows as they are."""
+        return cls(rows, np.ones(width, np.float32), np.zeros(width, np.float32))
+
+    @classmethod
+    def shifted(cls, rows: str, shift: Array) -> "Stream":
+        """The rows plus a shift."""
+        return cls(rows, np.ones_like(shift), shift)
+
+    def settled(self, graph: Graph) -> "Stream":
+        """Apply the scale and the shift if the graph doesn't fold them, or if the scales differ too much."""
+        if graph.folding and np.abs(self.scale).max() <= SPREAD * np.abs(self.scale).min():
+            return self
+        return Stream.plain(self.real(graph), len(self.scale))
+
+    def real(self, graph: Graph) -> str:
+        """The states as one value [N, D]."""
+
+        def apply() -> str:
+            rows = self.rows
+            if (self.scale != 1).any():
+                rows = graph.op("Mul", rows, graph.constant(f"{self.rows}.scale", self.scale))
+            if (self.shift != 0).any():
+                rows = graph.op("Add", rows, graph.constant(f"{self.rows}.shift", self.shift))
+            return rows
+
+        return graph.once((self.rows, self.scale.tobytes(), self.shift.tobytes()), apply)

@@ -1,36 +1,33 @@
-"""Linear layers, norms and activations as nodes; constant factors are folded into the weights."""
+"""Linear layers, norms, activations and convolutions as nodes; constant factors are folded into the weights."""
 
 import numpy as np
 from torch import nn
 
-from lightbert.deploy.onnx.graph import Array, Graph, array_of
-from lightbert.deploy.onnx.streams import Stream
+from lightbert.deploy.onnx.graph import Array, Graph, Stream, array_of
+from lightbert.deploy.onnx.mask import BLOCK, Mask, Windows
 from lightbert.errors import InputError
+from lightbert.nn.convolution import Depthwise, DynamicConvolution, SeparableConvolution, SpanConvolution
 from lightbert.nn.feedforward import GroupedLinear
 from lightbert.nn.norms import NoNorm
 
 
-def linear(graph: Graph, layer: nn.Module, x: str | Stream, *, scale: Array | float = 1.0, matrix: bool = True) -> str:
+def linear(graph: Graph, layer: nn.Module, x: str | Stream, *, scale: float = 1.0, matrix: bool = True) -> str:
     """(x @ weight + bias) · scale, with the scales and the shift of x folded into the weights.
 
     matrix: whether x is [N, I]; other shapes are slower.
     """
-    name = graph.path(layer)
+    name, factor = graph.path(layer), np.float32(scale)
     match layer:
         case nn.Linear():
             rows, weight, bias = _folded(layer, x)
-            return graph.linear(rows, name, weight * np.float32(scale), bias * np.float32(scale), matrix=matrix)
+            return graph.linear(rows, name, weight * factor, bias * factor, matrix=matrix)
         case GroupedLinear():
             groups, inputs, outputs = layer.weight.shape
-            weights, biases = array_of(layer.weight), array_of(layer.bias)
-            factors = np.broadcast_to(np.float32(scale), biases.shape).reshape(groups, outputs)
-            biases = (biases * np.float32(scale)).reshape(groups, outputs)
+            weights, biases = array_of(layer.weight) * factor, array_of(layer.bias).reshape(groups, outputs) * factor
             parts = graph.split(x if isinstance(x, str) else x.real(graph), [inputs] * groups)
             return graph.concat(
                 *(
-                    graph.linear(
-                        part, f"{name}.{number}", weights[number] * factors[number], biases[number], matrix=matrix
-                    )
+                    graph.linear(part, f"{name}.{number}", weights[number], biases[number], matrix=matrix)
                     for number, part in enumerate(parts)
                 )
             )
@@ -88,7 +85,7 @@ def linear_norm(graph: Graph, layer: nn.Module, norm_layer: nn.Module, x: Stream
     if isinstance(norm_layer, NoNorm) and isinstance(layer, nn.Linear):
         rows, matrix, shift = _folded(layer, x)
         changed = graph.linear(rows, graph.path(layer), matrix * weight, None)
-        return Stream(changed, np.ones_like(weight), shift * weight + bias).settled(graph)
+        return Stream.shifted(changed, shift * weight + bias).settled(graph)
     return Stream.plain(norm(graph, norm_layer, linear(graph, layer, x)), len(weight))
 
 
@@ -96,16 +93,12 @@ def residual_norm(graph: Graph, layer: nn.Module, norm_layer: nn.Module, x: str 
     """norm(linear(x) + residual); a NoNorm adds no operator."""
     weight, bias = _parameters(norm_layer)
     if isinstance(norm_layer, NoNorm) and isinstance(layer, nn.Linear):
-        return _sum(graph, layer, x, residual).affine(weight, bias).settled(graph)
+        # The sum has the scale of the residual, and the bias becomes a part of its shift.
+        rows, matrix, shift = _folded(layer, x)
+        total = graph.linear(rows, graph.path(layer), matrix / residual.scale, None, residual=residual.rows)
+        return Stream(total, residual.scale * weight, (residual.shift + shift) * weight + bias).settled(graph)
     total = graph.op("Add", linear(graph, layer, x), residual.real(graph))
     return Stream.plain(norm(graph, norm_layer, total), len(weight))
-
-
-def _sum(graph: Graph, layer: nn.Linear, x: str | Stream, residual: Stream) -> Stream:
-    """linear(x) + residual in the scale of the residual; the bias becomes a part of the shift."""
-    rows, weight, bias = _folded(layer, x)
-    total = graph.linear(rows, graph.path(layer), weight / residual.scale, None, residual=residual.rows)
-    return Stream(total, residual.scale, residual.shift + bias)
 
 
 def activation(graph: Graph, layer: nn.Module, x: str) -> str:
@@ -135,3 +128,85 @@ def _parameters(layer: nn.Module) -> tuple[Array, Array]:
     if not isinstance(layer, nn.LayerNorm | NoNorm):
         raise unsupported(layer)
     return array_of(layer.weight), array_of(layer.bias)
+
+
+# Convolutions and distance biases have the forms that ONNX Runtime runs fastest (docs/adr/0004).
+
+
+def convolution(graph: Graph, layer: nn.Module, x: Stream, query: str, value: Stream, mask: Mask) -> str:
+    """The convolution heads of mixed attention: [N, D] -> [N, a]."""
+    match layer:
+        case SeparableConvolution():
+            return linear(graph, layer.pointwise, depthwise(graph, layer.depthwise, value.real(graph), mask))
+        case DynamicConvolution():
+            span = query
+            if isinstance(layer, SpanConvolution):
+                key = linear(graph, layer.pointwise, depthwise(graph, layer.depthwise, x.real(graph), mask))
+                span = graph.op("Mul", query, key)
+            weights = graph.softmax(graph.reshape(linear(graph, layer.kernel, span), -1, layer.taps))
+            sizes = (layer.n_heads, layer.out_width // layer.n_heads, layer.taps)
+            return window_sum(graph, linear(graph, layer.value, value), weights, sizes, mask, masked=False)
+    raise unsupported(layer)
+
+
+def depthwise(graph: Graph, layer: Depthwise, x: str, mask: Mask) -> str:
+    """One fixed kernel per channel, as a grouped Conv over [B, D, T]: [N, D] -> [N, D]."""
+    channels, kernel = layer.weight.shape
+    inputs = [graph.parameter(layer, "weight", array_of(layer.weight)[:, None])]
+    if layer.bias is not None:
+        inputs.append(graph.parameter(layer, "bias", array_of(layer.bias)))
+    x = graph.transpose(mask.zero_padding(mask.texts(x, channels)), 0, 2, 1)
+    mixed = graph.op("Conv", x, *inputs, group=channels, kernel_shape=[kernel], pads=[kernel // 2] * 2)
+    return graph.reshape(graph.transpose(mixed, 0, 2, 1), -1, channels)
+
+
+def window_sum(
+    graph: Graph, values: str, weights: str, sizes: tuple[int, int, int], mask: Mask, *, masked: bool
+) -> str:
+    """Sum the window around each token: values [N, H·E] with weights [N·H, K] -> [N, H·E].
+
+    The tokens are divided into n blocks of S. Within a block the weights form the band of a matrix [S, S + K - 1],
+    which is multiplied with the values that the block reads. Rows are gathered by indices that all layers share.
+
+    sizes: H, E and K.
+    masked: whether weights outside of the text are 0 already.
+    """
+    n_heads, head_width, kernel = sizes
+    windows, window = Windows(graph, mask, kernel), BLOCK + kernel - 1
+    blocks = graph.op("Gather", graph.reshape(values, -1, head_width), windows.rows(n_heads))  # [B, H, n, S + K - 1, E]
+    kernels = graph.op("Gather", weights, windows.centres(n_heads))  # [B, H, n, S, K]
+    if not masked:
+        kernels = graph.op("Mul", kernels, windows.taps)
+    # Each kernel is followed by S zeros. Read as rows that are shorter by one, kernel i is moved i places to the right.
+    # The product with an identity is faster than Pad with two threads.
+    widen = graph.constant(f"widen[{kernel}]", np.eye(kernel, kernel + BLOCK, dtype=np.float32))
+    padded = graph.op("MatMul", kernels, widen)
+    rows = graph.slice(graph.reshape(padded, 0, 0, 0, -1), graph.ints(0), graph.ints(BLOCK * window), 3)
+    mixed = graph.op("MatMul", graph.reshape(rows, 0, 0, 0, BLOCK, window), blocks)  # [B, H, n, S, E]
+    tokens = graph.op("Gather", graph.reshape(mixed, -1, head_width), windows.tokens(n_heads))  # [B, T, H, E]
+    return graph.reshape(tokens, -1, n_heads * head_width)
+
+
+def distance_bias(graph: Graph, weights: str, offsets: int, outside: str, by: str, mask: Mask) -> str:
+    """Spread weights [B or 1, H, T, 2R+1] by offset over queries and keys: [B or 1, H, T, T].
+
+    The weights are padded by T on both sides, with the outermost weight or zeros. Read as rows that are shorter by
+    one, the weights of token i are moved i places to the right, so that offset 0 is on the diagonal.
+    by: "query" if the rows of `weights` are queries, "key" if they are keys.
+    """
+    tokens, radius, once = mask.tokens, offsets // 2, graph.once
+    # One row more than needed, so that the rows that are read don't end beyond the last element.
+    pads = once("distance pads", lambda: graph.concat(graph.ints(0, 0, 0), tokens, graph.ints(0, 0, 1), tokens, axis=0))
+    padded = graph.op("Pad", weights, pads, mode="edge" if outside == "clamp" else "constant")
+    flat = graph.reshape(padded, 0, 0, -1)  # [B, H, (T + 1)·(2R + 1 + 2T)]
+
+    def row_length() -> str:
+        return graph.op("Add", graph.op("Mul", tokens, graph.ints(2)), graph.ints(offsets - 1))
+
+    shorter = once(("shorter rows", offsets), row_length)
+    start = once(("first offset", radius), lambda: graph.op("Add", tokens, graph.ints(radius)))
+    end = once(("last offset", offsets), lambda: graph.op("Add", start, graph.op("Mul", tokens, shorter)))
+    shape = once(("rows", offsets), lambda: graph.concat(graph.ints(0, 0), tokens, shorter, axis=0))
+    rows = graph.op("Reshape", graph.slice(flat, start, end, 2), shape)
+    bias = graph.slice(rows, graph.ints(0), tokens, 3)
+    return bias if by == "query" else graph.transpose(bias, 0, 1, 3, 2)

@@ -179,8 +179,13 @@ class PteRuntime(ProgramRuntime):
         return tuple(np.concatenate(each) for each in zip(*rows, strict=True))
 
 
-FILES = {"onnx": "model.onnx", "pt2": "model.pt2", "executorch": "model.pte"}
-"""Target -> the name of its file."""
+Runtime = OnnxRuntime | ProgramRuntime
+RUNTIMES: Mapping[str, Callable[[Path, str, bool, int], Runtime]] = {
+    ".onnx": lambda path, head, padding, threads: OnnxRuntime(path, head, reads_padding=padding, threads=threads),
+    ".pt2": lambda path, head, padding, _: Pt2Runtime(path, head, reads_padding=padding),
+    ".pte": lambda path, head, *_: PteRuntime(path, head),
+}
+"""Suffix of an exported file -> what loads it, from its path, its head, and whether the model reads padding."""
 KEY = "lightbert"
 """The key of config.json whose object describes the exported model."""
 STATES = "states"
@@ -188,7 +193,6 @@ STATES = "states"
 FORMAT = 1
 
 _POOLS = ("mean", "cls", "max")
-_SUFFIXES = {Path(file).suffix for file in FILES.values()}
 
 
 @dataclass(frozen=True)
@@ -230,7 +234,7 @@ class ExportedModel:
         return self.tokenizer
 
     @cached_property
-    def runtime(self) -> "OnnxRuntime | ProgramRuntime":
+    def runtime(self) -> Runtime:
         """What runs the file."""
         return runtime_of(self.path, self.head, reads_padding=self.reads_padding, threads=self.threads)
 
@@ -279,7 +283,7 @@ class _PooledStates:
 
     head = "vector"
 
-    def __init__(self, runtime: "OnnxRuntime | ProgramRuntime", pool: str, width: int) -> None:
+    def __init__(self, runtime: Runtime, pool: str, width: int) -> None:
         self._runtime, self._pool, self.width = runtime, pool, width
         self.reads_padding, self.batch_tokens, self.chunk = runtime.reads_padding, runtime.batch_tokens, runtime.chunk
 
@@ -302,26 +306,22 @@ class _PooledStates:
         return mean.astype(np.float32)
 
 
-def runtime_of(path: Path, head: str, *, reads_padding: bool, threads: int = 0) -> "OnnxRuntime | ProgramRuntime":
+def runtime_of(path: Path, head: str, *, reads_padding: bool, threads: int = 0) -> Runtime:
     """Load an exported file; `threads` is for ONNX Runtime."""
-    if path.suffix == ".pt2":
-        return Pt2Runtime(path, head, reads_padding=reads_padding)
-    if path.suffix == ".pte":
-        return PteRuntime(path, head)
-    return OnnxRuntime(path, head, reads_padding=reads_padding, threads=threads)
+    return RUNTIMES[path.suffix](path, head, reads_padding, threads)
 
 
 def find_exported(name: str | Path) -> Path | None:
     """Return the exported file that a name means, a file or the folder with it; None if it means something else."""
     check_name(name)
     path = Path(name)
-    if path.suffix in _SUFFIXES:
+    if path.suffix in RUNTIMES:
         if not path.is_file():
             raise InputError(f"'{path}' not found; give a file that `lightbert export` wrote, or its folder")
         return path
     if (path / "model.safetensors").exists():
         return None
-    return next((path / file for file in FILES.values() if (path / file).is_file()), None)
+    return next((file for suffix in RUNTIMES if (file := path / f"model{suffix}").is_file()), None)
 
 
 def read_exported(path: Path, *, threads: int = 0) -> ExportedModel:
