@@ -11,8 +11,8 @@ from tokenizers.models import WordLevel
 
 from lightbert.errors import InputError
 from lightbert.models import Metadata, Model, build
-from lightbert.models.pooling import Pooling
 from lightbert.nn.encoder import Encoder
+from lightbert.nn.pooling_settings import Pooling
 
 CONFIG = VARIANTS["convbert-small"]
 FIELDS = [each.name for each in fields(Metadata)]

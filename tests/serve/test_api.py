@@ -17,6 +17,8 @@ from lightbert.analysis.suspicion import Detector
 from lightbert.cli import main
 from lightbert.deploy.export import export
 from lightbert.errors import InputError
+from lightbert.models import add_head
+from lightbert.nn.pooling_settings import Pooling
 from lightbert.serve.models import endpoints_of
 from lightbert.tasks.kinds.tokens import Tokens
 
@@ -69,8 +71,12 @@ def test_records_have_the_columns_of_fine_tuning_like_those_of_the_command():
     assert_close(answer["predictions"], [record | model.predict("good film") for record in records])
 
 
-def test_vectors_are_those_of_encode():
+@pytest.mark.parametrize("projection", [False, True])
+def test_vectors_are_those_of_encode(projection):
     model, texts = text_model(REVIEWS), ["good film", ["a bad film", "the film was good"], {"text": "film"}]
+    if projection:
+        add_head(model, "vector", {"size": 5}, seed=0)
+        model.pooling = Pooling(normalize=True, projection=True, default_prompt="a", prompts={"a": "bad "})
     with running(model) as client:
         found = client.post("/v1/embed", json={"texts": texts}).json()
     assert found.keys() == {"vectors"}

@@ -12,7 +12,7 @@ from lightbert.errors import InputError
 from lightbert.interop import huggingface
 from lightbert.models import Metadata, build, folder
 from lightbert.models.bert import Bert
-from lightbert.models.pooling import Pooling
+from lightbert.nn.pooling_settings import Pooling
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.tasks.finetune.starting_model import starting_model
 from lightbert.tasks.kinds.classify import Classify

@@ -51,6 +51,13 @@ class Config:
             "--normalize/--no-normalize", help="Scale each vector to length 1; default: as a sentence encoder."
         ),
     ] = None
+    prompt_name: Annotated[
+        str | None, typer.Option(help="The prompt of a sentence encoder, such as query; default: its default prompt.")
+    ] = None
+    size: Annotated[
+        int,
+        typer.Option(help="Keep the first values of each vector only; 0: all. For models trained with vector.sizes."),
+    ] = 0
     text: Annotated[str | None, typer.Option(help="The field of the text; default: as in fine-tuning, or text.")] = None
     text_b: Annotated[
         str | None,
@@ -157,12 +164,15 @@ def command(config: Config, json: bool) -> None:
 def _embedder(config: Config, model: "TextModel | ExportedModel") -> "Embedder":
     from lightbert.tasks.predict.exported import ExportedModel
 
-    pool = None if config.pool == "auto" else config.pool
+    options: dict[str, Any] = {
+        "pool": None if config.pool == "auto" else config.pool,
+        **{name: getattr(config, name) for name in ("normalize", "prompt_name", "size", "length", "batch")},
+    }
     if isinstance(model, ExportedModel):
-        return model.embedder(pool=pool, normalize=config.normalize, length=config.length, batch=config.batch)
+        return model.embedder(**options)
     from lightbert.tasks.predict.text_model import embedder_of
 
-    return embedder_of(model, pool=pool, normalize=config.normalize, length=config.length, batch=config.batch)
+    return embedder_of(model, **options)
 
 
 def _source(config: Config, task: Mapping[str, Any]) -> "Lines | Table":

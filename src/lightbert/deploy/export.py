@@ -17,8 +17,9 @@ from lightbert.interop.huggingface import their_config
 from lightbert.interop.problem_types import write_problem
 from lightbert.models import Model, folder
 from lightbert.models.owned import MODEL_FILES, config_of
-from lightbert.models.pooling import write_pooling
+from lightbert.models.sentence_files import write_sentence_files
 from lightbert.models.tokenizer import write_tokenizer
+from lightbert.nn.pooling_settings import PROJECTION
 from lightbert.nn.quantization import simulated_copy
 from lightbert.tasks.predict.exported import FORMAT, KEY, RUNTIMES, STATES, runtime_of
 from lightbert.tasks.predict.predictor import kind_of_model
@@ -168,14 +169,14 @@ def export(
         write_atomic(new / "config.json", json.dumps(config, indent=2) + "\n")
         if model.tokenizer is not None:
             write_tokenizer(model.tokenizer, new, model.positions)
-        if model.pooling is not None and source.head == STATES:
-            write_pooling(model.pooling, new, model.width)
+        if source.head == STATES:
+            write_sentence_files(model, new)
         size = path.stat().st_size
     return Export(Path(out), file, source.head, precision, size, seconds, tuple(comparisons), quantized, metric)
 
 
 def choose_head(model: Model, head: str) -> str:
-    """Check the name of a head, or choose it by the model's task."""
+    """Check the name of a head, or choose it by the model's task or its pooling."""
     if head:
         if head != STATES and head not in model.heads:
             raise unknown("head", head, [*model.heads, STATES])
@@ -183,7 +184,7 @@ def choose_head(model: Model, head: str) -> str:
     try:
         return kind_of_model(model).head
     except InputError:
-        return STATES
+        return PROJECTION if model.pooling is not None and model.pooling.projection else STATES
 
 
 def check_errors(comparisons: Sequence[Comparison], bound: float) -> None:

@@ -16,7 +16,10 @@ _FILES = (
     # sentence-transformers
     "modules.json",
     "sentence_bert_config.json",
+    "config_sentence_transformers.json",
     "1_Pooling/config.json",
+    "2_Dense/config.json",
+    "2_Dense/model.safetensors",
 )
 _PICKLES = ("pytorch_model*.bin", "pytorch_model.bin.index.json")
 

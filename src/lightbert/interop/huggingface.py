@@ -16,9 +16,11 @@ from lightbert.interop.weights import read_weights
 from lightbert.models import FAMILIES as OUR_FAMILIES
 from lightbert.models import Model, build
 from lightbert.models.folder import description, fill, read_config
+from lightbert.models.model import HeadSettings
 from lightbert.models.owned import ANY_FOLDER, MODEL_FOLDER, WRITER
-from lightbert.models.pooling import read_pooling, write_pooling
+from lightbert.models.sentence_files import read_sentence_files, write_sentence_files
 from lightbert.models.tokenizer import check_ids, write_tokenizer
+from lightbert.nn.pooling_settings import PROJECTION
 
 
 def read(path: str | Path, *, pickled: bool = False, name: str = "") -> Model:
@@ -46,18 +48,21 @@ def read(path: str | Path, *, pickled: bool = False, name: str = "") -> Model:
     fill(model, family.keymap.to_ours(tensors, model.state_dict(), **_constants(ours)), folder)
     model.labels, model.origin = read_labels(theirs, heads), model_type
     model.task = read_problem(theirs.get("problem_type"), heads, model.labels)
-    model.tokenizer, model.pooling = read_tokenizer(folder), read_pooling(folder)
+    model.tokenizer = read_tokenizer(folder)
+    read_sentence_files(model, folder)
     check_ids(model.tokenizer, model.config.vocab, folder)
     return model.eval()
 
 
-def write(model: Model, path: str | Path, *, force: bool = False) -> None:
+def write(model: Model, path: str | Path, *, card: str = "", force: bool = False) -> None:
     """Write a folder that transformers reads with its own classes.
 
-    Replaces a folder that lightbert wrote; with ``force``, any folder.
+    Replaces a folder that lightbert wrote; with ``force``, any folder. card: the content of README.md; "" = none.
     """
     family, theirs = _describe(model)
-    tensors = family.keymap.to_theirs(model.state_dict(), **_constants(to_mapping(model.config)))
+    heads = tuple(f"heads.{kind}." for kind in set(model.heads) - set(_their_heads(model)))
+    weights = {name: weight for name, weight in model.state_dict().items() if not name.startswith(heads)}
+    tensors = family.keymap.to_theirs(weights, **_constants(to_mapping(model.config)))
     if theirs["architectures"] != [f"{family.stem}Model"]:
         tensors = {_inside(name, family.model_type): tensor for name, tensor in tensors.items()}
     with folder_atomic(path, ANY_FOLDER if force else MODEL_FOLDER) as folder:
@@ -65,8 +70,9 @@ def write(model: Model, path: str | Path, *, force: bool = False) -> None:
         write_atomic(folder / "config.json", json.dumps(theirs | WRITER, indent=2) + "\n")
         if model.tokenizer is not None:
             write_tokenizer(model.tokenizer, folder, model.positions)
-        if model.pooling is not None:
-            write_pooling(model.pooling, folder, model.width)
+        write_sentence_files(model, folder)
+        if card:
+            write_atomic(folder / "README.md", card)
 
 
 def settings_of_head(model: Model, kind: str) -> Settings:
@@ -130,16 +136,23 @@ def _describe(model: Model) -> tuple[Family, Settings]:
     raise errors[0]
 
 
+def _their_heads(model: Model) -> HeadSettings:
+    """The heads that are written as those of transformers: all but a projection, which is a module of its own."""
+    projection = PROJECTION if model.pooling is not None and model.pooling.projection else ""
+    return {kind: settings for kind, settings in model.head_settings.items() if kind != projection}
+
+
 def _config_of(family: Family, ours: dict[str, Any], model: Model) -> Settings:
-    theirs = family.to_theirs(ours, model.head_settings)
-    architecture = class_name(family, ours, theirs, model.head_settings)
-    problem = write_problem(model.head_settings, model.task)
+    heads = _their_heads(model)
+    theirs = family.to_theirs(ours, heads)
+    architecture = class_name(family, ours, theirs, heads)
+    problem = write_problem(heads, model.task)
     pad = model.tokenizer.token_to_id("[PAD]") if model.tokenizer is not None else None
     return {
         "architectures": [architecture],
         "model_type": family.model_type,
         **theirs,
-        **write_heads(model.head_settings, model.labels),
+        **write_heads(heads, model.labels),
         **({"problem_type": problem} if problem else {}),
         "pad_token_id": pad or 0,
         "initializer_range": 0.02,

@@ -14,7 +14,7 @@ from lightbert.errors import InputError, unknown
 from lightbert.files import folder_atomic, read_tensors, read_text, write_atomic, write_tensors
 from lightbert.models import FAMILIES, Model, build
 from lightbert.models.owned import ANY_FOLDER, MODEL_FOLDER
-from lightbert.models.pooling import read_pooling, write_pooling
+from lightbert.models.sentence_files import check_pooling, read_sentence_files, write_sentence_files
 from lightbert.models.tokenizer import check_ids, read_tokenizer, write_tokenizer
 
 if TYPE_CHECKING:
@@ -72,13 +72,13 @@ def save(
     tokenizer = tokenizer or model.tokenizer
     weights, config = model.state_dict(), json.dumps(description(model), indent=2)
     _check_loadable(weights, config, Path(path))
+    check_pooling(model)
     with folder_atomic(path, ANY_FOLDER if force else MODEL_FOLDER) as folder:
         write_tensors(folder / _WEIGHTS, weights, metadata={"format": "pt"})
         write_atomic(folder / "config.json", config + "\n")
         if tokenizer is not None:
             write_tokenizer(tokenizer, folder, model.positions)
-        if model.pooling is not None:
-            write_pooling(model.pooling, folder, model.width)
+        write_sentence_files(model, folder)
         if card:
             write_atomic(folder / "README.md", card)
 
@@ -113,7 +113,8 @@ def load(path: str | Path) -> Model:
     model = from_description(read_config(folder), folder)
     files = weight_files(folder, _WEIGHTS) or [folder / _WEIGHTS]
     fill(model, {name: tensor for file in files for name, tensor in read_tensors(file).items()}, folder)
-    model.tokenizer, model.pooling = read_tokenizer(folder), read_pooling(folder)
+    model.tokenizer = read_tokenizer(folder)
+    read_sentence_files(model, folder)
     check_ids(model.tokenizer, model.config.vocab, folder)
     return model.eval()
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from lightbert.errors import InputError
-from lightbert.models.pooling import Pooling
 from lightbert.models.presets import Config
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.fused import install_on_gpu
+from lightbert.nn.pooling_settings import Pooling
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

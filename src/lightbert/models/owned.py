@@ -10,7 +10,14 @@ WRITER = {"writer": "lightbert"}
 """An entry of config.json in the layout of Hugging Face, where transformers ignores it."""
 
 _CARD = ("README.md", ".gitattributes")
-_SENTENCE_TRANSFORMERS = ("modules.json", "*_config.json", "config_*.json", "1_Pooling/config.json")
+_SENTENCE_TRANSFORMERS = (
+    "modules.json",
+    "*_config.json",
+    "config_*.json",
+    "1_Pooling/config.json",
+    "2_Dense/config.json",
+    "2_Dense/model.safetensors",
+)
 
 
 MODEL_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", *_CARD, *_SENTENCE_TRANSFORMERS)

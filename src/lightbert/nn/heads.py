@@ -144,12 +144,20 @@ class Classification(TextHead):
 
 
 class Projection(TextHead):
-    """A vector of another size for each text, such as that of a teacher."""
+    """A vector of another size for each text, such as that of a teacher; `activation` is "none" or "tanh"."""
 
-    def __init__(self, width: int, size: int, *, pool: TextPool = "mean") -> None:
+    def __init__(self, width: int, size: int, *, pool: TextPool = "mean", activation: str = "none") -> None:
         if size < 1:
             raise InputError(f"size must be >= 1, got {size}")
+        if activation not in ("none", "tanh"):
+            raise unknown("activation", activation, ("none", "tanh"))
         super().__init__(width, size, dropout=0.0, pool=pool)
+        self.tanh = activation == "tanh"
+
+    def forward(self, states: Tensor, *, mask: Tensor | None = None, places: PackedTexts | None = None) -> Tensor:
+        """[..., T, D] to [..., size]."""
+        vectors = super().forward(states, mask=mask, places=places)
+        return vectors.tanh() if self.tanh else vectors
 
 
 class NextSentence(TextHead):

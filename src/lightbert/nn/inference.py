@@ -4,7 +4,7 @@ Prediction, evaluation and the transformers wrappers all use these modules. Expo
 ``(ids, mask, segments) -> tuple of tensors``.
 """
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,16 +16,15 @@ from lightbert.nn.heads import (
     MaskedLanguage,
     MultipleChoice,
     Pooler,
+    Projection,
     Span,
     SpanLogits,
     TextHead,
     answer_positions,
 )
 from lightbert.nn.pooling import PackedTexts, pool_texts
+from lightbert.nn.pooling_settings import POOLS, PROJECTION, Pool
 from lightbert.nn.record import Record
-
-Pool = Literal["mean", "cls", "max"]
-POOLS: tuple[Pool, ...] = ("mean", "cls", "max")
 
 
 class Logits(NamedTuple):
@@ -168,28 +167,35 @@ class TextVector(_EncoderModule):
     """An encoder and a pool: ids, mask and segments [B, T] to one vector [B, D] per text.
 
     "mean" and "max" are taken over the real tokens of a row, [CLS] and [SEP] included; "cls" is the state of [CLS].
+    projection: compute the vectors with the head "vector", which has a pool of its own.
     """
 
-    head = "vector"
+    head = PROJECTION
 
-    def __init__(self, encoder: Encoder, pool: Pool = "mean") -> None:
+    def __init__(self, encoder: Encoder, pool: Pool = "mean", *, projection: bool = False) -> None:
         super().__init__(encoder)
         if pool not in POOLS:
             raise unknown("pool", pool, POOLS)
-        self.pool = pool
+        self.pool, self.projection = pool, projection
 
     @property
     def width(self) -> int:
         """The number of values in a vector."""
-        return self.encoder.width
+        projection = self.encoder.heads[self.head] if self.projection else None
+        return projection.output.out_features if isinstance(projection, Projection) else self.encoder.width
 
     def forward(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Vectors:
         """Run the encoder and pool its states."""
-        return Vectors(pool_texts(self.encoder(ids, mask, segments).float(), self.pool, mask))
+        return self._pooled(self.encoder(ids, mask, segments), mask)
 
     def packed(self, ids: Tensor, texts: Tensor, segments: Tensor, places: PackedTexts) -> Vectors:
         """Run the encoder on packed rows and pool the states of each text, in the order of `places`."""
-        return Vectors(pool_texts(self.encoder(ids, texts, segments).float(), self.pool, texts, places))
+        return self._pooled(self.encoder(ids, texts, segments), texts, places)
+
+    def _pooled(self, states: Tensor, mask: Tensor | None, places: PackedTexts | None = None) -> Vectors:
+        if self.projection:
+            return Vectors(self.encoder.heads[self.head](states, mask=mask, places=places).float())
+        return Vectors(pool_texts(states.float(), self.pool, mask, places))
 
 
 class LayerMaps(_EncoderModule):

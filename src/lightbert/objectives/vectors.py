@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from lightbert.data.batch import Batch
 from lightbert.errors import InputError
 from lightbert.models import Model
-from lightbert.models.pooling import Pooling
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.inference import TextVector
+from lightbert.nn.pooling_settings import Pooling
 
 HEAD = "vector"
 

@@ -13,7 +13,7 @@ from lightbert.errors import InputError
 from lightbert.tasks.example import Example, TextEncoder, text_features
 from lightbert.tasks.kinds.kind import Outputs, softmax
 from lightbert.tasks.predict.inputs import Fields, check_pairs, example_of
-from lightbert.tasks.predict.predictor import Embedder, Predictor, normalize_vectors
+from lightbert.tasks.predict.predictor import Embedder, Predictor
 from lightbert.tasks.predict.records import merge
 from lightbert.tasks.predict.runtime import Array, Arrays, Runtime
 
@@ -195,11 +195,10 @@ class Embed:
         examples = [as_example(number, text) for number, text in enumerate(texts)]
 
         def finish(outputs: Outputs) -> list[Any]:
-            vectors = np.stack([each for (each,) in outputs])
-            rows: list[Any] = (normalize_vectors(vectors) if self._embedder.normalize else vectors).tolist()
+            rows: list[Any] = self._embedder.finish(outputs).tolist()
             return rows
 
-        return Prepared(text_features(examples, self._embedder.encoder, None), finish)
+        return Prepared(self._embedder.features(examples), finish)
 
 
 class Suspicion:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from lightbert.errors import InputError
+from lightbert.nn.pooling_settings import PROJECTION
 from lightbert.serve.endpoints import Attention, Embed, Endpoint, Fill, Predict, Suspicion
 from lightbert.tasks.example import TextEncoder
 from lightbert.tasks.predict.exported import STATES, ExportedModel
@@ -114,7 +115,7 @@ def _attention(model: "TextModel", encoder: TextEncoder, device: str) -> Endpoin
 
 def _embed(model: "TextModel | ExportedModel", device: str, length: int) -> Endpoint | None:
     if isinstance(model, ExportedModel):
-        return Embed(model.embedder(length=length)) if model.head == STATES else None
+        return Embed(model.embedder(length=length)) if model.head in (STATES, PROJECTION) else None
     # Imported here because an exported model is served without torch.
     from lightbert.tasks.predict.text_model import embedder_of
     from lightbert.train.distributed import resolve_device

@@ -11,6 +11,8 @@ from tiny_classifiers import write_tiny_model
 
 import lightbert
 from lightbert import cli
+from lightbert.models import add_head
+from lightbert.nn.pooling_settings import Pooling
 from lightbert.tasks.predict import predictor, torch_runtime
 from parquet import write_parquet
 
@@ -57,6 +59,22 @@ def test_pooling_and_normalization_are_those_of_encode(embed, model, pool):
     piped = FILES["my.txt"].encode()
     assert embed(model, "-", "--out", "x.npy", "--pool", pool, "--normalize", piped=piped)[0] == 0
     np.testing.assert_array_equal(np.load("x.npy"), lightbert.load(model).encode(TEXTS, pool=pool, normalize=True))
+
+
+def test_the_projection_prompts_and_sizes_of_a_sentence_encoder(embed, tmp_path):
+    model = lightbert.load(write_tiny_model(tmp_path / "m", None))
+    add_head(model, "vector", {"size": 6}, seed=0)
+    model.pooling = Pooling(normalize=True, projection=True, sizes=(3,), prompts={"query": "bad "})
+    lightbert.save(model, tmp_path / "projected")
+    piped = FILES["my.txt"].encode()
+    options = ("--prompt-name", "query", "--size", "3")
+    assert embed(tmp_path / "projected", "-", "--out", "x.npy", *options, piped=piped)[0] == 0
+    assert np.load("x.npy").shape == (3, 3)
+    np.testing.assert_array_equal(np.load("x.npy"), model.encode(TEXTS, prompt="bad ", size=3))
+    code, _, error = embed(tmp_path / "projected", "-", "--out", "y.npy", "--size", "4", piped=piped)
+    assert code != 0
+    assert error.count("\n") == 1
+    assert "size must be one of 6, 3, the sizes that the model was trained for, got 4" in error
 
 
 def test_the_vectors_do_not_depend_on_the_chunk_size(embed, model, monkeypatch):

@@ -14,8 +14,8 @@ from extras import needs_onnx
 from lightbert.cli import main
 from lightbert.deploy.export import export
 from lightbert.errors import InputError
-from lightbert.models import build
-from lightbert.models.pooling import Pooling
+from lightbert.models import add_head, build
+from lightbert.nn.pooling_settings import Pooling
 from lightbert.tasks.kinds.classify import Classify
 from lightbert.tasks.predict.predictor import Predictor
 from lightbert.tasks.predict.text_model import TextModel
@@ -147,11 +147,15 @@ def test_a_file_with_other_inputs_is_an_error(exported):
         lightbert.load(exported).predict("good film")
 
 
-def test_embed_writes_the_vectors_of_the_model_without_torch(tmp_path):
+@pytest.mark.parametrize("projection", [False, True])
+def test_embed_writes_the_vectors_of_the_model_without_torch(tmp_path, projection):
     model = tiny_model(None)
     model.pooling = Pooling("cls", normalize=True)
+    if projection:
+        add_head(model, "vector", {"size": 5, "pool": "max", "activation": "tanh"}, seed=0)
+        model.pooling = Pooling("max", normalize=True, projection=True, default_prompt="a", prompts={"a": "bad "})
     export(model, tmp_path / "out")
-    assert (tmp_path / "out" / "modules.json").is_file()
+    assert (tmp_path / "out" / "modules.json").is_file() != projection
     (tmp_path / "my.txt").write_text("good film\na bad film\n")
     arguments = ["embed", str(tmp_path / "out"), str(tmp_path / "my.txt"), "--out", str(tmp_path / "x.npy")]
     code = f"import sys; from lightbert.cli import main; sys.exit(main({arguments}) or 'torch' in sys.modules)"

@@ -32,6 +32,7 @@ from lightbert.nn.heads import (
     BeamSpan,
     MaskedLanguage,
     Pooler,
+    Projection,
     Regression,
     ReplacedToken,
     Span,
@@ -289,6 +290,8 @@ def text_head(graph: Graph, part: nn.Module, vector: str) -> dict[str, Output]:
             logits = linear(graph, part.output, vector)
             if isinstance(part, Regression):
                 return {"logits": Output(graph.squeeze(logits), _ROW)}
+            if isinstance(part, Projection) and part.tanh:
+                logits = graph.op("Tanh", logits)
             return {"logits": Output(logits, (*_ROW, part.output.out_features))}
     raise unsupported(part)
 

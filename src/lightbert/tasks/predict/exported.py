@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from lightbert.errors import InputError, required, unknown
 from lightbert.files import check_name, read_text, read_tokenizer
+from lightbert.nn.pooling_settings import POOLS, PROJECTION, Pooling
 from lightbert.tasks.kinds.kind import Prediction
 from lightbert.tasks.predict.predictor import Embedder, Floats, Predictor, encode_texts, encoder_of
 from lightbert.tasks.predict.runtime import CPU_CHUNK, CPU_TOKENS, Array, Arrays
@@ -192,8 +193,6 @@ STATES = "states"
 """The head of an encoder that was exported without one."""
 FORMAT = 1
 
-_POOLS = ("mean", "cls", "max")
-
 
 @dataclass(frozen=True)
 class ExportedModel:
@@ -252,34 +251,65 @@ class ExportedModel:
         *,
         pool: str | None = None,
         normalize: bool | None = None,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        size: int = 0,
         batch: int = 0,
         length: int = 0,
     ) -> Floats:
         """Encode texts as vectors: float32 [N, D], or [D] for one text; see `TextModel.encode`."""
-        return encode_texts(self.embedder(pool=pool, normalize=normalize, batch=batch, length=length), texts)
+        embedder = self.embedder(
+            pool=pool,
+            normalize=normalize,
+            prompt=prompt,
+            prompt_name=prompt_name,
+            size=size,
+            batch=batch,
+            length=length,
+        )
+        return encode_texts(embedder, texts)
 
     def embedder(
-        self, *, pool: str | None = None, normalize: bool | None = None, batch: int = 0, length: int = 0
+        self,
+        *,
+        pool: str | None = None,
+        normalize: bool | None = None,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        size: int = 0,
+        batch: int = 0,
+        length: int = 0,
     ) -> Embedder:
         """An embedder with the pooling of a sentence encoder by default, otherwise with the unscaled mean."""
-        if self.head != STATES:
+        # JSON turns tuples into lists.
+        default = Pooling(**{**self.pooling, "sizes": tuple(self.pooling.get("sizes", ()))})
+        projected = default.projection and pool is None
+        if self.head != (PROJECTION if projected else STATES):
             raise InputError(
-                f"'{self.path}' was exported with the {self.head} head and has no hidden states; export the model "
-                f"again with --head {STATES}"
+                f"'{self.path}' was exported with the {self.head} head and has no "
+                f"{'projected vectors' if projected else 'hidden states'}; export the model again with --head "
+                f"{PROJECTION if projected else STATES}"
             )
-        pool = self.pooling.get("pool", "mean") if pool is None else pool
-        if pool not in _POOLS:
-            raise unknown("pool", pool, _POOLS)
+        pool = default.pool if pool is None else pool
+        if pool not in POOLS:
+            raise unknown("pool", pool, POOLS)
+        width = self.head_settings[PROJECTION]["size"] if projected else self.width
+        default.check_size(size, width)
         return Embedder(
-            _PooledStates(self.runtime, pool, self.width),
-            encoder_of(self, length or self.pooling.get("length", 0)),
-            normalize=self.pooling.get("normalize", False) if normalize is None else normalize,
+            _PooledStates(self.runtime, "" if projected else pool, width),
+            encoder_of(self, length or default.length),
+            normalize=default.normalize if normalize is None else normalize,
+            prompt=default.prompt(prompt_name) if prompt is None else prompt,
+            size=size,
             batch=batch,
         )
 
 
 class _PooledStates:
-    """Pools the hidden states of each text, as `lightbert.nn.inference.TextVector` does."""
+    """Pools the hidden states of each text, as `lightbert.nn.inference.TextVector` does.
+
+    pool: "" = the outputs of the runtime are vectors already.
+    """
 
     head = "vector"
 
@@ -291,8 +321,12 @@ class _PooledStates:
         return self._runtime.running()
 
     def submit(self, ids: Array, mask: NDArray[np.bool_] | None, segments: Array) -> Callable[[], Arrays]:
-        (states,) = self._runtime(ids, mask, segments)  # [B, T, D]
-        vectors = self._pooled(states, np.ones_like(ids, dtype=np.bool_) if mask is None else mask)
+        (states,) = self._runtime(ids, mask, segments)  # [B, T, D], or [B, D] without a pool
+        vectors = (
+            states
+            if not self._pool
+            else self._pooled(states, np.ones_like(ids, dtype=np.bool_) if mask is None else mask)
+        )
         return lambda: (vectors,)
 
     def _pooled(self, states: Floats, mask: NDArray[np.bool_]) -> Floats:

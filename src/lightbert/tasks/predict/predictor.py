@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from lightbert.data.features import Features
 from lightbert.errors import InputError
 from lightbert.tasks.example import Example, Question, TaggedSentence, TextEncoder, text_features
 from lightbert.tasks.kinds import kind_of
 from lightbert.tasks.kinds.classify import Classify, Labels
-from lightbert.tasks.kinds.kind import Kind, Prediction
+from lightbert.tasks.kinds.kind import Kind, Outputs, Prediction
 from lightbert.tasks.kinds.regress import Regress
 from lightbert.tasks.kinds.spans import Spans
 from lightbert.tasks.kinds.tokens import Tokens
@@ -226,21 +227,26 @@ class Embedder:
 
     encoder: the tokenizer and the maximum row length; longer texts are truncated.
     normalize: scale each vector to length 1.
+    prompt: what precedes each text. size: keep the first values of each vector only, before scaling; 0 = all.
     batch: batch size in rows of 128 tokens; 0 = chosen for the device.
     """
 
     def __init__(
-        self, runtime: VectorRuntime, encoder: TextEncoder, *, normalize: bool = False, batch: int = 0
+        self,
+        runtime: VectorRuntime,
+        encoder: TextEncoder,
+        *,
+        normalize: bool = False,
+        prompt: str = "",
+        size: int = 0,
+        batch: int = 0,
     ) -> None:
         check_count("batch", batch)
         self.runtime, self.encoder, self.normalize, self.batch = runtime, encoder, normalize, batch
+        self.prompt, self.width = prompt, size or runtime.width
+        """The number of values in a vector."""
         self.cut = 0
         """The number of texts truncated so far."""
-
-    @property
-    def width(self) -> int:
-        """The number of values in a vector."""
-        return self.runtime.width
 
     def encode(self, texts: Iterable[str | tuple[str, str] | Example]) -> Floats:
         """Return one vector per text, in order: [N, D]."""
@@ -250,10 +256,20 @@ class Embedder:
         """Encode any number of texts in bounded memory: yield arrays [n, D] that cover the texts in order."""
         source = iter(texts)
         while chunk := list(itertools.islice(source, self.runtime.chunk)):
-            features = text_features([_example(text) for text in chunk], self.encoder, None)
+            features = self.features([_example(text) for text in chunk])
             self.cut += features.cut
-            vectors = np.stack([each for (each,) in run(self.runtime, features, self.encoder.specials, self.batch)])
-            yield normalize_vectors(vectors) if self.normalize else vectors
+            yield self.finish(run(self.runtime, features, self.encoder.specials, self.batch))
+
+    def features(self, examples: Sequence[Example]) -> Features:
+        """Encode examples after the prompt."""
+        if self.prompt:
+            examples = [replace(example, text=self.prompt + example.text) for example in examples]
+        return text_features(examples, self.encoder, None)
+
+    def finish(self, outputs: Outputs) -> Floats:
+        """The outputs of the runtime as vectors [N, D]."""
+        vectors = np.stack([vector for (vector,) in outputs])[:, : self.width]
+        return normalize_vectors(vectors) if self.normalize else vectors
 
 
 def encode_texts(embedder: Embedder, texts: Any) -> Floats:

@@ -9,25 +9,41 @@ import torch
 from lightbert import models
 from lightbert.interop import load as interop
 from lightbert.models import Config, Model
-from lightbert.models.pooling import Pooling
-from lightbert.nn.inference import Pool, TextVector
+from lightbert.models.sentence_files import check_pooling
+from lightbert.nn.inference import TextVector
+from lightbert.nn.pooling_settings import Pool, Pooling
 from lightbert.tasks.kinds.kind import Prediction
 from lightbert.tasks.predict.predictor import Embedder, Floats, Predictor, encode_texts, encoder_of
 from lightbert.tasks.predict.torch_runtime import TorchVectors
 
 
 def embedder_of(
-    model: Model, *, pool: Pool | None = None, normalize: bool | None = None, length: int = 0, batch: int = 0
+    model: Model,
+    *,
+    pool: Pool | None = None,
+    normalize: bool | None = None,
+    prompt: str | None = None,
+    prompt_name: str | None = None,
+    size: int = 0,
+    length: int = 0,
+    batch: int = 0,
 ) -> Embedder:
     """An embedder with the pooling of a sentence encoder by default, otherwise with the unscaled mean.
 
+    pool: pools the states themselves, without the projection of the sentence encoder.
+    prompt: what precedes each text; None = the prompt of the sentence encoder with the name `prompt_name`.
     length: the maximum tokens per row; 0 = that of the sentence encoder, or as in fine-tuning, or up to 512.
     """
     default = model.pooling or Pooling()
+    check_pooling(model)
+    vector = TextVector(model, pool or default.pool, projection=default.projection and pool is None)
+    default.check_size(size, vector.width)
     return Embedder(
-        TorchVectors(TextVector(model, pool or default.pool)),
+        TorchVectors(vector),
         encoder_of(model, length or default.length),
         normalize=default.normalize if normalize is None else normalize,
+        prompt=default.prompt(prompt_name) if prompt is None else prompt,
+        size=size,
         batch=batch,
     )
 
@@ -59,6 +75,9 @@ class TextModel(Model):
         *,
         pool: Pool | None = None,
         normalize: bool | None = None,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        size: int = 0,
         batch: int = 0,
         length: int = 0,
     ) -> Floats:
@@ -66,11 +85,24 @@ class TextModel(Model):
 
         pool: "mean" or "max" over the tokens of a text, [CLS] and [SEP] included, or "cls", the hidden state of [CLS].
         normalize: scale each vector to length 1, so that a dot product is the cosine similarity.
+        prompt: what precedes each text; prompt_name: the prompt of that name in ``model.pooling.prompts``.
+        size: the first values of each vector only, before they are scaled; 0 = all.
         length: the maximum tokens per row; longer texts are truncated. 0 = as in fine-tuning, or up to 512.
 
-        The defaults are those of ``model.pooling`` if the model is a sentence encoder, otherwise the unscaled mean.
+        The defaults are those of ``model.pooling`` if the model is a sentence encoder, otherwise the unscaled mean. If
+        its vectors are made by the head "vector", a pool gives the states without it.
         """
-        return encode_texts(embedder_of(self, pool=pool, normalize=normalize, length=length, batch=batch), texts)
+        embedder = embedder_of(
+            self,
+            pool=pool,
+            normalize=normalize,
+            prompt=prompt,
+            prompt_name=prompt_name,
+            size=size,
+            length=length,
+            batch=batch,
+        )
+        return encode_texts(embedder, texts)
 
 
 def load_text_model(name: str | Path) -> TextModel:
