@@ -50,7 +50,8 @@ class VectorTransfer(nn.Module):
         self.weight, self.similarity = weight, similarity
         pooling = teacher.pooling or Pooling()
         # In a tuple, so that its weights are neither trained nor saved.
-        self.teachers = (TextVector(teacher.eval().requires_grad_(False), pooling.pool),)
+        frozen = teacher.eval().requires_grad_(False)
+        self.teachers = (TextVector(frozen, pooling.pool, projection=pooling.projection),)
 
     @property
     def teacher(self) -> Encoder:
