@@ -6,17 +6,19 @@ Every command runs in a process of its own. Finished ones are not repeated, and 
 import csv
 import io
 import json
+import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, stdev
 
 from benchmarks import commands
 from benchmarks.commands import Run, WorkQueue, environment, read_object, run_command
 from lightbert.commands import naive_bayes
-from lightbert.data.docstrings import docstrings_by_name, sentences_by_section
+from lightbert.data.docstrings import docstrings_by_name
 from lightbert.data.sentences import hashed_order, hashed_part, prose
 from lightbert.files import make_folder, write_atomic
 
@@ -92,6 +94,44 @@ def finetuning_runs(protocol: Protocol, weights: str, seed: int) -> list[Run]:
     keys = (f"model={model}", *data, *protocol.finetuning, f"seed={seed}", f"out={folder}")
     test = ["evaluate", str(folder / "final"), "--data", str(task / "test.csv"), "--out", str(folder / "test")]
     return [_run(protocol, name, ["finetune", "classify", *keys]), _run(protocol, f"{name}-test", test)]
+
+
+DESCRIPTION = "description"
+"""What is above the first heading."""
+SECTIONS = {
+    "Parameters": "parameters",
+    "Other Parameters": "parameters",
+    "Attributes": "attributes",
+    "Returns": "returns",
+    "Yields": "returns",
+    "Raises": "raises",
+    "Warns": "raises",
+    "Notes": "notes",
+    "Examples": "examples",
+}
+"""Heading -> the kind of its section. Others, such as references, hardly have sentences of their own."""
+_FIELDS = {"parameters", "attributes", "returns", "raises"}
+"""Sections of definitions: a name or a type, and below it indented text."""
+_RULE = re.compile(r"[-=]{3,}\s*")
+
+
+def sentences_by_section(docstring: str) -> list[tuple[str, str]]:
+    """Return the kind of section and the sentence, for each sentence of a docstring with sections; else nothing.
+
+    Headings, and the names and types of parameters, results and exceptions, are left out.
+    """
+    lines = docstring.splitlines()
+    headings = [
+        place for place, (line, below) in enumerate(pairwise(lines)) if line[:1].strip() and _RULE.fullmatch(below)
+    ]
+    if not any(lines[place].strip() in SECTIONS for place in headings):
+        return []
+    labelled = [(DESCRIPTION, sentence) for sentence in prose("\n".join(lines[: headings[0]]))]
+    for place, end in pairwise([*headings, len(lines)]):
+        if kind := SECTIONS.get(lines[place].strip()):
+            body = [line for line in lines[place + 2 : end] if kind not in _FIELDS or not line[:1].strip()]
+            labelled += [(kind, sentence) for sentence in prose("\n".join(body))]
+    return labelled
 
 
 @dataclass(frozen=True)

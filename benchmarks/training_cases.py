@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from benchmarks.latency_files import transformers_encoder
 from benchmarks.step_time import Workload, demand, encoder_bytes
 from lightbert.data.batch import Batch
-from lightbert.data.buckets import Buckets
 from lightbert.data.features import Features, Specials
+from lightbert.data.loader import Buckets
 from lightbert.data.masking_settings import Masking
 from lightbert.errors import InputError
 from lightbert.models import build, preset
@@ -28,10 +28,9 @@ from lightbert.objectives.task import TaskObjective
 from lightbert.train.compilation import compile_objective, compile_parts
 from lightbert.train.cuda_graph import CudaGraphStep
 from lightbert.train.distributed import World
-from lightbert.train.half_weights import HalfWeights
 from lightbert.train.optim import Optimizers
 from lightbert.train.settings import OptimizerSettings
-from lightbert.train.step import Step
+from lightbert.train.step import HalfWeights, Step
 
 Work = Callable[[], object]
 

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_loader import KEYS, equal, join_batches
 
-from lightbert.data.buckets import Buckets, PackedBuckets, Shape, cheapest_shape, row_widths
 from lightbert.data.features import IGNORE_INDEX, Features
-from lightbert.data.loader import LoaderSettings
+from lightbert.data.loader import Buckets, LoaderSettings, PackedBuckets, PackedShape, cheapest_shape, row_widths
 from lightbert.errors import InputError
 
 
@@ -235,4 +234,4 @@ def test_nine_of_ten_batches_fit_the_chosen_shape(batches):
 
 
 def test_more_rows_come_in_multiples():
-    assert [Shape(4, 128).rows_for(needed) for needed in (1, 4, 5, 8, 9)] == [4, 4, 8, 8, 12]
+    assert [PackedShape(4, 128).rows_for(needed) for needed in (1, 4, 5, 8, 9)] == [4, 4, 8, 8, 12]

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from lightbert.data.features import Features
-from lightbert.data.packing import padded_rows
+from lightbert.data.features import Features, padded_rows
 
 
 @pytest.mark.parametrize("sizes", [[3], [1, 0, 4], [0, 2], [0]])

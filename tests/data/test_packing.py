@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightbert.data.features import Features
-from lightbert.data.packing import group_by_length, pack, packed_rows
+from lightbert.data.features import Features, group_by_length, pack, packed_rows
 from lightbert.errors import InputError
 
 lengths_of_rows = st.lists(st.integers(1, 40), min_size=1, max_size=60)

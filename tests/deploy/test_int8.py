@@ -16,7 +16,7 @@ from tiny_classifiers import tiny_model, write_tiny_model
 import lightbert
 from extras import needs_onnx
 from lightbert.cli import main
-from lightbert.data.packing import padded_rows
+from lightbert.data.features import padded_rows
 from lightbert.deploy import quantization
 from lightbert.deploy.export import MAX_LOSS, check_cosines, export
 from lightbert.deploy.onnx.graph import Linear

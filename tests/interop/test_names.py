@@ -17,9 +17,9 @@ from lightbert.interop.names import ModelFolder, Preset, Tf1Checkpoint, find
 from lightbert.models import PRESETS, build, folder
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.tasks.finetune.starting_model import starting_model as finetuned_from
+from lightbert.train.corpus_run import starting_config, starting_model
 from lightbert.train.distillation import load_teacher
 from lightbert.train.settings import DistillRecipe, Recipe
-from lightbert.train.starting_model import starting_config, starting_model
 
 TINY = replace(PRESETS["convbert-tiny"], vocab=60, depth=1, width=16, narrow=8, inner=32)
 

@@ -6,8 +6,7 @@ import torch
 from encoders import ids, make
 from test_inference import HEADS, encoder_with
 
-from lightbert.data.features import Features
-from lightbert.data.packing import PackedRows, pack, packed_rows
+from lightbert.data.features import Features, PackedRows, pack, packed_rows
 from lightbert.errors import InputError
 from lightbert.models import build, preset
 from lightbert.nn.inference import POOLS, Inference, TextVector, infer_packed

@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from lightbert.data.batch import Batch, pack_rows
-from lightbert.data.features import Features
-from lightbert.data.packing import pack
+from lightbert.data.features import Features, pack
 from lightbert.errors import InputError
 from lightbert.models import build, preset
 from lightbert.nn.heads import JointLogits, SpanLogits

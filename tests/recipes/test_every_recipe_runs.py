@@ -13,12 +13,12 @@ from lightbert.config import assignments, from_mapping, override
 from lightbert.data.shards import Shards
 from lightbert.models import build, folder, preset
 from lightbert.models.generator import generator
+from lightbert.train.corpus_run import starting_config
 from lightbert.train.distillation import distill
 from lightbert.train.distributed import process_group
 from lightbert.train.pretraining import pretrain
 from lightbert.train.settings import DistillRecipe, Recipe
 from lightbert.train.signals import Interruption
-from lightbert.train.starting_model import starting_config
 
 SIZES = {"depth": 1, "narrow": 8, "width": 16, "n_heads": 4, "inner": 32, "block_width": 8}
 

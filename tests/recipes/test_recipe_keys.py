@@ -10,8 +10,8 @@ from lightbert.commands.training import VERBS, recipe_class
 from lightbert.config import from_mapping, keys, may_change
 from lightbert.errors import InputError
 from lightbert.models import preset
+from lightbert.train.corpus_run import starting_config
 from lightbert.train.settings import ALIASES, Recipe
-from lightbert.train.starting_model import starting_config
 
 REQUIRED = {
     "pretrain": {"data": "d", "out": "o", "steps": 1},

@@ -9,7 +9,7 @@ from lightbert import recipes
 from lightbert.models import PRESETS
 from lightbert.models.generator import generator
 from lightbert.models.papers import PAPER_FIGURES
-from lightbert.train.starting_model import starting_config
+from lightbert.train.corpus_run import starting_config
 
 _TABLES = """
 ConvBERT Table 1: bert-small-mlm bert-small-rtd convbert-small-bnk-rtd convbert-small-rtd

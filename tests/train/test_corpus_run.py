@@ -15,7 +15,7 @@ from lightbert.data.shards import Shards
 from lightbert.errors import InputError
 from lightbert.models import build, folder
 from lightbert.train import corpus_run as module
-from lightbert.train.corpus_run import unigram_loss, verdict
+from lightbert.train.corpus_run import compare_with_baseline, unigram_loss
 from lightbert.train.distributed import process_group, resolve_device
 from lightbert.train.pretraining import make_objective
 
@@ -116,12 +116,12 @@ def test_a_batch_that_exceeds_all_memory_is_an_error_at_once(corpus, tmp_path, m
 def test_replaced_token_detection_is_compared_with_always_original():
     for accuracy, beats in ((0.91, True), (0.9, False), (0.8, False)):
         numbers = {"rtd_accuracy": accuracy, "replaced": 0.1, "rtd_recall": 0.25, "rtd_precision": 0.5}
-        sentence = verdict(numbers, "unused")
+        sentence = compare_with_baseline(numbers, "unused")
         assert f"accuracy {accuracy:.4f}, baseline 0.9000" in sentence
         assert ("The model beats the baseline" in sentence) is beats
         assert ("The model doesn't beat the baseline" in sentence) is not beats
         assert ("detects 25% of the replaced tokens" in sentence) is beats
-    assert verdict({}, "unused") == ""
+    assert compare_with_baseline({}, "unused") == ""
 
 
 def test_masked_language_modelling_is_compared_with_smoothed_token_frequencies(corpus, monkeypatch):
@@ -131,8 +131,10 @@ def test_masked_language_modelling_is_compared_with_smoothed_token_frequencies(c
     frequencies = (np.bincount(tokens[0], minlength=train.vocab) + 1) / (len(tokens[0]) + train.vocab)
     baseline = unigram_loss(train, held_out)
     assert baseline == pytest.approx(-np.mean([np.log(frequencies[token]) for token in tokens[1]]), rel=1e-9)
-    assert verdict({"mlm_loss": baseline - 0.1}, data).startswith("The model beats the baseline that predicts token")
-    assert verdict({"mlm_loss": baseline}, data).startswith("The model doesn't beat the baseline")
+    assert compare_with_baseline({"mlm_loss": baseline - 0.1}, data).startswith(
+        "The model beats the baseline that predicts token"
+    )
+    assert compare_with_baseline({"mlm_loss": baseline}, data).startswith("The model doesn't beat the baseline")
     monkeypatch.setattr(module, "_MOST_TOKENS", 7)
     assert module._counts(train).sum() == 7
 

@@ -17,11 +17,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightbert.files import read_tensors
 from lightbert.models import folder
-from lightbert.train.half_weights import HalfWeights
+from lightbert.train.flat_adamw import _piece
 from lightbert.train.optim import Optimizers
-from lightbert.train.optim.flat import _piece
 from lightbert.train.settings import OptimizerSettings
-from lightbert.train.step import Step
+from lightbert.train.step import HalfWeights, Step
 
 TABLE, NORM, BIAS = "embeddings.word.weight", "blocks.0.norm.weight", "heads.rtd.bias"
 

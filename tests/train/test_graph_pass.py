@@ -19,7 +19,7 @@ from lightbert.nn.mask import Mask
 from lightbert.ops.backend import using
 from lightbert.ops.residual_norm import residual_norm
 from lightbert.train import compilation, graph_pass
-from lightbert.train import kernels_ahead as ahead
+from lightbert.train import compilation as ahead
 from lightbert.train.graph_pass import GraphPass
 from randomised import randomised
 

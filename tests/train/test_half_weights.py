@@ -15,8 +15,7 @@ from lightbert.nn.fused import install
 from lightbert.nn.norms import layer_norm
 from lightbert.ops.backend import using
 from lightbert.ops.residual_norm import residual_norm
-from lightbert.train.half_weights import HalfWeights
-from lightbert.train.step import Step
+from lightbert.train.step import HalfWeights, Step
 
 compile_module = nn.Module.compile
 

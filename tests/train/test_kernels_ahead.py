@@ -18,7 +18,7 @@ from lightbert import processes
 from lightbert.models import build, preset
 from lightbert.models.generator import generator
 from lightbert.ops import backend
-from lightbert.train import kernels_ahead as ahead
+from lightbert.train import compilation as ahead
 from lightbert.train.distributed import World
 
 SHAPES = [(32, 128), (8, 512)]
@@ -161,7 +161,7 @@ def test_the_blocks_of_a_training_run_call_no_other_kernels_of_these_kinds(tmp_p
 
     def compile_ahead(arguments):
         return processes.call(
-            "lightbert.train.kernels_ahead:compile_kernels",
+            "lightbert.train.compilation:compile_kernels",
             arguments,
             report=lambda done: None,
             environment={"TRITON_CACHE_DIR": str(tmp_path / "ahead-cache")},

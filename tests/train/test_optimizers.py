@@ -8,9 +8,7 @@ import torch
 from small_models import Parts, give_gradients, optimizers_of, values
 from torch import nn
 
-from lightbert.train.optim import is_decayed
-from lightbert.train.optim.lamb import Lamb
-from lightbert.train.optim.muon import Muon
+from lightbert.train.optim import Lamb, Muon, is_decayed
 
 KINDS = ["adamw", "flat", "lamb", "muon"]
 MATRIX = "blocks.0.output.weight"

@@ -69,7 +69,7 @@ def _flops(recipe: "Recipe") -> float:
     from lightbert.models import build
     from lightbert.models.flops import flops
     from lightbert.models.generator import generator
-    from lightbert.train.starting_model import starting_config
+    from lightbert.train.corpus_run import starting_config
 
     config = starting_config(recipe)
     configs = [config, generator(config, recipe.generator)] if recipe.objective == "rtd" else [config]

@@ -8,8 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lightbert.data.features import IGNORE_INDEX, Features
-from lightbert.data.packing import Packing, packed_rows, padded_rows
+from lightbert.data.features import IGNORE_INDEX, Features, Packing, packed_rows, padded_rows
 from lightbert.errors import InputError
 
 

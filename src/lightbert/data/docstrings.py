@@ -4,13 +4,12 @@
 """
 
 import ast
-import re
 import sys
 import sysconfig
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
 
@@ -22,15 +21,7 @@ STANDARD_LIBRARY = "stdlib"
 
 # Tests and vendored copies mostly repeat text.
 _SKIPPED_FOLDERS = {
-    "test",
-    "tests",
-    "testing",
-    "_vendor",
-    "vendor",
-    "site-packages",
-    "idlelib",
-    "lib2to3",
-    "__pycache__",
+    *("test", "tests", "testing", "_vendor", "vendor", "site-packages", "idlelib", "lib2to3", "__pycache__"),
 }
 _FILES_PER_TASK = 32
 
@@ -69,8 +60,8 @@ def extract(source: str) -> list[list[str]]:
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return []
     nodes: list[_DocstringNode] = [tree, *_classes(tree)]
-    found = (list(chain.from_iterable(map(prose, _docstrings(node)))) for node in nodes)
-    return [sentences for sentences in found if sentences]
+    documents = (list(chain.from_iterable(map(prose, _docstrings(node)))) for node in nodes)
+    return [sentences for sentences in documents if sentences]
 
 
 def _docstrings(node: _DocstringNode) -> Iterator[str]:
@@ -150,9 +141,6 @@ def _packages() -> dict[str, Path]:
     return packages
 
 
-_Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-
-
 @dataclass(frozen=True)
 class DocumentedObject:
     """A module, a class, a function or a method, with the sentences of its docstring."""
@@ -185,47 +173,9 @@ def _parse(path: Path) -> ast.Module:
         return ast.parse(path.read_bytes())
 
 
-def _docstrings_below(node: _Documented, name: str) -> Iterator[tuple[str, str]]:
+def _docstrings_below(node: _DocstringNode, name: str) -> Iterator[tuple[str, str]]:
     if text := ast.get_docstring(node):
         yield name, text
     for child in node.body:
         if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield from _docstrings_below(child, f"{name}.{child.name}".lstrip("."))
-
-
-DESCRIPTION = "description"
-"""What is above the first heading."""
-SECTIONS = {
-    "Parameters": "parameters",
-    "Other Parameters": "parameters",
-    "Attributes": "attributes",
-    "Returns": "returns",
-    "Yields": "returns",
-    "Raises": "raises",
-    "Warns": "raises",
-    "Notes": "notes",
-    "Examples": "examples",
-}
-"""Heading -> the kind of its section. Others, such as references, hardly have sentences of their own."""
-_FIELDS = {"parameters", "attributes", "returns", "raises"}
-"""Sections of definitions: a name or a type, and below it indented text."""
-_RULE = re.compile(r"[-=]{3,}\s*")
-
-
-def sentences_by_section(docstring: str) -> list[tuple[str, str]]:
-    """Return the kind of section and the sentence, for each sentence of a docstring with sections; else nothing.
-
-    Headings, and the names and types of parameters, results and exceptions, are left out.
-    """
-    lines = docstring.splitlines()
-    headings = [
-        place for place, (line, below) in enumerate(pairwise(lines)) if line[:1].strip() and _RULE.fullmatch(below)
-    ]
-    if not any(lines[place].strip() in SECTIONS for place in headings):
-        return []
-    found = [(DESCRIPTION, sentence) for sentence in prose("\n".join(lines[: headings[0]]))]
-    for place, end in pairwise([*headings, len(lines)]):
-        if kind := SECTIONS.get(lines[place].strip()):
-            body = [line for line in lines[place + 2 : end] if kind not in _FIELDS or not line[:1].strip()]
-            found += [(kind, sentence) for sentence in prose("\n".join(body))]
-    return found

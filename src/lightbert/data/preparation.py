@@ -109,9 +109,9 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> str:
 
 
 def _same(before: Any, now: Any) -> bool:
-    if isinstance(before, list) and all(isinstance(each, list) and len(each) == 2 for each in before):
+    if isinstance(before, list) and all(isinstance(item, list) and len(item) == 2 for item in before):
         # Inputs as they were stored before version 0.1: without hashes.
-        now = [each[:2] for each in now]
+        now = [item[:2] for item in now]
     return bool(before == now)
 
 
@@ -122,9 +122,9 @@ def read_finished(folder: Path, settings: dict[str, Any]) -> Manifest | None:
     """Return the manifest of a finished folder, or None; raise an error if its settings or its tokenizer differ."""
     if not (folder / shards.MANIFEST).is_file():
         return None
-    found = shards.read_manifest(folder)
-    _check_same(folder, found.settings, settings)
-    return found
+    manifest = shards.read_manifest(folder)
+    _check_same(folder, manifest.settings, settings)
+    return manifest
 
 
 def start_or_resume(folder: Path, settings: dict[str, Any], *, again: bool) -> None:
@@ -236,7 +236,7 @@ def _check_outside(found: Iterable[Source], out: Path, folder: Path) -> None:
     written = (out, folder.resolve())
     for source in found:
         path = Path(source.name).resolve()
-        if source.kind == "file" and any(path.is_relative_to(each) for each in written):
+        if source.kind == "file" and any(path.is_relative_to(folder) for folder in written):
             raise InputError(f"the source '{source.name}' is in a folder that --out {out} replaces; move it elsewhere")
 
 

@@ -143,8 +143,9 @@ def _expand(specification: str) -> list[Source]:
         return [Source(specification, "hf")]
     path = Path(specification)
     if path.is_dir():
-        files = [each for each in sorted(path.rglob("*")) if each.is_file() and _visible(each, path)]
-        paths = [each for each in files if _format(each) in _FORMATS_IN_FOLDERS]
+        files = [file for file in sorted(path.rglob("*")) if file.is_file()]
+        visible = [file for file in files if not any(part.startswith(".") for part in file.relative_to(path).parts)]
+        paths = [file for file in visible if _format(file) in _FORMATS_IN_FOLDERS]
         if not paths:
             known = ", ".join(_FORMATS_IN_FOLDERS)
             raise InputError(
@@ -155,18 +156,18 @@ def _expand(specification: str) -> list[Source]:
         paths = [path]
     elif any(character in specification for character in "*?["):
         matches = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
-        paths = [each for each in sorted(matches) if each.is_file()]
+        paths = [file for file in sorted(matches) if file.is_file()]
         if not paths:
             raise InputError(f"no file matches '{specification}'; put the pattern in quotes and check the folder")
     else:
         raise InputError(f"'{specification}' not found; give a file, a folder, a quoted glob, hf:NAME or docstrings")
-    for each in paths:
-        if not each.is_file():
-            raise InputError(f"'{each}' must be a regular file, because sources are read more than once; save it first")
-        if not _format(each):
+    for file in paths:
+        if not file.is_file():
+            raise InputError(f"'{file}' must be a regular file, because sources are read more than once; save it first")
+        if not _format(file):
             known = f"{', '.join(FORMATS)}, optionally followed by {', '.join(COMPRESSIONS)}"
-            raise InputError(f"'{each}' must have one of the suffixes {known}")
-    return [Source(str(each), "file", each.stat().st_size) for each in paths]
+            raise InputError(f"'{file}' must have one of the suffixes {known}")
+    return [Source(str(file), "file", file.stat().st_size) for file in paths]
 
 
 def _format(path: Path) -> str | None:
@@ -174,10 +175,6 @@ def _format(path: Path) -> str | None:
     suffix = (path.with_suffix("") if compressed else path).suffix.lower()
     # Parquet files are compressed internally.
     return suffix if suffix in FORMATS and not (compressed and suffix == ".parquet") else None
-
-
-def _visible(path: Path, folder: Path) -> bool:
-    return not any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
 def _paragraphs(numbered: Iterable[tuple[str, int]], unit: str) -> Iterator[tuple[str, int]]:

@@ -263,7 +263,7 @@ class Table(RowFile):
 
 def _other_separator(header: str) -> str:
     """The separator that a header of one column seems to have; "" if none."""
-    return next((each for each in ";\t|," if each in header), "")
+    return next((mark for mark in ";\t|," if mark in header), "")
 
 
 def table_format(path: str | Path) -> str:

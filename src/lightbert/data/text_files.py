@@ -279,10 +279,10 @@ def text_lines(path: Path) -> Iterator[str]:
 
 def decoding_problem(text: str) -> str:
     """Return what is wrong with the encoding of a line from `text_lines`, or an empty string."""
-    found = _SURROGATE.search(text)
-    if found is None:
+    match = _SURROGATE.search(text)
+    if match is None:
         return ""
-    code = ord(found[0])
+    code = ord(match[0])
     return (
         f"is not UTF-8 (byte 0x{code - 0xDC00:02x})" if 0xDC80 <= code <= 0xDCFF else "contains an unpaired surrogate"
     )
@@ -301,7 +301,7 @@ def record_problem(record: dict[str, Any], line: str) -> str:
         return f"has {len(record):,} fields, more than {MAX_COLUMNS:,}"
     level: list[Any] = [record]
     for _ in range(_MAX_LEVELS):
-        level = [each for value in level for each in _items(value)]
+        level = [inner for value in level for inner in _items(value)]
         if not level:
             break
     else:

@@ -185,12 +185,12 @@ def load(path: str | Path) -> Tokenizer:
 
     A vocab.txt is treated as lowercase if no entry except the special tokens has a capital letter.
     """
-    given = bundled.folder_of(path) if isinstance(path, str) and path in bundled.NAMES else Path(path)
-    check_name(given)
-    path = _file_in(given) if given.is_dir() else given
+    place = bundled.folder_of(path) if isinstance(path, str) and path in bundled.NAMES else Path(path)
+    check_name(place)
+    path = _file_in(place) if place.is_dir() else place
     if not path.is_file():
         raise InputError(
-            f"tokenizer '{given}' not found; give a tokenizer.json, a vocab.txt, a folder with one, or the name of a "
+            f"tokenizer '{place}' not found; give a tokenizer.json, a vocab.txt, a folder with one, or the name of a "
             f"bundled model ({bundled.NAMES[0]})"
         )
     try:
@@ -234,7 +234,8 @@ def special_names(tokenizer: Tokenizer, path: Path) -> list[str]:
     """Return the tokenizer's names of [PAD], [UNK], [CLS], [SEP] and [MASK], which pre-training requires."""
     names = []
     for name in SPECIALS:
-        known = [each for each in (name, _SENTENCEPIECE_NAMES[name]) if tokenizer.token_to_id(each) is not None]
+        spellings = (name, _SENTENCEPIECE_NAMES[name])
+        known = [spelling for spelling in spellings if tokenizer.token_to_id(spelling) is not None]
         if not known:
             raise InputError(f"the tokenizer '{path}' has no {name} token; add it, or use another tokenizer")
         names.append(known[0])

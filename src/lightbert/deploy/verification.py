@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lightbert.data.features import Features
-from lightbert.data.packing import padded_rows
+from lightbert.data.features import Features, padded_rows
 from lightbert.errors import InputError
 from lightbert.models import Model
 from lightbert.nn.inference import Inference

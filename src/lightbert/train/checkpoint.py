@@ -84,15 +84,14 @@ def _remove(folders: Iterable[Path]) -> None:
 
 def load_newest(folder: Path) -> Checkpoint | None:
     """Read the newest intact checkpoint, or return None if the folder has none; skip damaged ones with a warning."""
-    found = _list(folder)
     problems = []
-    for path in found:
+    for path in _list(folder):
         try:
             return _read(path)
         except InputError as error:
             problems.append(str(error))
             print(f"warning: skipped a damaged checkpoint: {error}", file=sys.stderr)
-    if found:
+    if problems:
         raise InputError(f"all checkpoints in '{folder}' are damaged ({problems[0]}); remove the folder to start over")
     return None
 
@@ -118,7 +117,7 @@ def _read(path: Path) -> Checkpoint:
     for name, digest in files.items():
         if not (path / name).is_file() or sha256(path / name) != digest:
             raise InputError(f"'{path / name}' is missing or damaged")
-    if extra := {each.name for each in path.iterdir()} - files.keys() - {"manifest.json"}:
+    if extra := {file.name for file in path.iterdir()} - files.keys() - {"manifest.json"}:
         raise InputError(f"'{path / min(extra)}' is not in the manifest")
     groups = {
         name.removesuffix(".safetensors"): read_tensors(path / name) for name in files if name.endswith(".safetensors")

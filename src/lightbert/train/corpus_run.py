@@ -1,51 +1,78 @@
-"""A training run on prepared text: load batches, evaluate on held-out ones, train, save the models.
+"""A training run on prepared text: the models to start from, batches, evaluation, and the models that are saved.
 
 At the end it says whether the model beats a trivial baseline.
 """
 
+import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
+from lightbert.config import from_mapping, to_mapping
 from lightbert.data.features import Specials
 from lightbert.data.loader import Loader
 from lightbert.data.masking import word_parts
 from lightbert.data.shards import Shards
 from lightbert.errors import InputError
-from lightbert.models import Model, folder
+from lightbert.interop.load import describe, read
+from lightbert.interop.names import FoundModel, ModelFolder, Preset, find, generator_of
+from lightbert.models import Config, Model, add_head, build, folder
+from lightbert.models.changes import with_changes
+from lightbert.models.generator import generator
 from lightbert.objectives.masker import Masker
 from lightbert.objectives.objective import Objective
+from lightbert.ops.randomness import named
 from lightbert.train.compilation import run_eagerly
 from lightbert.train.distributed import World, gather, is_sharded
 from lightbert.train.loop import Loop
 from lightbert.train.model_card import corpus_card
-from lightbert.train.run_folder import finish
-from lightbert.train.settings import CorpusRecipe
+from lightbert.train.run_folder import finish, flatten, load_recipe
+from lightbert.train.settings import CorpusRecipe, Recipe
 from lightbert.train.signals import Interruption
 from lightbert.train.step import Outcome, Phase, Settings, Step
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
 
 # Enough for the frequencies of a vocabulary, and counted in a second.
 _MOST_TOKENS = 10_000_000
 
 
-def verdict(metrics: Mapping[str, float], data: str) -> str:
-    """Compare held-out metrics with a baseline that ignores the text; "" if there is nothing to compare.
+def compare_with_baseline(metrics: Mapping[str, float], data: str) -> str:
+    """Say whether held-out metrics beat a baseline that ignores the text; "" if there is nothing to compare.
 
     For replaced-token detection, the baseline predicts "original" for every token. For masked-language modelling, it
     predicts the frequencies of the training tokens.
     data: the prepared folder of the run.
     """
+    more = ""
     if "replaced" in metrics:
-        return _rtd_verdict(metrics)
-    if "mlm_loss" in metrics:
-        return _mlm_verdict(metrics["mlm_loss"], unigram_loss(Shards(data), Shards(data, "held-out")))
-    return ""
+        name, value, baseline = "accuracy", metrics["rtd_accuracy"], 1 - metrics["replaced"]
+        predicts, beats = "'original' for every token", value > baseline
+        more = (
+            f"; it detects {metrics['rtd_recall']:.0%} of the replaced tokens, and {metrics['rtd_precision']:.0%} of "
+            "the tokens that it flags are replaced"
+        )
+    elif "mlm_loss" in metrics:
+        name, value = "loss", metrics["mlm_loss"]
+        baseline = unigram_loss(Shards(data), Shards(data, "held-out"))
+        predicts, beats = "token frequencies", value < baseline
+    else:
+        return ""
+    compared = f"the baseline that predicts {predicts}: {name} {value:.4f}, baseline {baseline:.4f}"
+    if beats:
+        return f"The model beats {compared}{more}."
+    return f"The model doesn't beat {compared}. Train it for more steps or on more text before fine-tuning it."
 
 
 def unigram_loss(train: Shards, held_out: Shards) -> float:
@@ -62,31 +89,6 @@ def _counts(shards: Shards) -> NDArray[np.int64]:
         counts += np.bincount(shard.tokens[:left], minlength=shards.vocab)
         left -= min(left, len(shard.tokens))
     return counts
-
-
-def _rtd_verdict(metrics: Mapping[str, float]) -> str:
-    accuracy, baseline = metrics["rtd_accuracy"], 1 - metrics["replaced"]
-    compared = f"accuracy {accuracy:.4f}, baseline {baseline:.4f}"
-    if accuracy > baseline:
-        return (
-            f"The model beats the baseline that predicts 'original' for every token: {compared}; it detects "
-            f"{metrics['rtd_recall']:.0%} of the replaced tokens, and {metrics['rtd_precision']:.0%} of the tokens "
-            "that it flags are replaced."
-        )
-    return (
-        f"The model doesn't beat the baseline that predicts 'original' for every token: {compared}. Train it for more "
-        "steps or on more text before fine-tuning it."
-    )
-
-
-def _mlm_verdict(loss: float, baseline: float) -> str:
-    compared = f"loss {loss:.4f}, baseline {baseline:.4f}"
-    if loss < baseline:
-        return f"The model beats the baseline that predicts token frequencies: {compared}."
-    return (
-        f"The model doesn't beat the baseline that predicts token frequencies: {compared}. Train it for more steps or "
-        "on more text before fine-tuning it."
-    )
 
 
 # A token of a batch is at least an int64, and its states between blocks have at least two bytes per number.
@@ -169,7 +171,7 @@ def train(
     settings = make_settings(recipe, world, flops_per_token)
     outcome = Loop(objective, phases, settings, world, held_out_measure(recipe, world)).run(interrupted)
     if outcome.finished:
-        outcome = replace(outcome, verdict=verdict(outcome.held_out, recipe.data))
+        outcome = replace(outcome, verdict=compare_with_baseline(outcome.held_out, recipe.data))
         for name, model in objective.models().items():
             complete = _gather_model(model, world) if is_sharded(objective) else model
             if world.is_main:
@@ -221,3 +223,130 @@ def _gather_model(model: Model, world: World) -> Model:
     if world.is_main:
         folder.fill(copy, tensors, Path())
     return copy
+
+
+def starting_config(recipe: CorpusRecipe) -> Config:
+    """Return the model's config with the recipe's overrides, and with enough positions for the longest row."""
+    if "vocab" in recipe.change:
+        raise InputError("change.vocab can't be set: the data determines the vocabulary; remove it")
+    config = describe(find(recipe.model)).config
+    config = from_mapping(type(config), {**to_mapping(config), **recipe.change})
+    if 0 < config.positions < recipe.longest:
+        config = replace(config, positions=recipe.longest)
+    if recipe.dropout is not None:
+        config = replace(config, dropout=recipe.dropout, attention_dropout=recipe.dropout)
+    return config
+
+
+def starting_model(
+    recipe: CorpusRecipe,
+    vocab: int,
+    heads: Collection[str],
+    seed: int,
+    tokenizer: "Tokenizer | None" = None,
+    head_settings: Mapping[str, dict[str, Any]] = MappingProxyType({}),
+) -> Model:
+    """Build the model with weights drawn from the seed, or load it, and add the heads to train.
+
+    tokenizer: that of the data, which must have the token ids of a loaded model.
+    """
+    config = replace(starting_config(recipe), vocab=vocab)
+    found = find(recipe.model)
+    model = build(config, seed=seed) if isinstance(found, Preset) else _read(found, recipe.model, config)
+    if tokenizer is not None and model.tokenizer is not None and model.tokenizer.get_vocab() != tokenizer.get_vocab():
+        raise InputError(
+            f"the model '{recipe.model}' and the data '{recipe.data}' must have the same vocabulary, but their token "
+            f"ids differ; prepare the text with the model's tokenizer (lightbert prepare --tokenizer {recipe.model})"
+        )
+    model.checkpointing = recipe.checkpointing
+    _add_heads(model, {*heads}, seed, head_settings)
+    return model
+
+
+def _add_heads(model: Model, kinds: set[str], seed: int, settings: Mapping[str, dict[str, Any]]) -> None:
+    """Add the missing heads and freeze the heads that this run doesn't train."""
+    for kind in sorted(kinds - {*model.heads}):
+        add_head(model, kind, settings.get(kind), seed=seed)
+    for kind, head in model.heads.items():
+        head.requires_grad_(kind in kinds)
+
+
+def _read(found: FoundModel, name: str, config: Config) -> Model:
+    """Load the model, with the dropout rates of the config; all other fields must be those of the model."""
+    model = with_dropout_of(config, read(found))
+    if model.config != config:
+        differs = next(k for k, v in to_mapping(config).items() if getattr(model.config, k) != v)
+        was, now = getattr(model.config, differs), getattr(config, differs)
+        remedies = {
+            "vocab": f"; prepare the text with the model's tokenizer (lightbert prepare --tokenizer {name})",
+            "positions": f"; set length= to at most {was}",
+        }
+        remedy = remedies.get(differs, "")
+        raise InputError(f"'{name}' has {differs} = {was}, but the recipe and its data require {now}{remedy}")
+    return model
+
+
+def with_dropout_of(config: Config, model: Model) -> Model:
+    """Return the model with the dropout rates of a config; weights don't depend on them."""
+    rates = {"dropout": config.dropout, "attention_dropout": config.attention_dropout}
+    same = all(getattr(model.config, name) == rate for name, rate in rates.items())
+    return model if same else with_changes(model, rates)
+
+
+NONE = "none"
+
+
+def starting_generator(recipe: Recipe, discriminator: Model) -> Model:
+    """Load the generator that belongs to the discriminator, or build one with weights drawn from the seed."""
+    config = generator(discriminator.config, recipe.generator)
+    found = find_generator(recipe)
+    if found is None:
+        # Generator and discriminator have the same parameter names: with one seed they would get the same weights.
+        return build(config, heads={"mlm": {}}, seed=named(recipe.seed, "generator"))
+    model = with_dropout_of(config, read(found)).train()
+    if model.config != config or "mlm" not in model.heads:
+        raise InputError(
+            f"the generator '{found.name}' must have the size that generator={recipe.generator} gives for "
+            f"'{recipe.model}', and an mlm head; set generator= to its size, or generator_model={NONE} to start with a "
+            "new one"
+        )
+    return model
+
+
+def find_generator(recipe: Recipe) -> ModelFolder | None:
+    """Return the generator: the given one, or the one in the model's folder or next to it; None for random weights."""
+    if recipe.generator_model == NONE:
+        return None
+    if not recipe.generator_model:
+        return generator_of(find(recipe.model))
+    found = find(recipe.generator_model)
+    if not isinstance(found, ModelFolder):
+        raise InputError(
+            f"generator_model must be a trained model, got '{recipe.generator_model}'; give its folder, or {NONE}"
+        )
+    return found
+
+
+def describe_generator(recipe: Recipe) -> str:
+    """Say which generator a run starts with."""
+    found = find_generator(recipe)
+    return "random weights" if found is None else f"'{found.name}'"
+
+
+def check_teacher(out: str, key: str, name: str, weights: Mapping[str, str]) -> None:
+    """Check that a resumed run has the same teacher; compared first because a message about hashes is unreadable."""
+    before = load_recipe(Path(out)) or {}
+    if any(before.get(field, value) != value for field, value in weights.items()):
+        raise InputError(
+            f"the run in '{out}' has {key} '{dict(flatten(before))[key]}', and '{name}' has different weights; "
+            f"set out= to another folder, or restore {key}="
+        )
+
+
+def fingerprint(model: nn.Module) -> str:
+    """Return a hash of a model's weights, independent of the file format."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(memoryview(tensor.contiguous().flatten().view(torch.uint8).numpy()))
+    return f"sha256:{digest.hexdigest()}"

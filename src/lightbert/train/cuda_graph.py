@@ -59,20 +59,20 @@ def recorded_waits() -> Iterator[list[str]]:
 
     The operations run as usual.
     """
-    found: list[str] = []
+    waits: list[str] = []
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         torch.cuda.set_sync_debug_mode("warn")
         try:
-            yield found
+            yield waits
         finally:
             torch.cuda.set_sync_debug_mode(before)
-    for each in caught:
-        if _MESSAGE in str(each.message):
-            found.append(f"{Path(each.filename).name}:{each.lineno}")
-        elif "Synchronization debug mode" not in str(each.message):
-            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+    for warning in caught:
+        if _MESSAGE in str(warning.message):
+            waits.append(f"{Path(warning.filename).name}:{warning.lineno}")
+        elif "Synchronization debug mode" not in str(warning.message):
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
 WARMUP_STEPS = 3

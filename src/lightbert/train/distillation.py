@@ -16,13 +16,12 @@ from lightbert.objectives.distill.pair import copy_embeddings
 from lightbert.objectives.distill.stages import Stage, stages
 from lightbert.ops.randomness import named
 from lightbert.train.compilation import compile_objective
-from lightbert.train.corpus_run import make_loader, make_masker, train
+from lightbert.train.corpus_run import check_teacher, fingerprint, make_loader, make_masker, starting_model, train
 from lightbert.train.distributed import World
 from lightbert.train.run_folder import check_outside, locked_run, read_result, save_recipe
 from lightbert.train.schedule import Schedule
 from lightbert.train.settings import DistillRecipe
 from lightbert.train.signals import Interruption
-from lightbert.train.starting_model import check_teacher, fingerprint, starting_model
 from lightbert.train.step import Outcome, Phase
 
 _WITHIN_A_STAGE = Schedule("progressive", warmup=0.1)

@@ -132,12 +132,12 @@ def local_part(tensor: Tensor) -> Tensor:
 
 def gather(tensors: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
     """Gather tensors in host memory on the main process; other processes get an empty dict."""
-    found = {}
+    gathered = {}
     for name, tensor in tensors.items():
         full = full_tensor(tensor)
         if world.is_main:
-            found[name] = full.cpu()
-    return found
+            gathered[name] = full.cpu()
+    return gathered
 
 
 @torch.no_grad()

@@ -37,8 +37,8 @@ def add_in_kernels(graph: Graph) -> None:
 
 def _calls(graph: Graph, name: str) -> Iterator[Node]:
     """The calls of one of our operators, if it has been registered."""
-    found = getattr(torch.ops.lightbert, name, None)
-    yield from () if found is None else graph.find_nodes(op="call_function", target=found.default)
+    operator = getattr(torch.ops.lightbert, name, None)
+    yield from () if operator is None else graph.find_nodes(op="call_function", target=operator.default)
 
 
 def _add_afterwards(convolution: Node) -> None:
@@ -52,7 +52,7 @@ def _add_afterwards(convolution: Node) -> None:
         (total,) = result.users
         if not _is_plain_sum(total):
             break
-        (other,) = (each for each in total.args if isinstance(each, Node) and each is not result)
+        (other,) = (node for node in total.args if isinstance(node, Node) and node is not result)
         if _depends(other, convolution):
             break
         is_sum = not added and _is_plain_sum(other) and len(other.users) == 1
@@ -69,12 +69,12 @@ def _depends(node: Node, on: Node) -> bool:
     """Whether a node is computed from another one."""
     seen, left = set(), [node]
     while left:
-        each = left.pop()
-        if each is on:
+        current = left.pop()
+        if current is on:
             return True
-        if each not in seen:
-            seen.add(each)
-            left += each.all_input_nodes
+        if current not in seen:
+            seen.add(current)
+            left += current.all_input_nodes
     return False
 
 
@@ -92,15 +92,15 @@ def _is_plain_sum(node: Node) -> bool:
     """Whether a node adds two different tensors of its own shape and dtype."""
     if node.target is not torch.ops.aten.add.Tensor or node.kwargs or node.args[0] is node.args[1]:
         return False
-    kinds = [_kind(each) for each in (node, *node.args)]
+    kinds = [_kind(value) for value in (node, *node.args)]
     # Sizes that are symbols have no hash.
     return None not in kinds and all(kind == kinds[0] for kind in kinds)
 
 
 def _kind(value: Any) -> tuple[torch.Size, torch.dtype] | None:
     """The shape and the dtype of a tensor in a graph."""
-    found = value.meta.get("val") if isinstance(value, Node) else None
-    return (found.shape, found.dtype) if isinstance(found, Tensor) else None
+    tensor = value.meta.get("val") if isinstance(value, Node) else None
+    return (tensor.shape, tensor.dtype) if isinstance(tensor, Tensor) else None
 
 
 _SEEDS = 2**31
@@ -146,7 +146,7 @@ def _replace(seed: Node, numbers: Node) -> None:
 
 
 class GraphPass(CustomGraphPass):
-    """Fewer kernels between our own: see the modules of its steps."""
+    """Fewer kernels between our own."""
 
     def __call__(self, graph: Graph) -> None:
         """Change the graph in place."""
@@ -161,5 +161,4 @@ class GraphPass(CustomGraphPass):
         compare.
         """
         operators = sorted(map(str, Path(ops.__file__).parent.rglob("*.py")))
-        steps = (__file__, __file__)
-        return get_hash_for_files((__file__, *map(str, steps), *operators))
+        return get_hash_for_files((__file__, *operators))

@@ -190,7 +190,7 @@ class Loop:
 
     def _budget(self, phase: Phase) -> float:
         """The seconds of a phase: a part of the time budget in proportion to its steps."""
-        total = sum(each.steps for each in self.phases)
+        total = sum(phase.steps for phase in self.phases)
         return 60 * self.settings.recipe.max_minutes * (phase.steps / total if total else 1.0)
 
     def _is_over(self, phase: Phase) -> bool:
@@ -241,7 +241,7 @@ class Loop:
             share = self.meter.latest * self.settings.flops_per_token / self.settings.peak_flops / self.world.size
             speed["of peak"] = f"{share:.1%}"
         if budget := self._budget(phase):
-            later = sum(each.steps for each in self.phases[self.at.phase + 1 :])
+            later = sum(other.steps for other in self.phases[self.at.phase + 1 :])
             bar.total = bar.done + steps_left(self.at.phase_step, phase.steps, later, budget / self.at.phase_seconds)
         bar.note(loss=values["loss"], **speed)
         if worst > MAX_SKIPPED_IN_A_ROW:

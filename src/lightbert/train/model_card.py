@@ -153,9 +153,9 @@ def changed_keys(recipe: BaseRecipe) -> dict[str, Any]:
 def publish(value: Any) -> Any:
     """Shorten absolute paths, also inside tables and lists, to their last part."""
     if isinstance(value, Mapping):
-        return {key: publish(each) for key, each in value.items()}
+        return {key: publish(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [publish(each) for each in value]
+        return [publish(inner) for inner in value]
     return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 
@@ -185,8 +185,11 @@ _OBJECTIVES = {"rtd": "replaced-token detection", "mlm": "masked-language modell
 def corpus_card(recipe: CorpusRecipe, outcome: Outcome, model: Model, shards: Shards, command: Sequence[str]) -> str:
     """Return the card of the trained model."""
     objective = recipe.objective if isinstance(recipe, Recipe) else "mlm"
-    how = _how(recipe)
+    how = f"pre-trained by {_OBJECTIVES[objective]}"
+    if isinstance(recipe, DistillRecipe):
+        how = f"distilled from {publish(recipe.teacher)}" if recipe.needs_teacher else "trained without a teacher"
     size = size_of(model)
+    held_out = sum(record.documents for record in shards.manifest.shards if record.split == "held-out")
     return ModelCard(
         title=f"{size.partition(' with ')[0]} encoder, {how}",
         summary=(
@@ -199,30 +202,17 @@ def corpus_card(recipe: CorpusRecipe, outcome: Outcome, model: Model, shards: Sh
             *(["distillation"] if isinstance(recipe, DistillRecipe) else []),
         ),
         usage='model.encode(["some text", "another one"])  # one vector per text',
-        data=_data(recipe, shards),
+        data={
+            "prepared folder": str(publish(recipe.data)),
+            "sources": ", ".join(map(str, publish(shards.manifest.settings.get("sources", [])))),
+            "documents": f"{shards.n_documents:,}, and {held_out:,} held out",
+            "sentences": f"{shards.n_sentences:,}",
+            "tokens": f"{shards.n_tokens:,}",
+            "vocabulary": f"{shards.vocab:,}",
+        },
         command=command,
         recipe=recipe,
         metrics={name: value for name, value in outcome.held_out.items() if not name[-1].isdigit()},
         evaluated_on="held-out text",
         verdict=outcome.verdict,
     ).render(model)
-
-
-def _how(recipe: CorpusRecipe) -> str:
-    if isinstance(recipe, DistillRecipe):
-        return f"distilled from {publish(recipe.teacher)}" if recipe.needs_teacher else "trained without a teacher"
-    assert isinstance(recipe, Recipe)
-    return f"pre-trained by {_OBJECTIVES[recipe.objective]}"
-
-
-def _data(recipe: CorpusRecipe, shards: Shards) -> dict[str, str]:
-    sources = shards.manifest.settings.get("sources", [])
-    held_out = sum(record.documents for record in shards.manifest.shards if record.split == "held-out")
-    return {
-        "prepared folder": str(publish(recipe.data)),
-        "sources": ", ".join(str(publish(source)) for source in sources),
-        "documents": f"{shards.n_documents:,}, and {held_out:,} held out",
-        "sentences": f"{shards.n_sentences:,}",
-        "tokens": f"{shards.n_tokens:,}",
-        "vocabulary": f"{shards.vocab:,}",
-    }

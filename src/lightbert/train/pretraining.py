@@ -19,20 +19,22 @@ from lightbert.objectives.rtd import ReplacedTokenDetection
 from lightbert.objectives.side_stream import SideStream
 from lightbert.objectives.vectors import HEAD, VectorTransfer
 from lightbert.train.checkpoint import phases_finished
-from lightbert.train.compilation import compile_objective
-from lightbert.train.corpus_run import held_out_measure, make_loader, make_masker, train
-from lightbert.train.distributed import World
-from lightbert.train.kernels_ahead import kernels_ahead
-from lightbert.train.run_folder import check_outside, locked_run, read_result, save_recipe
-from lightbert.train.settings import PhaseValues, Recipe
-from lightbert.train.signals import Interruption
-from lightbert.train.starting_model import (
+from lightbert.train.compilation import compile_objective, kernels_ahead
+from lightbert.train.corpus_run import (
     check_teacher,
     describe_generator,
     fingerprint,
+    held_out_measure,
+    make_loader,
+    make_masker,
     starting_generator,
     starting_model,
+    train,
 )
+from lightbert.train.distributed import World
+from lightbert.train.run_folder import check_outside, locked_run, read_result, save_recipe
+from lightbert.train.settings import PhaseValues, Recipe
+from lightbert.train.signals import Interruption
 from lightbert.train.step import Outcome, Phase, Step
 
 

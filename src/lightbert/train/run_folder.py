@@ -62,9 +62,8 @@ def check_run_folder(out: Path) -> None:
     """Check that everything a run would overwrite in its folder is from a run."""
     if not _is_run(out):
         _check_not_prepared(out)
-    found = next((name for name in _OUTPUTS if _has_content(out / name)), None)
-    if found is not None and not _is_run(out):
-        raise InputError(f"'{out / found}' exists and is not from a run; set out= to another folder")
+        if output := next((name for name in _OUTPUTS if _has_content(out / name)), None):
+            raise InputError(f"'{out / output}' exists and is not from a run; set out= to another folder")
     # The models of a finished run are not written again.
     for name in _MODELS if not (out / "result.json").exists() else ():
         MODEL_FOLDER.check(out / name)
@@ -75,9 +74,8 @@ def check_grid_folder(out: Path) -> None:
     are_runs = any(map(_is_run, (out / "runs").glob("*")))
     if not are_runs:
         _check_not_prepared(out)
-    found = next((name for name in ("runs.json", "final") if _has_content(out / name)), None)
-    if found is not None and not are_runs:
-        raise InputError(f"'{out / found}' exists and is not from the runs in 'runs'; set out= to another folder")
+        if output := next((name for name in ("runs.json", "final") if _has_content(out / name)), None):
+            raise InputError(f"'{out / output}' exists and is not from the runs in 'runs'; set out= to another folder")
     MODEL_FOLDER.check(out / "final")
 
 

@@ -163,8 +163,8 @@ class BaseRecipe:
             if not getattr(self, key):
                 raise InputError(f"{key} is required; add {key}=FOLDER")
         if not any(getattr(self, key) for key in self.ends):
-            *most, last = [f"{key}=" for key in self.ends]
-            raise InputError(f"the length of training is required; add {', '.join(most)} or {last}")
+            *others, last = [f"{key}=" for key in self.ends]
+            raise InputError(f"the length of training is required; add {', '.join(others)} or {last}")
 
     @property
     def may_change(self) -> frozenset[str]:
@@ -351,20 +351,14 @@ class Recipe(CorpusRecipe):
     def resolved_phases(self, steps_per_epoch: int) -> list[PhaseValues]:
         """Return all phases, the first one included, with default values filled in."""
         steps = self.steps or self.epochs * steps_per_epoch
-        first = PhaseValues(self.length, steps, self.batch, self.lr, self.data, self.schedule)
-        return [first, *map(self._later, self.phases)]
-
-    def _later(self, phase: Continuation) -> PhaseValues:
-        warmup = self.schedule.warmup if phase.warmup is None else phase.warmup
-        decay = self.schedule.decay if phase.decay is None else phase.decay
-        return PhaseValues(
-            phase.length,
-            phase.steps,
-            phase.batch or self.batch,
-            phase.lr or self.lr,
-            phase.data or self.data,
-            replace(self.schedule, warmup=warmup, decay=decay),
-        )
+        phases = [PhaseValues(self.length, steps, self.batch, self.lr, self.data, self.schedule)]
+        for phase in self.phases:
+            warmup = self.schedule.warmup if phase.warmup is None else phase.warmup
+            decay = self.schedule.decay if phase.decay is None else phase.decay
+            schedule = replace(self.schedule, warmup=warmup, decay=decay)
+            batch, lr, data = phase.batch or self.batch, phase.lr or self.lr, phase.data or self.data
+            phases.append(PhaseValues(phase.length, phase.steps, batch, lr, data, schedule))
+        return phases
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
-"""A run: its phases, settings, position and outcome, and one optimisation step, without host synchronisation."""
+"""A run: its phases, settings, position and outcome; and one optimisation step, without host synchronisation."""
 
 import math
-from collections.abc import Callable, Generator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -15,12 +15,120 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lightbert.data.batch import Batch
 from lightbert.errors import InputError
+from lightbert.nn.feedforward import GroupedLinear
+from lightbert.nn.fused import Padding, kernel_paddings
 from lightbert.objectives.objective import Losses, Objective
 from lightbert.train.distributed import World, is_sharded, local_part
-from lightbert.train.half_weights import HalfWeights
 from lightbert.train.optim import Optimizers
 from lightbert.train.schedule import Schedule
 from lightbert.train.settings import BaseRecipe
+
+_CAST_BY_AUTOCAST = {nn.Linear: ("weight", "bias"), GroupedLinear: ("weight", "bias")}
+"""The parameters that autocast casts whenever a layer is called, by the exact class of the layer."""
+
+
+class _CastWeight(NamedTuple):
+    module: nn.Module
+    name: str
+    parameter: nn.Parameter
+    padding: Padding
+    """Rows of zeros in the copy."""
+
+
+class HalfWeights:
+    """Give the linear layers of a module bf16 copies of their weights, cast together, without changing the result.
+
+    Under autocast each layer would cast its own in separate kernels. A layer computes what it computes under autocast;
+    the gradients reach the fp32 parameters in fp32. On a GPU, the kernel layers of dynamic convolutions get padded
+    copies, which they would make by kernels of their own.
+    gradient_place: returns memory for the fp32 gradient of a parameter, or None for memory of its own.
+    """
+
+    def __init__(
+        self, module: nn.Module, gradient_place: Callable[[nn.Parameter], Tensor | None] = lambda parameter: None
+    ) -> None:
+        self.gradient_place = gradient_place
+        paddings = kernel_paddings(module)
+        self.weights = [
+            _CastWeight(layer, name, parameter, paddings.get(layer, Padding()))
+            for layer in module.modules()
+            for name in _CAST_BY_AUTOCAST.get(type(layer), ())
+            if (parameter := layer._parameters[name]) is not None
+        ]
+        self._padded: dict[int, Tensor] = {}
+        """Copies with rows of zeros, which are written once."""
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Replace the parameters by copies of their present values, for a forward and a backward pass."""
+        parameters = [weight.parameter for weight in self.weights]
+        copies = _Cast.apply(self, *parameters) if parameters else ()  # type: ignore[no-untyped-call]
+        try:
+            for weight, copy in zip(self.weights, copies, strict=True):
+                # Assigning the attribute is allowed for an nn.Parameter only.
+                weight.module._parameters[weight.name] = copy
+            yield
+        finally:
+            for weight in self.weights:
+                weight.module._parameters[weight.name] = weight.parameter
+
+    def memory(self, number: int) -> Tensor:
+        """Return memory for the copy of a weight; that of padded copies is used again, because its zeros stay."""
+        _, _, parameter, padding = self.weights[number]
+        if not padding.filler:
+            return torch.empty_like(parameter, dtype=torch.bfloat16)
+        if number not in self._padded:
+            rows = parameter.shape[0] + padding.blocks * padding.filler
+            self._padded[number] = parameter.new_zeros(rows, *parameter.shape[1:], dtype=torch.bfloat16)
+        return self._padded[number].detach()
+
+    def places(self, numbers: list[int]) -> list[Tensor]:
+        """Return memory for the gradients of some weights; a parameter of several layers gets several gradients."""
+        parameters = [self.weights[number].parameter for number in numbers]
+        first = {parameter: number for number, parameter in reversed([*zip(numbers, parameters, strict=True)])}
+        known = [
+            self.gradient_place(parameter) if first[parameter] == number else None
+            for number, parameter in zip(numbers, parameters, strict=True)
+        ]
+        return [
+            torch.empty_like(parameter, dtype=torch.float32) if place is None else place
+            for parameter, place in zip(parameters, known, strict=True)
+        ]
+
+
+class _Cast(torch.autograd.Function):
+    """Cast many tensors to bf16 and their gradients back, with a few kernels for all of them."""
+
+    @staticmethod
+    def forward(ctx: Any, weights: HalfWeights, *parameters: Tensor) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        ctx.weights = weights
+        copies = [weights.memory(number) for number in range(len(parameters))]
+        paddings = [weight.padding for weight in weights.weights]
+        _copy_all(
+            [block for padding, copy in zip(paddings, copies, strict=True) for block in padding.filled(copy)],
+            [block for padding, p in zip(paddings, parameters, strict=True) for block in padding.split(p)],
+        )
+        frozen = [copy for copy, trained in zip(copies, ctx.needs_input_grad[1:], strict=True) if not trained]
+        ctx.mark_non_differentiable(*frozen)
+        return tuple(copies)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        present = {number: gradient.contiguous() for number, gradient in enumerate(gradients) if gradient is not None}
+        exact = dict(zip(present, ctx.weights.places([*present]), strict=True))
+        paddings = {number: ctx.weights.weights[number].padding for number in present}
+        _copy_all(
+            [block for number, place in exact.items() for block in paddings[number].split(place)],
+            [block for number, gradient in present.items() for block in paddings[number].filled(gradient)],
+        )
+        return None, *(exact.get(number) for number in range(len(gradients)))
+
+
+def _copy_all(targets: list[Tensor], values: list[Tensor]) -> None:
+    """Copy contiguous tensors: equal strides are what the multi-tensor kernel requires."""
+    if targets:
+        torch._foreach_copy_(targets, values)
 
 
 class Step:

@@ -8,8 +8,8 @@ import pytest
 import torch
 from vocabularies import small_tokenizer
 
-from lightbert.data.buckets import Buckets
 from lightbert.data.features import Features, Specials
+from lightbert.data.loader import Buckets
 from lightbert.interop import huggingface
 from lightbert.models import PRESETS, build
 from lightbert.nn.encoder import Encoder

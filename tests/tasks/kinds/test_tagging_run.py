@@ -2,7 +2,7 @@
 
 import torch
 
-from lightbert.data.buckets import Buckets
+from lightbert.data.loader import Buckets
 from lightbert.data.tokenizer import SPECIALS, wordpiece
 from lightbert.models import build
 from lightbert.models.bert import Bert

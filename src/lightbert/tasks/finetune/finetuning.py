@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from lightbert.config import to_mapping
-from lightbert.data.buckets import Buckets, PackedBuckets
 from lightbert.data.features import Specials
+from lightbert.data.loader import Buckets, PackedBuckets
 from lightbert.errors import InputError, nearest
 from lightbert.interop import huggingface
 from lightbert.interop.families import FAMILIES

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from lightbert.data.features import Features, Specials
-from lightbert.data.packing import PackedRows, group_by_length, pack, packed_rows, padded_rows
+from lightbert.data.features import Features, PackedRows, Specials, group_by_length, pack, packed_rows, padded_rows
 from lightbert.errors import InputError
 from lightbert.tasks.kinds.kind import Outputs
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lightbert.data.packing import PackedRows
+from lightbert.data.features import PackedRows
 from lightbert.errors import InputError
 from lightbert.nn.fused import has_hooks
 from lightbert.nn.inference import Inference, LayerMaps, TextVector

@@ -1,16 +1,128 @@
 """Optimizers without host synchronisation: the rate is a tensor, and a non-finite step is skipped on the device."""
 
 import math
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
 
 from lightbert.train.distributed import full_tensor
-from lightbert.train.optim.flat import FlatAdamW
-from lightbert.train.optim.lamb import Lamb
-from lightbert.train.optim.muon import Muon
+from lightbert.train.flat_adamw import FlatAdamW
 from lightbert.train.settings import OptimizerSettings
+
+
+class Lamb(torch.optim.Optimizer):
+    """LAMB (You et al. 2020) as in MobileBERT's code, without bias correction.
+
+    The trust ratio ‖w‖/‖u‖ is 1 if either norm is 0.
+    Groups with ``scaled=False`` take a plain Adam step. Setting ``found_inf`` to a tensor skips the step
+    on the device when that tensor is 1, like PyTorch's fused optimizers.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[nn.Parameter] | Iterable[dict[str, Any]],
+        lr: Tensor,
+        betas: tuple[float, float],
+        eps: float,
+    ) -> None:
+        super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0, "scaled": True})
+        self.found_inf: Tensor | None = None
+        for group in self.param_groups:
+            for p in group["params"]:
+                self.state[p] = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Apply one step."""
+        for group in self.param_groups:
+            (beta1, beta2), decay = group["betas"], group["weight_decay"]
+            for p in (p for p in group["params"] if p.grad is not None):
+                mean, square = self.state[p]["exp_avg"], self.state[p]["exp_avg_sq"]
+                new_mean = mean.lerp(p.grad, 1 - beta1)
+                new_square = square.lerp(p.grad.square(), 1 - beta2)
+                update = new_mean / (new_square.sqrt() + group["eps"]) + decay * p
+                if group["scaled"]:
+                    size, change = p.norm(), update.norm()
+                    update = update * torch.where((size > 0) & (change > 0), size / change, 1.0)
+                for target, value in ((p, p - group["lr"] * update), (mean, new_mean), (square, new_square)):
+                    target.copy_(value if self.found_inf is None else torch.where(self.found_inf > 0, target, value))
+
+
+_QUINTIC = (3.4445, -4.7750, 2.0315)
+_ITERATIONS = 5
+_EPS = 1e-7
+# Scales an orthogonal update to the root mean square of a typical AdamW update (Liu et al. 2025).
+_RMS_OF_ADAMW = 0.2
+
+
+class Muon(torch.optim.Optimizer):
+    """Muon (Jordan et al. 2024): Nesterov momentum, orthogonalised in bf16 by Newton-Schulz iterations, weight decay.
+
+    The update is that of PyTorch's Muon, which reads the learning rate on the host, so that a CUDA graph can't capture
+    it, and handles one matrix at a time. This one keeps the rate on the device and stacks the matrices of one shape.
+
+    Setting ``found_inf`` to a tensor skips the step on the device when that tensor is 1.
+    """
+
+    def __init__(
+        self, matrices: Iterable[nn.Parameter], lr: Tensor, weight_decay: float, momentum: float = 0.95
+    ) -> None:
+        super().__init__(matrices, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum})
+        self.found_inf: Tensor | None = None
+        for group in self.param_groups:
+            for p in group["params"]:
+                self.state[p] = {"momentum_buffer": torch.zeros_like(p)}
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Apply one step."""
+        for group in self.param_groups:
+            rate, momentum = group["lr"], group["momentum"]
+            for matrices in _by_shape(group["params"]):
+                buffers = [self.state[p]["momentum_buffer"] for p in matrices]
+                weights, before = torch.stack(matrices), torch.stack(buffers)  # [N, rows, columns]
+                gradients = torch.stack([p.grad for p in matrices if p.grad is not None])
+                averages = before.lerp(gradients, 1 - momentum)
+                update = orthogonalize(gradients.lerp(averages, momentum))
+                scale = _RMS_OF_ADAMW * max(update.shape[1:]) ** 0.5
+                changed = weights * (1 - rate * group["weight_decay"]) - (rate * scale) * update
+                self._assign(matrices, weights, changed)
+                self._assign(buffers, before, averages)
+
+    def _assign(self, targets: list[Tensor], present: Tensor, values: Tensor) -> None:
+        """Copy the values into the targets, or their present ones if the step isn't finite: a few kernels for all."""
+        if self.found_inf is not None:
+            values = torch.where(self.found_inf > 0, present, values)
+        torch._foreach_copy_(targets, list(values.unbind()))
+
+
+def orthogonalize(matrices: Tensor) -> Tensor:
+    """Return matrices [N, rows, columns] with all singular values close to 1."""
+    a, b, c = _QUINTIC
+    tall = matrices.shape[1] > matrices.shape[2]
+    x = (matrices.transpose(1, 2) if tall else matrices).bfloat16()
+    # The spectral norm is at most the Frobenius norm.
+    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=_EPS)
+    with warnings.catch_warnings():
+        # On a CPU without bf16 instructions PyTorch prints a long warning about a slow fallback.
+        warnings.filterwarnings("ignore", "mkldnn_matmul failed")
+        for _ in range(_ITERATIONS):
+            gram = x @ x.transpose(1, 2)
+            x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return (x.transpose(1, 2) if tall else x).to(matrices.dtype)
+
+
+def _by_shape(parameters: Iterable[nn.Parameter]) -> Iterator[list[Tensor]]:
+    """Yield the parameters that have a gradient, grouped by shape."""
+    shapes: dict[torch.Size, list[Tensor]] = {}
+    for p in parameters:
+        if p.grad is not None:
+            shapes.setdefault(p.shape, []).append(p)
+    yield from shapes.values()
+
 
 # At this step Adam's bias corrections, 1 - β^step, are exactly 1: starting from it disables them.
 _STEP_WITHOUT_BIAS = 1e6
@@ -148,8 +260,8 @@ class Optimizers:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the optimizer state; each tensor is named ``<parameter>/<state>``."""
-        found = {}
+        tensors = {}
         for optimizer in (self.main, self.muon):
             for p, state in optimizer.state.items() if optimizer is not None else ():
-                found.update({f"{self.names[p]}/{what}": value for what, value in state.items()})  # type: ignore[index]
-        return found
+                tensors.update({f"{self.names[p]}/{what}": value for what, value in state.items()})  # type: ignore[index]
+        return tensors
