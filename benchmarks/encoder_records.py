@@ -17,8 +17,7 @@ from benchmarks.commands import finetuned_runs, read_object
 from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError
 from lightbert.files import write_atomic
-from lightbert.interop.load import describe
-from lightbert.interop.names import ModelFolder, find
+from lightbert.interop.load import ModelFolder, describe, find
 from lightbert.models import build
 from lightbert.models.convbert import ConvBert
 from lightbert.models.flops import flops

@@ -31,8 +31,7 @@ from lightbert.data import tokenizer as tokenizers
 from lightbert.data.features import Features, Specials
 from lightbert.errors import InputError
 from lightbert.interop import huggingface
-from lightbert.interop.load import describe
-from lightbert.interop.names import find
+from lightbert.interop.load import describe, find
 from lightbert.models import Model, build, folder
 from lightbert.nn.inference import Inference
 from lightbert.progress import progress

@@ -11,9 +11,8 @@ import lightbert
 from extras import needs_plots
 from lightbert import bundled, cli
 from lightbert.errors import InputError
-from lightbert.interop import names
-from lightbert.interop.load import describe, load
-from lightbert.interop.names import ModelFolder, Preset, Tf1Checkpoint, find
+from lightbert.interop import load as names
+from lightbert.interop.load import ModelFolder, Preset, Tf1Checkpoint, describe, find, load
 from lightbert.models import PRESETS, build, folder
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.tasks.finetune.starting_model import starting_model as finetuned_from

@@ -15,8 +15,8 @@ import lightbert
 from lightbert.cli import main
 from lightbert.commands.convert import Config, run
 from lightbert.errors import InputError
-from lightbert.interop import pickled
-from lightbert.interop.pickled import read_pickle
+from lightbert.interop import weights
+from lightbert.interop.weights import read_pickle
 
 FORMATS = {"zip": True, "legacy": False}
 
@@ -198,10 +198,10 @@ def test_files_and_dictionaries_that_are_too_large_are_an_error(tmp_path, monkey
     torch.save(
         {name: torch.ones(1) for name in "abcdefgh"}, tmp_path / "weights.bin", _use_new_zipfile_serialization=False
     )
-    monkeypatch.setattr(pickled, "MAX_TENSORS", 7)
+    monkeypatch.setattr(weights, "MAX_TENSORS", 7)
     with pytest.raises(InputError, match="must contain at most 7 tensors, got 8"):
         read_pickle(tmp_path / "weights.bin")
-    monkeypatch.setattr(pickled, "MAX_BYTES", 100)
+    monkeypatch.setattr(weights, "MAX_BYTES", 100)
     with pytest.raises(InputError, match="must have at most 100 bytes"):
         read_pickle(tmp_path / "weights.bin")
 

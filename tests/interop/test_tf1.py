@@ -7,8 +7,8 @@ import torch
 from releases import Variables
 
 from lightbert.errors import InputError
-from lightbert.interop.tf1 import electra, mobilebert, read_checkpoint, read_tf1
-from lightbert.interop.tf1.checkpoint import model_variables
+from lightbert.interop.tf1 import model_variables, read_checkpoint, read_tf1
+from lightbert.interop.tf1_models import electra_keymap, identify_electra, identify_mobilebert, mobilebert_keymap
 from lightbert.models import PRESETS, build
 from lightbert.models.bert import Bert
 from lightbert.models.convbert import ConvBert
@@ -81,8 +81,8 @@ def random_model(config, kinds):
 
 def table(config, scope="electra"):
     if isinstance(config, MobileBert):
-        return mobilebert.keymap("FakeLayerNorm" if config.norm == "none" else "LayerNorm")
-    return electra.keymap(scope, "electra", groups=getattr(config, "groups", 1))
+        return mobilebert_keymap("FakeLayerNorm" if config.norm == "none" else "LayerNorm")
+    return electra_keymap(scope, "electra", groups=getattr(config, "groups", 1))
 
 
 def renamed(model, scope="electra"):
@@ -134,7 +134,7 @@ def test_one_checkpoint_contains_a_discriminator_and_a_generator_that_share_embe
 def test_a_generator_may_have_separate_embeddings():
     discriminator, generator = random_model(ELECTRA, ("rtd",)), random_model(ELECTRA, ("mlm",))
     variables = variables_of((discriminator, "electra"))
-    own = electra.keymap("generator", "generator", groups=1).to_theirs(generator.state_dict(), last=0)
+    own = electra_keymap("generator", "generator", groups=1).to_theirs(generator.state_dict(), last=0)
     variables.update({name: tensor.numpy() for name, tensor in own.items()})
     assert_same_model(read_checkpoint(variables, part="generator"), generator)
     assert_same_model(read_checkpoint(variables), discriminator)
@@ -169,8 +169,8 @@ class TestAnInvalidCheckpoint:
 def test_a_published_model_is_recognised_by_its_shapes_alone(name):
     preset = PRESETS[name] if isinstance(PRESETS[name], Bert) else replace(PRESETS[name], padding="released")
     tensors = renamed(build(preset, device="meta"))
-    family = mobilebert if isinstance(preset, MobileBert) else electra
-    assert family.identify(tensors, {}).config == preset
+    identify = identify_mobilebert if isinstance(preset, MobileBert) else identify_electra
+    assert identify(tensors, {}).config == preset
 
 
 @pytest.mark.parametrize(

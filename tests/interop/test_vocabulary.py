@@ -9,7 +9,7 @@ from words import SPECIAL
 
 import lightbert
 from lightbert.errors import InputError
-from lightbert.interop import hub, huggingface
+from lightbert.interop import huggingface, load
 from lightbert.interop.vocabulary import read_tokenizer
 
 transformers = pytest.importorskip("transformers")
@@ -112,7 +112,7 @@ def test_the_settings_are_kept_in_a_written_folder(tmp_path):
 
 
 def test_the_files_with_settings_are_downloaded():
-    assert {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"} <= set(hub._FILES)
+    assert {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"} <= set(load._FILES)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tiny_classifiers import write_tiny_model
 
-from lightbert.interop.names import Preset, find
+from lightbert.interop.load import Preset, find
 from lightbert.nn.inference import POOLS
 from lightbert.tasks.kinds.classify import Classify
 

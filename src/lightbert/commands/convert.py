@@ -147,8 +147,7 @@ def command(
 
 
 def _read(config: Config) -> "Model":
-    from lightbert.interop.load import load
-    from lightbert.interop.names import Tf1Checkpoint, find
+    from lightbert.interop.load import Tf1Checkpoint, find, load
     from lightbert.interop.tf1 import read_tf1
 
     if config.part is None and config.json is None:

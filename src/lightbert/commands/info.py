@@ -189,7 +189,7 @@ def printed_figures(printed: "PaperFigures") -> str:
 
 def _named(name: str) -> Description:
     from lightbert.interop import load
-    from lightbert.interop.names import Preset, find
+    from lightbert.interop.load import Preset, find
     from lightbert.models.size import measure
 
     found = find(name)

@@ -12,9 +12,8 @@ from lightbert.deploy.targets import TARGETS
 from lightbert.deploy.verification import Batch, Comparison, Source
 from lightbert.errors import InputError, unknown
 from lightbert.files import FolderKind, folder_atomic, write_atomic
-from lightbert.interop.heads import write_heads
+from lightbert.interop.heads import write_heads, write_problem
 from lightbert.interop.huggingface import their_config
-from lightbert.interop.problem_types import write_problem
 from lightbert.models import Model, folder
 from lightbert.models.owned import MODEL_FILES, config_of
 from lightbert.models.sentence_files import write_sentence_files

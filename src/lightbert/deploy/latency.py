@@ -20,8 +20,7 @@ from lightbert.deploy.onnx.lowering import Int8, lower
 from lightbert.deploy.onnx.model import graph_of
 from lightbert.deploy.verification import Batch
 from lightbert.errors import InputError, unknown
-from lightbert.interop.load import describe
-from lightbert.interop.names import find
+from lightbert.interop.load import describe, find
 from lightbert.models import PRESETS, Config, build
 from lightbert.nn.encoder import Encoder
 from lightbert.progress import progress

@@ -1,10 +1,11 @@
-"""Map the model classes of transformers to our heads."""
+"""Map the model classes of transformers, their labels and their `problem_type` to our heads and tasks."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor
 
-from lightbert.errors import InputError
+from lightbert.errors import InputError, unknown
 from lightbert.interop.families import NATIVE_WORKS, Family, Heads, Settings
 from lightbert.interop.keymap import quote_names
 
@@ -42,6 +43,10 @@ _WITH_DROPOUT = {"classify", "regress", "choice", "tokens"}
 _COMMON = {"pool": "cls"}
 # The settings that are keys of a fine-tuning recipe.
 _KEYS = {"hidden", "pool"}
+_REGRESSION = "regression"
+_MULTI_LABEL = "multi_label_classification"
+_KINDS = {"single_label_classification": "classify", _MULTI_LABEL: "labels"}
+"""`problem_type` -> the kind of task of a model with the classification head."""
 
 
 def read_heads(family: Family, ours: Settings, theirs: Settings, tensors: Mapping[str, Tensor]) -> Heads:
@@ -88,13 +93,13 @@ def class_name(family: Family, ours: Settings, theirs: Settings, heads: Heads) -
             f"or all heads with --heads, such as --heads none; {NATIVE_WORKS}{without}"
         )
     for kind, settings in heads.items():
-        given = {**_COMMON, **settings}
+        actual = {**_COMMON, **settings}
         for name, value in {**_COMMON, **possible[kind]}.items():
-            if given.get(name) != value:
+            if actual.get(name) != value:
                 remedy = f"fine-tune with head.{name}={value or 'none'}, or " if name in _KEYS else ""
                 raise InputError(
                     f"{name} of the {kind} head must be {value!r} in {family.stem}{suffixes[0]}, got "
-                    f"{given.get(name)!r}; {remedy}drop the head with --heads none; {NATIVE_WORKS}"
+                    f"{actual.get(name)!r}; {remedy}drop the head with --heads none; {NATIVE_WORKS}"
                 )
     return family.stem + suffixes[0]
 
@@ -126,18 +131,46 @@ def default_label_names(count: int) -> tuple[str, ...]:
 
 def read_labels(theirs: Settings, heads: Heads) -> tuple[str, ...]:
     """Return the names of the labels; empty if they are the default names or don't belong to the heads."""
-    given = theirs.get("id2label") or {}
-    if not isinstance(given, dict) or not all(isinstance(name, (str, int)) for name in given.values()):
+    labels = theirs.get("id2label") or {}
+    if not isinstance(labels, dict) or not all(isinstance(name, (str, int)) for name in labels.values()):
         raise InputError(
-            f'\'id2label\' in config.json must be an object of names, got {given!r}; write it as {{"0": "name", …}}, '
+            f'\'id2label\' in config.json must be an object of names, got {labels!r}; write it as {{"0": "name", …}}, '
             "or remove it"
         )
-    names = {int(index): str(name) for index, name in given.items() if index.isdecimal()}
+    names = {int(index): str(name) for index, name in labels.items() if index.isdecimal()}
     counts = {heads[kind]["labels"] for kind in _WITH_LABELS & set(heads)}
     if counts != {len(names)} or set(names) != set(range(len(names))):
         return ()
     ordered = tuple(names[index] for index in range(len(names)))
     return () if ordered == default_label_names(len(names)) else ordered
+
+
+def read_problem(problem: str | None, heads: Heads, labels: tuple[str, ...]) -> dict[str, Any]:
+    """Return a model's `task` for a `problem_type`; empty if it is None, or if the head determines it.
+
+    transformers sets `problem_type` when a classifier is trained on its first batch.
+    """
+    if problem is None or not {"classify", "regress"} & set(heads):
+        return {}
+    if problem != _REGRESSION and problem not in _KINDS:
+        raise unknown("problem_type", problem, [_REGRESSION, *_KINDS])
+    outputs = heads["classify"]["labels"] if "classify" in heads else 1
+    if problem == (_MULTI_LABEL if outputs == 1 else _REGRESSION):
+        count = "one output" if outputs == 1 else f"{outputs} outputs"
+        raise InputError(
+            f"lightbert doesn't support problem_type {problem!r} with {count}; save the model without its head"
+        )
+    if outputs == 1:
+        return {}
+    return {"kind": _KINDS[problem], "labels": list(labels or default_label_names(outputs))}
+
+
+def write_problem(heads: Heads, task: dict[str, Any]) -> str | None:
+    """Return the `problem_type` of a model with these heads and this `task`; None if it is undetermined."""
+    if "regress" in heads:
+        return _REGRESSION
+    matching = (problem for problem, kind in _KINDS.items() if kind == task.get("kind"))
+    return next(matching, None) if "classify" in heads else None
 
 
 def _kinds(theirs: Settings, tensors: Mapping[str, Tensor]) -> list[str]:

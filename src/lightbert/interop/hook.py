@@ -47,7 +47,8 @@ class _ImportWatcher(MetaPathFinder):
 
 def _register() -> None:
     try:
-        importlib.import_module("lightbert.interop.auto.registration")
+        config = importlib.import_module("lightbert.interop.auto_config").LightbertConfig
+        config.on_open = lambda: importlib.import_module("lightbert.interop.auto_models")
     # An incompatible version of transformers must remain importable.
     except Exception as error:
         warnings.warn(f"lightbert's models are not registered with transformers' auto classes: {error}", stacklevel=2)

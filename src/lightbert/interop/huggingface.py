@@ -9,8 +9,7 @@ from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError
 from lightbert.files import folder_atomic, write_atomic, write_tensors
 from lightbert.interop.families import FAMILIES, NATIVE_WORKS, Family, Settings
-from lightbert.interop.heads import class_name, read_heads, read_labels, write_heads
-from lightbert.interop.problem_types import read_problem, write_problem
+from lightbert.interop.heads import class_name, read_heads, read_labels, read_problem, write_heads, write_problem
 from lightbert.interop.vocabulary import read_tokenizer
 from lightbert.interop.weights import read_weights
 from lightbert.models import FAMILIES as OUR_FAMILIES
@@ -64,7 +63,8 @@ def write(model: Model, path: str | Path, *, card: str = "", force: bool = False
     weights = {name: weight for name, weight in model.state_dict().items() if not name.startswith(heads)}
     tensors = family.keymap.to_theirs(weights, **_constants(to_mapping(model.config)))
     if theirs["architectures"] != [f"{family.stem}Model"]:
-        tensors = {_inside(name, family.model_type): tensor for name, tensor in tensors.items()}
+        body = ("embeddings", "encoder.", "pooler.")
+        tensors = {f"{family.model_type}." * name.startswith(body) + name: tensor for name, tensor in tensors.items()}
     with folder_atomic(path, ANY_FOLDER if force else MODEL_FOLDER) as folder:
         write_tensors(folder / "model.safetensors", tensors, metadata={"format": "pt"})
         write_atomic(folder / "config.json", json.dumps(theirs | WRITER, indent=2) + "\n")
@@ -107,9 +107,9 @@ def conversion(model: Model) -> tuple[str, tuple[str, ...]]:
     A model whose heads transformers doesn't support is converted without them.
     """
     body = Model(model, replace(model.metadata, head_settings={}, labels=(), task={}))
-    for each, options in ((model, ()), (body, ("--heads", "none"))):
+    for candidate, options in ((model, ()), (body, ("--heads", "none"))):
         try:
-            return _describe(each)[1]["architectures"][0], options
+            return _describe(candidate)[1]["architectures"][0], options
         except InputError:
             continue
     return "", ()
@@ -127,12 +127,28 @@ def _describe(model: Model) -> tuple[Family, Settings]:
     if not candidates:
         raise InputError(f"transformers doesn't support the {name} family; {NATIVE_WORKS}")
     candidates.sort(key=lambda family: family.model_type != model.origin)
-    errors = []
+    heads, errors = _their_heads(model), []
     for family in candidates:
         try:
-            return family, _config_of(family, ours, model)
+            theirs = family.to_theirs(ours, heads)
+            architecture = class_name(family, ours, theirs, heads)
+            labels = write_heads(heads, model.labels)
         except InputError as error:
             errors.append(error)
+            continue
+        problem = write_problem(heads, model.task)
+        pad = model.tokenizer.token_to_id("[PAD]") if model.tokenizer is not None else None
+        return family, {
+            "architectures": [architecture],
+            "model_type": family.model_type,
+            **theirs,
+            **labels,
+            **({"problem_type": problem} if problem else {}),
+            "pad_token_id": pad or 0,
+            "initializer_range": 0.02,
+            "tie_word_embeddings": True,
+            "dtype": str(model.table.dtype).removeprefix("torch."),
+        }
     raise errors[0]
 
 
@@ -140,29 +156,6 @@ def _their_heads(model: Model) -> HeadSettings:
     """The heads that are written as those of transformers: all but a projection, which is a module of its own."""
     projection = PROJECTION if model.pooling is not None and model.pooling.projection else ""
     return {kind: settings for kind, settings in model.head_settings.items() if kind != projection}
-
-
-def _config_of(family: Family, ours: dict[str, Any], model: Model) -> Settings:
-    heads = _their_heads(model)
-    theirs = family.to_theirs(ours, heads)
-    architecture = class_name(family, ours, theirs, heads)
-    problem = write_problem(heads, model.task)
-    pad = model.tokenizer.token_to_id("[PAD]") if model.tokenizer is not None else None
-    return {
-        "architectures": [architecture],
-        "model_type": family.model_type,
-        **theirs,
-        **write_heads(heads, model.labels),
-        **({"problem_type": problem} if problem else {}),
-        "pad_token_id": pad or 0,
-        "initializer_range": 0.02,
-        "tie_word_embeddings": True,
-        "dtype": str(model.table.dtype).removeprefix("torch."),
-    }
-
-
-def _inside(name: str, body: str) -> str:
-    return f"{body}.{name}" if name.startswith(("embeddings", "encoder.", "pooler.")) else name
 
 
 def _constants(ours: dict[str, Any]) -> dict[str, int]:

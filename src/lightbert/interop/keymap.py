@@ -49,18 +49,18 @@ class Keymap:
         """Return their name and the reshaping for each of our names; `constants` replace placeholders like `{last}`."""
         ours = list(ours)
         patterns = [(_pattern(row.ours, constants), row) for row in self.rows]
-        found: dict[str, tuple[str, str]] = {}
+        pairs: dict[str, tuple[str, str]] = {}
         for name in ours:
             for pattern, row in patterns:
                 if match := pattern.fullmatch(name):
-                    found[name] = (row.theirs.format(**match.groupdict(), **constants), row.reshaping)
+                    pairs[name] = (row.theirs.format(**match.groupdict(), **constants), row.reshaping)
                     break
-        if missing := sorted(set(ours) - set(found)):
+        if missing := sorted(set(ours) - set(pairs)):
             raise InputError(f"the other library has no tensor for {quote_names(missing)}")
-        theirs = [name for name, _ in found.values()]
+        theirs = [name for name, _ in pairs.values()]
         if twice := sorted({name for name in theirs if theirs.count(name) > 1}):
             raise InputError(f"two of our tensors map to the same tensor of the other library: {quote_names(twice)}")
-        return found
+        return pairs
 
     def to_ours(self, theirs: Mapping[str, Tensor], like: Mapping[str, Tensor], **constants: int) -> dict[str, Tensor]:
         """Return their tensors under our names, without redundant ones; `like` has the expected names and shapes."""
@@ -124,10 +124,10 @@ RESHAPINGS = {
 }
 
 
-def quote_names(names: list[str], most: int = 4) -> str:
-    """Quote and join names for a message; list at most `most` of them."""
-    shown = ", ".join(f"'{name}'" for name in names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+def quote_names(names: list[str], limit: int = 4) -> str:
+    """Quote and join names for a message; list at most `limit` of them."""
+    shown = ", ".join(f"'{name}'" for name in names[:limit])
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
 
 
 def _pattern(ours: str, constants: Mapping[str, int]) -> re.Pattern[str]:

@@ -32,55 +32,53 @@ def read_tokenizer(folder: Path) -> Tokenizer | None:
 
     Truncation and padding are turned off: some published files set a fixed length.
     """
-    tokenizer = _open(folder)
-    if tokenizer is not None:
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-    return tokenizer
-
-
-def _open(folder: Path) -> Tokenizer | None:
     if (folder / "tokenizer.json").exists():
-        return files.read_tokenizer(folder / "tokenizer.json")
-    return _from_vocabulary(folder) if (folder / "vocab.txt").exists() else None
+        tokenizer = files.read_tokenizer(folder / "tokenizer.json")
+    elif (folder / "vocab.txt").exists():
+        tokenizer = _from_vocabulary(folder)
+    else:
+        return None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
 
 
 def _from_vocabulary(folder: Path) -> Tokenizer:
     """Build BERT's tokenizer from vocab.txt, with the settings and the added tokens that transformers reads."""
-    settings = _read_settings(folder)
-    added = _added_tokens(folder, settings)
+    settings = _read_if_present(folder / "tokenizer_config.json")
+    if _DECODER not in settings:
+        # Older versions have a file for special tokens.
+        settings |= _read_if_present(folder / "special_tokens_map.json")
+    # What gives the ids of added tokens, for messages.
+    source = f"'{_DECODER}' of tokenizer_config.json" if _DECODER in settings else _ADDED_FILE
+    special = [*_special_tokens(settings)]
+    added = _added_tokens(folder, settings, source, {*_SPECIAL.values(), *(token.content for token in special)})
     tokenizer = _wordpiece(folder / "vocab.txt", settings)
     known = {token.content for token in added.values()}
-    others = [token for token in _special_tokens(settings) if token.content not in known]
+    others = [token for token in special if token.content not in known]
     tokenizer.add_tokens([*(added[index] for index in sorted(added)), *others])
     for index, token in added.items():
         actual = tokenizer.token_to_id(token.content)
         if actual != index:
             raise InputError(
                 f"the added token {token.content!r} must have the id {actual}, which follows from vocab.txt and the "
-                f"other added tokens, got {index} in {_source(settings)}; {_COPY}"
+                f"other added tokens, got {index} in {source}; {_COPY}"
             )
     return tokenizer
-
-
-def _read_settings(folder: Path) -> dict[str, Any]:
-    """Return tokenizer_config.json, with the special_tokens_map.json of older versions."""
-    settings = _read_if_present(folder / "tokenizer_config.json")
-    return settings if _DECODER in settings else settings | _read_if_present(folder / "special_tokens_map.json")
 
 
 def _read_if_present(path: Path) -> dict[str, Any]:
     return read_json(path) if path.exists() else {}
 
 
-def _source(settings: dict[str, Any]) -> str:
-    """Return the name of what gives the ids of added tokens, for messages."""
-    return f"'{_DECODER}' of tokenizer_config.json" if _DECODER in settings else _ADDED_FILE
-
-
 def _wordpiece(vocabulary: Path, settings: dict[str, Any]) -> Tokenizer:
     """Build the tokenizer without added tokens, except BERT's special tokens."""
-    switches = _read_switches(settings)
+    switches: dict[str, Any] = {key: settings.get(key, default) for key, default in _SWITCHES.items()}
+    for key, value in switches.items():
+        default = _SWITCHES[key]
+        if not isinstance(value, bool) and (value is not None or default is not None):
+            expected = "true or false" if default is not None else "true, false or null"
+            raise InputError(f"'{key}' in tokenizer_config.json must be {expected}, got {value!r}")
     special: dict[str, Any] = {key: _token(settings.get(key) or name, key).content for key, name in _SPECIAL.items()}
     try:
         built = BertWordPieceTokenizer(
@@ -96,16 +94,6 @@ def _wordpiece(vocabulary: Path, settings: dict[str, Any]) -> Tokenizer:
     return Tokenizer.from_str(built.to_str())
 
 
-def _read_switches(settings: dict[str, Any]) -> dict[str, Any]:
-    switches = {key: settings.get(key, default) for key, default in _SWITCHES.items()}
-    for key, value in switches.items():
-        default = _SWITCHES[key]
-        if not isinstance(value, bool) and (value is not None or default is not None):
-            expected = "true or false" if default is not None else "true, false or null"
-            raise InputError(f"'{key}' in tokenizer_config.json must be {expected}, got {value!r}")
-    return switches
-
-
 def _special_tokens(settings: dict[str, Any]) -> Iterator[AddedToken]:
     """Yield the special tokens that the settings give."""
     for key in ("bos_token", "eos_token", *_SPECIAL):
@@ -115,35 +103,33 @@ def _special_tokens(settings: dict[str, Any]) -> Iterator[AddedToken]:
     extra = settings.get(list_key, [])
     if not isinstance(extra, list):
         raise InputError(f"'{list_key}' must be a list of tokens, got {extra!r}; {_COPY}")
-    for given in extra:
-        yield _token(given, list_key, special=True)
+    for token in extra:
+        yield _token(token, list_key, special=True)
 
 
-def _added_tokens(folder: Path, settings: dict[str, Any]) -> dict[int, AddedToken]:
+def _added_tokens(folder: Path, settings: dict[str, Any], source: str, special: set[str]) -> dict[int, AddedToken]:
     """Return the added tokens by id; they may include entries of vocab.txt, such as [MASK]."""
-    source = _source(settings)
-    special = {*_SPECIAL.values(), *(token.content for token in _special_tokens(settings))}
     if _DECODER not in settings:
         ids = _read_if_present(folder / _ADDED_FILE)
         return {_id(index, source): _token(text, source, special=text in special) for text, index in ids.items()}
     if not isinstance(settings[_DECODER], dict):
         raise InputError(f"{source} must be an object of tokens, got {settings[_DECODER]!r}; {_COPY}")
-    added = {_id(index, source): _token(given, source) for index, given in settings[_DECODER].items()}
+    added = {_id(index, source): _token(token, source) for index, token in settings[_DECODER].items()}
     for token in added.values():
         token.special = token.special or token.content in special
     return added
 
 
-def _id(given: Any, source: str) -> int:
-    if isinstance(given, bool) or not str(given).isdecimal():
-        raise InputError(f"the id of a token in {source} must be an integer >= 0, got {given!r}; {_COPY}")
-    return int(given)
+def _id(value: Any, source: str) -> int:
+    if isinstance(value, bool) or not str(value).isdecimal():
+        raise InputError(f"the id of a token in {source} must be an integer >= 0, got {value!r}; {_COPY}")
+    return int(value)
 
 
-def _token(given: Any, source: str, *, special: bool = False) -> AddedToken:
-    """Return a token that is given as a text, or as an object with a text and its flags."""
-    entries = given if isinstance(given, dict) else {"content": given}
+def _token(value: Any, source: str, *, special: bool = False) -> AddedToken:
+    """Return a token written as a text, or as an object with a text and its flags."""
+    entries = value if isinstance(value, dict) else {"content": value}
     content, flags = entries.get("content"), {flag: entries[flag] for flag in _FLAGS if flag in entries}
-    if not isinstance(content, str) or not content or not all(isinstance(value, bool) for value in flags.values()):
-        raise InputError(f"a token in {source} must be a text, or a text with flags, got {given!r}; {_COPY}")
+    if not isinstance(content, str) or not content or not all(isinstance(flag, bool) for flag in flags.values()):
+        raise InputError(f"a token in {source} must be a text, or a text with flags, got {value!r}; {_COPY}")
     return AddedToken(content, **(flags | {"special": True} if special else flags))

@@ -57,7 +57,7 @@ def load_generator(name: str, model: "TextModel | ExportedModel") -> "TextModel 
     if "rtd" not in model.heads or "mlm" in model.heads:
         return None
     # Imported here because an exported model is served without torch.
-    from lightbert.interop.names import find, generator_of
+    from lightbert.interop.load import find, generator_of
     from lightbert.tasks.predict.text_model import TextModel, load_text_model
 
     found = generator_of(find(name)) if isinstance(model, TextModel) else None

@@ -23,8 +23,7 @@ from lightbert.data.loader import Loader
 from lightbert.data.masking import word_parts
 from lightbert.data.shards import Shards
 from lightbert.errors import InputError
-from lightbert.interop.load import describe, read
-from lightbert.interop.names import FoundModel, ModelFolder, Preset, find, generator_of
+from lightbert.interop.load import FoundModel, ModelFolder, Preset, describe, find, generator_of, read
 from lightbert.models import Config, Model, add_head, build, folder
 from lightbert.models.changes import with_changes
 from lightbert.models.generator import generator

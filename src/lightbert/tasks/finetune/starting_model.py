@@ -13,8 +13,7 @@ from lightbert.config import from_mapping, to_mapping
 from lightbert.data import tokenizer as tokenizers
 from lightbert.data.features import Features, Specials
 from lightbert.errors import InputError
-from lightbert.interop.load import read
-from lightbert.interop.names import Preset, find
+from lightbert.interop.load import Preset, find, read
 from lightbert.models import PRESETS, Model, add_head, build
 from lightbert.models.changes import with_changes
 from lightbert.models.tokenizer import check_ids

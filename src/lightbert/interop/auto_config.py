@@ -1,14 +1,13 @@
-"""Our config.json as a transformers config."""
+"""Our config.json as a transformers config; registered with AutoConfig on import. Only `interop.hook` imports this."""
 
 import copy
 from collections.abc import Callable
 from dataclasses import field
 from typing import Any, ClassVar
 
-from transformers import PreTrainedConfig
+from transformers import AutoConfig, PreTrainedConfig
 
-from lightbert.interop.heads import default_label_names
-from lightbert.interop.problem_types import read_problem, write_problem
+from lightbert.interop.heads import default_label_names, read_problem, write_problem
 
 _WITH_LABELS = ("classify", "tokens")
 
@@ -20,7 +19,7 @@ class LightbertConfig(PreTrainedConfig):  # type: ignore[misc]
     """
 
     model_type = "lightbert"
-    on_open: ClassVar[Callable[[], None]] = lambda: None
+    on_open: ClassVar[Callable[[], object]] = lambda: None
     """Called when a config is opened, to register the models before the auto classes look them up."""
 
     format: int = 1
@@ -100,3 +99,6 @@ class LightbertConfig(PreTrainedConfig):  # type: ignore[misc]
         """Return the number of labels; without a head that has labels it is 2, transformers' default."""
         counts = [self.heads[kind]["labels"] for kind in _WITH_LABELS if kind in self.heads]
         return counts[0] if counts else 1 if "regress" in self.heads else 2
+
+
+AutoConfig.register(LightbertConfig.model_type, LightbertConfig, exist_ok=True)

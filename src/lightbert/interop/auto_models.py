@@ -24,7 +24,7 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils import can_return_tuple
 
-from lightbert.interop.auto.config import LightbertConfig
+from lightbert.interop.auto_config import LightbertConfig
 from lightbert.models.folder import from_description
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.fused import install_on_gpu
@@ -43,6 +43,8 @@ class LightbertModel(PreTrainedModel):  # type: ignore[misc]
     accepts_loss_kwargs = False
     # A folder may contain other heads, such as those of pre-training: each class loads its own only.
     _keys_to_ignore_on_load_unexpected: ClassVar[list[str]] = [r"heads\."]
+    kind: ClassVar[str] = ""
+    """The head of the class; empty = none."""
 
     def __init__(self, config: LightbertConfig) -> None:
         config = config.with_heads(self.heads(config))
@@ -60,9 +62,14 @@ class LightbertModel(PreTrainedModel):  # type: ignore[misc]
         install_on_gpu(loaded[0] if isinstance(loaded, tuple) else loaded)
         return loaded
 
-    def heads(self, config: LightbertConfig) -> dict[str, dict[str, Any]]:
+    @classmethod
+    def heads(cls, config: LightbertConfig) -> dict[str, dict[str, Any]]:
         """Return the head of this class with its settings; other heads of the folder are not loaded."""
-        return {}
+        if not cls.kind:
+            return {}
+        kind = "regress" if cls.kind == "classify" and config.num_labels == 1 else cls.kind
+        labels = {"labels": config.num_labels} if kind in ("classify", "tokens") else {}
+        return {kind: {**config.heads.get(kind, {}), **labels}}
 
     @can_return_tuple  # type: ignore[untyped-decorator]
     def forward(
@@ -152,12 +159,10 @@ def _resize_rows(parameter: nn.Parameter, rows: int, new_are_means: bool) -> Non
     parameter.data = torch.cat([old[:rows], row.expand(max(0, rows - len(old)), *old.shape[1:])])
 
 
-class LightbertForMaskedLM(LightbertModel):
-    """Logits over the vocabulary for every token."""
+class _WithLabels(LightbertModel):
+    """A model with one kind of logits, and a loss if there are labels."""
 
-    def heads(self, config: LightbertConfig) -> dict[str, dict[str, Any]]:
-        """Return the MLM head."""
-        return {"mlm": config.heads.get("mlm", {})}
+    output_class: ClassVar[type]
 
     @can_return_tuple  # type: ignore[untyped-decorator]
     def forward(
@@ -168,72 +173,47 @@ class LightbertForMaskedLM(LightbertModel):
         labels: Tensor | None = None,
         **options: Any,
     ) -> Any:
-        """Labels [B, T] are the ids to predict, -100 at positions to ignore."""
-        (logits,), recorded = self._run(input_ids, attention_mask, token_type_ids, **options)
-        loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1), labels.flatten())
-        return MaskedLMOutput(loss, logits, **recorded)
-
-
-class LightbertForSequenceClassification(LightbertModel):
-    """One logit per label for each text, or one number if there is one label."""
-
-    def heads(self, config: LightbertConfig) -> dict[str, dict[str, Any]]:
-        """Return the classification head, or the regression head if there is one label."""
-        if config.num_labels == 1:
-            return {"regress": config.heads.get("regress", {})}
-        return {"classify": {**config.heads.get("classify", {}), "labels": config.num_labels}}
-
-    @can_return_tuple  # type: ignore[untyped-decorator]
-    def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        labels: Tensor | None = None,
-        **options: Any,
-    ) -> Any:
-        """Labels [B] are classes or numbers; floats [B, labels] are multi-label targets."""
+        """Ids and labels [B, T], or labels [B] of texts, -100 = ignored -> loss and logits."""
         (logits,), recorded = self._run(input_ids, attention_mask, token_type_ids, **options)
         logits = logits[:, None] if logits.dim() == 1 else logits
-        loss = None if labels is None else self._loss(logits, labels)
-        return SequenceClassifierOutput(loss, logits, **recorded)
+        return self.output_class(None if labels is None else self._loss(logits, labels), logits, **recorded)
+
+    def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(logits.flatten(0, -2), labels.flatten())
+
+
+class LightbertForMaskedLM(_WithLabels):
+    """Logits over the vocabulary for every token; labels [B, T] are the ids to predict."""
+
+    kind, output_class = "mlm", MaskedLMOutput
+
+
+class LightbertForTokenClassification(_WithLabels):
+    """One logit per label for every token; labels [B, T] are classes."""
+
+    kind, output_class = "tokens", TokenClassifierOutput
+
+
+class LightbertForSequenceClassification(_WithLabels):
+    """One logit per label for each text, or one number if there is one label.
+
+    Labels [B] are classes or numbers; floats [B, labels] are multi-label targets.
+    """
+
+    kind, output_class = "classify", SequenceClassifierOutput
 
     def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         if logits.shape[1] == 1:
             return F.mse_loss(logits.squeeze(1), labels.flatten().to(logits.dtype))
         if labels.is_floating_point():
             return F.binary_cross_entropy_with_logits(logits, labels)
-        return F.cross_entropy(logits, labels.flatten())
-
-
-class LightbertForTokenClassification(LightbertModel):
-    """One logit per label for every token."""
-
-    def heads(self, config: LightbertConfig) -> dict[str, dict[str, Any]]:
-        """Return the token head."""
-        return {"tokens": {**config.heads.get("tokens", {}), "labels": config.num_labels}}
-
-    @can_return_tuple  # type: ignore[untyped-decorator]
-    def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        labels: Tensor | None = None,
-        **options: Any,
-    ) -> Any:
-        """Labels [B, T] are classes, -100 at positions to ignore."""
-        (logits,), recorded = self._run(input_ids, attention_mask, token_type_ids, **options)
-        loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1), labels.flatten())
-        return TokenClassifierOutput(loss, logits, **recorded)
+        return super()._loss(logits, labels)
 
 
 class LightbertForQuestionAnswering(LightbertModel):
     """Start and end logits of an answer."""
 
-    def heads(self, config: LightbertConfig) -> dict[str, dict[str, Any]]:
-        """Return the span head."""
-        return {"span": config.heads.get("span", {})}
+    kind = "span"
 
     @can_return_tuple  # type: ignore[untyped-decorator]
     def forward(
@@ -251,8 +231,8 @@ class LightbertForQuestionAnswering(LightbertModel):
         if start_positions is not None and end_positions is not None:
             outside = input_ids.shape[1]
             targets = [positions.flatten().clamp(0, outside) for positions in (start_positions, end_positions)]
-            both = zip((start, end), targets, strict=True)
-            loss = sum(F.cross_entropy(logits, target, ignore_index=outside) for logits, target in both) / 2
+            pairs = zip((start, end), targets, strict=True)
+            loss = sum(F.cross_entropy(logits, target, ignore_index=outside) for logits, target in pairs) / 2
         return QuestionAnsweringModelOutput(loss, start, end, **recorded)
 
 

@@ -1,1 +1,0 @@
-"""Our models as transformers models. Only `interop.hook` imports this package."""
