@@ -12,6 +12,7 @@ def _needs(extra: str, *packages: str) -> pytest.MarkDecorator:
 
 
 needs_metrics = _needs("metrics", "sklearn", "scipy")
+needs_bm25 = _needs("retrieval", "bm25s")
 needs_plots = _needs("plots", "matplotlib")
 needs_sentence_transformers = _needs("hf", "sentence_transformers")
 needs_trainer = _needs("hf", "transformers", "accelerate")

@@ -23,6 +23,8 @@ KindName = Literal["auto", "classify", "labels", "regress", "tokens"]
 
 _OWN = ("own", "tokens")
 _NAMED = ("classify", "tokens")
+_VECTORS = ("sts", "retrieval")
+"""The tasks of `lightbert.tasks.predict.vector_evaluation`."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,10 @@ class Config:
         str | None, typer.Argument(help="A fine-tuned model: a folder, an exported file, or org/name on the Hub.")
     ] = None
     task: Annotated[
-        str, typer.Option(help="cola, sst2, mrpc, …, squad, squad2, own; default: the task of the model.")
+        str,
+        typer.Option(
+            help="cola, sst2, …, squad, squad2, own; sts or retrieval for vectors; default: the task of the model."
+        ),
     ] = ""
     data: Annotated[str, typer.Option(help="The folder or file of the task, or your own table.")] = ""
     split: Annotated[str, typer.Option(help="dev, dev_mismatched, test, …")] = "dev"
@@ -108,9 +113,32 @@ def run(config: Config) -> Report:
         check_model(str(config.model))
     with options_in_errors():
         if config.predictions is None:
-            return _evaluate(config, str(config.model))
+            evaluate = _evaluate_vectors if config.task in _VECTORS else _evaluate
+            return evaluate(config, str(config.model))
         open_data = (config.task, config.data, config.split)
         return scoring.score(config.predictions, *open_data, bad_rows=config.bad_rows, na_probs=config.na_probs)
+
+
+def _evaluate_vectors(config: Config, path: str) -> Report:
+    """Evaluate the vectors of any model; its report is printed only."""
+    from lightbert.tasks.predict.exported import load_on
+    from lightbert.tasks.predict.vector_evaluation import evaluate_retrieval, evaluate_sts
+
+    if not config.data:
+        raise InputError(f"--task {config.task} requires data; add --data FILE or FOLDER")
+    if config.out is not None:
+        raise InputError(f"--task {config.task} writes no files, got --out '{config.out}'; use --json")
+    model = load_on(path, config.device)
+    shared: dict[str, Any] = {
+        "split": config.split,
+        "bad_rows": config.bad_rows,
+        "batch": config.batch,
+        "name": path,
+    }
+    if config.task == "retrieval":
+        return evaluate_retrieval(model, config.data, **shared)
+    columns = {"text": config.text, "text_b": config.text_b, "label": config.label}
+    return evaluate_sts(model, config.data, columns=columns, separator=config.separator or ",", **shared)
 
 
 def _evaluate(config: Config, path: str) -> EvaluationReport:
@@ -180,6 +208,9 @@ def command(config: Config, json: bool) -> None:
     For a model: metrics, confusion matrix, calibration and the worst errors. For --predictions without a model: the
     official SQuAD scores, or the metrics of the task. With --split test and --out, the predictions of a GLUE task are
     written in the format of the leaderboard; --submission collects several of these files in one zip file.
+
+    --task sts correlates the cosines of a model's vectors with the scores of pairs of texts; --task retrieval ranks the
+    documents of a BEIR folder for its queries, and compares with BM25. Both take any model.
 
     Own files are read as in fine-tuning, which is saved with the model: the same columns, separators and kind of
     labels, or for other models the values in brackets. The options change single values.
