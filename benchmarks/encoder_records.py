@@ -21,7 +21,7 @@ from lightbert.interop.load import ModelFolder, describe, find
 from lightbert.models import build
 from lightbert.models.convbert import ConvBert
 from lightbert.models.flops import flops
-from lightbert.models.generator import generator
+from lightbert.models.presets import generator
 from lightbert.models.size import Run, rtd_training
 from lightbert.train.settings import DistillRecipe, Recipe
 

@@ -21,7 +21,7 @@ from torch import nn
 from lightbert.data.masking_settings import Masking
 from lightbert.models import Model, build, preset
 from lightbert.models.flops import flops
-from lightbert.models.generator import generator
+from lightbert.models.presets import generator
 from lightbert.nn.attention import SelfAttention
 from lightbert.nn.blocks import BottleneckBlock
 from lightbert.nn.composite import CompositeAttention, LocalAttention

@@ -19,7 +19,7 @@ from lightbert.data.masking_settings import Masking
 from lightbert.errors import InputError
 from lightbert.models import build, preset
 from lightbert.models.flops import flops
-from lightbert.models.generator import generator
+from lightbert.models.presets import generator
 from lightbert.nn.encoder import Encoder
 from lightbert.objectives.masker import Masker
 from lightbert.objectives.rtd import ReplacedTokenDetection

@@ -31,7 +31,7 @@ from lightbert.files import (
     write_atomic,
     write_tensors,
 )
-from lightbert.models.owned import ANY_FOLDER
+from lightbert.models.folder import ANY_FOLDER
 
 
 def test_a_file_is_written_without_leftovers(tmp_path):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lightbert.models import preset
-from lightbert.models.generator import generator
+from lightbert.models.presets import generator
 from lightbert.models.size import Run, mlm_training, rtd_training
 
 SMALL = Run(batch=128, steps=1_000_000, length=128)

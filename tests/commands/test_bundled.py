@@ -13,7 +13,8 @@ import lightbert
 from extras import needs_metrics, needs_onnx, needs_plots
 from lightbert import bundled, cli
 from lightbert.analysis.suspicion import Detector
-from lightbert.models import PRESETS, add_head, build, folder, generator
+from lightbert.models import PRESETS, add_head, build, folder
+from lightbert.models.presets import generator
 from lightbert.serve.models import endpoints_of, load_generator
 from lightbert.tasks.predict.text_model import load_text_model
 
@@ -26,7 +27,7 @@ def _write_shipped(where: Path) -> Path:
     """Write a tiny model with its generator inside, both in bf16 and with different dropout rates, as they ship."""
     model = write_model(where / NAME)
     discriminator = folder.load(model)
-    small = build(generator.generator(discriminator.config, 0.25), seed=1)
+    small = build(generator(discriminator.config, 0.25), seed=1)
     add_head(small, "mlm", seed=1)
     folder.save(small, model / "generator", tokenizer=discriminator.tokenizer)
     config = model / "generator" / "config.json"

@@ -9,7 +9,7 @@ import pytest
 from lightbert import cli
 from lightbert.commands.info import Config, run
 from lightbert.models import PRESETS
-from lightbert.models.papers import PAPER_FIGURES
+from lightbert.models.size import PAPER_FIGURES
 
 BODY = {
     "bert-small": 13_483_008,

@@ -8,7 +8,7 @@ from small import VARIANTS, ids, model_of
 
 from lightbert.errors import InputError
 from lightbert.models import PRESETS, build
-from lightbert.models.generator import generator
+from lightbert.models.presets import generator
 from lightbert.nn.encoder import Encoder
 
 

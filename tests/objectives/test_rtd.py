@@ -15,8 +15,8 @@ from lightbert.data.features import Specials
 from lightbert.data.masking_settings import Masking
 from lightbert.errors import InputError
 from lightbert.models import build, preset
-from lightbert.models.generator import generator
 from lightbert.models.hybrid import Hybrid
+from lightbert.models.presets import generator
 from lightbert.objectives.masker import Masker
 from lightbert.objectives.prediction import MaskedPrediction
 from lightbert.objectives.rtd import Corruption, ReplacedTokenDetection

@@ -12,7 +12,7 @@ from lightbert import bundled
 from lightbert.config import assignments, from_mapping, override
 from lightbert.data.shards import Shards
 from lightbert.models import build, folder, preset
-from lightbert.models.generator import generator
+from lightbert.models.presets import generator
 from lightbert.train.corpus_run import starting_config
 from lightbert.train.distillation import distill
 from lightbert.train.distributed import process_group

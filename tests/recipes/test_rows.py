@@ -7,8 +7,8 @@ from recipe_files import DISTILLATION, PRETRAINING, read, read_distillation
 
 from lightbert import recipes
 from lightbert.models import PRESETS
-from lightbert.models.generator import generator
-from lightbert.models.papers import PAPER_FIGURES
+from lightbert.models.presets import generator
+from lightbert.models.size import PAPER_FIGURES
 from lightbert.train.corpus_run import starting_config
 
 _TABLES = """

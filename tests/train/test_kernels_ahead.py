@@ -16,7 +16,7 @@ from gpu_runs import write_long_documents
 
 from lightbert import processes
 from lightbert.models import build, preset
-from lightbert.models.generator import generator
+from lightbert.models.presets import generator
 from lightbert.ops import backend
 from lightbert.train import compilation as ahead
 from lightbert.train.distributed import World

@@ -180,7 +180,7 @@ def clear(out: Path) -> None:
 def _clear_run(out: Path, more: "Mapping[str, FolderKind]") -> None:
     """Remove what a run wrote, and the folders of the given kinds."""
     from lightbert.files import locked
-    from lightbert.models.owned import MODEL_FOLDER
+    from lightbert.models.folder import MODEL_FOLDER
     from lightbert.train import checkpoint
     from lightbert.train.run_folder import check_run_folder
 

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from lightbert.models import Config as ModelConfig
-    from lightbert.models.papers import PaperFigures
-    from lightbert.models.size import Size
+    from lightbert.models.size import PaperFigures, Size
 
 
 @dataclass(frozen=True)
@@ -162,8 +161,7 @@ def _bytes_in(folder: Path) -> int:
 def describe(name: str) -> Description:
     """Describe a preset."""
     from lightbert.models import preset
-    from lightbert.models.papers import PAPER_FIGURES
-    from lightbert.models.size import measure, training
+    from lightbert.models.size import PAPER_FIGURES, measure, training
 
     config, printed = preset(name), PAPER_FIGURES.get(name)
     plan = None if printed is None else printed.pretraining

@@ -68,7 +68,7 @@ def _flops(recipe: "Recipe") -> float:
     """Training FLOPs per token: three times the forward pass, summed over the models that run."""
     from lightbert.models import build
     from lightbert.models.flops import flops
-    from lightbert.models.generator import generator
+    from lightbert.models.presets import generator
     from lightbert.train.corpus_run import starting_config
 
     config = starting_config(recipe)

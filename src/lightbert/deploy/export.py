@@ -15,9 +15,8 @@ from lightbert.files import FolderKind, folder_atomic, write_atomic
 from lightbert.interop.heads import write_heads, write_problem
 from lightbert.interop.huggingface import their_config
 from lightbert.models import Model, folder
-from lightbert.models.owned import MODEL_FILES, config_of
+from lightbert.models.folder import MODEL_FILES, config_of, write_tokenizer
 from lightbert.models.sentence_files import write_sentence_files
-from lightbert.models.tokenizer import write_tokenizer
 from lightbert.nn.pooling_settings import PROJECTION
 from lightbert.nn.quantization import simulated_copy
 from lightbert.tasks.predict.exported import FORMAT, KEY, RUNTIMES, STATES, runtime_of

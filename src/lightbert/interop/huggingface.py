@@ -14,11 +14,18 @@ from lightbert.interop.vocabulary import read_tokenizer
 from lightbert.interop.weights import read_weights
 from lightbert.models import FAMILIES as OUR_FAMILIES
 from lightbert.models import Model, build
-from lightbert.models.folder import description, fill, read_config
+from lightbert.models.folder import (
+    ANY_FOLDER,
+    MODEL_FOLDER,
+    WRITER,
+    check_ids,
+    description,
+    fill,
+    read_config,
+    write_tokenizer,
+)
 from lightbert.models.model import HeadSettings
-from lightbert.models.owned import ANY_FOLDER, MODEL_FOLDER, WRITER
 from lightbert.models.sentence_files import read_sentence_files, write_sentence_files
-from lightbert.models.tokenizer import check_ids, write_tokenizer
 from lightbert.nn.pooling_settings import PROJECTION
 
 

@@ -11,10 +11,9 @@ from lightbert.errors import InputError, unknown
 from lightbert.models.bert import Bert
 from lightbert.models.composite import Composite
 from lightbert.models.convbert import ConvBert
-from lightbert.models.heads import add_head
 from lightbert.models.hybrid import Hybrid
 from lightbert.models.mobilebert import MobileBert
-from lightbert.models.model import Metadata, Model
+from lightbert.models.model import Metadata, Model, add_head
 from lightbert.models.presets import PRESETS, Config
 from lightbert.nn.init import initialize, seed_from_torch
 

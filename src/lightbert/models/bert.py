@@ -1,9 +1,11 @@
-"""BERT and ELECTRA: the baseline of the papers."""
+"""BERT and ELECTRA, the baseline of the papers, and its encoder with any mixer."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from lightbert.config import Depth, Dimension, NonNegative, OptionalDimension, PartialShare
-from lightbert.nn.attention import SelfAttention
+from lightbert.nn.attention import Mixer, SelfAttention
 from lightbert.nn.blocks import PostNormBlock
 from lightbert.nn.embeddings import Embeddings
 from lightbert.nn.encoder import Encoder
@@ -30,26 +32,40 @@ class Bert:
 
     def build(self) -> Encoder:
         """Construct the modules."""
-        norm = layer_norm(self.eps)
-        embeddings = Embeddings(
-            self.vocab,
-            self.narrow,
-            self.width,
-            positions=self.positions,
-            segments=self.segments,
-            norm=norm,
-            dropout=self.dropout,
-        )
-        blocks = [
-            PostNormBlock(
-                self.width,
-                mixer=SelfAttention(self.width, self.n_heads, dropout=self.attention_dropout),
-                feedforward=FeedForward(
-                    self.width, self.inner, activation=self.activation, norm=norm, dropout=self.dropout
-                ),
+        return post_norm_encoder(self, lambda: SelfAttention(self.width, self.n_heads, dropout=self.attention_dropout))
+
+
+def post_norm_encoder(
+    config: Any, mixer: Callable[[], Mixer], *, groups: int = 1, released_padding: bool = False
+) -> Encoder:
+    """BERT's encoder with any mixer, one per block; `config` has the fields of `Bert`."""
+    norm = layer_norm(config.eps)
+    embeddings = Embeddings(
+        config.vocab,
+        config.narrow,
+        config.width,
+        positions=config.positions,
+        segments=config.segments,
+        norm=norm,
+        dropout=config.dropout,
+    )
+    blocks = [
+        PostNormBlock(
+            config.width,
+            mixer=mixer(),
+            feedforward=FeedForward(
+                config.width,
+                config.inner,
+                activation=config.activation,
                 norm=norm,
-                dropout=self.dropout,
-            )
-            for _ in range(self.depth)
-        ]
-        return Encoder(embeddings, blocks, width=self.width, positions=self.positions)
+                groups=groups,
+                dropout=config.dropout,
+            ),
+            norm=norm,
+            dropout=config.dropout,
+        )
+        for _ in range(config.depth)
+    ]
+    return Encoder(
+        embeddings, blocks, width=config.width, positions=config.positions, released_padding=released_padding
+    )

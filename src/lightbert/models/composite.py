@@ -4,13 +4,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lightbert.config import Depth, Dimension, NonNegative, OptionalDimension, PartialShare
+from lightbert.models.bert import post_norm_encoder
 from lightbert.nn.attention import Mixer
-from lightbert.nn.blocks import PostNormBlock
 from lightbert.nn.composite import CompositeAttention, LocalAttention
-from lightbert.nn.embeddings import Embeddings
 from lightbert.nn.encoder import Encoder
-from lightbert.nn.feedforward import FeedForward
-from lightbert.nn.norms import layer_norm
 
 
 @dataclass(frozen=True)
@@ -66,26 +63,4 @@ class Composite:
 
     def build(self) -> Encoder:
         """Construct the modules."""
-        norm = layer_norm(self.eps)
-        embeddings = Embeddings(
-            self.vocab,
-            self.narrow,
-            self.width,
-            positions=self.positions,
-            segments=self.segments,
-            norm=norm,
-            dropout=self.dropout,
-        )
-        blocks = [
-            PostNormBlock(
-                self.width,
-                mixer=self._mixer(),
-                feedforward=FeedForward(
-                    self.width, self.inner, activation=self.activation, norm=norm, dropout=self.dropout
-                ),
-                norm=norm,
-                dropout=self.dropout,
-            )
-            for _ in range(self.depth)
-        ]
-        return Encoder(embeddings, blocks, width=self.width, positions=self.positions)
+        return post_norm_encoder(self, self._mixer)

@@ -7,14 +7,11 @@ from torch import nn
 
 from lightbert.config import Depth, Dimension, NonNegative, OptionalDimension, PartialShare
 from lightbert.errors import InputError
+from lightbert.models.bert import post_norm_encoder
 from lightbert.nn.attention import Mixer, SelfAttention
-from lightbert.nn.blocks import PostNormBlock
 from lightbert.nn.convolution import DynamicConvolution, SeparableConvolution, SpanConvolution
-from lightbert.nn.embeddings import Embeddings
 from lightbert.nn.encoder import Encoder
-from lightbert.nn.feedforward import FeedForward
 from lightbert.nn.mixed import MixedAttention, reduced_heads
-from lightbert.nn.norms import layer_norm
 
 Convolution = Literal["span", "dynamic", "conventional", "none"]
 
@@ -76,44 +73,16 @@ class ConvBert:
 
     def build(self) -> Encoder:
         """Construct the modules."""
-        norm = layer_norm(self.eps)
-        embeddings = Embeddings(
-            self.vocab,
-            self.narrow,
-            self.width,
-            positions=self.positions,
-            segments=self.segments,
-            norm=norm,
-            dropout=self.dropout,
-        )
-        blocks = [
-            PostNormBlock(
+        return post_norm_encoder(
+            self,
+            lambda: mixed_attention(
                 self.width,
-                mixer=mixed_attention(
-                    self.width,
-                    self.n_heads,
-                    head_ratio=self.head_ratio,
-                    kernel=self.kernel,
-                    convolution=self.convolution,
-                    dropout=self.attention_dropout,
-                ),
-                feedforward=FeedForward(
-                    self.width,
-                    self.inner,
-                    activation=self.activation,
-                    norm=norm,
-                    groups=self.groups,
-                    dropout=self.dropout,
-                ),
-                norm=norm,
-                dropout=self.dropout,
-            )
-            for _ in range(self.depth)
-        ]
-        return Encoder(
-            embeddings,
-            blocks,
-            width=self.width,
-            positions=self.positions,
+                self.n_heads,
+                head_ratio=self.head_ratio,
+                kernel=self.kernel,
+                convolution=self.convolution,
+                dropout=self.attention_dropout,
+            ),
+            groups=self.groups,
             released_padding=self.padding == "released",
         )

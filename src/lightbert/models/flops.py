@@ -4,8 +4,6 @@ A matmul of [m, n] and [n, p] has 2·m·n·p, a convolution tap 2 per channel. N
 lookups aren't counted. ConvBERT Table 9 and MobileBERT Table 4 use this convention; `size` has the other one.
 """
 
-from functools import singledispatch
-
 from torch import nn
 
 from lightbert.nn.attention import SelfAttention
@@ -18,14 +16,45 @@ from lightbert.nn.mixed import MixedAttention
 from lightbert.nn.norms import NoNorm
 
 
-@singledispatch
 def flops(part: nn.Module, tokens: int) -> int:
     """Forward FLOPs of a module for a text of ``tokens`` tokens; an encoder is counted without heads.
 
-    A module without a registered rule is the sum of its children and must not have parameters itself.
+    A module without a rule is the sum of its children and must not have parameters itself.
     """
+    match part:
+        case nn.LayerNorm() | NoNorm() | nn.Embedding():
+            return 0
+        case nn.Linear() | GroupedLinear():
+            return 2 * tokens * part.weight.numel()
+        case Depthwise():
+            return _taps(tokens, *part.weight.shape)
+        case Encoder():
+            return flops(part.embeddings, tokens) + flops(part.blocks, tokens)
+        case Pooler() | TextHead():
+            return _children(part, 1)
+        case MaskedLanguage():
+            return flops(part.transform, tokens) + 2 * tokens * part.transform.out_features * part.bias.numel()
+        case BeamSpan():
+            starts = min(part.beam, tokens)
+            # The joint layer is applied to starts, tokens and zeros; the output layer to the sums of all pairs.
+            end = flops(part.end_dense, starts + tokens + 1) + flops(part.end_output, starts * tokens)
+            answer = 2 * tokens * part.width + flops(part.answer_dense, 1) + flops(part.answer_output, 1)
+            return flops(part.start, tokens) + end + answer
+        case SelfAttention():
+            return _children(part, tokens) + _scores(tokens, part.out_width)
+        case MixedAttention():
+            return _children(part, tokens) + _scores(tokens, part.out_width // 2)
+        case DynamicConvolution():
+            return _children(part, tokens) + _taps(tokens, part.kernel.in_features, part.taps)
+        case LocalAttention():
+            half = part.out_width // 2
+            return _children(part, tokens) + _scores(tokens, half) + _taps(tokens, half, part.taps)
+        case CompositeAttention():
+            maps = [dynamic for dynamic in (part.query_dynamic, part.key_dynamic) if dynamic is not None]
+            generated = sum(2 * tokens * part.n_heads * dynamic.numel() for dynamic in maps)
+            return _children(part, tokens) + _scores(tokens, part.out_width) + generated
     if next(part.parameters(recurse=False), None) is not None:
-        raise TypeError(f"no FLOP rule for {type(part).__name__}, which has parameters; register one")
+        raise TypeError(f"no FLOP rule for {type(part).__name__}, which has parameters; add one to models/flops.py")
     return _children(part, tokens)
 
 
@@ -33,86 +62,10 @@ def _children(part: nn.Module, tokens: int) -> int:
     return sum(flops(child, tokens) for child in part.children())
 
 
-def _attention(tokens: int, channels: int) -> int:
+def _scores(tokens: int, channels: int) -> int:
     """Scores and weighted sum of heads with this total number of channels."""
     return 4 * tokens * tokens * channels
 
 
 def _taps(tokens: int, channels: int, kernel: int) -> int:
     return 2 * tokens * channels * kernel
-
-
-@flops.register(nn.LayerNorm)
-@flops.register(NoNorm)
-@flops.register(nn.Embedding)
-def _nothing(part: nn.Module, tokens: int) -> int:
-    return 0
-
-
-@flops.register
-def _encoder(part: Encoder, tokens: int) -> int:
-    return flops(part.embeddings, tokens) + flops(part.blocks, tokens)
-
-
-@flops.register
-def _linear(part: nn.Linear, tokens: int) -> int:
-    return 2 * tokens * part.weight.numel()
-
-
-@flops.register
-def _grouped(part: GroupedLinear, tokens: int) -> int:
-    return 2 * tokens * part.weight.numel()
-
-
-@flops.register
-def _depthwise(part: Depthwise, tokens: int) -> int:
-    return _taps(tokens, *part.weight.shape)
-
-
-@flops.register
-def _self_attention(part: SelfAttention, tokens: int) -> int:
-    return _children(part, tokens) + _attention(tokens, part.out_width)
-
-
-@flops.register
-def _mixed(part: MixedAttention, tokens: int) -> int:
-    return _children(part, tokens) + _attention(tokens, part.out_width // 2)
-
-
-@flops.register
-def _dynamic(part: DynamicConvolution, tokens: int) -> int:
-    return _children(part, tokens) + _taps(tokens, part.kernel.in_features, part.taps)
-
-
-@flops.register
-def _composite(part: CompositeAttention, tokens: int) -> int:
-    maps = [dynamic for dynamic in (part.query_dynamic, part.key_dynamic) if dynamic is not None]
-    generated = sum(2 * tokens * part.n_heads * dynamic.numel() for dynamic in maps)
-    return _children(part, tokens) + _attention(tokens, part.out_width) + generated
-
-
-@flops.register
-def _local(part: LocalAttention, tokens: int) -> int:
-    half = part.out_width // 2
-    return _children(part, tokens) + _attention(tokens, half) + _taps(tokens, half, part.taps)
-
-
-@flops.register
-def _masked_language(part: MaskedLanguage, tokens: int) -> int:
-    hidden, vocab = part.transform.out_features, part.bias.numel()
-    return flops(part.transform, tokens) + 2 * tokens * hidden * vocab
-
-
-@flops.register(Pooler)
-@flops.register(TextHead)
-def _text_head(part: nn.Module, tokens: int) -> int:
-    return _children(part, 1)
-
-
-@flops.register
-def _beam_span(part: BeamSpan, tokens: int) -> int:
-    starts = min(part.beam, tokens)
-    # The joint layer is applied to starts, tokens and zeros; the output layer to the sums of all pairs.
-    end = flops(part.end_dense, starts + tokens + 1) + flops(part.end_output, starts * tokens)
-    answer = 2 * tokens * part.width + flops(part.answer_dense, 1) + flops(part.answer_output, 1)
-    return flops(part.start, tokens) + end + answer

@@ -1,21 +1,19 @@
-"""Save and load model folders: model.safetensors, config.json, and optionally a tokenizer and a pooling."""
+"""Save and load model folders: model.safetensors, config.json, and optionally a tokenizer, a pooling and a card."""
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
 
+from lightbert import files
 from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError, unknown
-from lightbert.files import folder_atomic, read_tensors, read_text, write_atomic, write_tensors
+from lightbert.files import FolderKind, folder_atomic, read_tensors, read_text, write_atomic, write_tensors
 from lightbert.models import FAMILIES, Model, build
-from lightbert.models.owned import ANY_FOLDER, MODEL_FOLDER
 from lightbert.models.sentence_files import check_pooling, read_sentence_files, write_sentence_files
-from lightbert.models.tokenizer import check_ids, read_tokenizer, write_tokenizer
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -24,6 +22,42 @@ FORMAT = 1
 _WEIGHTS = "model.safetensors"
 # The key with which `lightbert export` describes a file in config.json (tasks/predict/exported.py).
 _EXPORTED = "lightbert"
+_SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+
+WRITER = {"writer": "lightbert"}
+"""An entry of config.json in the layout of Hugging Face, where transformers ignores it."""
+
+_CARD = ("README.md", ".gitattributes")
+_SENTENCE_TRANSFORMERS = (
+    "modules.json",
+    "*_config.json",
+    "config_*.json",
+    "1_Pooling/config.json",
+    "2_Dense/config.json",
+    "2_Dense/model.safetensors",
+)
+
+
+MODEL_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", *_CARD, *_SENTENCE_TRANSFORMERS)
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    """Return the content of config.json, or an empty dictionary if it can't be read."""
+    try:
+        config = json.loads(read_text(folder / "config.json"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return config if isinstance(config, dict) else {}
+
+
+def _is_ours(folder: Path) -> bool:
+    config = config_of(folder)
+    return config.get("model_type") == "lightbert" or WRITER.items() <= config.items()
+
+
+MODEL_FOLDER = FolderKind("a model folder that lightbert wrote", ("model.safetensors", *MODEL_FILES), _is_ours)
+
+ANY_FOLDER = FolderKind("a folder", ("*",))
 
 
 @dataclass(frozen=True)
@@ -46,17 +80,11 @@ def description(model: Model) -> dict[str, Any]:
         "config": to_mapping(model.config),
         "heads": model.head_settings,
     }
-    if model.labels:
-        content["labels"] = list(model.labels)
-    if model.task:
-        content["task"] = model.task
-    if model.origin:
-        content["origin"] = model.origin
     layers = _linear_layers(model)
     # A head that was removed leaves its ranges.
-    if ranges := {name: list(values) for name, values in model.ranges.items() if name in layers}:
-        content["ranges"] = ranges
-    return content
+    ranges = {name: list(values) for name, values in model.ranges.items() if name in layers}
+    optional = {"labels": list(model.labels), "task": model.task, "origin": model.origin, "ranges": ranges}
+    return content | {key: value for key, value in optional.items() if value}
 
 
 def save(
@@ -111,8 +139,8 @@ def load(path: str | Path) -> Model:
     """Read a model folder that :func:`save` wrote, or ``save_pretrained`` of transformers, also in several files."""
     folder = Path(path)
     model = from_description(read_config(folder), folder)
-    files = weight_files(folder, _WEIGHTS) or [folder / _WEIGHTS]
-    fill(model, {name: tensor for file in files for name, tensor in read_tensors(file).items()}, folder)
+    paths = weight_files(folder, _WEIGHTS) or [folder / _WEIGHTS]
+    fill(model, {name: tensor for path in paths for name, tensor in read_tensors(path).items()}, folder)
     model.tokenizer = read_tokenizer(folder)
     read_sentence_files(model, folder)
     check_ids(model.tokenizer, model.config.vocab, folder)
@@ -126,10 +154,10 @@ def weight_files(folder: Path, single: str) -> list[Path]:
     index = folder / f"{single}.index.json"
     if not index.exists():
         return []
-    files = _read_object(index).get("weight_map")
-    if not isinstance(files, dict):
+    listed = _read_object(index).get("weight_map")
+    if not isinstance(listed, dict):
         raise InputError(f"'{index}' must contain a 'weight_map' object; copy it again")
-    names = sorted({str(name) for name in files.values()})
+    names = sorted({str(name) for name in listed.values()})
     for name in names:
         if Path(name).name != name or name == "..":
             raise InputError(f"'{index}' must name files in its folder, got '{name}'; copy the folder again")
@@ -188,7 +216,7 @@ def from_description(content: dict[str, Any], where: Path) -> Model:
         model = build(from_mapping(FAMILIES[family], content.get("config", {})), heads=heads, device="meta")
     except InputError as error:
         raise InputError(f"'{where}': {error}") from None
-    keys = [each.name for each in fields(_Extra)]
+    keys = [entry.name for entry in fields(_Extra)]
     extra = from_mapping(_Extra, {key: content[key] for key in keys if key in content})
     model.labels, model.task, model.origin = extra.labels, extra.task, extra.origin
     layers = _linear_layers(model)
@@ -208,7 +236,7 @@ def _linear_layers(model: Model) -> set[str]:
 def _range(layer: str, values: Any, where: Path) -> tuple[float, float]:
     """Check the range of a layer's input."""
     try:
-        low, high = (float(each) for each in values)
+        low, high = map(float, values)
     except (TypeError, ValueError):
         low = high = float("nan")
     if not low < high:
@@ -231,36 +259,79 @@ def fill(model: Model, tensors: dict[str, Tensor], where: Path) -> None:
     model.load_state_dict({name: nn.Parameter(tensor) for name, tensor in tensors.items()}, assign=True)
 
 
-def difference(given: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str:
+def difference(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str:
     """Describe the first tensor whose name or shape differs, and count them all; "" if there is none."""
     differing = [
         name
-        for name in {**expected, **given}
-        if name not in given or name not in expected or given[name].shape != expected[name].shape
+        for name in {**expected, **tensors}
+        if name not in tensors or name not in expected or tensors[name].shape != expected[name].shape
     ]
     if not differing:
         return ""
     first = differing[0]
-    if first not in given:
+    if first not in tensors:
         problem = "is missing"
     elif first not in expected:
         problem = "is unexpected"
     else:
-        problem = f"must have the shape {list(expected[first].shape)}, got {list(given[first].shape)}"
+        problem = f"must have the shape {list(expected[first].shape)}, got {list(tensors[first].shape)}"
     count = "1 tensor differs" if len(differing) == 1 else f"{len(differing)} tensors differ"
     return f"'{first}' {problem} ({count})"
 
 
 def _check_dtype(tensors: Mapping[str, Tensor], where: Path) -> None:
     """Check that all tensors have the same floating-point dtype."""
-    dtype = next(iter(tensors.values())).dtype
+    dtypes = {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in tensors.items()}
+    first = next(iter(dtypes.values()))
     for name, tensor in tensors.items():
-        if not tensor.is_floating_point() or tensor.dtype != dtype:
+        if not tensor.is_floating_point() or dtypes[name] != first:
             raise InputError(
-                f"the weights '{where}' must have one floating-point dtype, got {_short(dtype)} and for '{name}' "
-                f"{_short(tensor.dtype)}; convert them"
+                f"the weights '{where}' must have one floating-point dtype, got {first} and for '{name}' "
+                f"{dtypes[name]}; convert them"
             )
 
 
-def _short(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+def write_tokenizer(tokenizer: "Tokenizer", folder: Path, positions: int) -> None:
+    """Write tokenizer.json and tokenizer_config.json; `positions` is the maximum number of tokens, 0 if unlimited."""
+    known = {f"{role}_token": token for role, token in _SPECIAL.items() if tokenizer.token_to_id(token) is not None}
+    config: dict[str, str | int] = {"tokenizer_class": "PreTrainedTokenizerFast", **known}
+    if positions:
+        config["model_max_length"] = positions
+    write_atomic(folder / "tokenizer.json", tokenizer.to_str(pretty=True))
+    write_atomic(folder / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
+
+
+def read_tokenizer(folder: Path) -> "Tokenizer | None":
+    """Read the tokenizer.json of a folder; None if there is none."""
+    path = folder / "tokenizer.json"
+    return files.read_tokenizer(path) if path.exists() else None
+
+
+def check_ids(tokenizer: "Tokenizer | None", vocab: int, where: Path) -> None:
+    """Check that every id of the tokenizer has a row in the model's word table."""
+    highest = max(tokenizer.get_vocab().values(), default=0) if tokenizer is not None else 0
+    if highest >= vocab:
+        raise InputError(
+            f"the tokenizer of '{where}' has the id {highest}, but the model has {vocab} entries; "
+            "use the tokenizer that the model was trained with"
+        )
+
+
+def with_changes(model: Model, change: dict[str, Any]) -> Model:
+    """Rebuild the model with a changed config; raise an InputError if the weights don't match it.
+
+    A model with a smaller depth has the first blocks of the model.
+    """
+    config = from_mapping(type(model.config), {**to_mapping(model.config), **change})
+    changed = build(config, heads=model.head_settings)
+    removed = tuple(f"blocks.{index}." for index in range(config.depth, len(model.blocks)))
+    kept = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith(removed)}
+    if problem := difference(kept, changed.state_dict()):
+        raise InputError(
+            f"the weights don't match the config after change = {change}: {problem}; change only fields that no weight "
+            "depends on, or choose a smaller depth"
+        )
+    changed.load_state_dict(kept)
+    ranges = {name: values for name, values in model.ranges.items() if not name.startswith(removed)}
+    changed.metadata = replace(model.metadata, config=config, ranges=ranges)
+    return changed

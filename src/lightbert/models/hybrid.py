@@ -1,4 +1,4 @@
-"""Any mixer in any block: the one config that selects its parts by name, for ablation grids in recipes."""
+"""Any mixer in any block: the one config that selects its parts by name. It is built in Python; no preset has it."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,12 +1,19 @@
-"""A model: an encoder with the metadata that is saved with its weights."""
+"""A model: an encoder with the metadata that is saved with its weights, and heads by kind."""
 
+import inspect
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from lightbert.errors import InputError
+import torch
+from torch import nn
+
+from lightbert.errors import InputError, unknown
+from lightbert.models.mobilebert import MobileBert
 from lightbert.models.presets import Config
+from lightbert.nn import heads
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.fused import install_on_gpu
+from lightbert.nn.init import initialize, seed_from_torch
 from lightbert.nn.pooling_settings import Pooling
 
 if TYPE_CHECKING:
@@ -68,12 +75,12 @@ class Model(Encoder):
     @property
     def metadata(self) -> Metadata:
         """All fields. Assign ``replace(other.metadata, config=config)`` to copy them from another model."""
-        return Metadata(**{each.name: getattr(self, each.name) for each in fields(Metadata)})
+        return Metadata(**{entry.name: getattr(self, entry.name) for entry in fields(Metadata)})
 
     @metadata.setter
     def metadata(self, metadata: Metadata) -> None:
-        for each in fields(Metadata):
-            setattr(self, each.name, getattr(metadata, each.name))
+        for entry in fields(Metadata):
+            setattr(self, entry.name, getattr(metadata, entry.name))
 
     @property
     def encoder(self) -> Encoder:
@@ -109,3 +116,56 @@ class Model(Encoder):
                 f"({embeddings:,} embeddings); use the tokenizer that the model was trained with"
             )
         return self.tokenizer
+
+
+_KINDS: dict[str, type[nn.Module]] = {
+    "mlm": heads.MaskedLanguage,
+    "rtd": heads.ReplacedToken,
+    "pooler": heads.Pooler,
+    "nsp": heads.NextSentence,
+    "vector": heads.Projection,
+    "classify": heads.Classification,
+    "regress": heads.Regression,
+    "tokens": heads.TokenClassification,
+    "choice": heads.MultipleChoice,
+    "span": heads.Span,
+    "beam": heads.BeamSpan,
+}
+
+
+def add_head(model: Model, kind: str, settings: dict[str, Any] | None = None, *, seed: int | None = None) -> nn.Module:
+    """Add a new head as ``model.heads[kind]``; its settings are saved with the model.
+
+    seed: as in ``build``; the same seed gives the head the same weights as building the model with it.
+
+    The defaults depend on the family: activation and epsilon of the MLM and RTD heads, and for MobileBERT an MLM
+    transform of the full width and, without LayerNorm, a next-sentence head on the raw [CLS] state.
+    """
+    if kind not in _KINDS:
+        raise unknown("head", kind, _KINDS)
+    config = model.config
+    mobile = config if isinstance(config, MobileBert) else None
+    defaults: dict[str, Any] = {}
+    match kind:
+        case "mlm":
+            hidden = config.width if mobile else config.narrow
+            defaults = {"hidden": hidden, "activation": config.activation, "eps": config.eps}
+        case "rtd":
+            defaults = {"activation": config.activation}
+        case "nsp":
+            defaults = {"pooled": not (mobile and mobile.norm == "none")}
+    complete = {**defaults, **(settings or {})}
+    sizes = (model.width, *model.table.shape) if kind == "mlm" else (model.width,)
+    with torch.device("meta"):
+        try:
+            inspect.signature(_KINDS[kind]).bind(*sizes, **complete)
+            head = _KINDS[kind](*sizes, **complete)
+        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+            raise InputError(f"invalid settings {complete} for the {kind} head: {error}") from None
+    if model.table.device.type != "meta":
+        head = head.to_empty(device=model.table.device).to(model.table.dtype)
+        initialize(head, seed_from_torch() if seed is None else seed, prefix=f"heads.{kind}.")
+    model.heads[kind] = head
+    install_on_gpu(model)
+    model.head_settings[kind] = complete
+    return head

@@ -1,7 +1,9 @@
-"""The presets by name. The names are public API."""
+"""The presets by name, which are public API; the generator of a preset."""
 
 from dataclasses import replace
+from typing import TypeVar
 
+from lightbert.errors import InputError
 from lightbert.models.bert import Bert
 from lightbert.models.composite import Composite
 from lightbert.models.convbert import ConvBert
@@ -9,6 +11,7 @@ from lightbert.models.hybrid import Hybrid
 from lightbert.models.mobilebert import MobileBert
 
 Config = Bert | ConvBert | Composite | MobileBert | Hybrid
+AnyConfig = TypeVar("AnyConfig", bound=Config)
 
 _CONVBERT_SMALL = ConvBert(narrow=128, width=256, n_heads=4, inner=1024)
 _CONVBERT_MEDIUM_SMALL = ConvBert(narrow=128, width=384, n_heads=8, inner=1536, groups=2)
@@ -79,3 +82,21 @@ PRESETS: dict[str, Config] = {
         dropout=0.1,
     ),
 }
+
+
+def generator(config: AnyConfig, multiplier: float) -> AnyConfig:
+    """The config of the generator that replaced-token detection trains together with the discriminator.
+
+    Width, feed-forward and heads are scaled by ``multiplier``; mixer and depth stay the same (ConvBERT §6.2, Table 5).
+
+    Deviation: ELECTRA's own generators have one head per 64 channels; we use ConvBERT's rule for all families.
+    """
+    if isinstance(config, MobileBert) or (isinstance(config, Hybrid) and config.shell != "post-norm"):
+        raise InputError("replaced-token detection doesn't support bottleneck models; pre-train with mlm, or distil")
+    width = round(config.width * multiplier)
+    heads = max(1, int(config.n_heads * multiplier))
+    if width < 1 or width % heads:
+        raise InputError(
+            f"the generator's heads ({heads}) must divide its width, {multiplier} × {config.width} = {width}"
+        )
+    return replace(config, width=width, inner=4 * width, n_heads=heads)

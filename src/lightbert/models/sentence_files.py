@@ -9,8 +9,7 @@ import torch
 
 from lightbert.errors import InputError
 from lightbert.files import read_tensors, read_text, write_atomic, write_tensors
-from lightbert.models.heads import add_head
-from lightbert.models.model import Model
+from lightbert.models.model import Model, add_head
 from lightbert.nn.heads import Projection
 from lightbert.nn.pooling_settings import POOLS, PROJECTION, Pool, Pooling
 
@@ -119,7 +118,7 @@ def _prompts(folder: Path) -> dict[str, Any]:
     if not isinstance(sizes, list) or not all(type(size) is int and size > 0 for size in sizes):
         raise InputError(f"'{_SIZES}' in '{folder / PROMPTS}' must be a list of sizes, got {sizes!r}")
     # sentence-transformers writes empty prompts for "query" and "document".
-    used = {each: text for each, text in prompts.items() if text or each == name}
+    used = {key: text for key, text in prompts.items() if text or key == name}
     return {"prompts": used, "default_prompt": name or "", "sizes": tuple(sizes)}
 
 

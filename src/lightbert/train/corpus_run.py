@@ -25,8 +25,8 @@ from lightbert.data.shards import Shards
 from lightbert.errors import InputError
 from lightbert.interop.load import FoundModel, ModelFolder, Preset, describe, find, generator_of, read
 from lightbert.models import Config, Model, add_head, build, folder
-from lightbert.models.changes import with_changes
-from lightbert.models.generator import generator
+from lightbert.models.folder import with_changes
+from lightbert.models.presets import generator
 from lightbert.objectives.masker import Masker
 from lightbert.objectives.objective import Objective
 from lightbert.ops.randomness import named

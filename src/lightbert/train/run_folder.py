@@ -12,7 +12,7 @@ from lightbert.config import from_mapping
 from lightbert.data.staging import PREPARED
 from lightbert.errors import InputError
 from lightbert.files import is_empty, locked, make_folder, sweep, write_atomic
-from lightbert.models.owned import MODEL_FOLDER
+from lightbert.models.folder import MODEL_FOLDER
 from lightbert.train import checkpoint
 from lightbert.train.distributed import World
 

@@ -15,7 +15,7 @@ from lightbert.errors import InputError, nearest
 from lightbert.interop import huggingface
 from lightbert.interop.families import FAMILIES
 from lightbert.models import Model, folder
-from lightbert.models.changes import with_changes
+from lightbert.models.folder import with_changes
 from lightbert.nn.heads import TextHead
 from lightbert.nn.inference import Inference
 from lightbert.nn.quantization import remove_simulation, simulate_int8

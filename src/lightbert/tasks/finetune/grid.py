@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lightbert.errors import InputError
 from lightbert.files import folder_atomic, sweep, write_atomic
-from lightbert.models.owned import MODEL_FOLDER
+from lightbert.models.folder import MODEL_FOLDER
 from lightbert.tasks.finetune.dataset import DataRequest, TaskData
 from lightbert.tasks.finetune.finetuning import finetune, saved_recipe
 from lightbert.tasks.finetune.plan import Plan, PlannedRun

@@ -15,8 +15,7 @@ from lightbert.data.features import Features, Specials
 from lightbert.errors import InputError
 from lightbert.interop.load import Preset, find, read
 from lightbert.models import PRESETS, Model, add_head, build
-from lightbert.models.changes import with_changes
-from lightbert.models.tokenizer import check_ids
+from lightbert.models.folder import check_ids, with_changes
 from lightbert.nn.heads import TextHead
 from lightbert.nn.inference import Inference
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
