@@ -143,17 +143,13 @@ def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch):
         adaptation.main(["--out", str(tmp_path)])
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
+def test_wrong_input_is_found_before_anything_runs(tmp_path):
+    for words, message in (
         (["--seeds", "0"], "--seeds and --jobs must be >= 1, got 0"),
         (["--page", "missing/adapt.md"], "--page must be a file in an existing folder, got 'missing/adapt.md'"),
         (["stepz=3"], "unknown key 'stepz'"),
         (["--finetuning", "lr=fast"], "lr must be a number, got 'fast'"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_wrong_input_is_found_before_anything_runs(tmp_path, words, message):
-    with pytest.raises(InputError, match=message):
-        adaptation.main(["--out", str(tmp_path / "out"), *words])
-    assert not (tmp_path / "out").exists()
+    ):
+        with pytest.raises(InputError, match=message):
+            adaptation.main(["--out", str(tmp_path / "out"), *words])
+        assert not (tmp_path / "out").exists()

@@ -155,9 +155,8 @@ LIMS = "<S><LongTitle>An Act</LongTitle><Body><Text>It is so.</Text><Label>1</La
 CNXML = "<d><title>T</title><content><para>A <link>l</link>word&mdash;</para></content></d>"
 
 
-@pytest.mark.parametrize(
-    ("read", "content", "expected"),
-    [
+def test_formats_give_paragraphs():
+    for read, content, expected in (
         (jats, JATS, [["A title", "An abstract .", "Results", "Cells grow fast ."]]),
         (jats_letters, JATS, [["A letter."]]),
         (tei, TEI, [["First paragraph"]]),
@@ -171,12 +170,9 @@ CNXML = "<d><title>T</title><content><para>A <link>l</link>word&mdash;</para></c
         (talk, "**Ann:** And so we begin here [00:01]", [["And so we begin here "]]),
         (wiki, WIKI, [["Name", "A line of text"]]),
         (segments, '{"1:1.1": "A", "1:1.2": "b <b>c</b>", "1:2.1": "d"}', [["A b c", "d"]]),
-    ],
-    ids=lambda value: getattr(value, "__name__", ""),
-)  # fmt: skip
-def test_formats_give_paragraphs(read, content, expected):
-    paragraphs = [[" ".join(line.split()) for line in lines if line.strip()] for lines in read(content.encode())]
-    assert paragraphs == [[" ".join(line.split()) for line in lines] for lines in expected]
+    ):  # fmt: skip
+        paragraphs = [[" ".join(line.split()) for line in lines if line.strip()] for lines in read(content.encode())]
+        assert paragraphs == [[" ".join(line.split()) for line in lines] for lines in expected], read.__name__
 
 
 def test_clean_keeps_english_prose():

@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from lightbert.models import preset
 from lightbert.models.presets import generator
 from lightbert.models.size import Run, mlm_training, rtd_training
@@ -17,9 +15,8 @@ def rtd(name, multiplier, run):
     return rtd_training(config, generator(config, multiplier), run)
 
 
-@pytest.mark.parametrize(
-    ("total", "expected"),
-    [
+def test_training_totals():
+    for total, expected in (
         (mlm_training(preset("bert-small"), replace(SMALL, steps=1_450_000)), "1.419e+18"),
         (mlm_training(preset("bert-base"), replace(BASE, length=512)), "6.428e+19"),
         (rtd("bert-small", 1 / 4, SMALL), "1.294e+18"),
@@ -28,20 +25,8 @@ def rtd(name, multiplier, run):
         (rtd("convbert-small", 1 / 4, SMALL), "1.258e+18"),
         (rtd("convbert-medium-small", 1 / 4, SMALL), "1.567e+18"),
         (rtd("convbert-base", 1 / 3, BASE), "1.894e+19"),
-    ],
-    ids=[
-        "script bert_small",
-        "script bert_base",
-        "script electra_small",
-        "script electra_base",
-        "electra_base at 128 tokens",
-        "convbert-small",
-        "convbert-medium-small",
-        "convbert-base",
-    ],
-)
-def test_training_totals(total, expected):
-    assert f"{total:.3e}" == expected
+    ):
+        assert f"{total:.3e}" == expected
 
 
 def test_the_flops_of_a_layer_are_the_sum_of_its_operations():

@@ -74,16 +74,13 @@ def test_ratios_are_relative_to_the_default_and_to_the_fastest_trainer_and_to_so
     }
 
 
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
+def test_invalid_options_raise_an_error(glue):
+    for changes, sentence in (
         ({"examples": 13}, "examples must be <= 12, the size of .*, got 13"),
         ({"examples": 3}, "3 examples are too few for batches of 2"),
         ({"rounds": 0}, "rounds must be >= 1, got 0"),
         ({"device": "tpu9"}, "unknown device 'tpu9'"),
-    ],
-)
-def test_invalid_options_raise_an_error(glue, changes, sentence):
-    settings = {"data": str(glue), "model": "convbert-tiny", "batch": 2, "device": "cpu", "examples": 8} | changes
-    with pytest.raises(InputError, match=sentence):
-        compare(Settings(**settings))
+    ):
+        settings = {"data": str(glue), "model": "convbert-tiny", "batch": 2, "device": "cpu", "examples": 8} | changes
+        with pytest.raises(InputError, match=sentence):
+            compare(Settings(**settings))

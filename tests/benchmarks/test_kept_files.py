@@ -191,12 +191,12 @@ def test_the_files_of_the_page_are_written_without_measuring(tmp_path, monkeypat
     assert "writing: 2/2 files" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [(["--files-only"], "--files-only requires --keep FOLDER"), (["--keep", "x"], "--out FILE is required")],
-)
-def test_the_page_needs_a_file_or_a_folder(arguments, message, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["latency_page", *arguments])
-    with pytest.raises(SystemExit, match="2"):
-        latency_page.main()
-    assert message in capsys.readouterr().err
+def test_the_page_needs_a_file_or_a_folder(monkeypatch, capsys):
+    for arguments, message in (
+        (["--files-only"], "--files-only requires --keep FOLDER"),
+        (["--keep", "x"], "--out FILE is required"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["latency_page", *arguments])
+        with pytest.raises(SystemExit, match="2"):
+            latency_page.main()
+        assert message in capsys.readouterr().err

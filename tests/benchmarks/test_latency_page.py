@@ -46,15 +46,17 @@ def test_a_missing_package_is_found_before_anything_is_measured(monkeypatch):
         page(TABLES, AIMS, threads=(1,), rounds=1, command="the command")
 
 
-@pytest.mark.parametrize("installed", [False, True])
-def test_aims_of_executorch_are_measured_where_it_is_installed(installed, tmp_path, monkeypatch):
-    monkeypatch.setattr(latency_page, "find_spec", lambda package: installed or None)
-    given = []
-    monkeypatch.setattr(latency_page, "page", lambda tables, aims, models, **settings: given.append(aims) or "a page")
-    monkeypatch.setattr(sys, "argv", ["latency_page", "--out", str(tmp_path / "page.md")])
-    latency_page.main()
-    assert given == [(*AIMS, *EXECUTORCH_AIMS) if installed else AIMS]
-    assert (tmp_path / "page.md").read_text() == "a page"
+def test_aims_of_executorch_are_measured_where_it_is_installed(tmp_path, monkeypatch):
+    for installed in (False, True):
+        monkeypatch.setattr(latency_page, "find_spec", lambda package, found=installed: found or None)
+        measured = []
+        monkeypatch.setattr(
+            latency_page, "page", lambda tables, aims, models, measured=measured, **_: measured.append(aims) or "a page"
+        )
+        monkeypatch.setattr(sys, "argv", ["latency_page", "--out", str(tmp_path / "page.md")])
+        latency_page.main()
+        assert measured == [(*AIMS, *EXECUTORCH_AIMS) if installed else AIMS]
+        assert (tmp_path / "page.md").read_text() == "a page"
 
 
 def test_the_tables_are_those_of_the_papers():

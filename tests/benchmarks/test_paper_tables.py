@@ -50,23 +50,23 @@ def write_results(out, arm, scores):
         (run / "result.json").write_text(json.dumps({"metric": "mcc", "metrics": {"mcc": score, "accuracy": 0.9}}))
 
 
-@pytest.mark.parametrize("name", PAPERS)
-def test_every_row_is_a_recipe_that_takes_the_common_protocol(name):
-    for arm in TABLES[name].arms:
-        words = pretraining_command(arm, 0, protocol(Path("out")))
-        recipe = from_mapping(Recipe, override(read(words[2]), assignments(words[3:])))
-        assert recipe.length == 128
-        assert (recipe.lr, recipe.examples, recipe.schedule.kind) == (5e-4, "segments", "linear")
-        assert not recipe.phases
+def test_every_row_is_a_recipe_that_takes_the_common_protocol():
+    for name in PAPERS:
+        for arm in TABLES[name].arms:
+            words = pretraining_command(arm, 0, protocol(Path("out")))
+            recipe = from_mapping(Recipe, override(read(words[2]), assignments(words[3:])))
+            assert recipe.length == 128
+            assert (recipe.lr, recipe.examples, recipe.schedule.kind) == (5e-4, "segments", "linear")
+            assert not recipe.phases
 
 
-@pytest.mark.parametrize("name", PAPERS)
-def test_rows_of_a_table_differ_in_the_model_only(name):
-    mappings = []
-    for arm in TABLES[name].arms:
-        mapping = override(read(arm.recipe), assignments(PROTOCOL))
-        mappings.append({key: value for key, value in mapping.items() if key not in ("model", "change", "data")})
-    assert all(mapping == {**mappings[0], **_batch(mapping)} for mapping in mappings)
+def test_rows_of_a_table_differ_in_the_model_only():
+    for name in PAPERS:
+        mappings = []
+        for arm in TABLES[name].arms:
+            mapping = override(read(arm.recipe), assignments(PROTOCOL))
+            mappings.append({key: value for key, value in mapping.items() if key not in ("model", "change", "data")})
+        assert all(mapping == {**mappings[0], **_batch(mapping)} for mapping in mappings)
 
 
 def _batch(mapping):
@@ -74,17 +74,17 @@ def _batch(mapping):
     return {key: mapping[key] for key in ("batch", "steps") if key in mapping}
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_the_command_for_fine_tuning_plans_every_task_and_seed(name):
-    table = TABLES[name]
-    whole = Protocol(Path("data"), Path("glue"), Path("out"), finetuning=("per_task.stsb.epochs=4",))
-    for seed in whole.task_seeds:
-        words = finetuning_command(table.arms[0], 0, seed, whole)
-        planned = plan(read(words[2]), assignments(words[3:]))
-        assert {(run.task, run.seed) for run in planned.runs} == {(task, seed) for task in ("cola", "mrpc", "stsb")}
-        assert {run.recipe.model for run in planned.runs} == {f"{Path('out', table.arms[0].recipe)}-0/final"}
-        assert {run.recipe.epochs for run in planned.runs if run.task == "stsb"} == {4}
-        assert {run.recipe.head.dropout for run in planned.runs} == {0.0}
+def test_the_command_for_fine_tuning_plans_every_task_and_seed():
+    for name in TABLES:
+        table = TABLES[name]
+        whole = Protocol(Path("data"), Path("glue"), Path("out"), finetuning=("per_task.stsb.epochs=4",))
+        for seed in whole.task_seeds:
+            words = finetuning_command(table.arms[0], 0, seed, whole)
+            planned = plan(read(words[2]), assignments(words[3:]))
+            assert {(run.task, run.seed) for run in planned.runs} == {(task, seed) for task in ("cola", "mrpc", "stsb")}
+            assert {run.recipe.model for run in planned.runs} == {f"{Path('out', table.arms[0].recipe)}-0/final"}
+            assert {run.recipe.epochs for run in planned.runs if run.task == "stsb"} == {4}
+            assert {run.recipe.head.dropout for run in planned.runs} == {0.0}
 
 
 def test_a_finished_row_has_its_scores_by_the_metric_of_the_task(tmp_path):
@@ -133,18 +133,15 @@ def test_the_page_says_how_much_was_read_with_how_many_seeds():
     assert "12.8 million tokens (1,000 steps of 100 × 128) and fine-tuned with 2 seeds." in page
 
 
-@pytest.mark.parametrize(
-    ("held_out", "learned"),
-    [
+def test_a_row_that_hardly_learned_is_named():
+    for held_out, learned in (
         ({"rtd_accuracy": 0.8732, "replaced": 0.1308}, False),
         ({"rtd_accuracy": 0.9027, "replaced": 0.117}, True),
         ({"mlm_accuracy": 0.14}, False),
         ({"mlm_accuracy": 0.3}, True),
-    ],
-)
-def test_a_row_that_hardly_learned_is_named(held_out, learned):
-    page = markdown("two", TINY, protocol(Path("out")), [Outcome(LOW, 0, held_out, {"cola": (0.5, 0.7)})], "")
-    assert ("low (seed 0) has hardly left the plateau" in page) is not learned
+    ):
+        page = markdown("two", TINY, protocol(Path("out")), [Outcome(LOW, 0, held_out, {"cola": (0.5, 0.7)})], "")
+        assert ("low (seed 0) has hardly left the plateau" in page) is not learned
 
 
 def test_a_row_on_the_plateau_is_named_as_soon_as_it_is_pretrained(tmp_path, monkeypatch, capsys):
@@ -287,13 +284,13 @@ def test_the_cores_are_divided_among_the_jobs_unless_their_number_is_set(monkeyp
     assert commands.environment(jobs=5)["OMP_NUM_THREADS"] == "7"
 
 
-@pytest.mark.parametrize("option", ["--data", "--glue"])
-def test_a_missing_folder_is_an_error_before_anything_is_trained(tmp_path, option):
-    folders = {"--data": str(tmp_path), "--glue": str(tmp_path), option: "nowhere"}
-    words = [word for pair in folders.items() for word in pair]
-    with pytest.raises(InputError, match=f"{option} must be a folder, got 'nowhere'"):
-        papers.main(["convolutions", *words, "--out", str(tmp_path / "out")])
-    assert not (tmp_path / "out").exists()
+def test_a_missing_folder_is_an_error_before_anything_is_trained(tmp_path):
+    for option in ("--data", "--glue"):
+        folders = {"--data": str(tmp_path), "--glue": str(tmp_path), option: "nowhere"}
+        words = [word for pair in folders.items() for word in pair]
+        with pytest.raises(InputError, match=f"{option} must be a folder, got 'nowhere'"):
+            papers.main(["convolutions", *words, "--out", str(tmp_path / "out")])
+        assert not (tmp_path / "out").exists()
 
 
 def test_rows_are_chosen_by_their_recipes():

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tiny_runs import train, write_corpus
@@ -56,12 +55,12 @@ def test_the_first_row_is_trained_once_for_this_table_and_the_papers():
     assert folder_of(FIRST, 0, SHORT) == Path("out/convbert-small-rtd-0")
 
 
-@pytest.mark.parametrize("arm", CHANGED, ids=lambda arm: arm.name)
-def test_a_row_differs_from_the_first_in_one_setting_and_reads_as_many_tokens(arm):
-    first, values = values_of(FIRST), values_of(arm)
-    changed = {key for key in first | values if first.get(key) != values.get(key)}
-    assert changed == ({"batch", "steps"} if arm.batch_factor != 1 else {arm.overrides[0].partition("=")[0]})
-    assert values["batch"] * values["steps"] * values["length"] == 4000 * 256 * 128
+def test_a_row_differs_from_the_first_in_one_setting_and_reads_as_many_tokens():
+    for arm in CHANGED:
+        first, values = values_of(FIRST), values_of(arm)
+        changed = {key for key in first | values if first.get(key) != values.get(key)}
+        assert changed == ({"batch", "steps"} if arm.batch_factor != 1 else {arm.overrides[0].partition("=")[0]})
+        assert values["batch"] * values["steps"] * values["length"] == 4000 * 256 * 128
 
 
 @pytest.mark.prove
@@ -82,10 +81,10 @@ def test_every_row_has_a_label_and_a_folder_of_its_own():
     assert len({arm.label for arm in TABLE.arms}) == len({folder_of(arm, 0, SHORT) for arm in TABLE.arms}) == 16
 
 
-@pytest.mark.parametrize(("name", "batch", "steps"), [("batch-x0.5", 128, 8000), ("batch-x2", 512, 2000)])
-def test_another_batch_takes_the_same_tokens_in_other_steps(name, batch, steps):
-    recipe = recipe_of(row(name))
-    assert (recipe.batch, recipe.steps) == (batch, steps)
+def test_another_batch_takes_the_same_tokens_in_other_steps():
+    for name, batch, steps in (("batch-x0.5", 128, 8000), ("batch-x2", 512, 2000)):
+        recipe = recipe_of(row(name))
+        assert (recipe.batch, recipe.steps) == (batch, steps)
 
 
 def test_a_row_wins_over_the_common_protocol_and_the_command_line_comes_last():
@@ -107,19 +106,23 @@ def test_rows_are_chosen_by_their_names():
         papers._rows(TABLE, "lr-1e-3")
 
 
-@pytest.mark.parametrize(("key", "name"), [("lr", "lr-1e-3"), ("batch", "batch-x0.5")])
-def test_a_key_that_a_row_changes_cannot_be_set_for_all_rows(tmp_path, key, name):
-    here, out = str(tmp_path), tmp_path / "out"
-    with pytest.raises(InputError, match=f"^{key} can't be set for all rows, because the row '.*-{name}' changes it"):
-        papers.main(["settings", "--data", here, "--glue", here, "--out", str(out), "compile=none", f"{key}=1"])
-    assert not out.exists()
-    check_rows(replace(TABLE, arms=(FIRST,)), replace(SHORT, overrides=(f"{key}=1",)))
+def test_a_key_that_a_row_changes_cannot_be_set_for_all_rows(tmp_path):
+    for key, name in (("lr", "lr-1e-3"), ("batch", "batch-x0.5")):
+        here, out = str(tmp_path), tmp_path / "out"
+        with pytest.raises(
+            InputError, match=f"^{key} can't be set for all rows, because the row '.*-{name}' changes it"
+        ):
+            papers.main(["settings", "--data", here, "--glue", here, "--out", str(out), "compile=none", f"{key}=1"])
+        assert not out.exists()
+        check_rows(replace(TABLE, arms=(FIRST,)), replace(SHORT, overrides=(f"{key}=1",)))
 
 
-@pytest.mark.parametrize(("steps", "batch"), [(4001, 256), (4000, 255)])
-def test_odd_steps_and_batches_cannot_be_halved(steps, batch):
-    with pytest.raises(InputError, match=f"must be even for the row '.*-batch-x.*', got {steps} and {batch}; change"):
-        check_rows(TABLE, replace(SHORT, steps=steps, batch=batch))
+def test_odd_steps_and_batches_cannot_be_halved():
+    for steps, batch in ((4001, 256), (4000, 255)):
+        with pytest.raises(
+            InputError, match=f"must be even for the row '.*-batch-x.*', got {steps} and {batch}; change"
+        ):
+            check_rows(TABLE, replace(SHORT, steps=steps, batch=batch))
 
 
 def test_the_page_has_settings_and_differences_instead_of_a_papers_figures():
@@ -150,10 +153,10 @@ def test_rows_are_compared_with_the_first_row_of_the_same_seed():
 
 
 @needs_plots
-@pytest.mark.parametrize(("name", "panels"), [("settings", 1), ("convolutions", 2)])
-def test_the_picture_has_a_second_panel_only_for_a_papers_figures(tmp_path, monkeypatch, name, panels):
-    figures: list[Any] = []
-    monkeypatch.setattr("benchmarks.paper_report.write", lambda figure, picture: figures.append(figure))
-    table = TABLES[name]
-    draw(table, [outcome_of(arm, 0.5) for arm in table.arms], tmp_path / "picture.svg")
-    assert len(figures[0].axes) == panels
+def test_the_picture_has_a_second_panel_only_for_a_papers_figures(tmp_path, monkeypatch):
+    for name, panels in (("settings", 1), ("convolutions", 2)):
+        figures = []
+        monkeypatch.setattr("benchmarks.paper_report.write", lambda figure, _, figures=figures: figures.append(figure))
+        table = TABLES[name]
+        draw(table, [outcome_of(arm, 0.5) for arm in table.arms], tmp_path / "picture.svg")
+        assert len(figures[0].axes) == panels

@@ -15,9 +15,8 @@ from lightbert.errors import InputError
 STEP = Case("convbert-tiny", 2, 16, rtd=True)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
+def test_a_kernel_has_the_kind_of_its_name():
+    for name, kind in (
         ("nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NNT", "matrix products"),
         ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n", "matrix products"),
         ("void pytorch_flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<...>", "attention"),
@@ -31,10 +30,8 @@ STEP = Case("convbert-tiny", 2, 16, rtd=True)
         ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<...>", "optimizer"),
         ("Memcpy DtoD (Device -> Device)", "copies"),
         ("something_new", "other"),
-    ],
-)
-def test_a_kernel_has_the_kind_of_its_name(name, kind):
-    assert Kernel(name, 1.0, 1).kind == kind
+    ):
+        assert Kernel(name, 1.0, 1).kind == kind
 
 
 def test_every_kernel_of_the_package_has_a_kind():

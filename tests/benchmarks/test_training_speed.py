@@ -121,7 +121,7 @@ def test_figures_are_compared_with_their_targets():
         Figure("convbert-small, fine-tuning, batch 32", 100.0, "steps/s", "at least", 90.0),
         Figure("tokens/s of lightbert / transformers, convbert-small 1024×128", pytest.approx(3.0)),
     )
-    assert [each.verdict for each in figures(rows)] == ["reached", "missed", "missed", "reached", "reached", ""]
+    assert [figure.verdict for figure in figures(rows)] == ["reached", "missed", "missed", "reached", "reached", ""]
 
 
 def test_kernels_alone_are_compared_with_what_they_replace():
@@ -262,27 +262,30 @@ def test_the_page_must_be_a_file_in_an_existing_folder(tmp_path):
         check_page("--page", tmp_path)
 
 
-def test_cases_after_the_time_limit_are_reported_as_skipped():
-    report = measure(Settings(device="cpu", peers=False, seconds=-1), TINY)
-    assert not report.rows
-    assert report.skipped == tuple(f"{case.name} (lightbert): time limit" for case in TINY)
+def tiny_measurements(*cases):
+    settings = Settings(device="cpu", peers=False)
+    return [one for case in cases for one in training._measurements(case, settings)]
+
+
+FINETUNING = next(case for case in TINY if case.finetune)
 
 
 def test_processes_measure_one_at_a_time_and_report_what_failed():
-    cases = [TINY[0], TINY[4], next(case for case in TINY if case.finetune)]
-    work = [one for case in cases for one in training._measurements(case, Settings(device="cpu", peers=False))]
+    work = tiny_measurements(TINY[0], TINY[4], FINETUNING)
     work[1] = replace(work[1], make=failing)
-    shared = training_rows.Conditions(torch.device("cpu"), time.time() + 1000)
+    shared = training_rows.Conditions(CPU, time.time() + 1000)
     with progress("training speed", total=3, unit="measurements") as bar:
         first, second, third = training_rows.in_processes(work, shared, bar)
-    assert (first.case, second, third.case) == (cases[0].name, "no such kernel", cases[2].name)
+    assert (first.case, second, third.case) == (TINY[0].name, "no such kernel", FINETUNING.name)
 
 
-def test_processes_compile_nothing_after_the_time_limit():
-    cases = [TINY[0], next(case for case in TINY if case.finetune)]
-    work = [one for case in cases for one in training._measurements(case, Settings(device="cpu", peers=False))]
-    shared = training_rows.Conditions(torch.device("cpu"), time.time() - 1)
+def test_nothing_is_measured_or_compiled_after_the_time_limit():
+    report = measure(Settings(device="cpu", peers=False, seconds=-1), TINY)
+    assert not report.rows
+    assert report.skipped == tuple(f"{case.name} (lightbert): time limit" for case in TINY)
+    shared = training_rows.Conditions(CPU, time.time() - 1)
     with progress("training speed", total=2, unit="measurements") as bar:
+        work = tiny_measurements(TINY[0], FINETUNING)
         assert training_rows.in_processes(work, shared, bar) == ["time limit"] * 2
 
 
@@ -311,12 +314,9 @@ def test_a_measurement_runs_with_the_selected_kernels():
     assert seen == [("depthwise",)]
 
 
-def test_an_unknown_kernel_is_an_error_before_anything_is_measured():
+def test_an_unknown_kernel_or_case_is_an_error_before_anything_is_measured():
     with pytest.raises(InputError, match="unknown selection of kernels 'gelu'"):
         measure(Settings(device="cpu", kernels="all,-gelu"), TINY)
-
-
-def test_an_unknown_case_is_an_error():
     with pytest.raises(InputError, match="no case contains 'gpt'; the cases are convbert-small"):
         measure(Settings(cases="gpt", device="cpu"))
 

@@ -31,27 +31,27 @@ def epoch_of(source, epoch=0):
     return [row for step in steps for row in source.examples(step).tolist()]
 
 
-@pytest.mark.parametrize("size", [3000, 2049])
-def test_less_than_5_percent_of_an_epoch_is_padding(size):
-    source = buckets(ragged(size))
-    for epoch in (0, 1):
-        steps = range(epoch * source.steps_per_epoch, (epoch + 1) * source.steps_per_epoch)
-        masks = torch.cat([source.at(step).mask.flatten() for step in steps])
-        assert source.padding(epoch) == pytest.approx(1 - masks.float().mean().item(), abs=1e-6)
-        assert source.padding(epoch) < 0.05
-    assert buckets(ragged(size), multiple=32).padding() > source.padding()
+def test_less_than_5_percent_of_an_epoch_is_padding():
+    for size in (3000, 2049):
+        source = buckets(ragged(size))
+        for epoch in (0, 1):
+            steps = range(epoch * source.steps_per_epoch, (epoch + 1) * source.steps_per_epoch)
+            masks = torch.cat([source.at(step).mask.flatten() for step in steps])
+            assert source.padding(epoch) == pytest.approx(1 - masks.float().mean().item(), abs=1e-6)
+            assert source.padding(epoch) < 0.05
+        assert buckets(ragged(size), multiple=32).padding() > source.padding()
 
 
-@pytest.mark.parametrize(("size", "batch"), [(1000, 32), (64, 8), (5, 8), (3, 10), (2100, 32)])
-def test_an_epoch_has_every_row_and_fills_its_last_batch(size, batch):
-    source = buckets(ragged(size), batch=batch)
-    assert source.steps_per_epoch == -(-size // batch)
-    for epoch in (0, 1, 5):
-        seen = epoch_of(source, epoch)
-        assert len(seen) == source.steps_per_epoch * batch
-        assert set(seen) == set(range(size))
-        if size >= batch:
-            assert max(np.bincount(seen)) <= 2
+def test_an_epoch_has_every_row_and_fills_its_last_batch():
+    for size, batch in ((1000, 32), (64, 8), (5, 8), (3, 10), (2100, 32)):
+        source = buckets(ragged(size), batch=batch)
+        assert source.steps_per_epoch == -(-size // batch)
+        for epoch in (0, 1, 5):
+            seen = epoch_of(source, epoch)
+            assert len(seen) == source.steps_per_epoch * batch
+            assert set(seen) == set(range(size))
+            if size >= batch:
+                assert max(np.bincount(seen)) <= 2
 
 
 def test_sorting_over_one_batch_mixes_rows_of_any_length():
@@ -76,23 +76,23 @@ def test_batches_are_not_ordered_by_length():
     assert abs(np.corrcoef(widths, np.arange(len(widths)))[0, 1]) < 0.5
 
 
-@pytest.mark.parametrize("workers", [0, 1, 3])
-def test_a_restart_at_any_step_gives_the_same_task_batches(workers):
-    expected = list(buckets(ragged(300)).stream(0, 25))
-    for start in (0, 1, 9, 10, 24):
-        again = list(buckets(ragged(300), workers=workers).stream(start, 25))
-        assert len(again) == 25 - start
-        assert all(map(equal, again, expected[start:]))
+def test_a_restart_at_any_step_gives_the_same_task_batches():
+    for workers in (0, 1, 3):
+        expected = list(buckets(ragged(300)).stream(0, 25))
+        for start in (0, 1, 9, 10, 24):
+            again = list(buckets(ragged(300), workers=workers).stream(start, 25))
+            assert len(again) == 25 - start
+            assert all(map(equal, again, expected[start:]))
 
 
-@pytest.mark.parametrize("per_token", [False, True])
-def test_ranks_split_a_batch_and_pad_to_the_same_width(per_token):
-    features = ragged(300, per_token=per_token)
-    whole = buckets(features)
-    for world in (2, 4):
-        ranks = [buckets(features, rank=rank, world=world) for rank in range(world)]
-        for step in range(12):
-            assert equal(join_batches([rank.at(step) for rank in ranks]), whole.at(step))
+def test_ranks_split_a_batch_and_pad_to_the_same_width():
+    for per_token in (False, True):
+        features = ragged(300, per_token=per_token)
+        whole = buckets(features)
+        for world in (2, 4):
+            ranks = [buckets(features, rank=rank, world=world) for rank in range(world)]
+            for step in range(12):
+                assert equal(join_batches([rank.at(step) for rank in ranks]), whole.at(step))
 
 
 def test_without_shuffling_each_row_appears_once_in_order_of_length():
@@ -155,24 +155,24 @@ def texts_of(batch):
     return [flat[start : start + length].tolist() for start, length in places]
 
 
-@pytest.mark.parametrize("per_token", [False, True])
-def test_a_step_has_the_texts_and_targets_of_padded_rows_in_the_same_order(per_token):
-    features = ragged(300, per_token=per_token)
-    source, padded = packed(features), buckets(features, sort_over=1)
-    assert source.steps_per_epoch == padded.steps_per_epoch
-    for step in (0, 5, source.steps_per_epoch + 1):
-        one, other = source.at(step), padded.at(step)
-        assert source.examples(step).tolist() == padded.examples(step).tolist()
-        assert torch.equal(one.rows, other.rows)
-        rows = zip(other.ids, other.mask, strict=True)
-        assert texts_of(one) == [ids[mask].tolist() for ids, mask in rows]
-        if per_token:
-            places = [slice(a, a + n) for a, n in zip(one.starts.tolist(), one.lengths.tolist(), strict=True)]
-            found = torch.cat([one.targets.flatten()[place] for place in places])
-            assert torch.equal(found, other.targets[other.mask])
-            assert (one.targets[one.mask == 0] == IGNORE_INDEX).all()
-        else:
-            assert torch.equal(one.targets, other.targets)
+def test_a_step_has_the_texts_and_targets_of_padded_rows_in_the_same_order():
+    for per_token in (False, True):
+        features = ragged(300, per_token=per_token)
+        source, padded = packed(features), buckets(features, sort_over=1)
+        assert source.steps_per_epoch == padded.steps_per_epoch
+        for step in (0, 5, source.steps_per_epoch + 1):
+            one, other = source.at(step), padded.at(step)
+            assert source.examples(step).tolist() == padded.examples(step).tolist()
+            assert torch.equal(one.rows, other.rows)
+            rows = zip(other.ids, other.mask, strict=True)
+            assert texts_of(one) == [ids[mask].tolist() for ids, mask in rows]
+            if per_token:
+                places = [slice(a, a + n) for a, n in zip(one.starts.tolist(), one.lengths.tolist(), strict=True)]
+                found = torch.cat([one.targets.flatten()[place] for place in places])
+                assert torch.equal(found, other.targets[other.mask])
+                assert (one.targets[one.mask == 0] == IGNORE_INDEX).all()
+            else:
+                assert torch.equal(one.targets, other.targets)
 
 
 def test_nearly_all_steps_have_one_shape_and_none_loses_a_text():

@@ -299,19 +299,16 @@ def test_lines_are_paired_across_documents_and_truncated_on_the_right(shards, le
     assert not made.segments.any()
 
 
-@pytest.mark.parametrize(
-    ("length", "expected"),
-    [
+def test_truncation_can_remove_the_last_separator():
+    for length, expected in (
         (8, [2, 10, 11, 3, 12, 13, 14, 3]),
         (7, [2, 10, 11, 3, 12, 13, 14]),
         (5, [2, 10, 11, 3, 12]),
         (4, [2, 10, 11, 3]),
         (3, [2, 10, 11]),
-    ],
-)
-def test_truncation_can_remove_the_last_separator(length, expected):
-    # The two lines belong to different documents.
-    assert line_rows([[[2], [3]]], length).ids.tolist() == [expected]
+    ):
+        # The two lines belong to different documents.
+        assert line_rows([[[2], [3]]], length).ids.tolist() == [expected]
 
 
 def test_the_odd_last_line_of_a_shard_is_dropped():

@@ -23,28 +23,19 @@ def as_lists(shards):
     return [[sentence.tolist() for sentence in shards.document(i).sentences] for i in range(shards.n_documents)]
 
 
-def test_documents_are_read_in_order_across_shards(folder_of):
+def test_documents_are_read_in_order_across_shards_and_the_held_out_split_is_separate(folder_of):
     shards = Shards.open(folder_of(TRAIN, HELD_OUT))
     assert as_lists(shards) == [document for shard in TRAIN for document in shard]
     assert (shards.n_documents, shards.n_sentences, shards.n_tokens) == (4, 7, 13)
-
-
-def test_the_held_out_split_is_separate(folder_of):
-    shards = Shards.open(folder_of(TRAIN, HELD_OUT), "held-out")
-    assert as_lists(shards) == HELD_OUT
-
-
-def test_offsets_count_from_the_start_of_the_document(folder_of):
-    document = Shards(folder_of(TRAIN)).document(3)
+    assert as_lists(Shards.open(shards.folder, "held-out")) == HELD_OUT
+    # Offsets count from the start of the document.
+    document = shards.document(3)
     assert document.offsets.tolist() == [0, 2, 5, 6]
     assert document.tokens.tolist() == [12, 13, 14, 15, 16, 17]
     assert document.tokens.dtype == np.uint16
-
-
-@pytest.mark.parametrize("index", [-1, 4])
-def test_a_document_outside_the_folder_is_an_index_error(folder_of, index):
-    with pytest.raises(IndexError):
-        Shards(folder_of(TRAIN)).document(index)
+    for index in (-1, 4):
+        with pytest.raises(IndexError):
+            shards.document(index)
 
 
 def test_pickling_stores_the_path_and_not_the_tokens(folder_of):
@@ -54,35 +45,23 @@ def test_pickling_stores_the_path_and_not_the_tokens(folder_of):
     assert as_lists(copy) == HELD_OUT
 
 
-def test_a_missing_split_is_an_input_error(folder_of):
-    with pytest.raises(InputError, match="no held-out documents"):
-        Shards(folder_of(TRAIN), "held-out")
-
-
-def test_a_folder_without_a_manifest_is_an_input_error(tmp_path):
+def test_a_folder_that_is_not_whole_is_an_input_error(folder_of, tmp_path):
     with pytest.raises(InputError, match=r"has no manifest\.json"):
         Shards(tmp_path)
-
-
-def test_a_deeply_nested_manifest_is_an_input_error(folder_of):
     folder = folder_of(TRAIN)
-    (folder / "manifest.json").write_text("[" * 100_000)
-    with pytest.raises(InputError, match=r"manifest\.json' is damaged"):
-        Shards(folder)
-
-
-def test_a_missing_file_is_named_in_the_error(folder_of):
-    folder = folder_of(TRAIN)
+    with pytest.raises(InputError, match="no held-out documents"):
+        Shards(folder, "held-out")
+    manifest = (folder / "manifest.json").read_text()
+    for content, problem in (
+        ("[" * 100_000, r"manifest\.json' is damaged"),
+        (json.dumps({**json.loads(manifest), "format": 2}), "must have format 1, got 2"),
+    ):
+        (folder / "manifest.json").write_text(content)
+        with pytest.raises(InputError, match=problem):
+            Shards(folder)
+    (folder / "manifest.json").write_text(manifest)
     (folder / "train-00000-00001.sentences.bin").unlink()
     with pytest.raises(InputError, match=r"train-00000-00001\.sentences\.bin' is listed in the manifest but missing"):
-        Shards(folder)
-
-
-def test_a_later_format_is_an_input_error(folder_of):
-    folder = folder_of(TRAIN)
-    path = folder / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2}))
-    with pytest.raises(InputError, match="must have format 1, got 2"):
         Shards(folder)
 
 

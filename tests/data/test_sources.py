@@ -54,17 +54,14 @@ def test_a_truncated_or_damaged_compressed_file_is_an_input_error(tmp_path, suff
             read(path)
 
 
-@pytest.mark.parametrize(
-    ("unit", "documents"),
-    [
+def test_the_unit_of_a_document_can_be_chosen(tmp_path):
+    for unit, documents in (
         ("blank", ["First line.\nSecond line.", "Another document."]),
         ("line", ["First line.", "Second line.", "Another document."]),
         ("file", ["First line.\nSecond line.\nAnother document."]),
-    ],
-)
-def test_the_unit_of_a_document_can_be_chosen(tmp_path, unit, documents):
-    (tmp_path / "a.txt").write_text(TEXT)
-    assert read(tmp_path / "a.txt", documents=unit) == documents
+    ):
+        (tmp_path / "a.txt").write_text(TEXT)
+        assert read(tmp_path / "a.txt", documents=unit) == documents
 
 
 def test_a_byte_order_mark_and_carriage_returns_are_stripped(tmp_path):
@@ -99,19 +96,16 @@ def test_a_field_of_json_lines_is_the_document(tmp_path):
     assert read(path, text="body") == ["c", "e"]
 
 
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
+def test_a_bad_json_line_is_reported_with_its_number(tmp_path):
+    for line, problem in (
         ('{"body": "x"}', "line 2 of '.*' has no field 'text'; set the field with --text"),
         ('{"text": 3}', "line 2 of '.*' has no text in 'text'; set the field with --text, or remove the line"),
         ('["text"]', "line 2 of '.*' has no field 'text'"),
         ('{"text": ', "line 2 of '.*' is not JSON"),
-    ],
-)
-def test_a_bad_json_line_is_reported_with_its_number(tmp_path, line, problem):
-    (tmp_path / "a.jsonl").write_text(f'{{"text": "fine"}}\n{line}\n')
-    with pytest.raises(InputError, match=problem):
-        read(tmp_path / "a.jsonl")
+    ):
+        (tmp_path / "a.jsonl").write_text(f'{{"text": "fine"}}\n{line}\n')
+        with pytest.raises(InputError, match=problem):
+            read(tmp_path / "a.jsonl")
 
 
 def test_a_column_of_a_table_is_the_document(tmp_path):
@@ -126,20 +120,17 @@ def test_a_column_of_a_table_is_the_document(tmp_path):
     assert [position for _, position in sources.documents(source, ReadOptions())][-1] == source.size
 
 
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
+def test_a_bad_row_of_a_table_is_reported(tmp_path):
+    for content, problem in (
         (b"body,n\na,1\n", "has no column 'text', only body, n; set the column with --text"),
         (b"text,n\na\n", "line 2 of '.*' has 1 fields, but the header has 2"),
         (b'text,n\n"a"b,1\n', "line 2 of '.*' is not CSV"),
         (b"text,text\n", "has the column 'text' twice"),
         (b"text\n\xff\n", "is not UTF-8 at byte 5; convert it, or pass --undecodable replace"),
-    ],
-)
-def test_a_bad_row_of_a_table_is_reported(tmp_path, content, problem):
-    (tmp_path / "a.csv").write_bytes(content)
-    with pytest.raises(InputError, match=problem):
-        read(tmp_path / "a.csv")
+    ):
+        (tmp_path / "a.csv").write_bytes(content)
+        with pytest.raises(InputError, match=problem):
+            read(tmp_path / "a.csv")
 
 
 def test_a_folder_includes_tables_only_if_they_are_named(tmp_path):
@@ -165,12 +156,12 @@ def test_a_damaged_parquet_file_is_an_input_error(tmp_path):
         read(tmp_path / "a.parquet")
 
 
-@pytest.mark.parametrize(("library", "file"), [("pyarrow", "a.parquet"), ("zstandard", "a.txt.zst")])
-def test_a_missing_optional_dependency_names_the_extra_to_install(tmp_path, monkeypatch, library, file):
-    (tmp_path / file).write_bytes(b"x")
-    monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(InputError, match=rf"requires {library}; install it with: pip install 'lightbert\[data\]'"):
-        read(tmp_path / file)
+def test_a_missing_optional_dependency_names_the_extra_to_install(tmp_path, monkeypatch):
+    for library, file in (("pyarrow", "a.parquet"), ("zstandard", "a.txt.zst")):
+        (tmp_path / file).write_bytes(b"x")
+        monkeypatch.setitem(sys.modules, library, None)
+        with pytest.raises(InputError, match=rf"requires {library}; install it with: pip install 'lightbert\[data\]'"):
+            read(tmp_path / file)
 
 
 def test_a_hugging_face_dataset_is_streamed(tmp_path):
@@ -195,28 +186,19 @@ def test_folders_and_globs_are_expanded_in_order(tmp_path):
     assert names == ["a/b.jsonl", "a/z.txt.gz", "b.txt", "b.txt"]
 
 
-@pytest.mark.parametrize(
-    ("specification", "problem"),
-    [
+def test_a_source_that_cannot_be_found_is_an_input_error(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "notes.md").write_text("x")
+    for specification, problem in (
         ("missing.txt", r"'.*missing\.txt' not found; give a file, a folder"),
         ("*.jsonl", "no file matches"),
         ("empty", "the folder '.*empty' must contain .txt, .jsonl, .ndjson, .parquet files, but has none"),
         ("notes.md", r"'.*notes\.md' must have one of the suffixes .txt, .jsonl, .ndjson, .csv"),
-    ],
-)
-def test_a_source_that_cannot_be_found_is_an_input_error(tmp_path, specification, problem):
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "notes.md").write_text("x")
-    with pytest.raises(InputError, match=problem):
-        find([str(tmp_path / specification)])
-
-
-def test_an_empty_source_is_an_input_error():
+    ):
+        with pytest.raises(InputError, match=problem):
+            find([str(tmp_path / specification)])
     sentence = r"^a source must not be empty; give a file, a folder \(\. is the current one\) or a glob$"
     with pytest.raises(InputError, match=sentence):
         find([""])
-
-
-def test_an_empty_list_of_sources_is_an_input_error():
     with pytest.raises(InputError, match="sources must not be empty"):
         find([])

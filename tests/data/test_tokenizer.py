@@ -33,22 +33,22 @@ def test_training_gives_the_same_bytes_in_every_process(tmp_path, model):
     assert outputs == {train(CORPUS, model, 180).to_str() + "\n"}
 
 
-@pytest.mark.parametrize("model", ["wordpiece", "unigram"])
-def test_a_trained_vocabulary_starts_with_the_special_tokens(model):
-    trained = train(CORPUS, model, 180)
-    assert [trained.id_to_token(index) for index in range(5)] == list(SPECIALS)
-    # The Unigram trainer stops early because the text is too short for more pieces.
-    assert trained.get_vocab_size() == (180 if model == "wordpiece" else 106)
-    assert trained.encode("word", "cafe").tokens[0] == "[CLS]"
-    assert trained.encode("word", "cafe").tokens[-1] == "[SEP]"
+def test_a_trained_vocabulary_starts_with_the_special_tokens():
+    for model in ("wordpiece", "unigram"):
+        trained = train(CORPUS, model, 180)
+        assert [trained.id_to_token(index) for index in range(5)] == list(SPECIALS)
+        # The Unigram trainer stops early because the text is too short for more pieces.
+        assert trained.get_vocab_size() == (180 if model == "wordpiece" else 106)
+        assert trained.encode("word", "cafe").tokens[0] == "[CLS]"
+        assert trained.encode("word", "cafe").tokens[-1] == "[SEP]"
 
 
-@pytest.mark.parametrize("model", ["wordpiece", "unigram"])
-def test_training_lowercases_and_strips_accents_by_default(model):
-    plain = train(CORPUS, model, 180)
-    assert plain.encode("CAFÉ").ids == plain.encode("cafe").ids
-    cased = train(CORPUS, model, 180, lowercase=False)
-    assert cased.encode("WORD").ids != cased.encode("word").ids
+def test_training_lowercases_and_strips_accents_by_default():
+    for model in ("wordpiece", "unigram"):
+        plain = train(CORPUS, model, 180)
+        assert plain.encode("CAFÉ").ids == plain.encode("cafe").ids
+        cased = train(CORPUS, model, 180, lowercase=False)
+        assert cased.encode("WORD").ids != cased.encode("word").ids
 
 
 def test_rare_characters_beyond_a_quarter_of_the_vocabulary_are_unknown():
@@ -59,13 +59,13 @@ def test_rare_characters_beyond_a_quarter_of_the_vocabulary_are_unknown():
     assert "[UNK]" not in trained.encode("common words").tokens
 
 
-@pytest.mark.parametrize(
-    ("texts", "size", "problem"),
-    [(["a b"], 10, "vocab_size must be >= 64, got 10"), (["", " "], 100, "training a tokenizer requires text")],
-)
-def test_training_checks_its_arguments(texts, size, problem):
-    with pytest.raises(InputError, match=problem):
-        train(texts, "wordpiece", size)
+def test_training_checks_its_arguments():
+    for texts, size, problem in (
+        (["a b"], 10, "vocab_size must be >= 64, got 10"),
+        (["", " "], 100, "training a tokenizer requires text"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            train(texts, "wordpiece", size)
 
 
 def write_vocabulary(path, *words):
@@ -83,25 +83,25 @@ def test_capitals_in_a_vocab_txt_make_it_cased(tmp_path):
     assert loaded.encode("The the", add_special_tokens=False).tokens == ["The", "the"]
 
 
-@pytest.mark.parametrize("model", ["wordpiece", "unigram"])
-def test_a_saved_tokenizer_loads_unchanged(tmp_path, model):
-    trained = train(CORPUS, model, 180)
-    tokenizer.save(trained, tmp_path)
-    assert tokenizer.load(tmp_path).to_str() == trained.to_str()
-    assert tokenizer.load(tmp_path / "tokenizer.json").to_str() == trained.to_str()
+def test_a_saved_tokenizer_loads_unchanged(tmp_path):
+    for model in ("wordpiece", "unigram"):
+        trained = train(CORPUS, model, 180)
+        tokenizer.save(trained, tmp_path)
+        assert tokenizer.load(tmp_path).to_str() == trained.to_str()
+        assert tokenizer.load(tmp_path / "tokenizer.json").to_str() == trained.to_str()
 
 
-@pytest.mark.parametrize("model", ["wordpiece", "unigram"])
-def test_transformers_loads_a_saved_tokenizer(tmp_path, model):
-    transformers = pytest.importorskip("transformers")
+def test_transformers_loads_a_saved_tokenizer(tmp_path):
+    for model in ("wordpiece", "unigram"):
+        transformers = pytest.importorskip("transformers")
 
-    trained = train(CORPUS, model, 180)
-    tokenizer.save(trained, tmp_path)
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    both = theirs("Wordab naïve", "x1.")
-    assert both["input_ids"] == trained.encode("Wordab naïve", "x1.").ids
-    assert both["token_type_ids"] == trained.encode("Wordab naïve", "x1.").type_ids
-    assert (theirs.pad_token_id, theirs.mask_token_id, theirs.unk_token_id) == (0, 4, 1)
+        trained = train(CORPUS, model, 180)
+        tokenizer.save(trained, tmp_path)
+        theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+        both = theirs("Wordab naïve", "x1.")
+        assert both["input_ids"] == trained.encode("Wordab naïve", "x1.").ids
+        assert both["token_type_ids"] == trained.encode("Wordab naïve", "x1.").type_ids
+        assert (theirs.pad_token_id, theirs.mask_token_id, theirs.unk_token_id) == (0, 4, 1)
 
 
 def test_padding_and_truncation_of_a_given_tokenizer_are_dropped(tmp_path):
@@ -161,13 +161,15 @@ def trained(file):
     return train_in_process(file, "wordpiece", 100, lowercase=True, report=lambda done: None).to_str()
 
 
-@pytest.mark.parametrize("model", ["wordpiece", "unigram"])
-@pytest.mark.parametrize("lowercase", [True, False])
-def test_the_tokenizer_is_that_of_training_in_the_same_process(file, model, lowercase):
-    seen: list[int] = []
-    found = train_in_process(file, model, 100, lowercase=lowercase, report=seen.append)
-    assert found.to_str(pretty=True) == tokenizer.train(TEXTS, model, 100, lowercase=lowercase).to_str(pretty=True)
-    assert seen[-1] == tokenizer.PASSES[model] * len(TEXTS)
+def test_the_tokenizer_is_that_of_training_in_the_same_process(file):
+    for lowercase in (True, False):
+        for model in ("wordpiece", "unigram"):
+            seen: list[int] = []
+            found = train_in_process(file, model, 100, lowercase=lowercase, report=seen.append)
+            assert found.to_str(pretty=True) == tokenizer.train(TEXTS, model, 100, lowercase=lowercase).to_str(
+                pretty=True
+            )
+            assert seen[-1] == tokenizer.PASSES[model] * len(TEXTS)
 
 
 def test_bad_input_is_the_same_sentence(tmp_path):
@@ -204,27 +206,24 @@ NO_THREADS = ProcessFailedError(1, "PanicException: ThreadPoolBuildError { kind:
 KILLED = ProcessFailedError(-signal.SIGKILL, "")
 
 
-@pytest.mark.parametrize("failure", [ABORTED, NO_THREADS])
-def test_a_second_process_uses_one_thread(file, calls, failure):
-    made = calls(failure)
-    assert trained(file) == tokenizer.train(TEXTS, "wordpiece", 100).to_str()
-    assert made.environments == [{}, {"TOKENIZERS_PARALLELISM": "false"}]
+def test_a_second_process_uses_one_thread(file, calls):
+    for failure in (ABORTED, NO_THREADS):
+        made = calls(failure)
+        assert trained(file) == tokenizer.train(TEXTS, "wordpiece", 100).to_str()
+        assert made.environments == [{}, {"TOKENIZERS_PARALLELISM": "false"}]
 
 
-@pytest.mark.parametrize(
-    ("failure", "how"),
-    [
+def test_a_process_without_memory_is_one_sentence(file, calls):
+    for failure, how in (
         (ABORTED, "was ended by SIGABRT: the memory of this machine is not sufficient, 2 GiB were requested ("),
         (NO_THREADS, "failed: the memory of this machine is not sufficient ("),
         (KILLED, "was ended by SIGKILL: the memory of this machine is not sufficient ("),
-    ],
-)
-def test_a_process_without_memory_is_one_sentence(file, calls, failure, how):
-    calls(failure, failure)
-    with pytest.raises(InputError) as caught:
-        trained(file)
-    assert str(caught.value).startswith(f"the training of the tokenizer {how}")
-    assert str(caught.value).endswith("); use a machine with more memory, or give a tokenizer with --tokenizer")
+    ):
+        calls(failure, failure)
+        with pytest.raises(InputError) as caught:
+            trained(file)
+        assert str(caught.value).startswith(f"the training of the tokenizer {how}")
+        assert str(caught.value).endswith("); use a machine with more memory, or give a tokenizer with --tokenizer")
 
 
 def test_a_bug_is_not_reported_as_lack_of_memory(file, calls):
