@@ -71,7 +71,7 @@ class WordTable:
         return ids, np.diff(sentence_ends, prepend=0)
 
     def _encode_whole(self, texts: list[str]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        encoded = [each.ids for each in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+        encoded = [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
         lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
         return np.fromiter((token for ids in encoded for token in ids), self._dtype, lengths.sum()), lengths
 
@@ -112,11 +112,11 @@ def splits_at_spaces(tokenizer: Tokenizer) -> bool:
     normalizer, pre_tokenizer = parts["normalizer"], parts["pre_tokenizer"]
     if (pre_tokenizer or {}).get("type") == "BertPreTokenizer":
         return normalizer is None or normalizer["type"] == "BertNormalizer"
-    ours = (
+    trained_here = (
         json.loads(unigram([(name, 0.0) for name in SPECIALS], lowercase=lowercase).to_str())
         for lowercase in (True, False)
     )
-    return any((each["normalizer"], each["pre_tokenizer"]) == (normalizer, pre_tokenizer) for each in ours)
+    return (normalizer, pre_tokenizer) in ((other["normalizer"], other["pre_tokenizer"]) for other in trained_here)
 
 
 Sentences = Literal["line", "split"]
@@ -147,8 +147,8 @@ class DocumentEncoder:
 
     def _encode(self, documents: list[str]) -> Block:
         sentences = [self._sentences(document) for document in documents]
-        owners = np.repeat(np.arange(len(documents)), [len(each) for each in sentences])
-        ids, lengths = self._table.encode([sentence for each in sentences for sentence in each])
+        owners = np.repeat(np.arange(len(documents)), [*map(len, sentences)])
+        ids, lengths = self._table.encode([sentence for document in sentences for sentence in document])
         real = lengths > 0
         counts = np.bincount(owners[real], minlength=len(documents))
         return Block(ids, lengths[real].astype(np.uint32), counts[counts > 0].astype(np.uint32))

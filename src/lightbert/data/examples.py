@@ -229,9 +229,9 @@ def _assign_segments(
     second = np.zeros(len(sizes), bool)
     first, started = np.zeros(len(starts), np.int64), np.zeros(len(starts), bool)
     active = np.arange(len(starts))
-    for turn in range(int(counts.max())):
-        active = active[counts[active] > turn]
-        sentence = starts[active] + turn
+    for offset in range(int(counts.max())):
+        active = active[counts[active] > offset]
+        sentence = starts[active] + offset
         in_second = condition(first[active], sizes[sentence], limits[active], started[active], coins[sentence])
         second[sentence] = in_second
         first[active] += np.where(in_second, 0, sizes[sentence])
@@ -364,13 +364,13 @@ def _count_heads(tosses: Array, seed: int, epoch: int, text: int) -> Array:
     """Return the number of heads in `tosses` fair coin tosses for each entry, drawn 32 at a time."""
     heads = np.zeros_like(tosses)
     active = np.flatnonzero(tosses)
-    turn = 0
+    draws = 0
     while len(active):
-        left = tosses[active] - 32 * turn
-        coins = bits(seed, Stream.TRUNCATION, epoch, active, np.full_like(active, 2 * turn + text))
+        left = tosses[active] - 32 * draws
+        coins = bits(seed, Stream.TRUNCATION, epoch, active, np.full_like(active, 2 * draws + text))
         heads[active] += np.bitwise_count(coins & ((1 << np.minimum(left, 32)) - 1))
         active = active[left > 32]
-        turn += 1
+        draws += 1
     return heads
 
 
@@ -426,7 +426,7 @@ class Packing:
 
 def _packed_pieces(table: Table, length: int, shortest: int) -> Pieces:
     tokens = table.sentences[table.documents]
-    # Slots: all documents with their [CLS] and [SEP], concatenated. Document d has the slots frames[d]:frames[d + 1].
+    # Positions in all documents with their [CLS] and [SEP], concatenated: document d has frames[d]:frames[d + 1].
     frames = tokens - tokens[0] + 2 * np.arange(len(tokens))
     begins, ends = _packed_rows(frames, length, shortest)
     first = np.searchsorted(frames, begins, side="right") - 1
@@ -441,10 +441,10 @@ def _packed_pieces(table: Table, length: int, shortest: int) -> Pieces:
 
 
 def _packed_rows(frames: Array, length: int, shortest: int) -> tuple[Array, Array]:
-    """Return the first slot of each row and the end of its slots.
+    """Return the first position of each row and the end of its positions.
 
-    A row that starts within a document has its [CLS] in the slot of the previous token, and a row that ends within a
-    document has its [SEP] in the slot of the next token, so two rows that share a document overlap by two slots.
+    A row that starts within a document has its [CLS] in place of the previous token, and a row that ends within a
+    document has its [SEP] in place of the next token, so two rows that share a document overlap by two positions.
     """
     bounds = frames.tolist()
     begins, ends = array("q"), array("q")

@@ -179,24 +179,24 @@ def shuffle_at(places: NDArray[np.int64], size: int, seed: int, epoch: int) -> N
     """Return the entries at `places` of a shuffled `range(size)`, without computing the whole shuffle.
 
     A Feistel network permutes the next power of four; results outside of `range(size)` are permuted again until they
-    are inside (cycle walking), which gives a permutation of `range(size)`. Any entry can be computed directly, so a
+    are inside, which gives a permutation of `range(size)`. Any entry can be computed directly, so a
     restart is free and memory does not grow with the corpus.
     """
     half = max(1, (max(size - 1, 1).bit_length() + 1) // 2)
     outside = _permuted(places, half, seed, epoch)
     result = outside.copy()
-    walking = np.flatnonzero(outside >= size)
-    while len(walking):
-        result[walking] = _permuted(result[walking], half, seed, epoch)
-        walking = walking[result[walking] >= size]
+    left = np.flatnonzero(outside >= size)
+    while len(left):
+        result[left] = _permuted(result[left], half, seed, epoch)
+        left = left[result[left] >= size]
     return result
 
 
 def _permuted(places: NDArray[np.int64], half: int, seed: int, epoch: int) -> NDArray[np.int64]:
     low = (1 << half) - 1
     left, right = places >> half, places & low
-    for turn in range(_ROUNDS):
-        left, right = right, left ^ (bits(seed, Stream.ORDER, epoch, turn, right) & low)
+    for number in range(_ROUNDS):
+        left, right = right, left ^ (bits(seed, Stream.ORDER, epoch, number, right) & low)
     return left << half | right
 
 
@@ -232,9 +232,9 @@ class Loader:
 
     def examples(self, step: int) -> Array:
         """Return the example numbers of this rank at a step, in the index of the step's epoch."""
-        epoch, turn = divmod(step, self.steps_per_epoch)
+        epoch, number = divmod(step, self.steps_per_epoch)
         size = len(self._index(epoch))
-        return shuffle_at((turn * self.batch + self._rows) % size, size, self.seed, epoch)
+        return shuffle_at((number * self.batch + self._rows) % size, size, self.seed, epoch)
 
     def at(self, step: int) -> Batch:
         """Return this rank's part of the batch of a step."""
@@ -257,8 +257,8 @@ class Loader:
 
     def _prefetch_index(self, step: int) -> None:
         """Build the index of the next epoch half an epoch early, so that no step waits for it."""
-        epoch, turn = divmod(step, self.steps_per_epoch)
-        if turn == self.steps_per_epoch // 2:
+        epoch, number = divmod(step, self.steps_per_epoch)
+        if number == self.steps_per_epoch // 2:
             self._index(epoch + 1)
 
     def _index(self, epoch: int) -> Index:
@@ -333,9 +333,9 @@ class Buckets:
         return share
 
     def _batch_rows(self, step: int) -> Array:
-        epoch, turn = divmod(step, self.steps_per_epoch)
+        epoch, number = divmod(step, self.steps_per_epoch)
         order = self._orders[epoch if self.shuffle else 0]
-        return order[turn * self.batch : (turn + 1) * self.batch]
+        return order[number * self.batch : (number + 1) * self.batch]
 
     def _order(self, epoch: int) -> Array:
         if not self.shuffle:

@@ -101,18 +101,11 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> str:
     A setting that an earlier version didn't have is compared by its default.
     """
     before = {**to_mapping(Settings()), **before}
-    changed = [key for key in now if not _same(before.get(key), now[key])]
+    changed = [key for key in now if before.get(key) != now[key]]
     return ", ".join(
         "the input files" if key == "inputs" else f"{key} ({before.get(key)!r} before, {now[key]!r} now)"
         for key in changed
     )
-
-
-def _same(before: Any, now: Any) -> bool:
-    if isinstance(before, list) and all(isinstance(item, list) and len(item) == 2 for item in before):
-        # Inputs as they were stored before version 0.1: without hashes.
-        now = [item[:2] for item in now]
-    return bool(before == now)
 
 
 _REMEDY = "use the same settings, another --out, or --again to start over"
@@ -174,10 +167,10 @@ def _check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> No
         raise InputError(f"'{folder}' was prepared with other settings: {changed}; {_REMEDY}")
 
 
-def _changed_tokenizer(folder: Path, given: str | None) -> str:
-    if given is None or not (folder / tokenizer.FILE).is_file():
+def _changed_tokenizer(folder: Path, name: str | None) -> str:
+    if name is None or not (folder / tokenizer.FILE).is_file():
         return ""
-    return "" if tokenizer.is_saved(tokenizer.load(given), folder) else f"the content of the tokenizer '{given}'"
+    return "" if tokenizer.is_saved(tokenizer.load(name), folder) else f"the content of the tokenizer '{name}'"
 
 
 class PreparationResult(NamedTuple):
@@ -200,7 +193,7 @@ def prepare(settings: Settings, out: Path, workers: int | None = None, *, again:
     """
     if workers is not None and workers < 1:
         raise InputError(f"workers must be >= 1, got {workers}")
-    found = sources.find(settings.sources)
+    inputs = sources.find(settings.sources)
     # The target of a link is written; "." and ".." have no name to which ".partial" could be added.
     out = out.resolve()
     if Path.cwd().is_relative_to(out):
@@ -209,8 +202,8 @@ def prepare(settings: Settings, out: Path, workers: int | None = None, *, again:
         )
     folder = partial_folder(out)
     PREPARED.check(out)
-    _check_outside(found, out, folder)
-    wanted = resolve(settings, found, out)
+    _check_outside(inputs, out, folder)
+    wanted = resolve(settings, inputs, out)
     if not again and (existing := read_finished(out, wanted)) is not None:
         return PreparationResult(existing, len(existing.shards))
     try:
@@ -220,7 +213,7 @@ def prepare(settings: Settings, out: Path, workers: int | None = None, *, again:
                 publish(folder, out, existing)
                 return PreparationResult(existing, len(existing.shards))
             start_or_resume(folder, wanted, again=again)
-            work = _Preparation(settings, found, folder, workers or _cores())
+            work = _Preparation(settings, inputs, folder, workers or _cores())
             start = time.perf_counter()
             work.write_tokenizer()
             middle = time.perf_counter()
@@ -231,10 +224,10 @@ def prepare(settings: Settings, out: Path, workers: int | None = None, *, again:
         raise InputError(f"cannot write '{folder}': {error.strerror or error}; finished shards are kept") from error
 
 
-def _check_outside(found: Iterable[Source], out: Path, folder: Path) -> None:
+def _check_outside(inputs: Iterable[Source], out: Path, folder: Path) -> None:
     """Check that no source is in a folder that is written."""
     written = (out, folder.resolve())
-    for source in found:
+    for source in inputs:
         path = Path(source.name).resolve()
         if source.kind == "file" and any(path.is_relative_to(folder) for folder in written):
             raise InputError(f"the source '{source.name}' is in a folder that --out {out} replaces; move it elsewhere")
@@ -243,9 +236,9 @@ def _check_outside(found: Iterable[Source], out: Path, folder: Path) -> None:
 class _Preparation:
     """The work of one call of `prepare`."""
 
-    def __init__(self, settings: Settings, found: list[Source], folder: Path, workers: int) -> None:
+    def __init__(self, settings: Settings, inputs: list[Source], folder: Path, workers: int) -> None:
         self.settings, self.folder, self.workers = settings, folder, workers
-        self.sources = [self._extracted(number, source) for number, source in enumerate(found)]
+        self.sources = [self._extracted(number, source) for number, source in enumerate(inputs)]
         known = all(source.kind == "file" for source in self.sources)
         self.size = sum(source.size for source in self.sources) if known else None
 
@@ -297,10 +290,10 @@ class _Preparation:
                     tokens = self._write_stream(stream, self.sources[stream::count], len(records), place, bar, tokens)
         return sum(map(len, parts)), tokens
 
-    def _write_stream(self, stream: int, found: list[Source], part: int, place: Place, bar: Bar, tokens: int) -> int:
+    def _write_stream(self, stream: int, inputs: list[Source], part: int, place: Place, bar: Bar, tokens: int) -> int:
         """Write the missing parts of a stream; return `tokens`, those of the earlier streams, plus its own."""
         file, settings = self.folder / tokenizer.FILE, self.settings
-        chunks = split_chunks(read_stream(found, self._read, place), settings.shard_characters)
+        chunks = split_chunks(read_stream(inputs, self._read, place), settings.shard_characters)
         # A small corpus is encoded before worker processes have started.
         workers = self.workers if self.size is None else min(self.workers, 1 + self.size // CHUNK)
         with StreamWriter(self.folder, width(tokenizer.load(file)), stream, settings.streams, part) as writer:
@@ -316,8 +309,8 @@ class _Preparation:
         return tokens
 
     def _read(self, source: Source) -> Iterator[tuple[str, int]]:
-        ours = Path(source.name).parent == self.folder
-        return sources.documents(source, ReadOptions() if ours else self.settings)
+        is_extracted = Path(source.name).parent == self.folder
+        return sources.documents(source, ReadOptions() if is_extracted else self.settings)
 
     def _texts(self, bar: Bar) -> Iterator[str]:
         before = 0

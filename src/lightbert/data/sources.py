@@ -54,11 +54,11 @@ def rows(specification: str, column: str) -> Iterator[tuple[str, int]]:
         raise InputError(f"cannot read '{specification}'; write hf:NAME, hf:NAME:CONFIG or hf:NAME:CONFIG:SPLIT")
     name, config, split = (*parts, "", "")[:3]
     try:
-        found = load_dataset(name, config or None, split=split or "train", streaming=True)
+        dataset = load_dataset(name, config or None, split=split or "train", streaming=True)
     except (OSError, ValueError) as error:
         raise InputError(f"cannot open '{specification}': {_first_line(error)}") from error
     try:
-        for row in found:
+        for row in dataset:
             if not isinstance(row.get(column), str):
                 names = ", ".join(row)
                 raise InputError(f"'{specification}' has no text column {column!r}; choose one of {names} with --text")

@@ -141,9 +141,9 @@ def read_parts(folder: Path, stream: int) -> list[PartRecord]:
 
 def verify_parts(folder: Path, records: Iterable[PartRecord]) -> None:
     """Verify the hashes of the shards and of the tokenizer that finished parts depend on."""
-    ours = _hash_of(folder / tokenizer.FILE)
+    present = _hash_of(folder / tokenizer.FILE)
     for record in records:
-        if record.tokenizer not in ("", ours):
+        if record.tokenizer not in ("", present):
             raise _damaged(folder / tokenizer.FILE)
         for name, file in (item for shard in record.shards for item in shard.files.items()):
             if _hash_of(folder / name) != file.sha256:

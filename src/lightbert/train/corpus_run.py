@@ -298,14 +298,14 @@ NONE = "none"
 def starting_generator(recipe: Recipe, discriminator: Model) -> Model:
     """Load the generator that belongs to the discriminator, or build one with weights drawn from the seed."""
     config = generator(discriminator.config, recipe.generator)
-    found = find_generator(recipe)
-    if found is None:
+    path = find_generator(recipe)
+    if path is None:
         # Generator and discriminator have the same parameter names: with one seed they would get the same weights.
         return build(config, heads={"mlm": {}}, seed=named(recipe.seed, "generator"))
-    model = with_dropout_of(config, read(found)).train()
+    model = with_dropout_of(config, read(path)).train()
     if model.config != config or "mlm" not in model.heads:
         raise InputError(
-            f"the generator '{found.name}' must have the size that generator={recipe.generator} gives for "
+            f"the generator '{path.name}' must have the size that generator={recipe.generator} gives for "
             f"'{recipe.model}', and an mlm head; set generator= to its size, or generator_model={NONE} to start with a "
             "new one"
         )
@@ -328,8 +328,8 @@ def find_generator(recipe: Recipe) -> ModelFolder | None:
 
 def describe_generator(recipe: Recipe) -> str:
     """Say which generator a run starts with."""
-    found = find_generator(recipe)
-    return "random weights" if found is None else f"'{found.name}'"
+    path = find_generator(recipe)
+    return "random weights" if path is None else f"'{path.name}'"
 
 
 def check_teacher(out: str, key: str, name: str, weights: Mapping[str, str]) -> None:

@@ -308,12 +308,12 @@ class Loop:
             sweep(self.settings.out)
             sweep(self.folder)
         self.world.barrier()
-        found = checkpoint.load_newest(self.folder)
-        if found is None:
+        saved = checkpoint.load_newest(self.folder)
+        if saved is None:
             return
         weights = {name: p.data for name, p in self.objective.named_parameters()}
-        checkpoint.restore(weights, found.groups.get("weights", {}), "weights")
-        checkpoint.restore(self.optimizers.tensors(), found.groups.get("optimizer", {}), "optimizer state")
-        self.at, self._saved = from_mapping(Position, found.facts), found.facts
+        checkpoint.restore(weights, saved.groups.get("weights", {}), "weights")
+        checkpoint.restore(self.optimizers.tensors(), saved.groups.get("optimizer", {}), "optimizer state")
+        self.at, self._saved = from_mapping(Position, saved.facts), saved.facts
         if self.at.best_step >= 0:
-            self.best.load(found.groups.get("best", {}))
+            self.best.load(saved.groups.get("best", {}))
