@@ -16,10 +16,9 @@ from lightbert.models import PRESETS
 
 
 @needs_onnx
-@pytest.mark.parametrize("threads", [1, 2])
-def test_the_page_has_a_row_per_row_of_the_paper(threads):
+def test_the_page_has_a_row_per_row_of_the_paper():
     table = PaperTable("A table", "Its setting.", 7, (Row("one", "bert-tiny", 100), Row("two", "convbert-tiny", 80)))
-    content = page([table], [], threads=(threads,), rounds=2, command="the command")
+    content = page([table], [], threads=(2,), rounds=2, command="the command")
     assert f"Written by `the command` at commit {commit()}" in content
     assert "## A table\nIts setting.\n" in content
     rows = [line.strip("| ").split(" | ") for line in content.splitlines() if line.startswith(("| one", "| two"))]
@@ -31,11 +30,11 @@ def test_the_page_has_a_row_per_row_of_the_paper(threads):
 @needs_onnx
 def test_every_available_runtime_is_measured(monkeypatch):
     monkeypatch.setattr(latency_page, "find_spec", lambda package: None)
-    content = page([], [], ["bert-tiny", "convbert-tiny"], threads=(1,), rounds=1, command="the command")
+    content = page([], [], ["bert-tiny"], threads=(1,), rounds=1, command="the command")
     rows = [line.strip("| ").split(" | ") for line in content.splitlines() if "-tiny |" in line]
     runtimes = [RUNTIMES[name] for name in ("torch", "compiled", "onnx", "int8")]
-    assert [row[:2] for row in rows] == [[model, each] for model in ("bert-tiny", "convbert-tiny") for each in runtimes]
-    assert [row[4] for row in rows if row[1] == runtimes[0]] == ["1.00", "1.00"]
+    assert [row[:2] for row in rows] == [["bert-tiny", runtime] for runtime in runtimes]
+    assert rows[0][4] == "1.00"
     assert "Not installed, and not measured: executorch, executorch-int8, peer, peer-onnx, peer-int8." in content
 
 
