@@ -17,7 +17,7 @@ from statistics import fmean, stdev
 
 from benchmarks import commands
 from benchmarks.commands import Run, WorkQueue, environment, read_object, run_command
-from lightbert.commands import naive_bayes
+from lightbert.commands import demo_task
 from lightbert.data.docstrings import docstrings_by_name
 from lightbert.data.sentences import hashed_order, hashed_part, prose
 from lightbert.files import make_folder, write_atomic
@@ -159,10 +159,10 @@ def simple_classifiers(task: SectionTask) -> dict[str, float]:
     texts, labels = (
         {split: [example[place] for example in rows] for split, rows in task.examples.items()} for place in (0, 1)
     )
-    words = naive_bayes.tune(texts["train"], labels["train"], texts["dev"], labels["dev"])
+    words = demo_task.tune_naive_bayes(texts["train"], labels["train"], texts["dev"], labels["dev"])
     [(most_frequent, _)] = Counter(labels["train"]).most_common(1)
     return {
-        "naive Bayes on words, tuned": naive_bayes.accuracy(words.predict(texts["test"]), labels["test"]),
+        "naive Bayes on words, tuned": demo_task.equal_fraction(words.predict(texts["test"]), labels["test"]),
         "the most frequent section": labels["test"].count(most_frequent) / len(labels["test"]),
     }
 

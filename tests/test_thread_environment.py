@@ -12,7 +12,8 @@ from lightbert.processes import has_threads, set_threads
 COMMAND = """
 import importlib, os, sys
 from lightbert import cli
-module = importlib.import_module(f"lightbert.commands.{sys.argv[1]}")
+from lightbert.commands import COMMANDS
+module = importlib.import_module(COMMANDS[sys.argv[1]][0].partition(":")[0])
 for name in ("check_corpus", "_check_files"):
     setattr(module, name, lambda *arguments: None)
 module.run = lambda *arguments: sys.exit(f"{os.environ['OMP_NUM_THREADS']}, torch: {'torch' in sys.modules}")

@@ -2,7 +2,6 @@
 
 import codecs
 import errno
-import importlib
 import io
 import json
 import os
@@ -15,9 +14,9 @@ from typing import Any, TextIO, cast
 
 import typer
 
-from lightbert.commands import COMMANDS
-from lightbert.commands.training import VERBS, as_assignment
-from lightbert.commands.unknown_options import unknown_option
+from lightbert.commands import COMMANDS, function_of
+from lightbert.commands.options import unknown_option
+from lightbert.commands.recipes import VERBS, as_assignment, key_list
 from lightbert.errors import InputError, describe_memory, is_out_of_memory, printable, unknown
 from lightbert.files import too_long
 from lightbert.train.signals import EXIT_CODE, StoppedEarlyError, catch_signals
@@ -139,11 +138,10 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _run(verb: str, rest: list[str]) -> int:
-    module = importlib.import_module(COMMANDS[verb][0])
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     # Commands that take key=value pairs list the keys below the options.
-    epilog = module.epilog() if hasattr(module, "epilog") and {"--help", "-h"}.intersection(rest) else None
-    app.command(context_settings={"help_option_names": ["--help", "-h"]}, epilog=epilog)(module.command)
+    epilog = key_list(verb) if verb in VERBS and {"--help", "-h"}.intersection(rest) else None
+    app.command(context_settings={"help_option_names": ["--help", "-h"]}, epilog=epilog)(function_of(verb))
     command = typer.main.get_command(app)
     try:
         # `app()` would handle errors, interrupts and broken pipes itself.

@@ -9,7 +9,7 @@ from extras import needs_plots
 from lightbert.analysis import run_log
 from lightbert.analysis.figure import write
 from lightbert.analysis.run_log import Stage, TransferHistory, draw_losses, plot_transfer, read_history
-from lightbert.commands.training_report import draw_curves
+from lightbert.commands.pretrain import draw_curves
 from lightbert.errors import InputError
 
 

@@ -10,8 +10,8 @@ from rich.console import Console
 import lightbert
 from extras import needs_plots
 from lightbert import cli
-from lightbert.commands import COMMANDS, demo, demo_report, pretrain
-from lightbert.commands.training_report import TrainingReport
+from lightbert.commands import COMMANDS, demo, pretrain
+from lightbert.commands.pretrain import TrainingReport
 from lightbert.errors import InputError
 from lightbert.files import locked
 from lightbert.recipes import names
@@ -117,7 +117,7 @@ def test_a_text_file_replaces_the_documentation(config, shown):
 
 
 def test_every_next_command_names_an_existing_verb_and_recipe():
-    for line, _ in demo_report.NEXT:
+    for line, _ in demo.NEXT:
         program, verb, *arguments = line.split()
         assert program == "lightbert"
         assert verb in COMMANDS

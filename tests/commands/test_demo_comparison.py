@@ -11,10 +11,9 @@ import lightbert
 from extras import needs_metrics
 from lightbert import bundled
 from lightbert.analysis.suspicion import CorruptedSentence, Word
-from lightbert.commands import demo, demo_comparison
-from lightbert.commands.demo_comparison import compare
-from lightbert.commands.demo_report import DemoReport
-from lightbert.commands.demo_sentences import Example
+from lightbert.commands import demo, demo_task
+from lightbert.commands.demo import DemoReport
+from lightbert.commands.demo_task import Example, compare
 
 WORDS = {"email": "good", "xml": "bad"}
 
@@ -32,8 +31,8 @@ def compared(tmp_path_factory):
     write_model(folder / "bundled" / "convbert-small-en", depth=2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bundled, "FOLDER", folder / "bundled")
-        patch.setattr(demo_comparison, "read_examples", _examples)
-        patch.setattr(demo_comparison, "_SHARED", {"batch": 4, "length": 16, "workers": 0})
+        patch.setattr(demo_task, "read_examples", _examples)
+        patch.setattr(demo_task, "_SHARED", {"batch": 4, "length": 16, "workers": 0})
         return compare(folder / "packages", write_model(folder / "tiny"), "cpu")
 
 

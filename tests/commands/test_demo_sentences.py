@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from lightbert.commands.demo_sentences import PACKAGES, SPLITS, Example, read_examples, write_examples
+from lightbert.commands.demo_task import PACKAGES, SPLITS, Example, read_examples, write_examples
 from lightbert.data.docstrings import documented_objects
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 import lightbert
 from extras import needs_plots
 from lightbert import cli
-from lightbert.commands.training_report import TrainingReport
+from lightbert.commands.pretrain import TrainingReport
 from lightbert.data.preparation import Settings, prepare
 from lightbert.models import folder
 from lightbert.models.mobilebert import MobileBert

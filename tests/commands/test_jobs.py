@@ -8,10 +8,9 @@ import pytest
 
 import lightbert
 from lightbert.commands import finetune, pretrain
-from lightbert.commands.training import command_words, resolve
+from lightbert.commands.recipes import command_words, resolve
 from lightbert.config import assignments
 from lightbert.errors import InputError
-from lightbert.train.settings import Recipe
 
 TEXT = "the river runs to the sea\nthe town lies by the river\n\n" * 40
 
@@ -91,5 +90,5 @@ def test_a_command_runs_outside_of_the_main_thread(tmp_path):
 def test_none_in_the_words_of_a_command_is_read_as_none():
     words = command_words("pretrain", "tiny-rtd", {"dropout": None, "masking": {"most": None}, "steps": 3})
     assert words == ("lightbert", "pretrain", "tiny-rtd", "dropout=none", "masking.most=none", "steps=3")
-    recipe = resolve(Recipe, "pretrain", "tiny-rtd", assignments([*words[3:], "data=a", "out=b"]))
+    recipe = resolve("pretrain", "tiny-rtd", assignments([*words[3:], "data=a", "out=b"]))
     assert (recipe.dropout, recipe.masking.most) == (None, None)

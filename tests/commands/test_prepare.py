@@ -25,10 +25,11 @@ def corpus(tmp_path: Path) -> Path:
 def test_the_report_counts_the_content_of_the_folder(corpus: Path, tmp_path: Path) -> None:
     report = run(Config((str(corpus),), tmp_path / "out", vocab_size=120, held_out=0.1, workers=1))
     shards = Shards.open(tmp_path / "out")
-    assert (report.train.documents, report.train.tokens) == (shards.n_documents, shards.n_tokens)
-    assert report.train.documents + report.held_out.documents == 300
-    assert report.vocab == 120
-    assert report.bytes_on_disk == sum(path.stat().st_size for path in (tmp_path / "out").glob("[!m]*"))
+    counts = report.content
+    assert (counts["train"]["documents"], counts["train"]["tokens"]) == (shards.n_documents, shards.n_tokens)
+    assert counts["train"]["documents"] + counts["held_out"]["documents"] == 300
+    assert counts["vocab"] == 120
+    assert counts["bytes_on_disk"] == sum(path.stat().st_size for path in (tmp_path / "out").glob("[!m]*"))
 
 
 def test_the_json_is_one_object_with_metrics(corpus: Path, tmp_path: Path, capsys) -> None:

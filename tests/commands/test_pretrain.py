@@ -12,7 +12,7 @@ from rich.console import Console
 import lightbert
 from extras import needs_plots
 from lightbert import cli
-from lightbert.commands.training_report import TrainingReport
+from lightbert.commands.pretrain import TrainingReport
 from lightbert.data.preparation import Settings, prepare
 from lightbert.train import signals
 from lightbert.train.step import Outcome

@@ -5,8 +5,7 @@ import pytest
 
 from lightbert import recipes
 from lightbert.cli import main
-from lightbert.commands.recipes import run
-from lightbert.commands.training import verbs_for
+from lightbert.commands.recipes import run, verbs_for
 
 
 def test_every_recipe_is_listed_once_under_its_command(capsys):
@@ -70,5 +69,5 @@ def test_the_error_for_a_recipe_of_another_command_names_that_command(verb, reci
 
 def test_a_toml_file_is_described(tmp_path):
     (tmp_path / "mine.toml").write_text('# Mine.\nparent = "tiny-rtd"\nsteps = 5\n')
-    report = run(str(tmp_path / "mine.toml"))
-    assert (report.verb, report.summary, report.values["steps"]) == ("pretrain", "Mine.", 5)
+    recipe = run(str(tmp_path / "mine.toml")).content
+    assert (recipe["verb"], recipe["summary"], recipe["values"]["steps"]) == ("pretrain", "Mine.", 5)

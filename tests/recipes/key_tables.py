@@ -7,7 +7,7 @@ import re
 from itertools import groupby
 from pathlib import Path
 
-from lightbert.commands.training import recipe_class
+from lightbert.commands.recipes import recipe_class
 from lightbert.config import keys
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -6,7 +6,7 @@ import pytest
 from key_tables import PAGES, key_tables
 from pages import page, section
 
-from lightbert.commands.training import VERBS, recipe_class
+from lightbert.commands.recipes import VERBS, recipe_class
 from lightbert.config import from_mapping, keys, may_change
 from lightbert.errors import InputError
 from lightbert.models import preset

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tiny_runs import distillation_of, recipe_of, run_by, write_corpus
 
-from lightbert.commands.training import VERBS, recipe_class
+from lightbert.commands.recipes import VERBS, recipe_class
 from lightbert.config import from_mapping, keys, merge, to_mapping
 from lightbert.errors import InputError
 from lightbert.models import folder

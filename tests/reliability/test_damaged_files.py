@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 from lightbert import recipes
-from lightbert.commands.training import verbs_for
+from lightbert.commands.recipes import verbs_for
 from lightbert.data.preparation import Settings, prepare
 from lightbert.data.shards import Shards
 from lightbert.data.tables import Table

@@ -19,7 +19,6 @@ from tiny_classifiers import write_tiny_model
 import lightbert
 from extras import needs_onnx, needs_serve
 from lightbert.cli import main
-from lightbert.commands.serve import ServeReport
 from lightbert.deploy.export import export
 from lightbert.serve.models import endpoints_of, load_generator, with_threads
 from lightbert.tasks.kinds.classify import Classify
@@ -158,8 +157,3 @@ def test_the_generator_next_to_a_model_fills_in_masks(tmp_path):
     assert [*endpoints_of(model, generator=generator, device="cpu")][:2] == ["suspicion", "fill"]
     mlm = write_tiny_model(tmp_path / "run" / "other", None, "mlm")
     assert load_generator(str(mlm), lightbert.load(mlm)) is None
-
-
-def test_the_last_line_counts_requests_and_texts():
-    assert ServeReport(1, 1).__rich__() == "stopped after 1 request with 1 text"
-    assert ServeReport(2000, 0).__rich__() == "stopped after 2,000 requests with 0 texts"

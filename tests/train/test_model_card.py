@@ -8,7 +8,7 @@ from tiny_runs import distillation_of, recipe_of
 
 import lightbert
 from lightbert import cli
-from lightbert.commands import distill, pretrain
+from lightbert.commands import pretrain
 from lightbert.config import from_mapping
 from lightbert.train.model_card import changed_keys, publish
 from lightbert.train.settings import Recipe
@@ -80,7 +80,7 @@ def test_the_conversion_of_the_card_gives_the_named_class(trained, tmp_path, car
 
 
 def test_a_distilled_model_names_its_teacher(corpus, tmp_path):
-    distill.run(distillation_of(corpus, tmp_path), ("lightbert", "distill", "tiny-distill"))
+    pretrain.run(distillation_of(corpus, tmp_path), ("lightbert", "distill", "tiny-distill"))
     card = (tmp_path / "final" / "README.md").read_text()
     assert "# MobileBERT encoder, distilled from teacher" in card
     # Examples are pairs of texts, so that the model has a second head.

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tiny_runs import assert_same_results, recipe_of, records, train
 
-from lightbert.commands.inputs import check_corpus
+from lightbert.commands.options import check_corpus
 from lightbert.config import to_mapping
 from lightbert.data.batch import Batch
 from lightbert.data.preparation import Settings, prepare

@@ -22,12 +22,13 @@ def command(config: Config, json: bool) -> None:
     show(run(config), json=json)
 ```
 
-A module whose command takes key=value pairs also has `epilog() -> str`, which lists the keys at the end of its --help.
-
 Tests and other programs call `run`, which neither prints nor exits and returns a `Report` (see `report.py`). Bad input
 raises `InputError`; `cli.main` prints its message and returns an exit code. All other output, such as progress, goes to
 stderr; long jobs use `lightbert.progress`.
 """
+
+import importlib
+from typing import Any
 
 COMMANDS = {
     "demo": (
@@ -38,11 +39,11 @@ COMMANDS = {
     "recipes": ("lightbert.commands.recipes", "list the training recipes, or print one"),
     "prepare": ("lightbert.commands.prepare", "turn text files into a tokenizer and token shards"),
     "pretrain": ("lightbert.commands.pretrain", "pre-train an encoder on prepared text"),
-    "distill": ("lightbert.commands.distill", "distil a large encoder into a small one"),
+    "distill": ("lightbert.commands.pretrain:distill", "distil a large encoder into a small one"),
     "finetune": ("lightbert.commands.finetune", "fine-tune an encoder on GLUE, SQuAD, tagged words or your own files"),
     "evaluate": ("lightbert.commands.evaluate", "evaluate a model, or a file of predictions, on a task"),
     "predict": ("lightbert.commands.predict", "predict texts, files or standard input with a fine-tuned model"),
-    "embed": ("lightbert.commands.embed", "encode the texts of a file as vectors (.npy, .parquet)"),
+    "embed": ("lightbert.commands.predict:embed", "encode the texts of a file as vectors (.npy, .parquet)"),
     "export": ("lightbert.commands.export", "export a model to ONNX, torch.export or ExecuTorch, verified"),
     "serve": ("lightbert.commands.serve", "serve a model over HTTP, with a page for the browser"),
     "analyse": (
@@ -52,4 +53,10 @@ COMMANDS = {
     "bench": ("lightbert.commands.bench", "measure latency, and the server under load, on this machine"),
     "convert": ("lightbert.commands.convert", "convert a model from or to the Hugging Face layout"),
 }
-"""Command -> (module, summary), in the order of `lightbert --help`."""
+"""Command -> (module, or module:function, summary), in the order of `lightbert --help`."""
+
+
+def function_of(verb: str) -> Any:
+    """Import the module of a command and return its function for typer."""
+    module, _, name = COMMANDS[verb][0].partition(":")
+    return getattr(importlib.import_module(module), name or "command")

@@ -1,21 +1,18 @@
-"""`lightbert analyse`: pictures and metrics of what a model has learned."""
+"""The report of `lightbert analyse`: the written files, the tables and the metrics."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lightbert.commands.analysis_report import AnalysisReport
 from lightbert.commands.options import options
-from lightbert.commands.report import Report, show
+from lightbert.commands.report import Report, Table, show
 from lightbert.errors import InputError, unknown
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from lightbert.analysis.report import Results, Section
     from lightbert.analysis.study import Study
 
@@ -60,28 +57,13 @@ class Config:
             raise InputError("--teacher and --compare can't be combined; give one of them")
 
 
-@dataclass(frozen=True)
-class AnalysisList:
-    """The available analyses and their commands."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a JSON-serializable dict."""
-        return {"analyses": {name: {"command": line, "what": what} for name, (line, what, _) in ANALYSES.items()}}
-
-    def __rich__(self) -> "RenderableType":
-        from rich.table import Table
-
-        table = Table("analysis", "command", "shows")
-        for name, (line, what, _) in ANALYSES.items():
-            table.add_row(name, line, what)
-        table.add_row("all that apply", "lightbert analyse MODEL --text TEXT [--data FILE]", "one HTML page")
-        return table
-
-
 def run(config: Config) -> Report:
     """Run one analysis or all that apply, or list them."""
     if not config.name:
-        return AnalysisList()
+        content = {"analyses": {name: {"command": line, "what": what} for name, (line, what, _) in ANALYSES.items()}}
+        rows = [(name, line, what) for name, (line, what, _) in ANALYSES.items()]
+        rows.append(("all that apply", "lightbert analyse MODEL --text TEXT [--data FILE]", "one HTML page"))
+        return Report(content, [Table(("analysis", "command", "shows"), rows, left=3)])
     if config.name in ANALYSES:
         line, _, analyse = ANALYSES[config.name]
         if not config.subject:
@@ -92,7 +74,7 @@ def run(config: Config) -> Report:
     return _analyse_model(config, ())
 
 
-def _analyse_run(config: Config, names: tuple[str, ...]) -> AnalysisReport:
+def _analyse_run(config: Config, names: tuple[str, ...]) -> Report:
     from lightbert.analysis.report import Results
     from lightbert.analysis.run_log import transfer_section
 
@@ -101,7 +83,7 @@ def _analyse_run(config: Config, names: tuple[str, ...]) -> AnalysisReport:
     return _write(config, results, Path(config.out) if config.out else folder / "transfer.png")
 
 
-def _analyse_model(config: Config, names: tuple[str, ...]) -> AnalysisReport:
+def _analyse_model(config: Config, names: tuple[str, ...]) -> Report:
     """Run the named analyses, which must apply; without names, all that apply."""
     from lightbert.analysis.report import NotApplicableError, Results, check_target, make_target
     from lightbert.analysis.study import describe, short_name
@@ -129,11 +111,20 @@ def _analyse_model(config: Config, names: tuple[str, ...]) -> AnalysisReport:
     return _write(config, results, out)
 
 
-def _write(config: Config, results: "Results", out: Path) -> AnalysisReport:
-    from lightbert.analysis.report import check_target, write_results
+def _write(config: Config, results: "Results", out: Path) -> Report:
+    from lightbert.analysis.report import check_target, format_cell, write_results
 
     check_target(out, overwrite=config.overwrite)
-    return AnalysisReport(results, tuple(write_results(results, out, overwrite=config.overwrite)))
+    files = write_results(results, out, overwrite=config.overwrite)
+    tables = [
+        Table(table.columns, [[str(format_cell(cell)) for cell in row] for row in table.rows], table.title, left=99)
+        for section in results.sections
+        for table in section.tables
+    ]
+    notes = dict.fromkeys(note for section in results.sections for note in section.notes)
+    left_out = [f"left out: {name}: {reason}" for name, reason in results.left_out.items()]
+    content = {"files": [str(file) for file in files], **results.to_json()}
+    return Report(content, [*tables, *notes, *left_out, *(f"wrote {file}" for file in files)])
 
 
 def model_analyses() -> "dict[str, Callable[[Study], Section]]":
@@ -183,7 +174,7 @@ def _numbers(listed: str) -> tuple[int, ...]:
         raise InputError(f"layers must be numbers separated by commas, such as 1,4, got {listed!r}") from None
 
 
-Analyse = Callable[[Config, tuple[str, ...]], AnalysisReport]
+Analyse = Callable[[Config, tuple[str, ...]], Report]
 
 ANALYSES: dict[str, tuple[str, str, Analyse]] = {
     "attention": (

@@ -1,17 +1,17 @@
 """`lightbert bench`: the speed of a model on this machine."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lightbert.commands.options import CommaSeparated, options
-from lightbert.commands.report import Report, show
+from lightbert.commands.report import Printable, Report, Table, show
 from lightbert.errors import InputError, unknown
 from lightbert.processes import set_threads
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    pass
 
 BENCHMARKS = {
     "latency": (
@@ -64,33 +64,18 @@ class Config:
     ] = 0.25
 
 
-@dataclass(frozen=True)
-class BenchmarkList:
-    """The available benchmarks and their commands."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a JSON-serializable dict."""
-        return {"benchmarks": {name: {"command": line, "what": what} for name, (line, what) in BENCHMARKS.items()}}
-
-    def __rich__(self) -> "RenderableType":
-        from rich.table import Table
-
-        table = Table("benchmark", "command", "measures", caption=_OTHERS)
-        for name, (line, what) in BENCHMARKS.items():
-            table.add_row(name, line, what)
-        return table
-
-
-def run(config: Config) -> Report:
+def run(config: Config) -> Printable:
     """Run a benchmark, or list all benchmarks."""
     if not config.name:
-        return BenchmarkList()
+        content = {"benchmarks": {name: {"command": line, "what": what} for name, (line, what) in BENCHMARKS.items()}}
+        rows = [(name, line, what) for name, (line, what) in BENCHMARKS.items()]
+        return Report(content, [Table(("benchmark", "command", "measures"), rows, caption=_OTHERS, left=3)])
     if config.name not in BENCHMARKS:
         raise unknown("benchmark", config.name, BENCHMARKS)
     return _latency(config) if config.name == "latency" else _serving(config)
 
 
-def _latency(config: Config) -> Report:
+def _latency(config: Config) -> Printable:
     # PyTorch reads it when it is imported.
     set_threads(config.threads)
     from lightbert.deploy.latency import Settings, measure
@@ -106,7 +91,7 @@ def _latency(config: Config) -> Report:
     )
 
 
-def _serving(config: Config) -> Report:
+def _serving(config: Config) -> Printable:
     for count in config.clients:
         if not count.isdecimal():
             raise InputError(f"--clients must be numbers such as 1,8,32, got {count!r}")

@@ -1,6 +1,5 @@
 """Shell completion: the script that a shell evaluates, and the candidates for the word before the cursor."""
 
-import importlib
 import shlex
 from collections.abc import Iterable
 from typing import Any
@@ -8,8 +7,8 @@ from typing import Any
 import typer
 
 from lightbert import recipes
-from lightbert.commands import COMMANDS
-from lightbert.commands.training import VERBS, recipe_class, verbs_for
+from lightbert.commands import COMMANDS, function_of
+from lightbert.commands.recipes import VERBS, recipe_class, verbs_for
 from lightbert.config import Key, keys
 from lightbert.errors import unknown
 
@@ -84,7 +83,7 @@ def _choices(words: list[str]) -> Iterable[str]:
 def _options(verb: str) -> dict[str, list[str]]:
     """The options of a command, with their choices."""
     app = typer.Typer(add_completion=False)
-    app.command()(importlib.import_module(COMMANDS[verb][0]).command)
+    app.command()(function_of(verb))
     found: dict[str, list[str]] = {"--help": []}
     for parameter in typer.main.get_command(app).params:
         # `commands.options` shows the choices of an option as its placeholder: mean|cls|max.

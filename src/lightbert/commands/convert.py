@@ -1,17 +1,15 @@
 """`lightbert convert`: convert a model from or to the Hugging Face layout, or from a TensorFlow 1 checkpoint."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from lightbert.commands.report import AsJson, show
+from lightbert.commands.report import AsJson, Report, show
 from lightbert.errors import InputError, unknown
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from lightbert.models import Model
     from lightbert.nn.pooling_settings import Pool
 
@@ -43,29 +41,7 @@ class Config:
     normalize: bool | None = None
 
 
-@dataclass(frozen=True)
-class Conversion:
-    """The written model."""
-
-    source: str
-    target: str
-    layout: str
-    family: str
-    heads: tuple[str, ...]
-    parameters: int
-    notes: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a JSON-serializable dict."""
-        return asdict(self)
-
-    def __rich__(self) -> "RenderableType":
-        heads = f" with {', '.join(self.heads)}" if self.heads else ""
-        lines = [f"{self.target}: {self.family}{heads}, {self.parameters:,} parameters, {self.layout} layout"]
-        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
-
-
-def run(config: Config) -> Conversion:
+def run(config: Config) -> Report:
     """Read the source, drop the other heads, and write the target atomically."""
     from lightbert.interop import huggingface
     from lightbert.models import folder
@@ -91,15 +67,19 @@ def run(config: Config) -> Conversion:
         note, card = "" if layout == "hf" else _NATIVE_NOTE, sentence_card(native=layout == "lightbert")
     write = huggingface.write if layout == "hf" else folder.save
     write(model, config.target, card=card, force=config.force)
-    return Conversion(
-        source=config.source,
-        target=str(config.target),
-        layout=config.to,
-        family=folder.description(model)["family"],
-        heads=tuple(model.heads),
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
-        notes=(note,) if note else (),
-    )
+    heads, parameters = list(model.heads), sum(parameter.numel() for parameter in model.parameters())
+    content = {
+        "source": config.source,
+        "target": str(config.target),
+        "layout": config.to,
+        "family": folder.description(model)["family"],
+        "heads": heads,
+        "parameters": parameters,
+        "notes": [note] if note else [],
+    }
+    with_heads = f" with {', '.join(heads)}" if heads else ""
+    line = f"{config.target}: {content['family']}{with_heads}, {parameters:,} parameters, {config.to} layout"
+    return Report(content, [line, *([f"note: {note}"] if note else [])])
 
 
 def _check_outside(config: Config) -> None:

@@ -1,7 +1,8 @@
-"""`lightbert demo`: from text to a trained encoder in a few minutes on a CPU."""
+"""The report of `lightbert demo`: metrics on held-out text, and replaced words in sentences."""
 
 import math
 import random
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,17 +11,181 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lightbert.commands.demo_report import SHOWN, DemoReport
-from lightbert.commands.report import AsJson, show
+from lightbert.commands.report import AsJson, Table, show
 from lightbert.errors import InputError
 from lightbert.files import is_empty
 
 if TYPE_CHECKING:
-    from lightbert.analysis.suspicion import Detector, Word
+    from rich.console import RenderableType
+
+    from lightbert.analysis.suspicion import CorruptedSentence, Detector, Word
+    from lightbert.commands.demo_task import Comparison
     from lightbert.commands.finetune import FinetuningReport
-    from lightbert.commands.training_report import TrainingReport
+    from lightbert.commands.pretrain import TrainingReport
     from lightbert.data.shards import Shards
     from lightbert.files import FolderKind
+
+
+SHOWN = 6
+"""Number of sentences printed; the metrics are over all of them."""
+
+# Lowest suspicion of each style. Probabilities are low, because few words of the training text are replaced.
+_STYLES = ((0.6, "bold white on red"), (0.35, "bold red"), (0.2, "yellow"), (0.0, ""))
+
+
+@dataclass(frozen=True)
+class DemoReport:
+    """A trained model and its metrics."""
+
+    out: Path
+    parameters: int
+    documents: int
+    tokens: int
+    vocab: int
+    step: int
+    held_out: dict[str, float]
+    sentences: "tuple[CorruptedSentence, ...]"
+    trained_before: bool
+    comparison: "Comparison | None" = None
+    """The fine-tuned bundled model; None if it wasn't fine-tuned."""
+    skipped: str = ""
+    """Why it wasn't."""
+
+    @property
+    def baseline(self) -> float:
+        """The accuracy of predicting "original" for every token."""
+        return 1.0 - self.held_out["replaced"]
+
+    @property
+    def found(self) -> float:
+        """The fraction of sentences whose replaced word has the highest suspicion."""
+        return sum(sentence.rank == 1 for sentence in self.sentences) / len(self.sentences)
+
+    @property
+    def guessed(self) -> float:
+        """The expected fraction for a random choice of word."""
+        return sum(1 / len(sentence.words) for sentence in self.sentences) / len(self.sentences)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON-serializable dict."""
+        return {
+            "out": str(self.out),
+            "model": str(self.out / "final"),
+            "picture": str(picture) if (picture := self._existing("loss.png")) else None,
+            "parameters": self.parameters,
+            "corpus": {"documents": self.documents, "tokens": self.tokens, "vocab": self.vocab},
+            "step": self.step,
+            "trained_before": self.trained_before,
+            "metrics": {
+                **self.held_out,
+                "baseline_accuracy": self.baseline,
+                "planted_found": self.found,
+                "planted_guessed": self.guessed,
+            },
+            "comparison": None if self.comparison is None else self.comparison.to_json(),
+            "sentences": [_plain(sentence) for sentence in self.sentences],
+        }
+
+    def __rich__(self) -> "RenderableType":
+        from rich.console import Group
+
+        before = (
+            [f"{self.out} has been trained before; --again trains it from scratch", ""] if self.trained_before else []
+        )
+        compared = [part for part in (self.comparison, self.skipped) if part]
+        after = [*compared, ""] if compared else []
+        return Group(*before, self._summary(), "", self._numbers(), "", *self._words(), *after, self._next())
+
+    def _existing(self, name: str) -> Path | None:
+        """Pictures are missing where matplotlib is."""
+        return self.out / name if (self.out / name).is_file() else None
+
+    def _summary(self) -> str:
+        pictures = {"loss curve": self._existing("loss.png"), "words below": self._existing("words.svg")}
+        return "\n".join(
+            (
+                f"{self.tokens:,} tokens of {self.documents:,} documented modules and classes, {self.vocab:,} word "
+                "pieces",
+                f"a ConvBERT of {self.parameters / 1e6:.1f} M parameters after {self.step:,} steps: "
+                f"{self.out / 'final'}",
+                *(f"{name}: {path}" for name, path in pictures.items() if path),
+            )
+        )
+
+    def _numbers(self) -> Table:
+        accuracy, precision, recall = (self.held_out[f"rtd_{name}"] for name in ("accuracy", "precision", "recall"))
+        rows = [
+            ('always "original"', f"{self.baseline:.2%}", "", f"{0:.1%}"),
+            ("the model", f"{accuracy:.2%}", f"{precision:.1%}", f"{recall:.1%}"),
+        ]
+        return Table(
+            ("", "accuracy", "precision", "recall"),
+            rows,
+            title="Detection of the words that the generator replaced in held-out text",
+            caption="The generator samples at a high temperature; plausible samples take far more text to detect.",
+            bold=1,
+        )
+
+    def _words(self) -> "list[RenderableType]":
+        from rich.text import Text
+
+        lines: list[RenderableType] = [
+            f"One word was replaced in each of {len(self.sentences)} held-out sentences. It has the highest "
+            f"suspicion in {self.found:.0%} of them; a random choice would find {self.guessed:.0%}.",
+            Text("Suspicion in percent; the replaced word is underlined:", style="dim"),
+            "",
+        ]
+        for sentence in self.sentences[:SHOWN]:
+            replacement = sentence.words[sentence.place].text
+            rank = f"rank {sentence.rank} of {len(sentence.words)}"
+            replaced = Text(f"{replacement} replaces {sentence.original}: {rank}", style="dim")
+            lines += [_sentence(sentence), replaced, ""]
+        return lines
+
+    def _next(self) -> Table:
+        rows = [*NEXT, (f"lightbert serve {shlex.quote(str(self.out / 'final'))}", "open the model in a browser")]
+        if self.comparison is not None:
+            model = shlex.quote(str(self.comparison.model))
+            rows.append((f"lightbert serve {model}", "open the fine-tuned model in a browser"))
+            predict = f"lightbert predict {model} {shlex.quote(self.comparison.sentence)}"
+            rows.append((predict, "which package does it document?"))
+        return Table(("", ""), rows, title="What to run next, on your own text", left=2, frame=False)
+
+
+NEXT = (
+    ("lightbert finetune classify model=convbert-small-en data.train=my.csv out=runs/topics", "texts with labels"),
+    ("lightbert prepare 'my/*.txt' --out runs/mine/data --tokenizer convbert-small-en", "tokenize text"),
+    (
+        "lightbert pretrain adapt data=runs/mine/data out=runs/mine",
+        "adapt that model to it, 20 minutes on a CPU",
+    ),
+    ("lightbert pretrain convbert-small-rtd data=… out=…", "the paper's model, on a GPU"),
+    ("lightbert demo --zoo", "the sizes of all models, and a forward pass of each family"),
+)
+
+
+def _sentence(corrupted: "CorruptedSentence") -> "RenderableType":
+    """The words, with their suspicion below."""
+    from rich import table as tables
+    from rich.text import Text
+
+    table = tables.Table.grid(padding=(0, 1))
+    styles = [next(style for least, style in _STYLES if word.suspicion >= least) for word in corrupted.words]
+    styles[corrupted.place] += " underline"
+    table.add_row(*(Text(word.text, style) for word, style in zip(corrupted.words, styles, strict=True)))
+    table.add_row(*(Text(f"{100 * word.suspicion:.0f}", "dim") for word in corrupted.words))
+    return table
+
+
+def _plain(corrupted: "CorruptedSentence") -> dict[str, Any]:
+    return {
+        "words": [word.text for word in corrupted.words],
+        "suspicion": [round(word.suspicion, 4) for word in corrupted.words],
+        "planted": corrupted.place,
+        "original": corrupted.original,
+        "rank": corrupted.rank,
+    }
+
 
 SOURCE = "docstrings:stdlib,numpy"
 """English text that is available on every machine and quick to read."""
@@ -100,7 +265,7 @@ def run(config: Config) -> "DemoReport | TrainingReport | FinetuningReport":
 
 def _with_comparison(report: DemoReport, device: str) -> "DemoReport | FinetuningReport":
     from lightbert import bundled
-    from lightbert.commands.demo_comparison import BUNDLED, Comparison, compare
+    from lightbert.commands.demo_task import BUNDLED, Comparison, compare
 
     try:
         bundled.folder_of(BUNDLED)
@@ -162,8 +327,7 @@ def _choose(detector: "Detector", shards: "Shards") -> "list[tuple[Word, ...]]":
 
 def clear(out: Path) -> None:
     """Remove the files that a demo wrote, and no others."""
-    from lightbert.commands.demo_comparison import RECIPES
-    from lightbert.commands.demo_sentences import SPLITS
+    from lightbert.commands.demo_task import RECIPES, SPLITS
     from lightbert.data.staging import PREPARED, STAGING
 
     packages = out / PACKAGES
@@ -216,7 +380,7 @@ def command(
     with the small model and with a bag of words. After an interruption, the same command resumes the training.
     """
     if zoo:
-        from lightbert.commands.zoo import run as tour
+        from lightbert.commands.info import tour as tour
 
         show(tour(), json=json)
         return

@@ -1,4 +1,4 @@
-"""`lightbert evaluate`: metrics of a model, or of a file of predictions, on a task."""
+"""`evaluate` without a model: score prediction files, or collect them for the GLUE leaderboard."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,17 +6,61 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from lightbert.commands.inputs import check_file, check_model
-from lightbert.commands.options import CommaSeparated, options, options_in_errors
-from lightbert.commands.report import Report, show
+from lightbert.commands.options import CommaSeparated, check_file, check_model, options, options_in_errors
+from lightbert.commands.report import Printable, Report, show
 from lightbert.errors import InputError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from lightbert.tasks.kinds.kind import Task
-    from lightbert.tasks.predict.evaluation import Evaluation
     from lightbert.tasks.predict.predictor import Described
+
+
+def score(
+    predictions: Path, task: str, data: str, split: str, *, bad_rows: "BadRows" = "error", na_probs: Path | None = None
+) -> Report:
+    """Score a file of predictions: SQuAD by the official rules, a GLUE table by the metrics of the task."""
+    from lightbert.tasks.datasets import open_task, squad
+    from lightbert.tasks.datasets.glue import find
+    from lightbert.tasks.datasets.glue_results import read_predictions
+
+    if not (task and data):
+        raise InputError(f"scoring '{predictions}' requires a task and its data; add --task and --data")
+    if task in ("squad", "squad2"):
+        return _scores(task, squad.score(data, predictions, na_probs))
+    if find(task) is None:
+        raise InputError(f"--predictions requires the task squad, squad2 or one of GLUE, got {task!r}")
+    opened = open_task(task, data, bad_rows=bad_rows)
+    examples = opened.examples(split)
+    found = read_predictions(predictions, opened, examples)
+    return _scores(opened.name, opened.kind.metrics(examples, found), examples.skipped)
+
+
+def collect(folder: Path | None, path: Path) -> Report:
+    """Collect the tables of a folder in one zip file."""
+    from lightbert.tasks.datasets import glue_results
+
+    if folder is None:
+        raise InputError("--submission requires a folder of GLUE tables; add --predictions FOLDER")
+    submission = glue_results.collect(folder, path)
+    missing = f"; the leaderboard also requires {', '.join(submission.missing)}" if submission.missing else ""
+    return Report(
+        {
+            "submission": str(submission.path),
+            "tables": list(submission.written),
+            "missing": list(submission.missing),
+            "metrics": {},
+        },
+        [f"'{submission.path}' contains {', '.join(submission.written)}{missing}"],
+    )
+
+
+def _scores(task: str, metrics: dict[str, float], skipped: int = 0) -> Report:
+    from lightbert.tasks.kinds.kind import Table
+
+    rows: list[tuple[str, Any]] = [*metrics.items(), ("skipped rows", skipped)]
+    content = {"task": task, "metrics": metrics, "skipped": skipped}
+    return Report(content, [Table(task, ("metric", "value"), rows)])
+
 
 BadRows = Literal["error", "skip"]
 KindName = Literal["auto", "classify", "labels", "regress", "tokens"]
@@ -81,31 +125,10 @@ class Config:
     ] = None
 
 
-@dataclass(frozen=True)
-class EvaluationReport:
-    """The evaluation of a model, and the files it was written to."""
-
-    evaluation: "Evaluation"
-    files: tuple[Path, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a JSON-serializable dict."""
-        return {**self.evaluation.to_json(), "files": [str(path) for path in self.files]}
-
-    def __rich__(self) -> "RenderableType":
-        from rich.console import Group
-        from rich.text import Text
-
-        written = Text("written: " + ", ".join(str(path) for path in self.files))
-        return Group(*self.evaluation.tables(), *([written] if self.files else []))
-
-
-def run(config: Config) -> Report:
+def run(config: Config) -> Printable:
     """Evaluate a model, or score or collect predictions."""
-    from lightbert.commands import scoring
-
     if config.submission is not None:
-        return scoring.collect(config.predictions, config.submission)
+        return collect(config.predictions, config.submission)
     if config.predictions is None and config.model is None:
         raise InputError("evaluate requires a model or predictions; give a model folder, or --predictions FILE")
     if config.predictions is None:
@@ -116,10 +139,10 @@ def run(config: Config) -> Report:
             evaluate = _evaluate_vectors if config.task in _VECTORS else _evaluate
             return evaluate(config, str(config.model))
         open_data = (config.task, config.data, config.split)
-        return scoring.score(config.predictions, *open_data, bad_rows=config.bad_rows, na_probs=config.na_probs)
+        return score(config.predictions, *open_data, bad_rows=config.bad_rows, na_probs=config.na_probs)
 
 
-def _evaluate_vectors(config: Config, path: str) -> Report:
+def _evaluate_vectors(config: Config, path: str) -> Printable:
     """Evaluate the vectors of any model; its report is printed only."""
     from lightbert.tasks.predict.exported import load_on
     from lightbert.tasks.predict.vector_evaluation import evaluate_retrieval, evaluate_sts
@@ -141,7 +164,7 @@ def _evaluate_vectors(config: Config, path: str) -> Report:
     return evaluate_sts(model, config.data, columns=columns, separator=config.separator or ",", **shared)
 
 
-def _evaluate(config: Config, path: str) -> EvaluationReport:
+def _evaluate(config: Config, path: str) -> Report:
     from lightbert.files import check_not_input, check_outputs, make_folder
     from lightbert.tasks.predict.evaluation import evaluate, output_names, write
     from lightbert.tasks.predict.exported import ExportedModel, load_on
@@ -167,7 +190,10 @@ def _evaluate(config: Config, path: str) -> EvaluationReport:
         data=config.data,
         runtime=model.runtime if isinstance(model, ExportedModel) else None,
     )
-    return EvaluationReport(evaluation, tuple(write(evaluation, config.out)) if config.out is not None else ())
+    files = write(evaluation, config.out) if config.out is not None else []
+    written = [f"written: {', '.join(map(str, files))}"] if files else []
+    content = {**evaluation.to_json(), "files": [str(path) for path in files]}
+    return Report(content, [*evaluation.tables(), *written])
 
 
 def task_of(config: Config, model: "Described") -> "Task":

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from lightbert.commands import evaluate
-from lightbert.commands.inputs import check_file, check_model
-from lightbert.commands.options import CommaSeparated, options, options_in_errors
+from lightbert.commands.options import CommaSeparated, check_file, check_model, options, options_in_errors
 from lightbert.commands.report import show
 from lightbert.deploy.targets import TARGETS
 from lightbert.errors import InputError, unknown

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lightbert.commands.inputs import check_file, is_finished
+from lightbert.commands.options import check_file, is_finished
+from lightbert.commands.pretrain import draw_curves
+from lightbert.commands.recipes import command_words, read_recipe
 from lightbert.commands.report import AsJson, show
-from lightbert.commands.training import command_words, key_list, read_recipe
-from lightbert.commands.training_report import draw_curves
 from lightbert.processes import set_threads
 
 if TYPE_CHECKING:
@@ -166,11 +166,6 @@ def _draw(runs: "RunResults") -> None:
         out = Path(planned.recipe.out)
         if result.finished and not (out / "loss.png").exists() and not draw_curves(out, more=[result.metric]):
             return
-
-
-def epilog() -> str:
-    """Return the list of keys at the end of --help."""
-    return key_list("finetune")
 
 
 def command(

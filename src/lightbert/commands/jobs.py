@@ -4,18 +4,17 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightbert.commands.training import command_words, read_recipe, resolve
+from lightbert.commands.recipes import command_words, read_recipe, resolve
 from lightbert.config import from_mapping
 from lightbert.errors import InputError
 
 if TYPE_CHECKING:
     from lightbert.commands.finetune import FinetuningReport
-    from lightbert.commands.prepare import PreparationReport
-    from lightbert.commands.report import Report
-    from lightbert.commands.training_report import TrainingReport
+    from lightbert.commands.pretrain import TrainingReport
+    from lightbert.commands.report import Printable, Report
 
 
-def prepare(sources: str | Path | Iterable[str | Path], out: str | Path, **keys: Any) -> "PreparationReport":
+def prepare(sources: str | Path | Iterable[str | Path], out: str | Path, **keys: Any) -> "Report":
     """Turn text into a tokenizer and token shards, like `lightbert prepare`.
 
     sources: a file, a folder, a pattern such as ``"my/*.txt"``, or several. keys: the options of the command, such as
@@ -33,20 +32,19 @@ def pretrain(recipe: str | Path, **keys: Any) -> "TrainingReport":
     recipe: the name of a recipe or a TOML file. keys: values that override it; tables are dicts, such as
     ``optimizer={"beta2": 0.98}``.
     """
-    from lightbert.commands.pretrain import run
-    from lightbert.train.settings import Recipe
-
-    given = _plain(keys)
-    return run(resolve(Recipe, "pretrain", str(recipe), given), command_words("pretrain", str(recipe), given))
+    return _train("pretrain", str(recipe), keys)
 
 
 def distill(recipe: str | Path, **keys: Any) -> "TrainingReport":
     """Distil a large encoder into a small one, like `lightbert distill`; see `pretrain` for the arguments."""
-    from lightbert.commands.distill import run
-    from lightbert.train.settings import DistillRecipe
+    return _train("distill", str(recipe), keys)
 
-    given = _plain(keys)
-    return run(resolve(DistillRecipe, "distill", str(recipe), given), command_words("distill", str(recipe), given))
+
+def _train(verb: str, recipe: str, keys: Mapping[str, Any]) -> "TrainingReport":
+    from lightbert.commands.pretrain import run
+
+    values = _plain(keys)
+    return run(resolve(verb, recipe, values), command_words(verb, recipe, values))
 
 
 def finetune(recipe: str | Path, **keys: Any) -> "FinetuningReport":
@@ -62,7 +60,7 @@ def finetune(recipe: str | Path, **keys: Any) -> "FinetuningReport":
     return run(plan(read_recipe("finetune", str(recipe)), given), command_words("finetune", str(recipe), given))
 
 
-def evaluate(model: str | Path | None = None, **keys: Any) -> "Report":
+def evaluate(model: str | Path | None = None, **keys: Any) -> "Printable":
     """Evaluate a model, or a file of predictions, on a task, like `lightbert evaluate`.
 
     keys: the options of the command, such as ``data="test.csv"``, ``text="body"``, ``label="topic"``.

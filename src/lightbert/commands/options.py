@@ -3,17 +3,20 @@
 import copy
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from lightbert import bundled
 from lightbert.commands.report import AsJson
 from lightbert.config import from_mapping
-from lightbert.errors import InputError
+from lightbert.errors import InputError, model_not_found, nearest
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
 
 T = TypeVar("T", bound="DataclassInstance")
 
@@ -104,3 +107,78 @@ def _annotation(hint: Any) -> Any:
             info.metavar = "|".join(get_args(kind))
         kind = str
     return Annotated[kind, *infos]
+
+
+# What other commands and other programs call an argument or an option; the first name that the command has is meant.
+_ALIASES = {
+    **dict.fromkeys(("model", "checkpoint", "model-name", "model-path"), ("model", "subject", "source", "name")),
+    **dict.fromkeys(
+        ("file", "data", "input", "input-file", "texts"), ("--file", "--data", "file", "sources", "--text")
+    ),
+    **dict.fromkeys(("out", "output", "output-dir", "output-file", "o"), ("--out", "target")),
+    **dict.fromkeys(("column", "text-column", "field"), ("--text", "--column")),
+    **dict.fromkeys(("pair", "text-pair"), ("--pair", "--text-b")),
+    **dict.fromkeys(("batch-size", "bs"), ("--batch",)),
+    **dict.fromkeys(("max-length", "max-seq-length", "max-len"), ("--length",)),
+    **dict.fromkeys(("format", "runtime"), ("--to", "--runtimes")),
+}
+
+
+def unknown_option(verb: str, option: str, arguments: Sequence[str], options: Sequence[str]) -> InputError:
+    """Build the error for an option that a command doesn't have.
+
+    arguments and options: the names of those that it has, without and with dashes.
+    """
+    name = option.lstrip("-")
+    if name in arguments:
+        return _argument_error(verb, option, name, arguments)
+    # Without the dashes, which would make short names similar.
+    similar = nearest(name, [each.lstrip("-") for each in options])
+    meant = next((each for each in _ALIASES.get(name, ()) if each in arguments or each in options), f"--{similar}")
+    if meant in arguments:
+        return _argument_error(verb, option, meant, arguments)
+    remedy = f"did you mean {meant!r}?" if meant in options else f"choose from {', '.join(options)}"
+    return InputError(f"unknown option {option!r}; {remedy}")
+
+
+def _argument_error(verb: str, option: str, argument: str, arguments: Sequence[str]) -> InputError:
+    usage = " ".join(each.upper() for each in arguments)
+    return InputError(
+        f"unknown option {option!r}; {argument.upper()} is given without an option: lightbert {verb} {usage}"
+    )
+
+
+_NOT_FILES = ("", "-", "hub")
+
+
+def check_file(path: str) -> None:
+    """Check that a file or folder exists; "-" is standard input, and "hub" the Hugging Face Hub."""
+    if path not in _NOT_FILES and not _exists(path):
+        raise InputError(f"'{path}' not found; check the path")
+
+
+def check_corpus(data: str, out: str) -> None:
+    """Check that the prepared text of a new run exists; one that has begun may be past the phase that needs it."""
+    if not is_finished(out) and not _exists(f"{out}/checkpoints") and not _exists(data):
+        raise InputError(f"'{data}' has no manifest.json; give a folder written by `lightbert prepare`")
+
+
+def check_model(name: str) -> None:
+    """Check that a model exists if its name can only be a path; other names are looked up when it is loaded."""
+    if "/" not in name or name in bundled.NAMES or not _exists(str(Path(name).parent)):
+        return
+    if not _exists(name) and not _exists(f"{name}.index"):
+        raise model_not_found(name)
+
+
+def is_finished(out: str) -> bool:
+    """Whether a run is finished; its report needs no data."""
+    return _exists(f"{out}/result.json")
+
+
+def _exists(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except OSError:
+        # Such as a name that is too long.
+        return False

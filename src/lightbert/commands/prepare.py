@@ -1,19 +1,17 @@
 """`lightbert prepare`: turn text into token shards."""
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from lightbert.commands.options import options, options_in_errors
-from lightbert.commands.report import show
+from lightbert.commands.report import Report, Table, show
 from lightbert.errors import InputError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from lightbert.data.shards import Manifest
 
 # BERT's vocabulary size; 30,000 pieces and four special tokens as in the composite attention paper.
@@ -66,69 +64,7 @@ class Config:
     again: Annotated[bool, typer.Option("--again", help="Discard previous work with other settings.")] = False
 
 
-@dataclass(frozen=True)
-class Split:
-    """The size of one split."""
-
-    documents: int
-    sentences: int
-    tokens: int
-
-
-@dataclass(frozen=True)
-class PreparationReport:
-    """The size of a prepared folder, and the work of this call."""
-
-    out: str
-    vocab: int
-    shards: int
-    bytes_on_disk: int
-    train: Split
-    held_out: Split
-    parts_kept: int
-    tokens_encoded: int
-    seconds: float
-    tokenizer_seconds: float
-    encoding_seconds: float
-
-    @property
-    def tokens_per_second(self) -> float:
-        """The tokens encoded by this call per second of the whole call."""
-        return self.tokens_encoded / self.seconds
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a JSON-serializable dict."""
-        metrics = {
-            "tokens": self.train.tokens + self.held_out.tokens,
-            "tokens_encoded": self.tokens_encoded,
-            "tokens_per_second": self.tokens_per_second,
-            "seconds": self.seconds,
-            "tokenizer_seconds": self.tokenizer_seconds,
-            "encoding_seconds": self.encoding_seconds,
-        }
-        return {**asdict(self), "tokens_per_second": self.tokens_per_second, "metrics": metrics}
-
-    def __rich__(self) -> "RenderableType":
-        from rich.console import Group
-        from rich.table import Table
-
-        table = Table("split")
-        for column in ("documents", "sentences", "tokens"):
-            table.add_column(column, justify="right")
-        for name, split in (("train", self.train), ("held-out", self.held_out)):
-            table.add_row(name, f"{split.documents:,}", f"{split.sentences:,}", f"{split.tokens:,}")
-        return Group(table, f"{self.out}: {self._summary()}")
-
-    def _summary(self) -> str:
-        size = f"vocabulary {self.vocab:,}, {self.shards} shards, {self.bytes_on_disk / 1e6:,.1f} MB"
-        if not self.tokens_encoded:
-            return f"{size}; already prepared"
-        kept = f", {self.parts_kept} parts reused" if self.parts_kept else ""
-        parts = f"{self.tokenizer_seconds:,.1f} s for the tokenizer, {self.encoding_seconds:,.1f} s for encoding"
-        return f"{size}; {self.seconds:,.1f} s ({parts}), {self.tokens_per_second:,.0f} tokens/s in all{kept}"
-
-
-def run(config: Config) -> PreparationReport:
+def run(config: Config) -> Report:
     """Prepare a folder, or resume an interrupted preparation."""
     from lightbert.data.preparation import Settings, prepare
 
@@ -155,28 +91,42 @@ def run(config: Config) -> PreparationReport:
     start = time.perf_counter()
     with options_in_errors():
         result = prepare(settings, config.out, config.workers, again=config.again)
-    return PreparationReport(
-        out=str(config.out),
-        vocab=result.manifest.vocab,
-        shards=len(result.manifest.shards),
-        bytes_on_disk=sum(record.size for _, record in result.manifest.all_files()),
-        train=_total(result.manifest, "train"),
-        held_out=_total(result.manifest, "held-out"),
-        parts_kept=result.parts_kept,
-        tokens_encoded=result.tokens,
-        seconds=time.perf_counter() - start,
-        tokenizer_seconds=result.tokenizer_seconds,
-        encoding_seconds=result.encoding_seconds,
-    )
+    seconds, out = time.perf_counter() - start, str(config.out)
+    splits = {name: _counts(result.manifest, name) for name in ("train", "held-out")}
+    vocab, shards = result.manifest.vocab, len(result.manifest.shards)
+    size = sum(record.size for _, record in result.manifest.all_files())
+    speed = result.tokens / seconds
+    seconds_of = {
+        "seconds": seconds,
+        "tokenizer_seconds": result.tokenizer_seconds,
+        "encoding_seconds": result.encoding_seconds,
+    }
+    work = {"tokens_encoded": result.tokens, **seconds_of, "tokens_per_second": speed}
+    content = {
+        "out": out,
+        "vocab": vocab,
+        "shards": shards,
+        "bytes_on_disk": size,
+        "train": splits["train"],
+        "held_out": splits["held-out"],
+        "parts_kept": result.parts_kept,
+        **work,
+        "metrics": {"tokens": sum(counts["tokens"] for counts in splits.values()), **work},
+    }
+    rows = [(name, *(f"{count:,}" for count in counts.values())) for name, counts in splits.items()]
+    line = f"{out}: vocabulary {vocab:,}, {shards} shards, {size / 1e6:,.1f} MB"
+    if result.tokens:
+        line += f"; {seconds:,.1f} s ({result.tokenizer_seconds:,.1f} s for the tokenizer, "
+        line += f"{result.encoding_seconds:,.1f} s for encoding), {speed:,.0f} tokens/s in all"
+        line += f", {result.parts_kept} parts reused" if result.parts_kept else ""
+    else:
+        line += "; already prepared"
+    return Report(content, [Table(("split", "documents", "sentences", "tokens"), rows), line])
 
 
-def _total(manifest: "Manifest", split: str) -> Split:
+def _counts(manifest: "Manifest", split: str) -> dict[str, int]:
     shards = [shard for shard in manifest.shards if shard.split == split]
-    return Split(
-        documents=sum(shard.documents for shard in shards),
-        sentences=sum(shard.sentences for shard in shards),
-        tokens=sum(shard.tokens for shard in shards),
-    )
+    return {name: sum(getattr(shard, name) for shard in shards) for name in ("documents", "sentences", "tokens")}
 
 
 @options(Config)

@@ -1,84 +1,126 @@
-"""`lightbert recipes`: list the packaged recipes, or print one."""
+"""Recipes of the training commands: read by name, overridden by `key=value`, and documented in `--help`."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+import importlib
+import textwrap
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from lightbert import recipes
-from lightbert.commands.report import AsJson, show
-from lightbert.commands.training import verbs_for
-from lightbert.recipes.toml import to_toml
+from lightbert.commands.report import AsJson, Report, Table, show
+from lightbert.config import Key, assignments, from_mapping, keys, meant_keys, override
+from lightbert.errors import InputError
+from lightbert.recipes.toml import to_toml, to_toml_value
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from lightbert.train.settings import BaseRecipe
 
 
-@dataclass(frozen=True)
-class RecipeReport:
-    """A recipe with the values of its parents."""
+VERBS = {
+    "pretrain": ("lightbert.train.settings", "Recipe"),
+    "distill": ("lightbert.train.settings", "DistillRecipe"),
+    "finetune": ("lightbert.tasks.finetune.recipe", "FinetuneRecipe"),
+}
+"""Command -> (module, class) of its recipes; the modules don't import torch."""
 
-    name: str
-    verb: str
-    comment: list[str]
-    values: dict[str, Any]
+T = TypeVar("T", bound="BaseRecipe")
 
-    @property
-    def summary(self) -> str:
-        """The first line of the comment at the top."""
-        return self.comment[0] if self.comment else ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a JSON-serializable dict."""
-        return {"name": self.name, "verb": self.verb, "summary": self.summary, "values": self.values}
-
-    def __rich__(self) -> "RenderableType":
-        from rich.text import Text
-
-        # Text isn't parsed as markup, in which [optimizer] is a style.
-        lines = [f"# {line}".rstrip() for line in self.comment]
-        return Text("\n".join([*lines, to_toml(self.values).rstrip()]), no_wrap=True, overflow="ignore")
+_MEANING_WIDTH = 70
 
 
-@dataclass(frozen=True)
-class RecipeList:
-    """The packaged recipes."""
-
-    recipes: list[RecipeReport]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a JSON-serializable dict."""
-        return {"recipes": [{"name": r.name, "verb": r.verb, "summary": r.summary} for r in self.recipes]}
-
-    def __rich__(self) -> "RenderableType":
-        from rich.console import Group
-        from rich.table import Table
-
-        parts: list[RenderableType] = []
-        for verb in dict.fromkeys(recipe.verb for recipe in self.recipes):
-            table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-            table.add_column(no_wrap=True)
-            table.add_column()
-            for recipe in self.recipes:
-                if recipe.verb == verb:
-                    table.add_row(f"  {recipe.name}", recipe.summary)
-            parts += [f"lightbert {verb} RECIPE key=value …", table, ""]
-        return Group(*parts, "'lightbert recipes NAME' prints one.")
+def recipe_class(verb: str) -> "type[BaseRecipe]":
+    """Return the recipe class of a command."""
+    module, name = VERBS[verb]
+    found: type[BaseRecipe] = getattr(importlib.import_module(module), name)
+    return found
 
 
-def describe(recipe: str) -> RecipeReport:
-    """Read a recipe, packaged or a file."""
+def verbs_for(values: Mapping[str, Any]) -> list[str]:
+    """Return the commands that accept all keys of a recipe."""
+    return [verb for verb in VERBS if values.keys() <= _known(verb)]
+
+
+def read_recipe(verb: str, recipe: str) -> dict[str, Any]:
+    """Read a recipe, and check that it is for this command."""
     values = recipes.read(recipe)
-    return RecipeReport(recipe, next(iter(verbs_for(values)), ""), recipes.comment(recipe), values)
+    verbs = verbs_for(values)
+    if verbs and verb not in verbs:
+        raise InputError(f"'{recipe}' is a recipe for {verbs[0]}; run 'lightbert {verbs[0]} {recipe} …'")
+    return values
 
 
-def run(name: str = "") -> RecipeReport | RecipeList:
-    """Describe one recipe, or list the packaged recipes by command."""
+def resolve(verb: str, recipe: str, values: Mapping[str, Any]) -> Any:
+    """Build the recipe of a run of a command from a packaged recipe or a file, and overrides."""
+    return from_mapping(recipe_class(verb), override(read_recipe(verb, recipe), values))
+
+
+def command_words(verb: str, recipe: str, given: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the words of a command with these overrides, for the model card."""
+    return ("lightbert", verb, recipe, *_pairs(given))
+
+
+def _pairs(given: Mapping[str, Any], prefix: str = "") -> Iterable[str]:
+    for key, value in given.items():
+        if isinstance(value, Mapping) and value:
+            yield from _pairs(value, f"{prefix}{key}.")
+        elif value is None:
+            yield f"{prefix}{key}=none"
+        elif isinstance(value, str) and assignments([f"value={value}"]) == {"value": value}:
+            yield f"{prefix}{key}={value}"
+        else:
+            yield f"{prefix}{key}={to_toml_value(value)}"
+
+
+def as_assignment(verb: str, option: str, arguments: list[str]) -> str | None:
+    """Return the key=value pair meant by an option, such as `batch=8` for `--batch-size 8`; None if there is none."""
+    meant = meant_keys(recipe_class(verb), option.lstrip("-").replace("-", "_"))
+    if not meant:
+        return None
+    at = next(index for index, argument in enumerate(arguments) if argument.partition("=")[0] == option)
+    value = arguments[at].partition("=")[2] or next(iter(arguments[at + 1 :]), "VALUE")
+    return f"{meant[0]}={value}"
+
+
+def key_list(verb: str) -> str:
+    """Return the keys of a command with descriptions and defaults, for `--help`."""
+    found = keys(recipe_class(verb))
+    width = max(len(key.name) for key in found)
+    groups = [[f"{group}:", *_lines(members, width)] for group, members in groupby(found, lambda key: key.group)]
+    # click doesn't rewrap a paragraph that starts with this character.
+    return "\n\n".join("\b\n" + "\n".join(lines) for lines in groups)
+
+
+def _lines(members: Iterable[Key], width: int) -> Iterable[str]:
+    for key in members:
+        facts = "; ".join(fact for fact in (key.allowed, f"default {key.default_text}") if fact)
+        first, *more = textwrap.wrap(f"{key.meaning} [{facts}]", _MEANING_WIDTH, break_on_hyphens=False)
+        yield f"  {key.name:{width}}  {first}"
+        yield from (f"  {'':{width}}  {line}" for line in more)
+
+
+def _known(verb: str) -> set[str]:
+    from lightbert.tasks.finetune.plan import PLURAL_KEYS
+
+    return {*(field.name for field in fields(recipe_class(verb))), *(PLURAL_KEYS if verb == "finetune" else ())}
+
+
+def run(name: str = "") -> Report:
+    """Print one recipe, or list the packaged recipes by command."""
     if name:
-        return describe(name)
-    listed = [describe(each) for each in recipes.names()]
-    order = ["pretrain", "distill", "finetune"]
-    return RecipeList(sorted(listed, key=lambda recipe: order.index(recipe.verb)))
+        values, comment = recipes.read(name), recipes.comment(name)
+        content = {"name": name, "verb": next(iter(verbs_for(values)), ""), "summary": comment[0] if comment else ""}
+        lines = [*(f"# {line}".rstrip() for line in comment), to_toml(values).rstrip()]
+        return Report({**content, "values": values}, ["\n".join(lines)])
+    listed = [{key: run(recipe).content[key] for key in ("name", "verb", "summary")} for recipe in recipes.names()]
+    listed.sort(key=lambda recipe: [*VERBS].index(recipe["verb"]))
+    parts: list[str | Table] = []
+    for verb in dict.fromkeys(recipe["verb"] for recipe in listed):
+        rows = [(f"  {recipe['name']}", recipe["summary"]) for recipe in listed if recipe["verb"] == verb]
+        parts += [f"lightbert {verb} RECIPE key=value …", Table(("", ""), rows, left=2, frame=False), ""]
+    return Report({"recipes": listed}, [*parts, "'lightbert recipes NAME' prints one."])
 
 
 def command(

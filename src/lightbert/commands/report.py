@@ -1,10 +1,11 @@
-"""Reports of commands, printed as text or JSON."""
+"""The reports of commands: content for JSON, and lines and tables of text."""
 
 import json as json_format
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
@@ -19,17 +20,76 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object to s
 _PIPE_WIDTH = 160
 
 
-class Report(Protocol):
-    """The result of a command: a dataclass with these two methods."""
+class Printable(Protocol):
+    """What `show` prints: a `Report`, or another class with these two methods."""
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-serializable dict."""
 
     def __rich__(self) -> "RenderableType":
-        """Return the text to print: a string, a `rich.table.Table`, or a `rich.console.Group`."""
+        """Return the text to print."""
 
 
-def show(report: Report, *, json: bool) -> None:
+@dataclass(frozen=True)
+class Table:
+    """A table of text: the first `left` columns are aligned to the left, the others to the right."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    title: str = ""
+    caption: str = ""
+    left: int = 1
+    bold: int = -1
+    """The number of the row that is printed in bold."""
+    frame: bool = True
+
+    def __rich__(self) -> "RenderableType":
+        from rich import box, table
+
+        shown = table.Table(
+            title=self.title or None,
+            caption=self.caption or None,
+            title_justify="left",
+            caption_justify="left",
+            show_header=any(self.columns),
+            box=box.HEAVY_HEAD if self.frame else None,
+        )
+        for number, column in enumerate(self.columns):
+            shown.add_column(column, justify="left" if number < self.left else "right", no_wrap=number == 0)
+        for number, row in enumerate(self.rows):
+            shown.add_row(*row, style="bold" if number == self.bold else "")
+        return shown
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of a command.
+
+    content: what --json prints.
+    parts: lines, tables and other reports, which are printed one below the other.
+    """
+
+    content: Mapping[str, Any]
+    parts: Sequence["str | RenderableType"] = ()
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """The metrics by name, if the command measures any."""
+        return dict(self.content.get("metrics", {}))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON-serializable dict."""
+        return dict(self.content)
+
+    def __rich__(self) -> "RenderableType":
+        if all(isinstance(part, str) for part in self.parts):
+            return "\n".join(map(str, self.parts))
+        from rich.console import Group
+
+        return Group(*self.parts)
+
+
+def show(report: Printable, *, json: bool) -> None:
     """Print a report on standard output; the work is done, so a reader that has left is not an error."""
     text = _json(report) if json else _text(report)
     try:
@@ -39,20 +99,20 @@ def show(report: Report, *, json: bool) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _json(report: Report) -> str:
+def _json(report: Printable) -> str:
     return json_format.dumps(_without_nan(report.to_json()), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _without_nan(value: Any) -> Any:
     """Replace numbers that are not finite by None, because JSON has none."""
     if isinstance(value, Mapping):
-        return {key: _without_nan(each) for key, each in value.items()}
+        return {key: _without_nan(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_nan(each) for each in value]
+        return [_without_nan(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _text(report: Report) -> str:
+def _text(report: Printable) -> str:
     terminal, content = sys.stdout.isatty(), report.__rich__()
     if isinstance(content, str) and not terminal:
         # Without rich, whose import takes a noticeable part of a short command.
@@ -63,5 +123,6 @@ def _text(report: Report) -> str:
     # a word, and only a terminal shows it.
     console = Console(width=None if terminal else _PIPE_WIDTH, markup=False, emoji=False, highlight=terminal)
     with console.capture() as capture:
-        console.print(content)
+        # A terminal wraps plain lines itself, so that they can be copied.
+        console.print(content, soft_wrap=isinstance(content, str))
     return capture.get()

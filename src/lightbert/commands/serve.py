@@ -4,18 +4,17 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lightbert.commands.inputs import check_model
-from lightbert.commands.options import options
-from lightbert.commands.report import show
+from lightbert.commands.options import check_model, options
+from lightbert.commands.report import Report, show
 from lightbert.errors import InputError
 from lightbert.processes import set_threads
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    pass
 
 
 @dataclass(frozen=True)
@@ -49,23 +48,7 @@ class Config:
                 raise InputError(f"--{name.replace('_', '-')} must be > 0, got {getattr(self, name)}")
 
 
-@dataclass(frozen=True)
-class ServeReport:
-    """The number of answered requests and texts."""
-
-    requests: int
-    texts: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a JSON-serializable dict."""
-        return {"requests": self.requests, "texts": self.texts}
-
-    def __rich__(self) -> "RenderableType":
-        requests = "1 request" if self.requests == 1 else f"{self.requests:,} requests"
-        return f"stopped after {requests} with {'1 text' if self.texts == 1 else f'{self.texts:,} texts'}"
-
-
-def run(config: Config, ready: Callable[[str], None] = lambda url: None) -> ServeReport:
+def run(config: Config, ready: Callable[[str], None] = lambda url: None) -> Report:
     """Serve until a signal stops the server; `ready` is called with its URL when it accepts connections."""
     from lightbert.errors import required
 
@@ -93,7 +76,9 @@ def run(config: Config, ready: Callable[[str], None] = lambda url: None) -> Serv
         service = Service(_name(config.model), endpoints, limits)
         service.warm_up()
         serve(service, bound, ready)
-    return ServeReport(service.metrics.total("requests_total"), service.metrics.total("texts_total"))
+    requests, texts = service.metrics.total("requests_total"), service.metrics.total("texts_total")
+    counts = f"{requests:,} request{'s' * (requests != 1)} with {texts:,} text{'s' * (texts != 1)}"
+    return Report({"requests": requests, "texts": texts}, [f"stopped after {counts}"])
 
 
 @options(Config, Annotated[bool, typer.Option("--json", help="At the end, print the number of requests as JSON.")])

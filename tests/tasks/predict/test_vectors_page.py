@@ -9,7 +9,7 @@ from command_options import option_names
 from tiny_classifiers import write_tiny_model
 
 from lightbert import cli
-from lightbert.commands.embed import command
+from lightbert.commands.predict import embed
 
 PAGE = (Path(__file__).parents[3] / "docs" / "vectors.md").read_text(encoding="utf-8")
 
@@ -25,8 +25,8 @@ def runs(tmp_path, monkeypatch):
 
 
 def test_the_page_lists_every_option():
-    embed = PAGE.partition("\n## ")[0]
-    assert set(re.findall(r"--[a-z][a-z-]+", embed)) == option_names(command) - {"--help", "model", "file"}
+    section = PAGE.partition("\n## ")[0]
+    assert set(re.findall(r"--[a-z][a-z-]+", section)) == option_names(embed) - {"--help", "model", "file"}
 
 
 @pytest.mark.parametrize("line", [line for line in PAGE.splitlines() if line.startswith("lightbert embed runs")])
