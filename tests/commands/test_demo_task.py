@@ -1,4 +1,4 @@
-"""The task at the end of the demo, its examples and its classifiers; the comparison with a tiny stand-in for the bundled model and a handful of sentences."""
+"""The task at the end of the demo: examples, classifiers, and a comparison with a stand-in for the bundled model."""
 
 import csv
 import math
