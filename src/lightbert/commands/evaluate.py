@@ -9,6 +9,7 @@ import typer
 from lightbert.commands.options import CommaSeparated, check_file, check_model, options, options_in_errors
 from lightbert.commands.report import Printable, Report, show
 from lightbert.errors import InputError
+from lightbert.tasks.kinds import KindName
 
 if TYPE_CHECKING:
     from lightbert.tasks.kinds.kind import Task
@@ -63,8 +64,6 @@ def _scores(task: str, metrics: dict[str, float], skipped: int = 0) -> Report:
 
 
 BadRows = Literal["error", "skip"]
-KindName = Literal["auto", "classify", "labels", "regress", "tokens"]
-
 _OWN = ("own", "tokens")
 _NAMED = ("classify", "tokens")
 _VECTORS = ("sts", "retrieval")

@@ -12,7 +12,7 @@ from lightbert.deploy.targets import TARGETS
 from lightbert.deploy.verification import Batch, Comparison, Source
 from lightbert.errors import InputError, unknown
 from lightbert.files import FolderKind, folder_atomic, write_atomic
-from lightbert.interop.heads import write_heads, write_problem
+from lightbert.interop.heads import class_suffix, write_heads, write_problem
 from lightbert.interop.huggingface import their_config
 from lightbert.models import Model, folder
 from lightbert.models.folder import MODEL_FILES, config_of, write_tokenizer
@@ -36,18 +36,6 @@ EXPORTED_FOLDER = FolderKind(
     (*(f"model{suffix}" for suffix in RUNTIMES), *MODEL_FILES),
     lambda folder: KEY in config_of(folder),
 )
-
-_CLASSES = {
-    "classify": "ForSequenceClassification",
-    "regress": "ForSequenceClassification",
-    "tokens": "ForTokenClassification",
-    "span": "ForQuestionAnswering",
-    "mlm": "ForMaskedLM",
-    "rtd": "ForPreTraining",
-    "nsp": "ForNextSentencePrediction",
-    "choice": "ForMultipleChoice",
-}
-"""Head -> the end of the name of transformers' class; all others are exported as the plain model."""
 
 Measure = Callable[[Runtime | None], dict[str, float]]
 """Computes the metrics of a runtime, or of the model itself (None); the first one is the main metric."""
@@ -255,6 +243,6 @@ def _transformers_keys(model: Model, head: str) -> dict[str, Any]:
     problem = write_problem(model.head_settings, model.task)
     return {
         **config,
-        "architectures": [architecture.removesuffix("Model") + _CLASSES.get(head, "Model")],
+        "architectures": [architecture.removesuffix("Model") + class_suffix(head)],
         **({"problem_type": problem} if problem else {}),
     }

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from transformers import AutoConfig, PreTrainedConfig
 
-from lightbert.interop.heads import default_label_names, read_problem, write_problem
+from lightbert.interop.heads import default_label_names, read_problem, text_head, write_problem
 
 _WITH_LABELS = ("classify", "tokens")
 
@@ -98,7 +98,7 @@ class LightbertConfig(PreTrainedConfig):  # type: ignore[misc]
     def _outputs(self) -> int:
         """Return the number of labels; without a head that has labels it is 2, transformers' default."""
         counts = [self.heads[kind]["labels"] for kind in _WITH_LABELS if kind in self.heads]
-        return counts[0] if counts else 1 if "regress" in self.heads else 2
+        return counts[0] if counts else 1 if text_head(1) in self.heads else 2
 
 
 AutoConfig.register(LightbertConfig.model_type, LightbertConfig, exist_ok=True)

@@ -25,6 +25,7 @@ from transformers.modeling_outputs import (
 from transformers.utils import can_return_tuple
 
 from lightbert.interop.auto_config import LightbertConfig
+from lightbert.interop.heads import text_head
 from lightbert.models.folder import from_description
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.fused import install_on_gpu
@@ -67,7 +68,7 @@ class LightbertModel(PreTrainedModel):  # type: ignore[misc]
         """Return the head of this class with its settings; other heads of the folder are not loaded."""
         if not cls.kind:
             return {}
-        kind = "regress" if cls.kind == "classify" and config.num_labels == 1 else cls.kind
+        kind = text_head(config.num_labels) if cls.kind == "classify" else cls.kind
         labels = {"labels": config.num_labels} if kind in ("classify", "tokens") else {}
         return {kind: {**config.heads.get(kind, {}), **labels}}
 

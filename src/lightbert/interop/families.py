@@ -128,6 +128,9 @@ def _layers(names: Mapping[str, str]) -> tuple[Row, ...]:
     return tuple(Row(f"{ours}.{{p}}", f"{theirs}.{{p}}") for ours, theirs in names.items())
 
 
+TEXT_HEADS = ("classify", "regress")
+"""The heads of ForSequenceClassification: one output per label, or a single number."""
+
 _LAYER = "encoder.layer.{i}"
 _EMBEDDINGS = (
     Row("embeddings.word.weight", "embeddings.word_embeddings.weight"),
@@ -150,8 +153,8 @@ _BLOCKS = _layers(
 _TOKEN_HEADS = _layers({"heads.tokens.output": "classifier", "heads.span.output": "qa_outputs"})
 # BERT and MobileBERT: all [CLS] heads share the pooler of the body.
 _BERT_HEADS = (
-    *_layers({f"heads.{kind}.dense": "pooler.dense" for kind in ("pooler", "nsp", "classify", "regress", "choice")}),
-    *_layers({f"heads.{kind}.output": "classifier" for kind in ("classify", "regress", "choice")}),
+    *_layers({f"heads.{kind}.dense": "pooler.dense" for kind in ("pooler", "nsp", *TEXT_HEADS, "choice")}),
+    *_layers({f"heads.{kind}.output": "classifier" for kind in (*TEXT_HEADS, "choice")}),
     *_layers(
         {
             "heads.nsp.output": "cls.seq_relationship",
@@ -173,8 +176,8 @@ _ELECTRA_HEADS = (
         }
     ),
     Row("heads.mlm.bias", "generator_lm_head.bias"),
-    *_layers({f"heads.{kind}.dense": "classifier.dense" for kind in ("classify", "regress")}),
-    *_layers({f"heads.{kind}.output": "classifier.out_proj" for kind in ("classify", "regress")}),
+    *_layers({f"heads.{kind}.dense": "classifier.dense" for kind in TEXT_HEADS}),
+    *_layers({f"heads.{kind}.output": "classifier.out_proj" for kind in TEXT_HEADS}),
     *_TOKEN_HEADS,
 )
 _POSITION_IDS = PositionIds("embeddings.position_ids")
@@ -192,9 +195,7 @@ def _bert_heads(ours: Settings, *, pooled: bool = True) -> Heads:
         **({"pooler": {}} if pooled else {}),
         "mlm": {"hidden": ours["width"], "activation": ours["activation"], "eps": ours["eps"]},
         "nsp": {"pooled": pooled},
-        "classify": {"hidden": hidden},
-        "regress": {"hidden": hidden},
-        "choice": {"hidden": hidden},
+        **{head: {"hidden": hidden} for head in (*TEXT_HEADS, "choice")},
         "tokens": {},
         "span": {},
     }
@@ -217,8 +218,7 @@ def _electra_heads(ours: Settings, theirs: Settings) -> Heads:
     return {
         "mlm": {"hidden": ours["narrow"], "activation": "gelu", "eps": ours["eps"]},
         "rtd": {"activation": ours["activation"]},
-        "classify": {"hidden": "gelu"},
-        "regress": {"hidden": "gelu"},
+        **{head: {"hidden": "gelu"} for head in TEXT_HEADS},
         "tokens": {},
         "span": {},
     }
@@ -242,7 +242,7 @@ ELECTRA = Family(
 
 # ConvBERT: span-based convolution only, half of the heads, no head for replaced-token detection. The hidden layer of
 # its classifier uses hidden_act; ours supports gelu only, as published.
-_GELU_HEADS = ("classify", "regress")
+_GELU_HEADS = TEXT_HEADS
 
 
 def _read_convbert(theirs: Settings) -> Settings:
@@ -365,7 +365,7 @@ def _write_mobilebert(ours: Settings, heads: Heads) -> Settings:
     # transformers builds poolers by default, which heads on the raw [CLS] state contradict. A body without heads has no
     # weights for a pooler either.
     raw = heads.get("nsp", {}).get("pooled") is False or any(
-        kind in heads and heads[kind].get("hidden") is None for kind in ("classify", "regress", "choice")
+        kind in heads and heads[kind].get("hidden") is None for kind in (*TEXT_HEADS, "choice")
     )
     return {
         "trigram_input": True,

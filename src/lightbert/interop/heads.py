@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from lightbert.errors import InputError, unknown
-from lightbert.interop.families import NATIVE_WORKS, Family, Heads, Settings
+from lightbert.interop.families import NATIVE_WORKS, TEXT_HEADS, Family, Heads, Settings
 from lightbert.interop.keymap import quote_names
 
 # A class may appear twice: its heads depend on the family, or on the number of labels.
@@ -16,8 +16,7 @@ _CLASSES: tuple[tuple[str, set[str]], ...] = (
     ("ForPreTraining", {"mlm", "nsp"}),
     ("ForPreTraining", {"rtd"}),
     ("ForNextSentencePrediction", {"nsp"}),
-    ("ForSequenceClassification", {"classify"}),
-    ("ForSequenceClassification", {"regress"}),
+    *(("ForSequenceClassification", {head}) for head in TEXT_HEADS),
     ("ForTokenClassification", {"tokens"}),
     ("ForMultipleChoice", {"choice"}),
     ("ForQuestionAnswering", {"span"}),
@@ -35,10 +34,10 @@ _CLASSIFIERS = {
     "ForMultipleChoice": "choice",
 }
 # The heads that our own classes for transformers (`auto/models.py`) load from a native folder.
-_IN_NATIVE_FOLDERS = {"mlm", "classify", "regress", "tokens", "span"}
-_POOLED = {"nsp", "classify", "regress", "choice"}
+_IN_NATIVE_FOLDERS = {"mlm", *TEXT_HEADS, "tokens", "span"}
+_POOLED = {"nsp", *TEXT_HEADS, "choice"}
 _WITH_LABELS = {"classify", "tokens"}
-_WITH_DROPOUT = {"classify", "regress", "choice", "tokens"}
+_WITH_DROPOUT = {*TEXT_HEADS, "choice", "tokens"}
 # What every class of transformers computes; heads that don't specify it compute the same.
 _COMMON = {"pool": "cls"}
 # The settings that are keys of a fine-tuning recipe.
@@ -117,11 +116,21 @@ def write_heads(heads: Heads, labels: tuple[str, ...]) -> Settings:
                 )
             settings["id2label"] = {str(index): name for index, name in enumerate(names)}
             settings["label2id"] = {name: index for index, name in enumerate(names)}
-        if kind == "regress":
+        if kind == text_head(1):
             settings |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
         if kind in _WITH_DROPOUT:
             settings["classifier_dropout"] = heads[kind].get("dropout", 0.1)
     return settings
+
+
+def text_head(outputs: int) -> str:
+    """Return the head of ForSequenceClassification with this number of outputs."""
+    return TEXT_HEADS[outputs == 1]
+
+
+def class_suffix(head: str) -> str:
+    """Return the end of the name of transformers' class with this head; "Model" if there is none."""
+    return next((suffix for suffix, kinds in _CLASSES if kinds == {head}), "Model")
 
 
 def default_label_names(count: int) -> tuple[str, ...]:
@@ -150,7 +159,7 @@ def read_problem(problem: str | None, heads: Heads, labels: tuple[str, ...]) -> 
 
     transformers sets `problem_type` when a classifier is trained on its first batch.
     """
-    if problem is None or not {"classify", "regress"} & set(heads):
+    if problem is None or not set(TEXT_HEADS) & set(heads):
         return {}
     if problem != _REGRESSION and problem not in _KINDS:
         raise unknown("problem_type", problem, [_REGRESSION, *_KINDS])
@@ -167,7 +176,7 @@ def read_problem(problem: str | None, heads: Heads, labels: tuple[str, ...]) -> 
 
 def write_problem(heads: Heads, task: dict[str, Any]) -> str | None:
     """Return the `problem_type` of a model with these heads and this `task`; None if it is undetermined."""
-    if "regress" in heads:
+    if text_head(1) in heads:
         return _REGRESSION
     matching = (problem for problem, kind in _KINDS.items() if kind == task.get("kind"))
     return next(matching, None) if "classify" in heads else None
@@ -189,7 +198,7 @@ def _classifier(theirs: Settings, tensors: Mapping[str, Tensor]) -> str:
             f"ends in {quote_names(list(_CLASSIFIERS))}"
         )
     kind = _CLASSIFIERS[suffixes[0]] if suffixes else "classify"
-    return "regress" if kind == "classify" and _outputs(tensors) == 1 else kind
+    return text_head(_outputs(tensors)) if kind == "classify" else kind
 
 
 def _outputs(tensors: Mapping[str, Tensor]) -> int:

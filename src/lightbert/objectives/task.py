@@ -7,7 +7,7 @@ from torch import Tensor
 from lightbert.data.batch import Batch
 from lightbert.errors import InputError
 from lightbert.models import Model
-from lightbert.nn.heads import answer_positions
+from lightbert.nn.heads import BeamSpan, Classification, Regression, Span, TokenClassification, answer_positions
 from lightbert.nn.pooling import PackedTexts
 from lightbert.objectives.objective import Losses, Objective, ratio, stack
 from lightbert.objectives.task_losses import (
@@ -24,24 +24,25 @@ class TaskObjective(Objective):
     """The mean loss of one head per example, which is a text, or a token for the "tokens" head.
 
     The head and the targets select the loss: "classify" with classes [B] uses cross-entropy, with multi-hot labels
-    [B, C] binary cross-entropy; "regress" uses the squared error; "tokens" uses cross-entropy and ignores targets of
-    -100; "span" and "beam" take answers [B, 3]. The loss of a batch of packed rows is that of its texts in padded rows.
+    [B, C] binary cross-entropy; a regression uses the squared error; "tokens" uses cross-entropy and ignores targets
+    of -100; "span" and "beam" take answers [B, 3]. The loss of packed rows is that of their texts in padded rows.
     """
 
     tallies = ("loss", "examples", "correct")
 
     def __init__(self, model: Model, head: str) -> None:
         super().__init__()
-        if head not in _HEADS:
-            raise InputError(f"head must be one of {', '.join(_HEADS)}, got '{head}'")
         if head not in model.heads:
             raise InputError(f"the model has no '{head}' head; add it with add_head(model, '{head}')")
+        if not isinstance(model.heads[head], _FINE_TUNED):
+            raise InputError(f"head must be one that is fine-tuned, such as classify or tokens, got '{head}'")
         self.model, self.head = model, head
 
     def counts(self, batch: Batch) -> Tensor:
         """Count the tokens that have a target, or the texts."""
         assert batch.targets is not None
-        examples = (batch.targets >= 0).sum() if self.head == "tokens" else batch.rows.new_full((), len(batch.rows))
+        per_token = isinstance(self.model.heads[self.head], TokenClassification)
+        examples = (batch.targets >= 0).sum() if per_token else batch.rows.new_full((), len(batch.rows))
         return stack(examples).float()
 
     def forward(self, batch: Batch, counts: Tensor) -> Losses:
@@ -55,30 +56,32 @@ class TaskObjective(Objective):
         head, targets = self.model.heads[self.head], batch.targets
         places = None if batch.starts is None or batch.lengths is None else PackedTexts(batch.starts, batch.lengths)
         assert targets is not None
-        match self.head:
-            case "span" | "beam":
+        match head:
+            case Span() | BeamSpan():
                 segments, mask = batch.segments, batch.mask
                 if places is not None:
                     states, segments, mask = places.unpack(states), places.unpack(segments), places.real(mask.shape[1])
                 allowed = answer_positions(segments, mask)
-                if self.head == "span":
+                if isinstance(head, Span):
                     return span_loss(head(states, allowed), targets)
                 return joint_span_loss(head(states, allowed, targets[:, 0]), targets)
-            case "tokens":
+            case TokenClassification():
                 return label_loss(head(states), targets)
         outputs = head(states, mask=batch.mask, places=places)
-        if self.head == "regress":
+        if isinstance(head, Regression):
             return regression_loss(outputs, targets)
         return (multilabel_loss if targets.is_floating_point() else label_loss)(outputs, targets)
 
     def summary(self, tally: Mapping[str, float]) -> dict[str, float]:
         """Return the loss and, except for regression, the share of examples whose labels are all correct."""
         result = {"loss": ratio(tally, "loss", "examples")}
-        return result if self.head == "regress" else result | {"accuracy": ratio(tally, "correct", "examples")}
+        if isinstance(self.model.heads[self.head], Regression):
+            return result
+        return result | {"accuracy": ratio(tally, "correct", "examples")}
 
     def models(self) -> dict[str, Model]:
         """Return the trained model."""
         return {"final": self.model}
 
 
-_HEADS = ("classify", "regress", "tokens", "span", "beam")
+_FINE_TUNED = (Classification, Regression, TokenClassification, Span, BeamSpan)

@@ -9,6 +9,7 @@ from lightbert.errors import InputError
 from lightbert.nn.pooling_settings import PROJECTION
 from lightbert.serve.endpoints import Attention, Embed, Endpoint, Fill, Predict, Suspicion
 from lightbert.tasks.example import TextEncoder
+from lightbert.tasks.kinds import task_heads
 from lightbert.tasks.predict.exported import STATES, ExportedModel
 from lightbert.tasks.predict.predictor import Predictor, encoder_of, kind_of_model
 from lightbert.tasks.predict.runtime import Runtime
@@ -67,9 +68,6 @@ def load_generator(name: str, model: "TextModel | ExportedModel") -> "TextModel 
     return generator if "mlm" in generator.heads and generator.tokenizer is not None else None
 
 
-_TASK_HEADS = ("classify", "regress", "tokens", "beam", "span")
-
-
 def endpoints_of(
     model: "TextModel | ExportedModel",
     *,
@@ -83,7 +81,7 @@ def endpoints_of(
     """
     found: list[Endpoint] = []
     encoder = encoder_of(model, length)
-    if any(head in model.heads for head in _TASK_HEADS):
+    if any(head in model.heads for head in task_heads()):
         runtime = _runtime(model, kind_of_model(model).head, device)
         found.append(Predict(Predictor(model, length=length, runtime=runtime), runtime))
     if "rtd" in model.heads:
@@ -96,7 +94,7 @@ def endpoints_of(
         found.append(embed)
     if not found:
         raise InputError(
-            f"the heads of the model must include one of {', '.join((*_TASK_HEADS, 'rtd', 'mlm'))}, got "
+            f"the heads of the model must include one of {', '.join((*task_heads(), 'rtd', 'mlm'))}, got "
             f"{', '.join(model.heads)}; export the model with another --head"
         )
     if not isinstance(model, ExportedModel):

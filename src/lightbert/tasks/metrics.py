@@ -262,4 +262,4 @@ def _gain(question: Question, prediction: dict[str, Any]) -> float:
     answer = prediction["n_best"][0]["answer"] if prediction["n_best"] else ""
     if not question.answers:
         return -float(bool(answer))
-    return max(answer_f1(answer, each.text, both_empty=1) for each in question.answers)
+    return max(answer_f1(answer, accepted.text, both_empty=1) for accepted in question.answers)

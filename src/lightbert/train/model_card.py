@@ -9,6 +9,7 @@ from typing import Any
 
 from lightbert.config import keys
 from lightbert.data.shards import Shards
+from lightbert.interop.families import TEXT_HEADS
 from lightbert.interop.huggingface import conversion
 from lightbert.models import Model, folder
 from lightbert.recipes.toml import to_toml
@@ -24,8 +25,7 @@ FAMILIES = {
     "hybrid": "Hybrid",
 }
 _PIPELINES = {
-    "classify": ("text-classification", "AutoModelForSequenceClassification"),
-    "regress": ("text-classification", "AutoModelForSequenceClassification"),
+    **dict.fromkeys(TEXT_HEADS, ("text-classification", "AutoModelForSequenceClassification")),
     "tokens": ("token-classification", "AutoModelForTokenClassification"),
     "span": ("question-answering", "AutoModelForQuestionAnswering"),
     "beam": ("question-answering", "AutoModelForQuestionAnswering"),

@@ -54,13 +54,13 @@ RULES = re.findall(r"^\| `(\[.*\])` \| `(\w+)` \|", PAGE, re.MULTILINE)
 
 @pytest.mark.parametrize(("labels", "kind"), RULES)
 def test_every_rule_is_that_of_the_code(labels, kind):
-    assert infer_kind(json.loads(labels)) == kind
+    assert infer_kind(json.loads(labels)).name == kind
 
 
 def test_the_rules_cover_every_kind_of_label():
     assert {kind for _, kind in RULES} == {"classify", "regress", "labels"}
-    assert infer_kind([number / 4 for number in range(11)] * 4) == "regress"
-    assert infer_kind([*range(100)]) == "classify"
+    assert infer_kind([number / 4 for number in range(11)] * 4).name == "regress"
+    assert infer_kind([*range(100)]).name == "classify"
 
 
 def test_every_key_is_described():

@@ -15,22 +15,12 @@ from typing import Any
 from lightbert.data.tables import FORMATS, Table, table_format
 from lightbert.data.text_files import RowFile, decoding_problem, text_lines
 from lightbert.errors import InputError
-from lightbert.tasks.datasets.own_files import (
-    Files,
-    Label,
-    as_list,
-    hold_out,
-    infer_kind,
-    label_name,
-    parse_label,
-    sort_labels,
-    unknown_label,
-)
+from lightbert.tasks.datasets.own_files import Files, as_list, hold_out, infer_kind, unknown_label
 from lightbert.tasks.example import Example, Examples, TaggedSentence
-from lightbert.tasks.kinds.classify import Classify, Labels
-from lightbert.tasks.kinds.kind import Kind, Task
-from lightbert.tasks.kinds.regress import Regress
-from lightbert.tasks.kinds.tokens import Tokens, are_entity_tags
+from lightbert.tasks.kinds import kind_class
+from lightbert.tasks.kinds.classify import Labels
+from lightbert.tasks.kinds.kind import Kind, Task, label_name, sort_labels
+from lightbert.tasks.kinds.tokens import Tokens
 
 _DOCUMENT = "-DOCSTART-"
 # The usual prefix of comments, as in CoNLL-U; it is also a word, so that comments are not skipped by default.
@@ -79,10 +69,10 @@ def check_columns(path: str, files: Files) -> None:
 
 
 def _collect(file: RowFile, sentences: Iterator[TaggedSentence]) -> Examples[TaggedSentence]:
-    found = Examples(sentences)
-    file.require_some(len(found))
-    found.skipped = file.skipped
-    return found
+    examples = Examples(sentences)
+    file.require_some(len(examples))
+    examples.skipped = file.skipped
+    return examples
 
 
 def _from_table(table: Table, files: Files, known: Collection[str] | None) -> Iterator[TaggedSentence]:
@@ -189,21 +179,21 @@ def read_training_texts(path: str, files: Files) -> tuple[Kind[Any], Examples[Ex
     """Read the training file, and infer the kind of task and the labels from it."""
     with _table(path, files, test=False) as table:
         rows = list(_rows(table, files))
-        kind = infer_kind([cell for _, _, cell in rows]) if files.kind == "auto" else files.kind
+        kind = infer_kind([cell for _, _, cell in rows]) if files.kind == "auto" else kind_class(files.kind)
         examples = Examples(_add_labels(rows, table, kind, files.label_separator))
         table.require_some(len(examples))
         examples.skipped = table.skipped
-    return _make_kind(kind, [example.label for example in examples if example.label is not None], path), examples
+    return kind.of_labels([example.label for example in examples if example.label is not None], path), examples
 
 
 def read_texts(path: str, files: Files, kind: Kind[Any], *, test: bool = False) -> Examples[Example]:
     """Read another file; only a `test` file may have no labels."""
-    known = None if isinstance(kind, Regress) else kind.description()["labels"]
+    known = getattr(kind, "labels", None)
     with _table(path, files, test=test) as table:
         rows = list(_rows(table, files))
         if test and _empty_is_unknown(rows, kind):
             rows = [(number, example, None if cell == "" else cell) for number, example, cell in rows]
-        examples = Examples(_add_labels(rows, table, kind.name, files.label_separator, known))
+        examples = Examples(_add_labels(rows, table, type(kind), files.label_separator, known))
         table.require_some(len(examples))
         examples.skipped = table.skipped
     return examples
@@ -248,7 +238,7 @@ def _check_text(cell: Any, column: str) -> str:
 
 
 def _add_labels(
-    rows: Iterable[_Row], table: Table, kind: str, separator: str, known: Collection[str] | None = None
+    rows: Iterable[_Row], table: Table, kind: type[Kind[Any]], separator: str, known: Collection[str] | None = None
 ) -> Iterator[Example]:
     """Add labels to examples; a row with an invalid or unknown label is rejected."""
     for number, example, cell in rows:
@@ -256,7 +246,7 @@ def _add_labels(
             yield example
             continue
         try:
-            label = parse_label(cell, kind, separator)
+            label = kind.parse(cell, separator)
         except ValueError as error:
             table.reject(number, str(error))
             continue
@@ -268,20 +258,6 @@ def _add_labels(
             table.reject(number, unknown_label("label", unexpected, known or ()))
 
 
-def _make_kind(name: str, labels: Sequence[Label], path: str) -> Kind[Any]:
-    """Create the kind, with the sorted labels or the range of the numbers."""
-    if name == "regress":
-        numbers = [float(label) for label in labels if not isinstance(label, tuple)]
-        if min(numbers) == max(numbers):
-            raise InputError(f"regression requires at least two distinct numbers, got only {numbers[0]:g} in '{path}'")
-        return Regress(min(numbers), max(numbers))
-    names = sort_labels([each for label in labels for each in (label if isinstance(label, tuple) else [str(label)])])
-    if len(names) < 2:
-        raise InputError(f"training requires at least two labels, got {', '.join(names) or 'none'} in '{path}'")
-    return Labels(names) if name == "labels" else Classify(names)
-
-
-_METRICS = {"classify": "accuracy", "labels": "micro_f1", "regress": "pearson"}
 _CONLL_SUFFIXES = ("", ".conll", ".conllu", ".iob", ".iob1", ".iob2", ".bio", ".bioes", ".ner", ".pos", ".txt")
 
 
@@ -307,7 +283,7 @@ def own_task(data: str | Files, *, kind: Kind[Any] | None = None, name: str = "o
         splits["dev"] = partial(_read, files.dev, files, kind)
     if files.test:
         splits["test"] = partial(_read, files.test, files, kind, test=True)
-    return Task(name, kind, splits, _metric(kind), reading=files.reading())
+    return Task(name, kind, splits, kind.metric, reading=files.reading())
 
 
 def _read_training_data(files: Files) -> tuple[Kind[Any], Examples[Any]]:
@@ -344,11 +320,3 @@ def _has_sentences(files: Files) -> bool:
         )
     columns = Table(files.train, separator=files.separator).columns()
     return files.text not in columns and {files.words, files.tags} <= set(columns)
-
-
-def _metric(kind: Kind[Any]) -> str:
-    if isinstance(kind, Tokens):
-        return "f1" if are_entity_tags(kind.labels) else "accuracy"
-    if kind.name not in _METRICS:
-        raise InputError(f"custom files don't support tasks of kind {kind.name!r}; give the name of the task")
-    return _METRICS[kind.name]

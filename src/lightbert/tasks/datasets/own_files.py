@@ -2,18 +2,21 @@
 
 import ast
 import difflib
-import math
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from lightbert.config import PartialShare, check
 from lightbert.data.text_files import BadRows
 from lightbert.errors import InputError
 from lightbert.tasks.example import Example, Examples, TaggedSentence
+from lightbert.tasks.kinds import KindName
+from lightbert.tasks.kinds.classify import Classify, Labels
+from lightbert.tasks.kinds.kind import Kind, parse_number
+from lightbert.tasks.kinds.regress import Regress
 
 READING = (
     "text",
@@ -28,8 +31,6 @@ READING = (
     "comments",
 )
 """The fields of `Files` that say how a file is read; they are saved with a fine-tuned model."""
-
-KindName = Literal["auto", "classify", "labels", "regress", "tokens"]
 
 _SPLIT_NAMES = {
     "train": frozenset({"train", "training"}),
@@ -71,12 +72,12 @@ class Files:
         """Find the files of a folder by words in their names, such as eng.testa; a single file becomes `dev`."""
         if not Path(path).is_dir():
             return cls(dev=path)
-        found = {split: _find_file(Path(path), words) for split, words in _SPLIT_NAMES.items()}
-        if not any(found.values()):
+        files = {split: _find_file(Path(path), words) for split, words in _SPLIT_NAMES.items()}
+        if not any(files.values()):
             raise InputError(
                 f"folder '{path}' must contain a file named train, dev or test; or name the files: data.train=…"
             )
-        return cls(found["train"], found["dev"], found["test"])
+        return cls(files["train"], files["dev"], files["test"])
 
     def reading(self) -> dict[str, Any]:
         """The settings with which other files of the same form can be read."""
@@ -90,19 +91,16 @@ class Files:
 
 def _find_file(folder: Path, words: frozenset[str]) -> str:
     files = [path for path in sorted(folder.iterdir()) if path.is_file() and not path.name.startswith(".")]
-    found = [path for path in files if words.intersection(re.findall("[a-z]+", path.name.lower()))]
-    if len(found) > 1:
-        names = ", ".join(path.name for path in found)
+    matches = [path for path in files if words.intersection(re.findall("[a-z]+", path.name.lower()))]
+    if len(matches) > 1:
+        names = ", ".join(path.name for path in matches)
         raise InputError(
             f"folder '{folder}' must contain one file per split, got {names}; name the files: data.train=…, data.dev=…"
         )
-    return str(found[0]) if found else ""
+    return str(matches[0]) if matches else ""
 
 
 _SEPARATORS = ("|", ";", ",", "/")
-
-Label = str | float | tuple[str, ...]
-LabelKind = Literal["classify", "labels", "regress"]
 
 # Fractions are classes rather than regression targets if there are few distinct ones, with several rows each.
 _MAX_NUMERIC_CLASSES = 10
@@ -112,7 +110,7 @@ _MIN_NUMERIC_SHARE = 0.9
 _MISSING = ("", "nan", "na", "n/a", "none", "null")
 
 
-def infer_kind(cells: Sequence[Any]) -> LabelKind:
+def infer_kind(cells: Sequence[Any]) -> type[Kind[Example]]:
     """Infer the kind of task from the training labels.
 
     Lists mean multi-label classification. Numbers mean regression if some are not integers and there are more than ten
@@ -121,13 +119,13 @@ def infer_kind(cells: Sequence[Any]) -> LabelKind:
     of distinct integers.
     """
     if any(isinstance(cell, list) for cell in cells):
-        return "labels"
+        return Labels
     numbers = [number for cell in cells if (number := parse_number(cell)) is not None]
     distinct = len(set(numbers))
     many = distinct > _MAX_NUMERIC_CLASSES or distinct * _MIN_ROWS_PER_CLASS > len(numbers)
     has_fractions = not all(number.is_integer() for number in numbers)
     present = sum(str(cell).strip().lower() not in _MISSING for cell in cells)
-    return "regress" if many and has_fractions and len(numbers) >= _MIN_NUMERIC_SHARE * present else "classify"
+    return Regress if many and has_fractions and len(numbers) >= _MIN_NUMERIC_SHARE * present else Classify
 
 
 def as_list(cell: Any) -> Any:
@@ -143,59 +141,6 @@ def as_list(cell: Any) -> Any:
     return items if not joined and all(type(item) in (str, int, float) for item in items) else cell
 
 
-def parse_label(cell: Any, kind: str, separator: str) -> Label:
-    """Parse a cell as a class, a number, or a set of labels; `separator` splits a multi-label cell of text."""
-    if kind == "labels":
-        return label_names(cell, separator)
-    if kind == "classify":
-        return label_name(cell)
-    number = parse_number(cell)
-    if number is None:
-        raise ValueError(f"has the label {cell!r}, which must be a number")
-    return number
-
-
-def label_name(cell: Any) -> str:
-    """The name of a class: texts are stripped, 1 and 1.0 become "1", and true becomes "true"."""
-    if isinstance(cell, bool):
-        return "true" if cell else "false"
-    if isinstance(cell, float) and not math.isfinite(cell):
-        # How tables store missing values.
-        raise ValueError(f"has the label {cell}, which must be a finite number")
-    if isinstance(cell, float) and cell.is_integer():
-        return str(int(cell))
-    if not isinstance(cell, str | int | float):
-        raise ValueError(f"has the label {cell!r}, which must be a text or a number")
-    if not str(cell).strip():
-        raise ValueError("has no label")
-    return str(cell).strip()
-
-
-def label_names(cell: Any, separator: str) -> tuple[str, ...]:
-    """The distinct labels of a multi-label cell; may be empty."""
-    parts = [part for part in cell.split(separator) if part.strip()] if isinstance(cell, str) else cell
-    return tuple(dict.fromkeys(label_name(part) for part in (parts if isinstance(parts, list) else [parts])))
-
-
-def parse_number(cell: Any) -> float | None:
-    """Parse a cell as a finite number; None if it isn't one."""
-    # float() accepts 1_2.
-    if isinstance(cell, bool) or not isinstance(cell, str | int | float) or "_" in str(cell):
-        return None
-    try:
-        number = float(cell)
-    except (ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) else None
-
-
-def sort_labels(names: Collection[str]) -> tuple[str, ...]:
-    """The distinct names, sorted; numerically if all are numbers, so that 2 comes before 10."""
-    if all(parse_number(name) is not None for name in names):
-        return tuple(sorted(set(names), key=lambda name: (float(name), name)))
-    return tuple(sorted(set(names)))
-
-
 def separator_of_joined(names: Collection[str]) -> str:
     """The separator if some names seem to be several labels in one cell, such as "a|b" next to "a" and "b"; or ""."""
     for separator in _SEPARATORS:
@@ -206,9 +151,7 @@ def separator_of_joined(names: Collection[str]) -> str:
 
 
 def unknown_label(what: str, name: str, known: Collection[str]) -> str:
-    """The reason to reject a label that isn't known; "" if it is."""
-    if name in known:
-        return ""
+    """The reason to reject a label that isn't known."""
     nearest = difflib.get_close_matches(name, known, n=1)
     hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
     return f"has the {what} {name!r}, which must occur in the training data{hint}"
@@ -226,14 +169,15 @@ def hold_out(examples: Sequence[E], share: float) -> tuple[Examples[E], Examples
     hashes = [_hash(example) for example in examples]
     limit = sorted(hashes)[max(1, round(share * len(examples))) - 1] if examples else 0
     skipped = examples.skipped if isinstance(examples, Examples) else 0
-    train = Examples((example for example, each in zip(examples, hashes, strict=True) if each > limit), skipped)
-    held = Examples((example for example, each in zip(examples, hashes, strict=True) if each <= limit), skipped)
-    if not train:
+    parts: tuple[Examples[E], Examples[E]] = Examples((), skipped), Examples((), skipped)
+    for example, value in zip(examples, hashes, strict=True):
+        parts[value <= limit].append(example)
+    if not parts[0]:
         raise InputError(
             f"holding out {share:g} of the texts requires more distinct texts, got {len(set(hashes))}; give "
             "data.dev, or data.hold_out=0 to train without evaluation"
         )
-    return train, held
+    return parts
 
 
 def _hash(example: Example | TaggedSentence) -> int:

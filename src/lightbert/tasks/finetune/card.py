@@ -12,13 +12,6 @@ from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.tasks.finetune.results import Result
 from lightbert.train.model_card import ModelCard, publish, size_of
 
-_KINDS = {
-    "classify": "single-label classification",
-    "labels": "multi-label classification",
-    "regress": "regression",
-    "tokens": "token classification",
-    "spans": "question answering",
-}
 _MAX_LABELS_SHOWN = 50
 
 
@@ -32,7 +25,7 @@ def task_card(
     """Return the card of the trained model."""
     kind, size = data.task.kind, size_of(model)
     family = size.partition(" with ")[0]
-    what = _KINDS[kind.name] + ("" if data.task.name == "own" else f" ({data.task.name})")
+    what = kind.title + ("" if data.task.name == "own" else f" ({data.task.name})")
     start = publish(recipe.model)
     return ModelCard(
         title=f"{family} fine-tuned for {what}",

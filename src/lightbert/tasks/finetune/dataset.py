@@ -185,7 +185,7 @@ def _load_data(request: DataRequest, positions: int, *, verbose: bool) -> TaskDa
         length = length_for(task.kind.features(texts.train, whole).lengths.tolist(), positions)
     encoder = TextEncoder(tokenizer, length)
     train = task.kind.features(texts.train, encoder)
-    if verbose and train.cut and task.kind.head in ("classify", "regress"):
+    if verbose and train.cut and task.kind.one_per_text:
         print(
             f"{train.cut:,} of {len(texts.train):,} training texts were truncated to {length} tokens: "
             "raise length= to keep more of them",

@@ -252,7 +252,7 @@ def _compile(objective: TaskObjective, recipe: FinetuneRecipe, world: World) -> 
 def _head_settings(recipe: FinetuneRecipe, data: TaskData, model: Model) -> dict[str, Any]:
     """The recipe's settings for the head, under the names of the head's arguments."""
     kind, head = data.task.kind, recipe.head
-    if kind.head in ("classify", "regress"):
+    if kind.one_per_text:
         theirs = huggingface.settings_of_head(model, kind.head).get("hidden")
         hidden = theirs if head.hidden == "auto" else None if head.hidden == "none" else head.hidden
         return {"hidden": hidden, "dropout": head.dropout, "pool": head.pool}

@@ -76,9 +76,8 @@ def _dense_layers(model: Model) -> dict[tuple[str, str], dict[str, torch.Tensor]
     found = {}
     if "pooler" in model.heads:
         found["tanh", "cls"] = _copy_state(model.heads["pooler"].get_submodule("dense"))
-    for kind in ("classify", "regress"):
-        settings = model.head_settings.get(kind, {})
-        if settings.get("hidden"):
+    for kind, settings in model.head_settings.items():
+        if settings.get("hidden") and isinstance(model.heads[kind], TextHead):
             found[_variant(settings)] = _copy_state(model.heads[kind].get_submodule("dense"))
     return found
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,15 +17,17 @@ from lightbert.tasks.kinds.kind import (
     LabelledKind,
     Outputs,
     Prediction,
-    Rates,
     Table,
     calibration_finding,
     example_fields,
-    example_line,
+    label_name,
     rates_finding,
     softmax,
 )
-from lightbert.tasks.metrics import confusion
+
+_MAX_MATRIX_LABELS = 12
+_MAX_PAIRS = 20
+_THRESHOLDS = tuple(step / 100 for step in range(2, 99, 2))
 
 
 @dataclass(frozen=True)
@@ -33,11 +35,13 @@ class Classify(LabelledKind[Example]):
     """Labels in the order of the head's outputs; in binary tasks the second label is the positive class."""
 
     name: ClassVar[str] = "classify"
+    title: ClassVar[str] = "single-label classification"
+    heads: ClassVar[tuple[str, ...]] = ("classify",)
 
     @property
-    def head(self) -> str:
-        """The classification head."""
-        return "classify"
+    def metric(self) -> str:
+        """Accuracy."""
+        return "accuracy"
 
     def features(self, examples: Sequence[Example], encoder: TextEncoder) -> Features:
         """Encode examples; the target of a row is the index of its label."""
@@ -54,7 +58,7 @@ class Classify(LabelledKind[Example]):
         """The most probable label, and the probabilities of all labels."""
         if not outputs:
             return []
-        logits = np.concatenate([each for (each,) in outputs]).reshape(len(outputs), -1)  # [N, C]
+        logits = np.concatenate([row for (row,) in outputs]).reshape(len(outputs), -1)  # [N, C]
         probabilities = softmax(logits).tolist()
         return [
             {
@@ -67,14 +71,14 @@ class Classify(LabelledKind[Example]):
 
     def metrics(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, float]:
         """Accuracy, F1 (binary: of the second label; otherwise macro F1) and Matthews' correlation."""
-        gold = [str(example.label) for example in examples]
+        true = [str(example.label) for example in examples]
         predicted = [prediction["label"] for prediction in predictions]
-        result = {"accuracy": metrics.accuracy(gold, predicted)}
+        result = {"accuracy": metrics.accuracy(true, predicted)}
         if len(self.labels) == 2:
-            result["f1"] = metrics.f1(gold, predicted, self.labels[1])
+            result["f1"] = metrics.f1(true, predicted, self.labels[1])
         else:
-            result["macro_f1"] = metrics.macro_f1(gold, predicted)
-        return result | {"mcc": metrics.matthews(gold, predicted)}
+            result["macro_f1"] = metrics.macro_f1(true, predicted)
+        return result | {"mcc": metrics.matthews(true, predicted)}
 
     def baseline(self, train: Features, examples: Sequence[Example]) -> list[Prediction]:
         """The most frequent label of the training data."""
@@ -84,92 +88,67 @@ class Classify(LabelledKind[Example]):
 
     def only_label(self, predictions: Sequence[Prediction]) -> str:
         """The label that all predictions have."""
-        found = {prediction["label"] for prediction in predictions}
-        return str(found.pop()) if len(found) == 1 else ""
+        labels = {prediction["label"] for prediction in predictions}
+        return str(labels.pop()) if len(labels) == 1 else ""
 
     def findings(self, examples: Sequence[Example], predictions: Sequence[Prediction], worst: int) -> list[Finding]:
         """Rates by label, confusion matrix, calibration, and the most confident errors."""
-        return classification_findings(examples, predictions, self.labels, worst)
+        true = [str(example.label) for example in examples]
+        predicted = [str(prediction["label"]) for prediction in predictions]
+        # The squared distance between the probabilities and the truth, summed over the labels, in [0, 2] (Brier 1950).
+        squares = [
+            float(sum((p - (label == name)) ** 2 for name, p in prediction["probabilities"].items()))
+            for label, prediction in zip(true, predictions, strict=True)
+        ]
+        errors = [
+            {
+                **example_fields(example),
+                "label": example.label,
+                "predicted": prediction["label"],
+                "probability": prediction["probability"],
+            }
+            for example, prediction in zip(examples, predictions, strict=True)
+            if example.label != prediction["label"]
+        ]
+        return [
+            rates_finding(label_counts(true, predicted, self.labels)),
+            self._confusion(true, predicted),
+            calibration_finding(
+                [prediction["probability"] for prediction in predictions],
+                [a == b for a, b in zip(true, predicted, strict=True)],
+                squares,
+                "Probability of the predicted label, and whether it is correct",
+            ),
+            Finding.of_errors(
+                sorted(errors, key=lambda error: -error["probability"])[:worst],
+                {"label": "true", "predicted": "predicted", "probability": "probability", "text": "text"},
+                "The most confident wrong predictions.",
+            ),
+        ]
+
+    def _confusion(self, true: Sequence[str], predicted: Sequence[str]) -> Finding:
+        counts = metrics.confusion(true, predicted, self.labels)
+        table = confused_pairs(true, predicted)
+        if len(self.labels) <= _MAX_MATRIX_LABELS:
+            rows: list[tuple[Cell, ...]] = [(label, *row) for label, row in zip(self.labels, counts, strict=True)]
+            table = Table("Confusion matrix", ("true \\ predicted", *self.labels), rows)
+        return Finding("confusion", {"labels": list(self.labels), "counts": counts}, (table,))
 
 
-_MAX_MATRIX_LABELS = 12
-_MAX_PAIRS = 20
+def label_counts(
+    true: Sequence[str], predicted: Sequence[str], labels: Sequence[str]
+) -> dict[str, tuple[int, int, int]]:
+    """True positives, predictions and true occurrences of every label, including labels that don't occur."""
+    right = Counter(a for a, b in zip(true, predicted, strict=True) if a == b)
+    predictions, occurrences = Counter(predicted), Counter(true)
+    return {label: (right[label], predictions[label], occurrences[label]) for label in labels}
 
 
-def classification_findings(
-    examples: Sequence[Example], predictions: Sequence[Prediction], labels: Sequence[str], worst: int
-) -> list[Finding]:
-    """Analyse predicted labels; `labels` are those of the model."""
-    gold = [str(example.label) for example in examples]
-    predicted = [str(prediction["label"]) for prediction in predictions]
-    correct = [a == b for a, b in zip(gold, predicted, strict=True)]
-    return [
-        rates_finding(label_rates(gold, predicted, labels)),
-        _confusion(gold, predicted, labels),
-        calibration_finding(
-            [prediction["probability"] for prediction in predictions],
-            correct,
-            [brier_score(prediction, label) for prediction, label in zip(predictions, gold, strict=True)],
-            "Probability of the predicted label, and whether it is correct",
-        ),
-        _most_wrong(examples, predictions, worst),
-    ]
-
-
-def brier_score(prediction: Prediction, gold: str) -> float:
-    """The squared distance between the probabilities and the truth, summed over the labels, in [0, 2] (Brier 1950)."""
-    return float(sum((p - (label == gold)) ** 2 for label, p in prediction["probabilities"].items()))
-
-
-def label_rates(gold: Sequence[str], predicted: Sequence[str], labels: Sequence[str]) -> dict[str, Rates]:
-    """Precision, recall and F1 of every label, including labels that don't occur."""
-    right = Counter(a for a, b in zip(gold, predicted, strict=True) if a == b)
-    said, true = Counter(predicted), Counter(gold)
-    return {label: Rates.of(right=right[label], said=said[label], true=true[label]) for label in labels}
-
-
-def _confusion(gold: Sequence[str], predicted: Sequence[str], labels: Sequence[str]) -> Finding:
-    counts = confusion(gold, predicted, labels)
-    value = {"labels": list(labels), "counts": counts}
-    if len(labels) <= _MAX_MATRIX_LABELS:
-        rows: list[tuple[Cell, ...]] = [(label, *row) for label, row in zip(labels, counts, strict=True)]
-        title, columns = "Confusion matrix", ("true \\ predicted", *labels)
-        return Finding("confusion", value, (Table(title, columns, rows),))
-    return Finding("confusion", value, (confused_pairs(gold, predicted),))
-
-
-def confused_pairs(gold: Sequence[str], predicted: Sequence[str]) -> Table:
+def confused_pairs(true: Sequence[str], predicted: Sequence[str]) -> Table:
     """The most frequently confused pairs of labels."""
-    pairs = Counter((a, b) for a, b in zip(gold, predicted, strict=True) if a != b)
-    rows = [(true, other, count) for (true, other), count in pairs.most_common(_MAX_PAIRS)]
+    pairs = Counter((a, b) for a, b in zip(true, predicted, strict=True) if a != b)
+    rows = [(label, other, count) for (label, other), count in pairs.most_common(_MAX_PAIRS)]
     return Table("Most confused", ("true", "predicted", "count"), rows)
-
-
-def _most_wrong(examples: Sequence[Example], predictions: Sequence[Prediction], worst: int) -> Finding:
-    wrong = [
-        (example, prediction)
-        for example, prediction in zip(examples, predictions, strict=True)
-        if example.label != prediction["label"]
-    ]
-    wrong = sorted(wrong, key=lambda pair: -pair[1]["probability"])[:worst]
-    value = [
-        {
-            **example_fields(example),
-            "label": example.label,
-            "predicted": prediction["label"],
-            "probability": prediction["probability"],
-        }
-        for example, prediction in wrong
-    ]
-    rows = [
-        (str(example.label), prediction["label"], prediction["probability"], example_line(example))
-        for example, prediction in wrong
-    ]
-    columns = ("true", "predicted", "probability", "text")
-    return Finding("most_wrong", value, (Table("Most wrong", columns, rows, "The most confident wrong predictions."),))
-
-
-_THRESHOLDS = tuple(step / 100 for step in range(2, 99, 2))
 
 
 @dataclass(frozen=True)
@@ -179,11 +158,19 @@ class Labels(LabelledKind[Example]):
     threshold: float = 0.5
 
     name: ClassVar[str] = "labels"
+    title: ClassVar[str] = "multi-label classification"
+    heads: ClassVar[tuple[str, ...]] = ("classify",)
 
     @property
-    def head(self) -> str:
-        """The classification head, with a sigmoid per output."""
-        return "classify"
+    def metric(self) -> str:
+        """Micro F1."""
+        return "micro_f1"
+
+    @classmethod
+    def parse(cls, cell: Any, separator: str) -> tuple[str, ...]:
+        """The distinct labels of a cell; may be empty."""
+        parts = [part for part in cell.split(separator) if part.strip()] if isinstance(cell, str) else cell
+        return tuple(dict.fromkeys(label_name(part) for part in (parts if isinstance(parts, list) else [parts])))
 
     def features(self, examples: Sequence[Example], encoder: TextEncoder) -> Features:
         """Encode examples; the target of a row is a 0/1 vector over the labels."""
@@ -202,44 +189,46 @@ class Labels(LabelledKind[Example]):
         """The labels with a probability above the threshold, and the probabilities of all labels."""
         if not outputs:
             return []
-        logits = np.concatenate([each for (each,) in outputs]).reshape(len(outputs), -1)  # [N, C]
+        logits = np.concatenate([row for (row,) in outputs]).reshape(len(outputs), -1)  # [N, C]
         # The sigmoid in a form that cannot overflow.
         probabilities = (0.5 * (1.0 + np.tanh(0.5 * logits.astype(np.float64)))).tolist()
         return self.decide([{"probabilities": dict(zip(self.labels, row, strict=True))} for row in probabilities])
 
     def decide(self, predictions: Sequence[Prediction]) -> list[Prediction]:
         """Choose the labels by their probabilities."""
-        chosen = ([label for label, p in each["probabilities"].items() if p > self.threshold] for each in predictions)
         return [
-            {"labels": names, "probabilities": each["probabilities"]}
-            for names, each in zip(chosen, predictions, strict=True)
+            {
+                "labels": [label for label, p in prediction["probabilities"].items() if p > self.threshold],
+                "probabilities": prediction["probabilities"],
+            }
+            for prediction in predictions
         ]
 
     def tune(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> "Labels":
         """Choose the threshold with the best micro F1; among equal ones the nearest to 0.5."""
-        probabilities = np.array([list(each["probabilities"].values()) for each in predictions])
-        gold = np.array([self._target(example) for example in examples]) > 0
+        probabilities = np.array([list(prediction["probabilities"].values()) for prediction in predictions])
+        true = np.array([self._target(example) for example in examples]) > 0
         scores = {}
         for threshold in _THRESHOLDS:
             chosen = probabilities > threshold
-            scores[threshold] = 2 * (gold & chosen).sum() / max(1, gold.sum() + chosen.sum())
+            scores[threshold] = 2 * (true & chosen).sum() / max(1, true.sum() + chosen.sum())
         best = max(_THRESHOLDS, key=lambda threshold: (scores[threshold], -abs(threshold - 0.5)))
         return replace(self, threshold=best)
 
     def metrics(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, float]:
         """Micro F1, macro F1, and the fraction of examples whose label set is exactly right."""
-        gold = [_label_set(example) for example in examples]
+        true = [_label_set(example) for example in examples]
         predicted = [set(prediction["labels"]) for prediction in predictions]
         hits = {
-            label: sum(label in a and label in b for a, b in zip(gold, predicted, strict=True)) for label in self.labels
+            label: sum(label in a and label in b for a, b in zip(true, predicted, strict=True)) for label in self.labels
         }
-        sizes = {label: sum(label in each for each in [*gold, *predicted]) for label in self.labels}
-        each = [2 * hits[label] / sizes[label] if sizes[label] else 0.0 for label in self.labels]
+        sizes = {label: sum(label in names for names in [*true, *predicted]) for label in self.labels}
+        scores = [2 * hits[label] / sizes[label] if sizes[label] else 0.0 for label in self.labels]
         total = sum(sizes.values())
         return {
             "micro_f1": 2 * sum(hits.values()) / total if total else 0.0,
-            "macro_f1": float(np.mean(each)),
-            "accuracy": float(np.mean([a == b for a, b in zip(gold, predicted, strict=True)])),
+            "macro_f1": float(np.mean(scores)),
+            "accuracy": float(np.mean([a == b for a, b in zip(true, predicted, strict=True)])),
         }
 
     def baseline(self, train: Features, examples: Sequence[Example]) -> list[Prediction]:
@@ -252,12 +241,41 @@ class Labels(LabelledKind[Example]):
 
     def only_label(self, predictions: Sequence[Prediction]) -> str:
         """The labels that all predictions have."""
-        found = {", ".join(prediction["labels"]) or "no label" for prediction in predictions}
-        return found.pop() if len(found) == 1 else ""
+        labels = {", ".join(prediction["labels"]) or "no label" for prediction in predictions}
+        return labels.pop() if len(labels) == 1 else ""
 
     def findings(self, examples: Sequence[Example], predictions: Sequence[Prediction], worst: int) -> list[Finding]:
-        """Rates by label, calibration, and the most confident errors."""
-        return multilabel_findings(examples, predictions, self.labels, worst)
+        """Rates by label, calibration, and the most confident errors: each label of an example is one decision."""
+        counts = {label: [0, 0, 0] for label in self.labels}
+        confidences, correct, errors = [], [], []
+        for example, prediction in zip(examples, predictions, strict=True):
+            true_labels = example.label if isinstance(example.label, tuple) else (example.label,)
+            for label in self.labels:
+                true, predicted = label in true_labels, label in prediction["labels"]
+                for index, value in enumerate((true and predicted, predicted, true)):
+                    counts[label][index] += value
+                probability = prediction["probabilities"][label]
+                confidences.append(probability if predicted else 1 - probability)
+                correct.append(true == predicted)
+                if true != predicted:
+                    decision = {"label": label, "true": true, "confidence": confidences[-1]}
+                    errors.append({**example_fields(example), **decision})
+        worst_errors = sorted(errors, key=lambda error: -error["confidence"])[:worst]
+        finding = Finding.of_errors(
+            [{**error, "error": "false negative" if error["true"] else "false positive"} for error in worst_errors],
+            {"label": "label", "error": "error", "confidence": "confidence", "text": "text"},
+            "The most confident wrong decisions.",
+        )
+        return [
+            rates_finding(counts),
+            calibration_finding(
+                confidences,
+                correct,
+                [(confidence - hit) ** 2 for confidence, hit in zip(confidences, correct, strict=True)],
+                "Probability of each decision for or against a label, and whether it is correct",
+            ),
+            replace(finding, value=worst_errors),
+        ]
 
 
 def _label_set(example: Example) -> set[str]:
@@ -267,69 +285,3 @@ def _label_set(example: Example) -> set[str]:
         case str(label):
             return {label}
     raise InputError(f"a multi-label example requires a tuple of names as its label, got {example.label!r}")
-
-
-class Decision(NamedTuple):
-    """One label of one example: whether it is true and predicted, and the probability of that decision."""
-
-    example: Example
-    label: str
-    true: bool
-    predicted: bool
-    confidence: float
-
-    @property
-    def correct(self) -> bool:
-        """Whether the decision is correct."""
-        return self.true == self.predicted
-
-
-def multilabel_findings(
-    examples: Sequence[Example], predictions: Sequence[Prediction], labels: Sequence[str], worst: int
-) -> list[Finding]:
-    """Analyse predicted label sets; every label of every example is one binary decision."""
-    decisions = [
-        decision(example, prediction, label)
-        for example, prediction in zip(examples, predictions, strict=True)
-        for label in labels
-    ]
-    return [
-        rates_finding({label: _rates([each for each in decisions if each.label == label]) for label in labels}),
-        calibration_finding(
-            [each.confidence for each in decisions],
-            [each.correct for each in decisions],
-            [(each.confidence - each.correct) ** 2 for each in decisions],
-            "Probability of each decision for or against a label, and whether it is correct",
-        ),
-        _most_wrong_decisions(decisions, worst),
-    ]
-
-
-def decision(example: Example, prediction: Prediction, label: str) -> Decision:
-    """The decision about one label."""
-    gold = example.label if isinstance(example.label, tuple) else (example.label,)
-    predicted = label in prediction["labels"]
-    probability = prediction["probabilities"][label]
-    return Decision(example, label, label in gold, predicted, probability if predicted else 1 - probability)
-
-
-def _rates(decisions: Sequence[Decision]) -> Rates:
-    return Rates.of(
-        right=sum(each.true and each.predicted for each in decisions),
-        said=sum(each.predicted for each in decisions),
-        true=sum(each.true for each in decisions),
-    )
-
-
-def _most_wrong_decisions(decisions: Sequence[Decision], worst: int) -> Finding:
-    wrong = sorted((each for each in decisions if not each.correct), key=lambda each: -each.confidence)[:worst]
-    value = [
-        {**example_fields(each.example), "label": each.label, "true": each.true, "confidence": each.confidence}
-        for each in wrong
-    ]
-    rows = [
-        (each.label, "false negative" if each.true else "false positive", each.confidence, example_line(each.example))
-        for each in wrong
-    ]
-    columns = ("label", "error", "confidence", "text")
-    return Finding("most_wrong", value, (Table("Most wrong", columns, rows, "The most confident wrong decisions."),))

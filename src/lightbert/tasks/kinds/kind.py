@@ -1,9 +1,10 @@
-"""The interface of a kind of task, what it reports, and a task: a kind with its data."""
+"""The interface of a kind of task, the tables of its error analysis, and `Task`, a kind with its data."""
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,15 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
     from torch import nn
 
+E = TypeVar("E")
+
+Prediction = dict[str, Any]
+"""The prediction for one example, as JSON-serializable values."""
+
+Outputs = list[tuple[NDArray[Any], ...]]
+"""The outputs of a head for each row of the features, in order, without padding."""
+
+Label = str | float | tuple[str, ...]
 
 Cell = str | int | float | None
 
@@ -57,15 +67,6 @@ class Table:
         return all(isinstance(row[column], int | float | None) for row in self.rows)
 
 
-@dataclass(frozen=True)
-class Finding:
-    """A key and value for the JSON report, and the tables that display it."""
-
-    key: str
-    value: Any
-    tables: tuple[Table, ...]
-
-
 def format_cell(cell: Cell) -> str:
     """Format a cell on one line: four decimals, thousands separators, long texts truncated."""
     match cell:
@@ -79,50 +80,57 @@ def format_cell(cell: Cell) -> str:
     return line if len(line) <= _MAX_CELL_LENGTH else f"{line[: _MAX_CELL_LENGTH - 1]}…"
 
 
+def _escape(cell: str) -> str:
+    return cell.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A key and value for the JSON report, and the tables that display it."""
+
+    key: str
+    value: Any
+    tables: tuple[Table, ...]
+
+    @classmethod
+    def of_errors(cls, records: Sequence[Mapping[str, Any]], columns: Mapping[str, str], note: str) -> "Finding":
+        """The worst errors: records, and a table with a title for each of the fields to display."""
+        rows = [tuple(_cell(record, name) for name in columns) for record in records]
+        return cls("most_wrong", list(records), (Table("Most wrong", tuple(columns.values()), rows, note),))
+
+
+def _cell(record: Mapping[str, Any], name: str) -> Cell:
+    value: Cell = record[name]
+    if name == "text" and "text_b" in record:
+        return f"{value} ⏐ {record['text_b']}"
+    return value
+
+
 def example_fields(example: Example) -> dict[str, Any]:
     """The id and the texts of an example, as plain values."""
     values = {"id": example.id, "text": example.text}
     return values if example.text_b is None else {**values, "text_b": example.text_b}
 
 
-def example_line(example: Example) -> str:
-    """The text of an example, or both texts of a pair, on one line."""
-    return example.text if example.text_b is None else f"{example.text} ⏐ {example.text_b}"
+def rates_finding(counts: Mapping[str, Sequence[int]], *, key: str = "labels", title: str = "Labels") -> Finding:
+    """Report precision, recall and F1 of every label, 0 where undefined.
 
-
-def _escape(cell: str) -> str:
-    return cell.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Precision, recall and F1 of one label, 0 where undefined, and the counts behind them."""
-
-    precision: float
-    recall: float
-    f1: float
-    said: int
-    true: int
-    right: int
-
-    @classmethod
-    def of(cls, *, right: int, said: int, true: int) -> "Rates":
-        """Compute from counts: `said` predictions of the label, `true` occurrences, `right` true positives."""
-        return cls(
-            precision=right / said if said else 0.0,
-            recall=right / true if true else 0.0,
-            f1=2 * right / (said + true) if said + true else 0.0,
-            said=said,
-            true=true,
-            right=right,
-        )
-
-
-def rates_finding(rates: Mapping[str, Rates], *, key: str = "labels", title: str = "Labels") -> Finding:
-    """Report the rates of every label, one row each."""
-    rows = [(name, each.precision, each.recall, each.f1, each.said, each.true) for name, each in rates.items()]
+    counts: for each label the number of true positives, of predictions, and of true occurrences.
+    """
+    rates: dict[str, dict[str, Any]] = {
+        name: {
+            "precision": right / predicted if predicted else 0.0,
+            "recall": right / true if true else 0.0,
+            "f1": 2 * right / (predicted + true) if predicted + true else 0.0,
+            "said": predicted,
+            "true": true,
+            "right": right,
+        }
+        for name, (right, predicted, true) in counts.items()
+    }
+    rows = [(name, *list(values.values())[:5]) for name, values in rates.items()]
     columns = (key.removesuffix("s"), "precision", "recall", "F1", "predicted", "true")
-    return Finding(key, {name: asdict(each) for name, each in rates.items()}, (Table(title, columns, rows),))
+    return Finding(key, rates, (Table(title, columns, rows),))
 
 
 _BAR = 20
@@ -139,8 +147,7 @@ class Bin:
     accuracy: float
 
 
-@dataclass(frozen=True)
-class Calibration:
+class Calibration(NamedTuple):
     """Bins of equal width over (0, 1], and the expected calibration error (Guo et al. 2017, Eq. 3)."""
 
     error: float
@@ -167,10 +174,10 @@ def calibration(confidences: Sequence[float], correct: Sequence[bool], bins: int
     divisors = np.maximum(counts, 1)
     confidence = np.bincount(indices, weights=p, minlength=bins) / divisors
     accuracy = np.bincount(indices, weights=hits, minlength=bins) / divisors
-    rows = zip(edges[:-1], edges[1:], counts, confidence, accuracy, strict=True)
+    rows = np.stack([edges[:-1], edges[1:], counts, confidence, accuracy], axis=1).tolist()
     return Calibration(
         error=float((counts * np.abs(confidence - accuracy)).sum() / len(p)),
-        bins=tuple(Bin(float(low), float(high), int(n), float(c), float(a)) for low, high, n, c, a in rows),
+        bins=tuple(Bin(low, high, int(count), *means) for low, high, count, *means in rows),
     )
 
 
@@ -183,35 +190,26 @@ def calibration_finding(
     meaning: what the confidence refers to and what counts as correct, for the caption.
     """
     result = calibration(confidences, correct)
-    value = {"error": result.error, "bins": [asdict(each) for each in result.bins]}
+    value = {"error": result.error, "bins": [asdict(row) for row in result.bins]}
     note = f"expected calibration error {result.error:.4f}"
     if squares is not None:
         value["brier"] = sum(squares) / len(squares)
         note += f", Brier score {value['brier']:.4f}"
-    rows = [_row(each) for each in result.bins if each.count]
+    rows = [
+        (f"{row.low:.2f}–{row.high:.2f}", row.count, row.confidence, row.accuracy, reliability_bar(row))
+        for row in result.bins
+        if row.count
+    ]
     columns = ("confidence", "count", "mean confidence", "accuracy", "accuracy ─, confidence │")
     return Finding("calibration", value, (Table("Calibration", columns, rows, f"{meaning}: {note}"),))
 
 
-def _row(each: Bin) -> tuple[str, int, float, float, str]:
-    return (f"{each.low:.2f}–{each.high:.2f}", each.count, each.confidence, each.accuracy, reliability_bar(each))
-
-
-def reliability_bar(each: Bin) -> str:
+def reliability_bar(row: Bin) -> str:
     """A bar as long as the accuracy, with a mark at the confidence."""
-    end, mark = round(each.accuracy * _BAR), min(round(each.confidence * _BAR), _BAR - 1)
+    end, mark = round(row.accuracy * _BAR), min(round(row.confidence * _BAR), _BAR - 1)
     line = ["─" if index < end else "·" for index in range(_BAR)]
     line[mark] = "│"
     return "".join(line)
-
-
-E = TypeVar("E")
-
-Prediction = dict[str, Any]
-"""The prediction for one example, as JSON-serializable values."""
-
-Outputs = list[tuple[NDArray[Any], ...]]
-"""The outputs of a head for each row of the features, in order, without padding."""
 
 
 def softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
@@ -229,11 +227,44 @@ class Kind(ABC, Generic[E]):
     """
 
     name: ClassVar[str]
+    title: ClassVar[str]
+    """What the kind is called in a model card."""
+    heads: ClassVar[tuple[str, ...]]
+    """The heads that can be used, each a key of ``model.heads``, in the order of preference."""
+    inputs: ClassVar[tuple[type, ...]] = (Example,)
+    """The types of its examples."""
+    requires: ClassVar[str] = "a text"
+    """What an example is, in error messages."""
+    one_per_text: ClassVar[bool] = True
+    """Whether the head has one output per text, instead of one per token."""
 
     @property
-    @abstractmethod
     def head(self) -> str:
-        """The head that the kind uses: a key of ``model.heads``."""
+        """The head that is used."""
+        return self.heads[0]
+
+    @property
+    def metric(self) -> str:
+        """The main metric."""
+        raise InputError(f"custom files don't support tasks of kind {self.name!r}; give the name of the task")
+
+    @classmethod
+    def for_head(cls, head: str, labels: Callable[[], tuple[str, ...]], like: "Kind[Any] | None") -> Self:
+        """The kind of a model that doesn't specify it.
+
+        labels: returns the names of the outputs. like: the kind of the task to evaluate.
+        """
+        return cls()
+
+    @classmethod
+    def parse(cls, cell: Any, separator: str) -> Label:
+        """Parse a cell of the label column; the message of a ValueError continues "line 7 of 'my.csv'"."""
+        return label_name(cell)
+
+    @classmethod
+    def of_labels(cls, labels: Sequence[Any], path: str) -> Self:
+        """The kind of a training file, from its labels."""
+        raise NotImplementedError
 
     def head_settings(self) -> dict[str, Any]:
         """Arguments for ``add_head`` that follow from the kind, such as the number of labels."""
@@ -294,9 +325,57 @@ class LabelledKind(Kind[E]):
         if len(set(self.labels)) < 2 or len(set(self.labels)) != len(self.labels):
             raise InputError(f"labels must be at least two distinct names, got {list(self.labels)}")
 
+    @classmethod
+    def for_head(cls, head: str, labels: Callable[[], tuple[str, ...]], like: Kind[Any] | None) -> Self:
+        """A kind with the labels of the model."""
+        return cls(labels())
+
+    @classmethod
+    def of_labels(cls, labels: Sequence[Any], path: str) -> Self:
+        """A kind with the sorted labels; sets of labels are joined."""
+        names = sort_labels([name for label in labels for name in (label if isinstance(label, tuple) else [label])])
+        if len(names) < 2:
+            raise InputError(f"training requires at least two labels, got {', '.join(names) or 'none'} in '{path}'")
+        return cls(names)
+
     def head_settings(self) -> dict[str, Any]:
         """The number of labels."""
         return {"labels": len(self.labels)}
+
+
+def label_name(cell: Any) -> str:
+    """The name of a class: texts are stripped, 1 and 1.0 become "1", and true becomes "true"."""
+    if isinstance(cell, bool):
+        return "true" if cell else "false"
+    if isinstance(cell, float) and not math.isfinite(cell):
+        # How tables store missing values.
+        raise ValueError(f"has the label {cell}, which must be a finite number")
+    if isinstance(cell, float) and cell.is_integer():
+        return str(int(cell))
+    if not isinstance(cell, str | int | float):
+        raise ValueError(f"has the label {cell!r}, which must be a text or a number")
+    if not str(cell).strip():
+        raise ValueError("has no label")
+    return str(cell).strip()
+
+
+def parse_number(cell: Any) -> float | None:
+    """Parse a cell as a finite number; None if it isn't one."""
+    # float() accepts 1_2.
+    if isinstance(cell, bool) or not isinstance(cell, str | int | float) or "_" in str(cell):
+        return None
+    try:
+        number = float(cell)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def sort_labels(names: Collection[str]) -> tuple[str, ...]:
+    """The distinct names, sorted; numerically if all are numbers, so that 2 comes before 10."""
+    if all(parse_number(name) is not None for name in names):
+        return tuple(sorted(set(names), key=lambda name: (float(name), name)))
+    return tuple(sorted(set(names)))
 
 
 @dataclass(frozen=True)
@@ -321,5 +400,5 @@ class Task:
         """Read one split."""
         if split not in self.splits:
             raise unknown(f"split of the task {self.name!r}", split, self.splits)
-        found = self.splits[split]()
-        return found if isinstance(found, Examples) else Examples(found)
+        examples = self.splits[split]()
+        return examples if isinstance(examples, Examples) else Examples(examples)

@@ -1,6 +1,6 @@
 """Regression: one number per text or pair of texts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,7 +11,7 @@ from lightbert.data.features import Features
 from lightbert.errors import InputError
 from lightbert.tasks import metrics
 from lightbert.tasks.example import Example, TextEncoder, text_features
-from lightbert.tasks.kinds.kind import Finding, Kind, Outputs, Prediction, Table, example_fields, example_line
+from lightbert.tasks.kinds.kind import Finding, Kind, Outputs, Prediction, Table, example_fields, parse_number
 
 if TYPE_CHECKING:
     from torch import nn
@@ -24,16 +24,41 @@ class Regress(Kind[Example]):
     low: float
     high: float
     scaled: bool = True
+
     name: ClassVar[str] = "regress"
+    title: ClassVar[str] = "regression"
+    heads: ClassVar[tuple[str, ...]] = ("regress",)
 
     def __post_init__(self) -> None:
         if not self.low < self.high:
             raise InputError(f"low must be < high, got low={self.low} and high={self.high}")
 
     @property
-    def head(self) -> str:
-        """The head with one output."""
-        return "regress"
+    def metric(self) -> str:
+        """Pearson's correlation."""
+        return "pearson"
+
+    @classmethod
+    def for_head(cls, head: str, labels: Callable[[], tuple[str, ...]], like: Kind[Any] | None) -> "Regress":
+        """The range of the task to evaluate, else unlimited; imported models predict on the original scale."""
+        low, high = (like.low, like.high) if isinstance(like, Regress) else (float("-inf"), float("inf"))
+        return cls(low, high, scaled=False)
+
+    @classmethod
+    def parse(cls, cell: Any, separator: str) -> float:
+        """The number in a cell."""
+        number = parse_number(cell)
+        if number is None:
+            raise ValueError(f"has the label {cell!r}, which must be a number")
+        return number
+
+    @classmethod
+    def of_labels(cls, labels: Sequence[float], path: str) -> "Regress":
+        """The range of the numbers."""
+        low, high = min(labels), max(labels)
+        if low == high:
+            raise InputError(f"regression requires at least two distinct numbers, got only {low:g} in '{path}'")
+        return cls(low, high)
 
     def features(self, examples: Sequence[Example], encoder: TextEncoder) -> Features:
         """Encode examples; the target of a row is its number, scaled if `scaled`."""
@@ -70,7 +95,19 @@ class Regress(Kind[Example]):
 
     def findings(self, examples: Sequence[Example], predictions: Sequence[Prediction], worst: int) -> list[Finding]:
         """Error statistics, errors by range of the true value, and the largest errors."""
-        return regression_findings(examples, predictions, worst)
+        true = np.array([example.label for example in examples], np.float64)
+        predicted = np.array([prediction["score"] for prediction in predictions], np.float64)
+        order = np.argsort(-np.abs(predicted - true), kind="stable")[:worst].tolist()
+        errors = [
+            {**example_fields(examples[index]), "label": float(true[index]), "predicted": float(predicted[index])}
+            for index in order
+        ]
+        columns = {"label": "true", "predicted": "predicted", "text": "text"}
+        return [
+            _statistics(predicted - true),
+            _ranges(true, predicted),
+            Finding.of_errors(errors, columns, "The largest errors."),
+        ]
 
     def fold_into(self, head: "nn.Module") -> "Regress":
         """Fold the scaling into the last layer, so that the head outputs the numbers on their original scale."""
@@ -97,15 +134,7 @@ Numbers = NDArray[np.float64]
 _RANGES = 5
 
 
-def regression_findings(examples: Sequence[Example], predictions: Sequence[Prediction], worst: int) -> list[Finding]:
-    """Analyse predicted numbers."""
-    gold = np.array([example.label for example in examples], np.float64)
-    predicted = np.array([prediction["score"] for prediction in predictions], np.float64)
-    return [_errors(gold, predicted), _ranges(gold, predicted), _most_wrong(examples, gold, predicted, worst)]
-
-
-def _errors(gold: Numbers, predicted: Numbers) -> Finding:
-    error = predicted - gold
+def _statistics(error: Numbers) -> Finding:
     value = {
         "mean": float(error.mean()),
         "mean_absolute": float(np.abs(error).mean()),
@@ -116,35 +145,20 @@ def _errors(gold: Numbers, predicted: Numbers) -> Finding:
     return Finding("errors", value, (Table("Errors", ("error", "predicted − true"), rows),))
 
 
-def _ranges(gold: Numbers, predicted: Numbers) -> Finding:
+def _ranges(true: Numbers, predicted: Numbers) -> Finding:
     """The mean prediction in five ranges of the true value, which reveals regression to the mean."""
-    edges = np.linspace(gold.min(), gold.max(), _RANGES + 1)
-    bins = np.clip(np.searchsorted(edges, gold, side="left") - 1, 0, _RANGES - 1)
+    edges = np.linspace(true.min(), true.max(), _RANGES + 1)
+    bins = np.clip(np.searchsorted(edges, true, side="left") - 1, 0, _RANGES - 1)
     value: list[dict[str, Any]] = [
         {
             "low": float(edges[index]),
             "high": float(edges[index + 1]),
             "count": int((bins == index).sum()),
-            "true": float(gold[bins == index].mean()),
+            "true": float(true[bins == index].mean()),
             "predicted": float(predicted[bins == index].mean()),
         }
         for index in np.unique(bins).tolist()
     ]
-    rows = [(f"{each['low']:g}–{each['high']:g}", each["count"], each["true"], each["predicted"]) for each in value]
+    rows = [(f"{row['low']:g}–{row['high']:g}", row["count"], row["true"], row["predicted"]) for row in value]
     columns = ("true value", "count", "mean true", "mean predicted")
     return Finding("ranges", value, (Table("By true value", columns, rows),))
-
-
-def _most_wrong(examples: Sequence[Example], gold: Numbers, predicted: Numbers, worst: int) -> Finding:
-    order = np.argsort(-np.abs(predicted - gold), kind="stable")[:worst].tolist()
-    value = [
-        {**example_fields(examples[index]), "label": float(gold[index]), "predicted": float(predicted[index])}
-        for index in order
-    ]
-    rows = [
-        (each["label"], each["predicted"], example_line(examples[index]))
-        for each, index in zip(value, order, strict=True)
-    ]
-    return Finding(
-        "most_wrong", value, (Table("Most wrong", ("true", "predicted", "text"), rows, "The largest errors."),)
-    )

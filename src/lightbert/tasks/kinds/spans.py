@@ -75,9 +75,9 @@ def encode(questions: Sequence[Question], encoder: TextEncoder, *, stride: int, 
             f"{encoder.length}; raise length, or fine-tune with a lower answers.max_query"
         )
     numbers: dict[str, int] = {}
-    contexts = np.array([numbers.setdefault(each.context, len(numbers)) for each in questions], dtype=np.int64)
+    contexts = np.array([numbers.setdefault(question.context, len(numbers)) for question in questions], dtype=np.int64)
     pieces = Pieces.of(list(numbers), encoder)
-    queries = Pieces.of([each.question for each in questions], encoder)
+    queries = Pieces.of([question.question for question in questions], encoder)
 
     sizes = np.minimum(np.diff(queries.starts), max_query)
     counts = np.diff(pieces.starts)[contexts]
@@ -100,16 +100,15 @@ def encode(questions: Sequence[Question], encoder: TextEncoder, *, stride: int, 
         tokens[begin + 1 : second - 1] = queries[source][0][: sizes[source]]
         tokens[second : second + width] = pieces[contexts[source]][0][first : first + width]
 
-    known = all(each.answers is not None for each in questions)
-    spans = (
-        np.array([_span(each, pieces[at][1]) for each, at in zip(questions, contexts, strict=True)]) if known else None
-    )
+    known = all(question.answers is not None for question in questions)
+    pairs = zip(questions, contexts, strict=True)
+    spans = [_span(question, pieces[context][1]) for question, context in pairs if known]
     return SpanFeatures(
         tokens=tokens,
         starts=starts,
         seconds=seconds,
         sources=sources,
-        targets=None if spans is None else _targets(spans.reshape(-1, 3)[sources], firsts, widths, seconds),
+        targets=_targets(np.array(spans).reshape(-1, 3)[sources], firsts, widths, seconds) if known else None,
         cut=int((np.diff(queries.starts) > max_query).sum()),
         firsts=firsts,
         contexts=contexts,
@@ -164,8 +163,8 @@ def locate_answer(context: str, text: str, start: int) -> Answer | None:
         return Answer(text, start)
     first, last = _extend_to_words(context, start, min(start + len(text), len(context)))
     pattern = re.compile(r"\s+".join(re.escape(word) for word in text.split()), re.IGNORECASE)
-    found = min(pattern.finditer(context, first, last), key=lambda match: abs(match.start() - start), default=None)
-    return None if found is None else Answer(found[0], found.start())
+    match = min(pattern.finditer(context, first, last), key=lambda match: abs(match.start() - start), default=None)
+    return None if match is None else Answer(match[0], match.start())
 
 
 def _extend_to_words(context: str, start: int, end: int) -> tuple[int, int]:
@@ -212,16 +211,24 @@ class ScoredAnswer(NamedTuple):
     exact: bool
     f1: float
 
+    @classmethod
+    def of(cls, question: Question, prediction: Prediction) -> "ScoredAnswer":
+        """Score an answer against all accepted answers; the best match counts."""
+        accepted = [answer.text for answer in question.answers or () if normalize_answer(answer.text)] or [""]
+        predicted = prediction["answer"]
+        exact = any(answer_exact(predicted, answer) for answer in accepted)
+        return cls(question, prediction, exact, max(answer_f1(predicted, answer, both_empty=1) for answer in accepted))
+
 
 def answer_findings(examples: Sequence[Question], predictions: Sequence[Prediction], worst: int) -> list[Finding]:
     """Analyse predicted answers."""
-    scored = [score_answer(question, prediction) for question, prediction in zip(examples, predictions, strict=True)]
+    scored = [ScoredAnswer.of(question, prediction) for question, prediction in zip(examples, predictions, strict=True)]
     return [
         _breakdown("answerable", "By answerability", scored, lambda question: "yes" if question.answers else "no"),
         _breakdown("question_words", "By question word", scored, question_word),
         calibration_finding(
-            [each.prediction["probability"] for each in scored],
-            [each.exact for each in scored],
+            [answer.prediction["probability"] for answer in scored],
+            [answer.exact for answer in scored],
             None,
             "Probability of the answer among the candidates, and whether it is an exact match",
         ),
@@ -229,66 +236,53 @@ def answer_findings(examples: Sequence[Question], predictions: Sequence[Predicti
     ]
 
 
-def score_answer(question: Question, prediction: Prediction) -> ScoredAnswer:
-    """Score an answer against all accepted answers; the best match counts."""
-    accepted = [answer.text for answer in question.answers or () if normalize_answer(answer.text)] or [""]
-    predicted = prediction["answer"]
-    return ScoredAnswer(
-        question,
-        prediction,
-        exact=any(answer_exact(predicted, answer) for answer in accepted),
-        f1=max(answer_f1(predicted, answer, both_empty=1) for answer in accepted),
-    )
-
-
 def question_word(question: Question) -> str:
     """The first question word of a question; "other" if there is none."""
-    found = _QUESTION_WORD.search(question.question.lower())
-    return found[1] if found else "other"
+    match = _QUESTION_WORD.search(question.question.lower())
+    return match[1] if match else "other"
 
 
 def _breakdown(key: str, title: str, scored: Sequence[ScoredAnswer], group: Callable[[Question], str]) -> Finding:
     groups: dict[str, list[ScoredAnswer]] = {}
-    for each in scored:
-        groups.setdefault(group(each.question), []).append(each)
+    for answer in scored:
+        groups.setdefault(group(answer.question), []).append(answer)
     value = {
         name: {
-            "count": len(members),
-            "exact_match": sum(each.exact for each in members) / len(members),
-            "f1": sum(each.f1 for each in members) / len(members),
-            "answered": sum(bool(each.prediction["answer"]) for each in members),
+            "count": len(answers),
+            "exact_match": sum(answer.exact for answer in answers) / len(answers),
+            "f1": sum(answer.f1 for answer in answers) / len(answers),
+            "answered": sum(bool(answer.prediction["answer"]) for answer in answers),
         }
-        for name, members in sorted(groups.items(), key=lambda item: -len(item[1]))
+        for name, answers in sorted(groups.items(), key=lambda item: -len(item[1]))
     }
-    rows = [(name, each["count"], each["answered"], each["exact_match"], each["f1"]) for name, each in value.items()]
+    rows = [(name, row["count"], row["answered"], row["exact_match"], row["f1"]) for name, row in value.items()]
     columns = (key.replace("_", " ").removesuffix("s"), "count", "answered", "exact match", "F1")
     return Finding(key, value, (Table(title, columns, rows),))
 
 
 def _most_wrong(scored: Sequence[ScoredAnswer], worst: int) -> Finding:
-    wrong = [each for each in scored if not each.exact]
-    wrong = sorted(wrong, key=lambda each: (each.f1, -each.prediction["probability"]))[:worst]
+    wrong = [answer for answer in scored if not answer.exact]
     value: list[dict[str, Any]] = [
         {
-            "id": each.question.id,
-            "question": each.question.question,
-            "context": each.question.context,
-            "answers": [answer.text for answer in each.question.answers or ()],
-            "predicted": each.prediction["answer"],
-            "probability": each.prediction["probability"],
-            "f1": each.f1,
+            "id": question.id,
+            "question": question.question,
+            "context": question.context,
+            "answers": [answer.text for answer in question.answers or ()],
+            "predicted": prediction["answer"],
+            "probability": prediction["probability"],
+            "f1": f1,
         }
-        for each in wrong
-    ]
+        for question, prediction, _, f1 in sorted(wrong, key=lambda row: (row.f1, -row.prediction["probability"]))
+    ][:worst]
     rows = [
         (
-            each["question"],
-            " / ".join(dict.fromkeys(each["answers"])) or "(no answer)",
-            each["predicted"] or "(no answer)",
-            each["probability"],
-            each["f1"],
+            record["question"],
+            " / ".join(dict.fromkeys(record["answers"])) or "(no answer)",
+            record["predicted"] or "(no answer)",
+            record["probability"],
+            record["f1"],
         )
-        for each in value
+        for record in value
     ]
     columns = ("question", "true", "predicted", "probability", "F1")
     return Finding("most_wrong", value, (Table("Most wrong", columns, rows, "Lowest F1, most confident first."),))
@@ -311,6 +305,11 @@ class Spans(Kind[Question]):
     """
 
     name: ClassVar[str] = "spans"
+    title: ClassVar[str] = "question answering"
+    heads: ClassVar[tuple[str, ...]] = ("beam", "span")
+    inputs: ClassVar[tuple[type, ...]] = (Question,)
+    requires: ClassVar[str] = "a question and a context"
+    one_per_text: ClassVar[bool] = False
 
     head: str = "span"
     stride: int = 128
@@ -320,11 +319,16 @@ class Spans(Kind[Question]):
     null_threshold: float | None = None
 
     def __post_init__(self) -> None:
-        if self.head not in ("span", "beam"):
+        if self.head not in self.heads:
             raise unknown("head for questions", self.head, ("span", "beam"))
         for field in ("stride", "max_query", "max_answer", "n_best"):
             if getattr(self, field) < 1:
                 raise InputError(f"{field} must be >= 1, got {getattr(self, field)}")
+
+    @classmethod
+    def for_head(cls, head: str, labels: Callable[[], tuple[str, ...]], like: Kind[Any] | None) -> "Spans":
+        """The settings of the task to evaluate, else the defaults."""
+        return replace(like, head=head) if isinstance(like, Spans) else cls(head)
 
     def with_settings(self, **settings: Any) -> "Spans":
         """Change settings; a null threshold, if set, is reset to the released one of the new head."""
@@ -344,16 +348,19 @@ class Spans(Kind[Question]):
         """The answer with its character offsets and probability, the null score, and the n best candidates."""
         if not isinstance(features, SpanFeatures):
             raise TypeError("features must come from Spans.features")
-        return [self._prediction(each, number, features, outputs) for number, each in enumerate(examples)]
+        return [self._prediction(question, number, features, outputs) for number, question in enumerate(examples)]
 
     def metrics(self, examples: Sequence[Question], predictions: Sequence[Prediction]) -> dict[str, float]:
         """SQuAD's F1 and exact match, by the rules of 2.0 if questions may be unanswerable."""
         # Indices as keys, because ids may be missing or not unique.
-        truths = [(str(number), [answer.text for answer in each.answers or ()]) for number, each in enumerate(examples)]
-        answers = {str(number): each["answer"] for number, each in enumerate(predictions)}
+        truths = [
+            (str(number), [answer.text for answer in question.answers or ()])
+            for number, question in enumerate(examples)
+        ]
+        answers = {str(number): prediction["answer"] for number, prediction in enumerate(predictions)}
         version_2 = self.null_threshold is not None or any(not texts for _, texts in truths)
-        found = score_2_0(truths, answers) if version_2 else score_1_1(truths, answers)
-        shares = {name: value / 100 for name, value in found.items() if not name.endswith("total")}
+        scores = score_2_0(truths, answers) if version_2 else score_1_1(truths, answers)
+        shares = {name: value / 100 for name, value in scores.items() if not name.endswith("total")}
         return {"f1": shares.pop("f1"), **shares}
 
     def metric_names(self, train: Features, examples: Sequence[Question]) -> tuple[str, ...]:
@@ -370,14 +377,14 @@ class Spans(Kind[Question]):
 
     def tune(self, examples: Sequence[Question], predictions: Sequence[Prediction]) -> "Spans":
         """Choose the null threshold if some questions are unanswerable."""
-        unanswerable = any(not each.answers for each in examples)
+        unanswerable = any(not question.answers for question in examples)
         return self.with_best_threshold(examples, predictions) if unanswerable else self
 
     def _prediction(self, question: Question, number: int, features: SpanFeatures, outputs: Outputs) -> Prediction:
         rows = features.windows(number)
         firsts, sizes = features.firsts[rows.start : rows.stop], features.sizes(rows)
         owner = owning_windows(firsts, sizes)
-        found, nulls = [], []
+        candidates, nulls = [], []
         for window, row in enumerate(rows):
             first, size, second = int(firsts[window]), int(sizes[window]), int(features.seconds[row])
             own = owner[first : first + size] == window
@@ -390,8 +397,8 @@ class Spans(Kind[Question]):
                 start, end, score, impossible = outputs[row]
                 spans = filter_spans(start - second, end - second, score, own, self.max_answer)
                 nulls.append(float(impossible))
-            found.append((spans[0] + first, spans[1] + first, spans[2]))
-        starts, ends, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
+            candidates.append((spans[0] + first, spans[1] + first, spans[2]))
+        starts, ends, scores = (np.concatenate(parts) for parts in zip(*candidates, strict=True))
         offsets = features.pieces[features.contexts[number]][1]
         best = best_spans((starts, ends, scores), question.context, offsets, self.n_best)
         return self._make_prediction(question, best, min(nulls))
@@ -408,17 +415,17 @@ class Spans(Kind[Question]):
             null_score = null - best[0].score
         else:
             null_score = null
-        weights = [math.exp(each.score - best[0].score) for each in best]
+        weights = [math.exp(span.score - best[0].score) for span in best]
         null_probability = self._null_probability(null_score, sum(weights))
         n_best = [
             {
-                "answer": question.context[each.start : each.end],
-                "start": each.start,
-                "end": each.end,
-                "score": each.score,
+                "answer": question.context[span.start : span.end],
+                "start": span.start,
+                "end": span.end,
+                "score": span.score,
                 "probability": (1 - null_probability) * weight / sum(weights),
             }
-            for each, weight in zip(best, weights, strict=True)
+            for span, weight in zip(best, weights, strict=True)
         ]
         empty: Prediction = {"answer": "", "start": None, "end": None, "probability": null_probability}
         is_null = self.null_threshold is not None and null_score > self.null_threshold
@@ -494,11 +501,11 @@ def filter_spans(
 def best_spans(candidates: Candidates, context: str, offsets: NDArray[np.int32], n_best: int) -> list[CharSpan]:
     """The best candidates in characters; each text occurs once, with its highest score."""
     first, last, score = candidates
-    found: dict[str, CharSpan] = {}
+    spans: dict[str, CharSpan] = {}
     for index in np.lexsort((last, first, -score)):
         start, end = char_span(context, offsets, int(first[index]), int(last[index]))
         if start < end:
-            found.setdefault(context[start:end], CharSpan(start, end, float(score[index])))
-        if len(found) == n_best:
+            spans.setdefault(context[start:end], CharSpan(start, end, float(score[index])))
+        if len(spans) == n_best:
             break
-    return list(found.values())
+    return list(spans.values())

@@ -13,14 +13,12 @@ from numpy.typing import NDArray
 from lightbert.data.features import IGNORE_INDEX, Features
 from lightbert.errors import InputError, unknown
 from lightbert.tasks.example import Example, TaggedSentence, TextEncoder
-from lightbert.tasks.kinds.classify import confused_pairs, label_rates
+from lightbert.tasks.kinds.classify import confused_pairs, label_counts
 from lightbert.tasks.kinds.kind import (
     Finding,
     LabelledKind,
     Outputs,
     Prediction,
-    Rates,
-    Table,
     calibration_finding,
     rates_finding,
     softmax,
@@ -92,7 +90,7 @@ def _words(examples: Sequence[TaggedSentence | Example], encoder: TextEncoder) -
     """Tokenize each word separately, so that a plain text is encoded like a sentence given as words."""
     sentences = [(text_of(example), _offsets(example)) for example in examples]
     distinct = list(dict.fromkeys(text[start:stop] for text, offsets in sentences for start, stop in offsets))
-    ids_of = {word: found.ids for word, found in zip(distinct, encoder.pieces(distinct), strict=True)}
+    ids_of = {word: encoding.ids for word, encoding in zip(distinct, encoder.pieces(distinct), strict=True)}
     for text, offsets in sentences:
         # A word of control characters has no pieces, but still needs a prediction.
         yield [
@@ -110,8 +108,8 @@ def _offsets(example: TaggedSentence | Example) -> list[tuple[int, int]]:
 
 
 def _unknown_piece(encoder: TextEncoder) -> int:
-    found = (encoder.tokenizer.token_to_id(name) for name in ("[UNK]", "<unk>"))
-    return next((piece for piece in found if piece is not None), encoder.specials.mask)
+    pieces = (encoder.tokenizer.token_to_id(name) for name in ("[UNK]", "<unk>"))
+    return next((piece for piece in pieces if piece is not None), encoder.specials.mask)
 
 
 def _targets(
@@ -257,11 +255,16 @@ class Tokens(LabelledKind[TaggedSentence | Example]):
     """
 
     name: ClassVar[str] = "tokens"
+    title: ClassVar[str] = "token classification"
+    heads: ClassVar[tuple[str, ...]] = ("tokens",)
+    inputs: ClassVar[tuple[type, ...]] = (Example, TaggedSentence)
+    requires: ClassVar[str] = "a text or words"
+    one_per_text: ClassVar[bool] = False
 
     @property
-    def head(self) -> str:
-        """The token classification head."""
-        return "tokens"
+    def metric(self) -> str:
+        """F1 of the entities if the tags mark entities, else the accuracy of tags."""
+        return "f1" if are_entity_tags(self.labels) else "accuracy"
 
     def features(self, examples: Sequence[TaggedSentence | Example], encoder: TextEncoder) -> WordFeatures:
         """Encode sentences; targets are set if every sentence has tags."""
@@ -278,7 +281,7 @@ class Tokens(LabelledKind[TaggedSentence | Example]):
             raise TypeError("features must come from Tokens.features")
         if not examples:
             return []
-        values = softmax(np.concatenate([each for (each,) in outputs])[features.first_pieces])  # [Σw, C]
+        values = softmax(np.concatenate([row for (row,) in outputs])[features.first_pieces])  # [Σw, C]
         best, probabilities = values.argmax(axis=-1).tolist(), values.max(axis=-1).tolist()
         offsets, bounds = features.offsets.tolist(), features.words.tolist()
         return [
@@ -320,8 +323,8 @@ class Tokens(LabelledKind[TaggedSentence | Example]):
 
     def only_label(self, predictions: Sequence[Prediction]) -> str:
         """The tag of every word."""
-        found = {word["tag"] for prediction in predictions for word in prediction["tags"]}
-        return str(found.pop()) if len(found) == 1 else ""
+        tags = {word["tag"] for prediction in predictions for word in prediction["tags"]}
+        return str(tags.pop()) if len(tags) == 1 else ""
 
     def findings(
         self, examples: Sequence[TaggedSentence | Example], predictions: Sequence[Prediction], worst: int
@@ -358,28 +361,28 @@ def are_entity_tags(tags: Iterable[str]) -> bool:
 
 def entities(tags: Sequence[str]) -> list[Entity]:
     """The entities of one sentence. A bare B or I has the type ""."""
-    found, start = [], 0
+    spans, start = [], 0
     before, type_before = "O", ""
     for index, tag in enumerate([*tags, "O"]):
         letter, _, kind = tag.partition("-")
         letter = _EQUIVALENT.get(letter, letter)
         changes = kind != type_before
         if before != "O" and (before in "ES" or letter in "OBS" or changes):
-            found.append(Entity(type_before, start, index))
+            spans.append(Entity(type_before, start, index))
         if letter != "O" and (letter in "BS" or before in "OES" or changes):
             start = index
         before, type_before = letter, kind
-    return found
+    return spans
 
 
 def entity_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
     """F1, precision and recall over the entities of all sentences; words and type must both match."""
     correct = true_count = predicted_count = 0
     for tags, predicted_tags in zip(truth, predicted, strict=True):
-        true, found = set(entities(tags)), set(entities(predicted_tags))
-        correct += len(true & found)
+        true, answers = set(entities(tags)), set(entities(predicted_tags))
+        correct += len(true & answers)
         true_count += len(true)
-        predicted_count += len(found)
+        predicted_count += len(answers)
     return {
         "f1": 2 * correct / (true_count + predicted_count) if true_count + predicted_count else 0.0,
         "precision": correct / predicted_count if predicted_count else 0.0,
@@ -390,73 +393,53 @@ def entity_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
 _CONTEXT_WORDS = 8
 
 
-class TaggedWord(NamedTuple):
-    """A word in its sentence, with its true tag, predicted tag and probability."""
-
-    sentence: TaggedSentence
-    place: int
-    tag: str
-    predicted: str
-    probability: float
-
-
 def tagging_findings(
     examples: Sequence[TaggedSentence], predictions: Sequence[Prediction], labels: Sequence[str], worst: int
 ) -> list[Finding]:
     """Analyse predicted tags; rates are by entity type if the tags mark entities, else by tag."""
-    words = [
-        TaggedWord(sentence, index, tag, guess["tag"], guess["probability"])
+    words: list[dict[str, Any]] = [
+        {
+            "id": sentence.id,
+            "word": sentence.words[place],
+            "place": place,
+            "tag": tag,
+            "predicted": word["tag"],
+            "probability": word["probability"],
+            "around": " ".join(sentence.words[max(0, place - _CONTEXT_WORDS) : place + _CONTEXT_WORDS + 1]),
+        }
         for sentence, prediction in zip(examples, predictions, strict=True)
-        for index, (tag, guess) in enumerate(zip(sentence.tags or (), prediction["tags"], strict=True))
+        for place, (tag, word) in enumerate(zip(sentence.tags or (), prediction["tags"], strict=True))
     ]
-    gold, predicted = [word.tag for word in words], [word.predicted for word in words]
+    true, predicted = [word["tag"] for word in words], [word["predicted"] for word in words]
     if are_entity_tags(labels):
-        rates = rates_finding(_entity_rates(examples, predictions), key="types", title="Entities by type")
+        rates = rates_finding(_entity_counts(examples, predictions), key="types", title="Entities by type")
     else:
-        rates = rates_finding(label_rates(gold, predicted, labels), key="tags", title="Tags")
-    pairs = Counter((a, b) for a, b in zip(gold, predicted, strict=True) if a != b)
+        rates = rates_finding(label_counts(true, predicted, labels), key="tags", title="Tags")
+    pairs = Counter((a, b) for a, b in zip(true, predicted, strict=True) if a != b)
     confused = [{"true": a, "predicted": b, "count": count} for (a, b), count in pairs.most_common()]
+    errors = sorted((word for word in words if word["tag"] != word["predicted"]), key=lambda word: -word["probability"])
+    columns = {"word": "word", "tag": "true", "predicted": "predicted", "probability": "probability"}
     return [
         rates,
-        Finding("confusion", confused, (confused_pairs(gold, predicted),)),
+        Finding("confusion", confused, (confused_pairs(true, predicted),)),
         calibration_finding(
-            [word.probability for word in words],
-            [word.tag == word.predicted for word in words],
+            [word["probability"] for word in words],
+            [word["tag"] == word["predicted"] for word in words],
             None,
             "Probability of the predicted tag, and whether it is correct",
         ),
-        _most_wrong(words, worst),
+        Finding.of_errors(errors[:worst], columns | {"around": "context"}, "The most confident wrong tags."),
     ]
 
 
-def _entity_rates(examples: Sequence[TaggedSentence], predictions: Sequence[Prediction]) -> dict[str, Rates]:
-    right, said, true = Counter[str](), Counter[str](), Counter[str]()
+def _entity_counts(
+    examples: Sequence[TaggedSentence], predictions: Sequence[Prediction]
+) -> dict[str, tuple[int, int, int]]:
+    """True positives, predictions and true occurrences of every entity type."""
+    right, predicted, true = Counter[str](), Counter[str](), Counter[str]()
     for sentence, prediction in zip(examples, predictions, strict=True):
         expected = set(entities(sentence.tags or ()))
-        found = set(entities([word["tag"] for word in prediction["tags"]]))
-        for counter, group in ((right, expected & found), (said, found), (true, expected)):
+        answers = set(entities([word["tag"] for word in prediction["tags"]]))
+        for counter, group in ((right, expected & answers), (predicted, answers), (true, expected)):
             counter.update(entity.type for entity in group)
-    types = sorted(said.keys() | true.keys())
-    return {name: Rates.of(right=right[name], said=said[name], true=true[name]) for name in types}
-
-
-def _most_wrong(words: Sequence[TaggedWord], worst: int) -> Finding:
-    wrong = sorted((word for word in words if word.tag != word.predicted), key=lambda word: -word.probability)[:worst]
-    value: list[dict[str, Any]] = [
-        {
-            "id": word.sentence.id,
-            "word": word.sentence.words[word.place],
-            "place": word.place,
-            "tag": word.tag,
-            "predicted": word.predicted,
-            "probability": word.probability,
-            "around": " ".join(
-                word.sentence.words[max(0, word.place - _CONTEXT_WORDS) : word.place + _CONTEXT_WORDS + 1]
-            ),
-        }
-        for word in wrong
-    ]
-    keys = ("word", "tag", "predicted", "probability", "around")
-    rows = [tuple(each[key] for key in keys) for each in value]
-    columns = ("word", "true", "predicted", "probability", "context")
-    return Finding("most_wrong", value, (Table("Most wrong", columns, rows, "The most confident wrong tags."),))
+    return {name: (right[name], predicted[name], true[name]) for name in sorted(predicted.keys() | true.keys())}

@@ -102,7 +102,7 @@ class Evaluation:
 
 def output_names(task: Task, split: str) -> list[str]:
     """The files that `write` may write for a task."""
-    answers = [PREDICTIONS, NULL_ODDS, N_BEST] if task.kind.head in ("span", "beam") else []
+    answers = [PREDICTIONS, NULL_ODDS, N_BEST] if Question in task.kind.inputs else []
     return [*FILES, *answers, *([table_name(task.name, split)] if task.name in TABLE else [])]
 
 

@@ -16,7 +16,7 @@ from lightbert.files import check_name, read_text, read_tokenizer
 from lightbert.nn.pooling_settings import POOLS, PROJECTION, Pooling
 from lightbert.tasks.kinds.kind import Prediction
 from lightbert.tasks.predict.predictor import Embedder, Floats, Predictor, encode_texts, encoder_of
-from lightbert.tasks.predict.runtime import CPU_CHUNK, CPU_TOKENS, Array, Arrays
+from lightbert.tasks.predict.runtime import CPU_CHUNK, CPU_TOKENS, PER_TOKEN, Array, Arrays
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -101,8 +101,6 @@ class OnnxRuntime:
 SHORTEST = 3
 """The length of the shortest rows; shorter ones are padded."""
 
-_PER_TOKEN = ("states", "mlm", "rtd", "tokens", "span")
-
 
 class ProgramRuntime:
     """Runs a program on a CPU: a subclass loads it."""
@@ -127,7 +125,7 @@ class ProgramRuntime:
         missing = max(0, SHORTEST - tokens)
         padded = [np.pad(each, ((0, 0), (0, missing))) for each in (ids, mask, segments)]
         outputs = self._outputs(*padded)
-        return tuple(each[:, :tokens] for each in outputs) if self.head in _PER_TOKEN else outputs
+        return tuple(each[:, :tokens] for each in outputs) if self.head in PER_TOKEN else outputs
 
     def _outputs(self, *inputs: NDArray[Any]) -> Arrays:
         import torch

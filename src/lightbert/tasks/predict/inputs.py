@@ -82,15 +82,15 @@ def example_of(given: Any, kind: Kind[Any], names: Mapping[str, str] | None = No
         case str():
             example = Example(given)
         case (str() as first, str() as second):
-            example = Question(first, second) if kind.name == "spans" else Example(first, second)
+            example = Question(first, second) if Question in kind.inputs else Example(first, second)
         case Mapping():
             example = _from_record(given, kind, names or {})
         case _:
             raise InputError(
                 f"a text must be a string, a pair of strings, or a record with a 'text', got {_short(given)}"
             )
-    if not isinstance(example, _ACCEPTED.get(kind.name, (Example,))):
-        raise InputError(f"the model requires {_REQUIRED.get(kind.name, 'a text')}, got {_short(given)}")
+    if not isinstance(example, kind.inputs):
+        raise InputError(f"the model requires {kind.requires}, got {_short(given)}")
     return example
 
 
@@ -135,23 +135,16 @@ def check_pairs(examples: Iterable[Any], task: Mapping[str, Any]) -> None:
         )
 
 
-_ACCEPTED: dict[str, tuple[type, ...]] = {"spans": (Question,), "tokens": (Example, TaggedSentence)}
-_REQUIRED = {
-    "spans": "a question and a context",
-    "tokens": "a text or words",
-}
-
-
 def _from_record(
     record: Mapping[str, Any], kind: Kind[Any], names: Mapping[str, str]
 ) -> Example | TaggedSentence | Question:
-    if kind.name == "spans":
+    if Question in kind.inputs:
         return Question(_text(record, "question"), _text(record, "context"))
-    words = names.get("words", "words")
-    if kind.name == "tokens" and words and record.get(words) is not None:
+    words, is_sentence = names.get("words", "words"), TaggedSentence in kind.inputs
+    if is_sentence and words and record.get(words) is not None:
         return TaggedSentence(_words(record[words]))
     first, second = names.get("text") or "text", names.get("text_b", "text_b")
-    single = kind.name == "tokens" or not second or record.get(second) is None
+    single = is_sentence or not second or record.get(second) is None
     return Example(_text(record, first), None if single else _text(record, second))
 
 

@@ -11,12 +11,8 @@ from numpy.typing import NDArray
 from lightbert.data.features import Features
 from lightbert.errors import InputError
 from lightbert.tasks.example import Example, Question, TaggedSentence, TextEncoder, text_features
-from lightbert.tasks.kinds import kind_of
-from lightbert.tasks.kinds.classify import Classify, Labels
-from lightbert.tasks.kinds.kind import Kind, Outputs, Prediction
-from lightbert.tasks.kinds.regress import Regress
-from lightbert.tasks.kinds.spans import Spans
-from lightbert.tasks.kinds.tokens import Tokens
+from lightbert.tasks.kinds import KINDS, kind_class, kind_of, task_heads
+from lightbert.tasks.kinds.kind import Kind, LabelledKind, Outputs, Prediction
 from lightbert.tasks.predict.inputs import Fields, check_count, check_pairs, example_of, texts_of
 from lightbert.tasks.predict.runtime import Runtime, run
 
@@ -24,7 +20,6 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
-_HEADS = ("classify", "regress", "tokens", "beam", "span")
 _DEFAULT_LENGTH = 512
 
 
@@ -70,21 +65,14 @@ def kind_of_model(model: Described, labels: Sequence[str] = (), like: Kind[Any] 
     """
     if model.task and not labels and (kind := kind_of(model.task)).head in model.heads:
         return kind
-    heads = [head for head in _HEADS if head in model.heads]
+    heads = [head for head in task_heads() if head in model.heads]
     if not heads:
         raise InputError("the model has no head for a task: fine-tune it first with `lightbert finetune`")
     head = like.head if like is not None and like.head in heads else heads[0]
-    match head:
-        case "classify":
-            names = _names(model, head, labels)
-            multilabel = model.task.get("kind") == Labels.name if model.task else isinstance(like, Labels)
-            return Labels(names) if multilabel else Classify(names)
-        case "tokens":
-            return Tokens(_names(model, head, labels))
-        case "regress":
-            range_ = (like.low, like.high) if isinstance(like, Regress) else (float("-inf"), float("inf"))
-            return Regress(*range_, scaled=False)
-    return replace(like, head=head) if isinstance(like, Spans) else Spans(head)
+    types = [kind_type for name in KINDS if head in (kind_type := kind_class(name)).heads]
+    name = model.task.get("kind") if model.task else like and like.name
+    chosen = next((kind_type for kind_type in types if kind_type.name == name), types[0])
+    return chosen.for_head(head, lambda: _names(model, head, labels), like)
 
 
 def kind_by_name(model: Described, name: str, labels: Sequence[str] = ()) -> Kind[Any]:
@@ -93,11 +81,11 @@ def kind_by_name(model: Described, name: str, labels: Sequence[str] = ()) -> Kin
     A classifier that doesn't specify its kind can also be a multi-label one.
     """
     kind = kind_of_model(model, labels)
-    if name == Labels.name and isinstance(kind, Classify) and not model.task:
-        return Labels(kind.labels)
-    if name not in ("auto", kind.name):
-        raise InputError(f"kind must be {kind.name!r}, the kind of the model, got {name!r}; leave it out")
-    return kind
+    if name in ("auto", kind.name):
+        return kind
+    if isinstance(kind, LabelledKind) and not model.task and kind.head in kind_class(name).heads:
+        return kind_class(name).for_head(kind.head, lambda: kind.labels, None)
+    raise InputError(f"kind must be {kind.name!r}, the kind of the model, got {name!r}; leave it out")
 
 
 def encoder_of(model: Described, length: int = 0) -> TextEncoder:

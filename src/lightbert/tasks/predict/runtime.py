@@ -58,9 +58,8 @@ CPU_CHUNK = 1024
 """The number of texts to read ahead."""
 
 _TOKENS_PER_ROW = 128
-_PER_TEXT = ("classify", "regress", "nsp", "pooler", "vector")
-BY_TEXT = (*_PER_TEXT, "beam")
-"""The heads whose outputs for packed rows are one per text; the others have one per token."""
+PER_TOKEN = ("states", "mlm", "rtd", "tokens", "span")
+"""The heads with one output per token; the others have one per text, the beam head several candidates."""
 # Log-probabilities below this mark candidates that the head has masked out.
 _MASKED = -1e30
 
@@ -110,8 +109,8 @@ class PackingRuntime(Runtime, Protocol):
     def submit_packed(self, rows: PackedRows) -> Callable[[], Arrays]:
         """Start to compute packed rows; return a function that waits for the outputs.
 
-        The first dimension of the outputs is the number of texts, in order, for the heads in `BY_TEXT`, otherwise the
-        number of rows.
+        The first dimension of the outputs is the number of rows for the heads in `PER_TOKEN`, otherwise the number of
+        texts, in order.
         """
 
 
@@ -138,9 +137,8 @@ def run(runtime: Runtime, features: Features, specials: Specials, batch: int = 0
         rows, wait, split = pending.pop()
         arrays = wait()
         finite = all(np.isfinite(array).all() for array in arrays)
-        for row, each in zip(rows.tolist(), split(arrays), strict=True):
-            outputs[row] = each
-            if not finite and not all(np.isfinite(array).all() for array in each):
+        for row, outputs[row] in zip(rows.tolist(), split(arrays), strict=True):
+            if not finite and not all(np.isfinite(array).all() for array in outputs[row]):
                 raise InputError(
                     "the outputs of the model are not finite: its training has diverged; train it again with a lower lr"
                 )
@@ -172,8 +170,8 @@ def _grouped(runtime: Runtime, features: Features, pad: int, maximum: int) -> It
         mask = inputs.mask if lengths[rows[0]] < length else None
 
         def split(arrays: Arrays, rows: Array = rows) -> Iterator[Arrays]:
-            for size, each in zip(lengths[rows].tolist(), zip(*arrays, strict=True), strict=True):
-                yield each if runtime.head in _PER_TEXT else _remove_padding(each, size)
+            for size, outputs in zip(lengths[rows].tolist(), zip(*arrays, strict=True), strict=True):
+                yield _remove_padding(outputs, size) if runtime.head in (*PER_TOKEN, "beam") else outputs
 
         yield _Batch(rows, runtime.submit(inputs.ids, mask, inputs.segments), split)
 
@@ -185,9 +183,9 @@ def _packed(runtime: PackingRuntime, features: Features, pad: int, maximum: int)
     for chosen, rows in packed_batches(features, pad, maximum, positions=runtime.positions, texts_per_row=per_row):
 
         def split(arrays: Arrays, rows: PackedRows = rows, count: int = len(chosen)) -> Iterator[Arrays]:
-            if runtime.head in BY_TEXT:
-                for each in zip(*arrays, strict=True):
-                    yield each if runtime.head in _PER_TEXT else _remove_padding(each, 0)
+            if runtime.head not in PER_TOKEN:
+                for outputs in zip(*arrays, strict=True):
+                    yield _remove_padding(outputs, 0) if runtime.head == "beam" else outputs
                 return
             flat = [array.reshape(-1, *array.shape[2:]) for array in arrays]
             for start, length in zip(rows.starts[:count].tolist(), rows.lengths[:count].tolist(), strict=True):

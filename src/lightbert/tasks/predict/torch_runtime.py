@@ -17,7 +17,7 @@ from lightbert.errors import InputError
 from lightbert.nn.fused import has_hooks
 from lightbert.nn.inference import Inference, LayerMaps, TextVector
 from lightbert.nn.pooling import PackedTexts
-from lightbert.tasks.predict.runtime import BY_TEXT, CPU_CHUNK, CPU_TOKENS, Array, Arrays
+from lightbert.tasks.predict.runtime import CPU_CHUNK, CPU_TOKENS, PER_TOKEN, Array, Arrays
 from lightbert.train.cuda_graph import capture, run_on_side_stream
 
 Tensors = tuple[Tensor, ...]
@@ -127,7 +127,7 @@ class TorchRuntime:
             results = self._captured(*tensors)
         else:
             results = self._packed(*(each.to(self.device, non_blocking=True) for each in tensors))
-        if self.head in BY_TEXT:
+        if self.head not in PER_TOKEN:
             # The room for texts is larger than their number.
             results = tuple(each[: np.count_nonzero(rows.lengths)] for each in results)
         return _to_host(results)
