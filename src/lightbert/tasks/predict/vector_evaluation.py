@@ -15,7 +15,7 @@ from lightbert.data.text_files import BadRows
 from lightbert.errors import InputError, required, unknown
 from lightbert.tasks import metrics
 from lightbert.tasks.datasets.glue import open_glue
-from lightbert.tasks.datasets.own_files import parse_number
+from lightbert.tasks.kinds.kind import parse_number
 from lightbert.tasks.predict.predictor import Floats, normalize_vectors
 
 if TYPE_CHECKING:
