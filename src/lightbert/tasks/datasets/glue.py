@@ -165,7 +165,9 @@ def find_columns(names: Sequence[str], row: Row) -> Columns | None:
     return Columns(first, second, index_of(row.label), index_of(_IDS), len(names))
 
 
-def example_of(cells: Sequence[str], columns: Columns, row: Row, number: int) -> Example:
+def example_of(
+    cells: Sequence[Any], columns: Columns, row: Row, number: int, read_label: Callable[[Any, Row], Any]
+) -> Example:
     """Convert a row to an example; ``number`` is the id if there is no id column.
 
     The message of an error continues a sentence that begins with "line 7 of 'dev.tsv'".
@@ -175,20 +177,16 @@ def example_of(cells: Sequence[str], columns: Columns, row: Row, number: int) ->
     return Example(
         text=cells[columns.first],
         text_b=None if columns.second is None else cells[columns.second],
-        label=None if columns.label is None else _label(cells[columns.label], row.labels),
-        id=str(number) if columns.id is None else cells[columns.id],
+        label=None if columns.label is None else read_label(cells[columns.label], row),
+        id=str(number if columns.id is None else cells[columns.id]),
     )
 
 
-def _label(cell: str, labels: Mapping[str, str]) -> str | float:
-    if not labels:
-        return _score(cell)
-    if cell not in labels:
-        raise InputError(f"has the label {cell!r}, which must be one of {', '.join(labels)}")
-    return labels[cell]
-
-
-def _score(cell: str) -> float:
+def _label(cell: str, row: Row) -> str | float:
+    if row.labels:
+        if cell not in row.labels:
+            raise InputError(f"has the label {cell!r}, which must be one of {', '.join(row.labels)}")
+        return row.labels[cell]
     try:
         score = float(cell)
     except ValueError:
@@ -212,11 +210,6 @@ def find_folder(name: str, data: str | Path) -> Path:
             f"data must be the folder of {row.title} or its parent, got '{data}', the folder of {TABLE[other].title}"
         )
     return data
-
-
-def has_split(name: str, split: str, folder: Path) -> bool:
-    """Whether the file of a split exists."""
-    return _path(name, split, folder).is_file()
 
 
 def read_files(name: str, split: str, folder: Path, bad_rows: BadRows = "error") -> list[Example]:
@@ -248,7 +241,7 @@ def read_file(path: Path, row: Row, *, labelled: bool, bad_rows: BadRows = "erro
                 file.reject(line, problem)
                 continue
             try:
-                examples.append(example_of(content.split("\t"), columns, row, number))
+                examples.append(example_of(content.split("\t"), columns, row, number, _label))
             except InputError as error:
                 file.reject(line, str(error))
         file.require_some(len(examples))
@@ -290,22 +283,14 @@ _UNKNOWN = -1
 def read_hub(name: str, split: str) -> list[Example]:
     """Download one split of a task, or read it from the cache of datasets; label ids become label names."""
     row = TABLE[name]
-    found = _load(name, row.splits[split].hub)
-    columns = find_columns(found.column_names, row)
+    records = _load(name, row.splits[split].hub)
+    columns = find_columns(records.column_names, row)
     if columns is None or columns.label is None:
-        raise InputError(f"{name} of {_REPOSITORY} must have the columns of GLUE, has {', '.join(found.column_names)}")
-    examples = []
-    for number, record in enumerate(found):
-        cells = list(record.values())
-        examples.append(
-            Example(
-                text=cells[columns.first],
-                text_b=None if columns.second is None else cells[columns.second],
-                label=_hub_label(cells[columns.label], tuple(row.labels.values())),
-                id=str(number if columns.id is None else cells[columns.id]),
-            )
-        )
-    return examples
+        names = ", ".join(records.column_names)
+        raise InputError(f"{name} of {_REPOSITORY} must have the columns of GLUE, has {names}")
+    return [
+        example_of(list(record.values()), columns, row, number, _hub_label) for number, record in enumerate(records)
+    ]
 
 
 def _load(name: str, split: str) -> Any:
@@ -320,7 +305,8 @@ def _load(name: str, split: str) -> Any:
         ) from error
 
 
-def _hub_label(value: int | float, labels: tuple[str, ...]) -> str | float | None:
+def _hub_label(value: int | float, row: Row) -> str | float | None:
+    labels = tuple(row.labels.values())
     if value == _UNKNOWN:
         return None
     if not labels:
@@ -354,6 +340,6 @@ def open_glue(name: str, data: str = "", *, bad_rows: BadRows = "error") -> Task
         read = partial(read_hub, name)
     else:
         folder = find_folder(name, data)
-        names = [split for split in row.splits if split in _REQUIRED or has_split(name, split, folder)]
+        names = [split for split in row.splits if split in _REQUIRED or _path(name, split, folder).is_file()]
         read = partial(read_files, name, folder=folder, bad_rows=bad_rows)
     return Task(name, kind, {split: partial(read, split) for split in names}, row.metric, row.symmetric)

@@ -28,10 +28,10 @@ class Column:
 
     def value(self, results: Mapping[str, Mapping[str, float]]) -> float | None:
         """The value of the column; None if a metric is missing."""
-        found = results.get(self.task, {})
-        if any(metric not in found for metric in self.metrics):
+        metrics = results.get(self.task, {})
+        if any(metric not in metrics for metric in self.metrics):
             return None
-        return fmean(found[metric] for metric in self.metrics)
+        return fmean(metrics[metric] for metric in self.metrics)
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Mean:
     columns: tuple[Column, ...]
 
     def of(self, results: Mapping[str, Mapping[str, float]]) -> Score:
-        """Compute the columns and their mean from ``{task: metrics}``, with the task names of `glue.table`."""
+        """Compute the columns and their mean from ``{task: metrics}``, with the names of GLUE's tasks."""
         values = {column.title: column.value(results) for column in self.columns}
         known = [value for value in values.values() if value is not None]
         return Score(self.name, values, fmean(known) if len(known) == len(values) else None)

@@ -30,16 +30,16 @@ class Entry(NamedTuple):
 def read_json(path: str | Path) -> dict[str, Any]:
     """Read an object from a JSON file, plain or compressed."""
     try:
-        found = json.loads(read_decompressed(Path(path)))
+        content = json.loads(read_decompressed(Path(path)))
     except InputError:
         raise
     except UnicodeDecodeError as error:
         raise InputError(f"'{path}' is not UTF-8 at byte {error.start}; convert it") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"'{path}' is not JSON ({error}); give a file in SQuAD format") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise InputError(f"'{path}' is not a JSON object; give a file in SQuAD format")
-    return found
+    return content
 
 
 def entries(document: dict[str, Any]) -> Iterator[Entry]:

@@ -1,6 +1,7 @@
 """Exported models: the folder that `lightbert export` writes, used like a model, a `model.onnx` without torch."""
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -51,7 +52,7 @@ class Session:
     @property
     def inputs(self) -> set[str]:
         """The names of the inputs."""
-        return {each.name for each in self._session.get_inputs()}
+        return {entry.name for entry in self._session.get_inputs()}
 
     def end_profile(self) -> str:
         """Write the profile and return its path."""
@@ -64,13 +65,33 @@ class Session:
         return tuple(self._session.run(None, {"input_ids": ids, "attention_mask": real, "token_type_ids": segments}))
 
 
-class OnnxRuntime:
-    """Runs a model.onnx that `lightbert export` wrote."""
+class _FileRuntime(ABC):
+    """Runs an exported file on a CPU: ids, mask and segments [B, T] to the outputs of the head."""
 
     batch_tokens, chunk = CPU_TOKENS, CPU_CHUNK
 
-    def __init__(self, path: Path, head: str, *, reads_padding: bool = False, threads: int = 0) -> None:
+    def __init__(self, head: str, *, reads_padding: bool) -> None:
         self.head, self.reads_padding = head, reads_padding
+
+    def running(self) -> AbstractContextManager[object]:
+        """No preparation is needed."""
+        return nullcontext()
+
+    def submit(self, ids: Array, mask: NDArray[np.bool_] | None, segments: Array) -> Callable[[], Arrays]:
+        """Compute a batch at once."""
+        results = self(ids, mask, segments)
+        return lambda: results
+
+    @abstractmethod
+    def __call__(self, ids: Array, mask: NDArray[np.bool_] | None, segments: Array) -> Arrays:
+        """Compute a batch."""
+
+
+class OnnxRuntime(_FileRuntime):
+    """Runs a model.onnx that `lightbert export` wrote."""
+
+    def __init__(self, path: Path, head: str, *, reads_padding: bool = False, threads: int = 0) -> None:
+        super().__init__(head, reads_padding=reads_padding)
         try:
             self._session = Session(str(path), threads)
         except InputError:
@@ -84,17 +105,8 @@ class OnnxRuntime:
                 f"{', '.join(sorted(self._session.inputs))}; export the model with `lightbert export`"
             )
 
-    def running(self) -> AbstractContextManager[object]:
-        """No preparation is needed."""
-        return nullcontext()
-
-    def submit(self, ids: Array, mask: NDArray[np.bool_] | None, segments: Array) -> Callable[[], Arrays]:
-        """Compute a batch at once."""
-        results = self(ids, mask, segments)
-        return lambda: results
-
     def __call__(self, ids: Array, mask: NDArray[np.bool_] | None, segments: Array) -> Arrays:
-        """Ids, mask and segments [B, T] to the outputs of the head."""
+        """Compute a batch in the session."""
         return self._session(ids, mask, segments)
 
 
@@ -102,36 +114,25 @@ SHORTEST = 3
 """The length of the shortest rows; shorter ones are padded."""
 
 
-class ProgramRuntime:
-    """Runs a program on a CPU: a subclass loads it."""
-
-    batch_tokens, chunk = CPU_TOKENS, CPU_CHUNK
+class ProgramRuntime(_FileRuntime):
+    """Runs a program of torch.export: a subclass loads it."""
 
     def __init__(self, head: str, run: Callable[..., Any], *, reads_padding: bool) -> None:
-        self.head, self.reads_padding, self._run = head, reads_padding, run
-
-    def running(self) -> AbstractContextManager[object]:
-        """No preparation is needed."""
-        return nullcontext()
-
-    def submit(self, ids: Array, mask: NDArray[np.bool_] | None, segments: Array) -> Callable[[], Arrays]:
-        """Compute a batch at once."""
-        results = self(ids, mask, segments)
-        return lambda: results
+        super().__init__(head, reads_padding=reads_padding)
+        self._run = run
 
     def __call__(self, ids: Array, mask: NDArray[np.bool_] | None, segments: Array) -> Arrays:
         """Ids, mask and segments [B, T] to the outputs of the head."""
         mask, tokens = np.ones_like(ids, dtype=np.bool_) if mask is None else mask, ids.shape[1]
         missing = max(0, SHORTEST - tokens)
-        padded = [np.pad(each, ((0, 0), (0, missing))) for each in (ids, mask, segments)]
-        outputs = self._outputs(*padded)
-        return tuple(each[:, :tokens] for each in outputs) if self.head in PER_TOKEN else outputs
+        outputs = self._outputs(*(np.pad(array, ((0, 0), (0, missing))) for array in (ids, mask, segments)))
+        return tuple(array[:, :tokens] for array in outputs) if self.head in PER_TOKEN else outputs
 
     def _outputs(self, *inputs: NDArray[Any]) -> Arrays:
         import torch
 
         with torch.inference_mode():
-            return tuple(each.numpy() for each in self._run(*(torch.from_numpy(each) for each in inputs)))
+            return tuple(output.numpy() for output in self._run(*(torch.from_numpy(array) for array in inputs)))
 
 
 class Pt2Runtime(ProgramRuntime):
@@ -173,9 +174,9 @@ class PteRuntime(ProgramRuntime):
         self._program.write_etdump_result_to_file(str(path), str(path.with_suffix(".values")))
 
     def _outputs(self, *inputs: NDArray[Any]) -> Arrays:
-        split = (np.split(each, len(each)) for each in inputs)
+        split = (np.split(array, len(array)) for array in inputs)
         rows = [super(PteRuntime, self)._outputs(*row) for row in zip(*split, strict=True)]
-        return tuple(np.concatenate(each) for each in zip(*rows, strict=True))
+        return tuple(np.concatenate(outputs) for outputs in zip(*rows, strict=True))
 
 
 Runtime = OnnxRuntime | ProgramRuntime
@@ -190,6 +191,7 @@ KEY = "lightbert"
 STATES = "states"
 """The head of an encoder that was exported without one."""
 FORMAT = 1
+_DESCRIPTION = ("head", "precision", "width", "positions", "reads_padding", "task", "pooling")
 
 
 @dataclass(frozen=True)
@@ -366,16 +368,10 @@ def read_exported(path: Path, *, threads: int = 0) -> ExportedModel:
             raise InputError(f"the format of '{config}' must be {FORMAT}, got {ours['format']!r}; update lightbert")
         return ExportedModel(
             path=path,
-            head=ours["head"],
-            precision=ours["precision"],
-            width=ours["width"],
-            positions=ours["positions"],
-            reads_padding=ours["reads_padding"],
             head_settings=ours["heads"],
             labels=tuple(ours["labels"]),
-            task=ours["task"],
-            pooling=ours["pooling"],
             threads=threads,
+            **{name: ours[name] for name in _DESCRIPTION},
         )
     except InputError:
         raise
