@@ -40,9 +40,9 @@ def test_matthews_matches_the_two_by_two_formula():
     assert metrics.matthews(TRUTH, PREDICTED) == pytest.approx(by_hand)
 
 
-@pytest.mark.parametrize(("truth", "said"), [(TRUTH, ["no"] * 8), (["no"] * 8, PREDICTED), (["no"] * 8, ["no"] * 8)])
-def test_matthews_of_a_constant_is_zero(truth, said):
-    assert metrics.matthews(truth, said) == 0
+def test_matthews_of_a_constant_is_zero():
+    for truth, said in [(TRUTH, ["no"] * 8), (["no"] * 8, PREDICTED), (["no"] * 8, ["no"] * 8)]:
+        assert metrics.matthews(truth, said) == 0
 
 
 def test_correlations_match_a_worked_example():
@@ -58,13 +58,11 @@ def test_ties_share_their_mean_rank():
     )
 
 
-@pytest.mark.parametrize("correlation", [metrics.pearson, metrics.spearman])
-@pytest.mark.parametrize(
-    "said", [[2.5, 2.5, 2.5], [float("nan")] * 3, [1.0, float("inf"), 2.0]], ids=["constant", "nan", "infinite"]
-)
-def test_correlation_of_constant_or_non_finite_values_is_zero(correlation, said):
-    assert correlation([1.0, 2.0, 3.0], said) == 0
-    assert correlation(said, [1.0, 2.0, 3.0]) == 0
+def test_correlation_of_constant_or_non_finite_values_is_zero():
+    for said in [[2.5, 2.5, 2.5], [float("nan")] * 3, [1.0, float("inf"), 2.0]]:
+        for correlation in [metrics.pearson, metrics.spearman]:
+            assert correlation([1.0, 2.0, 3.0], said) == 0
+            assert correlation(said, [1.0, 2.0, 3.0]) == 0
 
 
 @pytest.mark.parametrize("correlation", [metrics.pearson, metrics.spearman])
@@ -97,20 +95,20 @@ def test_metrics_without_examples_are_an_error():
 
 
 @needs_metrics
-@pytest.mark.parametrize("seed", range(5))
-def test_metrics_equal_those_of_scikit_learn_and_scipy(seed):
-    from scipy import stats
-    from sklearn import metrics as theirs
+def test_metrics_equal_those_of_scikit_learn_and_scipy():
+    for seed in range(5):
+        from scipy import stats
+        from sklearn import metrics as theirs
 
-    random = np.random.default_rng(seed)
-    truth, predicted = random.choice(list("abcd"), (2, 40)).tolist()
-    assert metrics.accuracy(truth, predicted) == pytest.approx(theirs.accuracy_score(truth, predicted))
-    assert metrics.macro_f1(truth, predicted) == pytest.approx(theirs.f1_score(truth, predicted, average="macro"))
-    assert metrics.matthews(truth, predicted) == pytest.approx(theirs.matthews_corrcoef(truth, predicted))
-    assert (
-        metrics.confusion(truth, predicted, "abc")
-        == theirs.confusion_matrix(truth, predicted, labels=list("abc")).tolist()
-    )
-    a, b = random.integers(0, 9, (2, 40)).tolist()
-    assert metrics.pearson(a, b) == pytest.approx(stats.pearsonr(a, b).statistic)
-    assert metrics.spearman(a, b) == pytest.approx(stats.spearmanr(a, b).statistic)
+        random = np.random.default_rng(seed)
+        truth, predicted = random.choice(list("abcd"), (2, 40)).tolist()
+        assert metrics.accuracy(truth, predicted) == pytest.approx(theirs.accuracy_score(truth, predicted))
+        assert metrics.macro_f1(truth, predicted) == pytest.approx(theirs.f1_score(truth, predicted, average="macro"))
+        assert metrics.matthews(truth, predicted) == pytest.approx(theirs.matthews_corrcoef(truth, predicted))
+        assert (
+            metrics.confusion(truth, predicted, "abc")
+            == theirs.confusion_matrix(truth, predicted, labels=list("abc")).tolist()
+        )
+        a, b = random.integers(0, 9, (2, 40)).tolist()
+        assert metrics.pearson(a, b) == pytest.approx(stats.pearsonr(a, b).statistic)
+        assert metrics.spearman(a, b) == pytest.approx(stats.spearmanr(a, b).statistic)

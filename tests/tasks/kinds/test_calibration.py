@@ -28,9 +28,7 @@ def test_each_prediction_is_in_exactly_one_bin():
     assert [part.accuracy for part in found.bins if not part.count] == [0] * 12
 
 
-@pytest.mark.parametrize(
-    ("confidences", "right", "bins"), [([], [], 15), ([0.5], [], 15), ([3.2], [True], 15), ([0.5], [True], 0)]
-)
-def test_invalid_calibration_input_is_an_error(confidences, right, bins):
-    with pytest.raises(InputError):
-        calibration(confidences, right, bins)
+def test_invalid_calibration_input_is_an_error():
+    for confidences, right, bins in [([], [], 15), ([0.5], [], 15), ([3.2], [True], 15), ([0.5], [True], 0)]:
+        with pytest.raises(InputError):
+            calibration(confidences, right, bins)

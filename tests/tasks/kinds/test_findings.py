@@ -174,12 +174,14 @@ def test_answers_are_broken_down_and_the_most_confident_error_comes_first():
     assert [each["id"] for each in result["most_wrong"].value] == ["In what year?", "Who paid?", "When?"]
 
 
-@pytest.mark.parametrize(
-    ("question", "word"),
-    [("How many were there?", "how many"), ("Since when?", "when"), ("Name the king.", "other"), ("WHOSE?", "whose")],
-)
-def test_questions_are_grouped_by_question_word(question, word):
-    assert question_word(Question(question, "")) == word
+def test_questions_are_grouped_by_question_word():
+    for question, word in [
+        ("How many were there?", "how many"),
+        ("Since when?", "when"),
+        ("Name the king.", "other"),
+        ("WHOSE?", "whose"),
+    ]:
+        assert question_word(Question(question, "")) == word
 
 
 def test_markdown_cells_are_escaped():

@@ -56,53 +56,53 @@ def drawn_outputs(features, head, seed, starts=6):
     return outputs
 
 
-@pytest.mark.parametrize("head", ["span", "beam"])
-@pytest.mark.parametrize("name", TOKENIZERS)
 @settings(max_examples=30)
 @given(
     contexts=st.lists(CONTEXTS, min_size=1, max_size=3), seed=st.integers(0, 99), threshold=st.sampled_from([None, 0.0])
 )
-def test_every_answer_is_the_context_at_its_offsets(name, head, contexts, seed, threshold):
-    spans = kind(head, null_threshold=threshold)
-    questions = [Question("Who sat?", context) for context in contexts]
-    features = spans.features(questions, encoder(LENGTH, name))
-    predictions = spans.predictions(questions, features, drawn_outputs(features, head, seed))
-    assert len(predictions) == len(questions)
-    for question, prediction in zip(questions, predictions, strict=True):
-        for each in prediction["n_best"]:
-            assert each["answer"] == question.context[each["start"] : each["end"]]
-            assert each["answer"] == each["answer"].strip() != ""
-        texts = [each["answer"] for each in prediction["n_best"]]
-        assert len(set(texts)) == len(texts) <= 4
-        scores = [each["score"] for each in prediction["n_best"]]
-        assert scores == sorted(scores, reverse=True)
-        if prediction["start"] is None:
-            assert prediction["answer"] == ""
-            assert prediction["end"] is None
-        else:
-            assert prediction["answer"] == question.context[prediction["start"] : prediction["end"]] == texts[0]
+def test_every_answer_is_the_context_at_its_offsets(contexts, seed, threshold):
+    for name in TOKENIZERS:
+        for head in ["span", "beam"]:
+            spans = kind(head, null_threshold=threshold)
+            questions = [Question("Who sat?", context) for context in contexts]
+            features = spans.features(questions, encoder(LENGTH, name))
+            predictions = spans.predictions(questions, features, drawn_outputs(features, head, seed))
+            assert len(predictions) == len(questions)
+            for question, prediction in zip(questions, predictions, strict=True):
+                for each in prediction["n_best"]:
+                    assert each["answer"] == question.context[each["start"] : each["end"]]
+                    assert each["answer"] == each["answer"].strip() != ""
+                texts = [each["answer"] for each in prediction["n_best"]]
+                assert len(set(texts)) == len(texts) <= 4
+                scores = [each["score"] for each in prediction["n_best"]]
+                assert scores == sorted(scores, reverse=True)
+                if prediction["start"] is None:
+                    assert prediction["answer"] == ""
+                    assert prediction["end"] is None
+                else:
+                    assert prediction["answer"] == question.context[prediction["start"] : prediction["end"]] == texts[0]
 
 
-@pytest.mark.parametrize("head", ["span", "beam"])
-@pytest.mark.parametrize("name", TOKENIZERS)
 @settings(max_examples=30)
 @given(data=st.data())
-def test_perfect_logits_give_the_exact_characters_of_the_answer(name, head, data):
-    context = data.draw(CONTEXTS)
-    using = encoder(LENGTH, name)
-    offsets = np.array(using.pieces([context])[0].offsets, dtype=np.int32).reshape(-1, 2)
-    assume(len(offsets))
-    first = data.draw(st.integers(0, len(offsets) - 1))
-    last = data.draw(st.integers(first, min(first + FITTING - 1, len(offsets) - 1)))
-    start, end = char_span(context, offsets, first, last)
-    # Two pieces may cover one character; a span inside it can't be expressed in tokens.
-    assume(start < end and char_span(context, offsets, *token_span(offsets, start, end)) == (start, end))
-    question = Question("Who sat?", context, (Answer(context[start:end], start),))
-    spans = kind(head, max_answer=LENGTH)
-    features = spans.features([question], using)
-    predictions = spans.predictions([question], features, perfect_outputs(features, head))
-    assert answers(predictions) == [context[start:end]]
-    assert spans.metrics([question], predictions)["exact_match"] == 1
+def test_perfect_logits_give_the_exact_characters_of_the_answer(data):
+    for name in TOKENIZERS:
+        for head in ["span", "beam"]:
+            context = data.draw(CONTEXTS)
+            using = encoder(LENGTH, name)
+            offsets = np.array(using.pieces([context])[0].offsets, dtype=np.int32).reshape(-1, 2)
+            assume(len(offsets))
+            first = data.draw(st.integers(0, len(offsets) - 1))
+            last = data.draw(st.integers(first, min(first + FITTING - 1, len(offsets) - 1)))
+            start, end = char_span(context, offsets, first, last)
+            # Two pieces may cover one character; a span inside it can't be expressed in tokens.
+            assume(start < end and char_span(context, offsets, *token_span(offsets, start, end)) == (start, end))
+            question = Question("Who sat?", context, (Answer(context[start:end], start),))
+            spans = kind(head, max_answer=LENGTH)
+            features = spans.features([question], using)
+            predictions = spans.predictions([question], features, perfect_outputs(features, head))
+            assert answers(predictions) == [context[start:end]]
+            assert spans.metrics([question], predictions)["exact_match"] == 1
 
 
 @given(count=st.integers(1, 30), room=st.integers(2, 12), stride=st.integers(1, 12), token=st.integers(0, 29))
@@ -152,16 +152,16 @@ def test_probabilities_and_null_score_match_a_worked_example():
     assert found["n_best"][2]["probability"] == pytest.approx(np.exp(2) / total)
 
 
-@pytest.mark.parametrize(("threshold", "answer"), [(None, "cat"), (1.0, "cat"), (0.99, ""), (-2.75, "")])
-def test_a_null_score_above_the_threshold_means_no_answer(threshold, answer):
-    spans, question, features, second = single("beam", null_threshold=threshold)
-    at = np.array([second + 1])
-    (found,) = spans.predictions([question], features, [(at, at, np.array([-0.1]), np.float32(1.0))])
-    assert found["answer"] == answer
-    assert found["null_score"] == 1.0
-    probability = 1 / (1 + np.exp(-1)) if threshold is not None else 0.0
-    assert found["probability"] == pytest.approx(1 - probability if answer else probability)
-    assert found["n_best"][0]["answer"] == "cat"
+def test_a_null_score_above_the_threshold_means_no_answer():
+    for threshold, answer in [(None, "cat"), (1.0, "cat"), (0.99, ""), (-2.75, "")]:
+        spans, question, features, second = single("beam", null_threshold=threshold)
+        at = np.array([second + 1])
+        (found,) = spans.predictions([question], features, [(at, at, np.array([-0.1]), np.float32(1.0))])
+        assert found["answer"] == answer
+        assert found["null_score"] == 1.0
+        probability = 1 / (1 + np.exp(-1)) if threshold is not None else 0.0
+        assert found["probability"] == pytest.approx(1 - probability if answer else probability)
+        assert found["n_best"][0]["answer"] == "cat"
 
 
 def test_the_null_score_is_the_minimum_over_the_windows():

@@ -198,25 +198,21 @@ def test_both_halves_of_mnli_have_a_table(evaluate, tmp_path, glue):
 
 
 @needs_metrics
-@pytest.mark.parametrize(
-    ("task", "rows", "metrics"),
-    [
+def test_leaderboard_tables_are_scored_if_labels_are_known(evaluate, tmp_path, glue):
+    for task, rows, metrics in [
         ("rte", "0\tentailment\n1\tentailment\n", {"accuracy": 0.5}),
         ("wnli", "1\t0\n0\t1\n", {"accuracy": 1.0, "f1": 1.0, "mcc": 1.0}),
         ("stsb", "0\t1.5\n", {"mse": 2.25}),
-    ],
-)
-def test_leaderboard_tables_are_scored_if_labels_are_known(evaluate, tmp_path, glue, task, rows, metrics):
-    (tmp_path / "table.tsv").write_text(f"index\tprediction\n{rows}")
-    arguments = ("--task", task, "--data", glue, "--predictions", tmp_path / "table.tsv", "--json")
-    code, report, _ = evaluate(*arguments)
-    assert code == 0
-    assert report["metrics"].items() >= metrics.items()
+    ]:
+        (tmp_path / "table.tsv").write_text(f"index\tprediction\n{rows}")
+        arguments = ("--task", task, "--data", glue, "--predictions", tmp_path / "table.tsv", "--json")
+        code, report, _ = evaluate(*arguments)
+        assert code == 0
+        assert report["metrics"].items() >= metrics.items()
 
 
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
+def test_an_invalid_prediction_table_is_a_one_line_error(evaluate, tmp_path, glue):
+    for content, sentence in [
         (
             "index\tprediction\n0\tentailment\n",
             "must have a prediction for every example, 1 of 2 are missing, the first is '1'",
@@ -228,19 +224,16 @@ def test_leaderboard_tables_are_scored_if_labels_are_known(evaluate, tmp_path, g
         ("index\tprediction\n0 entailment\n", "must be an index, a tab and a prediction, got '0 entailment'"),
         ("id,label\n", "must begin with the header 'index\\tprediction', got 'id,label'"),
         ("", "is empty or not UTF-8"),
-    ],
-)
-def test_an_invalid_prediction_table_is_a_one_line_error(evaluate, tmp_path, glue, content, sentence):
-    (tmp_path / "RTE.tsv").write_text(content)
-    code, _, error = evaluate("--task", "rte", "--data", glue, "--predictions", tmp_path / "RTE.tsv")
-    assert code == 1
-    assert sentence in error
-    assert error.count("\n") == 1
+    ]:
+        (tmp_path / "RTE.tsv").write_text(content)
+        code, _, error = evaluate("--task", "rte", "--data", glue, "--predictions", tmp_path / "RTE.tsv")
+        assert code == 1
+        assert sentence in error
+        assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
+def test_invalid_arguments_are_a_one_line_error(evaluate, tmp_path, monkeypatch, table, glue):
+    for arguments, sentence in [
         ((), "evaluate requires a model or predictions; give a model folder, or --predictions FILE"),
         (("--predictions", "p.json"), "requires a task and its data; add --task and --data"),
         (("--predictions", "p.json", "--task", "own", "--data", "x"), "got 'own'"),
@@ -273,22 +266,20 @@ def test_an_invalid_prediction_table_is_a_one_line_error(evaluate, tmp_path, glu
         (("MODEL", "--data", "missing.csv"), "missing.csv"),
         (("MODEL", "--data", "TABLE", "--text", "body", "--label", "topic", "--split", "deev"), "did you mean 'dev'"),
         (("BODY", "--data", "TABLE", "--text", "body", "--label", "topic"), "no head for a task"),
-    ],
-)
-def test_invalid_arguments_are_a_one_line_error(evaluate, tmp_path, monkeypatch, table, glue, arguments, sentence):
-    named = tmp_path / "named.csv"
-    named.write_text("text,label\ngood film,good\n")
-    places = {
-        "MODEL": write_tiny_model(tmp_path / "model", REVIEWS),
-        "BODY": write_tiny_model(tmp_path / "body", None),
-        "TABLE": table,
-        "NAMED": named,
-        "GLUE": glue,
-    }
-    monkeypatch.chdir(tmp_path)
-    code, output, error = evaluate(*(places.get(argument, argument) for argument in arguments))
-    assert code == 1
-    assert output == ""
-    assert sentence in error
-    assert error.startswith("lightbert: ")
-    assert error.count("\n") == 1
+    ]:
+        named = tmp_path / "named.csv"
+        named.write_text("text,label\ngood film,good\n")
+        places = {
+            "MODEL": write_tiny_model(tmp_path / "model", REVIEWS),
+            "BODY": write_tiny_model(tmp_path / "body", None),
+            "TABLE": table,
+            "NAMED": named,
+            "GLUE": glue,
+        }
+        monkeypatch.chdir(tmp_path)
+        code, output, error = evaluate(*(places.get(argument, argument) for argument in arguments))
+        assert code == 1
+        assert output == ""
+        assert sentence in error
+        assert error.startswith("lightbert: ")
+        assert error.count("\n") == 1

@@ -53,35 +53,35 @@ def assert_equal(packed: list, grouped: list) -> None:
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("head", HEADS)
-def test_packed_rows_give_the_outputs_of_grouped_rows(head):
-    inference, features = Inference(make(head=head), head), texts()
-    grouped = run(TorchRuntime(inference, "grouped"), features, SPECIALS)
-    for batch in (0, 3):
-        assert_equal(run(TorchRuntime(inference, "packed"), features, SPECIALS, batch), grouped)
+def test_packed_rows_give_the_outputs_of_grouped_rows():
+    for head in HEADS:
+        inference, features = Inference(make(head=head), head), texts()
+        grouped = run(TorchRuntime(inference, "grouped"), features, SPECIALS)
+        for batch in (0, 3):
+            assert_equal(run(TorchRuntime(inference, "packed"), features, SPECIALS, batch), grouped)
 
 
-@pytest.mark.parametrize("pool", ["mean", "max", "mean-max"])
-def test_packed_rows_give_pooled_heads_the_outputs_of_grouped_rows(pool):
-    config = replace(preset("convbert-tiny"), vocab=VOCAB, depth=1, positions=256)
-    model = randomised(build(config, heads={"classify": {"labels": 3, "pool": pool}}, seed=0))
-    inference, features = Inference(model, "classify"), texts()
-    grouped, packed = (run(TorchRuntime(inference, rows), features, SPECIALS) for rows in ("grouped", "packed"))
-    assert_equal(packed, grouped)
+def test_packed_rows_give_pooled_heads_the_outputs_of_grouped_rows():
+    for pool in ["mean", "max", "mean-max"]:
+        config = replace(preset("convbert-tiny"), vocab=VOCAB, depth=1, positions=256)
+        model = randomised(build(config, heads={"classify": {"labels": 3, "pool": pool}}, seed=0))
+        inference, features = Inference(model, "classify"), texts()
+        grouped, packed = (run(TorchRuntime(inference, rows), features, SPECIALS) for rows in ("grouped", "packed"))
+        assert_equal(packed, grouped)
 
 
-@pytest.mark.parametrize("name", ["bert-tiny", "composite-tiny", "mobilebert-nano", "ib-bert-nano"])
-def test_every_family_predicts_the_same_in_packed_rows(name):
-    inference, features = Inference(make(name), "classify"), texts(12)
-    grouped, packed = (run(TorchRuntime(inference, rows), features, SPECIALS) for rows in ("grouped", "packed"))
-    assert_equal(packed, grouped)
+def test_every_family_predicts_the_same_in_packed_rows():
+    for name in ["bert-tiny", "composite-tiny", "mobilebert-nano", "ib-bert-nano"]:
+        inference, features = Inference(make(name), "classify"), texts(12)
+        grouped, packed = (run(TorchRuntime(inference, rows), features, SPECIALS) for rows in ("grouped", "packed"))
+        assert_equal(packed, grouped)
 
 
-@pytest.mark.parametrize("pool", POOLS)
-def test_packed_rows_give_the_vectors_of_grouped_rows(pool):
-    inference, features = TextVector(make(), pool), texts()
-    grouped, packed = (run(TorchRuntime(inference, rows), features, SPECIALS) for rows in ("grouped", "packed"))
-    assert_equal(packed, grouped)
+def test_packed_rows_give_the_vectors_of_grouped_rows():
+    for pool in POOLS:
+        inference, features = TextVector(make(), pool), texts()
+        grouped, packed = (run(TorchRuntime(inference, rows), features, SPECIALS) for rows in ("grouped", "packed"))
+        assert_equal(packed, grouped)
 
 
 @given(st.lists(st.integers(1, 300), max_size=60), st.integers(1, 2000), st.sampled_from([0, 300, 512]))
@@ -168,17 +168,17 @@ INFERENCES = {
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("case", INFERENCES)
-def test_a_captured_forward_pass_gives_the_outputs_of_packed_rows(case):
-    inference, features = INFERENCES[case](), texts(400)
-    packed = run(TorchRuntime(inference, "packed"), features, SPECIALS, batch=8)
-    runtime = TorchRuntime(inference, "captured")
-    for _ in range(2):
-        captured = run(runtime, features, SPECIALS, batch=8)
-        assert len(captured) == len(packed)
-        for one, other in zip(captured, packed, strict=True):
-            for found, expected in zip(one, other, strict=True):
-                np.testing.assert_array_equal(found, expected)
+def test_a_captured_forward_pass_gives_the_outputs_of_packed_rows():
+    for case in INFERENCES:
+        inference, features = INFERENCES[case](), texts(400)
+        packed = run(TorchRuntime(inference, "packed"), features, SPECIALS, batch=8)
+        runtime = TorchRuntime(inference, "captured")
+        for _ in range(2):
+            captured = run(runtime, features, SPECIALS, batch=8)
+            assert len(captured) == len(packed)
+            for one, other in zip(captured, packed, strict=True):
+                for found, expected in zip(one, other, strict=True):
+                    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.gpu

@@ -67,22 +67,19 @@ def test_words_are_tagged(predict, tmp_path):
     assert [(word["text"], word["start"], word["end"]) for word in found["tags"]] == [("good", 0, 4), ("film", 5, 9)]
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
+def test_the_file_format_follows_from_the_name(predict, model, tmp_path):
+    for name, content in [
         ("my.jsonl", '{"id": 1, "text": "good film"}\n{"id": 2, "text": "bad"}\n'),
         ("my.csv", "id,text\n1,good film\n2,bad\n"),
         ("my.tsv", "text\tid\ngood film\t1\nbad\t2\n"),
         ("my.txt", "good film\n\nbad\n"),
-    ],
-)
-def test_the_file_format_follows_from_the_name(predict, model, tmp_path, name, content):
-    (tmp_path / name).write_text(content)
-    code, found, _ = predict(model, "--file", tmp_path / name)
-    assert code == 0
-    assert [record["text"] for record in found] == ["good film", "bad"]
-    if not name.endswith(".txt"):
-        assert [int(record["id"]) for record in found] == [1, 2]
+    ]:
+        (tmp_path / name).write_text(content)
+        code, found, _ = predict(model, "--file", tmp_path / name)
+        assert code == 0
+        assert [record["text"] for record in found] == ["good film", "bad"]
+        if not name.endswith(".txt"):
+            assert [int(record["id"]) for record in found] == [1, 2]
 
 
 def test_columns_can_have_any_name_and_all_are_kept(predict, model, tmp_path):
@@ -202,9 +199,8 @@ def test_an_unwritable_output_file_is_an_error_before_any_prediction(predict, mo
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
+def test_invalid_options_are_a_one_line_error(predict, model, tmp_path, monkeypatch):
+    for arguments, problem in [
         ((), "give one of: texts, --question with --context, --file PATH, or - for standard input"),
         (("film", "--file", "my.csv"), "give one of"),
         (("--question", "film"), "--question and --context must be given together"),
@@ -218,15 +214,13 @@ def test_an_unwritable_output_file_is_an_error_before_any_prediction(predict, mo
             "--question requires a question answering model, but the model's task is 'classify'",
         ),
         (("--file", Path(__file__).parent), "is a folder; give the path of a file in it"),
-    ],
-)
-def test_invalid_options_are_a_one_line_error(predict, model, arguments, problem, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("my.doc").write_text("good\n")
-    code, found, said = predict(model, *arguments)
-    assert (code, found) == (1, [])
-    assert problem in said
-    assert said.count("\n") == 1
+    ]:
+        monkeypatch.chdir(tmp_path)
+        Path("my.doc").write_text("good\n")
+        code, found, said = predict(model, *arguments)
+        assert (code, found) == (1, [])
+        assert problem in said
+        assert said.count("\n") == 1
 
 
 def test_a_model_without_a_task_is_an_error_with_the_remedy(predict, tmp_path):
@@ -265,17 +259,17 @@ BAD_LINES = {
 }
 
 
-@pytest.mark.parametrize("line", BAD_LINES.values(), ids=BAD_LINES)
-def test_a_bad_line_of_a_stream_is_an_error_or_skipped(predict, model, monkeypatch, line):
-    monkeypatch.setattr(text_files, "MAX_LINE_BYTES", 2000)
-    piped = b"good\n" + line + b"\nbad\n"
-    code, _, said = predict(model, "-", piped=piped)
-    assert code == 1
-    assert said.startswith("lightbert: line 2 of standard input ")
-    assert said.count("\n") == 1
-    code, found, said = predict(model, "-", "--bad-rows", "skip", piped=piped)
-    assert (code, [record["text"] for record in found]) == (0, ["good", "bad"])
-    assert "skipped 1 bad row" in said
+def test_a_bad_line_of_a_stream_is_an_error_or_skipped(predict, model, monkeypatch):
+    for line in BAD_LINES.values():
+        monkeypatch.setattr(text_files, "MAX_LINE_BYTES", 2000)
+        piped = b"good\n" + line + b"\nbad\n"
+        code, _, said = predict(model, "-", piped=piped)
+        assert code == 1
+        assert said.startswith("lightbert: line 2 of standard input ")
+        assert said.count("\n") == 1
+        code, found, said = predict(model, "-", "--bad-rows", "skip", piped=piped)
+        assert (code, [record["text"] for record in found]) == (0, ["good", "bad"])
+        assert "skipped 1 bad row" in said
 
 
 def test_a_line_without_an_end_is_an_error(predict, model, monkeypatch):

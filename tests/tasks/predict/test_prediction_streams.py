@@ -70,17 +70,22 @@ def test_a_text_file_of_broken_json_lines_is_an_error(run, model, tmp_path, comm
     assert (code, "line 2 of 'my.txt' must be a JSON object" in said) == (1, True)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("source", ["-", "my.txt"])
-def test_a_long_line_is_an_error_or_skipped(run, model, tmp_path, monkeypatch, command, source):
-    monkeypatch.setattr(text_files, "MAX_LINE_BYTES", 2000)
-    content = b"good\n" + b"x" * 3000 + b"\nbad\n"
-    (tmp_path / "my.txt").write_bytes(content)
-    arguments = [command, model, *(["--file", source] if command == "predict" else [source]), *COMMANDS[command]]
-    code, _, said = run(*arguments, piped=content)
-    assert (code, "line 2 of " in said) == (1, True)
-    code, _, said = run(*arguments, "--bad-rows", "skip", piped=content)
-    assert (code, "skipped 1 bad row" in said) == (0, True)
+def test_a_long_line_is_an_error_or_skipped(run, model, tmp_path, monkeypatch):
+    for source in ["-", "my.txt"]:
+        for command in COMMANDS:
+            monkeypatch.setattr(text_files, "MAX_LINE_BYTES", 2000)
+            content = b"good\n" + b"x" * 3000 + b"\nbad\n"
+            (tmp_path / "my.txt").write_bytes(content)
+            arguments = [
+                command,
+                model,
+                *(["--file", source] if command == "predict" else [source]),
+                *COMMANDS[command],
+            ]
+            code, _, said = run(*arguments, piped=content)
+            assert (code, "line 2 of " in said) == (1, True)
+            code, _, said = run(*arguments, "--bad-rows", "skip", piped=content)
+            assert (code, "skipped 1 bad row" in said) == (0, True)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -33,13 +33,13 @@ def texts_for(kind, count: int) -> list:
     ]
 
 
-@pytest.mark.parametrize(("kind", "settings"), KINDS, ids=lambda value: repr(value)[:16])
-def test_a_prediction_depends_only_on_its_text(kind, settings):
-    model, texts = tiny_model(kind, **settings), texts_for(kind, 23)
-    alone = [Predictor(model, chunk=1).predict([text])[0] for text in texts]
-    assert_close(Predictor(model).predict(texts), alone)
-    assert_close(Predictor(model, batch=1, chunk=7).predict(texts), alone)
-    assert_close(Predictor(model, batch=100).predict(texts[::-1])[::-1], alone)
+def test_a_prediction_depends_only_on_its_text():
+    for kind, settings in KINDS:
+        model, texts = tiny_model(kind, **settings), texts_for(kind, 23)
+        alone = [Predictor(model, chunk=1).predict([text])[0] for text in texts]
+        assert_close(Predictor(model).predict(texts), alone)
+        assert_close(Predictor(model, batch=1, chunk=7).predict(texts), alone)
+        assert_close(Predictor(model, batch=100).predict(texts[::-1])[::-1], alone)
 
 
 def test_models_that_read_padding_get_batches_without_padding():
@@ -88,9 +88,8 @@ def test_questions_and_words_are_accepted_by_their_models():
     assert_close(tagger.predict("good film"), tagged)
 
 
-@pytest.mark.parametrize(
-    ("kind", "given", "problem"),
-    [
+def test_inputs_the_model_does_not_accept_are_errors():
+    for kind, given, problem in [
         (REVIEWS, 7, "a text must be a string, a pair of strings, or a record with a 'text', got 7"),
         (REVIEWS, {"txt": "film", "id": 1}, "the record must have 'text', has only txt, id"),
         (REVIEWS, {"text": 3}, "'text' of the record must be a text, got 3"),
@@ -98,11 +97,9 @@ def test_questions_and_words_are_accepted_by_their_models():
         (Spans(), "film", "the model requires a question and a context, got 'film'"),
         (Spans(), {"question": "film"}, "the record must have 'context'"),
         (Tokens(("O", "X")), {"words": "good film"}, "'words' of the record must be a list of words"),
-    ],
-)
-def test_inputs_the_model_does_not_accept_are_errors(kind, given, problem):
-    with pytest.raises(InputError, match=problem):
-        Predictor(tiny_model(kind)).predict([given])
+    ]:
+        with pytest.raises(InputError, match=problem):
+            Predictor(tiny_model(kind)).predict([given])
 
 
 class Stubbed(Predictor):
@@ -154,10 +151,10 @@ def test_truncated_texts_are_counted_and_windows_are_not():
     assert tagger.cut == 0
 
 
-@pytest.mark.parametrize("given", [None, 5, b"film"])
-def test_inputs_that_are_not_texts_are_errors(given):
-    with pytest.raises(InputError, match=f"texts must be a string or a list of strings, got {given!r}"):
-        Predictor(tiny_model(REVIEWS)).predict(given)
+def test_inputs_that_are_not_texts_are_errors():
+    for given in [None, 5, b"film"]:
+        with pytest.raises(InputError, match=f"texts must be a string or a list of strings, got {given!r}"):
+            Predictor(tiny_model(REVIEWS)).predict(given)
 
 
 def test_a_loaded_model_predicts_and_a_built_one_requires_a_head(tmp_path):
@@ -233,21 +230,21 @@ def test_an_imported_head_predicts_numbered_labels():
     assert Predictor(tiny_model(None, "classify", labels=3)).predict("film")["label"].startswith("LABEL_")
 
 
-@pytest.mark.parametrize("head", ["tokens", "span", "beam"])
-def test_outputs_have_no_padding_in_them(head):
-    settings = {"tokens": {"labels": 3}, "span": {}, "beam": {"inner": 8, "beam": 6}}[head]
-    model = tiny_model(None, head, **settings)
-    rows = [[2, 5, 3, 6, 7, 3], [2, 5, 3, 6, 6, 6, 7, 8, 9, 3]]
-    outputs = run(TorchRuntime(Inference(model, head)), Features.of(rows, [3, 3]), Specials(0, 2, 3, 4))
-    for row, given in zip(rows, outputs, strict=True):
-        if head == "beam":
-            start, end, score, impossible = given
-            assert len(start) == len(end) == len(score) > 0
-            assert impossible.shape == ()
-            assert np.isfinite(score).all()
-            assert set(start.tolist()) | set(end.tolist()) <= {0, *range(3, len(row))}
-        else:
-            assert all(len(each) == len(row) for each in given)
+def test_outputs_have_no_padding_in_them():
+    for head in ["tokens", "span", "beam"]:
+        settings = {"tokens": {"labels": 3}, "span": {}, "beam": {"inner": 8, "beam": 6}}[head]
+        model = tiny_model(None, head, **settings)
+        rows = [[2, 5, 3, 6, 7, 3], [2, 5, 3, 6, 6, 6, 7, 8, 9, 3]]
+        outputs = run(TorchRuntime(Inference(model, head)), Features.of(rows, [3, 3]), Specials(0, 2, 3, 4))
+        for row, given in zip(rows, outputs, strict=True):
+            if head == "beam":
+                start, end, score, impossible = given
+                assert len(start) == len(end) == len(score) > 0
+                assert impossible.shape == ()
+                assert np.isfinite(score).all()
+                assert set(start.tolist()) | set(end.tolist()) <= {0, *range(3, len(row))}
+            else:
+                assert all(len(each) == len(row) for each in given)
 
 
 def test_outputs_are_single_precision_without_gradient():

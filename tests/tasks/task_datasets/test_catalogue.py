@@ -20,9 +20,9 @@ def glue(tmp_path):
     return write_glue(tmp_path / "glue")
 
 
-@pytest.mark.parametrize("name", ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax"])
-def test_every_glue_task_is_available(glue, name):
-    assert open_task(name, str(glue)).name == name
+def test_every_glue_task_is_available(glue):
+    for name in ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax"]:
+        assert open_task(name, str(glue)).name == name
 
 
 def test_the_usual_spellings_are_understood(glue):

@@ -116,16 +116,16 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_a_bad_line_is_an_error_or_its_sentence_is_skipped_and_counted(tmp_path, capsys, name):
-    content, line, reason = BAD[name]
-    path = written(tmp_path, name, content)
-    sentence = error_message(path, ("B-PER", "O"))
-    assert sentence.startswith(f"line {line} of '{path}' ")
-    assert reason in sentence
-    kept = read_sentences(path, Files(bad_rows="skip"), ("B-PER", "O"))
-    assert [sentence.words for sentence in kept] == [("a",), ("e",)]
-    assert f"skipped 1 bad row of '{path}'; the first: line {line}" in capsys.readouterr().err
+def test_a_bad_line_is_an_error_or_its_sentence_is_skipped_and_counted(tmp_path, capsys):
+    for name in BAD:
+        content, line, reason = BAD[name]
+        path = written(tmp_path, name, content)
+        sentence = error_message(path, ("B-PER", "O"))
+        assert sentence.startswith(f"line {line} of '{path}' ")
+        assert reason in sentence
+        kept = read_sentences(path, Files(bad_rows="skip"), ("B-PER", "O"))
+        assert [sentence.words for sentence in kept] == [("a",), ("e",)]
+        assert f"skipped 1 bad row of '{path}'; the first: line {line}" in capsys.readouterr().err
 
 
 def test_a_file_without_sentences_is_an_error(tmp_path):
@@ -139,13 +139,15 @@ def test_a_column_out_of_range_is_an_error(tmp_path):
     assert error_message(path, tag_column=2) == f"data.tag_column must be in [-2, 1], the columns of '{path}', got 2"
 
 
-@pytest.mark.parametrize("name", ["train.conll", "train.txt", "train", "train.jsonl"])
-def test_a_training_file_of_sentences_is_a_tagging_task(tmp_path, name):
-    content = '{"words": ["EU", "wins"], "tags": ["B-ORG", "O"]}\n' if name.endswith("jsonl") else "EU B-ORG\nwins O\n"
-    task = own_task(Files(train=written(tmp_path, name, content), hold_out=0.0))
-    assert task.kind == Tokens(("B-ORG", "O"))
-    assert task.metric == "f1"
-    assert task.examples("train")[0].words == ("EU", "wins")
+def test_a_training_file_of_sentences_is_a_tagging_task(tmp_path):
+    for name in ["train.conll", "train.txt", "train", "train.jsonl"]:
+        content = (
+            '{"words": ["EU", "wins"], "tags": ["B-ORG", "O"]}\n' if name.endswith("jsonl") else "EU B-ORG\nwins O\n"
+        )
+        task = own_task(Files(train=written(tmp_path, name, content), hold_out=0.0))
+        assert task.kind == Tokens(("B-ORG", "O"))
+        assert task.metric == "f1"
+        assert task.examples("train")[0].words == ("EU", "wins")
 
 
 def test_part_of_speech_tags_are_ranked_by_accuracy_and_any_file_name_works_with_kind(tmp_path):
@@ -203,19 +205,15 @@ def test_lines_of_equally_many_words_are_not_tags(tmp_path):
             check_columns(str(path), Files(train=str(path), kind=kind))
 
 
-@pytest.mark.parametrize(
-    "lines",
-    [
+def test_unusual_tags_are_read(tmp_path):
+    for lines in [
         # Morphological tags are many, but sentences end with blank lines.
         [f"word{number} tag{number}\n" + ("\n" if number % 20 == 19 else "") for number in range(300)],
         # One long sentence with few tags.
         [f"word{number} tag{number % 100}\n" for number in range(300)],
         # A small file.
         [f"word{number} tag{number}\n" for number in range(49)],
-    ],
-    ids=["many tags", "no blank line", "few lines"],
-)
-def test_unusual_tags_are_read(tmp_path, lines):
-    path = tmp_path / "tags.conll"
-    path.write_text("".join(lines))
-    check_columns(str(path), Files(train=str(path)))
+    ]:
+        path = tmp_path / "tags.conll"
+        path.write_text("".join(lines))
+        check_columns(str(path), Files(train=str(path)))

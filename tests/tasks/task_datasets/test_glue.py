@@ -60,18 +60,15 @@ def test_a_question_may_be_empty_and_has_the_id_of_its_file(glue):
     assert read(glue, "qqp", "test") == [Example("What is jazz?", "What is blues?", None, "0")]
 
 
-@pytest.mark.parametrize(
-    ("split", "expected"),
-    [
+def test_mnli_has_two_halves_and_many_columns(glue):
+    for split, expected in [
         ("train", Example("Shops are open.", "Shops are shut.", "contradiction", "0")),
         ("dev", Example("He ran home.", "He moved.", "entailment", "0")),
         ("dev_mismatched", Example("She sang.", "She sang well.", "neutral", "0")),
         ("test", Example("It is late.", "It is early.", None, "0")),
         ("test_mismatched", Example("It is hot.", "It is cold.", None, "0")),
-    ],
-)
-def test_mnli_has_two_halves_and_many_columns(glue, split, expected):
-    assert read(glue, "mnli", split) == [expected]
+    ]:
+        assert read(glue, "mnli", split) == [expected]
 
 
 def test_mnli_with_four_columns_is_read_too(glue):

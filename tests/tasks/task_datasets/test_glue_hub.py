@@ -60,21 +60,21 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize("name", NUMBERED)
-@pytest.mark.parametrize("data", ["", "hub"])
-def test_label_ids_become_label_names(hub, name, data):
-    labels = NUMBERED[name]
-    texts = {column: [f"{column} {number}" for number in range(len(labels))] for column in TEXTS[name]}
-    split = next(iter(TABLE[name].splits))
-    hub[name, TABLE[name].splits[split].hub] = data_set(
-        labels, **texts, label=list(range(len(labels))), idx=[7 + number for number in range(len(labels))]
-    )
-    task = open_glue(name, data)
-    examples = task.examples(split)
-    assert [example.label for example in examples] == labels == list(task.kind.labels)
-    assert [example.id for example in examples] == [str(7 + number) for number in range(len(labels))]
-    assert [example.text for example in examples] == texts[TEXTS[name][0]]
-    assert [example.text_b for example in examples] == texts.get((*TEXTS[name], "")[1], [None] * len(labels))
+def test_label_ids_become_label_names(hub):
+    for data in ["", "hub"]:
+        for name in NUMBERED:
+            labels = NUMBERED[name]
+            texts = {column: [f"{column} {number}" for number in range(len(labels))] for column in TEXTS[name]}
+            split = next(iter(TABLE[name].splits))
+            hub[name, TABLE[name].splits[split].hub] = data_set(
+                labels, **texts, label=list(range(len(labels))), idx=[7 + number for number in range(len(labels))]
+            )
+            task = open_glue(name, data)
+            examples = task.examples(split)
+            assert [example.label for example in examples] == labels == list(task.kind.labels)
+            assert [example.id for example in examples] == [str(7 + number) for number in range(len(labels))]
+            assert [example.text for example in examples] == texts[TEXTS[name][0]]
+            assert [example.text_b for example in examples] == texts.get((*TEXTS[name], "")[1], [None] * len(labels))
 
 
 def test_both_halves_of_mnli_are_found(hub):

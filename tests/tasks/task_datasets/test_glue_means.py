@@ -41,16 +41,14 @@ def results_of(mean, row):
     return results
 
 
-@pytest.mark.parametrize(
-    ("mean", "row"),
-    [(CONVBERT, row) for row in CONVBERT_ROWS.values()] + [(COMPOSITE, row) for row in COMPOSITE_ROWS.values()],
-    ids=[*CONVBERT_ROWS, *COMPOSITE_ROWS],
-)
-def test_the_columns_of_a_printed_row_have_the_printed_mean(mean, row):
-    score = mean.of(results_of(mean, row[:-1]))
-    assert score.missing == ()
-    # The papers round, once up and once down: the columns of the span-based row give 81.475, printed as 81.4.
-    assert 100 * score.mean == pytest.approx(row[-1], abs=0.0751)
+def test_the_columns_of_a_printed_row_have_the_printed_mean():
+    for mean, row in [(CONVBERT, row) for row in CONVBERT_ROWS.values()] + [
+        (COMPOSITE, row) for row in COMPOSITE_ROWS.values()
+    ]:
+        score = mean.of(results_of(mean, row[:-1]))
+        assert score.missing == ()
+        # The papers round, once up and once down: the columns of the span-based row give 81.475, printed as 81.4.
+        assert 100 * score.mean == pytest.approx(row[-1], abs=0.0751)
 
 
 def test_the_composite_row_matches_to_two_digits():
@@ -86,14 +84,12 @@ def test_both_means_are_named():
 
 
 @needs_metrics
-@pytest.mark.parametrize(
-    "column", [column for mean in MEANS for column in mean.columns], ids=lambda column: column.title
-)
-def test_every_metric_of_a_column_is_a_metric_of_the_task(column):
-    task = open_glue(column.task.removesuffix("-mm"), "hub")
-    labels = getattr(task.kind, "labels", (1.0, 4.0))
-    examples = [Example("some text", label=label) for label in labels]
-    answers = [{"label": label, "score": label} for label in labels]
-    found = task.kind.metrics(examples, answers)
-    assert set(column.metrics) | {task.metric} <= set(found)
-    assert column.value({column.task: found}) == pytest.approx(1)
+def test_every_metric_of_a_column_is_a_metric_of_the_task():
+    for column in [column for mean in MEANS for column in mean.columns]:
+        task = open_glue(column.task.removesuffix("-mm"), "hub")
+        labels = getattr(task.kind, "labels", (1.0, 4.0))
+        examples = [Example("some text", label=label) for label in labels]
+        answers = [{"label": label, "score": label} for label in labels]
+        found = task.kind.metrics(examples, answers)
+        assert set(column.metrics) | {task.metric} <= set(found)
+        assert column.value({column.task: found}) == pytest.approx(1)

@@ -89,21 +89,17 @@ def test_the_same_predictions_give_the_same_bytes_in_any_order(tmp_path):
     assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("results", "sentence"),
-    [
+def test_invalid_predictions_write_no_file(tmp_path):
+    for results, sentence in [
         ({"squad": answered(["x"])}, "unknown GLUE test set 'squad'"),
         ({"rte": answered(["neutral"])}, "unknown label of RTE 'neutral'"),
         ({"stsb": scored([float("nan")])}, "diverged"),
         ({"rte": ([Example("a"), Example("b")], [{"label": "entailment"}] * 2)}, "ids of rte must be unique"),
         ({"rte": ([Example("a")], [])}, "rte requires one prediction per example, got 0 for 1 examples"),
-    ],
-    ids=["other task", "other label", "nan", "no ids", "too few"],
-)
-def test_invalid_predictions_write_no_file(tmp_path, results, sentence):
-    with pytest.raises(InputError, match=sentence):
-        write_tables(tmp_path, results)
-    assert list(tmp_path.iterdir()) == []
+    ]:
+        with pytest.raises(InputError, match=sentence):
+            write_tables(tmp_path, results)
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_without_tables_writes_no_file(tmp_path):

@@ -22,9 +22,9 @@ def test_lists_that_pandas_wrote_are_sets_of_labels(tmp_path: Path):
     assert [example.label for example in task.examples("train")[:3]] == [("a", "b"), ("b",), ()]
 
 
-@pytest.mark.parametrize("cell", ["[a]", "['a' 'b']", "[", "[[1]]", "[1, None]", "a, b", 3, None])
-def test_other_cells_are_not_lists(cell):
-    assert as_list(cell) == cell
+def test_other_cells_are_not_lists():
+    for cell in ["[a]", "['a' 'b']", "[", "[[1]]", "[1, None]", "a, b", 3, None]:
+        assert as_list(cell) == cell
 
 
 def test_a_label_per_row_is_an_error_that_names_the_remedy(tmp_path: Path):

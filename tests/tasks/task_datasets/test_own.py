@@ -196,22 +196,19 @@ def test_an_unknown_label_of_several_is_an_error(tmp_path):
     assert "line 2" in error_message(scores(tmp_path, ["a;b", "b"], kind="labels", dev=dev), "dev")
 
 
-@pytest.mark.parametrize(
-    ("row", "reason"),
-    [
+def test_a_bad_row_is_an_error_with_file_and_line_or_skipped(tmp_path, capsys):
+    for row, reason in [
         (b"Ball,", "line 5 of 'PATH' has no label"),
         (b" ,sports", "line 5 of 'PATH' has no text in column 'body'"),
         (b"B\xe4ll,sports", "line 5 of 'PATH' is not UTF-8 (byte 0xe4)"),
         (b"Ball,sports,1", "line 5 of 'PATH' has 3 fields, but the header has 2"),
-    ],
-)
-def test_a_bad_row_is_an_error_with_file_and_line_or_skipped(tmp_path, capsys, row, reason):
-    path = written(tmp_path, "a.csv", TOPICS.encode() + row + b"\n")
-    files = Files(train=path, text="body", label="topic", hold_out=0.0)
-    assert error_message(files).startswith(reason.replace("PATH", path))
-    task = own_task(Files(train=path, text="body", label="topic", hold_out=0.0, bad_rows="skip"))
-    assert len(task.examples("train")) == 3
-    assert capsys.readouterr().err.count("skipped 1 bad row") == 1
+    ]:
+        path = written(tmp_path, "a.csv", TOPICS.encode() + row + b"\n")
+        files = Files(train=path, text="body", label="topic", hold_out=0.0)
+        assert error_message(files).startswith(reason.replace("PATH", path))
+        task = own_task(Files(train=path, text="body", label="topic", hold_out=0.0, bad_rows="skip"))
+        assert len(task.examples("train")) == 3
+        assert capsys.readouterr().err.count("skipped 1 bad row") == 1
 
 
 def test_a_non_numeric_label_is_a_bad_row_of_a_regression(tmp_path):
@@ -288,18 +285,15 @@ def test_missing_numbers_do_not_change_a_regression_to_classification(tmp_path):
     assert task.examples("train").skipped == 30
 
 
-@pytest.mark.parametrize(
-    ("names", "separator"),
-    [
+def test_labels_that_seem_to_be_joined_are_recognized():
+    for names, separator in [
         (("a", "b", "a|b"), "|"),
         (("a; b", "a; c", "b; c", "a"), ";"),
         (("sea/land", "sea", "land"), "/"),
         (("New York, NY", "Albany, NY"), ""),
         (("a", "b"), ""),
-    ],
-)
-def test_labels_that_seem_to_be_joined_are_recognized(names, separator):
-    assert separator_of_joined(names) == separator
+    ]:
+        assert separator_of_joined(names) == separator
 
 
 def test_spaces_around_the_names_of_columns_are_stripped(tmp_path):

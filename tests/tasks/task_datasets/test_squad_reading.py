@@ -44,9 +44,8 @@ def test_no_answer_and_unknown_answers_are_distinguished(tmp_path):
     assert [question.answers for question in read(write(tmp_path / "x.json", content)).questions] == [(), (), None]
 
 
-@pytest.mark.parametrize(
-    ("text", "start", "expected"),
-    [
+def test_an_answer_may_be_anywhere_in_the_overlapping_words():
+    for text, start, expected in [
         ("Ada", 0, Answer("Ada", 0)),
         ("Lovelace", 4, Answer("Lovelace", 5)),
         ("lovelace", 7, Answer("Lovelace", 5)),
@@ -57,10 +56,8 @@ def test_no_answer_and_unknown_answers_are_distinguished(tmp_path):
         ("Ada", 99, None),
         ("", 0, None),
         (" ", 3, None),
-    ],
-)
-def test_an_answer_may_be_anywhere_in_the_overlapping_words(text, start, expected):
-    assert locate_answer(CONTEXT, text, start) == expected
+    ]:
+        assert locate_answer(CONTEXT, text, start) == expected
 
 
 def test_the_nearest_match_is_used():
@@ -116,28 +113,25 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_errors_name_the_file_and_the_json_path(tmp_path, fault):
-    content, sentence = FAULTS[fault]
-    with pytest.raises(InputError, match=sentence) as caught:
-        read(write(tmp_path / "x.json", content))
-    assert "x.json" in str(caught.value)
+def test_errors_name_the_file_and_the_json_path(tmp_path):
+    for fault in FAULTS:
+        content, sentence = FAULTS[fault]
+        with pytest.raises(InputError, match=sentence) as caught:
+            read(write(tmp_path / "x.json", content))
+        assert "x.json" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
+def test_invalid_json_is_an_error(tmp_path):
+    for content, sentence in [
         (b"{'data'", "is not JSON"),
         (b"", "is not JSON"),
         (b"[" * 100_000, "is not JSON"),
         (b'{"data": "\xff"}', "is not UTF-8 at byte 10"),
-    ],
-)
-def test_invalid_json_is_an_error(tmp_path, content, sentence):
-    path = tmp_path / "x.json"
-    path.write_bytes(content)
-    with pytest.raises(InputError, match=sentence):
-        read(path)
+    ]:
+        path = tmp_path / "x.json"
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=sentence):
+            read(path)
 
 
 def test_a_missing_or_truncated_file_is_a_one_line_error(tmp_path):

@@ -70,10 +70,10 @@ def test_an_unknown_head_is_an_error(folder, version):
         squad_task(folder, version=version).kind.with_settings(head="joint")
 
 
-@pytest.mark.parametrize("setting", ["stride", "max_query", "max_answer", "n_best"])
-def test_a_setting_below_one_is_an_error(folder, setting):
-    with pytest.raises(InputError, match=f"{setting} must be >= 1, got 0"):
-        squad_task(folder, version="1.1").kind.with_settings(**{setting: 0})
+def test_a_setting_below_one_is_an_error(folder):
+    for setting in ["stride", "max_query", "max_answer", "n_best"]:
+        with pytest.raises(InputError, match=f"{setting} must be >= 1, got 0"):
+            squad_task(folder, version="1.1").kind.with_settings(**{setting: 0})
 
 
 def test_skipped_questions_are_counted_on_stderr(tmp_path, capsys):
