@@ -64,10 +64,7 @@ def test_aims_in_eager_pytorch_have_no_profile(tmp_path):
 def test_the_section_has_the_ratios_that_products_alone_would_give():
     ours, other = Profile({"Gemm": 60.0, "Gelu": 20.0}, 7), Profile({"MatMul": 80.0, "Slice": 40.0}, 9)
     content = section(
-        [
-            Outcome(Aim(OURS, OTHER, 128, 0.5), 0.66, (ours, other)),
-            Outcome(Aim(OURS, OTHER, 512, 0.5), 0.5),
-        ],
+        [Outcome(Aim(OURS, OTHER, 128, 0.5), 0.66, (ours, other)), Outcome(Aim(OURS, OTHER, 512, 0.5), 0.5)],
         "one thread",
     )
     assert "| convbert-tiny, onnx | bert-tiny, onnx | 128 | ≤ 0.50 | 0.66 | missed by 32% |" in content

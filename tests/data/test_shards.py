@@ -12,10 +12,7 @@ from lightbert.data.shards import Shards
 from lightbert.errors import InputError
 from lightbert.files import sha256
 
-TRAIN = [
-    [[[5, 6, 7], [8]], [[9, 10]]],
-    [[[11]], [[12, 13], [14, 15, 16], [17]]],
-]
+TRAIN = [[[[5, 6, 7], [8]], [[9, 10]]], [[[11]], [[12, 13], [14, 15, 16], [17]]]]
 HELD_OUT = [[[20, 21]]]
 
 

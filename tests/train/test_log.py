@@ -33,12 +33,7 @@ def steps(path):
 
 def test_resuming_drops_the_lines_after_the_checkpoint_and_knows_the_evaluations_before_it(path):
     before = path.read_bytes()
-    for step, kept, held_out in (
-        (4, 5, {2: {"loss": 0.7}}),
-        (2, 3, {2: {"loss": 0.7}}),
-        (1, 1, {}),
-        (0, 0, {}),
-    ):
+    for step, kept, held_out in ((4, 5, {2: {"loss": 0.7}}), (2, 3, {2: {"loss": 0.7}}), (1, 1, {}), (0, 0, {})):
         file = MetricsFile(path, step)
         assert file.held_out == held_out
         file.close()

@@ -79,13 +79,7 @@ Array = NDArray[np.int64]
 
 
 def pad_rows(
-    features: Features,
-    chosen: Array,
-    length: int,
-    pad: int,
-    *,
-    rows: Array | None = None,
-    step: int = 0,
+    features: Features, chosen: Array, length: int, pad: int, *, rows: Array | None = None, step: int = 0
 ) -> Batch:
     """Pad the chosen rows to `length`; `rows` are their row numbers in the whole batch of the step."""
     padded = padded_rows(features, chosen, length, pad)

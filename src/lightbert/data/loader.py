@@ -387,13 +387,7 @@ class PackedBuckets(Buckets):
         chosen = self._batch_rows(step)[rows]
         packing = self._pack(chosen)
         batch = pack_rows(
-            self.features,
-            chosen,
-            packing,
-            self.shape.rows_for(packing.rows),
-            self.specials.pad,
-            rows=rows,
-            step=step,
+            self.features, chosen, packing, self.shape.rows_for(packing.rows), self.specials.pad, rows=rows, step=step
         )
         return self.settings.maybe_pin(batch)
 

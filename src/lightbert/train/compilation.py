@@ -127,11 +127,7 @@ def _options() -> dict[str, Any]:
     }
 
 
-_GROUPS = (
-    ("dynamic_conv", "relative_attention"),
-    ("depthwise",),
-    ("residual_norm", "bias_gelu", "relu_feedforward"),
-)
+_GROUPS = (("dynamic_conv", "relative_attention"), ("depthwise",), ("residual_norm", "bias_gelu", "relu_feedforward"))
 """The kernels that each process compiles; those of both kinds of heads are called by one operator."""
 _CORES = 8
 """With fewer cores, the processes would slow the run down."""

@@ -290,10 +290,7 @@ class Loop:
         check_weights(self.objective, self.at, self._lr, self.world)
         self._saved = self.at.facts()
         weights = {name: p.detach() for name, p in self.objective.named_parameters()}
-        groups = {
-            "weights": gather(weights, self.world),
-            "optimizer": gather(self.optimizers.tensors(), self.world),
-        }
+        groups = {"weights": gather(weights, self.world), "optimizer": gather(self.optimizers.tensors(), self.world)}
         if self.best.weights:
             groups["best"] = gather(self.best.weights, self.world)
         if self.world.is_main:
