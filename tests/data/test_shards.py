@@ -78,7 +78,7 @@ def test_opening_detects_every_truncated_file(folder_of):
     Shards.open(folder)
 
 
-@pytest.mark.parametrize("flips", [50, pytest.param(1000, marks=pytest.mark.prove)])
+@pytest.mark.parametrize("flips", [15, pytest.param(1000, marks=pytest.mark.prove)])
 def test_verification_detects_every_flipped_bit(folder_of, flips):
     folder = folder_of(TRAIN, HELD_OUT)
     generator = np.random.default_rng(0)
