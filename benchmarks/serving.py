@@ -18,8 +18,7 @@ from lightbert.interop import huggingface
 from lightbert.interop.load import load
 from lightbert.processes import set_threads
 from lightbert.serve import load_test
-from lightbert.serve.load_clients import ServerProcess, started
-from lightbert.serve.load_test import ServingReport, Settings
+from lightbert.serve.load_test import ServerProcess, ServingReport, Settings, started
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -235,7 +235,7 @@ def test_a_model_that_can_do_nothing_is_an_error(tmp_path):
 def test_exported_models_are_served_without_torch(tmp_path):
     export(text_model(REVIEWS), tmp_path / "out")
     code = (
-        "import sys; import lightbert.serve.app; from lightbert.serve.models import endpoints_of; "
+        "import sys; import lightbert.serve.server; from lightbert.serve.models import endpoints_of; "
         "from lightbert.tasks.predict.exported import load; endpoints_of(load(sys.argv[1])); "
         "sys.exit(','.join({'torch', 'transformers'} & set(sys.modules)) or None)"
     )

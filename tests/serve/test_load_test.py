@@ -10,11 +10,11 @@ from extras import needs_serve
 from lightbert.cli import main
 from lightbert.errors import InputError
 from lightbert.models import folder
-from lightbert.serve.load_clients import Load, run_clients
 from lightbert.serve.load_test import (
     GROUPED_LOOP,
     LOOP,
     SERVE,
+    Load,
     Overload,
     Rate,
     ServingReport,
@@ -22,6 +22,7 @@ from lightbert.serve.load_test import (
     loop,
     make_requests,
     measure,
+    run_clients,
 )
 from lightbert.tasks.kinds.classify import Classify
 from lightbert.tasks.kinds.spans import Spans

@@ -9,8 +9,8 @@ import pytest
 from servers import running, text_model
 
 from extras import needs_serve
-from lightbert.serve.app import PAGE_HEADERS, read_page
 from lightbert.serve.endpoints import PURPOSES
+from lightbert.serve.server import PAGE_HEADERS, read_page
 from lightbert.tasks.kinds.classify import Classify
 
 PAGES = ("page.html", "docs.html")

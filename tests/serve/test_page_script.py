@@ -14,7 +14,7 @@ from servers import running, text_model
 import lightbert
 from extras import needs_onnx, needs_serve
 from lightbert.deploy.export import export
-from lightbert.serve.app import read_page
+from lightbert.serve.server import read_page
 from lightbert.tasks.kinds.classify import Classify, Labels
 from lightbert.tasks.kinds.regress import Regress
 from lightbert.tasks.kinds.spans import Spans

@@ -9,8 +9,8 @@ from servers import running, text_model
 
 from extras import needs_serve
 from lightbert.commands.serve import Config
-from lightbert.serve.app import operation
 from lightbert.serve.batching import Limits
+from lightbert.serve.server import operation
 from lightbert.tasks.kinds.classify import Classify
 
 PAGE = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")

@@ -49,6 +49,7 @@ class Limits:
 
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_INFINITE = float("inf")
 _HELP = {
     "requests_total": ("counter", "Answered requests by endpoint and status."),
     "texts_total": ("counter", "Texts of successful requests by endpoint."),
@@ -79,37 +80,32 @@ class Metrics:
         """Count the time of one request."""
         place = bisect_left(_SECONDS, seconds)
         with self._lock:
-            self._times[_SECONDS[place] if place < len(_SECONDS) else float("inf")] += 1
+            self._times[_SECONDS[place] if place < len(_SECONDS) else _INFINITE] += 1
             self._seconds += seconds
 
     def total(self, name: str) -> int:
         """The sum of a counter over all labels."""
         with self._lock:
-            return sum(value for (each, _), value in self._values.items() if each == name)
+            return sum(value for (metric, _), value in self._values.items() if metric == name)
 
     def __str__(self) -> str:
         with self._lock:
-            values, times, seconds = dict(self._values), dict(self._times), self._seconds
+            values, times, seconds = sorted(self._values.items()), dict(self._times), self._seconds
         lines = []
         for name, (kind, purpose) in _HELP.items():
             lines += [f"# HELP lightbert_{name} {purpose}", f"# TYPE lightbert_{name} {kind}"]
             if kind == "histogram":
-                lines += _histogram(f"lightbert_{name}", times, seconds)
+                for bound in (*_SECONDS, _INFINITE):
+                    count = sum(times.get(smaller, 0) for smaller in (*_SECONDS, _INFINITE) if smaller <= bound)
+                    label = "+Inf" if bound == _INFINITE else bound
+                    lines.append(f'lightbert_{name}_bucket{{le="{label}"}} {count}')
+                lines += [f"lightbert_{name}_sum {seconds:.6f}", f"lightbert_{name}_count {sum(times.values())}"]
                 continue
-            found = {labels: value for (each, labels), value in sorted(values.items()) if each == name}
+            counts = {labels: value for (metric, labels), value in values if metric == name}
             # A counter with labels appears with its first value.
-            found = found or ({} if name in ("requests_total", "texts_total") else {"": 0})
-            lines += [f"lightbert_{name}{labels} {value}" for labels, value in found.items()]
+            counts = counts or ({} if name in ("requests_total", "texts_total") else {"": 0})
+            lines += [f"lightbert_{name}{labels} {value}" for labels, value in counts.items()]
         return "\n".join(lines) + "\n"
-
-
-def _histogram(name: str, times: dict[float, int], seconds: float) -> list[str]:
-    lines, count = [], 0
-    for bound in _SECONDS:
-        count += times.get(bound, 0)
-        lines.append(f'{name}_bucket{{le="{bound}"}} {count}')
-    total = sum(times.values())
-    return [*lines, f'{name}_bucket{{le="+Inf"}} {total}', f"{name}_sum {seconds:.6f}", f"{name}_count {total}"]
 
 
 Compute = Callable[[Endpoint, Sequence[Prepared]], list[list[Any]]]

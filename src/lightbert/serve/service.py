@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import math
+import re
 import time
 import traceback
 from collections.abc import Mapping
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 # A client that is still sending would not read the answer, so that a part of what is too much is read and discarded.
 _DISCARDED = 4
+_SURROGATES = re.compile("[\ud800-\udfff]")
 _DEEPEST = 8
 
 
@@ -56,12 +59,12 @@ async def read_body(request: "Request", limits: Limits) -> bytes:
 
 def parse(body: bytes, endpoint: Endpoint, limits: Limits) -> tuple[list[Any], dict[str, int]]:
     """The texts and the options of a request."""
-    given = _object(body)
-    unknown = [key for key in given if key not in ("texts", *endpoint.options)]
+    content = _object(body)
+    unknown = [key for key in content if key not in ("texts", *endpoint.options)]
     if unknown:
         known = ", ".join(map(repr, ("texts", *endpoint.options)))
         raise RequestError(400, f"the keys of the request must be {known}, got {shorten(unknown[0])}")
-    texts = given.get("texts")
+    texts = content.get("texts")
     if not isinstance(texts, list) or not texts:
         raise RequestError(
             400, f"'texts' must be a list of at least one text, got {'nothing' if texts is None else shorten(texts)}"
@@ -71,28 +74,28 @@ def parse(body: bytes, endpoint: Endpoint, limits: Limits) -> tuple[list[Any], d
     for number, text in enumerate(texts):
         if problem := _problem(text):
             raise RequestError(400, f"texts[{number}] {problem}")
-    return texts, {name: _option(given, name, *bounds) for name, bounds in endpoint.options.items()}
+    return texts, {name: _option(content, name, *bounds) for name, bounds in endpoint.options.items()}
 
 
 def _object(body: bytes) -> dict[str, Any]:
     try:
-        given = json.loads(body.decode("utf-8"), parse_constant=_no_constant)
+        content = json.loads(body.decode("utf-8"), parse_constant=_no_constant)
     except UnicodeDecodeError as error:
         raise RequestError(400, f"the body must be UTF-8, but byte {error.start} is not") from None
     # Numbers of thousands of digits are ValueErrors, too.
     except (ValueError, RecursionError) as error:
         raise RequestError(400, f"the body must be valid JSON: {error}") from None
-    if not isinstance(given, dict):
-        raise RequestError(400, f'the body must be an object such as {{"texts": ["…"]}}, got {shorten(given)}')
-    return given
+    if not isinstance(content, dict):
+        raise RequestError(400, f'the body must be an object such as {{"texts": ["…"]}}, got {shorten(content)}')
+    return content
 
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not a number of JSON")
 
 
-def _option(given: Mapping[str, Any], name: str, default: int, low: int, high: int) -> int:
-    value = given.get(name, default)
+def _option(content: Mapping[str, Any], name: str, default: int, low: int, high: int) -> int:
+    value = content.get(name, default)
     if type(value) is not int or not low <= value <= high:
         raise RequestError(400, f"{name!r} must be an integer from {low} to {high}, got {shorten(value)}")
     return value
@@ -101,26 +104,15 @@ def _option(given: Mapping[str, Any], name: str, default: int, low: int, high: i
 def _problem(value: Any, depth: int = 0) -> str:
     """What is wrong with the strings in a value, in words; "" if nothing is."""
     if isinstance(value, str):
-        return "" if value.isascii() or _is_unicode(value) else "must not contain lone surrogates such as \\ud800"
+        return "must not contain lone surrogates such as \\ud800" if _SURROGATES.search(value) else ""
     if depth > _DEEPEST:
         return f"must be nested at most {_DEEPEST} deep"
     if isinstance(value, dict):
         value = [*value, *value.values()]
     if isinstance(value, list):
-        return next(filter(None, (_problem(each, depth + 1) for each in value)), "")
+        return next(filter(None, (_problem(item, depth + 1) for item in value)), "")
     # Such as 1e999, which is valid JSON and too large for a float.
-    return "must not contain infinite numbers" if isinstance(value, float) and value in (_INFINITY, -_INFINITY) else ""
-
-
-_INFINITY = float("inf")
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
+    return "must not contain infinite numbers" if isinstance(value, float) and math.isinf(value) else ""
 
 
 @dataclass(frozen=True)
@@ -204,8 +196,13 @@ class Service:
         return {
             "model": self.name,
             "endpoints": {
-                name: {"path": f"/v1/{name}", "purpose": PURPOSES[name], "takes": each.takes, "example": each.example}
-                for name, each in self.endpoints.items()
+                name: {
+                    "path": f"/v1/{name}",
+                    "purpose": PURPOSES[name],
+                    "takes": endpoint.takes,
+                    "example": endpoint.example,
+                }
+                for name, endpoint in self.endpoints.items()
             },
             "limits": {"bytes": self.limits.body, "texts": self.limits.texts, "tokens": self.limits.tokens},
         }
