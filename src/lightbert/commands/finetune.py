@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from lightbert.tasks.finetune.grid import RunResults
     from lightbert.tasks.finetune.plan import Plan
-    from lightbert.tasks.finetune.results import Setting
+    from lightbert.tasks.finetune.results import Result, Setting
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,8 @@ class FinetuningReport:
             done = f"{len(self.runs) - 1} of {len(self.plan.runs)} runs finished; " if not self.plan.single else ""
             return f"{done}interrupted and saved at step {step:,}; run the same command again to resume"
         parts: list[RenderableType] = [_table(settings, single=self.plan.single)]
+        if self.plan.single and (result := settings[0].runs[0][1]).methods:
+            parts.append(_method_table(result))
         if len({setting.task for setting in settings}) > 1:
             parts += [score.sentence() for score in glue_scores(settings)]
         if self.model:
@@ -97,10 +99,10 @@ def _table(settings: "list[Setting]", *, single: bool) -> "Table":
 
     table = Table(box=None)
     if single:
-        table.add_column("metric on dev")
-        table.add_column("value", justify="right")
         [setting] = settings
         result = setting.runs[0][1]
+        table.add_column("metric on dev" if result.step else "metric by cross-validation")
+        table.add_column("value", justify="right")
         columns = [result.metrics]
         for title, numbers in (("baseline", result.baseline), ("words", result.words)):
             if numbers:
@@ -111,6 +113,8 @@ def _table(settings: "list[Setting]", *, single: bool) -> "Table":
         for split, count in result.skipped.items():
             if count:
                 table.add_row(f"skipped rows of {split}", f"{count:,}")
+        if not result.step:
+            return table
         best = result.best_step >= 0
         table.add_row("weights", f"best, of step {result.best_step:,}" if best else f"last, of step {result.step:,}")
         return table
@@ -123,6 +127,21 @@ def _table(settings: "list[Setting]", *, single: bool) -> "Table":
         figures = (f"{numbers[name]:.4f}" for name in ("median", "mean", "error", "best"))
         runs, seed = str(len(setting.runs)), str(setting.best[0].seed)
         table.add_row(setting.task or "own", setting.settings or "-", setting.metric, runs, *figures, seed)
+    return table
+
+
+def _method_table(result: "Result") -> "Table":
+    """One row per method, with the expected score and its standard error."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("method", box=None)
+    for title in (f"expected {result.metric}", "± error", "seconds", "texts/s"):
+        table.add_column(title, justify="right")
+    for name, row in result.methods.items():
+        rate = f"{row['rate']:,.0f}" if row["rate"] else None
+        style = "bold" if name == result.method else ""
+        table.add_row(Text(name, style), f"{row['score']:.4f}", f"{row['error']:.4f}", f"{row['seconds']:.1f}", rate)
     return table
 
 
@@ -164,7 +183,12 @@ def _draw(runs: "RunResults") -> None:
     """Plot the loss and the main metric of each finished run, until it fails."""
     for planned, result in runs:
         out = Path(planned.recipe.out)
-        if result.finished and not (out / "loss.png").exists() and not draw_curves(out, more=[result.metric]):
+        if (
+            result.finished
+            and result.step
+            and not (out / "loss.png").exists()
+            and not draw_curves(out, more=[result.metric])
+        ):
             return
 
 

@@ -14,6 +14,7 @@ from lightbert.errors import InputError, unknown
 from lightbert.files import FolderKind, folder_atomic, read_tensors, read_text, write_atomic, write_tensors
 from lightbert.models import FAMILIES, Model, build
 from lightbert.models.sentence_files import check_pooling, read_sentence_files, write_sentence_files
+from lightbert.nn.words import Words
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -132,7 +133,7 @@ def _check_loadable(weights: Mapping[str, Tensor], config: str, where: Path) -> 
             f"the weights of the model don't match its config and heads: {problem}; undo changes of its layers, as "
             "prune.remove does, or change model.config and model.head_settings to match"
         )
-    _check_dtype(weights, where)
+    _check_dtype(weights, expected, where)
 
 
 def load(path: str | Path) -> Model:
@@ -250,13 +251,18 @@ def fill(model: Model, tensors: dict[str, Tensor], where: Path) -> None:
     """Load weights into a model on the meta device; names and shapes must match exactly."""
     if problem := difference(tensors, model.state_dict()):
         raise InputError(f"the weights '{where}' don't match config.json: {problem}; use those that were saved with it")
-    _check_dtype(tensors, where)
+    _check_dtype(tensors, model.state_dict(), where)
     for name, tensor in tensors.items():
         if not tensor.isfinite().all():
             raise InputError(
                 f"the weights '{where}' must be finite, but '{name}' contains NaN or infinity; copy them again"
             )
-    model.load_state_dict({name: nn.Parameter(tensor) for name, tensor in tensors.items()}, assign=True)
+    parameters = dict(model.named_parameters())
+    state = {name: nn.Parameter(tensor) if name in parameters else tensor for name, tensor in tensors.items()}
+    model.load_state_dict(state, assign=True)
+    for name, part in model.named_modules():
+        if isinstance(part, Words) and not ((part.slots >= 0) & (part.slots < len(part.keys))).all():
+            raise InputError(f"the slots of '{name}' in '{where}' must be rows of its pairs; copy the folder again")
 
 
 def difference(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str:
@@ -279,11 +285,13 @@ def difference(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) ->
     return f"'{first}' {problem} ({count})"
 
 
-def _check_dtype(tensors: Mapping[str, Tensor], where: Path) -> None:
-    """Check that all tensors have the same floating-point dtype."""
+def _check_dtype(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], where: Path) -> None:
+    """Check that all weights have the same floating-point dtype, and that tables of integers have theirs."""
     dtypes = {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in tensors.items()}
-    first = next(iter(dtypes.values()))
+    first = next((dtypes[name] for name in tensors if expected[name].is_floating_point()), "")
     for name, tensor in tensors.items():
+        if not expected[name].is_floating_point() and tensor.dtype == expected[name].dtype:
+            continue
         if not tensor.is_floating_point() or dtypes[name] != first:
             raise InputError(
                 f"the weights '{where}' must have one floating-point dtype, got {first} and for '{name}' "
@@ -333,5 +341,6 @@ def with_changes(model: Model, change: dict[str, Any]) -> Model:
         )
     changed.load_state_dict(kept)
     ranges = {name: values for name, values in model.ranges.items() if not name.startswith(removed)}
-    changed.metadata = replace(model.metadata, config=config, ranges=ranges)
+    settings = dict(model.head_settings)
+    changed.metadata = replace(model.metadata, config=config, ranges=ranges, head_settings=settings)
     return changed

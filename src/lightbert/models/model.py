@@ -164,6 +164,8 @@ def add_head(model: Model, kind: str, settings: dict[str, Any] | None = None, *,
             raise InputError(f"invalid settings {complete} for the {kind} head: {error}") from None
     if model.table.device.type != "meta":
         head = head.to_empty(device=model.table.device).to(model.table.dtype)
+        for table in head.buffers():
+            table.zero_()
         initialize(head, seed_from_torch() if seed is None else seed, prefix=f"heads.{kind}.")
     model.heads[kind] = head
     install_on_gpu(model)

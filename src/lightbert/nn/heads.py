@@ -4,7 +4,8 @@ Pre-training: masked language modelling and replaced-token detection. Fine-tunin
 and question answering.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +15,7 @@ from lightbert.errors import InputError, unknown
 from lightbert.nn.feedforward import activation_layer
 from lightbert.nn.init import Initial, glorot
 from lightbert.nn.pooling import TEXT_POOLS, PackedTexts, TextPool, pool_texts, pooled_width
+from lightbert.nn.words import Words
 
 
 class MaskedLanguage(nn.Module):
@@ -97,6 +99,8 @@ class TextHead(nn.Module):
     """One vector per text to `outputs` numbers: the base class of the heads below.
 
     `pool` computes the vector from the states of the text (`lightbert.nn.pooling`); "cls", as published, reads [CLS].
+    `words`, if set, has the arguments `vocab` and `pairs` of `lightbert.nn.words.Words`, whose scores are added to the
+    outputs. With `states` = False they are the only input, and the encoder isn't needed.
     `hidden` selects one of the published variants:
     None      dropout, output                      ELECTRA, ConvBERT and MobileBERT as released
     "tanh"    dense, tanh, dropout, output         BERT's pooler; the composite paper
@@ -104,43 +108,67 @@ class TextHead(nn.Module):
     """
 
     def __init__(
-        self, width: int, outputs: int, *, hidden: str | None = None, dropout: float = 0.1, pool: TextPool = "cls"
+        self,
+        width: int,
+        outputs: int,
+        *,
+        hidden: str | None = None,
+        dropout: float = 0.1,
+        pool: TextPool = "cls",
+        words: Mapping[str, int] | None = None,
+        states: bool = True,
     ) -> None:
         super().__init__()
+        if not states and (words is None or hidden):
+            raise InputError("states=false requires words, and no hidden layer")
         if hidden not in (None, "tanh", "gelu"):
             raise unknown("hidden layer", hidden, ("tanh", "gelu"))
         if pool not in TEXT_POOLS:
             raise unknown("pool", pool, TEXT_POOLS)
-        pooled = pooled_width(width, pool)
-        self.pool = pool
+        # Without states, the output layer is its bias alone.
+        pooled = pooled_width(width, pool) if states else 1
+        self.pool, self.reads_states = pool, states
+        self.words = None if words is None else Words(**words, outputs=outputs)
         self.before = nn.Dropout(dropout) if hidden == "gelu" else nn.Identity()
         self.dense = nn.Linear(pooled, width) if hidden else None
         self.activation = nn.Tanh() if hidden == "tanh" else activation_layer("gelu")
         self.after = nn.Dropout(dropout)
         self.output = nn.Linear(width if hidden else pooled, outputs)
 
-    def forward(self, states: Tensor, *, mask: Tensor | None = None, places: PackedTexts | None = None) -> Tensor:
+    def forward(
+        self,
+        states: Tensor | None,
+        *,
+        mask: Tensor | None = None,
+        places: PackedTexts | None = None,
+        ids: Tensor | None = None,
+    ) -> Tensor:
         """[..., T, D] to [..., outputs].
 
         mask [..., T]: 0 in the padding; None = nothing is padded.
         places: where the texts of packed rows are, which the mask numbers: [B, T, D] to [N, outputs].
+        ids: the tokens [B, T] of a head with words.
         """
+        if self.words is not None:
+            assert ids is not None
+            words: Tensor = self.words(ids, mask, places)
+            if not self.reads_states:
+                return words + self.output.bias
+        assert states is not None
         vector = pool_texts(states, self.pool, mask, places)
         if self.dense is not None:
             vector = self.activation(self.dense(self.before(vector)))
         logits: Tensor = self.output(self.after(vector))
-        return logits
+        return logits if self.words is None else logits + words
 
 
 class Classification(TextHead):
     """One logit per label for each text."""
 
-    def __init__(
-        self, width: int, labels: int, *, hidden: str | None = None, dropout: float = 0.1, pool: TextPool = "cls"
-    ) -> None:
+    def __init__(self, width: int, labels: int, **settings: Any) -> None:
         if labels < 2:
             raise InputError(f"labels must be >= 2, got {labels}; use the regress head for a single number")
-        super().__init__(width, labels, hidden=hidden, dropout=dropout, pool=pool)
+        super().__init__(width, labels, **settings)
 
 
 class Projection(TextHead):
@@ -154,9 +182,9 @@ class Projection(TextHead):
         super().__init__(width, size, dropout=0.0, pool=pool)
         self.tanh = activation == "tanh"
 
-    def forward(self, states: Tensor, *, mask: Tensor | None = None, places: PackedTexts | None = None) -> Tensor:
+    def forward(self, states: Tensor | None, **inputs: Any) -> Tensor:
         """[..., T, D] to [..., size]."""
-        vectors = super().forward(states, mask=mask, places=places)
+        vectors = super().forward(states, **inputs)
         return vectors.tanh() if self.tanh else vectors
 
 
@@ -173,12 +201,12 @@ class NextSentence(TextHead):
 class Regression(TextHead):
     """One unbounded number per text."""
 
-    def __init__(self, width: int, *, hidden: str | None = None, dropout: float = 0.1, pool: TextPool = "cls") -> None:
-        super().__init__(width, 1, hidden=hidden, dropout=dropout, pool=pool)
+    def __init__(self, width: int, **settings: Any) -> None:
+        super().__init__(width, 1, **settings)
 
-    def forward(self, states: Tensor, *, mask: Tensor | None = None, places: PackedTexts | None = None) -> Tensor:
+    def forward(self, states: Tensor | None, **inputs: Any) -> Tensor:
         """[..., T, D] to [...]."""
-        return super().forward(states, mask=mask, places=places).squeeze(-1)
+        return super().forward(states, **inputs).squeeze(-1)
 
 
 class MultipleChoice(TextHead):
@@ -193,14 +221,15 @@ class MultipleChoice(TextHead):
 
     def forward(
         self,
-        states: Tensor,
+        states: Tensor | None,
         choices: int | None = None,
         *,
         mask: Tensor | None = None,
         places: PackedTexts | None = None,
+        ids: Tensor | None = None,
     ) -> Tensor:
         """States [B, C, T, D], or [B·C, T, D] with the number of `choices`, to logits [B, C]."""
-        if states.dim() == 3 and choices is None:
+        if states is not None and states.dim() == 3 and choices is None:
             raise InputError("choices is required for states of shape [texts, tokens, width]")
         scores = super().forward(states, mask=mask, places=places).squeeze(-1)
         return scores if choices is None else scores.reshape(-1, choices)

@@ -4,6 +4,7 @@ Prediction, evaluation and the transformers wrappers all use these modules. Expo
 ``(ids, mask, segments) -> tuple of tensors``.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -72,11 +73,19 @@ def infer(
     record: Record | None = None,
 ) -> Logits | SpanLogits | BeamAnswers:
     """Run an encoder and one of its heads: the function behind `Inference`."""
-    states, head = encoder(ids, mask, segments, record), encoder.heads[kind]
+    head = encoder.heads[kind]
+    if record is None and reads_words_alone(head):
+        return Logits(head(None, mask=mask, ids=ids))
+    states = encoder(ids, mask, segments, record)
     if isinstance(head, BeamSpan):
         segments = torch.zeros_like(ids) if segments is None else segments
         return _search(head, states, answer_positions(segments, mask))
-    return _logits(encoder, head, states, mask)
+    return _logits(encoder, head, states, ids, mask)
+
+
+def reads_words_alone(head: nn.Module) -> bool:
+    """Whether a head reads the ids and no states."""
+    return isinstance(head, TextHead) and not head.reads_states
 
 
 def infer_packed(
@@ -88,11 +97,14 @@ def infer_packed(
     Heads with one output per text and the beam head return N outputs, in the order of `places`, with positions counted
     from the start of the text. The other heads return one output per token of the packed rows.
     """
-    states, head = encoder(ids, texts, segments), encoder.heads[kind]
+    head = encoder.heads[kind]
+    if reads_words_alone(head):
+        return Logits(head(None, mask=texts, places=places, ids=ids))
+    states = encoder(ids, texts, segments)
     if isinstance(head, BeamSpan):
         rows, real = places.unpack(segments), places.real(ids.shape[1])
         return _search(head, places.unpack(states), answer_positions(rows, real))
-    return _logits(encoder, head, states, texts, places)
+    return _logits(encoder, head, states, ids, texts, places)
 
 
 def _search(head: BeamSpan, states: Tensor, allowed: Tensor) -> BeamAnswers:
@@ -101,9 +113,16 @@ def _search(head: BeamSpan, states: Tensor, allowed: Tensor) -> BeamAnswers:
 
 
 def _logits(
-    encoder: Encoder, head: nn.Module, states: Tensor, mask: Tensor | None, places: PackedTexts | None = None
+    encoder: Encoder,
+    head: nn.Module,
+    states: Tensor,
+    ids: Tensor,
+    mask: Tensor | None,
+    places: PackedTexts | None = None,
 ) -> Logits | SpanLogits:
-    if isinstance(head, TextHead | Pooler):
+    if isinstance(head, TextHead):
+        return Logits(head(states, mask=mask, places=places, ids=ids))
+    if isinstance(head, Pooler):
         return Logits(head(states, mask=mask, places=places))
     if isinstance(head, Span):
         spans: SpanLogits = head(states)
@@ -196,6 +215,30 @@ class TextVector(_EncoderModule):
         if self.projection:
             return Vectors(self.encoder.heads[self.head](states, mask=mask, places=places).float())
         return Vectors(pool_texts(states.float(), self.pool, mask, places))
+
+
+class LayerVectors(_EncoderModule):
+    """The mean and the maximum of the states of several layers, counted from 1: [B, layers · 2 · D] per text."""
+
+    head = "vector"
+
+    def __init__(self, encoder: Encoder, layers: Sequence[int]) -> None:
+        super().__init__(encoder)
+        self.layers = tuple(layers)
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Vectors:
+        """Run the encoder and pool the states of the layers."""
+        return self._pool(ids, mask, segments, None)
+
+    def packed(self, ids: Tensor, texts: Tensor, segments: Tensor, places: PackedTexts) -> Vectors:
+        """Run the encoder on packed rows and pool the states of each text, in the order of `places`."""
+        return self._pool(ids, texts, segments, places)
+
+    def _pool(self, ids: Tensor, mask: Tensor | None, segments: Tensor | None, places: PackedTexts | None) -> Vectors:
+        record = Record(attention=None, kernels=None, states_of=self.layers)
+        self.encoder(ids, mask, segments, record, depth=max(self.layers))
+        pooled = [pool_texts(states.float(), "mean-max", mask, places) for states in record.states or []]
+        return Vectors(torch.cat(pooled, -1))
 
 
 class LayerMaps(_EncoderModule):

@@ -67,7 +67,7 @@ class TaskObjective(Objective):
                 return joint_span_loss(head(states, allowed, targets[:, 0]), targets)
             case TokenClassification():
                 return label_loss(head(states), targets)
-        outputs = head(states, mask=batch.mask, places=places)
+        outputs = head(states, mask=batch.mask, places=places, ids=batch.ids)
         if isinstance(head, Regression):
             return regression_loss(outputs, targets)
         return (multilabel_loss if targets.is_floating_point() else label_loss)(outputs, targets)

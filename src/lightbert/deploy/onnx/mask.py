@@ -17,7 +17,7 @@ BLOCK = 16
 """Tokens per block of the banded matrix product: the fastest of 8, 16, 32 and 64 on a Neoverse-N1."""
 
 # onnx.TensorProto's numbers, so that this file doesn't import onnx.
-FLOAT, _INT64, _BOOL = 1, 7, 9
+FLOAT, INT64, _BOOL = 1, 7, 9
 
 
 class Mask:
@@ -26,7 +26,7 @@ class Mask:
     def __init__(self, graph: Graph, *, released: bool) -> None:
         self._graph, self._released = graph, released
         self.real = graph.op("Not", graph.op("Equal", MASK, graph.ints(0)))  # [B, T]
-        self._ones = graph.op("Cast", self.real, to=_INT64)
+        self._ones = graph.op("Cast", self.real, to=INT64)
         # A row that is all padding attends to all of its tokens, as in the model.
         any_real = graph.op("ReduceMax", self._ones, graph.ints(1), keepdims=1)
         self.visible = graph.op("Or", self.real, graph.op("Equal", any_real, graph.ints(0)))  # [B, T]

@@ -20,7 +20,7 @@ from lightbert.deploy.onnx.layers import (
     unsupported,
     window_sum,
 )
-from lightbert.deploy.onnx.mask import HIDDEN, IDS, SEGMENTS, Mask
+from lightbert.deploy.onnx.mask import FLOAT, HIDDEN, IDS, INT64, SEGMENTS, Mask
 from lightbert.errors import unknown
 from lightbert.nn.attention import SelfAttention
 from lightbert.nn.blocks import BottleneckBlock, PostNormBlock
@@ -39,7 +39,9 @@ from lightbert.nn.heads import (
     TextHead,
     TokenClassification,
 )
+from lightbert.nn.inference import reads_words_alone
 from lightbert.nn.mixed import MixedAttention
+from lightbert.nn.words import SLOTS, Words
 from lightbert.tasks.predict.exported import STATES
 
 _ROW: tuple[str | int, ...] = ("batch",)
@@ -59,6 +61,8 @@ def graph_of(
         raise unknown("head", kind, [*encoder.heads, STATES])
     graph = Graph(encoder, folding=folding, int8=int8)
     mask = Mask(graph, released=encoder.released_padding)
+    if kind != STATES and reads_words_alone(encoder.heads[kind]):
+        return graph, text_head(graph, encoder.heads[kind], "", mask)
     embedded = embeddings(graph, encoder.embeddings, mask)
     x = Stream.plain(graph.reshape(embedded, -1, encoder.width), encoder.width)
     head = None if kind == STATES else encoder.heads[kind]
@@ -67,7 +71,7 @@ def graph_of(
         x = block(graph, part, x, mask, first_only=first_only and number == len(encoder.blocks))
     if first_only:
         assert head is not None
-        return graph, text_head(graph, head, x.real(graph))
+        return graph, text_head(graph, head, x.real(graph), mask)
     states = mask.texts(x.real(graph), encoder.width)
     if head is None:
         return graph, {"last_hidden_state": Output(states, (*_TOKEN, encoder.width))}
@@ -259,7 +263,7 @@ def head_outputs(graph: Graph, encoder: Encoder, part: nn.Module, states: str, m
     match part:
         case TextHead():
             pools = {"mean": (mask.mean,), "max": (mask.max,), "mean-max": (mask.mean, mask.max)}
-            return text_head(graph, part, graph.concat(*(pool(states) for pool in pools[part.pool])))
+            return text_head(graph, part, graph.concat(*(pool(states) for pool in pools[part.pool])), mask)
         case Span():
             start, end = graph.split(dense(part.output), [1, 1])
             ends = {"start_logits": start, "end_logits": end}
@@ -278,8 +282,8 @@ def head_outputs(graph: Graph, encoder: Encoder, part: nn.Module, states: str, m
     raise unsupported(part)
 
 
-def text_head(graph: Graph, part: nn.Module, vector: str) -> dict[str, Output]:
-    """The outputs of a head that reads one vector per text [B, D]."""
+def text_head(graph: Graph, part: nn.Module, vector: str, mask: Mask) -> dict[str, Output]:
+    """The outputs of a head that reads one vector per text [B, D]; "" for a head that reads words alone."""
     match part:
         case Pooler():
             pooled = graph.op("Tanh", linear(graph, part.dense, vector))
@@ -287,13 +291,39 @@ def text_head(graph: Graph, part: nn.Module, vector: str) -> dict[str, Output]:
         case TextHead():
             if part.dense is not None:
                 vector = activation(graph, part.activation, linear(graph, part.dense, vector))
-            logits = linear(graph, part.output, vector)
+            bias = array_of(part.output.bias)
+            logits = linear(graph, part.output, vector) if vector else graph.parameter(part.output, "bias", bias)
+            if part.words is not None:
+                logits = graph.op("Add", _words(graph, part.words, mask), logits)
             if isinstance(part, Regression):
                 return {"logits": Output(graph.squeeze(logits), _ROW)}
             if isinstance(part, Projection) and part.tanh:
                 logits = graph.op("Tanh", logits)
             return {"logits": Output(logits, (*_ROW, part.output.out_features))}
     raise unsupported(part)
+
+
+def _words(graph: Graph, part: Words, mask: Mask) -> str:
+    """The counterpart of `lightbert.nn.words`: ids [B, T] to scores [B, C]."""
+
+    def table(name: str) -> str:
+        return graph.parameter(part, name, getattr(part, name).detach().cpu().numpy())
+
+    def integers(x: str) -> str:
+        return graph.op("Cast", x, to=INT64)
+
+    one = graph.ints(1)
+    first, second = graph.slice(IDS, graph.ints(0), graph.ints(-1), 1), graph.slice(IDS, one, mask.tokens, 1)
+    keys = graph.op("Add", graph.op("Mul", first, graph.ints(part.vocab)), second)  # [B, T - 1]
+    rows = integers(graph.op("Gather", table("slots"), graph.op("Mod", keys, graph.ints(SLOTS))))
+    known = graph.op("Equal", graph.op("Gather", table("keys"), rows), keys)
+    known = graph.op("And", known, graph.slice(mask.real, one, mask.tokens, 1))
+    pairs = graph.op("Gather", table("pairs"), graph.op("Mul", rows, integers(known)))
+    real = graph.unsqueeze(graph.op("Cast", mask.real, to=FLOAT), 2)
+    pieces = graph.op("Mul", graph.op("Gather", table("pieces"), IDS), real)
+    total = graph.op("Add", *(graph.op("ReduceSum", each, one, keepdims=0) for each in (pieces, pairs)))
+    scores, size = graph.split(total, [part.pieces.shape[1] - 1, 1])
+    return graph.op("Div", scores, graph.op("Sqrt", graph.op("Max", size, graph.number(1e-12))))
 
 
 def _vocabulary_logits(graph: Graph, encoder: Encoder, part: MaskedLanguage, features: str) -> str:

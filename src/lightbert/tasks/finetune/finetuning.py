@@ -1,6 +1,7 @@
 """From a fine-tuning recipe to a trained model, with the shared training loop."""
 
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from lightbert.nn.inference import Inference
 from lightbert.nn.quantization import remove_simulation, simulate_int8
 from lightbert.objectives.task import TaskObjective
 from lightbert.tasks.finetune.card import task_card
+from lightbert.tasks.finetune.comparison import Comparison, compares, may_resume
 from lightbert.tasks.finetune.dataset import TaskData, load_data
 from lightbert.tasks.finetune.defaults import Facts, settings_for
 from lightbert.tasks.finetune.epoch_report import EpochReport, baseline_metrics, words_metrics
@@ -117,6 +119,18 @@ def _finetune(
             f"{'comparing runs' if requires_dev else 'choose=best'} requires development data, got none: add "
             "data.dev=FILE or data.hold_out=0.1, or train a single run with choose=last"
         )
+    start = time.monotonic()
+    comparison = None
+    if not requires_dev and compares(recipe, model, data):
+        if recipe.metric:
+            _check_metric(recipe.metric, data)
+        model.to(world.device)
+        comparison = Comparison(recipe, model, data, predict=_predict_dev, verbose=world.is_main)
+        resumes = may_resume(out)
+        if not resumes and not comparison.tries_finetuning(world.device, time.monotonic() - start):
+            return _finish(recipe, data, *comparison.trained(), world, command)
+        left = comparison.minutes - (time.monotonic() - start) / 60
+        recipe = recipe if resumes else replace(recipe, max_minutes=max(left, 0.1), words=False)
     if recipe.auto:
         values = _choose_settings(recipe, model, data)
         if world.is_main:
@@ -144,7 +158,7 @@ def _finetune(
         _check_probe(model, data)
         fit_output_layer(model.to(world.device), data.task.kind.head, data.train, recipe.seed)
     outcome = _make_loop(recipe, model, data, world).run(interrupted)
-    metrics = outcome.held_out
+    metrics, tuned = outcome.held_out, data
     if outcome.finished:
         tuned = _tune(data, model)
         # A newly chosen threshold changes the metrics.
@@ -163,7 +177,17 @@ def _finetune(
         words=words_metrics(data) if recipe.words and outcome.finished and not requires_dev else {},
     )
     model.ranges = remove_simulation(model)
-    if outcome.finished and world.is_main:
+    if comparison is not None and outcome.finished:
+        model, result = comparison.decide(model, tuned, result, time.monotonic() - start)
+    return _finish(recipe, data, model, result, world, command)
+
+
+def _finish(
+    recipe: FinetuneRecipe, data: TaskData, model: Model, result: Result, world: World, command: Sequence[str]
+) -> Result:
+    """Save the model of a finished run, and its result."""
+    if result.finished and world.is_main:
+        out = Path(recipe.out)
         card = task_card(recipe, data, model.cpu(), result, command)
         folder.save(model, out / "final", card=card)
         finish(out, vars(result), keep_checkpoints=recipe.keep_checkpoints)
@@ -318,6 +342,10 @@ def _tune(data: TaskData, model: Model) -> TaskData:
         return data
     kind = data.task.kind.tune(data.dev["dev"][0], _predictions(data, model, "dev"))
     return replace(data, task=replace(data.task, kind=kind))
+
+
+def _predict_dev(data: TaskData, model: Model) -> list[Prediction]:
+    return _predictions(data, model, "dev")
 
 
 def _predictions(data: TaskData, model: Model, split: str) -> list[Prediction]:

@@ -91,6 +91,12 @@ class FinetuneRecipe(BaseRecipe):
         bool, "simulate int8 in linear layers and learn the ranges of their inputs, for export --int8 qat"
     ] = False
     choose: Annotated[Literal["last", "best"], "the weights to save: the last, or the best on dev"] = "last"
+    method: Annotated[
+        Literal["finetune", "words", "vectors", "both", "auto"],
+        "one label, several labels or a number per text: finetune all weights; a linear model of words (TF-IDF), of "
+        "vectors of the frozen encoder, or of both; auto: the best of them by cross-validation, unless steps= or "
+        "epochs= is set",
+    ] = "finetune"
     words: Annotated[
         bool, "also train a linear model of words (TF-IDF) on the same texts, and report its metrics on dev"
     ] = False
@@ -103,10 +109,18 @@ class FinetuneRecipe(BaseRecipe):
     keep: int = 1
     evaluate_every: Annotated[Count, "steps between evaluations; 0: one per epoch"] = 0
 
+    @property
+    def compares(self) -> bool:
+        """Whether methods are compared, instead of fine-tuning alone."""
+        return self.method == "auto" and "epochs" in self.auto and not self.steps and not self.quantization_aware
+
     @classmethod
     def prepare_mapping(cls, mapping: Mapping[str, Any]) -> dict[str, Any]:
         """Move the keys whose value is "auto" to the list `auto`."""
         result = dict(mapping)
+        data = result.get("data")
+        if "out" not in result and isinstance(data, Mapping) and isinstance(data.get("train"), str) and data["train"]:
+            result["out"] = f"runs/{Path(data['train']).name.partition('.')[0]}"
         given = result.get("auto", ())
         # A value of another type is an error later.
         auto = list(given) if isinstance(given, list | tuple) else []

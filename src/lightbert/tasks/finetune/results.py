@@ -30,6 +30,10 @@ class Result:
     """On the development set, for a linear model of words; empty if it wasn't trained."""
     skipped: dict[str, int] = field(default_factory=dict)
     """The number of bad rows of each split that were skipped."""
+    method: str = "finetune"
+    """How the saved model was trained."""
+    methods: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Method -> score, error, seconds and rate, as of `methods.Score`; empty if only one method was asked for."""
 
     @property
     def score(self) -> float:
@@ -40,6 +44,8 @@ class Result:
         """Compare the score with that of words alone, and of answers that ignore the texts; "" if there is neither."""
         if self.metric not in self.metrics:
             return ""
+        if self.methods:
+            return self._comparison_of_methods()
         baseline, words = self.baseline.get(self.metric), self.words.get(self.metric)
         score, best = rank_key(self.metric, self.score), rank_key(self.metric, nan if words is None else words)
         if baseline is not None and max(score, best) <= rank_key(self.metric, baseline):
@@ -55,6 +61,15 @@ class Result:
                 f"{self.score:.4f} for this model; use the linear model, or add labelled texts"
             )
         return f"{self.metric} on dev: words alone {words:.4f}, this model {self.score:.4f}"
+
+    def _comparison_of_methods(self) -> str:
+        chosen, majority = self.methods[self.method], self.methods["majority"]
+        if rank_key(self.metric, chosen["score"]) <= rank_key(self.metric, majority["score"]):
+            return (
+                f"not better than the majority ({self.metric} {majority['score']:.4f}): these texts or labels "
+                "don't say it; check the labels and the columns, or add labelled texts"
+            )
+        return f"method={self.method}: expected {self.metric} {chosen['score']:.4f} ± {chosen['error']:.4f}"
 
 
 @dataclass(frozen=True)

@@ -30,13 +30,14 @@ _ENTRY = re.compile(
 # The operators of the graphs that `lightbert export` writes. None of them reads or writes a file, or skips the check of
 # an index.
 _OPERATORS = """
-    __and__.Tensor __or__.Tensor abs.default add.Tensor add_.Tensor addcmul_.default alias.default amax.default any.dim
-    arange.default bitwise_not.default cat.default chunk.default clamp.default contiguous.default cumsum.default
-    div.Tensor dropout.default einsum.default embedding.default eq.Scalar expand.default flatten.using_ints
-    gather.default gelu.default gt.Scalar layer_norm.default linear.default masked_fill.Scalar matmul.default mul.Tensor
-    ne.Scalar new_ones.default pad.default promote_types.default relu.default scaled_dot_product_attention.default
-    select.int slice.Tensor softmax.int squeeze.dim stack.default sub.Tensor sum.dim_IntList sym_size.int t.default
-    tanh.default to.dtype transpose.int unbind.int unflatten.int unsqueeze.default
+    __and__.Tensor __or__.Tensor abs.default add.Tensor add_.Tensor addcmul_.default alias.default amax.default
+    any.dim arange.default bitwise_not.default cat.default chunk.default clamp.default contiguous.default
+    cumsum.default div.Tensor dropout.default einsum.default embedding.default eq.Scalar eq.Tensor
+    expand.default flatten.using_ints gather.default gelu.default gt.Scalar layer_norm.default linear.default
+    masked_fill.Scalar matmul.default mul.Tensor ne.Scalar new_ones.default pad.default promote_types.default
+    relu.default remainder.Scalar scaled_dot_product_attention.default select.int slice.Tensor softmax.int
+    sqrt.default squeeze.dim stack.default sub.Tensor sum.dim_IntList sym_size.int t.default tanh.default
+    to.dtype transpose.int unbind.int unflatten.int unsqueeze.default
 """
 _TARGETS = {f"torch.ops.aten.{name}" for name in _OPERATORS.split()}
 _ARITHMETIC = {f"_operator.{name}": getattr(operator, name) for name in ("add", "floordiv", "mod", "mul", "neg", "sub")}

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from lightbert.data.features import PackedRows
 from lightbert.errors import InputError
 from lightbert.nn.fused import has_hooks
-from lightbert.nn.inference import Inference, LayerMaps, TextVector
+from lightbert.nn.inference import Inference, LayerMaps, LayerVectors, TextVector
 from lightbert.nn.pooling import PackedTexts
 from lightbert.tasks.predict.runtime import CPU_CHUNK, CPU_TOKENS, PER_TOKEN, Array, Arrays
 from lightbert.train.cuda_graph import capture, run_on_side_stream
@@ -86,7 +86,7 @@ class TorchRuntime:
     wouldn't call.
     """
 
-    def __init__(self, inference: Inference | TextVector | LayerMaps, rows: Rows | None = None) -> None:
+    def __init__(self, inference: Inference | TextVector | LayerVectors | LayerMaps, rows: Rows | None = None) -> None:
         self.inference = inference
         self.head, self.reads_padding, self.device = inference.head, inference.reads_padding, inference.device
         cuda = self.device.type == "cuda"

@@ -1,0 +1,170 @@
+"""Methods that learn labels: linear models of words and vectors, their validation, and the choice between them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny_tasks import finetune, only, write_model
+from vocabularies import small_tokenizer
+
+import lightbert
+from extras import needs_onnx
+from lightbert.cli import main
+from lightbert.config import from_mapping
+from lightbert.errors import InputError
+from lightbert.tasks.finetune.linear import fit, fit_squares, folds
+from lightbert.tasks.finetune.recipe import FinetuneRecipe
+from lightbert.tasks.finetune.results import Result
+from lightbert.tasks.finetune.word_features import WordFeatures
+
+WORDS = ("film", "ship", "road", "song", "train", "match", "letter")
+
+
+CHOOSE = ("epochs=auto", "method=auto")
+
+
+def write_texts(path: Path, rows: int = 120, kind: str = "classify") -> Path:
+    """Texts whose label is said by a word, at any place."""
+    random, lines = np.random.default_rng(0), []
+    for _ in range(rows):
+        good = bool(random.integers(2))
+        words = [*random.choice(WORDS, 4), "good" if good else "bad"]
+        random.shuffle(words)
+        label = {
+            "classify": "yes" if good else "no",
+            "regress": 1.5 if good else -0.25,
+            "labels": ["a", "b"][: 1 + good],
+        }
+        lines.append(json.dumps({"text": " ".join(words), "label": label[kind]}))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("start") / "model")
+
+
+def test_the_network_computes_the_features_that_the_linear_model_was_fitted_on():
+    tokenizer = small_tokenizer()
+    rows = [np.array(tokenizer.encode(text).ids) for text in ("a good film", "a bad film , a bad one", "good")]
+    features = WordFeatures(tokenizer, tokenizer.get_vocab_size(), rows)
+    gram = features.gram()
+    layer = features.layer(torch.eye(3))
+    with torch.no_grad():
+        computed = torch.cat([layer(torch.from_numpy(row)[None]) for row in rows])
+    torch.testing.assert_close(computed, gram, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("targets", [np.array([0, 1, 2] * 20), np.array([0.5, -1.0, 2.0] * 20, np.float32)])
+def test_linear_models_fit_classes_and_numbers(targets):
+    random = np.random.default_rng(0)
+    x = np.eye(3)[np.arange(60) % 3] + 0.1 * random.normal(size=(60, 3))
+    gram = torch.from_numpy((x @ x.T).astype(np.float32))
+    for fitted in (fit, fit_squares):
+        scores = fitted(gram, targets, 3 if targets.dtype.kind == "i" else 1, 10.0).scores(gram)
+        if targets.dtype.kind == "i":
+            assert (scores.argmax(1).numpy() == targets).all()
+        else:
+            assert np.abs(scores[:, 0].numpy() - targets).max() < 0.5
+
+
+def test_held_out_parts_have_all_labels_and_copies_of_a_text_stay_together():
+    labels, groups = [0] * 40 + [1] * 10, [*range(45), 0, 1, 2, 3, 4]
+    parts = folds(groups, labels, 5, 0)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(50))
+    part_of = {row: index for index, part in enumerate(parts) for row in part.tolist()}
+    assert all(part_of[45 + row] == part_of[row] for row in range(5))
+    assert all(1 <= sum(labels[row] for row in part) <= 3 for part in parts)
+
+
+@pytest.mark.parametrize("kind", ["classify", "labels", "regress"])
+def test_words_are_found_best_and_their_folder_predicts_without_scikit_learn(
+    kind, model, tmp_path: Path, capsys, monkeypatch
+):
+    data = write_texts(tmp_path / "data.jsonl", kind=kind)
+    monkeypatch.setitem(__import__("sys").modules, "sklearn", None)
+    start = (f"model={model}", f"data.train={data}", f"data.kind={kind}", f"out={tmp_path / 'out'}")
+    result = only(finetune("classify", *start, *CHOOSE))
+    assert set(result.methods) == {"majority", "words", "vectors", "both"}
+    assert result.metrics[result.metric] == result.methods[result.method]["score"] > 0.9
+    assert "fine-tuning was not tried: it requires 20 held-out texts, got 12" in capsys.readouterr().err
+    trained = lightbert.load(tmp_path / "out" / "final")
+    predictions = trained.predict(["a good film", "a bad film"])
+    if kind == "regress":
+        assert predictions[0]["score"] > 1
+        assert predictions[1]["score"] < 0.2
+    elif kind == "labels":
+        assert [prediction["labels"] for prediction in predictions] == [["a", "b"], ["a"]]
+    else:
+        assert [prediction["label"] for prediction in predictions] == ["yes", "no"]
+
+
+def test_one_method_can_be_fixed_and_words_need_no_encoder(model, tmp_path: Path, monkeypatch):
+    data = write_texts(tmp_path / "data.jsonl")
+    start = (f"model={model}", f"data.train={data}")
+    result = only(finetune("classify", *start, f"out={tmp_path / 'words'}", "method=words"))
+    assert (result.method, set(result.methods)) == ("words", {"majority", "words"})
+    trained = lightbert.load(tmp_path / "words" / "final")
+    assert len(trained.blocks) == 1
+    monkeypatch.setattr(type(trained), "forward", None)
+    assert trained.predict("a good film")["label"] == "yes"
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text('{"text": "a", "b": "c", "label": "x"}\n{"text": "b", "b": "c", "label": "y"}\n' * 10)
+    with pytest.raises(InputError, match="method=words requires single texts with labels or numbers, got pairs"):
+        finetune(
+            "classify",
+            f"model={model}",
+            f"data.train={pairs}",
+            "data.text_b=b",
+            f"out={tmp_path / 'p'}",
+            "method=words",
+        )
+
+
+def test_fine_tuning_is_compared_on_the_held_out_part(model, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("lightbert.tasks.finetune.defaults._MAX_EPOCHS", 3)
+    data = write_texts(tmp_path / "data.jsonl", rows=200)
+    result = only(finetune("classify", f"model={model}", f"data.train={data}", f"out={tmp_path / 'out'}", *CHOOSE))
+    assert set(result.methods) == {"majority", "words", "vectors", "both", "finetune", "finetune + words"}
+    assert result.methods[result.method]["score"] == max(row["score"] for row in result.methods.values())
+    assert lightbert.load(tmp_path / "out" / "final").predict("a good film")["label"] == "yes"
+
+
+def test_labels_that_the_texts_dont_say_are_reported(model, tmp_path: Path, capsys):
+    random = np.random.default_rng(1)
+    rows = [f"{' '.join(random.choice(WORDS, 5))},{'no' if number % 4 else 'yes'}" for number in range(100)]
+    data = tmp_path / "data.csv"
+    data.write_text("text,label\n" + "\n".join(rows) + "\n")
+    assert main(["finetune", "classify", f"model={model}", f"data.train={data}", f"out={tmp_path / 'out'}"]) == 0
+    assert "not better than the majority (accuracy 0.7500)" in " ".join(capsys.readouterr().out.split())
+
+
+def test_training_keys_mean_fine_tuning_alone_and_out_is_named_after_the_file():
+    keys = {"model": "m", "data": {"train": "x/my.csv"}, "method": "auto"}
+    assert from_mapping(FinetuneRecipe, {**keys, "epochs": "auto"}).compares
+    assert not from_mapping(FinetuneRecipe, {**keys, "epochs": 3.0}).compares
+    assert not from_mapping(FinetuneRecipe, {**keys, "epochs": "auto", "steps": 5}).compares
+    assert from_mapping(FinetuneRecipe, keys).out == "runs/my"
+    assert from_mapping(
+        Result, json.loads(json.dumps(vars(Result({}, "a", 0, -1, 1.0, methods={"x": {"score": 1.0}}))))
+    )
+
+
+@needs_onnx
+@pytest.mark.parametrize("method", ["words", "both"])
+def test_words_are_part_of_the_exported_graph(method, model, tmp_path: Path):
+    data = write_texts(tmp_path / "data.jsonl")
+    finetune("classify", f"model={model}", f"data.train={data}", f"out={tmp_path / 'out'}", f"method={method}")
+    trained, texts = (
+        lightbert.load(tmp_path / "out" / "final"),
+        ["a good film", "bad", "the ship , the road , good good"],
+    )
+    expected = [prediction["probability"] for prediction in trained.predict(texts)]
+    for target in ("onnx", "pt2"):
+        folder = tmp_path / target
+        assert main(["export", str(tmp_path / "out" / "final"), "--to", target, "--out", str(folder)]) == 0
+        exported = [prediction["probability"] for prediction in lightbert.load(folder).predict(texts)]
+        np.testing.assert_allclose(exported, expected, atol=1e-5)
