@@ -56,56 +56,66 @@ def assert_equal_folders(before, after):
     assert json.loads((before / "config.json").read_text()) == json.loads((after / "config.json").read_text())
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_round_trips_through_automodel_bit_for_bit(family, tmp_path):
-    ours = randomised(FAMILIES[family])
-    lightbert.save(ours, tmp_path / "before")
-    theirs, info = transformers.AutoModel.from_pretrained(tmp_path / "before", output_loading_info=True)
-    assert not any(info.values())
-    assert torch.equal(theirs(**inputs()).last_hidden_state, ours(*batch()))
-    theirs.save_pretrained(tmp_path / "after")
-    assert_equal_folders(tmp_path / "before", tmp_path / "after")
+def test_every_family_round_trips_through_automodel_bit_for_bit(tmp_path_factory, subtests):
+    for family in FAMILIES:
+        with subtests.test(family=family):
+            tmp_path = tmp_path_factory.mktemp("case")
+            ours = randomised(FAMILIES[family])
+            lightbert.save(ours, tmp_path / "before")
+            theirs, info = transformers.AutoModel.from_pretrained(tmp_path / "before", output_loading_info=True)
+            assert not any(info.values())
+            assert torch.equal(theirs(**inputs()).last_hidden_state, ours(*batch()))
+            theirs.save_pretrained(tmp_path / "after")
+            assert_equal_folders(tmp_path / "before", tmp_path / "after")
 
 
-@pytest.mark.parametrize("auto", HEADS)
-def test_every_head_round_trips_through_its_auto_class_bit_for_bit(auto, tmp_path):
-    ours = randomised(FAMILIES["convbert"], HEADS[auto])
-    lightbert.save(ours, tmp_path / "before")
-    theirs, info = auto.from_pretrained(tmp_path / "before", output_loading_info=True)
-    assert not any(info.values())
-    (kind,) = ours.heads
-    states = ours(*batch())
-    expected = ours.heads[kind](states, ours.table) if kind == "mlm" else ours.heads[kind](states)
-    result = theirs(**inputs())
-    logits = (result.start_logits, result.end_logits) if kind == "span" else (result.logits,)
-    for our, their in zip(expected if kind == "span" else (expected,), logits, strict=True):
-        assert torch.equal(our, their)
-    theirs.save_pretrained(tmp_path / "after")
-    assert_equal_folders(tmp_path / "before", tmp_path / "after")
+def test_every_head_round_trips_through_its_auto_class_bit_for_bit(tmp_path_factory, subtests):
+    for auto in HEADS:
+        with subtests.test(auto=auto):
+            tmp_path = tmp_path_factory.mktemp("case")
+            ours = randomised(FAMILIES["convbert"], HEADS[auto])
+            lightbert.save(ours, tmp_path / "before")
+            theirs, info = auto.from_pretrained(tmp_path / "before", output_loading_info=True)
+            assert not any(info.values())
+            (kind,) = ours.heads
+            states = ours(*batch())
+            expected = ours.heads[kind](states, ours.table) if kind == "mlm" else ours.heads[kind](states)
+            result = theirs(**inputs())
+            logits = (result.start_logits, result.end_logits) if kind == "span" else (result.logits,)
+            for our, their in zip(expected if kind == "span" else (expected,), logits, strict=True):
+                assert torch.equal(our, their)
+            theirs.save_pretrained(tmp_path / "after")
+            assert_equal_folders(tmp_path / "before", tmp_path / "after")
 
 
-@pytest.mark.parametrize("pool", ["mean", "max", "mean-max"])
-def test_a_pooled_head_reads_the_tokens_of_the_attention_mask(pool, tmp_path):
-    ours = randomised(FAMILIES["convbert"], {"classify": {"labels": 3, "pool": pool}})
-    lightbert.save(ours, tmp_path / "before")
-    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "before")
-    assert torch.equal(theirs(**inputs()).logits, Inference(ours, "classify")(*batch()).logits)
-    theirs.save_pretrained(tmp_path / "after")
-    assert_equal_folders(tmp_path / "before", tmp_path / "after")
+def test_a_pooled_head_reads_the_tokens_of_the_attention_mask(tmp_path_factory, subtests):
+    for pool in ("mean", "max", "mean-max"):
+        with subtests.test(pool=pool):
+            tmp_path = tmp_path_factory.mktemp("case")
+            ours = randomised(FAMILIES["convbert"], {"classify": {"labels": 3, "pool": pool}})
+            lightbert.save(ours, tmp_path / "before")
+            theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "before")
+            assert torch.equal(theirs(**inputs()).logits, Inference(ours, "classify")(*batch()).logits)
+            theirs.save_pretrained(tmp_path / "after")
+            assert_equal_folders(tmp_path / "before", tmp_path / "after")
 
 
-@pytest.mark.parametrize("auto", HEADS)
-def test_a_model_without_a_head_gets_a_new_one_that_is_reported_as_missing(auto, tmp_path):
-    ours = randomised(FAMILIES["composite"])
-    lightbert.save(ours, tmp_path / "body")
-    theirs, info = auto.from_pretrained(tmp_path / "body", output_loading_info=True)
-    assert all(name.startswith("model.heads.") for name in info["missing_keys"])
-    assert all(torch.equal(tensor, theirs.model.state_dict()[name]) for name, tensor in ours.state_dict().items())
-    fresh = {name: theirs.state_dict()[name] for name in info["missing_keys"]}
-    norms = [name for name in fresh if "norm.weight" in name]
-    assert all(tensor.eq(0).all() for name, tensor in fresh.items() if name.endswith("bias"))
-    assert all(fresh[name].eq(1).all() for name in norms)
-    assert all(0 < fresh[name].std() < 0.04 for name in fresh if name.endswith("weight") and name not in norms)
+def test_a_model_without_a_head_gets_a_new_one_that_is_reported_as_missing(tmp_path_factory, subtests):
+    for auto in HEADS:
+        with subtests.test(auto=auto):
+            tmp_path = tmp_path_factory.mktemp("case")
+            ours = randomised(FAMILIES["composite"])
+            lightbert.save(ours, tmp_path / "body")
+            theirs, info = auto.from_pretrained(tmp_path / "body", output_loading_info=True)
+            assert all(name.startswith("model.heads.") for name in info["missing_keys"])
+            assert all(
+                torch.equal(tensor, theirs.model.state_dict()[name]) for name, tensor in ours.state_dict().items()
+            )
+            fresh = {name: theirs.state_dict()[name] for name in info["missing_keys"]}
+            norms = [name for name in fresh if "norm.weight" in name]
+            assert all(tensor.eq(0).all() for name, tensor in fresh.items() if name.endswith("bias"))
+            assert all(fresh[name].eq(1).all() for name in norms)
+            assert all(0 < fresh[name].std() < 0.04 for name in fresh if name.endswith("weight") and name not in norms)
 
 
 def test_the_heads_of_pre_training_are_not_reported_as_unexpected(tmp_path, caplog):
@@ -126,25 +136,34 @@ def test_heads_that_are_not_requested_are_dropped(tmp_path):
     assert list(lightbert.load(tmp_path / "one").heads) == ["mlm"]
 
 
-@pytest.mark.parametrize("mean_resizing", [True, False])
-@pytest.mark.parametrize("tokens", [80, 50])
-@pytest.mark.parametrize("family", ["bert", "convbert", "mobilebert"])
-def test_the_embeddings_and_the_mlm_head_are_resized(family, tokens, mean_resizing, tmp_path):
-    lightbert.save(randomised(FAMILIES[family], {"mlm": {}}), tmp_path / "before")
-    theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "before")
-    ids, mask, segments = batch()
-    texts = {**inputs(), "input_ids": ids % 50}
-    before, kept = theirs(**texts).logits, min(tokens, 60)
-    theirs.resize_token_embeddings(tokens, mean_resizing=mean_resizing)
-    logits = theirs(**texts).logits
-    assert logits.shape[-1] == theirs.config.vocab_size == theirs.model.config.vocab == tokens
-    assert torch.allclose(logits[..., :kept], before[..., :kept], rtol=1e-4, atol=1e-3)
-    theirs.save_pretrained(tmp_path / "after")
-    again, info = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "after", output_loading_info=True)
-    assert not any(info.values())
-    assert torch.equal(again(**texts).logits, logits)
-    ours = lightbert.load(tmp_path / "after")
-    assert torch.equal(ours.heads["mlm"](ours(ids % 50, mask, segments), ours.table), logits)
+def test_the_embeddings_and_the_mlm_head_are_resized(tmp_path_factory, subtests):
+    for family, tokens, mean_resizing in (
+        ("bert", 80, True),
+        ("bert", 50, False),
+        ("convbert", 80, False),
+        ("convbert", 50, True),
+        ("mobilebert", 80, True),
+        ("mobilebert", 50, False),
+    ):
+        with subtests.test(family=family, tokens=tokens):
+            tmp_path = tmp_path_factory.mktemp("case")
+            lightbert.save(randomised(FAMILIES[family], {"mlm": {}}), tmp_path / "before")
+            theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "before")
+            ids, mask, segments = batch()
+            texts = {**inputs(), "input_ids": ids % 50}
+            before, kept = theirs(**texts).logits, min(tokens, 60)
+            theirs.resize_token_embeddings(tokens, mean_resizing=mean_resizing)
+            logits = theirs(**texts).logits
+            assert logits.shape[-1] == theirs.config.vocab_size == theirs.model.config.vocab == tokens
+            assert torch.allclose(logits[..., :kept], before[..., :kept], rtol=1e-4, atol=1e-3)
+            theirs.save_pretrained(tmp_path / "after")
+            again, info = transformers.AutoModelForMaskedLM.from_pretrained(
+                tmp_path / "after", output_loading_info=True
+            )
+            assert not any(info.values())
+            assert torch.equal(again(**texts).logits, logits)
+            ours = lightbert.load(tmp_path / "after")
+            assert torch.equal(ours.heads["mlm"](ours(ids % 50, mask, segments), ours.table), logits)
 
 
 def test_new_tokens_get_the_mean_in_the_mlm_head_or_zero(tmp_path):
@@ -280,7 +299,7 @@ def test_hidden_states_attentions_and_tuples_are_returned_on_request(tmp_path):
     theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path)
     result = theirs(**inputs(), output_hidden_states=True, output_attentions=True)
     assert len(result.hidden_states) == 3
-    assert [tuple(each.shape) for each in result.attentions] == [(3, 2, 11, 11)] * 2
+    assert [tuple(maps.shape) for maps in result.attentions] == [(3, 2, 11, 11)] * 2
     assert torch.allclose(theirs(**inputs(), return_dict=False)[0], result.logits, atol=1e-5)
     theirs.config.return_dict = False
     assert torch.allclose(theirs(**inputs())[0], result.logits, atol=1e-5)
@@ -305,17 +324,19 @@ def test_our_sizes_have_transformers_names(tmp_path):
     assert (config.num_attention_heads, config.max_position_embeddings) == (4, 128)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_the_fill_mask_pipeline_fills(family, tmp_path):
-    model = randomised(FAMILIES[family], {"mlm": {}})
-    words = tokenizer()
-    lightbert.save(model, tmp_path, tokenizer=words)
-    fill = transformers.pipeline("fill-mask", model=str(tmp_path))
-    best = fill("w1 [MASK] w3")[0]
-    ids = torch.tensor([words.encode("w1 [MASK] w3").ids])
-    logits = model.heads["mlm"](model(ids), model.table)[0, 2]
-    assert best["token"] == logits.argmax()
-    assert best["score"] == pytest.approx(logits.softmax(-1).max().item(), rel=1e-4)
+def test_the_fill_mask_pipeline_fills(tmp_path_factory, subtests):
+    for family in FAMILIES:
+        with subtests.test(family=family):
+            tmp_path = tmp_path_factory.mktemp("case")
+            model = randomised(FAMILIES[family], {"mlm": {}})
+            words = tokenizer()
+            lightbert.save(model, tmp_path, tokenizer=words)
+            fill = transformers.pipeline("fill-mask", model=str(tmp_path))
+            best = fill("w1 [MASK] w3")[0]
+            ids = torch.tensor([words.encode("w1 [MASK] w3").ids])
+            logits = model.heads["mlm"](model(ids), model.table)[0, 2]
+            assert best["token"] == logits.argmax()
+            assert best["score"] == pytest.approx(logits.softmax(-1).max().item(), rel=1e-4)
 
 
 def test_the_text_classification_pipeline_returns_the_label(tmp_path):
@@ -323,7 +344,7 @@ def test_the_text_classification_pipeline_returns_the_label(tmp_path):
     model.labels = ("bad", "good")
     lightbert.save(model, tmp_path, tokenizer=tokenizer())
     classify = transformers.pipeline("text-classification", model=str(tmp_path))
-    assert {each["label"] for each in classify("w1 w2", top_k=2)} == {"bad", "good"}
+    assert {answer["label"] for answer in classify("w1 w2", top_k=2)} == {"bad", "good"}
     assert classify(["w1 w2 w9", "w5"], batch_size=2)[0]["label"] in model.labels
 
 

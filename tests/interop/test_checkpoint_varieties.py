@@ -80,25 +80,27 @@ def test_a_model_without_pooler_stays_without_pooler(tmp_path):
     assert before.keys() == after.keys()
 
 
-@pytest.mark.parametrize("suffix", ["ForMaskedLM", "ForTokenClassification", "ForQuestionAnswering"])
-def test_a_mobilebert_without_heads_on_cls_keeps_its_pooler_for_later_classifiers(suffix, tmp_path):
-    original("mobilebert", suffix).save_pretrained(tmp_path / "before")
-    ours = lightbert.load(tmp_path / "before")
-    assert huggingface.settings_of_head(ours, "classify") == {"hidden": "tanh"}
-    huggingface.write(ours, tmp_path / "after")
-    classifier = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "after")
-    assert classifier.config.classifier_activation
-    assert classifier.mobilebert.pooler.dense.weight.shape == (32, 32)
+def test_a_mobilebert_without_heads_on_cls_keeps_its_pooler_for_later_classifiers(tmp_path_factory):
+    for suffix in ("ForMaskedLM", "ForTokenClassification", "ForQuestionAnswering"):
+        tmp_path = tmp_path_factory.mktemp("case")
+        original("mobilebert", suffix).save_pretrained(tmp_path / "before")
+        ours = lightbert.load(tmp_path / "before")
+        assert huggingface.settings_of_head(ours, "classify") == {"hidden": "tanh"}
+        huggingface.write(ours, tmp_path / "after")
+        classifier = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "after")
+        assert classifier.config.classifier_activation
+        assert classifier.mobilebert.pooler.dense.weight.shape == (32, 32)
 
 
-@pytest.mark.parametrize("suffix", ["ForPreTraining", "ForSequenceClassification", "ForMultipleChoice"])
-@pytest.mark.parametrize("body", ["mobilebert", "mobilebert-raw"])
-def test_a_mobilebert_with_a_head_on_cls_keeps_its_activation(body, suffix, tmp_path):
-    model = original(body, suffix)
-    model.save_pretrained(tmp_path / "before")
-    huggingface.write(lightbert.load(tmp_path / "before"), tmp_path / "after")
-    config = transformers.AutoConfig.from_pretrained(tmp_path / "after")
-    assert config.classifier_activation == model.config.classifier_activation
+def test_a_mobilebert_with_a_head_on_cls_keeps_its_activation(tmp_path_factory):
+    for suffix in ("ForPreTraining", "ForSequenceClassification", "ForMultipleChoice"):
+        for body in ("mobilebert", "mobilebert-raw"):
+            tmp_path = tmp_path_factory.mktemp("case")
+            model = original(body, suffix)
+            model.save_pretrained(tmp_path / "before")
+            huggingface.write(lightbert.load(tmp_path / "before"), tmp_path / "after")
+            config = transformers.AutoConfig.from_pretrained(tmp_path / "after")
+            assert config.classifier_activation == model.config.classifier_activation
 
 
 def test_weights_in_several_files_are_merged(tmp_path):
@@ -154,21 +156,22 @@ def test_numbers_are_label_names_as_in_transformers(tmp_path):
     assert lightbert.load(tmp_path).labels == ("1", "3", "5")
 
 
-@pytest.mark.parametrize("preset", ["bert-tiny", "convbert-tiny", "mobilebert-nano"])
-def test_our_model_round_trips_through_transformers_bit_for_bit(preset, tmp_path):
-    config = replace(PRESETS[preset], vocab=60, depth=2)
-    ours = build(config, heads={"mlm": {}})
-    huggingface.write(ours, tmp_path / "there")
-    theirs, info = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "there", output_loading_info=True)
-    assert not any(info.values())
-    theirs.save_pretrained(tmp_path / "again")
-    back = lightbert.load(tmp_path / "again")
-    assert ours.state_dict().keys() == back.state_dict().keys()
-    assert all(torch.equal(tensor, back.state_dict()[name]) for name, tensor in ours.state_dict().items())
-    # A model from transformers was trained to read the padding.
-    changed = {"padding": "released"} if hasattr(config, "padding") else {}
-    assert to_mapping(back.config) == to_mapping(config) | changed
-    assert back.head_settings == ours.head_settings
+def test_our_model_round_trips_through_transformers_bit_for_bit(tmp_path_factory):
+    for preset in ("bert-tiny", "convbert-tiny", "mobilebert-nano"):
+        tmp_path = tmp_path_factory.mktemp("case")
+        config = replace(PRESETS[preset], vocab=60, depth=2)
+        ours = build(config, heads={"mlm": {}})
+        huggingface.write(ours, tmp_path / "there")
+        theirs, info = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "there", output_loading_info=True)
+        assert not any(info.values())
+        theirs.save_pretrained(tmp_path / "again")
+        back = lightbert.load(tmp_path / "again")
+        assert ours.state_dict().keys() == back.state_dict().keys()
+        assert all(torch.equal(tensor, back.state_dict()[name]) for name, tensor in ours.state_dict().items())
+        # A model from transformers was trained to read the padding.
+        changed = {"padding": "released"} if hasattr(config, "padding") else {}
+        assert to_mapping(back.config) == to_mapping(config) | changed
+        assert back.head_settings == ours.head_settings
 
 
 def test_the_tokenizer_is_kept_in_both_directions(tmp_path):

@@ -109,11 +109,11 @@ def test_existing_paths_are_not_looked_up_on_the_hub(hub):
     assert hub == []
 
 
-@pytest.mark.parametrize("name", ["a/b/c", "/ours/tiny", "./ours/tiny", "ours/", "ours tiny/x", "", "nowhere"])
-def test_invalid_hub_ids_are_not_looked_up_on_the_hub(hub, name):
-    with pytest.raises(InputError, match="not found; give a folder with config"):
-        find(name)
-    assert hub == []
+def test_invalid_hub_ids_are_not_looked_up_on_the_hub(hub):
+    for name in ("a/b/c", "/ours/tiny", "./ours/tiny", "ours/", "ours tiny/x", "", "nowhere"):
+        with pytest.raises(InputError, match="not found; give a folder with config"):
+            find(name)
+        assert hub == []
 
 
 def test_a_failed_download_is_a_one_line_error(hub):
@@ -125,25 +125,22 @@ def test_a_failed_download_is_a_one_line_error(hub):
     )
 
 
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [
+def test_the_error_for_a_missing_hub_model_names_it(monkeypatch):
+    for error, message in (
         ("RepositoryNotFoundError", "no public model has that name"),
         ("RevisionNotFoundError", "it has no revision 'v9'"),
         ("GatedRepoError", "access requires a login: run `hf auth login`"),
-    ],
-)
-def test_the_error_for_a_missing_hub_model_names_it(monkeypatch, error, message):
-    huggingface_hub = pytest.importorskip("huggingface_hub")
-    kind = getattr(pytest.importorskip("huggingface_hub.errors"), error)
+    ):
+        huggingface_hub = pytest.importorskip("huggingface_hub")
+        kind = getattr(pytest.importorskip("huggingface_hub.errors"), error)
 
-    def snapshot_download(*_: object, **__: object) -> str:
-        # Its constructor requires a response of its HTTP library.
-        raise kind.__new__(kind, "not found")
+        def snapshot_download(*_: object, kind: type[Exception] = kind, **__: object) -> str:
+            # Its constructor requires a response of its HTTP library.
+            raise kind.__new__(kind, "not found")
 
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
-    with pytest.raises(InputError, match=message):
-        lightbert.load("ours/tiny@v9")
+        monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+        with pytest.raises(InputError, match=message):
+            lightbert.load("ours/tiny@v9")
 
 
 def test_the_error_without_huggingface_hub_suggests_the_install_command(monkeypatch):
@@ -188,24 +185,22 @@ def error_of(user: str, name: str) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("user", USERS)
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        ("runs/x", "'runs/x' is a run folder; its model is 'runs/x/final'"),
-        (
-            "bert-base-uncased",
-            "model 'bert-base-uncased' not found; for the model on the Hugging Face Hub, write "
-            "google-bert/bert-base-uncased",
-        ),
-        ("runs/y", "model 'runs/y' not found; give a folder with config.json, the name of a preset"),
-        ("convbert-smal", "unknown preset 'convbert-smal'; did you mean 'convbert-small'?"),
-        ("ours/other", "model folder 'ours/other' not found, and downloading it from the Hugging Face Hub failed"),
-    ],
-)
-def test_every_entry_point_gives_the_same_error_for_an_unknown_model(hub, user, name, sentence):
-    saved("runs/x/final")
-    assert error_of(user, name).startswith(sentence)
+def test_every_entry_point_gives_the_same_error_for_an_unknown_model(hub, subtests):
+    for user in USERS:
+        for name, sentence in (
+            ("runs/x", "'runs/x' is a run folder; its model is 'runs/x/final'"),
+            (
+                "bert-base-uncased",
+                "model 'bert-base-uncased' not found; for the model on the Hugging Face Hub, write "
+                "google-bert/bert-base-uncased",
+            ),
+            ("runs/y", "model 'runs/y' not found; give a folder with config.json, the name of a preset"),
+            ("convbert-smal", "unknown preset 'convbert-smal'; did you mean 'convbert-small'?"),
+            ("ours/other", "model folder 'ours/other' not found, and downloading it from the Hugging Face Hub failed"),
+        ):
+            with subtests.test(user=user, name=name):
+                saved("runs/x/final")
+                assert error_of(user, name).startswith(sentence)
 
 
 def outcome(user: str, name: str) -> object:

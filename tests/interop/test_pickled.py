@@ -64,12 +64,13 @@ def expected(tmp_path: Path):
     return lightbert.load(tmp_path / "safe")
 
 
-@pytest.mark.parametrize("zipped", FORMATS.values(), ids=FORMATS)
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt"])
-def test_convert_reads_pickled_weights(tmp_path, expected, name, zipped):
-    with_pickle(tmp_path / "source", name, _use_new_zipfile_serialization=zipped)
-    torch.save({"lr": 1}, tmp_path / "source" / "training_args.bin")
-    assert_same_model(converted(tmp_path / "source", tmp_path / "ours"), expected)
+def test_convert_reads_pickled_weights(tmp_path_factory, expected):
+    for zipped in FORMATS.values():
+        for name in ("pytorch_model.bin", "model.pt"):
+            tmp_path = tmp_path_factory.mktemp("case")
+            with_pickle(tmp_path / "source", name, _use_new_zipfile_serialization=zipped)
+            torch.save({"lr": 1}, tmp_path / "source" / "training_args.bin")
+            assert_same_model(converted(tmp_path / "source", tmp_path / "ours"), expected)
 
 
 def test_convert_reads_pickles_in_several_files(tmp_path, expected):
@@ -126,20 +127,21 @@ def test_other_commands_point_to_convert(tmp_path, user, capsys, monkeypatch):
         assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("zipped", FORMATS.values(), ids=FORMATS)
-def test_malicious_pickles_do_not_run(tmp_path, zipped, capsys):
-    source, trap = tmp_path / "source", tmp_path / "trap"
-    with_pickle(source)
-    torch.save(
-        {"a": torch.ones(1), "b": Attack(trap)}, source / "pytorch_model.bin", _use_new_zipfile_serialization=zipped
-    )
-    assert main(["convert", str(source), str(tmp_path / "ours"), "--to", "lightbert"]) == 1
-    assert "pytorch_model.bin' is damaged or contains more than tensors" in capsys.readouterr().err
-    assert not trap.exists()
-    assert not (tmp_path / "ours").exists()
-    # The exploit works with an unrestricted loader.
-    torch.load(source / "pytorch_model.bin", weights_only=False)
-    assert trap.exists()
+def test_malicious_pickles_do_not_run(tmp_path_factory, capsys):
+    for zipped in FORMATS.values():
+        tmp_path = tmp_path_factory.mktemp("case")
+        source, trap = tmp_path / "source", tmp_path / "trap"
+        with_pickle(source)
+        torch.save(
+            {"a": torch.ones(1), "b": Attack(trap)}, source / "pytorch_model.bin", _use_new_zipfile_serialization=zipped
+        )
+        assert main(["convert", str(source), str(tmp_path / "ours"), "--to", "lightbert"]) == 1
+        assert "pytorch_model.bin' is damaged or contains more than tensors" in capsys.readouterr().err
+        assert not trap.exists()
+        assert not (tmp_path / "ours").exists()
+        # The exploit works with an unrestricted loader.
+        torch.load(source / "pytorch_model.bin", weights_only=False)
+        assert trap.exists()
 
 
 def test_a_bare_pickle_does_not_run(tmp_path):
@@ -150,30 +152,27 @@ def test_a_bare_pickle_does_not_run(tmp_path):
     assert not trap.exists()
 
 
-@pytest.mark.parametrize("zipped", FORMATS.values(), ids=FORMATS)
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ([torch.ones(1)], "must contain a dictionary of tensors, got list"),
-        (torch.ones(1), "must contain a dictionary of tensors, got Tensor"),
-        ({"model": {"a": torch.ones(1)}}, "only tensors by name, got dict as 'model'"),
-        ({"a": torch.ones(1), "step": 3}, "only tensors by name, got int as 'step'"),
-        ({3: torch.ones(1)}, "only tensors by name, got Tensor as 3"),
-        ({"a": torch.ones(2, 2).to_sparse()}, "'a' in '.*' must be a dense tensor, got torch.sparse_coo"),
-    ],
-)
-def test_anything_but_a_flat_dictionary_of_tensors_is_an_error(tmp_path, content, message, zipped):
-    torch.save(content, tmp_path / "weights.bin", _use_new_zipfile_serialization=zipped)
-    with pytest.raises(InputError, match=message):
-        read_pickle(tmp_path / "weights.bin")
+def test_anything_but_a_flat_dictionary_of_tensors_is_an_error(tmp_path):
+    for zipped in FORMATS.values():
+        for content, message in (
+            ([torch.ones(1)], "must contain a dictionary of tensors, got list"),
+            (torch.ones(1), "must contain a dictionary of tensors, got Tensor"),
+            ({"model": {"a": torch.ones(1)}}, "only tensors by name, got dict as 'model'"),
+            ({"a": torch.ones(1), "step": 3}, "only tensors by name, got int as 'step'"),
+            ({3: torch.ones(1)}, "only tensors by name, got Tensor as 3"),
+            ({"a": torch.ones(2, 2).to_sparse()}, "'a' in '.*' must be a dense tensor, got torch.sparse_coo"),
+        ):
+            torch.save(content, tmp_path / "weights.bin", _use_new_zipfile_serialization=zipped)
+            with pytest.raises(InputError, match=message):
+                read_pickle(tmp_path / "weights.bin")
 
 
-@pytest.mark.parametrize("zipped", FORMATS.values(), ids=FORMATS)
-def test_tensors_that_are_larger_than_their_file_are_an_error(tmp_path, zipped):
-    huge = torch.ones(1).expand(10**12)
-    torch.save({"a": huge}, tmp_path / "weights.bin", _use_new_zipfile_serialization=zipped)
-    with pytest.raises(InputError, match="got 4,000,000,000,000 bytes"):
-        read_pickle(tmp_path / "weights.bin")
+def test_tensors_that_are_larger_than_their_file_are_an_error(tmp_path):
+    for zipped in FORMATS.values():
+        huge = torch.ones(1).expand(10**12)
+        torch.save({"a": huge}, tmp_path / "weights.bin", _use_new_zipfile_serialization=zipped)
+        with pytest.raises(InputError, match="got 4,000,000,000,000 bytes"):
+            read_pickle(tmp_path / "weights.bin")
 
 
 def test_tied_weights_may_be_larger_than_their_file(tmp_path):
@@ -206,15 +205,15 @@ def test_files_and_dictionaries_that_are_too_large_are_an_error(tmp_path, monkey
         read_pickle(tmp_path / "weights.bin")
 
 
-@pytest.mark.parametrize("zipped", FORMATS.values(), ids=FORMATS)
-def test_a_truncated_file_is_a_one_line_error(tmp_path, zipped):
-    torch.save({"a": torch.ones(1000)}, tmp_path / "weights.bin", _use_new_zipfile_serialization=zipped)
-    whole = (tmp_path / "weights.bin").read_bytes()
-    for length in (0, 10, len(whole) // 2, len(whole) - 10):
-        (tmp_path / "weights.bin").write_bytes(whole[:length])
-        with pytest.raises(InputError, match="is damaged") as caught:
-            read_pickle(tmp_path / "weights.bin")
-        assert "\n" not in str(caught.value)
+def test_a_truncated_file_is_a_one_line_error(tmp_path):
+    for zipped in FORMATS.values():
+        torch.save({"a": torch.ones(1000)}, tmp_path / "weights.bin", _use_new_zipfile_serialization=zipped)
+        whole = (tmp_path / "weights.bin").read_bytes()
+        for length in (0, 10, len(whole) // 2, len(whole) - 10):
+            (tmp_path / "weights.bin").write_bytes(whole[:length])
+            with pytest.raises(InputError, match="is damaged") as caught:
+                read_pickle(tmp_path / "weights.bin")
+            assert "\n" not in str(caught.value)
 
 
 def test_an_index_that_points_outside_its_folder_is_an_error(tmp_path):

@@ -42,20 +42,22 @@ def logits(model, text):
     return model(torch.tensor([tokenizer().encode(text).ids])).logits[0]
 
 
-@pytest.mark.parametrize("body", ["bert", "electra", "convbert", "mobilebert"])
-def test_multi_label_predictions_are_the_sigmoid_of_transformers_logits_in_both_directions(tmp_path, body):
-    theirs = classifier(tmp_path / "before", body, problem_type=SEVERAL)
-    lightbert.save(lightbert.load(tmp_path / "before"), tmp_path / "ours")
-    huggingface.write(lightbert.load(tmp_path / "ours"), tmp_path / "after")
-    again = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "after")
-    assert again.config.problem_type == SEVERAL
-    for text in TEXTS:
-        shares = dict(zip(NAMES, logits(theirs, text).sigmoid().tolist(), strict=True))
-        assert logits(again, text).sigmoid().tolist() == pytest.approx(list(shares.values()), abs=1e-5)
-        for folder in ("before", "ours", "after"):
-            prediction = lightbert.load(tmp_path / folder).predict(text)
-            assert prediction["probabilities"] == pytest.approx(shares, abs=1e-5)
-            assert prediction["labels"] == [name for name, share in shares.items() if share > 0.5]
+def test_multi_label_predictions_are_the_sigmoid_of_transformers_logits_in_both_directions(tmp_path_factory, subtests):
+    for body in ("bert", "electra", "convbert", "mobilebert"):
+        with subtests.test(body=body):
+            tmp_path = tmp_path_factory.mktemp("case")
+            theirs = classifier(tmp_path / "before", body, problem_type=SEVERAL)
+            lightbert.save(lightbert.load(tmp_path / "before"), tmp_path / "ours")
+            huggingface.write(lightbert.load(tmp_path / "ours"), tmp_path / "after")
+            again = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "after")
+            assert again.config.problem_type == SEVERAL
+            for text in TEXTS:
+                shares = dict(zip(NAMES, logits(theirs, text).sigmoid().tolist(), strict=True))
+                assert logits(again, text).sigmoid().tolist() == pytest.approx(list(shares.values()), abs=1e-5)
+                for folder in ("before", "ours", "after"):
+                    prediction = lightbert.load(tmp_path / folder).predict(text)
+                    assert prediction["probabilities"] == pytest.approx(shares, abs=1e-5)
+                    assert prediction["labels"] == [name for name, share in shares.items() if share > 0.5]
 
 
 def test_single_label_classification_uses_softmax(tmp_path):

@@ -39,18 +39,16 @@ def write_published(folder, modules=("Transformer", "Pooling"), pooling=None, le
     return folder
 
 
-@pytest.mark.parametrize(
-    ("modules", "config", "expected"),
-    [
+def test_the_pooling_of_a_published_folder_is_read(tmp_path_factory):
+    for modules, config, expected in (
         ((), {"word_embedding_dimension": 128}, Pooling("mean")),
         ((), {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, Pooling("cls")),
         (("Normalize",), {"pooling_mode_max_tokens": True, "pooling_mode_mean_tokens": False}, Pooling("max", True)),
         (("Normalize",), {"pooling_mode": "mean"}, Pooling("mean", True)),
-    ],
-)
-def test_the_pooling_of_a_published_folder_is_read(tmp_path, modules, config, expected):
-    write_published(tmp_path / "theirs", ("Transformer", "Pooling", *modules), config)
-    assert lightbert.load(tmp_path / "theirs").pooling == expected
+    ):
+        tmp_path = tmp_path_factory.mktemp("case")
+        write_published(tmp_path / "theirs", ("Transformer", "Pooling", *modules), config)
+        assert lightbert.load(tmp_path / "theirs").pooling == expected
 
 
 def test_vectors_use_the_pooling_of_the_model_by_default(tmp_path):

@@ -112,23 +112,25 @@ def assert_same_model(read, written):
     assert all(torch.equal(tensor, expected[name]) for name, tensor in read.state_dict().items())
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_the_inverse_keymap_round_trips_bit_for_bit(case):
-    model, variables, given = variables_of_case(case)
-    part = "generator" if case == "electra-masked-language" else "discriminator"
-    assert_same_model(read_checkpoint(variables, part=part, config=given), model)
+def test_the_inverse_keymap_round_trips_bit_for_bit(subtests):
+    for case in CASES:
+        with subtests.test(case=case):
+            model, variables, given = variables_of_case(case)
+            part = "generator" if case == "electra-masked-language" else "discriminator"
+            assert_same_model(read_checkpoint(variables, part=part, config=given), model)
 
 
-@pytest.mark.parametrize("config", [ELECTRA, replace(ELECTRA, narrow=64), CONVBERT, replace(CONVBERT, groups=2)])
-def test_one_checkpoint_contains_a_discriminator_and_a_generator_that_share_embeddings(config):
-    discriminator = random_model(config, ("rtd",))
-    small = replace(config, width=64, n_heads=1, inner=256)
-    generator = random_model(small, ("mlm",))
-    for name in ("word", "position", "segment", "norm"):
-        setattr(generator.embeddings, name, getattr(discriminator.embeddings, name))
-    variables = variables_of((discriminator, "electra"), (generator, "generator"))
-    assert_same_model(read_checkpoint(variables), discriminator)
-    assert_same_model(read_checkpoint(variables, part="generator"), generator)
+def test_one_checkpoint_contains_a_discriminator_and_a_generator_that_share_embeddings(subtests):
+    for config in (ELECTRA, replace(ELECTRA, narrow=64), CONVBERT, replace(CONVBERT, groups=2)):
+        with subtests.test(config=config):
+            discriminator = random_model(config, ("rtd",))
+            small = replace(config, width=64, n_heads=1, inner=256)
+            generator = random_model(small, ("mlm",))
+            for name in ("word", "position", "segment", "norm"):
+                setattr(generator.embeddings, name, getattr(discriminator.embeddings, name))
+            variables = variables_of((discriminator, "electra"), (generator, "generator"))
+            assert_same_model(read_checkpoint(variables), discriminator)
+            assert_same_model(read_checkpoint(variables, part="generator"), generator)
 
 
 def test_a_generator_may_have_separate_embeddings():
@@ -165,17 +167,17 @@ class TestAnInvalidCheckpoint:
             read_checkpoint(variables, config=given)
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_a_published_model_is_recognised_by_its_shapes_alone(name):
-    preset = PRESETS[name] if isinstance(PRESETS[name], Bert) else replace(PRESETS[name], padding="released")
-    tensors = renamed(build(preset, device="meta"))
-    identify = identify_mobilebert if isinstance(preset, MobileBert) else identify_electra
-    assert identify(tensors, {}).config == preset
+def test_a_published_model_is_recognised_by_its_shapes_alone(subtests):
+    for name in PUBLISHED:
+        with subtests.test(name=name):
+            preset = PRESETS[name] if isinstance(PRESETS[name], Bert) else replace(PRESETS[name], padding="released")
+            tensors = renamed(build(preset, device="meta"))
+            identify = identify_mobilebert if isinstance(preset, MobileBert) else identify_electra
+            assert identify(tensors, {}).config == preset
 
 
-@pytest.mark.parametrize(
-    ("case", "given", "sentence"),
-    [
+def test_a_config_completes_the_shapes_and_must_not_contradict_them():
+    for case, given, sentence in (
         ("electra-of-another-width", {}, "can't be determined from the width 24; give 'num_attention_heads'"),
         ("electra-of-another-width", {"num_attention_heads": 5}, "5 heads and width 24 don't match queries"),
         ("electra-of-another-width", {"num_attention_heads": "3"}, "n_heads must be an integer, got '3'"),
@@ -188,27 +190,22 @@ def test_a_published_model_is_recognised_by_its_shapes_alone(name):
         ("mobilebert", {**JSON_CONFIG, "hidden_act": "swish"}, "unknown hidden_act 'swish'"),
         ("mobilebert", {**JSON_CONFIG, "trigram_input": False}, "unknown trigram_input 'False'"),
         ("mobilebert", {**JSON_CONFIG, "normalization_type": "layer_norm"}, "has norm = 'none'"),
-    ],
-)
-def test_a_config_completes_the_shapes_and_must_not_contradict_them(case, given, sentence):
-    _, variables, _ = variables_of_case(case)
-    with pytest.raises(InputError, match=sentence):
-        read_checkpoint(variables, config=given)
+    ):
+        _, variables, _ = variables_of_case(case)
+        with pytest.raises(InputError, match=sentence):
+            read_checkpoint(variables, config=given)
 
 
-@pytest.mark.parametrize(
-    ("case", "part", "sentence"),
-    [
+def test_a_missing_part_is_an_error():
+    for case, part, sentence in (
         ("convbert", "generator", "has no generator"),
         ("mobilebert", "generator", "MobileBERT has no generator"),
         ("electra-masked-language", "discriminator", "has no discriminator"),
         ("electra", "generater", "did you mean 'generator'"),
-    ],
-)
-def test_a_missing_part_is_an_error(case, part, sentence):
-    _, variables, given = variables_of_case(case)
-    with pytest.raises(InputError, match=sentence):
-        read_checkpoint(variables, part=part, config=given)
+    ):
+        _, variables, given = variables_of_case(case)
+        with pytest.raises(InputError, match=sentence):
+            read_checkpoint(variables, part=part, config=given)
 
 
 def test_a_checkpoint_of_another_kind_is_an_error():

@@ -25,9 +25,8 @@ def saved(folder, body="bert", suffix="Model", **changes):
     return folder
 
 
-@pytest.mark.parametrize(
-    ("body", "changes", "sentence"),
-    [
+def test_reading_an_unsupported_config_is_an_error(tmp_path_factory):
+    for body, changes, sentence in (
         (
             "bert",
             {"is_decoder": True},
@@ -67,16 +66,14 @@ def saved(folder, body="bert", suffix="Model", **changes):
         ("mobilebert", {"key_query_shared_bottleneck": False}, r"'wide' requires block_width \(16\) == width \(32\)"),
         ("mobilebert", {"normalization_type": "manual"}, "must be 'no_norm' or 'layer_norm', got 'manual'"),
         ("mobilebert-layer-norm", {"layer_norm_eps": 1e-12}, "eps must be 1e-05 in transformers' MobileBERT"),
-    ],
-)
-def test_reading_an_unsupported_config_is_an_error(body, changes, sentence, tmp_path):
-    with pytest.raises(InputError, match=sentence):
-        lightbert.load(saved(tmp_path, body, **changes))
+    ):
+        tmp_path = tmp_path_factory.mktemp("case")
+        with pytest.raises(InputError, match=sentence):
+            lightbert.load(saved(tmp_path, body, **changes))
 
 
-@pytest.mark.parametrize(
-    ("body", "suffix", "changes", "sentence"),
-    [
+def test_reading_an_unsupported_head_is_an_error(tmp_path_factory):
+    for body, suffix, changes, sentence in (
         ("bert", "ForTokenClassification", {"architectures": None}, "the layer 'classifier' is ambiguous"),
         ("electra", "ForMultipleChoice", {}, "doesn't support the choice head of transformers' Electra"),
         ("convbert", "ForMultipleChoice", {}, "doesn't support the choice head of transformers' ConvBert; save"),
@@ -87,22 +84,26 @@ def test_reading_an_unsupported_config_is_an_error(body, changes, sentence, tmp_
             "the classify head of transformers' ConvBert with hidden_act = 'relu', only with 'gelu'; save the model",
         ),
         ("bert", "ForMaskedLM", {"tie_word_embeddings": False}, "'tie_word_embeddings' must be true"),
-    ],
-)
-def test_reading_an_unsupported_head_is_an_error(body, suffix, changes, sentence, tmp_path):
-    with pytest.raises(InputError, match=sentence):
-        lightbert.load(saved(tmp_path, body, suffix, **changes))
+    ):
+        tmp_path = tmp_path_factory.mktemp("case")
+        with pytest.raises(InputError, match=sentence):
+            lightbert.load(saved(tmp_path, body, suffix, **changes))
 
 
-@pytest.mark.parametrize(
-    ("names", "given"),
-    [(["a", "b"], r"\['a', 'b'\]"), ("x", "'x'"), (3, "3"), ({"0": "no", "1": None}, "{'0': 'no', '1': None}")],
-)
-@pytest.mark.parametrize("suffix", ["Model", "ForSequenceClassification"])
-def test_label_names_that_are_not_an_object_of_names_are_an_error(names, given, suffix, tmp_path):
-    sentence = f"'id2label' in config.json must be an object of names, got {given}; write it as .*, or remove it"
-    with pytest.raises(InputError, match=sentence):
-        lightbert.load(saved(tmp_path, "bert", suffix, id2label=names))
+def test_label_names_that_are_not_an_object_of_names_are_an_error(tmp_path_factory):
+    for names, given in (
+        (["a", "b"], r"\['a', 'b'\]"),
+        ("x", "'x'"),
+        (3, "3"),
+        ({"0": "no", "1": None}, "{'0': 'no', '1': None}"),
+    ):
+        for suffix in ("Model", "ForSequenceClassification"):
+            tmp_path = tmp_path_factory.mktemp("case")
+            sentence = (
+                f"'id2label' in config.json must be an object of names, got {given}; write it as .*, or remove it"
+            )
+            with pytest.raises(InputError, match=sentence):
+                lightbert.load(saved(tmp_path, "bert", suffix, id2label=names))
 
 
 def test_reading_untied_weights_is_an_error(tmp_path):
@@ -114,9 +115,8 @@ def test_reading_untied_weights_is_an_error(tmp_path):
         lightbert.load(folder)
 
 
-@pytest.mark.parametrize(
-    ("preset", "changes", "heads", "sentence"),
-    [
+def test_writing_a_model_that_transformers_does_not_support_is_an_error(tmp_path_factory):
+    for preset, changes, heads, sentence in (
         ("composite-tiny", {}, {}, "doesn't support the composite family; transformers reads the native folder"),
         ("convbert-tiny", {"convolution": "none"}, {}, "must be 'span' in transformers' ConvBERT, got 'none'"),
         ("convbert-tiny", {"n_heads": 1}, {}, "have the width 128 in .*, but n_heads = 1 and head_ratio = 2 give 256"),
@@ -137,13 +137,12 @@ def test_reading_untied_weights_is_an_error(tmp_path):
         ("bert-tiny", {"positions": 0}, {}, "requires position embeddings, got positions = 0"),
         ("mobilebert-nano", {"mixer_input": "wide"}, {}, "'wide' requires block_width"),
         ("mobilebert-nano", {"norm": "layer"}, {}, "eps must be 1e-05 in transformers' MobileBERT"),
-    ],
-)
-def test_writing_a_model_that_transformers_does_not_support_is_an_error(preset, changes, heads, sentence, tmp_path):
-    model = build(replace(PRESETS[preset], **(SMALL | changes)), heads=heads)
-    with pytest.raises(InputError, match=sentence):
-        huggingface.write(model, tmp_path / "hf")
-    assert not (tmp_path / "hf").exists()
+    ):
+        tmp_path = tmp_path_factory.mktemp("case")
+        model = build(replace(PRESETS[preset], **(SMALL | changes)), heads=heads)
+        with pytest.raises(InputError, match=sentence):
+            huggingface.write(model, tmp_path / "hf")
+        assert not (tmp_path / "hf").exists()
 
 
 def test_loading_a_folder_without_config_is_an_error(tmp_path):
@@ -158,13 +157,14 @@ def test_loading_a_preset_is_an_error():
         lightbert.load("convbert-small")
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt"])
-def test_the_error_for_pickled_weights_suggests_convert(name, tmp_path):
-    folder = saved(tmp_path)
-    (folder / "model.safetensors").rename(folder / name)
-    command = f"`lightbert convert {folder} NEW_FOLDER --to lightbert`"
-    with pytest.raises(InputError, match=rf"is a pickle, .*{re.escape(command)}"):
-        lightbert.load(folder)
+def test_the_error_for_pickled_weights_suggests_convert(tmp_path_factory):
+    for name in ("pytorch_model.bin", "model.pt"):
+        tmp_path = tmp_path_factory.mktemp("case")
+        folder = saved(tmp_path)
+        (folder / "model.safetensors").rename(folder / name)
+        command = f"`lightbert convert {folder} NEW_FOLDER --to lightbert`"
+        with pytest.raises(InputError, match=rf"is a pickle, .*{re.escape(command)}"):
+            lightbert.load(folder)
 
 
 def test_the_error_for_a_folder_without_weights_names_the_missing_file(tmp_path):
@@ -174,13 +174,14 @@ def test_the_error_for_a_folder_without_weights_names_the_missing_file(tmp_path)
         lightbert.load(folder)
 
 
-@pytest.mark.parametrize("name", ["../outside.safetensors", "inner/x.safetensors", "/outside.safetensors", ".."])
-def test_an_index_of_safetensors_that_points_outside_its_folder_is_an_error(tmp_path, name):
-    folder = saved(tmp_path)
-    (folder / "model.safetensors").unlink()
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": name}}))
-    with pytest.raises(InputError, match=rf"must name files in its folder, got '{re.escape(name)}'"):
-        lightbert.load(folder)
+def test_an_index_of_safetensors_that_points_outside_its_folder_is_an_error(tmp_path_factory):
+    for name in ("../outside.safetensors", "inner/x.safetensors", "/outside.safetensors", ".."):
+        tmp_path = tmp_path_factory.mktemp("case")
+        folder = saved(tmp_path)
+        (folder / "model.safetensors").unlink()
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": name}}))
+        with pytest.raises(InputError, match=rf"must name files in its folder, got '{re.escape(name)}'"):
+            lightbert.load(folder)
 
 
 def test_an_index_without_files_is_an_error(tmp_path):

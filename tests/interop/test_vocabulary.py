@@ -35,9 +35,8 @@ def folder_with(folder, **files):
 SPECIAL_DECODER = {str(index): token(name, normalized=False, special=True) for index, name in enumerate(SPECIAL)}
 
 
-@pytest.mark.parametrize(
-    "files",
-    [
+def test_the_ids_are_those_of_transformers(tmp_path_factory, subtests):
+    for files in (
         {},
         {"tokenizer_config": {"do_lower_case": False}},
         {"tokenizer_config": {"do_lower_case": True, "strip_accents": False}},
@@ -62,15 +61,14 @@ SPECIAL_DECODER = {str(index): token(name, normalized=False, special=True) for i
         },
         {"tokenizer_config": {"added_tokens_decoder": {"4": token("[MASK]", lstrip=True, special=True)}}},
         {"tokenizer_config": {"added_tokens_decoder": {str(FIRST): token("brandnew", single_word=True)}}},
-    ],
-    ids=str,
-)
-def test_the_ids_are_those_of_transformers(files, tmp_path):
-    ours = read_tokenizer(folder_with(tmp_path, **files))
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    assert [ours.encode(text).ids for text in TEXTS] == [theirs(text)["input_ids"] for text in TEXTS]
-    assert ours.get_vocab() == theirs.get_vocab()
-    assert ours.encode("the", "film").ids == theirs("the", "film")["input_ids"]
+    ):
+        with subtests.test(files=files):
+            tmp_path = tmp_path_factory.mktemp("case")
+            ours = read_tokenizer(folder_with(tmp_path, **files))
+            theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+            assert [ours.encode(text).ids for text in TEXTS] == [theirs(text)["input_ids"] for text in TEXTS]
+            assert ours.get_vocab() == theirs.get_vocab()
+            assert ours.encode("the", "film").ids == theirs("the", "film")["input_ids"]
 
 
 def test_accents_chinese_and_added_tokens_follow_the_settings(tmp_path):
@@ -115,9 +113,8 @@ def test_the_files_with_settings_are_downloaded():
     assert {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"} <= set(load._FILES)
 
 
-@pytest.mark.parametrize(
-    ("files", "sentence"),
-    [
+def test_settings_that_cannot_be_followed_are_an_error(tmp_path_factory):
+    for files, sentence in (
         ({"tokenizer_config": {"do_lower_case": "no"}}, "'do_lower_case' .* must be true or false, got 'no'"),
         ({"tokenizer_config": {"strip_accents": 1}}, "'strip_accents' .* must be true, false or null, got 1"),
         ({"tokenizer_config": {"tokenize_chinese_chars": None}}, "'tokenize_chinese_chars' .*, got None"),
@@ -135,8 +132,7 @@ def test_the_files_with_settings_are_downloaded():
         ({"tokenizer_config": {"extra_special_tokens": {"a": "<e1>"}}}, "'extra_special_tokens' .* a list of tokens"),
         ({"tokenizer_config": {"sep_token": ["x"]}}, r"a token in sep_token must be a text, .* got \['x'\]"),
         ({"tokenizer_config": {"sep_token": "<s>"}}, r"vocab\.txt' is not a vocabulary of BERT: sep_token not found"),
-    ],
-)
-def test_settings_that_cannot_be_followed_are_an_error(files, sentence, tmp_path):
-    with pytest.raises(InputError, match=sentence):
-        read_tokenizer(folder_with(tmp_path, **files))
+    ):
+        tmp_path = tmp_path_factory.mktemp("case")
+        with pytest.raises(InputError, match=sentence):
+            read_tokenizer(folder_with(tmp_path, **files))

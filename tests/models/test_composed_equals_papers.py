@@ -142,42 +142,47 @@ def assert_equals_paper(config: Config, keep: Tensor | None) -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=noise, msg=lambda text, name=name: f"{name}: {text}")
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_unpadded_texts_have_the_states_and_gradients_of_the_paper(name: str) -> None:
-    assert_equals_paper(MODELS[name], keep=None)
+def test_unpadded_texts_have_the_states_and_gradients_of_the_paper(subtests: pytest.Subtests) -> None:
+    for name in MODELS:
+        with subtests.test(name=name):
+            assert_equals_paper(MODELS[name], keep=None)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_padded_texts_have_the_states_and_gradients_of_the_paper(name: str) -> None:
-    assert_equals_paper(MODELS[name], KEEP)
+def test_padded_texts_have_the_states_and_gradients_of_the_paper(subtests: pytest.Subtests) -> None:
+    for name in MODELS:
+        with subtests.test(name=name):
+            assert_equals_paper(MODELS[name], KEEP)
 
 
-@pytest.mark.parametrize("name", RELEASED)
-def test_released_padding_matches_the_paper(name: str) -> None:
-    assert_equals_paper(RELEASED[name], KEEP)
+def test_released_padding_matches_the_paper(subtests: pytest.Subtests) -> None:
+    for name in RELEASED:
+        with subtests.test(name=name):
+            assert_equals_paper(RELEASED[name], KEEP)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_packed_texts_have_the_states_of_the_paper_for_each_text(name: str) -> None:
-    config = MODELS[name]
-    model = randomised(config)
-    weights = dict(model.named_parameters())
-    ids, segments = texts(rows=len(PACKED))
-    states = model(ids, PACKED, segments)
-    for row, number in product(range(len(PACKED)), (1, 2, 3)):
-        own = PACKED[row] == number
-        if own.any():
-            alone = paper_states(config, weights, ids[row : row + 1, own], None, segments[row : row + 1, own])
-            torch.testing.assert_close(states[row, own], alone[0], rtol=1e-9, atol=1e-9)
+def test_packed_texts_have_the_states_of_the_paper_for_each_text(subtests: pytest.Subtests) -> None:
+    for name in MODELS:
+        with subtests.test(name=name):
+            config = MODELS[name]
+            model = randomised(config)
+            weights = dict(model.named_parameters())
+            ids, segments = texts(rows=len(PACKED))
+            states = model(ids, PACKED, segments)
+            for row, number in product(range(len(PACKED)), (1, 2, 3)):
+                own = PACKED[row] == number
+                if own.any():
+                    alone = paper_states(config, weights, ids[row : row + 1, own], None, segments[row : row + 1, own])
+                    torch.testing.assert_close(states[row, own], alone[0], rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["bert-small", "convbert-small", "composite-small", "mobilebert", "ib-bert-large"])
-def test_pretraining_heads_have_the_logits_of_the_paper(name: str) -> None:
-    config = small(PRESETS[name])
-    model = randomised(config, heads={"mlm": {}, "rtd": {}})
-    states = model(texts(rows=2)[0])
-    weights = dict(model.named_parameters())
-    words = mlm_logits(weights, states, activation=config.activation, eps=config.eps)
-    torch.testing.assert_close(model.heads["mlm"](states, model.table), words, rtol=1e-9, atol=1e-9)
-    replaced = rtd_logits(weights, states, activation=config.activation)
-    torch.testing.assert_close(model.heads["rtd"](states), replaced, rtol=1e-9, atol=1e-9)
+def test_pretraining_heads_have_the_logits_of_the_paper(subtests: pytest.Subtests) -> None:
+    for name in ("bert-small", "convbert-small", "composite-small", "mobilebert", "ib-bert-large"):
+        with subtests.test(name=name):
+            config = small(PRESETS[name])
+            model = randomised(config, heads={"mlm": {}, "rtd": {}})
+            states = model(texts(rows=2)[0])
+            weights = dict(model.named_parameters())
+            words = mlm_logits(weights, states, activation=config.activation, eps=config.eps)
+            torch.testing.assert_close(model.heads["mlm"](states, model.table), words, rtol=1e-9, atol=1e-9)
+            replaced = rtd_logits(weights, states, activation=config.activation)
+            torch.testing.assert_close(model.heads["rtd"](states), replaced, rtol=1e-9, atol=1e-9)

@@ -33,9 +33,9 @@ CONFIGS: dict[str, Config] = {
 HEADS: dict[str, dict[str, Any]] = {"mlm": {}, "rtd": {}, "classify": {"labels": 3}}
 
 
-@pytest.fixture(scope="module", params=CONFIGS.values(), ids=CONFIGS.keys())
-def model(request: pytest.FixtureRequest) -> Encoder:
-    return build(request.param, heads=HEADS, seed=0)
+@pytest.fixture(scope="module")
+def models() -> dict[str, Encoder]:
+    return {name: build(config, heads=HEADS, seed=0) for name, config in CONFIGS.items()}
 
 
 def assert_cut_normal(weight: Tensor, std: float) -> None:
@@ -49,12 +49,14 @@ def assert_uniform(weight: Tensor, bound: float) -> None:
     assert weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=5 / math.sqrt(weight.numel()))
 
 
-def test_matrices_and_tables_are_normal_with_002_truncated_at_two_deviations(model):
-    trigram = isinstance(model.config, MobileBert)
-    glorot = {"heads.rtd.output"} if trigram else {"heads.rtd.output", "embeddings.project"}
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Linear | nn.Embedding) and name not in glorot and module.weight.shape[0] > 3:
-            assert_cut_normal(module.weight, 0.02)
+def test_matrices_and_tables_are_normal_with_002_truncated_at_two_deviations(models, subtests):
+    for name, model in models.items():
+        with subtests.test(name=name):
+            trigram = isinstance(model.config, MobileBert)
+            glorot = {"heads.rtd.output"} if trigram else {"heads.rtd.output", "embeddings.project"}
+            for name, module in model.named_modules():
+                if isinstance(module, nn.Linear | nn.Embedding) and name not in glorot and module.weight.shape[0] > 3:
+                    assert_cut_normal(module.weight, 0.02)
 
 
 def test_grouped_matrices_have_the_same_distribution():
@@ -62,19 +64,21 @@ def test_grouped_matrices_have_the_same_distribution():
         assert_cut_normal(build(CONFIGS["grouped"], seed=0).blocks[0].feedforward.get_submodule(part).weight, 0.02)
 
 
-def test_biases_start_at_zero_and_norms_as_the_identity(model):
-    for name, parameter in model.named_parameters():
-        if "norm" in name:
-            assert (parameter == (1 if name.endswith("weight") else 0)).all(), name
-        elif name.endswith("bias") and "depthwise" not in name and "convolution.bias" not in name:
-            assert not parameter.any(), name
+def test_biases_start_at_zero_and_norms_as_the_identity(models, subtests):
+    for name, model in models.items():
+        with subtests.test(name=name):
+            for name, parameter in model.named_parameters():
+                if "norm" in name:
+                    assert (parameter == (1 if name.endswith("weight") else 0)).all(), name
+                elif name.endswith("bias") and "depthwise" not in name and "convolution.bias" not in name:
+                    assert not parameter.any(), name
 
 
-@pytest.mark.parametrize("kind", ["convbert", "conventional"])
-def test_the_separable_convolution_starts_with_one_over_k(kind):
-    for block in build(CONFIGS[kind], seed=0).blocks:
-        assert_cut_normal(block.mixer.convolution.depthwise.weight, 1 / 9)
-        assert_cut_normal(block.mixer.convolution.pointwise.weight, 0.02)
+def test_the_separable_convolution_starts_with_one_over_k():
+    for kind in ("convbert", "conventional"):
+        for block in build(CONFIGS[kind], seed=0).blocks:
+            assert_cut_normal(block.mixer.convolution.depthwise.weight, 1 / 9)
+            assert_cut_normal(block.mixer.convolution.pointwise.weight, 0.02)
 
 
 def test_composite_weights_start_at_zero_and_uniform():
@@ -111,13 +115,14 @@ DIGESTS = {
 }
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
-def test_a_seed_gives_the_same_weights_to_the_last_bit_on_every_machine(kind):
-    digest = hashlib.sha256()
-    for name, parameter in build(CONFIGS[kind], heads=HEADS, seed=0).named_parameters():
-        digest.update(name.encode())
-        digest.update(parameter.detach().numpy().astype("<f4").tobytes())
-    assert digest.hexdigest()[:16] == DIGESTS[kind]
+def test_a_seed_gives_the_same_weights_to_the_last_bit_on_every_machine(subtests):
+    for kind in CONFIGS:
+        with subtests.test(kind=kind):
+            digest = hashlib.sha256()
+            for name, parameter in build(CONFIGS[kind], heads=HEADS, seed=0).named_parameters():
+                digest.update(name.encode())
+                digest.update(parameter.detach().numpy().astype("<f4").tobytes())
+            assert digest.hexdigest()[:16] == DIGESTS[kind]
 
 
 def test_a_weight_depends_on_seed_name_and_position_only():
@@ -129,10 +134,12 @@ def test_a_weight_depends_on_seed_name_and_position_only():
     assert torch.equal(build(CONFIGS["convbert"], heads=HEADS, seed=5).table, plain.table)
 
 
-def test_no_two_parameters_share_numbers(model):
-    drawn = [parameter.flatten()[:3] for parameter in model.parameters() if parameter.unique().numel() > 1]
-    # Parameters with the same random numbers would differ by a factor at most.
-    assert len({tuple((first / first[0]).tolist()) for first in drawn}) == len(drawn) > 20
+def test_no_two_parameters_share_numbers(models, subtests):
+    for name, model in models.items():
+        with subtests.test(name=name):
+            drawn = [parameter.flatten()[:3] for parameter in model.parameters() if parameter.unique().numel() > 1]
+            # Parameters with the same random numbers would differ by a factor at most.
+            assert len({tuple((first / first[0]).tolist()) for first in drawn}) == len(drawn) > 20
 
 
 def test_a_head_added_later_equals_one_built_with_the_model():
@@ -160,12 +167,14 @@ def test_the_seed_that_torch_gives_is_the_same_on_every_machine():
     assert [seed_from_torch(), seed_from_torch()] == [900450186894289455, 3969543146641149120]
 
 
-def test_modules_declare_initial_weights_of_existing_parameters(model):
-    for path, module in model.named_modules():
-        declared = module.initial_weights() if hasattr(module, "initial_weights") else {}
-        for name in declared:
-            owner, _, own = name.rpartition(".")
-            assert hasattr(module.get_submodule(owner), own), f"{path}: {name}"
+def test_modules_declare_initial_weights_of_existing_parameters(models, subtests):
+    for name, model in models.items():
+        with subtests.test(name=name):
+            for path, module in model.named_modules():
+                declared = module.initial_weights() if hasattr(module, "initial_weights") else {}
+                for name in declared:
+                    owner, _, own = name.rpartition(".")
+                    assert hasattr(module.get_submodule(owner), own), f"{path}: {name}"
 
 
 def test_initial_weights_do_not_depend_on_the_chunk_size(monkeypatch):

@@ -39,31 +39,32 @@ def padded(text: Tensor, padding: int) -> tuple[Tensor, Tensor]:
     return row, (torch.arange(row.shape[1]) < text.shape[1])[None]
 
 
-@pytest.fixture(params=LEAKS.values(), ids=LEAKS.keys())
-def config(request: pytest.FixtureRequest) -> Config:
-    return request.param
+def test_padding_changes_the_states_of_released_models_noticeably(subtests):
+    for name, config in LEAKS.items():
+        with subtests.test(name=name):
+            text = ids(1, 10)
+            row, keep = padded(text, 12)
+            masked, leaking = model_of(config)(row, keep)[:, :10], released(config)(row, keep)[:, :10]
+            assert (masked - leaking).abs().amax() > 0.1
+            assert_same_states(masked, model_of(config)(text))
 
 
-def test_padding_changes_the_states_of_released_models_noticeably(config):
-    text = ids(1, 10)
-    row, keep = padded(text, 12)
-    masked, leaking = model_of(config)(row, keep)[:, :10], released(config)(row, keep)[:, :10]
-    assert (masked - leaking).abs().amax() > 0.1
-    assert_same_states(masked, model_of(config)(text))
+def test_the_content_of_the_padding_matters(subtests):
+    for name, config in LEAKS.items():
+        with subtests.test(name=name):
+            text = ids(1, 10)
+            (one, keep), (other, _) = padded(text, 6), padded(text, 6)
+            difference = released(config)(one, keep)[:, :10] - released(config)(other, keep)[:, :10]
+            assert difference.abs().amax() > 0.1
 
 
-def test_the_content_of_the_padding_matters(config):
-    text = ids(1, 10)
-    (one, keep), (other, _) = padded(text, 6), padded(text, 6)
-    difference = released(config)(one, keep)[:, :10] - released(config)(other, keep)[:, :10]
-    assert difference.abs().amax() > 0.1
-
-
-def test_without_padding_both_are_the_same(config):
-    rows = ids(2, 10)
-    assert_same_states(released(config)(rows), model_of(config)(rows))
-    full = torch.ones(2, 10, dtype=torch.bool)
-    assert_same_states(released(config)(rows, full), model_of(config)(rows, full))
+def test_without_padding_both_are_the_same(subtests):
+    for name, config in LEAKS.items():
+        with subtests.test(name=name):
+            rows = ids(2, 10)
+            assert_same_states(released(config)(rows), model_of(config)(rows))
+            full = torch.ones(2, 10, dtype=torch.bool)
+            assert_same_states(released(config)(rows, full), model_of(config)(rows, full))
 
 
 def test_positions_count_the_padding_on_the_left():
@@ -78,8 +79,8 @@ def test_a_model_without_convolutions_does_not_read_padding_on_the_right():
     assert_same_states(model(*padded(text, 6))[:, :10], model(text))
 
 
-def test_packed_texts_are_an_error(config):
-    with pytest.raises(
-        InputError, match=r"must be boolean with padding = 'released', got torch\.int64; packed texts require 'masked'"
-    ):
-        released(config)(ids(1, 4), torch.tensor([[1, 1, 2, 2]]))
+def test_packed_texts_are_an_error(subtests):
+    sentence = r"must be boolean with padding = 'released', got torch\.int64; packed texts require 'masked'"
+    for name, config in LEAKS.items():
+        with subtests.test(name=name), pytest.raises(InputError, match=sentence):
+            released(config)(ids(1, 4), torch.tensor([[1, 1, 2, 2]]))

@@ -94,10 +94,7 @@ CHANGES: dict[str, tuple[Callable[[Model], None], str]] = {
     "missing head": (remove_head, r"'heads\.classify\.\S+' is missing \(\d tensors differ\)"),
     "missing block": (remove_block, r"'blocks\.1\.\S+' is missing \(\d+ tensors differ\)"),
     "other shape": (replace_layer, r"must have the shape \[2, 16\], got \[3, 16\] \(2 tensors differ\)"),
-    "two dtypes": (
-        halve_head,
-        r"must have one floating-point dtype, got float32 and for 'heads\.\S+' float16",
-    ),
+    "two dtypes": (halve_head, r"must have one floating-point dtype, got float32 and for 'heads\.\S+' float16"),
 }
 
 

@@ -151,9 +151,18 @@ def test_convbert_equals_its_port_with_released_padding(batch: Batch, groups: in
 
 
 # transformers supports the teacher's "wide" input only if block_width == width.
-@pytest.mark.parametrize(("mixer_input", "width"), [("shared", 24), ("narrow", 24), ("wide", 16)])
-@pytest.mark.parametrize("feedforwards", [1, 3])
-@pytest.mark.parametrize(("norm", "activation"), [("none", "relu"), ("layer", "gelu_tanh")])
+@pytest.mark.parametrize(
+    ("mixer_input", "width", "feedforwards", "norm", "activation"),
+    # Every pair of an input, a number of feed-forwards and a norm.
+    [
+        ("shared", 24, 1, "none", "relu"),
+        ("shared", 24, 3, "layer", "gelu_tanh"),
+        ("narrow", 24, 1, "layer", "gelu_tanh"),
+        ("narrow", 24, 3, "none", "relu"),
+        ("wide", 16, 1, "none", "relu"),
+        ("wide", 16, 3, "layer", "gelu_tanh"),
+    ],
+)
 def test_mobilebert_equals_its_port_with_released_padding(
     batch: Batch, mixer_input: str, width: int, feedforwards: int, norm: str, activation: str
 ) -> None:
