@@ -1,5 +1,6 @@
 """The arguments of commands are checked before torch is imported, which takes seconds."""
 
+import json
 import subprocess
 import sys
 
@@ -57,11 +58,22 @@ sys.exit(code)
         ("predict ./no text", 1, "model './no' not found; give a folder with config.json"),
         ("serve ./no", 1, "model './no' not found; give a folder with config.json"),
         ("export ./no --out o", 1, "model './no' not found; give a folder with config.json"),
+        ("predict tuned --file my.csv --text body", 1, "has no column 'body', only 'text', 'label'; set its name with"),
+        (
+            "evaluate tuned --data my.csv --label topic",
+            1,
+            "has no column 'topic', only text, label; set --label COLUMN",
+        ),
+        ("embed tuned my.csv --text body --out x.npy", 1, "has no column 'body', only 'text', 'label'; set its name"),
         ("finetune --help", 0, ""),
         ("recipes", 0, ""),
     ],
 )
 def test_arguments_are_checked_without_torch(arguments, code, sentence, tmp_path):
+    (tmp_path / "my.csv").write_text("text,label\ngood,yes\n")
+    (tmp_path / "tuned").mkdir()
+    config = {"model_type": "lightbert", "family": "convbert", "task": {"kind": "classify", "labels": ["no", "yes"]}}
+    (tmp_path / "tuned" / "config.json").write_text(json.dumps(config))
     line = [sys.executable, "-c", CHECK, *arguments.split()]
     done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert sentence in done.stderr

@@ -1,17 +1,19 @@
 """`evaluate` without a model: score prediction files, or collect them for the GLUE leaderboard."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from lightbert.commands.options import CommaSeparated, check_file, check_model, options, options_in_errors
+from lightbert.commands.options import CommaSeparated, check_file, check_model, options, options_in_errors, stored_task
 from lightbert.commands.report import Printable, Report, show
 from lightbert.errors import InputError
 from lightbert.tasks.kinds import KindName
 
 if TYPE_CHECKING:
+    from lightbert.tasks.datasets.own_files import Files
     from lightbert.tasks.kinds.kind import Task
     from lightbert.tasks.predict.predictor import Described
 
@@ -135,6 +137,7 @@ def run(config: Config) -> Printable:
         check_model(str(config.model))
     with options_in_errors():
         if config.predictions is None:
+            _check_table(config, stored_task(str(config.model)))
             evaluate = _evaluate_vectors if config.task in _VECTORS else _evaluate
             return evaluate(config, str(config.model))
         open_data = (config.task, config.data, config.split)
@@ -197,16 +200,15 @@ def _evaluate(config: Config, path: str) -> Report:
 
 def task_of(config: Config, model: "Described") -> "Task":
     """The task given, or the one the model was fine-tuned for; a single file is a table of the user."""
-    from lightbert.config import from_mapping, to_mapping
     from lightbert.tasks.datasets import open_task
     from lightbert.tasks.datasets.own import own_task
-    from lightbert.tasks.datasets.own_files import READING, Files
+    from lightbert.tasks.datasets.own_files import READING
     from lightbert.tasks.predict.predictor import kind_by_name
 
     stored = str(model.task.get("task", "own"))
     name = config.task or ("own" if Path(config.data).is_file() and not stored.startswith("squad") else stored)
-    given = {key: value for key in READING if (value := getattr(config, key)) is not None}
     if name not in _OWN:
+        given = [key for key in READING if getattr(config, key) is not None]
         if unused := [*given, *(["kind"] if config.kind != "auto" else [])]:
             raise InputError(
                 f"data.{unused[0]} is for own files, but the task is {name!r}; leave it out, or add --task own"
@@ -214,9 +216,7 @@ def task_of(config: Config, model: "Described") -> "Task":
         return open_task(name, config.data, bad_rows=config.bad_rows)
     if not config.data:
         raise InputError("evaluate requires data; add --data FILE, or --task NAME --data FOLDER")
-    found = Files.at(config.data) if Path(config.data).is_dir() else Files(dev=config.data, test=config.data)
-    as_in_training = model.task.get("data", {})
-    files = from_mapping(Files, {**to_mapping(found), **as_in_training, **given, "bad_rows": config.bad_rows})
+    files = _files(config, model.task)
     kind = kind_by_name(model, config.kind, config.labels)
     if kind.head in _NAMED and not ("task" in model.task or model.labels or config.labels):
         names = ", ".join(kind.description()["labels"])
@@ -224,6 +224,25 @@ def task_of(config: Config, model: "Described") -> "Task":
             f"the outputs of the model have no label names ({names}); add --labels with a name for each, in this order"
         )
     return own_task(files, kind=kind, name=name)
+
+
+def _files(config: Config, task: Mapping[str, Any]) -> "Files":
+    """The files of the user, read as in training unless options say otherwise."""
+    from lightbert.config import from_mapping, to_mapping
+    from lightbert.tasks.datasets.own_files import READING, Files
+
+    files = Files.at(config.data) if Path(config.data).is_dir() else Files(dev=config.data, test=config.data)
+    given = {key: value for key in READING if (value := getattr(config, key)) is not None}
+    return from_mapping(Files, {**to_mapping(files), **task.get("data", {}), **given, "bad_rows": config.bad_rows})
+
+
+def _check_table(config: Config, task: Mapping[str, Any] | None) -> None:
+    """Check the columns of a single table before torch is imported, if the folder of the model says what it needs."""
+    if not task or task.get("kind") == "spans" or config.task not in ("", *_OWN) or not Path(config.data).is_file():
+        return
+    from lightbert.tasks.datasets.own import check_table
+
+    check_table(config.data, _files(config, task), str(task.get("kind", "")), test=config.split == "test")
 
 
 @options(Config)

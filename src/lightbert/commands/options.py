@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -169,6 +170,23 @@ def check_model(name: str) -> None:
         return
     if not _exists(name) and not _exists(f"{name}.index"):
         raise model_not_found(name)
+
+
+def stored_task(model: str) -> dict[str, Any] | None:
+    """What a model was fine-tuned for, from its folder, without torch; None if only loading the model can tell."""
+    if model in bundled.NAMES:
+        return {}
+    try:
+        content = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(content, dict) or content.get("model_type") != "lightbert" or "family" not in content:
+        return None
+    task: Any = content.get("task", {})
+    data = task.get("data", {}) if isinstance(task, dict) else None
+    if not isinstance(data, dict) or not all(isinstance(value, str | int) for value in data.values()):
+        return None
+    return dict(task)
 
 
 def is_finished(out: str) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 import typer
 
-from lightbert.commands.options import CommaSeparated, check_file, check_model, options, options_in_errors
+from lightbert.commands.options import CommaSeparated, check_file, check_model, options, options_in_errors, stored_task
 from lightbert.commands.report import Report, show
 from lightbert.errors import InputError
 
@@ -83,8 +83,13 @@ def run(config: Config, out: TextIO) -> Report:
     from lightbert.tasks.predict.exported import ExportedModel, load_on
     from lightbert.tasks.predict.inputs import Fields
     from lightbert.tasks.predict.predictor import Predictor
-    from lightbert.tasks.predict.records import predicted_records
+    from lightbert.tasks.predict.records import check_columns, predicted_records
 
+    if config.file not in ("", _STDIN) and (task := stored_task(config.model)):
+        # Before torch is imported.
+        with options_in_errors():
+            columns = Fields.of(task, config.text, config.text_b)
+            check_columns(_open_file(config, task), columns, str(task.get("kind", "")))
     model = load_on(config.model, config.device)
     predictor = Predictor(
         model,
@@ -141,7 +146,7 @@ def command(config: Config, json: bool) -> None:
 
 def _source(config: Config, given: list[dict[str, str]], predictor: "Predictor", fields: "Fields") -> "Source":
     from lightbert.data.text_files import bounded_lines
-    from lightbert.tasks.predict.records import Lines, RecordList, Source, check_columns, open_records
+    from lightbert.tasks.predict.records import Lines, RecordList, Source, check_columns
 
     kind = predictor.kind.name
     _check_kind(config, kind)
@@ -151,11 +156,17 @@ def _source(config: Config, given: list[dict[str, str]], predictor: "Predictor",
     elif _STDIN in (config.file, *config.texts):
         source = Lines(bounded_lines(sys.stdin.buffer, "standard input"), "standard input", config.bad_rows)
     else:
-        as_in_training = predictor.model.task.get("data", {}).get("separator", ",")
-        separator = as_in_training if config.separator is None else config.separator
-        source = open_records(config.file, config.bad_rows, separator=separator)
+        source = _open_file(config, predictor.model.task)
         check_columns(source, fields, kind)
     return source
+
+
+def _open_file(config: "Config | EmbedConfig", task: Mapping[str, Any]) -> "Lines | Table":
+    from lightbert.tasks.predict.records import open_records
+
+    as_in_training = task.get("data", {}).get("separator", ",")
+    separator = as_in_training if config.separator is None else config.separator
+    return open_records(config.file, config.bad_rows, separator=separator)
 
 
 def _check_kind(config: Config, kind: str) -> None:
@@ -290,9 +301,14 @@ def _embed(config: EmbedConfig) -> Report:
     from lightbert.progress import progress
     from lightbert.tasks.predict.exported import load_on
     from lightbert.tasks.predict.inputs import Fields
-    from lightbert.tasks.predict.records import embed_file
+    from lightbert.tasks.predict.records import check_columns, embed_file
 
     check_not_input(config.out, config.file)
+    if config.file != _STDIN and (task := stored_task(config.model)) is not None:
+        # Before torch is imported.
+        with options_in_errors():
+            fields = replace(Fields.of(task, config.text, config.text_b), pairs=bool(config.text_b))
+            check_columns(_open_file(config, task), fields, "", config.keep)
     model = load_on(config.model, config.device)
     source = _embed_source(config, model.task)
     embedder = _embedder(config, model)
@@ -334,10 +350,8 @@ def _embedder(config: EmbedConfig, model: "TextModel | ExportedModel") -> "Embed
 
 def _embed_source(config: EmbedConfig, task: Mapping[str, Any]) -> "Lines | Table":
     from lightbert.data.text_files import bounded_lines
-    from lightbert.tasks.predict.records import Lines, open_records
+    from lightbert.tasks.predict.records import Lines
 
     if config.file == _STDIN:
         return Lines(bounded_lines(sys.stdin.buffer, "standard input"), "standard input", config.bad_rows)
-    as_in_training = task.get("data", {}).get("separator", ",")
-    separator = as_in_training if config.separator is None else config.separator
-    return open_records(config.file, config.bad_rows, separator=separator)
+    return _open_file(config, task)

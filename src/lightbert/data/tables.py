@@ -223,6 +223,14 @@ class Table(RowFile):
         first = next(json_rows(RowFile(self.path, "skip")), (0, {}))
         return list(first[1])
 
+    def check_columns(self) -> list[str]:
+        """Read the column names, and check that the needed ones are among them."""
+        columns = self.columns()
+        for column in self._needed.values():
+            if column not in columns:
+                raise InputError(f"'{self.path}' {self._describe_missing(column, columns)}")
+        return columns
+
     def types(self) -> dict[str, Any]:
         """Read the Arrow types of the columns of a Parquet file; other files have none."""
         return parquet_types(self.path) if self.format == ".parquet" else {}
@@ -241,10 +249,7 @@ class Table(RowFile):
     def _rows(self) -> Iterator[Row]:
         if self.format in (".jsonl", ".ndjson"):
             return json_rows(self)
-        columns = self.columns()
-        for column in self._needed.values():
-            if column not in columns:
-                raise InputError(f"'{self.path}' {self._describe_missing(column, columns)}")
+        columns = self.check_columns()
         if self.format == ".parquet":
             wanted = self._optional.union(self._needed.values()) if self._needed else set(columns)
             return parquet_rows(self, [column for column in columns if column in wanted])

@@ -38,11 +38,21 @@ def read_sentences(
     If bad rows are skipped, a bad line skips its whole sentence.
     """
     if table_format(path) in FORMATS:
-        needed = {"data.words": files.words} | ({} if test else {"data.tags": files.tags})
-        with Table(path, needed, optional=[files.tags], separator=files.separator, bad_rows=files.bad_rows) as table:
+        with _sentence_table(path, files, test=test) as table:
             return _collect(table, _from_table(table, files, known))
     with RowFile(path, files.bad_rows) as file:
         return _collect(file, _from_columns(file, files, known, test))
+
+
+def check_table(path: str, files: Files, kind: str, *, test: bool = False) -> None:
+    """Check the columns of a table for a kind of task, without reading its rows; other files have no header."""
+    if table_format(path) in (".csv", ".tsv", ".parquet"):
+        (_sentence_table if kind == Tokens.name else _table)(path, files, test=test).check_columns()
+
+
+def _sentence_table(path: str, files: Files, *, test: bool) -> Table:
+    needed = {"data.words": files.words} | ({} if test else {"data.tags": files.tags})
+    return Table(path, needed, optional=[files.tags], separator=files.separator, bad_rows=files.bad_rows)
 
 
 def check_columns(path: str, files: Files) -> None:
