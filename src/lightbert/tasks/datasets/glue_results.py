@@ -202,14 +202,14 @@ def _test_set(task: str, split: str) -> str:
 def read_predictions(path: str | Path, task: Task, examples: Sequence[Example]) -> list[Prediction]:
     """Read the predictions for the given examples, matched by id."""
     path = Path(path)
-    found = dict(_rows(path))
-    missing = [example.id for example in examples if example.id not in found]
+    cells = dict(_rows(path))
+    missing = [example.id for example in examples if example.id not in cells]
     if missing:
         raise InputError(
             f"'{path}' must have a prediction for every example, {len(missing):,} of {len(examples):,} are missing, "
             f"the first is {missing[0]!r}: give the file for the same split"
         )
-    return [_prediction(found[example.id], TABLE[task.name].labels, path) for example in examples]
+    return [_prediction(cells[example.id], TABLE[task.name].labels, path) for example in examples]
 
 
 def _prediction(cell: str, labels: Mapping[str, str], path: Path) -> Prediction:

@@ -121,17 +121,17 @@ def _answers(entry: Entry, context: str, identity: str) -> tuple[Answer, ...] | 
         return ()
     if "answers" not in entry.fields:
         return None
-    found = []
+    located: list[Answer] = []
     for number, answer in enumerate(field(entry.fields, "answers", list, entry.place)):
         place = f"{entry.place}.answers[{number}]"
         text, start = field(answer, "text", str, place), field(answer, "answer_start", int, place)
-        one = locate_answer(context, text, start)
-        if one is None:
+        answer_found = locate_answer(context, text, start)
+        if answer_found is None:
             raise InputError(
                 f"the answer {text!r} of {identity!r} must occur in its context at character {start} ({place})"
             )
-        found.append(one)
-    return tuple(found)
+        located.append(answer_found)
+    return tuple(located)
 
 
 Version = Literal["1.1", "2.0"]
@@ -169,17 +169,17 @@ def _file(folder: Path, split: str, version: str) -> Path | None:
     for ending in _ENDINGS:
         if (official := folder / f"{split}-v{version}{ending}").is_file():
             return official
-    found = [
+    matches = [
         path
         for path in sorted(folder.iterdir())
         if path.name.endswith(_ENDINGS) and f"v{version}" in path.name and split in re.findall("[a-z]+", path.name)
     ]
-    if len(found) > 1:
-        names = ", ".join(path.name for path in found)
+    if len(matches) > 1:
+        names = ", ".join(path.name for path in matches)
         raise InputError(
             f"folder '{folder}' must contain one file for {split}, got {names}; rename one to {split}-v{version}.json"
         )
-    return found[0] if found else None
+    return matches[0] if matches else None
 
 
 def _questions(path: Path, version: Version, bad_rows: str) -> Examples[Question]:
@@ -196,7 +196,7 @@ PREDICTIONS, NULL_ODDS, N_BEST = "predictions.json", "null_odds.json", "nbest.js
 def write_answers(folder: str | Path, examples: Sequence[Question], predictions: Sequence[dict[str, Any]]) -> None:
     """Write the answers, null scores and n-best lists to a folder, each as a JSON file {id: …}."""
     folder = Path(folder)
-    ids = [each.id for each in examples]
+    ids = [question.id for question in examples]
     seen: set[str] = set()
     for identity in ids:
         if not identity or identity in seen:

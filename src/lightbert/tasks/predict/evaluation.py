@@ -95,7 +95,7 @@ class Evaluation:
         counts = Table("Counts", ("count", "value"), rows)
         return [
             *([metrics] if self.metrics else []),
-            *(table for each in self.findings for table in each.tables),
+            *(table for finding in self.findings for table in finding.tables),
             counts,
         ]
 
@@ -219,8 +219,10 @@ def evaluate(
 
 def _findings(kind: Kind[Any], examples: Sequence[Any], predictions: Sequence[Prediction], worst: int) -> list[Finding]:
     """The findings; without tables of the worst errors if none are requested, since an empty one would say "None."."""
-    found = kind.findings(examples, predictions, worst)
-    return found if worst else [replace(each, tables=()) if each.key == "most_wrong" else each for each in found]
+    findings = kind.findings(examples, predictions, worst)
+    if worst:
+        return findings
+    return [replace(finding, tables=()) if finding.key == "most_wrong" else finding for finding in findings]
 
 
 def _torch_runtime(model: Described, head: str, device: str) -> Runtime:

@@ -49,12 +49,12 @@ class Fields:
 
     def missing(self, present: Collection[str], kind: str) -> str:
         """Describe the first missing field that the kind of task requires, and the remedy; "" if none is missing."""
-        found = self.names(present)
+        names = self.names(present)
         if kind == "spans":
             required = dict.fromkeys(("question", "context"), "rename one of them")
             required = {field: remedy for field, remedy in required.items() if field not in present}
-        elif found["text"] or (kind == "tokens" and found["words"]):
-            required = {self.text_b[0]: "set its name with --text-b"} if self.pairs and not found["text_b"] else {}
+        elif names["text"] or (kind == "tokens" and names["words"]):
+            required = {self.text_b[0]: "set its name with --text-b"} if self.pairs and not names["text_b"] else {}
         else:
             required = {self.text[0]: "set its name with --text"}
         for field, remedy in required.items():
@@ -70,42 +70,42 @@ FIELDS = ("text", "text_b", "question", "context", "words")
 """The input fields of a record: a text or a pair of texts; a question and its context; the words of a sentence."""
 
 
-def example_of(given: Any, kind: Kind[Any], names: Mapping[str, str] | None = None) -> Any:
+def example_of(text: Any, kind: Kind[Any], names: Mapping[str, str] | None = None) -> Any:
     """Convert a string, a tuple of two strings, or a record with the fields that the kind requires to an example.
 
     Examples are returned unchanged. Other fields of a record are ignored.
     names: field -> its name in the record, if it differs, such as {"text": "body"}; "" if the field is not used.
     """
-    match given:
+    match text:
         case Example() | TaggedSentence() | Question():
-            example: Example | TaggedSentence | Question = given
+            example: Example | TaggedSentence | Question = text
         case str():
-            example = Example(given)
+            example = Example(text)
         case (str() as first, str() as second):
             example = Question(first, second) if Question in kind.inputs else Example(first, second)
         case Mapping():
-            example = _from_record(given, kind, names or {})
+            example = _from_record(text, kind, names or {})
         case _:
             raise InputError(
-                f"a text must be a string, a pair of strings, or a record with a 'text', got {_short(given)}"
+                f"a text must be a string, a pair of strings, or a record with a 'text', got {_short(text)}"
             )
     if not isinstance(example, kind.inputs):
-        raise InputError(f"the model requires {kind.requires}, got {_short(given)}")
+        raise InputError(f"the model requires {kind.requires}, got {_short(text)}")
     return example
 
 
-def texts_of(given: Any) -> Iterator[Any]:
+def texts_of(texts: Any) -> Iterator[Any]:
     """Iterate over texts. A single text and a table are errors: they would yield characters, keys or columns."""
-    if isinstance(given, str | tuple | Mapping | Example | TaggedSentence | Question):
-        raise InputError(f"texts must be a list of texts, got a single one, {_short(given)}; put it into a list")
-    if hasattr(given, "columns"):
-        raise InputError(f"texts must be a list of texts, got a {type(given).__name__}; give one of its columns")
+    if isinstance(texts, str | tuple | Mapping | Example | TaggedSentence | Question):
+        raise InputError(f"texts must be a list of texts, got a single one, {_short(texts)}; put it into a list")
+    if hasattr(texts, "columns"):
+        raise InputError(f"texts must be a list of texts, got a {type(texts).__name__}; give one of its columns")
     # Arrays of pyarrow, whose elements are no strings.
-    given = given.to_pylist() if hasattr(given, "to_pylist") else given
-    if not isinstance(given, bytes | bytearray):
+    texts = texts.to_pylist() if hasattr(texts, "to_pylist") else texts
+    if not isinstance(texts, bytes | bytearray):
         with suppress(TypeError):
-            return iter(given)
-    raise InputError(f"texts must be a string or a list of strings, got {_short(given)}")
+            return iter(texts)
+    raise InputError(f"texts must be a string or a list of strings, got {_short(texts)}")
 
 
 def check_count(name: str, value: Any) -> None:

@@ -73,7 +73,7 @@ def _cells(record: Mapping[str, Any], list_separator: str, prefix: str = "") -> 
     for name, value in record.items():
         if isinstance(value, Mapping):
             yield from _cells(value, list_separator, f"{prefix}{name}.")
-        elif isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
+        elif isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
             yield f"{prefix}{name}", list_separator.join(value)
         elif isinstance(value, bool | list | tuple):
             yield f"{prefix}{name}", json_line(value)
@@ -197,14 +197,14 @@ class ParquetFile(VectorFile):
         self._writer.close()
 
     def _array(self, name: str, values: Sequence[Any]) -> Any:
-        given = [_as_text(value) for value in values] if name in self._texts else list(values)
+        column = [_as_text(value) for value in values] if name in self._texts else list(values)
         known = self._types.get(name)
         expected = f"{known}, like the first rows" if known else "values of one type"
         try:
-            array = self._arrow.array(given, type=known)
+            array = self._arrow.array(column, type=known)
         except (self._arrow.ArrowException, OverflowError) as error:
             raise InputError(f"the column {name!r} must contain {expected} ({error}); leave it out of --keep") from None
-        for value, stored in zip(given, array.to_pylist(), strict=True):
+        for value, stored in zip(column, array.to_pylist(), strict=True):
             if not _same(value, stored):
                 raise InputError(f"the column {name!r} must contain {expected}, got {value!r}; leave it out of --keep")
         if self._arrow.types.is_null(array.type):
@@ -221,7 +221,7 @@ def _as_text(value: Any) -> str | None:
 def _same(value: Any, stored: Any) -> bool:
     """Whether a value survived its conversion to the type of its column, in which records have all fields."""
     if isinstance(value, dict):
-        return isinstance(stored, dict) and all(_same(each, stored.get(key)) for key, each in value.items())
+        return isinstance(stored, dict) and all(_same(item, stored.get(key)) for key, item in value.items())
     if isinstance(value, list):
         return isinstance(stored, list) and len(value) == len(stored) and all(map(_same, value, stored))
     is_nan = value != value

@@ -156,9 +156,9 @@ def _free_name(field: str, record: dict[str, Any], taken: set[str]) -> str:
 def _replace_non_finite(value: Any) -> Any:
     """Replace non-finite numbers by None, because JSON has no NaN."""
     if isinstance(value, dict):
-        return {key: _replace_non_finite(each) for key, each in value.items()}
+        return {key: _replace_non_finite(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_replace_non_finite(each) for each in value]
+        return [_replace_non_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -167,10 +167,10 @@ def _json_object(text: str) -> dict[str, Any] | None:
     if not text.lstrip().startswith("{"):
         return None
     try:
-        found = json.loads(text)
+        record = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return record if isinstance(record, dict) else None
 
 
 def embed_file(

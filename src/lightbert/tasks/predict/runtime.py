@@ -198,6 +198,6 @@ def _remove_padding(arrays: Arrays, length: int) -> Arrays:
     match arrays:
         case (start, end, score, impossible):
             # A beam search over few tokens fills up with masked candidates, including padding.
-            found = score > _MASKED
-            return start[found], end[found], score[found], impossible
+            real = score > _MASKED
+            return start[real], end[real], score[real], impossible
     return tuple(array[:length] for array in arrays)

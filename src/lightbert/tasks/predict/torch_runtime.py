@@ -51,20 +51,20 @@ class CapturedForward:
 
     def __call__(self, *inputs: Tensor) -> Tensors:
         """Compute the outputs of inputs on the host."""
-        shapes = tuple(each.shape for each in inputs)
+        shapes = tuple(tensor.shape for tensor in inputs)
         if shapes not in self._captures:
-            placed = tuple(each.to(self._device, non_blocking=True) for each in inputs)
+            placed = tuple(tensor.to(self._device, non_blocking=True) for tensor in inputs)
             self._calls[shapes] += 1
             if self._calls[shapes] <= WARMUP_CALLS:
                 return run_on_side_stream(lambda: self._function(*placed), self._device)
             graph, outputs = capture(lambda: self._function(*placed), self._pool)
             self._captures[shapes] = _Capture(graph, placed, outputs)
         captured = self._captures[shapes]
-        for static, given in zip(captured.inputs, inputs, strict=True):
-            static.copy_(given, non_blocking=True)
+        for static, tensor in zip(captured.inputs, inputs, strict=True):
+            static.copy_(tensor, non_blocking=True)
         captured.graph.replay()
         # The next replay overwrites the outputs.
-        return tuple(each.clone() for each in captured.outputs)
+        return tuple(output.clone() for output in captured.outputs)
 
 
 _CUDA_TOKENS = (32768, 65536)
@@ -126,10 +126,10 @@ class TorchRuntime:
         if self._captured is not None:
             results = self._captured(*tensors)
         else:
-            results = self._packed(*(each.to(self.device, non_blocking=True) for each in tensors))
+            results = self._packed(*(tensor.to(self.device, non_blocking=True) for tensor in tensors))
         if self.head not in PER_TOKEN:
             # The room for texts is larger than their number.
-            results = tuple(each[: np.count_nonzero(rows.lengths)] for each in results)
+            results = tuple(result[: np.count_nonzero(rows.lengths)] for result in results)
         return _to_host(results)
 
     def _packed(self, ids: Tensor, texts: Tensor, segments: Tensor, starts: Tensor, lengths: Tensor) -> Tensors:
@@ -138,7 +138,7 @@ class TorchRuntime:
 
 
 def _to_host(results: Tensors) -> Callable[[], Arrays]:
-    return lambda: tuple((each.float() if each.is_floating_point() else each).cpu().numpy() for each in results)
+    return lambda: tuple((result.float() if result.is_floating_point() else result).cpu().numpy() for result in results)
 
 
 class TorchVectors(TorchRuntime):
@@ -167,16 +167,16 @@ def _eval_mode(model: nn.Module) -> Iterator[None]:
     with _lock:
         evaluation = _evaluations.setdefault(model, _Evaluation())
         evaluation.threads += 1
-        found = [each for each in model.modules() if each.training]
-        evaluation.trained += found
-        for each in found:
-            each.training = False
+        trained = [module for module in model.modules() if module.training]
+        evaluation.trained += trained
+        for module in trained:
+            module.training = False
     try:
         yield
     finally:
         with _lock:
             evaluation.threads -= 1
             if not evaluation.threads:
-                for each in evaluation.trained:
-                    each.training = True
+                for module in evaluation.trained:
+                    module.training = True
                 del _evaluations[model]
