@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from originals import BODIES, original
+from originals import original
 
 import lightbert
 from lightbert.errors import InputError
@@ -152,21 +152,6 @@ def test_loading_a_folder_without_config_is_an_error(tmp_path):
         lightbert.load(tmp_path / "nothing")
 
 
-def test_loading_a_preset_is_an_error():
-    with pytest.raises(InputError, match="'convbert-small' is a preset without weights; use build"):
-        lightbert.load("convbert-small")
-
-
-def test_the_error_for_pickled_weights_suggests_convert(tmp_path_factory):
-    for name in ("pytorch_model.bin", "model.pt"):
-        tmp_path = tmp_path_factory.mktemp("case")
-        folder = saved(tmp_path)
-        (folder / "model.safetensors").rename(folder / name)
-        command = f"`lightbert convert {folder} NEW_FOLDER --to lightbert`"
-        with pytest.raises(InputError, match=rf"is a pickle, .*{re.escape(command)}"):
-            lightbert.load(folder)
-
-
 def test_the_error_for_a_folder_without_weights_names_the_missing_file(tmp_path):
     folder = saved(tmp_path)
     (folder / "model.safetensors").unlink()
@@ -207,10 +192,3 @@ def test_truncated_weights_are_an_error_that_says_so(tmp_path):
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(InputError, match="truncated or not a safetensors file"):
         lightbert.load(tmp_path)
-
-
-def test_every_body_is_described_by_its_own_config(tmp_path):
-    for body in BODIES:
-        original(body).save_pretrained(tmp_path / body)
-        config = lightbert.load(tmp_path / body).config
-        assert getattr(config, "padding", "released") == "released"
