@@ -61,16 +61,6 @@ def test_vectors_use_the_pooling_of_the_model_by_default(tmp_path):
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
 
 
-def test_the_pooling_is_kept_in_both_layouts(tmp_path):
-    theirs = write_published(tmp_path / "theirs", ("Transformer", "Pooling", "Normalize"), length=16)
-    run(Config(str(theirs), tmp_path / "ours", "lightbert"))
-    run(Config(str(tmp_path / "ours"), tmp_path / "back", "hf"))
-    for folder in ("ours", "back"):
-        assert lightbert.load(tmp_path / folder).pooling == Pooling("mean", True, 16)
-    expected = lightbert.load(theirs).encode(TEXTS)
-    np.testing.assert_array_equal(lightbert.load(tmp_path / "back").encode(TEXTS), expected)
-
-
 def test_a_model_without_pooling_is_written_without_it(tmp_path):
     lightbert.save(lightbert.build("bert-tiny", seed=0), tmp_path / "ours")
     assert not (tmp_path / "ours" / "modules.json").exists()

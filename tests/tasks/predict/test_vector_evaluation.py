@@ -139,14 +139,10 @@ def test_rankings_are_those_of_a_full_sort_with_ties_in_order(monkeypatch):
 
 
 @needs_bm25
-def test_bm25_ranks_by_words():
+def test_bm25_stands_beside_the_model(evaluate, tmp_path):
     documents = {"a": "boats sank near the coast", "b": "a film about boats", "c": "two dogs"}
     first, second = rank_by_words(["dogs", "sank boats"], documents, 2)
     assert (first[0], second) == ("c", ["a", "b"])
-
-
-@needs_bm25
-def test_bm25_stands_beside_the_model(evaluate, tmp_path):
     _, report, _ = evaluate("--task", "retrieval", "--data", write_beir(tmp_path / "beir"))
     assert report["baselines"]["BM25"].keys() == report["metrics"].keys()
     assert report["baselines"]["BM25"]["mrr@10"] == 1.0

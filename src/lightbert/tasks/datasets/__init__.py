@@ -7,6 +7,7 @@ from lightbert.errors import InputError, unknown
 from lightbert.tasks.datasets.glue import TABLE, find, open_glue
 from lightbert.tasks.datasets.own import own_task
 from lightbert.tasks.datasets.own_files import Files
+from lightbert.tasks.datasets.pairs import TASKS, vectors_task
 from lightbert.tasks.datasets.squad import Version, squad_task
 from lightbert.tasks.kinds.kind import Task
 
@@ -32,8 +33,10 @@ def open_task(name: str, data: str | Files = "", *, bad_rows: BadRows = "error")
         if not folder:
             raise InputError(f"task {name!r} requires data=FOLDER, the folder of its files")
         return squad_task(folder, version=_SQUAD[name], bad_rows=bad_rows)
+    if name in TASKS:
+        return vectors_task(name, data if isinstance(data, Files) else Files())
     if name not in _OWN:
-        raise unknown("task", name, (*TABLE, *_SQUAD, *_OWN))
+        raise unknown("task", name, (*TABLE, *_SQUAD, *TASKS, *_OWN))
     if not data:
         raise InputError("custom data requires data.train=FILE; or set task=NAME data=FOLDER")
     files = data if isinstance(data, Files) else Files(folder=data, bad_rows=bad_rows)

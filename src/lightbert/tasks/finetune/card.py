@@ -44,6 +44,8 @@ def task_card(
 
 
 def _usage(kind: str, *, pairs: bool) -> str:
+    if kind == "vectors":
+        return 'model.encode(["some text", "another one"])'
     if kind == "spans":
         return 'model.predict({"question": "What sank?", "context": "Two boats sank off the coast."})'
     return 'model.predict([("a text", "its pair")])' if pairs else 'model.predict(["some text", "another one"])'

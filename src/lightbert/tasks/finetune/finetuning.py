@@ -20,6 +20,7 @@ from lightbert.models.folder import with_changes
 from lightbert.nn.heads import TextHead
 from lightbert.nn.inference import Inference
 from lightbert.nn.quantization import remove_simulation, simulate_int8
+from lightbert.objectives.objective import Objective
 from lightbert.objectives.task import TaskObjective
 from lightbert.tasks.finetune.card import task_card
 from lightbert.tasks.finetune.comparison import Comparison, compares, may_resume
@@ -29,8 +30,10 @@ from lightbert.tasks.finetune.epoch_report import EpochReport, baseline_metrics,
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.tasks.finetune.results import Result
 from lightbert.tasks.finetune.starting_model import check_length, fit_output_layer, set_head, starting_model
+from lightbert.tasks.finetune.vectors import set_pooling, vector_objective, vector_predictions
 from lightbert.tasks.kinds.classify import Labels
 from lightbert.tasks.kinds.kind import Prediction
+from lightbert.tasks.kinds.vectors import Vectors
 from lightbert.tasks.predict.runtime import run
 from lightbert.tasks.predict.torch_runtime import TorchRuntime
 from lightbert.train.compilation import compile_objective, run_eagerly
@@ -139,16 +142,21 @@ def _finetune(
         recipe = recipe.with_values(values)
         if recipe.change.get("depth", len(model.blocks)) != len(model.blocks):
             model = with_changes(model, {"depth": recipe.change["depth"]})
-    set_head(model, data.task.kind, _head_settings(recipe, data, model), recipe.seed)
+    kind = data.task.kind
+    if isinstance(kind, Vectors):
+        set_pooling(model, recipe.vector, kind, data.length, recipe.seed)
+    else:
+        set_head(model, kind, _head_settings(recipe, data, model), recipe.seed)
     if world.is_main and (reason := huggingface.reason_not_writable(model)):
         print(f"the model can be trained, but not written with convert --to hf: {reason}", file=sys.stderr)
-    model.task = {
-        **data.task.kind.description(),
-        "task": data.task.name,
-        "length": data.length,
-        "pairs": _has_pairs(data),
-        **({"data": dict(data.task.reading)} if data.task.reading else {}),
-    }
+    if not isinstance(kind, Vectors):
+        model.task = {
+            **data.task.kind.description(),
+            "task": data.task.name,
+            "length": data.length,
+            "pairs": _has_pairs(data),
+            **({"data": dict(data.task.reading)} if data.task.reading else {}),
+        }
     if recipe.metric:
         _check_metric(recipe.metric, data)
     model.ranges = {}
@@ -164,7 +172,8 @@ def _finetune(
         # A newly chosen threshold changes the metrics.
         metrics = metrics if tuned.task.kind == data.task.kind else measure(tuned, model)
         kind = tuned.task.kind
-        model.task |= kind.fold_into(model.heads[kind.head]).description()
+        if not isinstance(kind, Vectors):
+            model.task |= kind.fold_into(model.heads[kind.head]).description()
     result = Result(
         metrics=metrics,
         metric=recipe.metric or data.task.metric,
@@ -223,7 +232,8 @@ def _make_batches(recipe: FinetuneRecipe, model: Model, data: TaskData, world: W
         "sort_over": recipe.sort_over,
         "settings": world.loading(recipe.workers),
     }
-    if _packs(recipe, model):
+    # The texts of a row are encoded apart.
+    if not isinstance(data.task.kind, Vectors) and _packs(recipe, model):
         return PackedBuckets(data.train, positions=model.positions, **shared)
     graphed = uses_cuda_graph(recipe.cuda_graph, world)
     return Buckets(data.train, multiple=_GRAPH_WIDTH_MULTIPLE if graphed else 1, **shared)
@@ -255,7 +265,10 @@ def _make_loop(recipe: FinetuneRecipe, model: Model, data: TaskData, world: Worl
         schedule=recipe.schedule,
         scales=lambda name: layer_rate(name, depth, decay, depths),
     )
-    objective = TaskObjective(model, data.task.kind.head)
+    kind = data.task.kind
+    objective: Objective = (
+        vector_objective(model, recipe.vector, kind) if isinstance(kind, Vectors) else TaskObjective(model, kind.head)
+    )
     _compile(objective, recipe, world)
     metric = recipe.metric or data.task.metric
     settings = Settings(
@@ -265,7 +278,7 @@ def _make_loop(recipe: FinetuneRecipe, model: Model, data: TaskData, world: Worl
     return Loop(objective, [phase], settings, world, lambda step: measure(data, model, report.check), report.print)
 
 
-def _compile(objective: TaskObjective, recipe: FinetuneRecipe, world: World) -> None:
+def _compile(objective: Objective, recipe: FinetuneRecipe, world: World) -> None:
     """Compile the objective; quantization-aware training runs eagerly, and says so if compile= was set."""
     if not recipe.quantization_aware:
         compile_objective(objective, recipe.compile, world.device, few_shapes=False)
@@ -351,5 +364,7 @@ def _predict_dev(data: TaskData, model: Model) -> list[Prediction]:
 def _predictions(data: TaskData, model: Model, split: str) -> list[Prediction]:
     kind, (examples, features) = data.task.kind, data.dev[split]
     with run_eagerly():
+        if isinstance(kind, Vectors):
+            return vector_predictions(model, kind, examples)
         outputs = run(TorchRuntime(Inference(model, kind.head)), features, Specials.of(model.require_tokenizer()))
     return kind.predictions(examples, features, outputs)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from lightbert.config import LARGEST, Count, PartialShare, PositiveShare, Range, Size, check
+from lightbert.config import LARGEST, Count, PartialShare, Positive, PositiveShare, Range, Size, check
 from lightbert.errors import InputError, unknown
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.finetune import defaults
@@ -52,6 +52,30 @@ class AnswerSettings:
 
 
 @dataclass(frozen=True)
+class VectorSettings:
+    """How vectors are computed, which is saved with the model, and their loss."""
+
+    pool: Annotated[
+        Literal["auto", "mean", "cls", "max"], "vectors: the pool over the states; auto: that of the model, or mean"
+    ] = "auto"
+    size: Annotated[Count, "vectors: the size of a new projection of the pooled states; 0: none, or the model's"] = 0
+    normalize: Annotated[bool, "vectors: the saved model scales vectors to length 1"] = True
+    sizes: Annotated[
+        tuple[int, ...], "vectors: train their first values as vectors, too (Matryoshka), such as [128, 64]"
+    ] = ()
+    temperature: Annotated[Positive, "vectors: cosines are divided by it in the loss"] = 0.05
+    chunk: Annotated[
+        Count, "vectors: texts whose activations are kept at once; the others are computed twice; 0: all"
+    ] = 0
+    graded: Annotated[Literal["cosent", "cosine", "angle"], "vectors-graded: the loss"] = "cosent"
+
+    def __post_init__(self) -> None:
+        check(self)
+        if min(self.sizes, default=1) < 1 or len(set(self.sizes)) < len(self.sizes):
+            raise InputError(f"vector.sizes must be distinct sizes >= 1, got {list(self.sizes)}")
+
+
+@dataclass(frozen=True)
 class FinetuneRecipe(BaseRecipe):
     """Keys of fine-tuning."""
 
@@ -63,6 +87,7 @@ class FinetuneRecipe(BaseRecipe):
     data: Annotated[str | Files, "the folder of a task, or the keys data.* below"] = ""
     head: HeadSettings = field(default_factory=HeadSettings)
     answers: AnswerSettings = field(default_factory=AnswerSettings)
+    vector: VectorSettings = field(default_factory=VectorSettings)
     scaled: Annotated[
         bool, "regression: train on labels scaled to [0, 1]; the saved model predicts on the original scale"
     ] = True
