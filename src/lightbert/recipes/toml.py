@@ -7,12 +7,15 @@ from typing import Any
 
 
 def to_toml(values: Mapping[str, Any]) -> str:
-    """Write values as TOML: single values first, then tables; `tomllib.loads` is the inverse."""
+    """Write values as TOML: single values first, then tables; `tomllib.loads` is the inverse.
+
+    TOML has no null: keys whose value is None are left out.
+    """
     return "\n".join(_lines(values)) + "\n"
 
 
 def _lines(values: Mapping[str, Any], path: str = "") -> list[str]:
-    single = {key: value for key, value in values.items() if not isinstance(value, Mapping)}
+    single = {key: value for key, value in values.items() if value is not None and not isinstance(value, Mapping)}
     lines = [f"{_key(key)} = {to_toml_value(value)}" for key, value in single.items()]
     for key, value in values.items():
         if isinstance(value, Mapping):
@@ -30,7 +33,8 @@ def _key(key: str) -> str:
 def to_toml_value(value: Any) -> str:
     """Write a single value; a table is written on one line."""
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{_key(key)} = {to_toml_value(inner)}" for key, inner in value.items()) + " }"
+        kept = {key: inner for key, inner in value.items() if inner is not None}
+        return "{ " + ", ".join(f"{_key(key)} = {to_toml_value(inner)}" for key, inner in kept.items()) + " }"
     if isinstance(value, list):
         return "[" + ", ".join(map(to_toml_value, value)) + "]"
     if isinstance(value, str):

@@ -13,6 +13,7 @@ from lightbert.data.loader import Loader
 from lightbert.data.shards import Shards
 from lightbert.errors import InputError
 from lightbert.interop.load import load
+from lightbert.nn.pooling_settings import Pooling
 from lightbert.objectives.mlm import MaskedLanguageModelling
 from lightbert.objectives.objective import Objective
 from lightbert.objectives.rtd import ReplacedTokenDetection
@@ -154,6 +155,8 @@ def make_objective(recipe: Recipe, shards: Shards, vectors: VectorTransfer | Non
     heads = ("rtd",) if vectors is None else ("rtd", HEAD)
     settings = {} if vectors is None else {HEAD: {"size": vectors.width}}
     model = starting_model(recipe, shards.vocab, heads, recipe.seed, tokenizer, settings)
+    if vectors is not None:
+        model.pooling = Pooling(normalize=True, projection=True)
     small = starting_generator(recipe, model)
     small.checkpointing = recipe.checkpointing
     return ReplacedTokenDetection(

@@ -1,5 +1,6 @@
 """The initial model of a fine-tuning run: loaded or built, with the recipe's config changes and the task's head."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,8 @@ def set_head(model: Model, kind: Kind[Any], settings: dict[str, Any], seed: int)
     previous = _dense_layers(model)
     model.heads.clear()
     model.head_settings.clear()
+    if model.pooling is not None:
+        model.pooling = replace(model.pooling, projection=False)
     head = add_head(model, kind.head, {**kind.head_settings(), **settings}, seed=seed)
     if isinstance(head, TextHead) and head.dense is not None and _variant(settings) in previous:
         head.dense.load_state_dict(previous[_variant(settings)])
