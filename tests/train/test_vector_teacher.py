@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from tiny_runs import assert_same_results, recipe_of, records, train, write_model
 
+import lightbert
 from lightbert.data.shards import Shards
 from lightbert.errors import InputError
 from lightbert.models import build, folder
@@ -46,7 +47,7 @@ def test_a_model_learns_the_vectors_of_its_teacher_and_resumes_exactly(
     assert sum(losses[-3:]) < 0.7 * sum(losses[:3])
     model = folder.load(tmp_path / "run" / "final")
     assert model.heads["vector"](torch.randn(2, 7, model.width)).shape == (2, 24)
-    assert model.encode(["a text", "another one"]).shape == (2, 24)
+    assert lightbert.load(tmp_path / "run" / "final").encode(["a text", "another one"]).shape == (2, 24)
     # The teacher is not trained.
     assert all(torch.equal(tensor, before[name]) for name, tensor in folder.load(teacher).state_dict().items())
 
