@@ -254,6 +254,10 @@ class EmbedConfig:
             "--normalize/--no-normalize", help="Scale each vector to length 1; default: as a sentence encoder."
         ),
     ] = None
+    dtype: Annotated[
+        Literal["float32", "int8", "binary"],
+        typer.Option(help="int8: each vector scaled to a largest value of 127; binary: 8 signs per byte."),
+    ] = "float32"
     prompt_name: Annotated[
         str | None, typer.Option(help="The prompt of a sentence encoder, such as query; default: its default prompt.")
     ] = None
@@ -315,7 +319,9 @@ def _embed(config: EmbedConfig) -> Report:
     # Any encoder computes vectors of single texts.
     fields = replace(Fields.of(model.task, config.text, config.text_b), pairs=bool(config.text_b))
     with options_in_errors(), progress("embed", unit="texts") as bar:
-        count = embed_file(embedder, source, config.out, fields=fields, keep=config.keep, advance=bar.advance)
+        count = embed_file(
+            embedder, source, config.out, fields=fields, keep=config.keep, dtype=config.dtype, advance=bar.advance
+        )
     _print_truncated(embedder.cut, embedder.encoder.length)
     amount, width = f"{count:,} vectors of {embedder.width} numbers", embedder.width
     return _report("vectors", amount, count, embedder.cut, source.skipped, config.out, width=width)

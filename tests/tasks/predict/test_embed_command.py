@@ -77,6 +77,22 @@ def test_the_projection_prompts_and_sizes_of_a_sentence_encoder(embed, tmp_path)
     assert "size must be one of 6, 3, the sizes that the model was trained for, got 4" in error
 
 
+def test_small_types_keep_the_directions_and_the_signs(embed, model):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    vectors = lightbert.load(model).encode(TEXTS)
+    for name, dtype, width in (("int8", np.int8, 16), ("binary", np.uint8, 2)):
+        for file in ("x.npy", "x.parquet"):
+            assert embed(model, "-", "--out", file, "--dtype", name, piped=FILES["my.txt"].encode())[0] == 0
+        found = np.load("x.npy")
+        assert (found.dtype, found.shape) == (dtype, (3, width))
+        rows = parquet.read_table("x.parquet")["vector"].to_pylist()
+        np.testing.assert_array_equal(found, rows)
+        if name == "binary":
+            np.testing.assert_array_equal(np.unpackbits(found, axis=1), vectors > 0)
+        else:
+            np.testing.assert_allclose(found / 127 * np.abs(vectors).max(1)[:, None], vectors, atol=0.02)
+
+
 def test_the_vectors_do_not_depend_on_the_chunk_size(embed, model, monkeypatch):
     monkeypatch.setattr(torch_runtime, "CPU_CHUNK", 2)
     embed(model, "-", "--out", "x.npy", piped=FILES["my.txt"].encode() * 3)

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any, BinaryIO, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lightbert.errors import InputError, required, unknown
 from lightbert.files import file_atomic, make_folder
@@ -111,9 +112,16 @@ class VectorFile(ABC):
         """Complete the file."""
 
 
+VectorType = Literal["float32", "int8", "binary"]
+
+
 @contextmanager
 def vector_file(
-    path: Path, width: int, columns: Sequence[str] = (), types: Mapping[str, Any] | None = None
+    path: Path,
+    width: int,
+    columns: Sequence[str] = (),
+    types: Mapping[str, Any] | None = None,
+    dtype: VectorType = "float32",
 ) -> Iterator[VectorFile]:
     """Create a file of vectors; it appears under its name when the body succeeds.
 
@@ -127,23 +135,41 @@ def vector_file(
         file_atomic(path, follow=True) as temporary,
         temporary.open("wb") as file,
         closing(
-            NpyFile(file, width) if suffix == ".npy" else ParquetFile(file, path, width, columns, types or {})
+            NpyFile(file, width, dtype)
+            if suffix == ".npy"
+            else ParquetFile(file, path, width, columns, types or {}, dtype)
         ) as writer,
     ):
         yield writer
 
 
-class NpyFile(VectorFile):
-    """A float32 array [N, D] in NumPy's format; the header is rewritten once N is known."""
+def as_type(vectors: Floats, dtype: VectorType) -> NDArray[Any]:
+    """Vectors [N, D] in another type.
 
-    def __init__(self, file: BinaryIO, width: int) -> None:
-        self._file, self._width, self._count = file, width, 0
+    int8: each vector is scaled so that its largest value is 127, which changes its direction by rounding only.
+    binary: the signs as uint8 [N, D / 8], 1 = positive, the first value in the highest bit (numpy.packbits).
+    """
+    if dtype == "float32":
+        return vectors
+    if dtype == "binary":
+        return np.packbits(vectors > 0, axis=1)
+    largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0)
+    return np.rint(vectors * (127 / np.where(largest > 0, largest, 1))).astype(np.int8)
+
+
+class NpyFile(VectorFile):
+    """An array [N, D] in NumPy's format; the header is rewritten once N is known."""
+
+    def __init__(self, file: BinaryIO, width: int, dtype: VectorType = "float32") -> None:
+        self._file, self._dtype, self._count = file, dtype, 0
+        empty = as_type(np.zeros((0, width), dtype=np.float32), dtype)
+        self._width, self._descr = empty.shape[1], empty.dtype.newbyteorder("<").str
         self._write_header()
         self._header_size = file.tell()
 
     def write(self, vectors: Floats, columns: Mapping[str, Sequence[Any]]) -> None:
         """Append vectors; the columns are ignored."""
-        self._file.write(np.ascontiguousarray(vectors, dtype="<f4").data)
+        self._file.write(np.ascontiguousarray(as_type(vectors, self._dtype), dtype=self._descr).data)
         self._count += len(vectors)
 
     def close(self) -> None:
@@ -154,19 +180,25 @@ class NpyFile(VectorFile):
         assert self._file.tell() == self._header_size
 
     def _write_header(self) -> None:
-        shape = {"descr": "<f4", "fortran_order": False, "shape": (self._count, self._width)}
+        shape = {"descr": self._descr, "fortran_order": False, "shape": (self._count, self._width)}
         np.lib.format.write_array_header_1_0(self._file, shape)
 
 
 class ParquetFile(VectorFile):
-    """A table with the given columns and a column "vector" of float32 lists of one size.
+    """A table with the given columns and a column "vector" of lists of one size.
 
     The type of a column is that of the Parquet file that it comes from, or else of its values in the first chunk. A
     column that is empty there is a text, with other values as JSON.
     """
 
     def __init__(
-        self, file: BinaryIO, path: Path, width: int, columns: Sequence[str], types: Mapping[str, Any]
+        self,
+        file: BinaryIO,
+        path: Path,
+        width: int,
+        columns: Sequence[str],
+        types: Mapping[str, Any],
+        dtype: VectorType = "float32",
     ) -> None:
         if VECTOR in columns:
             raise InputError(f"the column {VECTOR!r} is written by lightbert; rename that column of the input")
@@ -175,7 +207,9 @@ class ParquetFile(VectorFile):
             import pyarrow.parquet
         self._arrow, self._parquet = pyarrow, pyarrow.parquet
         self._file, self._columns = file, tuple(columns)
-        self._vectors = pyarrow.list_(pyarrow.float32(), width)
+        self._width, self._dtype = width, dtype
+        empty = as_type(np.zeros((0, width), dtype=np.float32), dtype)
+        self._vectors = pyarrow.list_(pyarrow.from_numpy_dtype(empty.dtype), empty.shape[1])
         self._types = dict(types)
         self._texts: set[str] = set()
         self._writer: Any = None
@@ -183,7 +217,7 @@ class ParquetFile(VectorFile):
     def write(self, vectors: Floats, columns: Mapping[str, Sequence[Any]]) -> None:
         """Append a row group."""
         arrays = [self._array(name, columns[name]) for name in self._columns]
-        values = self._arrow.array(vectors.reshape(-1), type=self._arrow.float32())
+        values = self._arrow.array(as_type(vectors, self._dtype).reshape(-1), type=self._vectors.value_type)
         lists = self._arrow.FixedSizeListArray.from_arrays(values, type=self._vectors)
         table = self._arrow.table([*arrays, lists], names=[*self._columns, VECTOR])
         if self._writer is None:
@@ -193,7 +227,7 @@ class ParquetFile(VectorFile):
     def close(self) -> None:
         """Write the footer; without any text, the table is empty."""
         if self._writer is None:
-            self.write(np.zeros((0, self._vectors.list_size), dtype=np.float32), dict.fromkeys(self._columns, ()))
+            self.write(np.zeros((0, self._width), dtype=np.float32), dict.fromkeys(self._columns, ()))
         self._writer.close()
 
     def _array(self, name: str, values: Sequence[Any]) -> Any:

@@ -21,7 +21,7 @@ from lightbert.data.text_files import (
 from lightbert.errors import InputError, listed
 from lightbert.tasks.example import Example
 from lightbert.tasks.predict.inputs import Fields, example_of
-from lightbert.tasks.predict.output_files import vector_file
+from lightbert.tasks.predict.output_files import VectorType, vector_file
 from lightbert.tasks.predict.predictor import Embedder, Predictor
 
 TEXT_FORMAT = ".txt"
@@ -180,6 +180,7 @@ def embed_file(
     *,
     fields: Fields,
     keep: Sequence[str] = (),
+    dtype: VectorType = "float32",
     advance: Callable[[int], None] = lambda count: None,
 ) -> int:
     """Write one vector per record to a .npy or .parquet file, in order, and return their number.
@@ -196,7 +197,7 @@ def embed_file(
             yield example
 
     types = source.types() if isinstance(source, Table) else {}
-    with source, vector_file(out, embedder.width, keep, types) as file:
+    with source, vector_file(out, embedder.width, keep, types, dtype) as file:
         for vectors in embedder.stream(examples()):
             rows = [kept.popleft() for _ in vectors]
             file.write(vectors, {name: [row[index] for row in rows] for index, name in enumerate(keep)})
