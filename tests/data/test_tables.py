@@ -43,7 +43,14 @@ def test_a_quoted_field_may_contain_separators_quotes_and_line_endings(tmp_path)
     ]
 
 
-def test_quotes_have_no_special_meaning_in_tsv(tmp_path):
+def test_quotes_of_spreadsheets_are_removed_from_tsv(tmp_path):
+    path = write_file(tmp_path, "excel.tsv", 'text\tlabel\n"a ""good"" film"\tx\n"so" and "so"\ty\n"said"\tz\n')
+    assert [row["text"] for _, row in Table(path)] == ['a "good" film', '"so" and "so"', '"said"']
+    path = write_file(tmp_path, "all.tsv", '"text"\t"label"\n"a ""good"" film"\t"x"\n"said"\t"y"\n')
+    assert [row for _, row in Table(path)] == [{"text": 'a "good" film', "label": "x"}, {"text": "said", "label": "y"}]
+
+
+def test_other_quotes_have_no_special_meaning_in_tsv(tmp_path):
     path = write_file(tmp_path, "a.tsv", 'text\tlabel\n"open\tx\n5" pipe, long\ty\n')
     assert [values["text"] for _, values in Table(path, NEEDED)] == ['"open', '5" pipe, long']
 

@@ -56,6 +56,9 @@ class Config:
         str | None, typer.Option(help="The field separator of .csv files; default: as in fine-tuning, or a comma.")
     ] = None
     bad_rows: Annotated[BadRows, typer.Option(help="Raise an error for a bad row, or skip and count it.")] = "error"
+    top: Annotated[
+        int, typer.Option(help="Keep the N most probable labels, with six digits; 0: the probabilities of all labels.")
+    ] = 0
     out: Annotated[Path | None, typer.Option(help="Write the predictions to this file: .jsonl, .csv or .tsv.")] = None
     batch: Annotated[int, typer.Option(help="Rows of 128 tokens per batch; 0: chosen for the device.")] = 0
     length: Annotated[int, typer.Option(help="Maximum number of tokens; 0: as in fine-tuning.")] = 0
@@ -83,7 +86,7 @@ def run(config: Config, out: TextIO) -> Report:
     from lightbert.tasks.predict.exported import ExportedModel, load_on
     from lightbert.tasks.predict.inputs import Fields
     from lightbert.tasks.predict.predictor import Predictor
-    from lightbert.tasks.predict.records import check_columns, predicted_records
+    from lightbert.tasks.predict.records import check_columns, keep_top, predicted_records
 
     if config.file not in ("", _STDIN) and (task := stored_task(config.model)):
         # Before torch is imported.
@@ -108,7 +111,7 @@ def run(config: Config, out: TextIO) -> Report:
         _destination(config.out, out, predictor.model.task) as write,
     ):
         for record in predicted_records(predictor, source, fields):
-            write(record)
+            write(keep_top(record, config.top) if config.top else record)
             count += 1
     _print_truncated(predictor.cut, predictor.kind.most_tokens(predictor.encoder.length))
     return _report("predictions", f"{count:,} predictions", count, predictor.cut, source.skipped, config.out)
@@ -133,8 +136,8 @@ def command(config: Config, json: bool) -> None:
 
     Labels have probabilities; answers and tags have character offsets. A line of standard input or of a .txt file is a
     text, or a JSON object with "text" and "text_b", "question" and "context", or "words"; if the first line is a JSON
-    object, all lines must be. The fields of a record are copied to the output; a field whose name is that of an output
-    field is renamed to input_NAME.
+    object, all lines must be. Standard input whose first line has the column of the text among others is CSV. The
+    fields of a record are copied to the output; a field whose name is that of an output field is renamed to input_NAME.
 
     Texts that are too long are truncated at the end, pairs at the end of the longer text, and counted. For answers and
     tags, long texts are split into overlapping windows. Memory use doesn't depend on the amount of text.
@@ -146,15 +149,17 @@ def command(config: Config, json: bool) -> None:
 
 def _source(config: Config, given: list[dict[str, str]], predictor: "Predictor", fields: "Fields") -> "Source":
     from lightbert.data.text_files import bounded_lines
-    from lightbert.tasks.predict.records import Lines, RecordList, Source, check_columns
+    from lightbert.tasks.predict.records import RecordList, Source, StandardInput, check_columns
 
     kind = predictor.kind.name
     _check_kind(config, kind)
+    as_in_training = predictor.model.task.get("data", {}).get("separator", ",")
+    separator = as_in_training if config.separator is None else config.separator
     source: Source
     if given:
         source = RecordList(given)
     elif _STDIN in (config.file, *config.texts):
-        source = Lines(bounded_lines(sys.stdin.buffer, "standard input"), "standard input", config.bad_rows)
+        source = StandardInput(bounded_lines(sys.stdin.buffer, "standard input"), fields, separator, config.bad_rows)
     else:
         source = _open_file(config, predictor.model.task)
         check_columns(source, fields, kind)

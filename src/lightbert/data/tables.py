@@ -3,6 +3,7 @@
 import csv
 import difflib
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,7 +28,7 @@ _MAX_FIELD_CHARACTERS = 1 << 24
 
 
 def delimited_rows(file: RowFile, separator: str, *, quotes: bool) -> Iterator[Row]:
-    """Yield the rows of a .csv file (with quotes as in RFC 4180) or a .tsv file (quotes have no special meaning).
+    """Yield the rows of a .csv file (with quotes as in RFC 4180) or a .tsv file (as a spreadsheet writes it).
 
     The first line contains the column names. Empty lines are skipped.
     """
@@ -115,9 +116,23 @@ def split_rows(
     if quotes:
         yield from _quoted(path, lines, separator)
         return
+    all_quoted = False
     for number, line in enumerate(lines, start=1):
         if content := line.rstrip("\r\n"):
-            yield number, content.split(separator)
+            fields = content.split(separator)
+            # Excel quotes cells with quotes, and some programs all cells, the header among them.
+            all_quoted = all_quoted if number > 1 else all(_QUOTED.fullmatch(field) for field in fields)
+            yield number, [_unquoted(field, all_quoted=all_quoted) for field in fields]
+
+
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
+
+
+def _unquoted(field: str, *, all_quoted: bool) -> str:
+    """A cell of a .tsv file without its quotes, if they are those of a spreadsheet."""
+    if not (field.startswith('"') and (all_quoted or '""' in field) and _QUOTED.fullmatch(field)):
+        return field
+    return field[1:-1].replace('""', '"')
 
 
 def _quoted(path: Path, lines: Iterator[str], separator: str) -> Iterator[tuple[int, list[str] | str]]:

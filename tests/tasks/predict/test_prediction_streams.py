@@ -48,6 +48,17 @@ def test_a_stream_that_begins_with_a_json_object_is_json_lines(run, model):
     )
 
 
+def test_a_stream_whose_header_has_the_column_of_the_text_is_csv(run, model):
+    code, out, _ = run("predict", model, "-", "--top", "1", piped=b'id,text\n7,"good, film"\n8,bad\n')
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert (code, [(row["id"], row["text"]) for row in rows]) == (0, [("7", "good, film"), ("8", "bad")])
+    for row in rows:
+        assert row["probabilities"] == {row["label"]: row["probability"]}
+        assert len(str(row["probability"])) <= len("0.123456")
+    code, _, said = run("predict", model, "-", piped=b"id,text\n7\n")
+    assert (code, "line 2 of standard input has 1 fields, but the header has 2" in said) == (1, True)
+
+
 def test_broken_json_lines_are_skipped_and_counted(run, model):
     code, out, said = run("predict", model, "-", "--bad-rows", "skip", piped=BROKEN)
     assert code == 0

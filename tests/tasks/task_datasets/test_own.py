@@ -108,6 +108,13 @@ def test_other_labels_mean_classification(tmp_path, cells):
     assert isinstance(own_task(scores(tmp_path, cells)).kind, Classify)
 
 
+def test_numbers_may_have_a_decimal_comma(tmp_path):
+    path = tmp_path / "comma.csv"
+    path.write_text("text;label\n" + "".join(f"text {number};{number},5\n" for number in range(20)))
+    task = own_task(Files(train=str(path), separator=";"))
+    assert (task.kind.name, task.kind.low, task.kind.high) == ("regress", 0.5, 19.5)
+
+
 def test_number_classes_are_sorted_as_numbers(tmp_path):
     assert own_task(scores(tmp_path, ["10", "2", "1"])).kind == Classify(("1", "2", "10"))
 

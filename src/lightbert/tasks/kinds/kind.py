@@ -1,6 +1,7 @@
 """The interface of a kind of task, the tables of its error analysis, and `Task`, a kind with its data."""
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -359,11 +360,16 @@ def label_name(cell: Any) -> str:
     return str(cell).strip()
 
 
+_DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
+
+
 def parse_number(cell: Any) -> float | None:
-    """Parse a cell as a finite number; None if it isn't one."""
+    """Parse a cell as a finite number, with a decimal point or comma; None if it isn't one."""
     # float() accepts 1_2.
     if isinstance(cell, bool) or not isinstance(cell, str | int | float) or "_" in str(cell):
         return None
+    if isinstance(cell, str) and _DECIMAL_COMMA.fullmatch(cell.strip()):
+        cell = cell.replace(",", ".")
     try:
         number = float(cell)
     except (ValueError, OverflowError):
@@ -374,7 +380,7 @@ def parse_number(cell: Any) -> float | None:
 def sort_labels(names: Collection[str]) -> tuple[str, ...]:
     """The distinct names, sorted; numerically if all are numbers, so that 2 comes before 10."""
     if all(parse_number(name) is not None for name in names):
-        return tuple(sorted(set(names), key=lambda name: (float(name), name)))
+        return tuple(sorted(set(names), key=lambda name: (parse_number(name), name)))
     return tuple(sorted(set(names)))
 
 

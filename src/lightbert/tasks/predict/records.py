@@ -1,5 +1,6 @@
 """Records of files and pipes of any size, merged with their predictions or encoded as vectors."""
 
+import itertools
 import json
 import math
 from collections import deque
@@ -7,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lightbert.data.tables import FORMATS, Row, Table, table_format
+from lightbert.data.tables import FORMATS, Row, Table, check_header, split_rows, table_format
 from lightbert.data.text_files import (
     BOM,
     MAX_LINE_BYTES,
@@ -64,6 +65,38 @@ class Lines(BadRowHandler):
                     yield number, record
 
 
+class StandardInput(Lines):
+    """Lines of standard input, or rows of CSV if the first line has the column of the text among others."""
+
+    def __init__(self, lines: Iterator[bytes | None], fields: Fields, separator: str, bad_rows: BadRows) -> None:
+        super().__init__(lines, "standard input", bad_rows)
+        self._fields, self._separator = fields, separator
+
+    def __iter__(self) -> Iterator[Row]:
+        lines = iter(self._lines)
+        first = next(lines, b"")
+        self._lines = itertools.chain([] if first == b"" else [first], lines)
+        header = (first or b"").removeprefix(BOM).decode("utf-8", "replace").strip()
+        columns = [name.strip().strip('"') for name in header.split(self._separator)]
+        is_csv = len(columns) > 1 and any(name in columns for name in self._fields.text)
+        return self._rows() if is_csv else super().__iter__()
+
+    def _rows(self) -> Iterator[Row]:
+        path, header = Path("standard input"), list[str]()
+        texts = ((line or b"").removeprefix(BOM).decode("utf-8", "surrogateescape") for line in self._lines)
+        for number, cells in split_rows(path, texts, self._separator, quotes=True):
+            if not header:
+                header = check_header(path, cells)
+            elif isinstance(cells, str):
+                self.reject(number, cells)
+            elif problem := decoding_problem("".join(cells)):
+                self.reject(number, problem)
+            elif len(cells) != len(header):
+                self.reject(number, f"has {len(cells)} fields, but the header has {len(header)}")
+            else:
+                yield number, dict(zip(header, cells, strict=True))
+
+
 class RecordList(BadRowHandler):
     """Records in memory, such as those of the command line."""
 
@@ -75,7 +108,7 @@ class RecordList(BadRowHandler):
         return enumerate(self._records, start=1)
 
 
-Source = Lines | RecordList | Table
+Source = Lines | StandardInput | RecordList | Table
 
 
 def open_records(path: str | Path, bad_rows: BadRows = "error", *, separator: str = ",") -> Lines | Table:
@@ -130,6 +163,17 @@ def predicted_records(predictor: Predictor, source: Source, fields: Fields) -> I
 
     for prediction in predictor.stream(examples()):
         yield merge(pending.popleft(), prediction)
+
+
+def keep_top(record: dict[str, Any], count: int) -> dict[str, Any]:
+    """Keep the most probable labels of a prediction, and six digits of their probabilities."""
+    result = dict(record)
+    if isinstance(probabilities := record.get("probabilities"), dict):
+        best = sorted(probabilities, key=lambda label: -probabilities[label])[:count]
+        result["probabilities"] = {label: round(probabilities[label], 6) for label in best}
+    if isinstance(probability := record.get("probability"), float):
+        result["probability"] = round(probability, 6)
+    return result
 
 
 def merge(record: dict[str, Any], prediction: dict[str, Any]) -> dict[str, Any]:
