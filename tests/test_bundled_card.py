@@ -102,8 +102,8 @@ def test_the_scores_of_the_bundled_card_are_those_that_are_recorded(script, fact
     assert script.with_scores(card, script.recorded(facts["scores"])) == card
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_bundled_model_has_a_card_without_absolute_paths(name):
-    card = (bundled.FOLDER / name / "README.md").read_text(encoding="utf-8")
-    assert "## Limits" in card
-    assert not re.search(r"[\s=\"'`(]/\w", card)
+def test_the_bundled_model_has_a_card_without_absolute_paths():
+    for name in NAMES:
+        card = (bundled.FOLDER / name / "README.md").read_text(encoding="utf-8")
+        assert "## Limits" in card
+        assert not re.search(r"[\s=\"'`(]/\w", card)

@@ -69,9 +69,8 @@ def test_keys_that_a_resumed_run_may_change_are_marked():
     assert may_change(Base) == {"keep"}
 
 
-@pytest.mark.parametrize(
-    ("key", "meant"),
-    [
+def test_suggestions_for_an_unknown_key_are_aliases_nested_keys_and_similar_names():
+    for key, meant in [
         ("learning_rate", ["lr"]),
         ("beta", ["source.beta", "optimizer.beta"]),
         ("kep", ["keep"]),
@@ -79,10 +78,8 @@ def test_keys_that_a_resumed_run_may_change_are_marked():
         ("optimiser.kind", ["source.kind", "optimizer.kind"]),
         ("gone", []),
         ("qqqq", []),
-    ],
-)
-def test_suggestions_for_an_unknown_key_are_aliases_nested_keys_and_similar_names(key, meant):
-    assert similar_keys(Child, key) == meant
+    ]:
+        assert similar_keys(Child, key) == meant
 
 
 def test_the_error_names_all_suggestions():

@@ -24,13 +24,13 @@ def error_of(allocate) -> BaseException:
     return caught.value
 
 
-@pytest.mark.parametrize("allocate", [lambda: np.empty(HUGE, np.uint8), lambda: torch.empty(HUGE, dtype=torch.uint8)])
-def test_the_request_and_the_memory_of_the_machine_are_named(allocate) -> None:
-    error = error_of(allocate)
-    assert is_out_of_memory(error)
-    described = describe_memory(error)
-    assert described.startswith("the memory of this machine is not sufficient, 3.36e+07 GiB were requested (")
-    assert described.endswith(" GiB in total)")
+def test_the_request_and_the_memory_of_the_machine_are_named():
+    for allocate in [lambda: np.empty(HUGE, np.uint8), lambda: torch.empty(HUGE, dtype=torch.uint8)]:
+        error = error_of(allocate)
+        assert is_out_of_memory(error)
+        described = describe_memory(error)
+        assert described.startswith("the memory of this machine is not sufficient, 3.36e+07 GiB were requested (")
+        assert described.endswith(" GiB in total)")
 
 
 def test_the_request_and_the_memory_of_a_gpu_are_named() -> None:
@@ -47,25 +47,24 @@ def test_an_error_without_details_is_described() -> None:
     assert not is_out_of_memory(RuntimeError("a bug"))
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
+def test_libraries_and_threads_that_do_not_fit_into_memory_are_recognised():
+    for error in [
         ImportError("libtorch.so: failed to map segment from shared object"),
         ImportError("libtorch.so: cannot allocate memory in static TLS block"),
         OSError(errno.ENOMEM, "Cannot allocate memory"),
         OSError("libgomp.so: cannot create shared object descriptor: Cannot allocate memory"),
         RuntimeError("can't start new thread"),
-    ],
-)
-def test_libraries_and_threads_that_do_not_fit_into_memory_are_recognised(error: Exception) -> None:
-    assert is_out_of_memory(error)
+    ]:
+        assert is_out_of_memory(error)
 
 
-@pytest.mark.parametrize(
-    "error", [ImportError("No module named 'x'"), OSError(errno.ENOSPC, "No space left"), ValueError("out of memory")]
-)
-def test_other_errors_are_not_lack_of_memory(error: Exception) -> None:
-    assert not is_out_of_memory(error)
+def test_other_errors_are_not_lack_of_memory():
+    for error in [
+        ImportError("No module named 'x'"),
+        OSError(errno.ENOSPC, "No space left"),
+        ValueError("out of memory"),
+    ]:
+        assert not is_out_of_memory(error)
 
 
 def test_a_small_request_is_not_named() -> None:
@@ -109,9 +108,10 @@ def test_the_command_line_prints_one_sentence(
     assert printed.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("verb", "remedy"),
-    [("pretrain", "lower batch= or length="), ("predict", "lower --batch"), ("prepare", "--workers")],
-)
-def test_the_remedy_fits_the_command(verb: str, remedy: str) -> None:
-    assert remedy in cli._smaller([verb])
+def test_the_remedy_fits_the_command():
+    for verb, remedy in [
+        ("pretrain", "lower batch= or length="),
+        ("predict", "lower --batch"),
+        ("prepare", "--workers"),
+    ]:
+        assert remedy in cli._smaller([verb])

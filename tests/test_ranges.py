@@ -28,9 +28,8 @@ class Settings:
         check(self)
 
 
-@pytest.mark.parametrize(
-    ("limits", "text", "inside", "outside"),
-    [
+def test_a_range_contains_its_numbers_and_prints_as_an_interval():
+    for limits, text, inside, outside in [
         (Range(0, 1), "in [0, 1]", (0, 0.5, 1), (-0.1, 1.1)),
         (Range(0, 1, closed="left"), "in [0, 1)", (0, 0.99), (1, -1)),
         (Range(0, 1, closed="right"), "in (0, 1]", (0.01, 1), (0, 1.01)),
@@ -39,12 +38,10 @@ class Settings:
         (Range(0, closed="neither"), "> 0", (1e-300,), (0.0, -1)),
         (Range(high=3), "<= 3", (3, -9), (4,)),
         (Range(high=3, closed="neither"), "< 3", (2.9,), (3,)),
-    ],
-)
-def test_a_range_contains_its_numbers_and_prints_as_an_interval(limits, text, inside, outside):
-    assert str(limits) == text
-    assert all(value in limits for value in inside)
-    assert not any(value in limits for value in outside)
+    ]:
+        assert str(limits) == text
+        assert all(value in limits for value in inside)
+        assert not any(value in limits for value in outside)
 
 
 @given(st.floats(-2, 2))
@@ -56,9 +53,8 @@ def test_a_number_is_accepted_if_and_only_if_it_is_in_range(value):
             from_mapping(Settings, {"inner": {"beta": value}})
 
 
-@pytest.mark.parametrize(
-    ("values", "sentence"),
-    [
+def test_the_error_for_a_number_out_of_range_has_the_dotted_key():
+    for values, sentence in [
         ({"size": 0}, "size must be >= 1, got 0"),
         ({"rate": 1}, "rate must be in [0, 1), got 1.0"),
         ({"shares": [0.5, 1.5]}, "shares[1] must be in [0, 1], got 1.5"),
@@ -67,12 +63,10 @@ def test_a_number_is_accepted_if_and_only_if_it_is_in_range(value):
         ({"free": float("-inf")}, "free must be a finite number, got -inf"),
         ({"rate": float("inf")}, "rate must be a finite number, got inf"),
         ({"inner": {"beta": 1.5}}, "inner.beta must be in [0, 1), got 1.5"),
-    ],
-)
-def test_the_error_for_a_number_out_of_range_has_the_dotted_key(values, sentence):
-    with pytest.raises(InputError) as raised:
-        from_mapping(Settings, values)
-    assert str(raised.value) == sentence
+    ]:
+        with pytest.raises(InputError) as raised:
+            from_mapping(Settings, values)
+        assert str(raised.value) == sentence
 
 
 def test_a_dataclass_created_in_python_is_checked():
@@ -81,14 +75,11 @@ def test_a_dataclass_created_in_python_is_checked():
     assert Settings(rate=None).rate is None
 
 
-@pytest.mark.parametrize(
-    ("kind", "good", "bad"),
-    [(Seed, 2**63 - 1, 2**63), (Seed, 0, -1), (PositiveShare, 1.0, 0.0), (Positive, 1e-9, 0.0)],
-)
-def test_named_ranges_have_the_right_endpoints(kind, good, bad):
-    [limits] = kind.__metadata__
-    assert good in limits
-    assert bad not in limits
+def test_named_ranges_have_the_right_endpoints():
+    for kind, good, bad in [(Seed, 2**63 - 1, 2**63), (Seed, 0, -1), (PositiveShare, 1.0, 0.0), (Positive, 1e-9, 0.0)]:
+        [limits] = kind.__metadata__
+        assert good in limits
+        assert bad not in limits
 
 
 def test_other_annotations_do_not_change_the_range():

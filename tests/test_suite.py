@@ -34,11 +34,9 @@ def test_a_deprecation_inside_another_package_is_shown(module: str, category: ty
     assert warn(module, category) == ["this goes away"]
 
 
-@pytest.mark.parametrize(
-    "module", ["torch._dynamo.variables.builder", "torch.autograd.graph", "pytest_benchmark.logger"]
-)
-def test_what_torch_or_a_plugin_says_about_itself_is_shown(module: str) -> None:
-    assert warn(module, UserWarning) == ["this goes away"]
+def test_what_torch_or_a_plugin_says_about_itself_is_shown():
+    for module in ["torch._dynamo.variables.builder", "torch.autograd.graph", "pytest_benchmark.logger"]:
+        assert warn(module, UserWarning) == ["this goes away"]
 
 
 def test_a_file_that_is_left_open_is_an_error_wherever_that_is_noticed() -> None:
@@ -56,12 +54,15 @@ def test_tests_that_are_marked_gpu_see_one() -> None:
     assert torch.cuda.device_count() > 0
 
 
-@pytest.mark.parametrize(
-    ("expression", "selected"),
-    [("", False), ("not prove", False), ("not gpu", False), ("gpu", True), ("gpu and not prove", True)],
-)
-def test_the_gpu_is_shown_to_runs_that_select_its_tests(expression: str, selected: bool) -> None:
-    assert selects_gpu(expression) == selected
+def test_the_gpu_is_shown_to_runs_that_select_its_tests():
+    for expression, selected in [
+        ("", False),
+        ("not prove", False),
+        ("not gpu", False),
+        ("gpu", True),
+        ("gpu and not prove", True),
+    ]:
+        assert selects_gpu(expression) == selected
 
 
 def test_a_plugin_that_warns_does_not_break_a_run_on_several_processes(tmp_path: Path) -> None:

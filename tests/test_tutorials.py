@@ -81,7 +81,7 @@ def test_the_list_of_tutorials_is_complete() -> None:
     assert sorted([*linked, "README.md"]) == PAGES
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_every_link_leads_to_a_page(name: str) -> None:
-    for link in re.findall(r"\]\(([\w./-]+\.md)", (FOLDER / name).read_text(encoding="utf-8")):
-        assert (FOLDER / link).exists(), link
+def test_every_link_leads_to_a_page():
+    for name in PAGES:
+        for link in re.findall(r"\]\(([\w./-]+\.md)", (FOLDER / name).read_text(encoding="utf-8")):
+            assert (FOLDER / link).exists(), link

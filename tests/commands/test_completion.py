@@ -14,9 +14,8 @@ from lightbert.commands import COMMANDS
 from lightbert.commands.completion import candidates
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
+def test_the_last_word_is_completed():
+    for line, expected in [
         ("lightbert ev", ["evaluate"]),
         ("lightbert nosuch x", []),
         ("lightbert pretrain tiny-", ["tiny-mlm", "tiny-rtd"]),
@@ -31,10 +30,8 @@ from lightbert.commands.completion import candidates
         ("lightbert embed model --po", ["--pool"]),
         ("lightbert embed model --pool ", ["auto", "mean", "cls", "max"]),
         ("lightbert embed model ", []),
-    ],
-)
-def test_the_last_word_is_completed(line, expected):
-    assert candidates("zsh", line) == expected
+    ]:
+        assert candidates("zsh", line) == expected
 
 
 def test_the_first_word_is_a_command():

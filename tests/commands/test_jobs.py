@@ -15,9 +15,8 @@ from lightbert.errors import InputError
 TEXT = "the river runs to the sea\nthe town lies by the river\n\n" * 40
 
 
-@pytest.mark.parametrize(
-    ("job", "arguments", "sentence"),
-    [
+def test_a_wrong_argument_is_one_sentence():
+    for job, arguments, sentence in [
         ("pretrain", {"recipe": "tiny-rdt"}, "unknown recipe 'tiny-rdt'; did you mean 'tiny-rtd'?"),
         ("pretrain", {"recipe": "tiny-rtd", "learning_rate": 1}, "unknown key 'learning_rate'; did you mean 'lr'?"),
         ("pretrain", {"recipe": "classify"}, "'classify' is a recipe for finetune"),
@@ -33,12 +32,10 @@ TEXT = "the river runs to the sea\nthe town lies by the river\n\n" * 40
         ("prepare", {"sources": "x", "out": "o", "vocab": 3}, "unknown key 'vocab'; did you mean 'vocab_size'?"),
         ("evaluate", {"model": "m", "lable": "x"}, "unknown key 'lable'; did you mean 'label'?"),
         ("evaluate", {}, "evaluate requires a model or predictions"),
-    ],
-)
-def test_a_wrong_argument_is_one_sentence(job, arguments, sentence):
-    with pytest.raises(InputError) as raised:
-        getattr(lightbert, job)(**arguments)
-    assert sentence in str(raised.value)
+    ]:
+        with pytest.raises(InputError) as raised:
+            getattr(lightbert, job)(**arguments)
+        assert sentence in str(raised.value)
 
 
 def test_paths_tuples_and_dicts_are_accepted(monkeypatch):

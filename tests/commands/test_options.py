@@ -50,10 +50,10 @@ def test_every_field_is_an_option_of_its_type():
     assert json
 
 
-@pytest.mark.parametrize("line", [["a", "--count", "many"], ["a", "--colour", "red"], []])
-def test_a_wrong_or_missing_value_is_an_error_of_the_command_line(line):
-    with pytest.raises(typer.BadParameter.__base__):
-        run(*line)
+def test_a_wrong_or_missing_value_is_an_error_of_the_command_line():
+    for line in [["a", "--count", "many"], ["a", "--colour", "red"], []]:
+        with pytest.raises(typer.BadParameter.__base__):
+            run(*line)
 
 
 def test_the_error_for_an_unknown_choice_suggests_the_nearest_one():
@@ -87,17 +87,14 @@ def test_the_config_checks_what_the_types_of_typer_do_not():
         command(size=0)
 
 
-@pytest.mark.parametrize(
-    ("sentence", "expected"),
-    [
+def test_errors_of_commands_name_options_instead_of_keys():
+    for sentence, expected in [
         ("set data.text_b=COLUMN", "set --text-b COLUMN"),
         ("data.separator must be one character", "--separator must be one character"),
         ("skip such rows with data.bad_rows=skip", "skip such rows with --bad-rows skip"),
         ("'data.text' and my/data.label have no column", "'data.text' and my/data.label have no column"),
         ("data.csv not found; data.train is not set", "data.csv not found; data.train is not set"),
-    ],
-)
-def test_errors_of_commands_name_options_instead_of_keys(sentence, expected):
-    with pytest.raises(InputError) as error, options_in_errors():
-        raise InputError(sentence)
-    assert str(error.value) == expected
+    ]:
+        with pytest.raises(InputError) as error, options_in_errors():
+            raise InputError(sentence)
+        assert str(error.value) == expected

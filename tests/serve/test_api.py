@@ -32,16 +32,16 @@ def records_for(kind):
     return [{"text": words(choose, 24)} for _ in range(9)]
 
 
-@pytest.mark.parametrize(("kind", "settings"), KINDS, ids=lambda value: repr(value)[:16])
-def test_predictions_are_those_of_the_model_with_the_fields_of_the_text(kind, settings):
-    model, records = text_model(kind, **settings), records_for(kind)
-    expected = [record | prediction for record, prediction in zip(records, model.predict(records), strict=True)]
-    with running(model) as client:
-        answer = client.post("/v1/predict", json={"texts": records})
-        assert answer.status_code == 200
-        assert_close(answer.json()["predictions"], expected)
-        short = [tuple(record.values()) if kind.name == "spans" else record["text"] for record in records]
-        assert_close(client.post("/v1/predict", json={"texts": short}).json()["predictions"], expected)
+def test_predictions_are_those_of_the_model_with_the_fields_of_the_text():
+    for kind, settings in KINDS:
+        model, records = text_model(kind, **settings), records_for(kind)
+        expected = [record | prediction for record, prediction in zip(records, model.predict(records), strict=True)]
+        with running(model) as client:
+            answer = client.post("/v1/predict", json={"texts": records})
+            assert answer.status_code == 200
+            assert_close(answer.json()["predictions"], expected)
+            short = [tuple(record.values()) if kind.name == "spans" else record["text"] for record in records]
+            assert_close(client.post("/v1/predict", json={"texts": short}).json()["predictions"], expected)
 
 
 def test_the_command_line_and_the_server_give_the_same_json(tmp_path, capsys):
@@ -71,17 +71,17 @@ def test_records_have_the_columns_of_fine_tuning_like_those_of_the_command():
     assert_close(answer["predictions"], [record | model.predict("good film") for record in records])
 
 
-@pytest.mark.parametrize("projection", [False, True])
-def test_vectors_are_those_of_encode(projection):
-    model, texts = text_model(REVIEWS), ["good film", ["a bad film", "the film was good"], {"text": "film"}]
-    if projection:
-        add_head(model, "vector", {"size": 5}, seed=0)
-        model.pooling = Pooling(normalize=True, projection=True, default_prompt="a", prompts={"a": "bad "})
-    with running(model) as client:
-        found = client.post("/v1/embed", json={"texts": texts}).json()
-    assert found.keys() == {"vectors"}
-    expected = model.encode(["good film", ("a bad film", "the film was good"), "film"])
-    np.testing.assert_allclose(found["vectors"], expected, atol=1e-6)
+def test_vectors_are_those_of_encode():
+    for projection in [False, True]:
+        model, texts = text_model(REVIEWS), ["good film", ["a bad film", "the film was good"], {"text": "film"}]
+        if projection:
+            add_head(model, "vector", {"size": 5}, seed=0)
+            model.pooling = Pooling(normalize=True, projection=True, default_prompt="a", prompts={"a": "bad "})
+        with running(model) as client:
+            found = client.post("/v1/embed", json={"texts": texts}).json()
+        assert found.keys() == {"vectors"}
+        expected = model.encode(["good film", ("a bad film", "the film was good"), "film"])
+        np.testing.assert_allclose(found["vectors"], expected, atol=1e-6)
 
 
 def test_suspicion_is_that_of_the_detector_word_by_word():
@@ -113,13 +113,13 @@ def test_fill_gives_the_most_probable_tokens_of_each_mask():
         assert_close([each["probability"] for each in mask["candidates"]], best.values.tolist())
 
 
-@pytest.mark.parametrize("text", ["good film", "good film " * 20 + "[MASK]"])
-def test_fill_requires_a_mask_that_the_model_reads(text):
-    with running(text_model(None, "mlm")) as client:
-        answer = client.post("/v1/fill", json={"texts": [text]})
-    assert answer.status_code == 400
-    assert "texts[0] must" in answer.json()["error"]
-    assert "[MASK]" in answer.json()["error"]
+def test_fill_requires_a_mask_that_the_model_reads():
+    for text in ["good film", "good film " * 20 + "[MASK]"]:
+        with running(text_model(None, "mlm")) as client:
+            answer = client.post("/v1/fill", json={"texts": [text]})
+        assert answer.status_code == 400
+        assert "texts[0] must" in answer.json()["error"]
+        assert "[MASK]" in answer.json()["error"]
 
 
 @needs_onnx
@@ -212,15 +212,17 @@ def test_health_metrics_model_and_openapi_describe_the_server():
     assert body["example"]["texts"] == [description["endpoints"]["predict"]["example"]]
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [("GET", "/v2/x", 404), ("GET", "/v1/predict", 405), ("DELETE", "/", 405), ("POST", "/healthz", 405)],
-)
-def test_wrong_paths_and_methods_get_a_sentence(method, path, status):
-    with running(text_model(REVIEWS)) as client:
-        answer = client.request(method, path)
-    assert answer.status_code == status
-    assert path in answer.json()["error"]
+def test_wrong_paths_and_methods_get_a_sentence():
+    for method, path, status in [
+        ("GET", "/v2/x", 404),
+        ("GET", "/v1/predict", 405),
+        ("DELETE", "/", 405),
+        ("POST", "/healthz", 405),
+    ]:
+        with running(text_model(REVIEWS)) as client:
+            answer = client.request(method, path)
+        assert answer.status_code == status
+        assert path in answer.json()["error"]
 
 
 @needs_onnx

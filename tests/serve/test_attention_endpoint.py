@@ -3,7 +3,6 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import pytest
 import torch
 from servers import deep_text_model, running, text_model
 
@@ -66,20 +65,17 @@ def test_a_pair_is_one_row_and_long_texts_are_truncated():
     assert answer["truncated"] == 1
 
 
-@pytest.mark.parametrize(
-    ("request_", "sentence"),
-    [
+def test_wrong_requests_get_a_sentence():
+    for request_, sentence in [
         ({"texts": ["good"], "layer": 4}, "'layer' must be an integer from 1 to 3, got 4"),
         ({"texts": ["good"], "layer": 0}, "'layer' must be an integer from 1 to 3, got 0"),
         ({"texts": ["good"] * (MOST_TEXTS + 1)}, f"takes at most {MOST_TEXTS} texts per request, got {MOST_TEXTS + 1}"),
         ({"texts": [3]}, "texts[0] must be a string or a pair of strings, got 3"),
-    ],
-)
-def test_wrong_requests_get_a_sentence(request_, sentence):
-    with running(deep_text_model(3)) as client:
-        answer = client.post("/v1/attention", json=request_)
-    assert answer.status_code == 400
-    assert sentence in answer.json()["error"]
+    ]:
+        with running(deep_text_model(3)) as client:
+            answer = client.post("/v1/attention", json=request_)
+        assert answer.status_code == 400
+        assert sentence in answer.json()["error"]
 
 
 @needs_onnx

@@ -115,18 +115,8 @@ def _task(config: Config, model: "Model", head: str) -> "tuple[list[Batch], Meas
     from lightbert.nn.quantization import simulated_copy
     from lightbert.tasks.predict.evaluation import evaluate as evaluate_model
 
-    given = evaluate.Config(
-        model=config.model,
-        task=config.task,
-        data=config.data,
-        split=config.split,
-        text=config.text,
-        text_b=config.text_b,
-        label=config.label,
-        separator=config.separator,
-        labels=config.labels,
-    )
-    task = evaluate.task_of(given, model)
+    keys = ("model", "task", "data", "split", "text", "text_b", "label", "separator", "labels")
+    task = evaluate.task_of(evaluate.Config(**{key: getattr(config, key) for key in keys}), model)
     # What quantization-aware training measured, too.
     before = simulated_copy(model, model.ranges) if config.int8 == "qat" else model
 

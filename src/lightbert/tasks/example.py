@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from numpy.typing import NDArray
-
-from lightbert.data.features import Features, Specials
 from lightbert.data.text_files import check_decoded
 from lightbert.errors import InputError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from tokenizers import Encoding, Tokenizer
+
+    from lightbert.data.features import Features, Specials
 
 
 E = TypeVar("E")
@@ -97,8 +97,10 @@ class TextEncoder:
             self.tokenizer.no_padding()
 
     @cached_property
-    def specials(self) -> Specials:
+    def specials(self) -> "Specials":
         """The ids of the special tokens."""
+        from lightbert.data.features import Specials
+
         return Specials.of(self.tokenizer)
 
     def pieces(self, texts: Sequence[str]) -> "list[Encoding]":
@@ -125,8 +127,10 @@ class TextEncoder:
         return row, a + 2
 
 
-def text_features(examples: Sequence[Example], encoder: TextEncoder, targets: NDArray[Any] | None) -> Features:
+def text_features(examples: Sequence[Example], encoder: TextEncoder, targets: "NDArray[Any] | None") -> "Features":
     """Encode texts and pairs of texts, one row per example, truncated to the encoder's length."""
+    from lightbert.data.features import Features
+
     firsts = encoder.pieces([example.text for example in examples])
     seconds = iter(encoder.pieces([example.text_b for example in examples if example.text_b is not None]))
     rows, begins, cut = [], [], 0

@@ -1,4 +1,4 @@
-"""Linear layers, norms, activations and convolutions as nodes; constant factors are folded into the weights."""
+"""Linear layers, norms, activations and convolutions as nodes, in the forms that ONNX Runtime runs fastest."""
 
 import numpy as np
 from torch import nn
@@ -128,9 +128,6 @@ def _parameters(layer: nn.Module) -> tuple[Array, Array]:
     if not isinstance(layer, nn.LayerNorm | NoNorm):
         raise unsupported(layer)
     return array_of(layer.weight), array_of(layer.bias)
-
-
-# Convolutions and distance biases have the forms that ONNX Runtime runs fastest (docs/adr/0004).
 
 
 def convolution(graph: Graph, layer: nn.Module, x: Stream, query: str, value: Stream, mask: Mask) -> str:

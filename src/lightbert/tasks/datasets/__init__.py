@@ -1,21 +1,21 @@
 """Tasks by name: GLUE, SQuAD, and custom files."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from lightbert.data.text_files import BadRows
 from lightbert.errors import InputError, unknown
-from lightbert.tasks.datasets.glue import TABLE, find, open_glue
-from lightbert.tasks.datasets.own import own_task
 from lightbert.tasks.datasets.own_files import Files
-from lightbert.tasks.datasets.pairs import TASKS, vectors_task
-from lightbert.tasks.datasets.squad import Version, squad_task
-from lightbert.tasks.kinds.kind import Task
 
-_SQUAD: dict[str, Version] = {"squad": "1.1", "squad2": "2.0"}
+if TYPE_CHECKING:
+    from lightbert.tasks.datasets.squad import Version
+    from lightbert.tasks.kinds.kind import Task
+
+_SQUAD: "dict[str, Version]" = {"squad": "1.1", "squad2": "2.0"}
 _OWN = ("tokens", "own")
 
 
-def open_task(name: str, data: str | Files = "", *, bad_rows: BadRows = "error") -> Task:
+def open_task(name: str, data: str | Files = "", *, bad_rows: BadRows = "error") -> "Task":
     """Open a task; a split is read when it is requested.
 
     name: a GLUE task in any of the usual spellings, "squad" (1.1), "squad2", or for custom files "own", or "tokens" if
@@ -24,6 +24,11 @@ def open_task(name: str, data: str | Files = "", *, bad_rows: BadRows = "error")
     Hub. For custom files, `Files`, or a path for `Files.at`.
     bad_rows: whether rows that can't be read are an error or skipped, if ``data`` is a path; `Files` have their own.
     """
+    from lightbert.tasks.datasets.glue import TABLE, find, open_glue
+    from lightbert.tasks.datasets.own import own_task
+    from lightbert.tasks.datasets.pairs import TASKS, vectors_task
+    from lightbert.tasks.datasets.squad import squad_task
+
     name = find(name) or name
     if name in TABLE:
         folder, bad_rows = _folder(name, data, bad_rows)

@@ -7,16 +7,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from lightbert.config import PartialShare, check
 from lightbert.data.text_files import BadRows
 from lightbert.errors import InputError
 from lightbert.tasks.example import Example, Examples, TaggedSentence
 from lightbert.tasks.kinds import KindName
-from lightbert.tasks.kinds.classify import Classify, Labels
-from lightbert.tasks.kinds.kind import Kind, parse_number
-from lightbert.tasks.kinds.regress import Regress
+
+if TYPE_CHECKING:
+    from lightbert.tasks.kinds.kind import Kind
 
 READING = (
     "text",
@@ -114,7 +114,7 @@ _MIN_NUMERIC_SHARE = 0.9
 _MISSING = ("", "nan", "na", "n/a", "none", "null")
 
 
-def infer_kind(cells: Sequence[Any]) -> type[Kind[Example]]:
+def infer_kind(cells: Sequence[Any]) -> "type[Kind[Example]]":
     """Infer the kind of task from the training labels.
 
     Lists mean multi-label classification. Numbers mean regression if some are not integers and there are more than ten
@@ -122,6 +122,10 @@ def infer_kind(cells: Sequence[Any]) -> type[Kind[Example]]:
     may be missing (empty or "nan"), and are bad rows then. Everything else means classification, including any number
     of distinct integers.
     """
+    from lightbert.tasks.kinds.classify import Classify, Labels
+    from lightbert.tasks.kinds.kind import parse_number
+    from lightbert.tasks.kinds.regress import Regress
+
     if any(isinstance(cell, list) for cell in cells):
         return Labels
     numbers = [number for cell in cells if (number := parse_number(cell)) is not None]
