@@ -291,8 +291,10 @@ def text_head(graph: Graph, part: nn.Module, vector: str, mask: Mask) -> dict[st
         case TextHead():
             if part.dense is not None:
                 vector = activation(graph, part.activation, linear(graph, part.dense, vector))
-            bias = array_of(part.output.bias)
-            logits = linear(graph, part.output, vector) if vector else graph.parameter(part.output, "bias", bias)
+            if vector:
+                logits = linear(graph, part.output, vector)
+            else:
+                logits = graph.parameter(part.output, "bias", array_of(part.output.bias))
             if part.words is not None:
                 logits = graph.op("Add", _words(graph, part.words, mask), logits)
             if isinstance(part, Regression):

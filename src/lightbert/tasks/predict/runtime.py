@@ -58,7 +58,7 @@ CPU_CHUNK = 1024
 """The number of texts to read ahead."""
 
 _TOKENS_PER_ROW = 128
-PER_TOKEN = ("states", "mlm", "rtd", "tokens", "span")
+PER_TOKEN = ("states", "mlm", "rtd", "tokens", "span", "maps")
 """The heads with one output per token; the others have one per text, the beam head several candidates."""
 # Log-probabilities below this mark candidates that the head has masked out.
 _MASKED = -1e30
