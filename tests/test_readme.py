@@ -36,7 +36,8 @@ def test_the_parameters_in_the_table_are_those_of_the_model():
 def test_the_scores_in_the_tables_are_those_in_the_card_of_the_bundled_model():
     for model in ["convbert-small-en", "convbert-thin-en"]:
         name = tomllib.loads((ROOT / "lab" / f"{model}.toml").read_text(encoding="utf-8"))["scores"]
-        records = load(ROOT / "docs" / "results" / "small-encoder.json").check()
+        measured = load(ROOT / "docs" / "results" / "small-encoder.json")
+        records = measured.with_quoted(load(ROOT / "lab" / "small-encoder.toml")).check()
         scores = records.find(name)
         shown = [f"{100 * scores.tasks[task].median:.1f}" for task in (*TASKS, "squad") if task in scores.tasks]
         [row] = re.findall(rf"^\| `{model}`.* \| [\d.]+ billion \| (.*) \|$", README, re.MULTILINE)
