@@ -120,6 +120,8 @@ class Comparison:
     def decide(self, model: Model, data: TaskData, result: Result, seconds: float) -> tuple[Model, Result]:
         """Choose between the best linear method and a fine-tuned model, also with words added, on the development part.
 
+        Fine-tuning must be ahead by more than the standard error of the difference: the same part chose its best epoch.
+
         data: with the kind of task of the fine-tuned model, which has its threshold.
         """
         recipe, texts = self._recipe, self.texts
@@ -130,13 +132,15 @@ class Comparison:
             candidates["finetune + words"] = add_words(model, data.task.kind, words)
         examples = data.dev["dev"][0]
         known = self._predict(self._with_kind(data), self.describe(self.method.train(recipe.seed, train)))
-        best, reference = self.method.name, self.scores[self.method.name]
+        ahead, reference = [self.method.name], self.scores[self.method.name]
         for name, candidate in candidates.items():
             predictions = self._predict(data, candidate)
             difference, error = _difference(data, texts.metric, examples, predictions, known)
             score, spread = reference.score + difference, float(np.hypot(reference.error, error))
             self._print(Score(name, score, spread, seconds, texts_per_second(candidate, texts)))
-        best = max([best, *candidates], key=lambda name: rank_key(texts.metric, self.scores[name].score))
+            if rank_key(texts.metric, difference) > error:
+                ahead.append(name)
+        best = max(ahead, key=lambda name: rank_key(texts.metric, self.scores[name].score))
         if best in self.methods:
             return self.trained()
         chosen = candidates[best]
