@@ -22,7 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.pages import run_main
 from lightbert.config import assignments, from_mapping, merge
+from lightbert.errors import InputError
 from lightbert.recipes import read
 from lightbert.tasks.finetune.comparison import Comparison
 from lightbert.tasks.finetune.dataset import load_data
@@ -34,8 +36,11 @@ Key = tuple[str, int, str]
 """A set, a number of labels, and a method."""
 
 
-def main(words: list[str]) -> None:
+def main() -> None:
     """Print a line per set and number of labels, then the table in Markdown."""
+    words = sys.argv[1:]
+    if not words:
+        raise InputError("the folder of the sets is required: python -m benchmarks.labels FOLDER")
     folder, options = Path(words[0]), dict(word.split("=", 1) for word in words[1:])
     sizes = [int(size) for size in options.get("sizes", "64,300,1000").split(",")]
     names = sorted(path.name.removesuffix("-test.csv") for path in folder.glob("*-test.csv"))
@@ -131,4 +136,4 @@ def _cell(values: list[float]) -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run_main(main)

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
@@ -71,6 +72,13 @@ class Report:
 
     content: Mapping[str, Any]
     parts: Sequence["str | RenderableType"] = ()
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a value of the content: ``report.train.tokens`` is ``report.to_json()["train"]["tokens"]``."""
+        if name == "content" or name.startswith("_") or name not in self.content:
+            raise AttributeError(f"the report has no attribute {name!r}; it has {', '.join(self.content)}")
+        value = self.content[name]
+        return SimpleNamespace(**value) if isinstance(value, Mapping) else value
 
     @property
     def metrics(self) -> dict[str, Any]:
