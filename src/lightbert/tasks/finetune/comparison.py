@@ -120,7 +120,7 @@ class Comparison:
     def decide(self, model: Model, data: TaskData, result: Result, seconds: float) -> tuple[Model, Result]:
         """Choose between the best linear method and a fine-tuned model, also with words added, on the development part.
 
-        Fine-tuning must be ahead by more than the standard error of the difference: the same part chose its best epoch.
+        Fine-tuning must be ahead by two standard errors of the difference: the same part chose its best epoch.
 
         data: with the kind of task of the fine-tuned model, which has its threshold.
         """
@@ -138,7 +138,7 @@ class Comparison:
             difference, error = _difference(data, texts.metric, examples, predictions, known)
             score, spread = reference.score + difference, float(np.hypot(reference.error, error))
             self._print(Score(name, score, spread, seconds, texts_per_second(candidate, texts)))
-            if rank_key(texts.metric, difference) > error:
+            if rank_key(texts.metric, difference) > 2 * error:
                 ahead.append(name)
         best = max(ahead, key=lambda name: rank_key(texts.metric, self.scores[name].score))
         if best in self.methods:
