@@ -43,8 +43,9 @@ def main() -> None:
     parser.add_argument("--tokenizer", default="bert-base-uncased-vocab.txt", help="relative to --data")
     options = parser.parse_args()
 
-    sources = [source for source in read_sources(options.sources) if _is_here(source, options.mirrors, options.data)]
     limits = tomllib.loads(options.sources.read_text("utf-8"))["mixtures"][options.mixture]
+    wanted = [source for source in read_sources(options.sources) if source.group in limits]
+    sources = [source for source in wanted if _is_here(source, options.mirrors, options.data)]
     paths = [options.out / "text" / f"{source.name}.txt" for source in sources]
     surveys = [options.out / "survey" / f"{source.name}.npz" for source in sources]
     for folder in ("text", "survey", f"{options.mixture}.text"):
