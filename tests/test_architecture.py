@@ -1,4 +1,4 @@
-"""The rules of docs/architecture.md; the layers are read from its tree."""
+"""The rules of docs/architecture.md; the layers are read from its table of packages."""
 
 import ast
 import functools
@@ -16,35 +16,21 @@ PAGE = ROOT / "docs" / "architecture.md"
 FILES = sorted(SOURCE.rglob("*.py"))
 
 
-def drawn_tree() -> dict[str, str]:
-    """Path -> description, for every line of the tree; a folder's path ends with a slash."""
-    block = re.search(r"```\nsrc/lightbert/\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert block, f"{PAGE.name} has no tree that begins with src/lightbert/"
-    tree: dict[str, str] = {}
-    folders: list[str] = []
-    for line in block[1].splitlines():
-        name, _, description = line.strip().partition(" ")
-        depth = (len(line) - len(line.lstrip())) // 2
-        folders[depth - 1 :] = [name]
-        tree["".join(folders)] = description.strip()
-    return tree
-
-
-def drawn_as(path: Path) -> str:
-    """A package's `__init__.py` is described by the line of its folder, except that of lightbert itself."""
-    relative = path.relative_to(SOURCE)
-    is_package = path.name == "__init__.py" and relative.parent != Path()
-    return f"{relative.parent.as_posix()}/" if is_package else relative.as_posix()
+@functools.cache
+def listed() -> dict[str, str]:
+    """Path -> layer, for every row of the table of packages; a package's path ends with a slash."""
+    rows = re.findall(r"^\| ([\d.]+) \| `([\w/.]+)` \| \S", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    return {path: layer for layer, path in rows}
 
 
 @functools.cache
 def layers() -> dict[str, int]:
-    """Top-level module or package -> the number in brackets on its line."""
-    tops = {name.rstrip("/").removesuffix(".py"): text for name, text in drawn_tree().items() if name.count("/") == 0}
-    tops |= {name.rstrip("/"): text for name, text in drawn_tree().items() if re.fullmatch(r"\w+/", name)}
-    numbers = {name: re.match(r"\[(\d+)\]", text) for name, text in tops.items()}
-    assert all(numbers.values()), f"no layer such as [3] on the line of {[n for n in numbers if not numbers[n]]}"
-    return {name: int(match[1]) for name, match in numbers.items() if match}
+    """Top-level module or package -> its layer."""
+    return {
+        name.rstrip("/").removesuffix(".py"): int(layer)
+        for name, layer in listed().items()
+        if name.count("/") == 0 or re.fullmatch(r"\w+/", name)
+    }
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -79,14 +65,10 @@ def test_imports_go_to_lower_layers_only():
             assert allowed, f"{path.relative_to(SOURCE)} [{layer[here]}] imports {there} [{layer[there]}]"
 
 
-@functools.cache
-def steps() -> dict[tuple[str, str], int]:
-    """(package, sub-folder) -> the number after the point on the line of a sub-folder, such as [3.2]."""
-    matches = {name: re.match(r"\[(\d)\.(\d)\]", text) for name, text in drawn_tree().items()}
-    ordered = {tuple(name.split("/")[:2]): match for name, match in matches.items() if match}
-    wrong = [parts for parts, match in ordered.items() if int(match[1]) != layers()[parts[0]]]
-    assert not wrong, f"{wrong} are numbered for another layer than that of their package"
-    return {(package, folder): int(match[2]) for (package, folder), match in ordered.items()}
+def steps(package: str) -> dict[str, int]:
+    """Sub-folder of a package -> the number after the point of its layer; 0 for the files next to the sub-folders."""
+    rows = {name.split("/")[1]: layer.split(".") for name, layer in listed().items() if name.startswith(f"{package}/")}
+    return {name: int(layer[1]) if name else 0 for name, layer in rows.items()}
 
 
 def sub_folder(path: Path) -> str:
@@ -118,7 +100,7 @@ def is_string(node: ast.AST) -> bool:
 @pytest.mark.parametrize("package", ["tasks"])
 def test_every_sub_folder_has_a_step_and_imports_lower_ones_only(package):
     folders = {path.parent.name for path in (SOURCE / package).glob("*/__init__.py")}
-    step = {"": 0} | {folder: number for (owner, folder), number in steps().items() if owner == package}
+    step = steps(package)
     assert step.keys() == folders | {""}
     for path in (SOURCE / package).rglob("*.py"):
         here = sub_folder(path)
@@ -205,25 +187,12 @@ def test_the_package_and_its_tests_grow_no_larger():
     assert not wrong, f"count, limit and aim: {wrong}; the largest packages: {largest}"
 
 
-def test_the_tree_lists_every_source_file():
-    drawn = drawn_tree()
-    missing = [path for path in FILES if drawn_as(path) not in drawn]
-    lines = [
-        f"  {drawn_as(path)}  {(ast.get_docstring(ast.parse(path.read_text())) or '').split(chr(10))[0]}"
-        for path in missing
-    ]
-    assert not lines, "add to the tree in docs/architecture.md:\n" + "\n".join(lines)
-
-
-def test_the_tree_lists_only_existing_files():
-    existing = {drawn_as(path) for path in FILES} | {
-        f"{path.relative_to(SOURCE).as_posix()}/" for path in SOURCE.rglob("*/")
-    }
-    assert not drawn_tree().keys() - existing
-
-
-def test_every_line_of_the_tree_has_a_description():
-    assert not [name for name, description in drawn_tree().items() if not description]
+def test_the_table_lists_every_package_and_no_other():
+    packages = {f"{path.parent.relative_to(SOURCE).as_posix()}/" for path in SOURCE.glob("*/**/__init__.py")}
+    assert listed().keys() == packages | {path.name for path in SOURCE.glob("*.py")}
+    assert all(
+        int(layer.split(".")[0]) == layers()[name.split("/")[0].removesuffix(".py")] for name, layer in listed().items()
+    )
 
 
 def test_names_of_test_files_are_unique():
