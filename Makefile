@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-EXTRAS := hf,data,metrics,plots,track,export,serve,kernels,dev
+EXTRAS := hf,data,metrics,plots,track,export,serve,kernels,docs,dev
 
 # Stamp files: the environment is up to date if they are newer than SOURCES.
 CORE := .venv/installed-core
@@ -9,7 +9,7 @@ DEVELOPER := .venv/installed-developer
 SOURCES := pyproject.toml constraints.txt Makefile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup test test-gpu check prove prove-gpu format clean
+.PHONY: help demo setup test test-gpu check prove prove-gpu docs format clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' Makefile | awk -F '#' '{ printf "%-14s %s\n", $$1, $$2 }'
@@ -35,6 +35,9 @@ prove: $(DEVELOPER) ## slow tests, which `make test` skips
 
 prove-gpu: $(DEVELOPER) ## slow tests that require a GPU: five minutes on an H200
 	$(BIN)/pytest -m "gpu and prove" --durations 10 tests/train
+
+docs: $(DEVELOPER) ## the documentation as a site, in build/site; broken links are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 format: $(DEVELOPER) ## apply automatic fixes of lint and formatting
 	$(BIN)/ruff check --fix
