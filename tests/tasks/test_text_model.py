@@ -13,6 +13,8 @@ import lightbert
 from lightbert.errors import InputError
 from lightbert.models import Model, folder
 from lightbert.tasks.kinds.classify import Classify
+from lightbert.tasks.kinds.regress import Regress
+from lightbert.tasks.kinds.tokens import Tokens
 from lightbert.tasks.predict.text_model import TextModel
 
 TEXTS = ["good film", "a bad film was the film .", "the", "bad bad bad bad bad bad bad bad"]
@@ -131,3 +133,36 @@ def test_a_text_model_compiles_and_exports(model):
     torch.testing.assert_close(exported.module()(ids), model(ids))
     compiled = torch.compile(model, backend="eager")
     torch.testing.assert_close(compiled(ids), model(ids))
+
+
+def test_encode_has_the_names_of_sentence_transformers(model, capsys):
+    vectors = model.encode(TEXTS, batch_size=2, normalize_embeddings=True, show_progress_bar=True)
+    np.testing.assert_allclose(vectors, model.encode(TEXTS, normalize=True), rtol=1e-5, atol=1e-6)
+    assert "encode" in capsys.readouterr().err
+
+
+def test_probabilities_are_in_the_order_of_the_labels(model):
+    found = model.predict_proba(TEXTS)
+    expected = [[row["probabilities"][label] for label in model.labels] for row in model.predict(TEXTS)]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert model.predict_proba(TEXTS[0]).shape == (2,)
+    assert model.predict_proba([]).shape == (0, 2)
+    number = tiny_model(Regress(0.0, 5.0))
+    with pytest.raises(InputError, match="predict_proba requires a model that classifies texts, got one of kind 'regr"):
+        TextModel(number, number.metadata).predict_proba(TEXTS)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_a_table_is_predicted_by_the_columns_that_the_model_knows(model, library):
+    frames = pytest.importorskip(library)
+    create = frames.table if library == "pyarrow" else frames.DataFrame
+    pairs = copy.deepcopy(model)
+    pairs.task |= {"pairs": True, "data": {"text": "body", "text_b": "reply"}}
+    columns = {"id": [1, 2], "reply": ["bad", "film"], "body": TEXTS[:2]}
+    assert pairs.predict(create(columns)) == pairs.predict(list(zip(TEXTS, columns["reply"], strict=False)))
+    with pytest.raises(InputError, match="the table must have a column 'body', only 'id', 'note'; rename a column"):
+        pairs.predict(create({"id": [1], "note": ["good film"]}))
+    tagger = tiny_model(Tokens(("O", "B-X")))
+    words = {"words": [["good", "film"], ["bad"]]}
+    tagged = TextModel(tagger, tagger.metadata).predict(create(words))
+    assert [[word["text"] for word in row["tags"]] for row in tagged] == words["words"]

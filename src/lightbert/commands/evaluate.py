@@ -169,7 +169,7 @@ def _evaluate_vectors(config: Config, path: str) -> Printable:
 def _evaluate(config: Config, path: str) -> Report:
     from lightbert.files import check_not_input, check_outputs, make_folder
     from lightbert.tasks.predict.evaluation import evaluate, output_names, write
-    from lightbert.tasks.predict.exported import ExportedModel, load_on
+    from lightbert.tasks.predict.exported import load_on
 
     model = load_on(path, config.device)
     task = task_of(config, model)
@@ -190,7 +190,6 @@ def _evaluate(config: Config, path: str) -> Report:
         labels=config.labels,
         name=path,
         data=config.data,
-        runtime=model.runtime if isinstance(model, ExportedModel) else None,
     )
     files = write(evaluation, config.out) if config.out is not None else []
     written = [f"written: {', '.join(map(str, files))}"] if files else []

@@ -16,12 +16,10 @@ from lightbert.errors import InputError
 
 if TYPE_CHECKING:
     from lightbert.data.tables import Table
-    from lightbert.tasks.predict.exported import ExportedModel
     from lightbert.tasks.predict.inputs import Fields
     from lightbert.tasks.predict.output_files import Write
-    from lightbert.tasks.predict.predictor import Embedder, Predictor
+    from lightbert.tasks.predict.predictor import Predictor
     from lightbert.tasks.predict.records import Lines, Source
-    from lightbert.tasks.predict.text_model import TextModel
 
 
 BadRows = Literal["error", "skip"]
@@ -83,7 +81,7 @@ def run(config: Config, out: TextIO) -> Report:
     records = _given(config)
     check_file(config.file)
     check_model(config.model)
-    from lightbert.tasks.predict.exported import ExportedModel, load_on
+    from lightbert.tasks.predict.exported import load_on
     from lightbert.tasks.predict.inputs import Fields
     from lightbert.tasks.predict.predictor import Predictor
     from lightbert.tasks.predict.records import check_columns, keep_top, predicted_records
@@ -100,7 +98,6 @@ def run(config: Config, out: TextIO) -> Report:
         device=config.device,
         length=config.length,
         chunk=config.chunk,
-        runtime=model.runtime if isinstance(model, ExportedModel) else None,
     )
     # Texts given as arguments have the default field names.
     given = bool(config.texts) and _STDIN not in config.texts
@@ -311,6 +308,7 @@ def _embed(config: EmbedConfig) -> Report:
     from lightbert.tasks.predict.exported import load_on
     from lightbert.tasks.predict.inputs import Fields
     from lightbert.tasks.predict.records import check_columns, embed_file
+    from lightbert.tasks.predict.vectors import embedder_of
 
     check_not_input(config.out, config.file)
     if config.file != _STDIN and (task := stored_task(config.model)) is not None:
@@ -320,7 +318,15 @@ def _embed(config: EmbedConfig) -> Report:
             check_columns(_open_file(config, task), fields, "", config.keep)
     model = load_on(config.model, config.device)
     source = _embed_source(config, model.task)
-    embedder = _embedder(config, model)
+    embedder = embedder_of(
+        model,
+        pool=None if config.pool == "auto" else config.pool,
+        normalize=config.normalize,
+        prompt_name=config.prompt_name,
+        size=config.size,
+        length=config.length,
+        batch=config.batch,
+    )
     # Any encoder computes vectors of single texts.
     fields = replace(Fields.of(model.task, config.text, config.text_b), pairs=bool(config.text_b))
     with options_in_errors(), progress("embed", unit="texts") as bar:
@@ -343,20 +349,6 @@ def embed(config: EmbedConfig, json: bool) -> None:
     Texts that are too long are truncated and counted. Memory use doesn't depend on the amount of text.
     """
     show(_embed(config), json=json)
-
-
-def _embedder(config: EmbedConfig, model: "TextModel | ExportedModel") -> "Embedder":
-    from lightbert.tasks.predict.exported import ExportedModel
-
-    keys: dict[str, Any] = {
-        "pool": None if config.pool == "auto" else config.pool,
-        **{name: getattr(config, name) for name in ("normalize", "prompt_name", "size", "length", "batch")},
-    }
-    if isinstance(model, ExportedModel):
-        return model.embedder(**keys)
-    from lightbert.tasks.predict.text_model import embedder_of
-
-    return embedder_of(model, **keys)
 
 
 def _embed_source(config: EmbedConfig, task: Mapping[str, Any]) -> "Lines | Table":

@@ -13,9 +13,10 @@ from lightbert.errors import InputError
 from lightbert.tasks.example import Example, TextEncoder, text_features
 from lightbert.tasks.kinds.kind import Outputs, softmax
 from lightbert.tasks.predict.inputs import Fields, check_pairs, example_of
-from lightbert.tasks.predict.predictor import Embedder, Predictor
+from lightbert.tasks.predict.predictor import Predictor
 from lightbert.tasks.predict.records import merge
 from lightbert.tasks.predict.runtime import Array, Arrays, Runtime
+from lightbert.tasks.predict.vectors import Embedder
 
 if TYPE_CHECKING:
     from tokenizers import Encoding

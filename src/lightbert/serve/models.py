@@ -11,11 +11,10 @@ from lightbert.serve.endpoints import Attention, Embed, Endpoint, Fill, Predict,
 from lightbert.tasks.example import TextEncoder
 from lightbert.tasks.kinds import task_heads
 from lightbert.tasks.predict.exported import STATES, ExportedModel
-from lightbert.tasks.predict.predictor import Predictor, encoder_of, kind_of_model
-from lightbert.tasks.predict.runtime import Runtime
+from lightbert.tasks.predict.predictor import Predictor, encoder_of, kind_of_model, runtime_of
+from lightbert.tasks.predict.vectors import embedder_of
 
 if TYPE_CHECKING:
-    from lightbert.tasks.predict.exported import ExportedModel
     from lightbert.tasks.predict.text_model import TextModel
 
 
@@ -82,16 +81,16 @@ def endpoints_of(
     found: list[Endpoint] = []
     encoder = encoder_of(model, length)
     if any(head in model.heads for head in task_heads()):
-        runtime = _runtime(model, kind_of_model(model).head, device)
+        runtime = runtime_of(model, kind_of_model(model).head, device)
         found.append(Predict(Predictor(model, length=length, runtime=runtime), runtime))
     if "rtd" in model.heads:
-        found.append(Suspicion(encoder, _runtime(model, "rtd", device)))
+        found.append(Suspicion(encoder, runtime_of(model, "rtd", device)))
     if "mlm" in model.heads:
-        found.append(Fill(encoder, _runtime(model, "mlm", device)))
+        found.append(Fill(encoder, runtime_of(model, "mlm", device)))
     elif generator is not None:
-        found.append(Fill(encoder_of(generator, length), _runtime(generator, "mlm", device)))
-    if embed := _embed(model, device, length):
-        found.append(embed)
+        found.append(Fill(encoder_of(generator, length), runtime_of(generator, "mlm", device)))
+    if not isinstance(model, ExportedModel) or model.head in (STATES, PROJECTION):
+        found.append(Embed(embedder_of(model, length=length, device=device)))
     if not found:
         raise InputError(
             f"the heads of the model must include one of {', '.join((*task_heads(), 'rtd', 'mlm'))}, got "
@@ -104,28 +103,7 @@ def endpoints_of(
 
 def _attention(model: "TextModel", encoder: TextEncoder, device: str) -> Endpoint:
     from lightbert.nn.inference import LayerMaps
-    from lightbert.tasks.predict.torch_runtime import TorchRuntime
-    from lightbert.train.distributed import resolve_device
+    from lightbert.tasks.predict.torch_runtime import TorchRuntime, place
 
-    placed = model.to(resolve_device(device))
+    placed = place(model, device)
     return Attention(encoder, [TorchRuntime(LayerMaps(placed, layer + 1)) for layer in range(len(model.blocks))])
-
-
-def _embed(model: "TextModel | ExportedModel", device: str, length: int) -> Endpoint | None:
-    if isinstance(model, ExportedModel):
-        return Embed(model.embedder(length=length)) if model.head in (STATES, PROJECTION) else None
-    # Imported here because an exported model is served without torch.
-    from lightbert.tasks.predict.text_model import embedder_of
-    from lightbert.train.distributed import resolve_device
-
-    return Embed(embedder_of(model.to(resolve_device(device)), length=length))
-
-
-def _runtime(model: "TextModel | ExportedModel", head: str, device: str) -> Runtime:
-    if isinstance(model, ExportedModel):
-        return model.runtime
-    from lightbert.nn.inference import Inference
-    from lightbert.tasks.predict.torch_runtime import TorchRuntime
-    from lightbert.train.distributed import resolve_device
-
-    return TorchRuntime(Inference(model.to(resolve_device(device)), head))

@@ -13,7 +13,7 @@ import lightbert
 from lightbert import cli
 from lightbert.models import add_head
 from lightbert.nn.pooling_settings import Pooling
-from lightbert.tasks.predict import predictor, torch_runtime
+from lightbert.tasks.predict import torch_runtime, vectors
 from parquet import write_parquet
 
 TEXTS = ["good film", "a bad film was the film .", "the"]
@@ -103,7 +103,7 @@ def test_the_vectors_do_not_depend_on_the_chunk_size(embed, model, monkeypatch):
 def test_only_one_chunk_of_a_stream_is_in_memory(model, monkeypatch):
     monkeypatch.setattr(torch_runtime, "CPU_CHUNK", 2)
     read = []
-    found = predictor.Embedder(*_parts(model)).stream(read.append(text) or text for text in TEXTS * 5)
+    found = vectors.Embedder(*_parts(model)).stream(read.append(text) or text for text in TEXTS * 5)
     assert next(found).shape == (2, 16)
     assert len(read) == 2
 
@@ -113,7 +113,7 @@ def _parts(model):
     from lightbert.tasks.predict.predictor import encoder_of
 
     loaded = lightbert.load(model)
-    return torch_runtime.TorchVectors(TextVector(loaded)), encoder_of(loaded)
+    return torch_runtime.TorchRuntime(TextVector(loaded)), encoder_of(loaded)
 
 
 def test_a_parquet_file_has_the_vectors_and_the_kept_columns(embed, model, tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from lightbert.tasks.example import Example
 from lightbert.tasks.finetune.recipe import VectorSettings
 from lightbert.tasks.kinds.kind import Prediction
 from lightbert.tasks.kinds.vectors import Vectors
-from lightbert.tasks.predict.text_model import embedder_of
+from lightbert.tasks.predict.vectors import embedder_of
 
 
 def set_pooling(model: Model, settings: VectorSettings, kind: Vectors, length: int, seed: int) -> None:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from lightbert.errors import InputError
 from lightbert.files import list_outputs, make_folder, write_atomic
-from lightbert.models import Model
-from lightbert.nn.inference import Inference
 from lightbert.progress import progress
 from lightbert.tasks.datasets.glue import TABLE
 from lightbert.tasks.datasets.glue_results import table_name, write_predictions
@@ -18,10 +16,8 @@ from lightbert.tasks.datasets.squad import N_BEST, NULL_ODDS, PREDICTIONS, write
 from lightbert.tasks.example import Question, TaggedSentence, is_labelled
 from lightbert.tasks.kinds.kind import Finding, Kind, Prediction, Table, Task, example_fields
 from lightbert.tasks.predict.inputs import check_pairs
-from lightbert.tasks.predict.predictor import Described, encoder_of, kind_of_model
+from lightbert.tasks.predict.predictor import Described, encoder_of, kind_of_model, runtime_of
 from lightbert.tasks.predict.runtime import Runtime, run
-from lightbert.tasks.predict.torch_runtime import TorchRuntime
-from lightbert.train.distributed import resolve_device
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -175,7 +171,7 @@ def evaluate(
     worst: the number of worst errors to report.
     labels: names for the outputs of a model without label names.
     name, data: the names of the model and the data in the report.
-    runtime: the inference backend, such as an exported file of the model; None = the model itself on `device`.
+    runtime: the inference backend, such as an exported file of the model; None = that of the model.
     """
     for setting, value in (("batch", batch), ("worst", worst)):
         if value < 0:
@@ -188,7 +184,7 @@ def evaluate(
     if labelled:
         _check_labels(kind, task, examples)
     encoder = encoder_of(model)
-    runtime = runtime or _torch_runtime(model, kind.head, device)
+    runtime = runtime or runtime_of(model, kind.head, device)
     predictions: list[Prediction] = []
     tokens, cut, seconds = 0, 0, 0.0
     with progress("evaluating", total=len(examples), unit="examples") as bar:
@@ -223,12 +219,6 @@ def _findings(kind: Kind[Any], examples: Sequence[Any], predictions: Sequence[Pr
     if worst:
         return findings
     return [replace(finding, tables=()) if finding.key == "most_wrong" else finding for finding in findings]
-
-
-def _torch_runtime(model: Described, head: str, device: str) -> Runtime:
-    if not isinstance(model, Model):
-        raise InputError("a model that is not a lightbert.models.Model requires a runtime")
-    return TorchRuntime(Inference(model.to(resolve_device(device)), head))
 
 
 def _all_labelled(task: Task, split: str, examples: Sequence[Any]) -> bool:

@@ -2,7 +2,7 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from lightbert.errors import InputError, required, unknown
 from lightbert.files import check_name, read_text, read_tokenizer
-from lightbert.nn.pooling_settings import POOLS, PROJECTION, Pooling
-from lightbert.tasks.kinds.kind import Prediction
-from lightbert.tasks.predict.predictor import Embedder, Floats, Predictor, encode_texts, encoder_of
+from lightbert.nn.pooling_settings import POOLS, PROJECTION, Pool, Pooling
 from lightbert.tasks.predict.runtime import CPU_CHUNK, CPU_TOKENS, PER_TOKEN, Array, Arrays
+from lightbert.tasks.predict.text_methods import TextMethods
+from lightbert.tasks.predict.vectors import Floats
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -191,12 +191,12 @@ KEY = "lightbert"
 STATES = "states"
 """The head of an encoder that was exported without one."""
 FORMAT = 1
-_DESCRIPTION = ("head", "precision", "width", "positions", "reads_padding", "task", "pooling")
+_DESCRIPTION = ("head", "precision", "width", "positions", "reads_padding", "task")
 
 
 @dataclass(frozen=True)
-class ExportedModel:
-    """An exported model: `predict` and `stream` return predictions, `encode` returns vectors, as of the model itself.
+class ExportedModel(TextMethods):
+    """An exported model, with the methods of the model itself.
 
     threads: the number of threads of an operator; 0 = one per core.
     """
@@ -211,8 +211,7 @@ class ExportedModel:
     head_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
     task: Mapping[str, Any] = field(default_factory=dict)
-    pooling: Mapping[str, Any] = field(default_factory=dict)
-    """How a sentence encoder pools: pool, normalize and length."""
+    pooling: Pooling | None = None
     threads: int = 0
 
     @property
@@ -237,52 +236,9 @@ class ExportedModel:
         """What runs the file."""
         return runtime_of(self.path, self.head, reads_padding=self.reads_padding, threads=self.threads)
 
-    def predict(self, texts: Any, *, batch: int = 0, length: int = 0) -> Any:
-        """Predict one text or a list of texts; see `Predictor.predict` for the accepted types."""
-        return Predictor(self, batch=batch, length=length, runtime=self.runtime).predict(texts)
-
-    def stream(self, texts: Iterable[Any], *, batch: int = 0, length: int = 0, chunk: int = 0) -> Iterator[Prediction]:
-        """Predict any number of texts lazily, in bounded memory."""
-        return Predictor(self, batch=batch, length=length, chunk=chunk, runtime=self.runtime).stream(texts)
-
-    def encode(
-        self,
-        texts: Any,
-        *,
-        pool: str | None = None,
-        normalize: bool | None = None,
-        prompt: str | None = None,
-        prompt_name: str | None = None,
-        size: int = 0,
-        batch: int = 0,
-        length: int = 0,
-    ) -> Floats:
-        """Encode texts as vectors: float32 [N, D], or [D] for one text; see `TextModel.encode`."""
-        embedder = self.embedder(
-            pool=pool,
-            normalize=normalize,
-            prompt=prompt,
-            prompt_name=prompt_name,
-            size=size,
-            batch=batch,
-            length=length,
-        )
-        return encode_texts(embedder, texts)
-
-    def embedder(
-        self,
-        *,
-        pool: str | None = None,
-        normalize: bool | None = None,
-        prompt: str | None = None,
-        prompt_name: str | None = None,
-        size: int = 0,
-        batch: int = 0,
-        length: int = 0,
-    ) -> Embedder:
-        """An embedder with the pooling of a sentence encoder by default, otherwise with the unscaled mean."""
-        # JSON turns tuples into lists.
-        default = Pooling(**{**self.pooling, "sizes": tuple(self.pooling.get("sizes", ()))})
+    def vector_runtime(self, pool: Pool | None) -> "_PooledStates":
+        """Computes vectors by the pooling of the model, or the pooled states themselves."""
+        default = self.pooling or Pooling()
         projected = default.projection and pool is None
         if self.head != (PROJECTION if projected else STATES):
             raise InputError(
@@ -294,15 +250,7 @@ class ExportedModel:
         if pool not in POOLS:
             raise unknown("pool", pool, POOLS)
         width = self.head_settings[PROJECTION]["size"] if projected else self.width
-        default.check_size(size, width)
-        return Embedder(
-            _PooledStates(self.runtime, "" if projected else pool, width),
-            encoder_of(self, length or default.length),
-            normalize=default.normalize if normalize is None else normalize,
-            prompt=default.prompt(prompt_name) if prompt is None else prompt,
-            size=size,
-            batch=batch,
-        )
+        return _PooledStates(self.runtime, "" if projected else pool, width)
 
 
 class _PooledStates:
@@ -364,12 +312,15 @@ def read_exported(path: Path, *, threads: int = 0) -> ExportedModel:
     try:
         content = json.loads(read_text(config))
         ours = content[KEY]
+        pooling = ours["pooling"]
         if ours["format"] != FORMAT:
             raise InputError(f"the format of '{config}' must be {FORMAT}, got {ours['format']!r}; update lightbert")
         return ExportedModel(
             path=path,
             head_settings=ours["heads"],
             labels=tuple(ours["labels"]),
+            # JSON turns tuples into lists.
+            pooling=Pooling(**pooling | {"sizes": tuple(pooling.get("sizes", ()))}) if pooling else None,
             threads=threads,
             **{name: ours[name] for name in _DESCRIPTION},
         )

@@ -94,9 +94,24 @@ def example_of(text: Any, kind: Kind[Any], names: Mapping[str, str] | None = Non
     return example
 
 
+def is_single(texts: Any) -> bool:
+    """Whether the input is one text instead of several."""
+    return isinstance(texts, str | tuple | Mapping | Example | TaggedSentence | Question)
+
+
+def table_records(table: Any, fields: Fields, kind: str) -> list[dict[str, Any]]:
+    """The records of a table of pandas, polars or pyarrow, with the input fields only."""
+    columns = list(getattr(table, "column_names", table.columns))
+    if missing := fields.missing(columns, kind).rpartition("; ")[0]:
+        raise InputError(f"the table must have a column {missing}; rename a column, or give a list of texts")
+    names = [*filter(None, fields.names(columns).values()), *({"question", "context"} & set(columns))]
+    cells = [table[name].to_pylist() if hasattr(table[name], "to_pylist") else list(table[name]) for name in names]
+    return [dict(zip(names, row, strict=True)) for row in zip(*cells, strict=True)]
+
+
 def texts_of(texts: Any) -> Iterator[Any]:
     """Iterate over texts. A single text and a table are errors: they would yield characters, keys or columns."""
-    if isinstance(texts, str | tuple | Mapping | Example | TaggedSentence | Question):
+    if is_single(texts):
         raise InputError(f"texts must be a list of texts, got a single one, {_short(texts)}; put it into a list")
     if hasattr(texts, "columns"):
         raise InputError(f"texts must be a list of texts, got a {type(texts).__name__}; give one of its columns")
@@ -158,6 +173,8 @@ def _text(record: Mapping[str, Any], field: str) -> str:
 
 
 def _words(value: Any) -> tuple[str, ...]:
+    # Tables have arrays and series of words.
+    value = value.tolist() if hasattr(value, "tolist") else value.to_list() if hasattr(value, "to_list") else value
     if not isinstance(value, list | tuple) or not all(isinstance(word, str) for word in value):
         raise InputError(f"'words' of the record must be a list of words, got {_short(value)}")
     return tuple(value)

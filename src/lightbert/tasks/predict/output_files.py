@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from lightbert.errors import InputError, required, unknown
 from lightbert.files import file_atomic, make_folder
-from lightbert.tasks.predict.predictor import Floats
+from lightbert.tasks.predict.vectors import Floats
 
 FORMATS = (".jsonl", ".ndjson", ".csv", ".tsv")
 

@@ -1,24 +1,27 @@
-"""Predictions and vectors of single texts, lists and streams of any size."""
+"""Predictions of single texts, lists and streams of any size."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
-
-from lightbert.data.features import Features
 from lightbert.errors import InputError
-from lightbert.tasks.example import Example, Question, TaggedSentence, TextEncoder, text_features
+from lightbert.nn.pooling_settings import Pool, Pooling
+from lightbert.tasks.example import TextEncoder
 from lightbert.tasks.kinds import KINDS, kind_class, kind_of, task_heads
-from lightbert.tasks.kinds.kind import Kind, LabelledKind, Outputs, Prediction
-from lightbert.tasks.predict.inputs import Fields, check_count, check_pairs, example_of, texts_of
+from lightbert.tasks.kinds.kind import Kind, LabelledKind, Prediction
+from lightbert.tasks.predict.inputs import (
+    Fields,
+    check_count,
+    check_pairs,
+    example_of,
+    is_single,
+    table_records,
+    texts_of,
+)
 from lightbert.tasks.predict.runtime import Runtime, run
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-
 
 _DEFAULT_LENGTH = 512
 
@@ -52,8 +55,43 @@ class Described(Protocol):
     def positions(self) -> int:
         """The maximum number of tokens per row (0 = unlimited)."""
 
+    @property
+    def pooling(self) -> Pooling | None:
+        """How a sentence encoder computes vectors."""
+
     def require_tokenizer(self) -> "Tokenizer":
         """Return the tokenizer; raise an InputError if there is none."""
+
+
+class VectorRuntime(Runtime, Protocol):
+    """An inference backend that returns one vector per text."""
+
+    @property
+    def width(self) -> int:
+        """The number of values in a vector."""
+
+
+@runtime_checkable
+class HasRuntime(Protocol):
+    """A model with a runtime of its own: an exported file."""
+
+    @property
+    def runtime(self) -> Runtime:
+        """Computes the outputs of its only head."""
+
+    def vector_runtime(self, pool: Pool | None) -> VectorRuntime:
+        """Computes vectors; None = as its `pooling` says."""
+
+
+def runtime_of(model: Described, head: str, device: str | None = None) -> Runtime:
+    """What computes the outputs of a head: the exported file, or the model in torch; device None = where it is."""
+    if isinstance(model, HasRuntime):
+        return model.runtime
+    # Imported here because an exported model is used without torch.
+    from lightbert.nn.inference import Inference
+    from lightbert.tasks.predict.torch_runtime import TorchRuntime, place
+
+    return TorchRuntime(Inference(place(model, device), head))
 
 
 def kind_of_model(model: Described, labels: Sequence[str] = (), like: Kind[Any] | None = None) -> Kind[Any]:
@@ -121,7 +159,7 @@ class Predictor:
     length: the maximum tokens per row; 0 = as in fine-tuning. Longer texts are truncated, or for tags and answers read
     in windows.
     chunk: the maximum number of texts to read ahead; 0 = chosen for the device.
-    runtime: the inference backend, such as an exported file; None = the model itself.
+    runtime: the inference backend; None = that of the model.
     """
 
     def __init__(
@@ -153,11 +191,13 @@ class Predictor:
         """Predict one text or an iterable of texts.
 
         A text is a string, a tuple of two strings, or a dictionary with "text" and "text_b", "question" and "context",
-        or "words", or with the columns of the training data. One text returns one prediction, an iterable of texts a
-        list of predictions.
+        or "words", or with the columns of the training data. One text returns one prediction, an iterable of texts or a
+        table (pandas, polars, pyarrow) a list of predictions.
         """
-        if isinstance(texts, str | tuple | Mapping | Example | TaggedSentence | Question):
+        if is_single(texts):
             return next(self.stream([texts], batch=batch))
+        if hasattr(texts, "columns"):
+            texts = table_records(texts, self._fields, self.kind.name)
         return list(self.stream(texts, batch=batch))
 
     def stream(self, texts: Iterable[Any], *, batch: int = 0) -> Iterator[Prediction]:
@@ -168,7 +208,7 @@ class Predictor:
         """
         check_count("batch", batch)
         kind, source = self.kind, texts_of(texts)
-        runtime = self.runtime or self._torch_runtime(kind.head)
+        runtime = self.runtime or runtime_of(self.model, kind.head, self.device)
         largest = self.chunk or runtime.chunk
         size = 1
         while chunk := list(itertools.islice(source, size)):
@@ -179,107 +219,9 @@ class Predictor:
     def _example(self, text: Any, kind: Kind[Any]) -> Any:
         return example_of(text, kind, self._fields.names(text) if isinstance(text, Mapping) else None)
 
-    def _torch_runtime(self, head: str) -> Runtime:
-        # Imported here because an exported model is predicted without torch.
-        from lightbert.models import Model
-        from lightbert.nn.inference import Inference
-        from lightbert.tasks.predict.torch_runtime import TorchRuntime
-        from lightbert.train.distributed import resolve_device
-
-        if not isinstance(self.model, Model):
-            raise InputError("a model that is not a lightbert.models.Model requires a runtime")
-        model = self.model if self.device is None else self.model.to(resolve_device(self.device))
-        return TorchRuntime(Inference(model, head))
-
     def _predictions(self, kind: Kind[Any], runtime: Runtime, examples: list[Any], batch: int) -> list[Prediction]:
         check_pairs(examples, self.model.task)
         features = kind.features(examples, self.encoder)
         self.cut += features.cut
         outputs = run(runtime, features, self.encoder.specials, batch)
         return kind.predictions(examples, features, outputs)
-
-
-Floats = NDArray[np.float32]
-
-
-class VectorRuntime(Runtime, Protocol):
-    """An inference backend that returns one vector per text: a model in torch, or an exported file."""
-
-    @property
-    def width(self) -> int:
-        """The number of values in a vector."""
-
-
-class Embedder:
-    """Encodes texts and pairs of texts as vectors, in order. A vector doesn't depend on the other texts of its batch.
-
-    encoder: the tokenizer and the maximum row length; longer texts are truncated.
-    normalize: scale each vector to length 1.
-    prompt: what precedes each text. size: keep the first values of each vector only, before scaling; 0 = all.
-    batch: batch size in rows of 128 tokens; 0 = chosen for the device.
-    """
-
-    def __init__(
-        self,
-        runtime: VectorRuntime,
-        encoder: TextEncoder,
-        *,
-        normalize: bool = False,
-        prompt: str = "",
-        size: int = 0,
-        batch: int = 0,
-    ) -> None:
-        check_count("batch", batch)
-        self.runtime, self.encoder, self.normalize, self.batch = runtime, encoder, normalize, batch
-        self.prompt, self.width = prompt, size or runtime.width
-        """The number of values in a vector."""
-        self.cut = 0
-        """The number of texts truncated so far."""
-
-    def encode(self, texts: Iterable[str | tuple[str, str] | Example]) -> Floats:
-        """Return one vector per text, in order: [N, D]."""
-        return np.concatenate([np.zeros((0, self.width), dtype=np.float32), *self.stream(texts)])
-
-    def stream(self, texts: Iterable[str | tuple[str, str] | Example]) -> Iterator[Floats]:
-        """Encode any number of texts in bounded memory: yield arrays [n, D] that cover the texts in order."""
-        source = iter(texts)
-        while chunk := list(itertools.islice(source, self.runtime.chunk)):
-            features = self.features([_example(text) for text in chunk])
-            self.cut += features.cut
-            yield self.finish(run(self.runtime, features, self.encoder.specials, self.batch))
-
-    def features(self, examples: Sequence[Example]) -> Features:
-        """Encode examples after the prompt."""
-        if self.prompt:
-            examples = [replace(example, text=self.prompt + example.text) for example in examples]
-        return text_features(examples, self.encoder, None)
-
-    def finish(self, outputs: Outputs) -> Floats:
-        """The outputs of the runtime as vectors [N, D]."""
-        vectors = np.stack([vector for (vector,) in outputs])[:, : self.width]
-        return normalize_vectors(vectors) if self.normalize else vectors
-
-
-def encode_texts(embedder: Embedder, texts: Any) -> Floats:
-    """Encode one text as a vector [D], or an iterable of texts as vectors [N, D]."""
-    if isinstance(texts, str | tuple | Example):
-        vector: Floats = embedder.encode([texts])[0]
-        return vector
-    return embedder.encode(texts_of(texts))
-
-
-def normalize_vectors(vectors: Floats) -> Floats:
-    """Scale vectors to length 1; zero vectors are unchanged."""
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return np.divide(vectors, np.where(lengths > 0, lengths, 1.0), dtype=np.float32)
-
-
-def _example(text: str | Sequence[str] | Example) -> Example:
-    match text:
-        case Example():
-            return text
-        case str():
-            return Example(text)
-        case (str() as first, str() as second):
-            return Example(first, second)
-    raise InputError(f"a text must be a string or a pair of strings, got {text!r}")

@@ -23,7 +23,8 @@ from lightbert.errors import InputError, listed
 from lightbert.tasks.example import Example
 from lightbert.tasks.predict.inputs import Fields, example_of
 from lightbert.tasks.predict.output_files import VectorType, vector_file
-from lightbert.tasks.predict.predictor import Embedder, Predictor
+from lightbert.tasks.predict.predictor import Predictor
+from lightbert.tasks.predict.vectors import Embedder
 
 TEXT_FORMAT = ".txt"
 

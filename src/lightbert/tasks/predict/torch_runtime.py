@@ -14,11 +14,15 @@ from torch import Tensor, nn
 
 from lightbert.data.features import PackedRows
 from lightbert.errors import InputError
+from lightbert.models import Model
+from lightbert.models.sentence_files import check_pooling
 from lightbert.nn.fused import has_hooks
 from lightbert.nn.inference import Inference, LayerMaps, LayerVectors, TextVector
 from lightbert.nn.pooling import PackedTexts
+from lightbert.nn.pooling_settings import Pool, Pooling
 from lightbert.tasks.predict.runtime import CPU_CHUNK, CPU_TOKENS, PER_TOKEN, Array, Arrays
 from lightbert.train.cuda_graph import capture, run_on_side_stream
+from lightbert.train.distributed import resolve_device
 
 Tensors = tuple[Tensor, ...]
 
@@ -92,6 +96,8 @@ class TorchRuntime:
         cuda = self.device.type == "cuda"
         self.batch_tokens, self.chunk = (_CUDA_TOKENS, _CUDA_CHUNK) if cuda else (CPU_TOKENS, CPU_CHUNK)
         self.positions = inference.encoder.positions
+        self.width = inference.width if isinstance(inference, TextVector) else 0
+        """The number of values in a vector; 0 = the outputs are no vectors."""
         packable = not self.reads_padding and not isinstance(inference, LayerMaps)
         if rows not in (None, "grouped") and not packable:
             raise InputError(f"rows must be 'grouped' for attention maps and padding = 'released', got {rows!r}")
@@ -141,12 +147,17 @@ def _to_host(results: Tensors) -> Callable[[], Arrays]:
     return lambda: tuple((result.float() if result.is_floating_point() else result).cpu().numpy() for result in results)
 
 
-class TorchVectors(TorchRuntime):
-    """Runs an encoder and a pool."""
+def place(model: object, device: str | None) -> Model:
+    """Move a model to a device: auto, cpu or cuda; None = leave it where it is."""
+    assert isinstance(model, Model)
+    return model if device is None else model.to(resolve_device(device))
 
-    def __init__(self, inference: TextVector, rows: Rows | None = None) -> None:
-        super().__init__(inference, rows)
-        self.width = inference.width
+
+def vector_runtime(model: Model, pool: Pool | None = None) -> TorchRuntime:
+    """A runtime for vectors by the model's pooling, or of the pooled states themselves."""
+    check_pooling(model)
+    default = model.pooling or Pooling()
+    return TorchRuntime(TextVector(model, pool or default.pool, projection=default.projection and pool is None))
 
 
 class _Evaluation:

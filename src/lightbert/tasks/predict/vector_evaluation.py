@@ -16,7 +16,7 @@ from lightbert.errors import InputError, required, unknown
 from lightbert.tasks import metrics
 from lightbert.tasks.datasets.glue import open_glue
 from lightbert.tasks.kinds.kind import parse_number
-from lightbert.tasks.predict.predictor import Floats, normalize_vectors
+from lightbert.tasks.predict.vectors import Floats, normalize_vectors
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -175,9 +175,7 @@ def evaluate_retrieval(
 
 def _prompt(model: Encodes, names: Sequence[str]) -> str | None:
     """The name of the prompt of the model for queries or documents; None = its default prompt."""
-    # The pooling of an exported model is a mapping.
-    pooling = model.pooling
-    prompts = pooling.get("prompts", {}) if isinstance(pooling, Mapping) else getattr(pooling, "prompts", {})
+    prompts = model.pooling.prompts if model.pooling else {}
     return next((name for name in names if name in prompts), None)
 
 
