@@ -6,47 +6,274 @@ is 75 after SIGTERM or SIGINT; the same command continues.
 """
 
 import argparse
+import csv
+import io
+import json
 import math
+import re
 import sys
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from statistics import fmean, stdev
 
-from benchmarks.adaptation_runs import (
-    ADAPTED,
-    BUNDLED,
-    FINETUNING,
-    MODEL,
-    PACKAGES,
-    Outcome,
-    Protocol,
-    SectionTask,
-    commits,
-    finetuning_runs,
-    mean_and_error,
-    pretraining_runs,
-    read_task,
-    run_all,
-    simple_classifiers,
-)
-from benchmarks.commands import published
-from benchmarks.latency_files import versions
-from benchmarks.pages import check_page, run_main
+from benchmarks.pages import check_page, run_main, versions
+from benchmarks.runs import Run, published, read_object, run_chains
+from lightbert.commands import demo_task
 from lightbert.config import assignments, from_mapping, override
+from lightbert.data.docstrings import docstrings_by_name
+from lightbert.data.sentences import hashed_order, hashed_part, prose
 from lightbert.errors import InputError
-from lightbert.files import write_atomic
+from lightbert.files import make_folder, write_atomic
 from lightbert.recipes import read
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
-from lightbert.train.settings import BaseRecipe, Recipe
+from lightbert.train.settings import Recipe
 from lightbert.train.signals import EXIT_CODE, catch_signals
+
+MODEL = "convbert-small-en"
+BUNDLED, ADAPTED = "bundled", "adapted"
+FINETUNING = (
+    *("head.pool=mean-max", "head.init=random", "change.depth=12", "length=64", "batch=16", "epochs=5"),
+    *("lr=3e-4", "layer_decay=0.8", "words=false", "threads=1"),
+)
+"""The keys of fine-tuning, chosen on the dev split with the bundled weights."""
+
+
+DESCRIPTION = "description"
+"""What is above the first heading."""
+SECTIONS = {
+    "Parameters": "parameters",
+    "Other Parameters": "parameters",
+    "Attributes": "attributes",
+    "Returns": "returns",
+    "Yields": "returns",
+    "Raises": "raises",
+    "Warns": "raises",
+    "Notes": "notes",
+    "Examples": "examples",
+}
+"""Heading -> the kind of its section. Others, such as references, hardly have sentences of their own."""
+_FIELDS = {"parameters", "attributes", "returns", "raises"}
+"""Sections of definitions: a name or a type, and below it indented text."""
+_RULE = re.compile(r"[-=]{3,}\s*")
+
+
+def sentences_by_section(docstring: str) -> list[tuple[str, str]]:
+    """Return the kind of section and the sentence, for each sentence of a docstring with sections; else nothing.
+
+    Headings, and the names and types of parameters, results and exceptions, are left out.
+    """
+    lines = docstring.splitlines()
+    headings = [
+        place for place, (line, below) in enumerate(pairwise(lines)) if line[:1].strip() and _RULE.fullmatch(below)
+    ]
+    if not any(lines[place].strip() in SECTIONS for place in headings):
+        return []
+    labelled = [(DESCRIPTION, sentence) for sentence in prose("\n".join(lines[: headings[0]]))]
+    for place, end in pairwise([*headings, len(lines)]):
+        if kind := SECTIONS.get(lines[place].strip()):
+            body = [line for line in lines[place + 2 : end] if kind not in _FIELDS or not line[:1].strip()]
+            labelled += [(kind, sentence) for sentence in prose("\n".join(body))]
+    return labelled
+
+
+@dataclass(frozen=True)
+class SectionTask:
+    """Sentences with the section they come from, and documents of other functions and classes."""
+
+    examples: dict[str, list[tuple[str, str]]]
+    """Split -> sentences and their sections."""
+    documents: list[list[str]]
+    """The sentences of each object that has no sentence in the task."""
+
+
+PACKAGES = ("matplotlib", "networkx", "numpy", "pandas", "scipy", "sklearn")
+"""Packages with NumPy-style docstrings."""
+SIZES = {"train": 100, "dev": 60, "test": 1300}
+"""The maximum number of sentences per section: few to train on, because labels are what users have least
+of, and many to test, because a gain can be small."""
+TEXT = "text"
+_SHARES = {TEXT: 9, "train": 3, "dev": 3, "test": 5}
+"""The shares of the documented objects."""
+
+
+def read_task(packages: tuple[str, ...] = PACKAGES, sizes: dict[str, int] = SIZES) -> SectionTask:
+    """Read the task from the installed packages, the same on every call with the same versions.
+
+    A function, method or class is in the text or in one split, with all of its sentences. Sentences that occur in
+    several of them, or in several sections, are not in the task.
+    """
+    documents: list[list[str]] = []
+    places: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    for package in packages:
+        for name, docstring in docstrings_by_name(package):
+            part = hashed_part(f"{package}/{name}", _SHARES)
+            sentences = prose(docstring)
+            if part == TEXT and sentences:
+                documents.append(sentences)
+            for sentence in sentences:
+                places[sentence].add((part, ""))
+            for section, sentence in sentences_by_section(docstring):
+                places[sentence].discard((part, ""))
+                places[sentence].add((part, section))
+    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for sentence in sorted(places, key=hashed_order):
+        if len(places[sentence]) == 1:
+            [(part, section)] = places[sentence]
+            found[part, section].append(sentence)
+    examples = {
+        split: sorted(
+            (
+                (sentence, section)
+                for (part, section), sentences in found.items()
+                if part == split and section
+                for sentence in sentences[:size]
+            ),
+            key=lambda example: hashed_order(example[0]),
+        )
+        for split, size in sizes.items()
+    }
+    return SectionTask(examples, documents)
+
+
+def write_task(task: SectionTask, folder: Path) -> dict[str, Path]:
+    """Write a table per split and the text, a sentence per line; return their paths."""
+    make_folder(folder)
+    paths = {split: folder / f"{split}.csv" for split in task.examples}
+    for split, rows in task.examples.items():
+        table = io.StringIO()
+        csv.writer(table, lineterminator="\n").writerows([("text", "label"), *rows])
+        write_atomic(paths[split], table.getvalue())
+    paths[TEXT] = folder / f"{TEXT}.txt"
+    write_atomic(paths[TEXT], "\n\n".join("\n".join(sentences) for sentences in task.documents) + "\n")
+    return paths
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Where the runs are, their seeds, and keys that are not those of the recipes."""
+
+    out: Path
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    jobs: int = 2
+    """The number of fine-tunings at once."""
+    adaptation: tuple[str, ...] = ()
+    finetuning: tuple[str, ...] = FINETUNING
+
+    def path(self, name: str) -> Path:
+        """The folder of a run."""
+        return self.out / name
+
+    def pretraining(self) -> list[Run]:
+        """The preparation of the text, a step at a rate of nearly zero for the losses before, and the adaptation."""
+        text, data = self.path("task") / f"{TEXT}.txt", self.path("data")
+        prepare = ["prepare", str(text), "--out", str(data), "--tokenizer", MODEL, "--held-out", "0.04"]
+        pretrain = ["pretrain", "adapt", f"data={data}", *self.adaptation]
+        unchanged = [*pretrain, "steps=1", "max_minutes=0", "lr=1e-9", f"out={self.path(BUNDLED)}"]
+        adapt = [*pretrain, f"out={self.path(ADAPTED)}"]
+        return [self._run("data", prepare), self._run(BUNDLED, unchanged), self._run(ADAPTED, adapt)]
+
+    def finetuning_of(self, weights: str, seed: int) -> list[Run]:
+        """The fine-tuning of some weights with a seed, and its evaluation on the test split."""
+        name, task = f"{weights}-{seed}", self.path("task")
+        model = MODEL if weights == BUNDLED else self.path(ADAPTED) / "final"
+        data = (f"data.train={task / 'train.csv'}", f"data.dev={task / 'dev.csv'}")
+        keys = (f"model={model}", *data, *self.finetuning, f"seed={seed}", f"out={self.path(name)}")
+        test = ["evaluate", f"{self.path(name) / 'final'}", "--data", f"{task / 'test.csv'}"]
+        test += ["--out", f"{self.path(name) / 'test'}"]
+        return [self._run(name, ["finetune", "classify", *keys]), self._run(f"{name}-test", test)]
+
+    def finetunings(self) -> list[list[Run]]:
+        """Those of both weights with all seeds."""
+        return [self.finetuning_of(weights, seed) for seed in self.seeds for weights in (BUNDLED, ADAPTED)]
+
+    def _run(self, name: str, words: list[str]) -> Run:
+        return Run(["lightbert", *words], self.path(name))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the runs have found."""
+
+    held_out: dict[str, dict[str, float]]
+    """Weights -> the metrics of pre-training on held-out documents."""
+    steps: int
+    """The steps of the adaptation."""
+    dev: dict[str, tuple[float, ...]]
+    """Weights -> the accuracy of each seed on the dev split."""
+    test: dict[str, tuple[float, ...]]
+    sentence_error: float
+    """The standard error of the mean gain that comes from the choice of the test sentences."""
+
+    @property
+    def gains(self) -> tuple[float, ...]:
+        """The difference of the test accuracy after and before the adaptation, for each seed."""
+        return tuple(after - before for before, after in zip(self.test[BUNDLED], self.test[ADAPTED], strict=True))
+
+
+def mean_and_error(values: tuple[float, ...]) -> tuple[float, float]:
+    """The mean of some values and its standard error; that of one value is unknown, and 0 here."""
+    return fmean(values), stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+
+
+def run_all(task: SectionTask, protocol: Protocol, is_over: Callable[[], bool]) -> Outcome | None:
+    """Run what is not finished; return the results, or None if a command failed or was stopped."""
+    write_task(task, protocol.path("task"))
+    # The adaptation has all cores, as a user's has.
+    finished = run_chains([protocol.pretraining()], 1, is_over)
+    return _read(protocol) if finished and run_chains(protocol.finetunings(), protocol.jobs, is_over) else None
+
+
+def simple_classifiers(task: SectionTask) -> dict[str, float]:
+    """The test accuracy of a bag of words, tuned on the dev split, and of the most frequent section."""
+    texts, labels = (
+        {split: [example[place] for example in rows] for split, rows in task.examples.items()} for place in (0, 1)
+    )
+    words = demo_task.tune_naive_bayes(texts["train"], labels["train"], texts["dev"], labels["dev"])
+    [(most_frequent, _)] = Counter(labels["train"]).most_common(1)
+    return {
+        "naive Bayes on words, tuned": demo_task.equal_fraction(words.predict(texts["test"]), labels["test"]),
+        "the most frequent section": labels["test"].count(most_frequent) / len(labels["test"]),
+    }
+
+
+def _read(protocol: Protocol) -> Outcome:
+    def scores(file: str) -> dict[str, tuple[float, ...]]:
+        return {
+            weights: tuple(_accuracy(protocol.path(f"{weights}-{seed}") / file) for seed in protocol.seeds)
+            for weights in (BUNDLED, ADAPTED)
+        }
+
+    results = {weights: read_object(protocol.path(weights) / "result.json") for weights in (BUNDLED, ADAPTED)}
+    return Outcome(
+        held_out={weights: dict(result["held_out"]) for weights, result in results.items()},
+        steps=int(results[ADAPTED]["step"]),
+        dev=scores("result.json"),
+        test=scores("test/report.json"),
+        sentence_error=mean_and_error(_gain_by_sentence(protocol))[1],
+    )
+
+
+def _accuracy(path: Path) -> float:
+    return float(read_object(path)["metrics"]["accuracy"])
+
+
+def _gain_by_sentence(protocol: Protocol) -> tuple[float, ...]:
+    """The gain of every test sentence: the difference of the share of seeds that classify it correctly."""
+    gains: Counter[str] = Counter()
+    for weights, sign in ((BUNDLED, -1), (ADAPTED, 1)):
+        for seed in protocol.seeds:
+            path = protocol.path(f"{weights}-{seed}") / "test" / "predictions.jsonl"
+            for row in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+                gains[row["text"]] += sign * (row["label"] == row["true"])
+    return tuple(gain / len(protocol.seeds) for gain in gains.values())
+
 
 _PROGRAM = "benchmarks.adaptation"
 _DISTRIBUTIONS = {"sklearn": "scikit-learn"}
 """Packages that are installed under another name."""
-
-
-def _check_keys(cls: type[BaseRecipe], recipe: str, words: list[str]) -> None:
-    """Check the keys of commands that run minutes or hours later."""
-    from_mapping(cls, override(read(recipe), assignments([f"model={MODEL}", *words, "out=DIR"])))
 
 
 _ROWS = {BUNDLED: "as bundled", ADAPTED: "adapted"}
@@ -62,7 +289,7 @@ def markdown(
     parts = (
         _introduction(task, command, origin),
         _losses(protocol, outcome),
-        _accuracy(task, protocol, outcome, baselines),
+        _scores(task, protocol, outcome, baselines),
     )
     return "\n".join(line for part in (*parts, _commands(protocol)) for line in part)
 
@@ -97,7 +324,7 @@ def _losses(protocol: Protocol, outcome: Outcome) -> Iterator[str]:
     yield ""
 
 
-def _accuracy(task: SectionTask, protocol: Protocol, outcome: Outcome, baselines: dict[str, float]) -> Iterator[str]:
+def _scores(task: SectionTask, protocol: Protocol, outcome: Outcome, baselines: dict[str, float]) -> Iterator[str]:
     yield "## The task"
     yield (
         "Accuracy in percent. Both weights are fine-tuned in the same way, with settings that were chosen on the dev "
@@ -133,7 +360,7 @@ def _row(name: str, split: str, values: tuple[float, ...], sign: str = "") -> st
 
 def _commands(protocol: Protocol) -> Iterator[str]:
     first = protocol.seeds[0]
-    runs = [*pretraining_runs(protocol), *(run for each in _ROWS for run in finetuning_runs(protocol, each, first))]
+    runs = [*protocol.pretraining(), *(run for weights in _ROWS for run in protocol.finetuning_of(weights, first))]
     yield "## Commands"
     yield f"For seed {first}; the others differ in the seed only. The first `pretrain` measures the losses before."
     yield ""
@@ -151,8 +378,11 @@ def main(arguments: list[str] | None = None) -> None:
         raise InputError(f"--seeds and --jobs must be >= 1, got {chosen.seeds} and {chosen.jobs}")
     if chosen.page is not None:
         check_page("--page", chosen.page)
-    _check_keys(Recipe, "adapt", [*chosen.overrides, "data=DIR"])
-    _check_keys(FinetuneRecipe, "classify", [*chosen.finetuning, "data.train=FILE"])
+    # The keys of commands that run minutes or hours later.
+    keys = [*chosen.overrides, f"model={MODEL}", "data=DIR", "out=DIR"]
+    from_mapping(Recipe, override(read("adapt"), assignments(keys)))
+    keys = [*chosen.finetuning, f"model={MODEL}", "data.train=FILE", "out=DIR"]
+    from_mapping(FinetuneRecipe, override(read("classify"), assignments(keys)))
     installed = versions(*(_DISTRIBUTIONS.get(package, package) for package in PACKAGES))
     if missing := [name for name, version in installed.items() if not version]:
         raise InputError(f"the task needs {', '.join(PACKAGES)}; install {' '.join(missing)}")
@@ -170,7 +400,8 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"not finished; run the same command again to continue; the logs are in '{chosen.out}'", file=sys.stderr)
         sys.exit(EXIT_CODE if interrupted else 1)
     packages = ", ".join(f"{name} {version}" for name, version in installed.items())
-    origin = f"Commits {', '.join(commits(protocol))}; {packages}{f'; {chosen.note}' if chosen.note else ''}."
+    commits = {run.commit: None for chain in (protocol.pretraining(), *protocol.finetunings()) for run in chain}
+    origin = f"Commits {', '.join(commits)}; {packages}{f'; {chosen.note}' if chosen.note else ''}."
     page = chosen.page or chosen.out / "adapt.md"
     command = published(["python", "-m", _PROGRAM, *arguments])
     write_atomic(page, markdown(task, protocol, outcome, simple_classifiers(task), command=command, origin=origin))

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, TypeVar
 
-from benchmarks.commands import finetuned_runs, read_object
+from benchmarks.runs import finetuned_runs, read_object
 from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError
 from lightbert.files import write_atomic

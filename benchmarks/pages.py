@@ -3,6 +3,8 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from lightbert.errors import InputError
@@ -27,6 +29,15 @@ def commit() -> str:
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return done.stdout.strip() + ("+" if changed.stdout else "")
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """The versions of packages; "" for those that are not installed."""
+    installed = dict.fromkeys(packages, "")
+    for package in packages:
+        with suppress(PackageNotFoundError):
+            installed[package] = version(package)
+    return installed
 
 
 def run_main(main: Callable[[], None]) -> None:

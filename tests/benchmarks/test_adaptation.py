@@ -4,18 +4,16 @@ import json
 
 import pytest
 
-from benchmarks import adaptation, adaptation_runs
-from benchmarks.adaptation import markdown
-from benchmarks.adaptation_runs import (
+from benchmarks import adaptation, runs
+from benchmarks.adaptation import (
     ADAPTED,
     BUNDLED,
     FINETUNING,
     Outcome,
     Protocol,
     SectionTask,
-    finetuning_runs,
+    markdown,
     mean_and_error,
-    pretraining_runs,
     run_all,
     simple_classifiers,
 )
@@ -36,7 +34,7 @@ class Processes:
     def __init__(self, monkeypatch, *, fail=""):
         self.names: list[str] = []
         self.fail = fail
-        monkeypatch.setattr(adaptation_runs, "run_command", self.run)
+        monkeypatch.setattr(runs, "run_command", self.run)
 
     def run(self, command, log, *_):
         name = log.stem
@@ -96,11 +94,11 @@ def test_nothing_is_fine_tuned_without_the_adaptation(tmp_path, monkeypatch):
 
 
 def test_the_commands_are_valid_and_differ_in_the_weights_only(tmp_path):
-    for each in pretraining_runs(protocol(tmp_path))[1:]:
+    for each in protocol(tmp_path).pretraining()[1:]:
         _, verb, recipe, *words = each.command
         assert (verb, recipe) == ("pretrain", "adapt")
         from_mapping(Recipe, override(read(recipe), assignments(words)))
-    before, after = (finetuning_runs(protocol(tmp_path), weights, 1)[0].command for weights in (BUNDLED, ADAPTED))
+    before, after = (protocol(tmp_path).finetuning_of(weights, 1)[0].command for weights in (BUNDLED, ADAPTED))
     assert plan(read(before[2]), assignments(before[3:]))
     different = {word.partition("=")[0] for word in set(before) ^ set(after)}
     assert different == {"model", "out"}

@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from benchmarks.adaptation_runs import DESCRIPTION, read_task, sentences_by_section, write_task
+from benchmarks.adaptation import DESCRIPTION, read_task, sentences_by_section, write_task
 
 FUNCTION = '''
 def f{number}():
