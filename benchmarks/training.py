@@ -1,39 +1,30 @@
 """Training speed on a GPU: encoders forward and backward, and whole RTD steps, next to transformers in the same run.
 
 Each row is captured as a CUDA graph, so that times exclude Python, and timed by the median of its replays; fine-tuning
-runs as in the training loop, Python included. The least times follow from ceilings measured in the same run, after all
-rows: a large matmul for FLOPs, a large elementwise kernel for the bytes that fused kernels would move. On a GPU, every
-case has a process of its own: several compile at a time, because most of the time goes into it, and when all have, they
-are timed one by one. Fine-tuning comes last, with the machine to itself. Kernels that have targets of their own are
-timed alone, before everything else.
+runs as in the training loop, Python included. The least times follow from ceilings measured in the same run: a large
+matmul for FLOPs, a large elementwise kernel for the bytes that fused kernels would move. Several processes compile the
+cases first, because most of the time goes into it; then they are timed one by one, with the machine to themselves.
 """
 
 import argparse
+import multiprocessing
+import os
 import shlex
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from benchmarks.gpu import copy_bandwidth, matmul_rate
+from benchmarks.gpu import Kernel, by_kind, copy_bandwidth, matmul_rate, microseconds, profiled
 from benchmarks.pages import check_page, commit, run_main
-from benchmarks.training_cases import CASES, Case, finetuning, matching, our_pass, their_pass, whole_step
-from benchmarks.training_rows import (
-    Conditions,
-    Figure,
-    KernelsAlone,
-    Measurement,
-    Row,
-    in_processes,
-    kernels_alone,
-    one_by_one,
-)
-from benchmarks.training_targets import figures, missed_targets
+from benchmarks.training_cases import CASES, Case, Work, make, matching, matmul_flops, moved_bytes, their_pass
 from lightbert.commands.report import show
 from lightbert.errors import InputError
 from lightbert.files import write_atomic
@@ -44,8 +35,14 @@ from lightbert.train.compilation import keep_compiled_code
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-
-_NOT_IN_TRANSFORMERS = ("composite",)
+_WARM = 3
+_PROFILED = 3
+"""Steps."""
+_CPU_REPEATS = 3
+_FINETUNING_STEPS = 400
+"""Steps before the measurement, until every width is captured, and steps that are measured."""
+_COMPILING = max(1, min(8, (os.cpu_count() or 1) // 2))
+"""Processes that compile at the same time."""
 _OF_ONE_FAMILY = {"relu_feedforward": "mobilebert"}
 """Kernels that the models of one family use."""
 
@@ -54,17 +51,140 @@ _OF_ONE_FAMILY = {"relu_feedforward": "mobilebert"}
 class Settings:
     """What is measured.
 
-    cases: those whose name contains this text; without one, also kernels alone.
+    cases: those whose name contains this text.
     kernels: a selection of Triton kernels as in LIGHTBERT_KERNELS, whose value is the default; "each" measures whole
     steps with all kernels, with all but one for each of them, and with none.
-    seconds: nothing is compiled after this time; what is compiled is timed, which takes a few seconds per case.
+    seconds: no measurement starts after this time.
+    longest: the number of kernels that are listed by name.
     """
 
     cases: str = ""
     kernels: str = ""
     peers: bool = True
     seconds: float = 480.0
+    longest: int = 0
     device: str = "cuda"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A case in one library, with a selection of kernels; "" for those that are enabled anyway."""
+
+    case: Case
+    library: str
+    make: Callable[[Case, torch.device], Work]
+    kernels: str = ""
+
+    def enabling(self) -> AbstractContextManager[None]:
+        """A context in which the selected kernels are enabled."""
+        return backend.enabling(self.kernels) if self.kernels else nullcontext()
+
+
+@dataclass(frozen=True)
+class Row:
+    """One case in one library."""
+
+    case: str
+    library: str
+    milliseconds: float
+    tokens_per_second: float
+    gibibytes: float
+    """The peak of allocated memory; 0 on a CPU."""
+    flops: float
+    """Of the matrix products; 0 if they are not counted."""
+    moved: float
+    """Bytes that fused memory-bound kernels would move; 0 if they are not counted."""
+    captured: bool
+    """Whether the work could be captured as a CUDA graph."""
+    kinds: tuple[Kernel, ...] = ()
+    """The kernels of a step by kind, the longest first; none on a CPU, for fine-tuning and for other libraries."""
+    longest: tuple[Kernel, ...] = ()
+    """The longest kernels by name."""
+
+    @property
+    def cells(self) -> list[str]:
+        """Case, library, milliseconds, million tokens/s and GiB."""
+        library = self.library if self.captured else f"{self.library} (not captured)"
+        numbers = f"{self.milliseconds:.2f}", f"{self.tokens_per_second / 1e6:.3f}", f"{self.gibibytes:.1f}"
+        return [self.case, library, *numbers]
+
+
+Limit = Literal["at least", "at most", ""]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure with its target; ``limit`` "" means that there is none."""
+
+    what: str
+    value: float
+    unit: str = ""
+    limit: Limit = ""
+    target: float = 0.0
+
+    @property
+    def outcome(self) -> str:
+        """Return "reached" or "missed"; "" without a target."""
+        if not self.limit:
+            return ""
+        reached = self.value >= self.target if self.limit == "at least" else self.value <= self.target
+        return "reached" if reached else "missed"
+
+    @property
+    def cells(self) -> list[str]:
+        """The figure, its value, the target in words such as "at least 3.5", and the outcome."""
+        goal = f"{self.limit} {self.target:g}" if self.limit else ""
+        return [self.what, f"{self.value:.2f} {self.unit}".rstrip(), goal, self.outcome]
+
+
+_SPEEDS = {
+    "convbert-small 1024×128": 3.5,
+    "convbert-small 128×128": 2.5,
+    "convbert-small 128×512": 3.1,
+    "mobilebert 512×128": 1.8,
+    "convbert-base 256×128": 0.8,
+    "convbert-small 1024×128, RTD step on two streams": 3.0,
+    "convbert-small 256×128, RTD step on two streams": 2.4,
+}
+"""Million tokens/s."""
+_MEMORY = {"convbert-small 1024×128": 13.0, "mobilebert 512×128": 14.0}
+"""GiB."""
+_STEP = "convbert-small 256×128, RTD step"
+_RATIOS: tuple[tuple[str, str, str, Limit, float], ...] = (
+    ("time of composite / absolute", "composite-small-absolute 1024×128", "composite-small 1024×128", "at most", 1.2),
+    ("tokens/s of ConvBERT / BERT-small, 1024×128", "convbert-small 1024×128", "bert-small 1024×128", "at least", 1.0),
+    ("tokens/s of ConvBERT / BERT-small, 128×512", "convbert-small 128×512", "bert-small 128×512", "at least", 1.0),
+    ("tokens/s of ConvBERT / BERT-base", "convbert-base 256×128", "bert-base 256×128", "at least", 1.0),
+    ("tokens/s of packed rows / rows of one text", f"{_STEP}, packed rows", _STEP, "at least", 0.95),
+    ("tokens/s of two streams / one stream", f"{_STEP} on two streams", _STEP, "", 0.0),
+)
+"""Name, numerator and denominator of a ratio of tokens/s; a ratio of times has them exchanged."""
+_FINETUNING = ("convbert-small, fine-tuning, batch 32", 90.0)
+
+
+def figures(rows: Sequence[Row]) -> Iterator[Figure]:
+    """Yield the figures whose rows were measured, each with its target."""
+    ours = {row.case: row for row in rows if row.library == "lightbert"}
+    for case, target in _SPEEDS.items():
+        if case in ours:
+            yield Figure(case, ours[case].tokens_per_second / 1e6, "million tokens/s", "at least", target)
+    for case, target in _MEMORY.items():
+        # 0 on a CPU, where memory is not measured.
+        if case in ours and ours[case].gibibytes:
+            yield Figure(case, ours[case].gibibytes, "GiB", "at most", target)
+    for name, one, other, limit, target in _RATIOS:
+        if one in ours and other in ours:
+            yield Figure(name, ours[one].tokens_per_second / ours[other].tokens_per_second, "", limit, target)
+    case, target = _FINETUNING
+    if case in ours:
+        yield Figure(case, 1e3 / ours[case].milliseconds, "steps/s", "at least", target)
+    for row in rows:
+        if row.library == "transformers":
+            ratio = ours[row.case].tokens_per_second / row.tokens_per_second
+            yield Figure(f"tokens/s of lightbert / transformers, {row.case}", ratio)
+
+
+_COLUMNS = ("case", "library", "ms", "million tokens/s", "GiB", "ms of FLOPs", "ms of bytes", "share")
 
 
 @dataclass(frozen=True)
@@ -76,44 +196,38 @@ class TrainingSpeed:
     copy_tbytes: float
     rows: tuple[Row, ...]
     skipped: tuple[str, ...] = ()
-    kernels: KernelsAlone = field(default_factory=KernelsAlone)
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-serializable dict."""
         metrics = {f"{row.case}/{row.library}": row.tokens_per_second for row in self.rows}
-        targets = [{**asdict(figure), "verdict": figure.verdict} for figure in self.figures]
+        targets = [{**asdict(figure), "outcome": figure.outcome} for figure in figures(self.rows)]
         return {"metrics": metrics, **asdict(self), "figures": targets}
 
-    @property
-    def figures(self) -> tuple[Figure, ...]:
-        """Figures that follow from the rows, and those of kernels, with their targets."""
-        return (*figures(self.rows), *self.kernels.figures)
-
-    def least(self, row: Row) -> tuple[float, float]:
-        """The milliseconds of a row's FLOPs and of its bytes at the ceilings; 0 if they are unknown."""
-        ceilings = (self.matmul_tflops * 1e9, self.copy_tbytes * 1e9)
-        products, bytes_moved = (
-            n / limit if limit else 0.0 for n, limit in zip((row.flops, row.moved), ceilings, strict=True)
-        )
-        return products, bytes_moved
+    def cells(self, row: Row) -> list[str]:
+        """The cells of a row, with the least times of its FLOPs and its bytes if they are known."""
+        if not (row.flops and row.moved and self.matmul_tflops and self.copy_tbytes):
+            return [*row.cells, "", "", ""]
+        least = row.flops / (self.matmul_tflops * 1e9), row.moved / (self.copy_tbytes * 1e9)
+        return [*row.cells, *(f"{part:.2f}" for part in least), f"{sum(least) / row.milliseconds:.0%}"]
 
     def __rich__(self) -> "RenderableType":
         from rich.console import Group
         from rich.table import Table
 
-        table = Table("case", "library", "ms", "million tokens/s", "GiB", "ms of FLOPs", "ms of bytes")
+        table = Table(*_COLUMNS)
         table.title = f"{self.device}: {self.matmul_tflops:.0f} TFLOP/s in a matmul, {self.copy_tbytes:.2f} TB/s"
         for row in self.rows:
-            library = row.library if row.captured else f"{row.library} (not captured)"
-            least = [f"{each:.2f}" if each else "" for each in self.least(row)]
-            speed = f"{row.tokens_per_second / 1e6:.3f}"
-            table.add_row(row.case, library, f"{row.milliseconds:.2f}", speed, f"{row.gibibytes:.1f}", *least)
+            table.add_row(*self.cells(row))
         if self.skipped:
             table.caption = f"skipped: {'; '.join(self.skipped)}"
         targets = Table("figure", "value", "target", "")
-        for figure in self.figures:
-            targets.add_row(figure.what, f"{figure.value:.2f} {figure.unit}".rstrip(), figure.goal, figure.verdict)
-        return Group(table, targets)
+        for figure in figures(self.rows):
+            targets.add_row(*figure.cells)
+        kernels = Table("case", "longest kernels", "ms per step", "calls")
+        for row in self.rows:
+            for kernel in row.longest:
+                kernels.add_row(row.case, kernel.name, f"{kernel.microseconds / 1e3:.3f}", str(kernel.calls))
+        return Group(table, targets, kernels) if kernels.row_count else Group(table, targets)
 
 
 def measure(settings: Settings, cases: tuple[Case, ...] = CASES) -> TrainingSpeed:
@@ -124,31 +238,33 @@ def measure(settings: Settings, cases: tuple[Case, ...] = CASES) -> TrainingSpee
         raise InputError("the benchmark 'training' requires a GPU, but PyTorch finds none")
     work = [one for case in matching(settings.cases, cases) for one in _measurements(case, settings)]
     deadline = time.time() + settings.seconds
-    kernels = KernelsAlone()
+    rows: list[Row] = []
+    skipped: list[str] = []
     if on_gpu:
         keep_compiled_code()
-        if not settings.cases:
-            kernels = kernels_alone(copy_bandwidth())
+        _compile(work, device)
     with progress("training speed", total=len(work), unit="measurements") as bar:
-        measured = in_processes if on_gpu else one_by_one
-        found = measured(work, Conditions(device, deadline), bar)
-    # Now that no other process uses the GPU.
+        for one in work:
+            try:
+                if time.time() > deadline:
+                    raise RuntimeError("time limit")
+                rows.append(_row(one, device, settings.longest))
+            except RuntimeError as error:
+                # One failure must not lose the other measurements.
+                skipped.append(f"{one.case.name} ({one.library}): {str(error).partition(chr(10))[0]}")
+            torch._dynamo.reset()
+            bar.advance()
     rate, bandwidth = (matmul_rate(), copy_bandwidth()) if on_gpu else (0.0, 0.0)
-    rows = [row for row in found if isinstance(row, Row)]
-    skipped = [
-        f"{one.case.name} ({one.library}): {row}" for one, row in zip(work, found, strict=True) if isinstance(row, str)
-    ]
     name = torch.cuda.get_device_name(device) if on_gpu else "CPU"
-    return TrainingSpeed(name, rate / 1e12, bandwidth / 1e12, tuple(rows), tuple(skipped), kernels)
+    return TrainingSpeed(name, rate / 1e12, bandwidth / 1e12, tuple(rows), tuple(skipped))
 
 
 def _measurements(case: Case, settings: Settings) -> list[Measurement]:
-    make = finetuning if case.finetune else whole_step if case.rtd else our_pass
     ours = [
         Measurement(case, f"lightbert, kernels: {kernels}" if kernels else "lightbert", make, kernels)
         for kernels in _selections(settings.kernels, case)
     ]
-    has_peer = make is our_pass and settings.peers and not case.model.startswith(_NOT_IN_TRANSFORMERS)
+    has_peer = settings.peers and not (case.rtd or case.finetune or case.model.startswith("composite"))
     return [*ours, Measurement(case, "transformers", their_pass)] if has_peer else ours
 
 
@@ -164,7 +280,83 @@ def _selections(kernels: str, case: Case) -> list[str]:
     return ["all", *(f"all,-{op}" for op in used), "none"]
 
 
-_COLUMNS = {
+def _compile(work: Sequence[Measurement], device: torch.device) -> None:
+    """Fill the compilers' caches, in a process for each measurement."""
+    with (
+        progress("compiling", total=len(work), unit="cases") as bar,
+        ProcessPoolExecutor(_COMPILING, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool,
+    ):
+        for _ in as_completed([pool.submit(_run_once, one, device) for one in work]):
+            bar.advance()
+
+
+def _run_once(one: Measurement, device: torch.device) -> None:
+    # A case that fails here raises its error when it is timed.
+    with suppress(Exception), one.enabling():
+        one.make(one.case, device)()
+
+
+def _row(one: Measurement, device: torch.device, longest: int) -> Row:
+    case = one.case
+    with one.enabling():
+        work = one.make(case, device)
+        if device.type != "cuda":
+            seconds, gibibytes, captured = _on_cpu(work), 0.0, False
+        elif case.finetune:
+            seconds, gibibytes, captured = _as_loop(work)
+        else:
+            seconds, gibibytes, captured = _on_gpu(work)
+        # The steps of fine-tuning differ.
+        is_profiled = device.type == "cuda" and not case.finetune and one.make is not their_pass
+        kernels = profiled(work, device, _PROFILED) if is_profiled else []
+    needed = (matmul_flops(case), moved_bytes(case))
+    speed = (seconds * 1e3, case.tokens / seconds, gibibytes)
+    return Row(case.name, one.library, *speed, *needed, captured, tuple(by_kind(kernels)), tuple(kernels[:longest]))
+
+
+def _on_cpu(work: Work) -> float:
+    work()
+    start = time.perf_counter()
+    for _ in range(_CPU_REPEATS):
+        work()
+    return (time.perf_counter() - start) / _CPU_REPEATS
+
+
+def _as_loop(work: Work) -> tuple[float, float, bool]:
+    """The seconds of a step that captures itself, its peak memory in GiB, and True."""
+    torch.cuda.reset_peak_memory_stats()
+    for timed in (False, True):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(_FINETUNING_STEPS):
+            work()
+        torch.cuda.synchronize()
+        if timed:
+            taken = time.perf_counter() - start
+    return taken / _FINETUNING_STEPS, torch.cuda.max_memory_allocated() / 2**30, True
+
+
+def _on_gpu(work: Work) -> tuple[float, float, bool]:
+    """The seconds of a call, its peak memory in GiB, and whether it could be captured."""
+    torch.cuda.reset_peak_memory_stats()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for _ in range(_WARM):
+            work()
+    torch.cuda.synchronize()
+    peak = torch.cuda.max_memory_allocated() / 2**30
+    try:
+        return microseconds([work]) / 1e6, peak, True
+    except RuntimeError:
+        # Work that synchronises with the host can't be captured.
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(10 * _WARM):
+            work()
+        torch.cuda.synchronize()
+        return (time.perf_counter() - start) / (10 * _WARM), peak, False
+
+
+_KINDS = {
     "products": ("matrix products",),
     "attention": ("attention",),
     "convolutions": ("dynamic convolution", "depthwise convolution"),
@@ -177,8 +369,19 @@ _COLUMNS = {
 
 def page(speed: TrainingSpeed, command: str) -> str:
     """Return the page of a run."""
-    sections = (_rows(speed), _figures(speed), missed_targets(speed), _alone(speed), _kinds(speed))
-    return "\n".join([_introduction(speed, command), *(line for section in sections for line in section)])
+    parts = [_introduction(speed, command), *_table(_COLUMNS, [speed.cells(row) for row in speed.rows])]
+    parts += [f"\nSkipped: {'; '.join(speed.skipped)}."] if speed.skipped else []
+    parts += [
+        "\n## Targets\n",
+        *_table(("figure", "value", "target", ""), [each.cells for each in figures(speed.rows)]),
+    ]
+    return "\n".join([*parts, "", *_where_the_time_goes(speed)])
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A Markdown table; all columns but the first two are numbers."""
+    dashes = ["---" if place < 2 else "---:" for place in range(len(columns))]
+    return [f"| {' | '.join(cells)} |" for cells in (columns, dashes, *rows)]
 
 
 def _introduction(speed: TrainingSpeed, command: str) -> str:
@@ -193,47 +396,7 @@ fused memory-bound kernels would move at these ceilings, and their sum as a shar
 """
 
 
-def _rows(speed: TrainingSpeed) -> Iterator[str]:
-    yield "| case | library | ms | million tokens/s | GiB | ms of FLOPs | ms of bytes | share |"
-    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |"
-    for row in speed.rows:
-        library = row.library if row.captured else f"{row.library} (not captured)"
-        least = speed.least(row)
-        known = f"{least[0]:.2f} | {least[1]:.2f} | {sum(least) / row.milliseconds:.0%}" if all(least) else " | | "
-        speed_text = f"{row.tokens_per_second / 1e6:.3f}"
-        yield f"| {row.case} | {library} | {row.milliseconds:.2f} | {speed_text} | {row.gibibytes:.1f} | {known} |"
-    if speed.skipped:
-        yield f"\nSkipped: {'; '.join(speed.skipped)}."
-    yield ""
-
-
-def _figures(speed: TrainingSpeed) -> Iterator[str]:
-    yield "## Targets\n"
-    yield "| figure | value | target | |"
-    yield "| --- | ---: | --- | --- |"
-    for figure in speed.figures:
-        value = f"{figure.value:.2f} {figure.unit}".rstrip()
-        yield f"| {figure.what} | {value} | {figure.goal} | {figure.verdict} |"
-    yield ""
-
-
-def _alone(speed: TrainingSpeed) -> Iterator[str]:
-    if not speed.kernels.passes:
-        return
-    yield """## Kernels alone
-
-Without dropout and mask. The share is that of the larger of the two least times: one kernel can overlap both.
-"""
-    yield "| kernel | µs | µs of FLOPs | µs of bytes | share |"
-    yield "| --- | ---: | ---: | ---: | ---: |"
-    for each in speed.kernels.passes:
-        products, bytes_moved = each.least(speed.matmul_tflops * 1e12, speed.copy_tbytes * 1e12)
-        share = max(products, bytes_moved) / each.microseconds
-        yield f"| {each.what} | {each.microseconds:.1f} | {products:.1f} | {bytes_moved:.1f} | {share:.0%} |"
-    yield ""
-
-
-def _kinds(speed: TrainingSpeed) -> Iterator[str]:
+def _where_the_time_goes(speed: TrainingSpeed) -> Iterator[str]:
     profiled = [row for row in speed.rows if row.kinds]
     if not profiled:
         return
@@ -245,12 +408,12 @@ over programs, the gradient of embeddings and copies. The milliseconds of FLOPs 
 those of bytes to everything else. The time between the kernels of a captured step is not included; on two streams,
 kernels overlap.
 """
-    yield f"| case | {' | '.join(_COLUMNS)} | other | in all | kernels |"
-    yield f"| --- |{' ---: |' * (len(_COLUMNS) + 3)}"
+    yield f"| case | {' | '.join(_KINDS)} | other | in all | kernels |"
+    yield f"| --- |{' ---: |' * (len(_KINDS) + 3)}"
     for row in profiled:
         taken = {kind.name: kind.microseconds / 1e3 for kind in row.kinds}
         total = sum(taken.values())
-        columns = [sum(taken.get(kind, 0.0) for kind in kinds) for kinds in _COLUMNS.values()]
+        columns = [sum(taken.get(kind, 0.0) for kind in kinds) for kinds in _KINDS.values()]
         cells = [f"{each:.2f}" if each else "" for each in (*columns, total - sum(columns), total)]
         name = row.case + row.library.removeprefix("lightbert")
         yield f"| {name} | {' | '.join(cells)} | {sum(kind.calls for kind in row.kinds)} |"
@@ -268,13 +431,14 @@ def main(arguments: list[str] | None = None) -> None:
         help="Triton kernels: all, none, names such as all,-bias_gelu; each: whole steps with all, all but one, and "
         "none. By default LIGHTBERT_KERNELS",
     )
-    parser.add_argument("--seconds", type=float, default=Settings.seconds, help="nothing is compiled after this time")
+    parser.add_argument("--seconds", type=float, default=Settings.seconds, help="no measurement starts after this time")
+    parser.add_argument("--longest", type=int, default=0, help="also print this many kernels of each step by name")
     parser.add_argument("--out", type=Path, help="also write the tables to this Markdown file")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     if options.out is not None:
         check_page("--out", options.out)
-    speed = measure(Settings(cases=options.cases, kernels=options.kernels, seconds=options.seconds))
+    speed = measure(Settings(options.cases, options.kernels, seconds=options.seconds, longest=options.longest))
     if options.out is not None:
         write_atomic(options.out, page(speed, shlex.join(["python", "-m", "benchmarks.training", *arguments])))
     show(speed, json=options.json)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from benchmarks.latency_files import transformers_encoder
-from benchmarks.step_time import Workload, demand, encoder_bytes
+from benchmarks.scaling import Workload, demand, encoder_bytes
 from lightbert.data.batch import Batch
 from lightbert.data.features import Features, Specials
 from lightbert.data.loader import Buckets
@@ -101,6 +101,11 @@ def matching(text: str, cases: tuple[Case, ...] = CASES) -> list[Case]:
     if not found:
         raise InputError(f"no case contains {text!r}; the cases are {'; '.join(case.name for case in cases)}")
     return found
+
+
+def make(case: Case, device: torch.device) -> Work:
+    """The work of a case in lightbert."""
+    return (finetuning if case.finetune else whole_step if case.rtd else our_pass)(case, device)
 
 
 def our_pass(case: Case, device: torch.device) -> Work:

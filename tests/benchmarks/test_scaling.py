@@ -8,14 +8,15 @@ import pytest
 from torch import nn
 
 from benchmarks.pages import run_main
-from benchmarks.scaling import main, page
-from benchmarks.step_time import (
+from benchmarks.scaling import (
     LARGE,
     Shape,
     Workload,
     _models,
     demand,
     fit,
+    main,
+    page,
     passes,
     points,
     read_points,
