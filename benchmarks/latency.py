@@ -7,7 +7,8 @@ With --threads N, everything runs in a process that is started with that number 
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping
+import signal
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby, product
 from operator import itemgetter
@@ -18,13 +19,13 @@ import torch
 
 from benchmarks import latency_files
 from benchmarks.pages import run_main
-from benchmarks.thread_process import call_with_threads
 from lightbert.commands.report import show
 from lightbert.config import from_mapping, to_mapping
 from lightbert.deploy import latency
 from lightbert.deploy.latency import Candidate, Latency, Measurement
+from lightbert.errors import InputError
 from lightbert.nn.encoder import Encoder
-from lightbert.processes import Report, has_threads
+from lightbert.processes import THREADS, ProcessFailedError, Report, call, has_threads
 
 RUNTIMES = latency.RUNTIMES | {
     "peer": "transformers, eager",
@@ -59,6 +60,20 @@ def measure(settings: Settings, keep: Path | None = None) -> Latency:
             content = call_with_threads("benchmarks.latency:measure_as_json", arguments, settings.threads, report)
             rows = [Measurement(**row) for row in json.loads(content)]
     return Latency(settings, tuple(rows))
+
+
+def call_with_threads(function: str, arguments: Sequence[Any], threads: int, report: Report) -> str:
+    """Return the string that `function`, "module:name", returns in a process that is started with so many threads."""
+    try:
+        return call(function, arguments, report=report, environment={THREADS: str(threads)})
+    except ProcessFailedError as error:
+        if error.code < 0:
+            name = signal.Signals(-error.code).name
+            raise InputError(
+                f"the measuring process was ended by {name}; if memory ran out, choose smaller models"
+            ) from error
+        # The command line recognises lack of memory by the text.
+        raise RuntimeError(f"the measuring process failed:\n{error.printed}") from error
 
 
 def measure_as_json(report: Report, settings: dict[str, Any], keep: str) -> str:

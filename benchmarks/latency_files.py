@@ -10,21 +10,19 @@ import logging
 import re
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
+from functools import cache
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import fx, nn
+from torch import nn
 from torch.export import Dim
 
-from benchmarks import peers
+import lightbert
+from benchmarks.pages import versions
 from benchmarks.peers import plain_encoder
-from lightbert.deploy import latency, programs
+from lightbert.deploy import latency
 from lightbert.deploy.latency import onnx_content, write_executorch
 from lightbert.errors import InputError, required
 from lightbert.files import make_folder, sha256, write_atomic
@@ -38,11 +36,6 @@ from lightbert.nn.encoder import Encoder
 from lightbert.nn.init import initialize
 from lightbert.nn.norms import layer_norm
 from lightbert.progress import progress
-from lightbert.tasks.predict.exported import STATES
-
-if TYPE_CHECKING:
-    from torch.export import ExportedProgram
-
 
 ONNX = ("onnx", "int8", "peer-onnx", "peer-int8")
 EXECUTORCH = ("executorch", "executorch-int8")
@@ -67,12 +60,19 @@ def slow_file(model: str, runtime: str, folder: Path) -> Path:
     """The file of a model for one of the runtimes `SLOW`, which is written to the folder if it is not there."""
     # Programs can't be traced from tensors of the inference mode.
     with torch.inference_mode(mode=False):
-        if runtime.startswith("peer"):
-            return _peer_file(model, folder, int8=runtime == "peer-int8")
-        int8 = runtime == "executorch-int8"
-        used = [versions("torch", "executorch", "torchao"), _EXECUTORCH_CODE]
-        name = f"{model}-{runtime}.pte"
-        return kept(folder, name, [_program_digest(model), int8, *used], lambda: _executorch(model, int8=int8))
+        suffix = "pte" if runtime in EXECUTORCH else "onnx"
+        # Models can be folders of the user; all others have the same random weights in every run.
+        files = sorted(path for path in Path(model.partition(":")[0]).glob("*") if path.is_file())
+        weights = [sha256(path) for path in files]
+        return kept(folder, f"{model}-{runtime}.{suffix}", weights, lambda: _content(model, runtime, folder))
+
+
+def _content(model: str, runtime: str, folder: Path) -> bytes:
+    if runtime in EXECUTORCH:
+        return _executorch(model, int8=runtime == "executorch-int8")
+    if runtime == "peer-onnx":
+        return exported_peer(transformers_encoder(model), encoder_of(model).positions)
+    return quantized_peer(slow_file(model, "peer-onnx", folder).read_bytes())
 
 
 def write_slow_files(pairs: Iterable[tuple[str, str]], folder: Path) -> None:
@@ -85,43 +85,12 @@ def write_slow_files(pairs: Iterable[tuple[str, str]], folder: Path) -> None:
             bar.advance()
 
 
-@lru_cache
-def _program_digest(model: str) -> str:
-    """Tracing takes seconds, and lowering minutes: only what a program contains decides whether its file can be used.
-
-    The program itself can't be shared, because lowering changes it.
-    """
-    return program_digest(programs.exported_program(encoder_of(model), STATES, any_batch=False))
-
-
 def _executorch(model: str, *, int8: bool) -> bytes:
     """The content of a .pte file of an encoder's states."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.pte"
         write_executorch(encoder_of(model), path, int8=int8)
         return path.read_bytes()
-
-
-def _peer_file(model: str, folder: Path, *, int8: bool) -> Path:
-    used = [versions("torch", "transformers", "onnx", "onnxscript"), _PEER_CODE]
-    depends_on = [_peer_digests(model), *used]
-    path = kept(
-        folder,
-        f"{model}-peer-onnx.onnx",
-        depends_on,
-        lambda: exported_peer(transformers_encoder(model), encoder_of(model).positions),
-    )
-    if not int8:
-        return path
-    depends_on += [versions("onnxruntime")]
-    return kept(folder, f"{model}-peer-int8.onnx", depends_on, lambda: quantized_peer(path.read_bytes()))
-
-
-@lru_cache
-def _peer_digests(model: str) -> dict[str, str]:
-    """The config and the weights from which transformers builds its model."""
-    with peer_folder(model) as folder:
-        return folder_digests(folder)
 
 
 @contextmanager
@@ -135,12 +104,12 @@ def folder_of_files(keep: Path | None) -> Iterator[Path]:
         yield keep
 
 
-def kept(folder: Path, name: str, depends_on: Sequence[Any], content: Callable[[], bytes]) -> Path:
+def kept(folder: Path, name: str, depends_on: list[str], content: Callable[[], bytes]) -> Path:
     """Return the path of a file, after writing it if it is not there.
 
-    depends_on: everything that the content depends on, as JSON; its hash is part of the file's name.
+    Its name has a hash of `depends_on`, of the source and of the versions of packages: an outdated file is never used.
     """
-    digest = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(json.dumps([_environment(), *depends_on]).encode()).hexdigest()[:16]
     stem, _, suffix = re.sub(r"[^\w.-]", "-", name).rpartition(".")
     path = folder / f"{stem}-{digest}.{suffix}"
     if not path.exists():
@@ -148,50 +117,13 @@ def kept(folder: Path, name: str, depends_on: Sequence[Any], content: Callable[[
     return path
 
 
-def versions(*packages: str) -> dict[str, str]:
-    """The versions of packages; "" for those that are not installed."""
-    found = {}
-    for package in packages:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = ""
-    return found
-
-
-def source_digests(*modules: ModuleType) -> list[str]:
-    """The hashes of the source of modules."""
-    return [sha256(str(module.__file__)) for module in modules]
-
-
-def folder_digests(folder: Path) -> dict[str, str]:
-    """File -> hash, for all files of a folder."""
-    return {path.relative_to(folder).as_posix(): sha256(path) for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
-def program_digest(program: "ExportedProgram") -> str:
-    """The hash of a program's operators, shapes and weights, whatever the names of its parts and of its source."""
-    digest = hashlib.sha256(str(program.range_constraints).encode())
-    for module in program.graph_module.modules():
-        for line in _lines(module.graph) if isinstance(module, fx.GraphModule) else ():
-            digest.update(line.encode())
-    tensors = {**program.state_dict, **program.constants}
-    for spec in program.graph_signature.input_specs:
-        tensor = tensors.get(spec.target or "")
-        if isinstance(tensor, torch.Tensor):
-            digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
-            digest.update(tensor.detach().contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
-def _lines(graph: fx.Graph) -> Iterator[str]:
-    """A line for each node, in which nodes are numbers: their names change with code that computes the same."""
-    numbers = {node: f"%{number}" for number, node in enumerate(graph.nodes)}
-    for node in graph.nodes:
-        # The others have names instead.
-        target = f"{node.target.__module__}.{node.target.__name__}" if callable(node.target) else node.op
-        arguments = fx.map_arg((node.args, node.kwargs), lambda each: numbers[each])
-        yield f"{numbers[node]} {target} {arguments} {node.meta.get('val')}\n"
+@cache
+def _environment() -> list[str]:
+    """Hashes of the source, and versions; source that changes while files are written doesn't count."""
+    package = Path(str(lightbert.__file__)).parent
+    sources = [Path(__file__), *sorted(path for path in package.rglob("*") if path.suffix in (".py", ".json"))]
+    used = versions("torch", "executorch", "torchao", "transformers", "onnx", "onnxscript", "onnxruntime")
+    return [*used.values(), *(sha256(path) for path in sources)]
 
 
 def exported_peer(model: nn.Module, positions: int) -> bytes:
@@ -272,8 +204,3 @@ def _blocks(*, mixed: bool) -> Encoder:
     encoder = Encoder(embeddings, blocks, width=width, positions=512)
     initialize(encoder, seed=0)
     return encoder.eval().requires_grad_(False)
-
-
-# Hashed when they are imported: code that changes while files are written is not the code that writes them.
-_EXECUTORCH_CODE = source_digests(latency, programs)
-_PEER_CODE = [sha256(__file__), *source_digests(peers)]

@@ -1,13 +1,69 @@
 """The aims for latency: which are reached, and for the others the operators that set the limit."""
 
-from collections.abc import Iterator, Sequence
+import json
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.latency import Settings, measure
-from benchmarks.latency_files import EXECUTORCH, ONNX, encoder_of, onnx_file, slow_file
-from benchmarks.operators import DELEGATE_CALL, Profile, profile, profile_program
-from lightbert.deploy.latency import Measurement, random_text
+from benchmarks.latency_files import ONNX, encoder_of, onnx_file
+from lightbert.deploy.latency import Inputs, Measurement, random_text
+from lightbert.tasks.predict.exported import Session
+
+PRODUCTS = frozenset(
+    {
+        *("Attention", "DynamicQuantizeMatMul", "FusedGemm", "FusedMatMul", "Gemm", "MatMul", "MatMulInteger"),
+        *("MatMulIntegerToFloat", "QGemm", "QLinearMatMul", "Softmax"),
+    }
+)
+"""The operators of linear layers and attention, which every file must compute. Others move or change values."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The time of a file by operator: the sum over its nodes of the shortest time of each node."""
+
+    milliseconds: dict[str, float]
+    """Operator -> milliseconds, the longest first."""
+    nodes: int
+
+    @property
+    def total(self) -> float:
+        """Milliseconds of all operators."""
+        return sum(self.milliseconds.values())
+
+    @property
+    def products(self) -> float:
+        """Milliseconds of matrix products and attention."""
+        return sum(time for kind, time in self.milliseconds.items() if kind in PRODUCTS)
+
+
+def profile(content: bytes, inputs: Inputs, *, threads: int, runs: int) -> Profile:
+    """Run an ONNX file several times.
+
+    The shortest time of a node is hardly disturbed by other processes, because a node takes less than a millisecond.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        session = Session(content, threads, profile=str(Path(folder) / "operators"))
+        for _ in range(runs):
+            session(*inputs)
+        return summary(json.loads(Path(session.end_profile()).read_text()))
+
+
+def summary(events: Iterable[dict[str, Any]]) -> Profile:
+    """The profile of the events that ONNX Runtime wrote."""
+    shortest: dict[str, tuple[float, str]] = {}
+    for event in events:
+        if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
+            time = event["dur"] / 1e3, event["args"]["op_name"]
+            shortest[event["name"]] = min(time, shortest.get(event["name"], time))
+    sums: dict[str, float] = defaultdict(float)
+    for milliseconds, kind in shortest.values():
+        sums[kind] += milliseconds
+    return Profile(dict(sorted(sums.items(), key=lambda operator: -operator[1])), len(shortest))
 
 
 @dataclass(frozen=True)
@@ -80,7 +136,7 @@ class Outcome:
     aim: Aim
     ratio: float
     operators: tuple[Profile, Profile] | None = None
-    """Ours and the other one by operator, if the aim is missed in ONNX Runtime or ExecuTorch."""
+    """Ours and the other one by operator, if the aim is missed in ONNX Runtime."""
 
     @property
     def reached(self) -> bool:
@@ -96,7 +152,7 @@ def outcomes(aims: Sequence[Aim], folder: Path, *, threads: int, rounds: int) ->
         times = _times(members, folder, threads=threads, rounds=rounds)
         for aim in members:
             ratio = times[aim.ours] / times[aim.other]
-            profiled = ratio > aim.most and aim.runtimes <= {*ONNX, *EXECUTORCH}
+            profiled = ratio > aim.most and aim.runtimes <= {*ONNX}
             operators = _operators(aim, folder, threads, rounds) if profiled else None
             yield Outcome(aim, ratio, operators)
 
@@ -115,17 +171,16 @@ def _relative(row: Measurement, threads: int) -> float:
 
 
 def _operators(aim: Aim, folder: Path, threads: int, runs: int) -> tuple[Profile, Profile]:
-    ours, other = (_profile(each, aim.length, folder, threads, runs) for each in (aim.ours, aim.other))
-    return ours, other
-
-
-def _profile(candidate: Candidate, length: int, folder: Path, threads: int, runs: int) -> Profile:
-    model, runtime = candidate.model, candidate.runtime
-    if runtime in EXECUTORCH:
-        return profile_program(slow_file(model, runtime, folder), length, threads=threads, runs=runs)
-    return profile(
-        onnx_file(model, runtime, encoder_of(model), folder), random_text(length), threads=threads, runs=runs
+    ours, other = (
+        profile(
+            onnx_file(each.model, each.runtime, encoder_of(each.model), folder),
+            random_text(aim.length),
+            threads=threads,
+            runs=runs,
+        )
+        for each in (aim.ours, aim.other)
     )
+    return ours, other
 
 
 def section(found: Sequence[Outcome], threads: str) -> str:
@@ -155,13 +210,6 @@ def _missed(found: Sequence[tuple[Aim, tuple[Profile, Profile]]]) -> Iterator[st
         "Products are the operators of linear layers and attention. The last two columns are the ratios that would be "
         "left if our file consisted of its products only, and if both files did."
     )
-    if any(aim.runtimes & set(EXECUTORCH) for aim, _ in found):
-        yield (
-            "Operators of ExecuTorch have small letters, those of XNNPACK capitals, with layout and types: QP8 are "
-            "inputs that the operator itself quantizes in each call, QD8 and, on x86, QDU8 inputs that were quantized "
-            "just before it, QC8W int8 weights with a scale per output. "
-            f"{DELEGATE_CALL} is the time of ExecuTorch's calls of XNNPACK outside of XNNPACK's operators."
-        )
     yield ""
     yield "| | compared with | ms | of which products | ms | of which products | only ours | both |"
     yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |"

@@ -12,9 +12,9 @@ from itertools import product
 from pathlib import Path
 
 from benchmarks.latency import RUNTIMES, Settings, measure
-from benchmarks.latency_files import folder_of_files, versions, write_slow_files
+from benchmarks.latency_files import folder_of_files, write_slow_files
 from benchmarks.latency_limits import AIMS, EXECUTORCH_AIMS, Aim, outcomes, section
-from benchmarks.pages import commit, run_main
+from benchmarks.pages import commit, run_main, versions
 from lightbert.deploy.latency import Latency, Measurement
 from lightbert.errors import required
 from lightbert.files import write_atomic

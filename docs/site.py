@@ -11,7 +11,12 @@ from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "lightbert"
-PAGES_OF_THE_ROOT = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+PAGES_OF_THE_ROOT = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
+}
 
 
 def on_files(files: Any, config: Any) -> Any:

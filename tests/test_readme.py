@@ -4,6 +4,7 @@ from pathlib import Path
 
 from tiny_tasks import write_model
 
+import lightbert
 from benchmarks.encoder_records import TASKS, load
 from lightbert import bundled
 from lightbert.models import preset
@@ -48,8 +49,15 @@ def test_the_scores_in_the_tables_are_those_in_the_card_of_the_bundled_model():
 
 
 def test_every_link_is_an_existing_file():
-    for target in re.findall(r"\]\(([\w./-]+)\)", README):
-        assert (ROOT / target).exists(), target
+    for page in ("README.md", "SECURITY.md", "llms.txt"):
+        targets = re.findall(r"\]\(([\w./-]+)\)", (ROOT / page).read_text(encoding="utf-8"))
+        assert targets
+        assert not [target for target in targets if not (ROOT / target).exists()]
+
+
+def test_the_citation_has_the_version_of_the_package():
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {lightbert.__version__}\n" in citation
 
 
 def test_the_demo_of_make_ends_with_fine_tuning():

@@ -2,11 +2,20 @@
 
 import pytest
 
-from benchmarks import latency_limits
 from benchmarks.latency_files import EXECUTORCH, encoder_of, onnx_file
-from benchmarks.latency_limits import AIMS, EXECUTORCH_AIMS, Aim, Candidate, Outcome, outcomes, section
+from benchmarks.latency_limits import (
+    AIMS,
+    EXECUTORCH_AIMS,
+    Aim,
+    Candidate,
+    Outcome,
+    Profile,
+    outcomes,
+    profile,
+    section,
+    summary,
+)
 from benchmarks.latency_page import page
-from benchmarks.operators import Profile, profile, summary
 from extras import needs_onnx
 from lightbert.deploy.latency import random_text
 
@@ -87,43 +96,9 @@ def test_the_page_ends_with_the_limits():
     assert content.index("## Limits, one thread") < content.index("## Limits, 2 threads")
 
 
-def test_every_aim_compares_different_candidates():
+def test_every_aim_compares_different_candidates_and_those_of_executorch_are_separate():
     aims = (*AIMS, *EXECUTORCH_AIMS)
     assert len(aims) == len(set(aims))
     assert all(aim.ours != aim.other for aim in aims)
-
-
-def test_the_aims_of_executorch_are_separate_because_it_is_optional():
     assert not any(aim.runtimes & set(EXECUTORCH) for aim in AIMS)
     assert all(aim.runtimes == set(EXECUTORCH) for aim in EXECUTORCH_AIMS)
-
-
-def test_a_missed_aim_of_executorch_is_profiled_in_executorch(tmp_path, monkeypatch):
-    ours, other = (Candidate("bert-tiny", runtime) for runtime in ("executorch-int8", "executorch"))
-    profiles = {"executorch-int8": Profile({"Add (ND)": 2.0}, 3), "executorch": Profile({"Add (ND)": 4.0}, 5)}
-    found = []
-
-    def profile_program(path, length, *, threads, runs):
-        found.append((length, threads, runs))
-        return profiles[path.name]
-
-    monkeypatch.setattr(latency_limits, "_times", lambda *arguments, **settings: {ours: 0.6, other: 1.0})
-    monkeypatch.setattr(latency_limits, "slow_file", lambda model, runtime, folder: folder / runtime)
-    monkeypatch.setattr(latency_limits, "profile_program", profile_program)
-    reached, missed = outcomes([Aim(ours, other, 7, 0.6), Aim(ours, other, 7, 0.5)], tmp_path, threads=2, rounds=4)
-    assert reached.operators is None
-    assert missed.operators == (profiles["executorch-int8"], profiles["executorch"])
-    assert found == [(7, 2, 4)] * 2
-
-
-def test_the_names_of_operators_of_executorch_are_explained():
-    ours, other = (Candidate("bert-tiny", runtime) for runtime in ("executorch-int8", "executorch"))
-    linear = "Fully Connected (NC QP8 F32 QC8W) GEMM"
-    profiles = Profile({linear: 60.0, "where": 20.0}, 7), Profile({"DELEGATE_CALL": 90.0, "where": 30.0}, 9)
-    content = section([Outcome(Aim(ours, other, 128, 0.5), 0.66, profiles)], "one thread")
-    assert "those of XNNPACK capitals" in content
-    assert f"- bert-tiny, executorch-int8, 128 tokens, 7 nodes, milliseconds: {linear} 60.0, where 20.0" in content
-    # Without XNNPACK's operators there are no products, and no ratio of them.
-    assert "| bert-tiny, executorch-int8 | bert-tiny, executorch | 80.0 | 60.0 | 120.0 | 0.0 | 0.50 | – |" in content
-    onnx = section([Outcome(Aim(OURS, OTHER, 128, 0.5), 0.66, profiles)], "one thread")
-    assert "XNNPACK" not in onnx

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks import latency
-from benchmarks.latency import Settings, measure
-from benchmarks.thread_process import call_with_threads
+from benchmarks.latency import Settings, call_with_threads, measure
 from lightbert.errors import InputError, is_out_of_memory
 
 FUNCTIONS = """
