@@ -108,7 +108,7 @@ def measure(chosen: Sequence[Candidate], settings: Settings) -> list[Difference]
     with ExitStack() as stack:
         started = [stack.enter_context(_started(each, settings.device)) for each in chosen]
         for process in started:
-            process.wait_until_compiled()
+            process.answer()
         with progress("in turn", total=settings.rounds, unit="rounds") as bar:
             while len(rounds) < settings.rounds and (len(rounds) < _FEWEST or time.monotonic() < deadline):
                 drawn.shuffle(order)
@@ -139,19 +139,8 @@ class _Process:
     def __init__(self, name: str, process: "subprocess.Popen[str]", errors: IO[str]) -> None:
         self.name, self.process, self.errors = name, process, errors
 
-    def wait_until_compiled(self) -> None:
-        """Raise an error if the candidate can't run."""
-        self._answer()
-
-    def call(self, count: int) -> float:
-        """Milliseconds of a call, the mean of as many."""
-        assert self.process.stdin is not None
-        # A process that has ended has no answer either.
-        with suppress(BrokenPipeError):
-            print(count, file=self.process.stdin, flush=True)
-        return float(self._answer())
-
-    def _answer(self) -> str:
+    def answer(self) -> str:
+        """Wait for the next line; the first one says that the candidate is compiled."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
@@ -161,19 +150,25 @@ class _Process:
             raise InputError(f"{self.name} ended: {printed.splitlines()[-1] if printed else 'it printed nothing'}")
         return line
 
+    def call(self, count: int) -> float:
+        """Milliseconds of a call, the mean of as many."""
+        assert self.process.stdin is not None
+        # A process that has ended has no answer either.
+        with suppress(BrokenPipeError):
+            print(count, file=self.process.stdin, flush=True)
+        return float(self.answer())
+
 
 @contextmanager
 def _started(candidate: Candidate, device: str) -> Iterator[_Process]:
     """Start a candidate's process, and end it at the end of the block."""
     # Without -P, the folder of the file would be the first one for imports.
     command = [sys.executable, "-P", compare_process.__file__, json.dumps(asdict(candidate.case)), device]
-    environment = dict(os.environ)
     source = candidate.source.resolve() if candidate.source else Path(__file__).parents[1]
-    environment["PYTHONPATH"] = os.pathsep.join([str(source / "src"), str(source)])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(source / "src"), str(source)])}
+    pipe = subprocess.PIPE
     with tempfile.TemporaryFile("w+", encoding="utf-8") as errors:
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
-        )
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True, env=environment)
         try:
             yield _Process(str(candidate), process, errors)
         finally:

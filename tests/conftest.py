@@ -12,7 +12,7 @@ from gpus import hide_gpus, interpret_kernels, skip_gpu_tests
 
 # Before anybody imports it: its assertions are shown like those of a test.
 pytest.register_assert_rewrite("tiny_runs")
-settings.register_profile("lightbert", deadline=None, derandomize=True)
+settings.register_profile("lightbert", deadline=None, derandomize=True, max_examples=30)
 settings.load_profile("lightbert")
 torch.set_num_threads(1)
 # Child processes run in other folders, where relative paths would be others.
