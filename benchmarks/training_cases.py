@@ -21,9 +21,8 @@ from lightbert.models import build, preset
 from lightbert.models.flops import flops
 from lightbert.models.presets import generator
 from lightbert.nn.encoder import Encoder
-from lightbert.objectives.masker import Masker
-from lightbert.objectives.rtd import ReplacedTokenDetection
-from lightbert.objectives.side_stream import SideStream
+from lightbert.objectives.mlm import Masker
+from lightbert.objectives.rtd import ReplacedTokenDetection, SideStream
 from lightbert.objectives.task import TaskObjective
 from lightbert.train.compilation import compile_objective, compile_parts
 from lightbert.train.cuda_graph import CudaGraphStep

@@ -261,11 +261,15 @@ def assignments(texts: Iterable[str]) -> dict[str, Any]:
         names = key.strip().split(".")
         if not equals or not all(names):
             raise InputError(f"can't parse {text!r}; write key=value, such as steps=100")
-        addition: Any = _parse(value.strip())
-        for name in reversed(names):
-            addition = {name: addition}
-        result = override(result, addition)
+        result = override(result, nested(names, _parse(value.strip())))
     return result
+
+
+def nested(names: Iterable[str], value: Any) -> Any:
+    """Return a value in tables within each other, the first name outermost."""
+    for name in reversed([*names]):
+        value = {name: value}
+    return value
 
 
 def override(base: Mapping[str, Any], addition: Mapping[str, Any]) -> dict[str, Any]:
@@ -290,6 +294,13 @@ def check(obj: "DataclassInstance") -> None:
     """
     for field in dataclasses.fields(obj):
         _check_numbers(getattr(obj, field.name), hints(type(obj))[field.name], field.name)
+
+
+class Checked:
+    """Base of dataclasses whose numbers are checked against the ranges of their fields."""
+
+    def __post_init__(self) -> None:
+        check(self)  # type: ignore[arg-type]
 
 
 def check_texts(obj: "DataclassInstance", prefix: str = "") -> None:

@@ -8,7 +8,8 @@ import pytest
 
 import lightbert
 from lightbert.commands import finetune, pretrain
-from lightbert.commands.recipes import command_words, resolve
+from lightbert.commands.pretrain import planned
+from lightbert.commands.recipes import command_words
 from lightbert.config import assignments
 from lightbert.errors import InputError
 
@@ -87,5 +88,6 @@ def test_a_command_runs_outside_of_the_main_thread(tmp_path):
 def test_none_in_the_words_of_a_command_is_read_as_none():
     words = command_words("pretrain", "tiny-rtd", {"dropout": None, "masking": {"most": None}, "steps": 3})
     assert words == ("lightbert", "pretrain", "tiny-rtd", "dropout=none", "masking.most=none", "steps=3")
-    recipe = resolve("pretrain", "tiny-rtd", assignments([*words[3:], "data=a", "out=b"]))
+    [run] = planned("pretrain", "tiny-rtd", assignments([*words[3:], "data=a", "out=b"])).runs
+    recipe = run.recipe
     assert (recipe.dropout, recipe.masking.most) == (None, None)

@@ -66,6 +66,29 @@ def test_an_interrupted_run_exits_with_75_and_the_same_command_resumes_it(data, 
     assert "4 steps at" in capsys.readouterr().out
 
 
+def test_seeds_and_a_grid_train_every_combination_and_print_means(data, tmp_path, capsys):
+    out = tmp_path / "grid"
+    words = command("tiny-mlm", f"data={data}", f"out={out}", "seeds=[0,1]", "grid.lr=[1e-4,1e-2]")
+    assert cli.main([*words, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["finished"]
+    names = [f"lr-{rate}_seed-{seed}" for rate in ("0.0001", "0.01") for seed in (0, 1)]
+    assert [run["out"] for run in report["runs"]] == [str(out / "runs" / name) for name in names]
+    losses = [run["metrics"]["loss"] for run in report["runs"]]
+    assert len(set(losses)) == 4
+    means = [report["settings"][setting]["loss"]["mean"] for setting in ("lr=0.0001", "lr=0.01")]
+    assert means == pytest.approx([sum(losses[:2]) / 2, sum(losses[2:]) / 2])
+    error = report["settings"]["lr=0.01"]["loss"]["error"]
+    assert error == pytest.approx(abs(losses[2] - losses[3]) / 2)
+    assert json.loads((out / "runs.json").read_text()) == report
+    # Finished runs are not trained again.
+    assert cli.main(words) == 0
+    printed = capsys.readouterr().out
+    assert f"{means[1]:.4f} ± {error:.4f}" in printed
+    assert cli.main([*words[:-2], "seeds=[1,1]"]) == 1
+    assert "seeds must not contain duplicates" in capsys.readouterr().err
+
+
 def test_without_matplotlib_the_run_names_the_package_to_install(data, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert cli.main(command("tiny-mlm", f"data={data}", f"out={tmp_path / 'run'}")) == 0

@@ -16,8 +16,7 @@ from lightbert.interop.load import ModelFolder, Preset, Tf1Checkpoint, describe,
 from lightbert.models import PRESETS, build, folder
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.tasks.finetune.starting_model import starting_model as finetuned_from
-from lightbert.train.corpus_run import starting_config, starting_model
-from lightbert.train.distillation import load_teacher
+from lightbert.train.pretraining import load_teacher, starting_config, starting_model
 from lightbert.train.settings import DistillRecipe, Recipe
 
 TINY = replace(PRESETS["convbert-tiny"], vocab=60, depth=1, width=16, narrow=8, inner=32)
@@ -173,7 +172,7 @@ USERS: dict[str, Callable[[str], object]] = {
     "convert": run("convert", "NAME", "new", "--to", "lightbert"),
     "analyse": run("analyse", "attention", "NAME", "--teacher", "NAME", "--text", "w"),
     "finetune": lambda name: finetuned_from(FinetuneRecipe(model=name, task="rte", out="run")),
-    "pretrain": lambda name: starting_model(Recipe(model=name, **RUN), 60, ("mlm",), seed=0),
+    "pretrain": lambda name: starting_model(Recipe(model=name, **RUN), 60, {"mlm": {}}, seed=0),
     "distill, student": lambda name: starting_config(DistillRecipe(model=name, teacher="x", strategy="pd", **RUN)),
     "distill, teacher": lambda name: load_teacher(DistillRecipe(model="bert-tiny", teacher=name, strategy="pd", **RUN)),
 }

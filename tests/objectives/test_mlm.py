@@ -10,8 +10,7 @@ from lightbert.data.batch import Batch
 from lightbert.data.features import Specials
 from lightbert.data.masking_settings import BERT
 from lightbert.models import build, preset
-from lightbert.objectives.masker import Masker
-from lightbert.objectives.mlm import MaskedLanguageModelling
+from lightbert.objectives.mlm import MaskedLanguageModelling, Masker
 
 SPECIALS = Specials(pad=0, cls=2, sep=3, mask=4)
 

@@ -17,10 +17,8 @@ from lightbert.errors import InputError
 from lightbert.models import build, preset
 from lightbert.models.hybrid import Hybrid
 from lightbert.models.presets import generator
-from lightbert.objectives.masker import Masker
-from lightbert.objectives.prediction import MaskedPrediction
-from lightbert.objectives.rtd import Corruption, ReplacedTokenDetection
-from lightbert.objectives.side_stream import SideStream
+from lightbert.objectives.mlm import MaskedPrediction, Masker
+from lightbert.objectives.rtd import Corruption, ReplacedTokenDetection, SideStream
 
 SPECIALS = Specials(pad=0, cls=2, sep=3, mask=4)
 SMALL = replace(
@@ -116,14 +114,10 @@ def test_training_the_shared_embeddings_by_the_generator_changes_no_loss():
     assert torch.equal(*tallies)
 
 
-def test_trigram_embeddings_cannot_be_trained_by_the_generator_alone():
+def test_trigram_embeddings_cannot_be_trained_by_the_generator_alone_or_shared_with_a_narrower_one():
     config = Hybrid(vocab=50, narrow=16, width=32, depth=1, n_heads=2, inner=64, embeddings="trigram")
     with pytest.raises(InputError, match="plain or factorized, got TrigramEmbeddings; use shared_embeddings=both"):
         make_objective(config, size=1.0, shared_embeddings="generator")
-
-
-def test_a_narrower_generator_cannot_share_trigram_embeddings():
-    config = Hybrid(vocab=50, narrow=16, width=32, depth=1, n_heads=2, inner=64, embeddings="trigram")
     with pytest.raises(InputError, match=r"got TrigramEmbeddings; use generator=1\.0 or factorized embeddings"):
         make_objective(config, size=0.5)
     objective = make_objective(config, size=1.0)
@@ -183,26 +177,13 @@ def test_labels_mark_exactly_the_tokens_that_differ_from_the_text():
 
 
 def test_losses_do_not_depend_on_how_the_batch_is_split():
-    objective = make_objective()
-    whole = objective.prepare(batch_of())
+    objective, batch = make_objective(), batch_of()
+    whole = objective.prepare(batch)
     counts = objective.counts(whole)
     total = objective(whole, counts)
-    parts = [objective(objective.prepare(part), counts) for part in unmasked(whole).split(2)]
+    parts = [objective(objective.prepare(part), counts) for part in batch.split(2)]
     torch.testing.assert_close(sum(part.total for part in parts), total.total, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(sum(part.tally for part in parts), total.tally, rtol=1e-5, atol=1e-5)
-
-
-def unmasked(batch):
-    return replace(batch, ids=_original(batch), positions=None, targets=None, weights=None)
-
-
-def _original(batch):
-    ids = batch.ids.clone()
-    for row in range(len(ids)):
-        for place, target, weight in zip(batch.positions[row], batch.targets[row], batch.weights[row], strict=True):
-            if weight:
-                ids[row, place] = target
-    return ids
 
 
 def test_a_bottleneck_model_has_no_generator():

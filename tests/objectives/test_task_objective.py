@@ -13,8 +13,14 @@ from lightbert.data.features import Features, pack
 from lightbert.errors import InputError
 from lightbert.models import add_head, build, preset
 from lightbert.nn.heads import JointLogits, SpanLogits
-from lightbert.objectives.task import TaskObjective
-from lightbert.objectives.task_losses import joint_span_loss, label_loss, multilabel_loss, regression_loss, span_loss
+from lightbert.objectives.task import (
+    TaskObjective,
+    joint_span_loss,
+    label_loss,
+    multilabel_loss,
+    regression_loss,
+    span_loss,
+)
 
 HEADS = {
     "classify": {"labels": 3, "dropout": 0.0},

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from lightbert.objectives.distill import losses
-from lightbert.objectives.distill.layer_transfer import LayerTransfer
-from lightbert.objectives.distill.losses import Moments, moments
-from lightbert.objectives.distill.transfer_settings import Transfer
+from lightbert.objectives.distill.losses import LayerTransfer, Moments, moments
+from lightbert.objectives.distill.stages import Transfer
 
 ONE = torch.ones(1, 1)
 HIDDEN = float("-inf")

@@ -9,7 +9,7 @@ from transfer_pairs import MIXED, STUDENT, TEACHER, model_of
 from lightbert.errors import InputError
 from lightbert.models.bert import Bert
 from lightbert.objectives.distill.pair import check_pair, copy_embeddings, shared_heads
-from lightbert.objectives.distill.transfer_settings import Transfer
+from lightbert.objectives.distill.stages import Transfer
 
 IMPORTED = Bert(vocab=40, positions=64, narrow=12, width=12, depth=3, n_heads=2, inner=24)
 LAYER_NORM = replace(STUDENT, norm="layer")

@@ -12,8 +12,8 @@ from lightbert.models import Config, build, preset
 from lightbert.models.hybrid import Hybrid
 from lightbert.nn.encoder import Encoder
 from lightbert.objectives.distill.objective import Distillation
-from lightbert.objectives.distill.transfer_settings import Transfer
-from lightbert.objectives.masker import Masker
+from lightbert.objectives.distill.stages import Transfer
+from lightbert.objectives.mlm import Masker
 from randomised import randomised
 
 SPECIALS = Specials(pad=0, cls=2, sep=3, mask=4)

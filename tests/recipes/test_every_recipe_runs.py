@@ -13,10 +13,8 @@ from lightbert.config import assignments, from_mapping, override
 from lightbert.data.shards import Shards
 from lightbert.models import build, folder, preset
 from lightbert.models.presets import generator
-from lightbert.train.corpus_run import starting_config
-from lightbert.train.distillation import distill
 from lightbert.train.distributed import process_group
-from lightbert.train.pretraining import pretrain
+from lightbert.train.pretraining import distill, pretrain, starting_config
 from lightbert.train.settings import DistillRecipe, Recipe
 from lightbert.train.signals import Interruption
 

@@ -10,7 +10,7 @@ from lightbert.commands.recipes import VERBS, recipe_class
 from lightbert.config import from_mapping, keys, may_change
 from lightbert.errors import InputError
 from lightbert.models import preset
-from lightbert.train.corpus_run import starting_config
+from lightbert.train.pretraining import starting_config
 from lightbert.train.settings import ALIASES, Recipe
 
 REQUIRED = {

@@ -12,8 +12,7 @@ from recipe_files import ADAPTATION, DISTILLATION, FINETUNING, NAMES, PRETRAININ
 
 import lightbert
 from lightbert.objectives.distill.pair import check_pair
-from lightbert.objectives.distill.stages import Strategy
-from lightbert.objectives.distill.transfer_settings import Transfer
+from lightbert.objectives.distill.stages import Strategy, Transfer
 from lightbert.objectives.mlm import MaskedLanguageModelling
 from lightbert.objectives.rtd import ReplacedTokenDetection
 from lightbert.train.signals import EXIT_CODE

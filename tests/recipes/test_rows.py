@@ -9,7 +9,7 @@ from lightbert import recipes
 from lightbert.models import PRESETS
 from lightbert.models.presets import generator
 from lightbert.models.size import PAPER_FIGURES
-from lightbert.train.corpus_run import starting_config
+from lightbert.train.pretraining import starting_config
 
 _TABLES = """
 ConvBERT Table 1: bert-small-mlm bert-small-rtd convbert-small-bnk-rtd convbert-small-rtd

@@ -36,7 +36,7 @@ os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 _server = multiprocessing.get_context("forkserver")
 _server.set_forkserver_preload(
     [
-        *("lightbert.train.pretraining", "lightbert.train.distillation", "lightbert.tasks.finetune.grid"),
+        *("lightbert.train.pretraining", "lightbert.tasks.finetune.grid"),
         *("torch._dynamo", "sklearn.metrics"),
     ]
 )
@@ -87,7 +87,7 @@ class Moment:
 
     def _within_evaluation(self, evaluate: Callable[..., Any]) -> Callable[..., Any]:
         at = self._before(lambda loader, number: loader.at(number))
-        return lambda step, loader, batches: evaluate(step, SimpleNamespace(at=partial(at, loader)), batches)
+        return lambda step, loader, batches, listed: evaluate(step, SimpleNamespace(at=partial(at, loader)), batches)
 
 
 def _do(work: Work, out: Path, moment: Moment | None, device: str, environment: dict[str, str]) -> None:

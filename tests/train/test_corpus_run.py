@@ -8,15 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny_runs import distillation_of, recipe_of, student_before, train
+from tiny_runs import assert_same_results, distillation_of, recipe_of, records, student_before, train
 from tokenizers import Tokenizer
 
+from lightbert.data.preparation import Settings, prepare
 from lightbert.data.shards import Shards
 from lightbert.errors import InputError
 from lightbert.models import build, folder
 from lightbert.train import corpus_run as module
-from lightbert.train.corpus_run import compare_with_baseline, unigram_loss
+from lightbert.train.corpus_run import compare_with_baseline, make_loader, unigram_loss
 from lightbert.train.distributed import process_group, resolve_device
+from lightbert.train.log import Meter
 from lightbert.train.pretraining import make_objective
 
 
@@ -89,6 +91,91 @@ def test_a_model_that_is_not_there_or_has_another_vocabulary_is_an_error_with_a_
         with pytest.raises(InputError, match=problem):
             train(recipe_of(corpus, tmp_path / "run", model=name, change={}))
     train(recipe_of(corpus, tmp_path / "run", model=str(tmp_path / "same"), steps=1))
+
+
+# A trained model goes on
+
+
+def test_a_run_that_continues_a_model_says_what_it_changed_also_if_it_was_interrupted(corpus, tmp_path):
+    for objective, losses in (("mlm", ["mlm_loss"]), ("rtd", ["mlm_loss", "rtd_loss"])):
+        settings = {"objective": objective, "examples": "packed", "lr": 5e-3}
+        first, second, stopped = (tmp_path / f"{objective}-{part}" for part in ("first", "second", "stopped"))
+        assert train(recipe_of(corpus, first, steps=2, **settings)).before == {}
+        assert not any("by_batch" in record for record in records(first, "held-out"))
+        settings |= {"model": str(first / "final"), "steps": 8}
+        outcome = train(recipe_of(corpus, second, **settings))
+        evaluations = records(second, "held-out")
+        assert [record["step"] for record in evaluations] == [0, 5, 8]
+        before, after = evaluations[0], evaluations[-1]
+        assert outcome.before == {name: before[name] for name in outcome.held_out}
+        lines = outcome.verdict.splitlines()
+        assert len(lines) == 2
+        for name in losses:
+            change = np.subtract(after["by_batch"][name], before["by_batch"][name])
+            assert len(change) == 2
+            assert change.mean() == pytest.approx(after[name] - before[name], rel=0.2)
+            interval = f"{after[name] - before[name]:+.4f} ± {abs(change[0] - change[1]):.4f}"
+            assert f"{name} {before[name]:.4f} → {after[name]:.4f} ({interval})" in lines[0]
+        # Before the first checkpoint, a run may have another recipe, whose first evaluation replaces the other one.
+        with pytest.raises(InputError, match="must be a multiple of accumulate"):
+            train(recipe_of(corpus, stopped, accumulate=3, evaluate_batches=1, **settings))
+        train(recipe_of(corpus, stopped, **settings), stop_after=4)
+        assert train(recipe_of(corpus, stopped, **settings)).before == outcome.before
+        assert_same_results(stopped, second)
+
+
+def test_a_finished_run_with_checkpoints_goes_on_with_more_steps_or_epochs(corpus, tmp_path):
+    first = train(recipe_of(corpus, tmp_path / "run", steps=6))
+    with pytest.raises(InputError, match=r"has steps = 6, this recipe has 4"):
+        train(recipe_of(corpus, tmp_path / "run", steps=4))
+    with pytest.raises(InputError, match=r"has seed = 0, this recipe has 1"):
+        train(recipe_of(corpus, tmp_path / "run", steps=10, seed=1))
+    assert train(recipe_of(corpus, tmp_path / "run", steps=6)) == first
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    longer = train(recipe_of(corpus, tmp_path / "run", steps=10))
+    assert (longer.step, longer.finished) == (10, True)
+    assert [record["step"] for record in records(tmp_path / "run")] == [*range(1, 11)]
+    rates = [record["lr"] for record in records(tmp_path / "run")]
+    assert rates[6:] == pytest.approx([1e-3 * (1 - step / 11) for step in range(7, 11)])
+    # Interrupted, and with the result of a process that was killed before it replaced the recipe.
+    (tmp_path / "copy" / "result.json").unlink()
+    train(recipe_of(corpus, tmp_path / "copy", steps=10), stop_after=8)
+    train(recipe_of(corpus, tmp_path / "copy", steps=10))
+    assert_same_results(tmp_path / "copy", tmp_path / "run")
+
+    recipe = recipe_of(corpus, tmp_path / "epochs", steps=0, epochs=1, batch=32, evaluate_every=0)
+    once = train(recipe)
+    assert once.passes == 1.0
+    twice = train(replace(recipe, epochs=2))
+    assert (twice.step, twice.passes) == (2 * once.step, 2.0)
+    train(recipe_of(corpus, tmp_path / "removed", steps=2, keep_checkpoints=False))
+    with pytest.raises(InputError, match=r"its checkpoints are removed, so that it can't go on with steps=3; train"):
+        train(recipe_of(corpus, tmp_path / "removed", steps=3, keep_checkpoints=False))
+
+
+def test_throughput_counts_real_tokens(corpus, tmp_path, monkeypatch):
+    counted, lap = [], Meter.lap
+    monkeypatch.setattr(Meter, "lap", lambda meter, tokens: counted.append(tokens) or lap(meter, tokens))
+    recipe = recipe_of(corpus, tmp_path, steps=3, length=32, log_every=2)
+    train(recipe)
+    with process_group("cpu") as world:
+        loader = make_loader(recipe, world, Shards(recipe.data), 0, recipe.batch, recipe.length)
+    real = [int(loader.at(step).mask.sum()) for step in range(3)]
+    assert counted == [sum(real[:2]), real[2]]
+    assert sum(real) < 3 * 4 * 32
+
+
+def test_pairs_that_all_have_the_same_label_give_a_warning(corpus, tmp_path, capsys):
+    lines = (corpus / "text.txt").read_text().split("\n")
+    (tmp_path / "lines.txt").write_text("\n\n".join(filter(None, lines)))
+    settings = Settings(sources=(str(tmp_path / "lines.txt"),), tokenizer=str(corpus / "data"), held_out=0.05)
+    prepare(settings, tmp_path / "data", workers=1)
+    warned = []
+    for data in (tmp_path / "data", corpus / "data"):
+        recipe = recipe_of(corpus, tmp_path / data.parent.name, objective="mlm", examples="pairs", data=str(data))
+        train(replace(recipe, steps=1))
+        warned.append("of the pairs have the same label, so that next-sentence" in capsys.readouterr().err)
+    assert warned == [True, False]
 
 
 # Memory

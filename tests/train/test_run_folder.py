@@ -16,7 +16,7 @@ from lightbert.errors import InputError
 from lightbert.files import LOCK, locked, read_tensors
 from lightbert.models import add_head, folder
 from lightbert.train.distributed import World, process_group
-from lightbert.train.run_folder import locked_grid, locked_run
+from lightbert.train.run_folder import check_grid_folder, locked_run
 
 KILL = (signal.SIGKILL,)
 
@@ -49,7 +49,8 @@ def test_a_run_in_a_folder_of_prepared_text_is_an_error(corpus, tmp_path):
     with pytest.raises(InputError, match=r"out must not be a prepared folder, got '.*'; set out= to another folder"):
         train(recipe_of(corpus, prepared, steps=3))
     world = World(0, 1, torch.device("cpu"))
-    with pytest.raises(InputError, match="out must not be a prepared folder"), locked_grid(prepared, world):
+    wrong = pytest.raises(InputError, match="out must not be a prepared folder")
+    with wrong, locked_run(prepared, world, check_grid_folder):
         pass
     assert contents(prepared) == before
 

@@ -3,7 +3,9 @@
 import pytest
 
 from lightbert.errors import InputError
-from lightbert.train.schedule import Schedule, layer_rate, progress_of
+from lightbert.train.loop import progress_of
+from lightbert.train.optim import layer_rate
+from lightbert.train.settings import Schedule
 
 # At 0, half of the warm-up, its end, the middle, 90 % and the end, for a warm-up of 20 %.
 FACTORS = {

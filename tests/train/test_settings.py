@@ -11,8 +11,7 @@ from lightbert.data.examples import Packing, Segments
 from lightbert.errors import InputError
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.train.run_folder import check_recipe
-from lightbert.train.schedule import Schedule
-from lightbert.train.settings import Continuation, DistillRecipe, Recipe
+from lightbert.train.settings import Continuation, DistillRecipe, Recipe, Schedule
 
 PRETRAIN = Recipe(data="corpus", out="runs/x", steps=100)
 DISTILL = DistillRecipe(data="corpus", out="runs/x", teacher="runs/t", transfer_steps=40, steps=100)

@@ -14,11 +14,10 @@ from lightbert.data.batch import Batch
 from lightbert.data.preparation import Settings, prepare
 from lightbert.data.shards import Shards
 from lightbert.models import PRESETS, build, folder
-from lightbert.train.distillation import distill, make_distillation
 from lightbert.train.distributed import World, process_group
 from lightbert.train.log import read
 from lightbert.train.loop import Loop
-from lightbert.train.pretraining import pretrain
+from lightbert.train.pretraining import distill, make_distillation, pretrain
 from lightbert.train.settings import CorpusRecipe, DistillRecipe, Recipe
 from lightbert.train.signals import Interruption
 from lightbert.train.step import Outcome, Phase

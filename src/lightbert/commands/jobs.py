@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightbert.commands.recipes import command_words, read_recipe, resolve
+from lightbert.commands.recipes import command_words, read_recipe
 from lightbert.config import from_mapping
 from lightbert.errors import InputError
 
@@ -26,25 +26,25 @@ def prepare(sources: str | Path | Iterable[str | Path], out: str | Path, **keys:
     return run(from_mapping(Config, {"sources": [str(source) for source in several], "out": out, **_plain(keys)}))
 
 
-def pretrain(recipe: str | Path, **keys: Any) -> "TrainingReport":
+def pretrain(recipe: str | Path, **keys: Any) -> "TrainingReport | Report":
     """Pre-train an encoder on prepared text, like `lightbert pretrain`, or resume an interrupted run.
 
     recipe: the name of a recipe or a TOML file. keys: values that override it; tables are dicts, such as
-    ``optimizer={"beta2": 0.98}``.
+    ``optimizer={"beta2": 0.98}``. ``seeds`` and ``grid`` run every combination, and return the means.
     """
     return _train("pretrain", str(recipe), keys)
 
 
-def distill(recipe: str | Path, **keys: Any) -> "TrainingReport":
+def distill(recipe: str | Path, **keys: Any) -> "TrainingReport | Report":
     """Distil a large encoder into a small one, like `lightbert distill`; see `pretrain` for the arguments."""
     return _train("distill", str(recipe), keys)
 
 
-def _train(verb: str, recipe: str, keys: Mapping[str, Any]) -> "TrainingReport":
-    from lightbert.commands.pretrain import run
+def _train(verb: str, recipe: str, keys: Mapping[str, Any]) -> "TrainingReport | Report":
+    from lightbert.commands.pretrain import planned, run_all
 
     values = _plain(keys)
-    return run(resolve(verb, recipe, values), command_words(verb, recipe, values))
+    return run_all(planned(verb, recipe, values), command_words(verb, recipe, values))
 
 
 def finetune(recipe: str | Path, **keys: Any) -> "FinetuningReport":

@@ -1,21 +1,28 @@
 """`lightbert pretrain` and `lightbert distill`: training from a recipe."""
 
+import json as json_format
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lightbert.commands.options import check_corpus
-from lightbert.commands.recipes import command_words, resolve
-from lightbert.commands.report import AsJson, show
+from lightbert.commands.recipes import command_words, read_recipe, recipe_class
+from lightbert.commands.report import AsJson, Report, Table, show
 from lightbert.errors import InputError
+from lightbert.files import write_atomic
 from lightbert.processes import set_threads
 
 if TYPE_CHECKING:
+    from lightbert.tasks.finetune.plan import Plan
+    from lightbert.train.distributed import World
     from lightbert.train.settings import DistillRecipe, Recipe
+    from lightbert.train.signals import Interruption
     from lightbert.train.step import Outcome
 
 _NOT_HELD_OUT = "nothing to measure on; prepare more documents (--documents line), or a larger share (--held-out 0.05)"
@@ -27,8 +34,11 @@ class TrainingReport:
 
     out: Path
     outcome: "Outcome"
-    is_main: bool = True
-    """Whether this process prints the report; true for one of several."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run is finished."""
+        return self.outcome.finished
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-serializable dict."""
@@ -41,6 +51,8 @@ class TrainingReport:
             "tokens_per_second": outcome.tokens_per_second,
             "start_seconds": outcome.start_seconds,
             "metrics": outcome.held_out,
+            "before": outcome.before,
+            "passes": outcome.passes,
             "verdict": outcome.verdict,
         }
 
@@ -53,8 +65,48 @@ class TrainingReport:
         numbers = ", ".join(f"{name} {value:.4f}" for name, value in shown.items()) or _NOT_HELD_OUT
         # A resumed run may have had no step left to measure.
         speed = f" at {outcome.tokens_per_second:,.0f} tokens/s" if outcome.tokens_per_second else ""
-        lines = [f"{outcome.step:,} steps{speed}; held out: {numbers}", outcome.verdict, f"model: {self.out / 'final'}"]
+        read = f", {outcome.passes:.2g} passes over the text" if outcome.passes else ""
+        lines = [
+            f"{outcome.step:,} steps{speed}{read}; held out: {numbers}",
+            outcome.verdict,
+            f"model: {self.out / 'final'}",
+        ]
         return "\n".join(line for line in lines if line)
+
+
+def summarize(plan: "Plan", reports: Sequence[TrainingReport]) -> Report:
+    """Return the mean of the metrics over the seeds, with its standard error, for each setting of a grid."""
+    out, finished = plan.out, reports[-1].finished
+    groups: dict[str, list[Mapping[str, float]]] = {}
+    for part, report in zip(plan.runs, reports, strict=False):
+        if report.finished:
+            groups.setdefault(part.settings, []).append(report.outcome.held_out)
+    settings = {
+        setting: {name: _statistics([run[name] for run in runs]) for name in runs[0]}
+        for setting, runs in groups.items()
+    }
+    single = next(iter(settings.values())) if len(settings) == 1 else {}
+    content = {
+        "out": str(out),
+        "finished": finished,
+        "metrics": {name: values["mean"] for name, values in single.items()},
+        "settings": settings,
+        "runs": [report.to_json() for report in reports],
+    }
+    if not finished:
+        return Report(content, [f"{len(reports) - 1} of {len(plan.runs)} runs finished; {reports[-1].__rich__()}"])
+    names = [name for name in next(iter(settings.values())) if not name[-1].isdigit()]
+    rows = [
+        [setting or "-", *(f"{metrics[name]['mean']:.4f} ± {metrics[name]['error']:.4f}" for name in names)]
+        for setting, metrics in settings.items()
+    ]
+    table = Table(["setting", *names], rows, caption="mean and standard error over the seeds")
+    return Report(content, [table, f"runs: {out / 'runs'}"])
+
+
+def _statistics(values: Sequence[float]) -> dict[str, float]:
+    error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+    return {"runs": len(values), "mean": fmean(values), "error": error}
 
 
 def run(recipe: "Recipe | DistillRecipe", command: Sequence[str] = ()) -> TrainingReport:
@@ -62,21 +114,58 @@ def run(recipe: "Recipe | DistillRecipe", command: Sequence[str] = ()) -> Traini
 
     command: the words of the command, for the model card.
     """
-    from lightbert.train.distillation import distill
     from lightbert.train.distributed import process_group
-    from lightbert.train.pretraining import pretrain
-    from lightbert.train.settings import DistillRecipe
     from lightbert.train.signals import catch_signals
 
-    out = Path(recipe.out)
     with catch_signals() as interrupted, process_group(recipe.device) as world:
-        if isinstance(recipe, DistillRecipe):
-            outcome = distill(recipe, world, interrupted, command=command)
-        else:
-            outcome = pretrain(recipe, world, interrupted, flops_per_token=_flops(recipe), command=command)
-        if outcome.finished and world.is_main:
-            draw_curves(out, transfer=isinstance(recipe, DistillRecipe) and recipe.transfers_layers)
-    return TrainingReport(out, outcome, is_main=world.is_main)
+        return _run(recipe, world, interrupted, command)
+
+
+def _run(
+    recipe: "Recipe | DistillRecipe", world: "World", interrupted: "Interruption", command: Sequence[str]
+) -> TrainingReport:
+    from lightbert.train.pretraining import distill, pretrain
+    from lightbert.train.settings import DistillRecipe
+
+    out, train = Path(recipe.out), distill if isinstance(recipe, DistillRecipe) else pretrain
+    outcome = train(recipe, world, interrupted, command=command)  # type: ignore[arg-type]
+    if outcome.finished and world.is_main:
+        draw_curves(out, transfer=isinstance(recipe, DistillRecipe) and recipe.transfers_layers)
+    return TrainingReport(out, outcome)
+
+
+def planned(verb: str, recipe: str, values: Mapping[str, Any]) -> "Plan":
+    """Return the runs of a command: one, or every combination of ``seeds`` and ``grid``."""
+    from lightbert.tasks.finetune.plan import plan
+
+    return plan(read_recipe(verb, recipe), values, recipe_class(verb))
+
+
+def run_all(plan: "Plan", command: Sequence[str] = ()) -> TrainingReport | Report:
+    """Train the runs of a plan one after another, or resume them; several are summarized, in ``out/runs.json`` too."""
+    from lightbert.train.distributed import process_group
+    from lightbert.train.run_folder import check_grid_folder, locked_run
+    from lightbert.train.signals import catch_signals
+
+    if plan.single:
+        return run(plan.runs[0].recipe, command)
+    reports: list[TrainingReport] = []
+    with (
+        catch_signals() as interrupted,
+        process_group(plan.runs[0].recipe.device) as world,
+        locked_run(plan.out, world, check_grid_folder),
+    ):
+        for number, part in enumerate(plan.runs, start=1):
+            if world.is_main:
+                settings = " ".join(filter(None, (part.settings, f"seed={part.seed}")))
+                print(f"run {number} of {len(plan.runs)}: {settings}", file=sys.stderr)
+            reports.append(_run(part.recipe, world, interrupted, command))
+            if not reports[-1].finished:
+                break
+            if world.is_main:
+                content = summarize(plan, reports).to_json()
+                write_atomic(plan.out / "runs.json", json_format.dumps(content, indent=2) + "\n")
+    return summarize(plan, reports)
 
 
 def draw_curves(out: Path, *, transfer: bool = False, more: Sequence[str] = ()) -> bool:
@@ -96,18 +185,6 @@ def draw_curves(out: Path, *, transfer: bool = False, more: Sequence[str] = ()) 
     return True
 
 
-def _flops(recipe: "Recipe") -> float:
-    """Training FLOPs per token: three times the forward pass, summed over the models that run."""
-    from lightbert.models import build
-    from lightbert.models.flops import flops
-    from lightbert.models.presets import generator
-    from lightbert.train.corpus_run import starting_config
-
-    config = starting_config(recipe)
-    configs = [config, generator(config, recipe.generator)] if recipe.objective == "rtd" else [config]
-    return 3.0 * sum(flops(build(model, device="meta"), recipe.length) for model in configs) / recipe.length
-
-
 def command(
     recipe: Annotated[str, typer.Argument(help="A recipe, such as tiny-rtd, or a TOML file.")],
     overrides: Annotated[
@@ -117,8 +194,9 @@ def command(
 ) -> None:
     """Pre-train an encoder by replaced-token detection or masked language modelling.
 
-    The trained model is written to OUT/final. After an interruption, run the same command again to resume: SIGTERM and
-    SIGINT save a checkpoint and exit with code 75; a second signal stops immediately.
+    The trained model is written to OUT/final. seeds=[…] and grid.KEY=[…] train every combination, each in a folder in
+    OUT/runs, and print the means. After an interruption, run the same command again to resume: SIGTERM and SIGINT save
+    a checkpoint and exit with code 75; a second signal stops immediately.
     """
     _train("pretrain", recipe, overrides, json=json)
 
@@ -146,11 +224,12 @@ def _train(verb: str, recipe: str, overrides: list[str] | None, *, json: bool) -
     from lightbert.train.signals import EXIT_CODE
 
     values: Mapping[str, Any] = assignments(overrides or [])
-    resolved: Any = resolve(verb, recipe, values)
-    check_corpus(resolved.data, resolved.out)
-    set_threads(resolved.threads)
-    report = run(resolved, command_words(verb, recipe, values))
-    if report.is_main:
+    plan = planned(verb, recipe, values)
+    for part in plan.runs:
+        check_corpus(part.recipe.data, part.recipe.out)
+    set_threads(plan.runs[0].recipe.threads)
+    report = run_all(plan, command_words(verb, recipe, values))
+    if os.environ.get("RANK", "0") == "0":
         show(report, json=json)
-    if not report.outcome.finished:
+    if not report.finished:
         raise typer.Exit(EXIT_CODE)

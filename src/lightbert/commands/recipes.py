@@ -11,7 +11,7 @@ import typer
 
 from lightbert import recipes
 from lightbert.commands.report import AsJson, Report, Table, show
-from lightbert.config import Key, assignments, from_mapping, keys, meant_keys, override
+from lightbert.config import Key, assignments, keys, meant_keys
 from lightbert.errors import InputError
 from lightbert.recipes.toml import to_toml, to_toml_value
 
@@ -50,11 +50,6 @@ def read_recipe(verb: str, recipe: str) -> dict[str, Any]:
     if verbs and verb not in verbs:
         raise InputError(f"'{recipe}' is a recipe for {verbs[0]}; run 'lightbert {verbs[0]} {recipe} …'")
     return values
-
-
-def resolve(verb: str, recipe: str, values: Mapping[str, Any]) -> Any:
-    """Build the recipe of a run of a command from a packaged recipe or a file, and overrides."""
-    return from_mapping(recipe_class(verb), override(read_recipe(verb, recipe), values))
 
 
 def command_words(verb: str, recipe: str, given: Mapping[str, Any]) -> tuple[str, ...]:

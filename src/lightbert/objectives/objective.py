@@ -1,13 +1,32 @@
 """The interface between the training loop and what it trains."""
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
 from lightbert.data.batch import Batch
 from lightbert.models import Model
+
+if TYPE_CHECKING:
+    from lightbert.objectives.vectors import VectorTransfer
+
+
+@dataclass(frozen=True)
+class Start:
+    """What an objective of pre-training is built from."""
+
+    recipe: Any
+    """The keys of the run."""
+    masker: Any
+    """A `Masker`."""
+    model: Callable[[Mapping[str, dict[str, Any]]], Model]
+    """Returns the model to train with these heads, kind -> settings."""
+    generator: Callable[[Model], Model]
+    """Returns the generator of a model."""
+    vectors: "VectorTransfer | None" = None
 
 
 class Losses(NamedTuple):
@@ -26,7 +45,15 @@ class Objective(nn.Module):
     the batch is split across processes and accumulation: the loop sums the counts before any backward pass.
     """
 
+    model: Model
     tallies: tuple[str, ...]
+    title: ClassVar[str] = ""
+    """What a model was pre-trained by, for its card."""
+
+    @classmethod
+    def start(cls, run: Start) -> Self:
+        """Build the objective of a pre-training run."""
+        raise NotImplementedError
 
     def prepare(self, batch: Batch) -> Batch:
         """Transform the batch before counting, for example mask it; runs on the device without gradients."""
@@ -46,7 +73,7 @@ class Objective(nn.Module):
 
     def models(self) -> dict[str, Model]:
         """Return the models to save by folder name; "final" is the trained model."""
-        raise NotImplementedError
+        return {"final": self.model}
 
 
 def ratio(tally: Mapping[str, float], part: str, whole: str) -> float:

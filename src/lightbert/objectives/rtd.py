@@ -3,13 +3,14 @@
 ELECTRA §2, ConvBERT §4.1.
 """
 
-from collections.abc import Mapping
-from contextlib import nullcontext
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import ClassVar, Literal, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd import graph
 
 from lightbert.data.batch import Batch
 from lightbert.data.masking import fill_positions
@@ -17,11 +18,10 @@ from lightbert.errors import InputError
 from lightbert.models import Model
 from lightbert.nn.embeddings import Embeddings
 from lightbert.nn.encoder import Encoder
-from lightbert.objectives.masker import Masker
-from lightbert.objectives.objective import Losses, Objective, ratio, stack
-from lightbert.objectives.prediction import MaskedPrediction, Prediction
-from lightbert.objectives.side_stream import SideStream
-from lightbert.objectives.vectors import VectorTransfer
+from lightbert.nn.pooling_settings import Pooling
+from lightbert.objectives.mlm import MaskedPrediction, Masker, Prediction
+from lightbert.objectives.objective import Losses, Objective, Start, ratio, stack
+from lightbert.objectives.vectors import HEAD, VectorTransfer
 
 _SHARED = ("word", "position", "segment", "norm")
 
@@ -93,18 +93,48 @@ class Detection(nn.Module):
         loss = each.masked_fill(~real, 0.0).sum()
         total = self.mlm_weight * masked.loss / counts[0].clamp(min=1) + self.rtd_weight * loss / counts[1].clamp(min=1)
         flagged = (logits > 0) & real
-        tally = stack(
-            masked.loss,
-            batch.weights.sum(),
-            masked.correct,
-            loss,
-            real.sum(),
-            ((flagged == replaced) & real).sum(),
-            replaced.sum(),
-            flagged.sum(),
-            (flagged & replaced).sum(),
-        )
-        return Losses(total, tally)
+        generated = (masked.loss, batch.weights.sum(), masked.correct)
+        detected = (loss, real.sum(), ((flagged == replaced) & real).sum())
+        return Losses(total, stack(*generated, *detected, replaced.sum(), flagged.sum(), (flagged & replaced).sum()))
+
+
+class SideStream:
+    """Run a part of a forward pass on a stream of its own; capturing both streams as one CUDA graph is possible.
+
+    PyTorch runs the backward pass of an operation on the stream of its forward pass. So the gradients of what ran on
+    the side stream are computed at the same time as those of the rest. The host starts the same kernels in the same
+    order, and the terms of each sum of gradients have the same order: the results are the same bits.
+
+    Tensors from outside that the part reads must live until the end of the step. Tensors that leave it must be passed
+    to `hand_over`: otherwise their memory could be used again while the main stream still reads it.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.Stream(device)
+        # PyTorch warns about gradients that are accumulated on another stream; older versions don't.
+        if hasattr(graph, "set_warn_on_accumulate_grad_stream_mismatch"):
+            graph.set_warn_on_accumulate_grad_stream_mismatch(False)
+
+    @contextmanager
+    def running(self, shared: Iterable[Tensor]) -> Iterator[None]:
+        """Run the body on the side stream, after all work of the current stream, which then waits for it.
+
+        shared: the parameters that the rest uses, too. Their gradients are added on the current stream: the side stream
+        would have to wait for those of the rest before it could continue.
+        """
+        main = torch.cuda.current_stream(self._stream.device)
+        # The node that adds gradients belongs to the stream on which it is created, and lives while it is used.
+        nodes = [graph.get_gradient_edge(parameter).node for parameter in shared if parameter.requires_grad]
+        self._stream.wait_stream(main)
+        with torch.cuda.stream(self._stream):
+            yield
+        main.wait_stream(self._stream)
+        del nodes
+
+    def hand_over(self, *tensors: Tensor) -> None:
+        """Keep the memory of tensors of the side stream until the current stream has read them."""
+        for tensor in tensors:
+            tensor.record_stream(torch.cuda.current_stream(self._stream.device))
 
 
 class ReplacedTokenDetection(Objective):
@@ -117,16 +147,11 @@ class ReplacedTokenDetection(Objective):
     vectors: the discriminator also learns a teacher's vectors, from the corrupted texts.
     """
 
+    title: ClassVar[str] = "replaced-token detection"
     tallies: tuple[str, ...] = (
-        "mlm_loss",
-        "predictions",
-        "mlm_correct",
-        "rtd_loss",
-        "tokens",
-        "rtd_correct",
-        "replaced",
-        "flagged",
-        "detected",
+        *("mlm_loss", "predictions", "mlm_correct"),
+        *("rtd_loss", "tokens", "rtd_correct"),
+        *("replaced", "flagged", "detected"),
     )
 
     def __init__(
@@ -152,6 +177,23 @@ class ReplacedTokenDetection(Objective):
         if vectors is not None:
             self.tallies = (*self.tallies, "vector_loss", "similarity_loss", "texts")
         self.generator_stream: SideStream | None = None
+
+    @classmethod
+    def start(cls, run: Start) -> Self:
+        """Build the objective of a run, with a head for the teacher's vectors if there is one."""
+        recipe, vectors = run.recipe, run.vectors
+        model = run.model({"rtd": {}} if vectors is None else {"rtd": {}, HEAD: {"size": vectors.width}})
+        if vectors is not None:
+            model.pooling = Pooling(normalize=True, projection=True)
+        return cls(
+            run.generator(model),
+            model,
+            run.masker,
+            rtd_weight=recipe.rtd_weight,
+            temperature=recipe.temperature,
+            shared_embeddings=recipe.shared_embeddings,
+            vectors=vectors,
+        )
 
     def prepare(self, batch: Batch) -> Batch:
         """Mask the batch for the generator, after the teacher has read it."""

@@ -1,23 +1,75 @@
 """The fine-tuning objective: the loss between a head's outputs and a task's targets."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
+import torch.nn.functional as F
 from torch import Tensor
 
 from lightbert.data.batch import Batch
+from lightbert.data.features import IGNORE_INDEX
 from lightbert.errors import InputError
 from lightbert.models import Model
-from lightbert.nn.heads import BeamSpan, Classification, Regression, Span, TokenClassification, answer_positions
+from lightbert.nn.heads import (
+    BeamSpan,
+    Classification,
+    JointLogits,
+    Regression,
+    Span,
+    SpanLogits,
+    TokenClassification,
+    answer_positions,
+)
 from lightbert.nn.pooling import PackedTexts
 from lightbert.objectives.objective import Losses, Objective, ratio, stack
-from lightbert.objectives.task_losses import (
-    LossSum,
-    joint_span_loss,
-    label_loss,
-    multilabel_loss,
-    regression_loss,
-    span_loss,
-)
+
+_ANSWERABLE_WEIGHT = 0.5
+
+
+class LossSum(NamedTuple):
+    """Sums over the examples, both []; the caller divides by their number."""
+
+    loss: Tensor
+    correct: Tensor
+
+
+def label_loss(logits: Tensor, targets: Tensor) -> LossSum:
+    """Cross-entropy of classes: logits [..., C] and targets [...] int64; a target of -100 is ignored."""
+    logits, targets = logits.float().flatten(0, -2), targets.flatten()
+    loss = F.cross_entropy(logits, targets, reduction="sum", ignore_index=IGNORE_INDEX)
+    return LossSum(loss, (logits.argmax(-1) == targets).sum())
+
+
+def multilabel_loss(logits: Tensor, targets: Tensor) -> LossSum:
+    """Binary cross-entropy, the mean over the labels [B, C]; a row is correct when all of its labels are."""
+    logits = logits.float()
+    loss = F.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(-1).sum()
+    return LossSum(loss, ((logits > 0) == (targets > 0.5)).all(-1).sum())
+
+
+def regression_loss(numbers: Tensor, targets: Tensor) -> LossSum:
+    """Squared error of [B]; ``correct`` is 0."""
+    loss = F.mse_loss(numbers.float(), targets, reduction="sum")
+    return LossSum(loss, loss.new_zeros(()))
+
+
+def span_loss(logits: SpanLogits, targets: Tensor) -> LossSum:
+    """Cross-entropy of the answer's first and last token, their mean; "no answer" is at [CLS], (0, 0) (BERT §4.2)."""
+    return _ends(logits.start.float(), logits.end.float(), targets)
+
+
+def joint_span_loss(logits: JointLogits, targets: Tensor) -> LossSum:
+    """`span_loss`, the end given the true start, and half the cross-entropy of whether there is an answer (ELECTRA)."""
+    ends = _ends(logits.start.float(), logits.end.float()[:, 0], targets)
+    impossible = F.binary_cross_entropy_with_logits(logits.impossible.float(), targets[:, 2].float(), reduction="sum")
+    return LossSum(ends.loss + _ANSWERABLE_WEIGHT * impossible, ends.correct)
+
+
+def _ends(start: Tensor, end: Tensor, targets: Tensor) -> LossSum:
+    first = F.cross_entropy(start, targets[:, 0], reduction="sum")
+    last = F.cross_entropy(end, targets[:, 1], reduction="sum")
+    correct = (start.argmax(-1) == targets[:, 0]) & (end.argmax(-1) == targets[:, 1])
+    return LossSum((first + last) / 2, correct.sum())
 
 
 class TaskObjective(Objective):
@@ -78,10 +130,6 @@ class TaskObjective(Objective):
         if isinstance(self.model.heads[self.head], Regression):
             return result
         return result | {"accuracy": ratio(tally, "correct", "examples")}
-
-    def models(self) -> dict[str, Model]:
-        """Return the trained model."""
-        return {"final": self.model}
 
 
 _FINE_TUNED = (Classification, Regression, TokenClassification, Span, BeamSpan)

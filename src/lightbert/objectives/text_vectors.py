@@ -67,10 +67,6 @@ class VectorObjective(Objective):
         vectors: Tensor = self._vector[0](ids, mask).vectors
         return vectors
 
-    def models(self) -> dict[str, Model]:
-        """Return the trained model."""
-        return {"final": self.model}
-
     def summary(self, tally: Mapping[str, float]) -> dict[str, float]:
         """Return the loss."""
         return {"loss": ratio(tally, "loss", "weight")}

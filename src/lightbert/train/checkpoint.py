@@ -58,13 +58,12 @@ def exists(folder: Path) -> bool:
     return any(map(CHECKPOINT.is_ours, _list(folder)))
 
 
-def phases_finished(folder: Path) -> tuple[int, bool]:
-    """Return how many phases of a run are over and whether the next one has begun, from the newest checkpoint."""
+def newest_facts(folder: Path) -> dict[str, Any]:
+    """Return the position in the newest checkpoint, whose tensors are not read; empty without a checkpoint."""
     for path in _list(folder):
         with suppress(InputError):
-            facts = _json(path / "facts.json")
-            return int(facts.get("phase", 0)), bool(facts.get("phase_step", 0))
-    return 0, False
+            return _json(path / "facts.json")
+    return {}
 
 
 def remove_all(folder: Path) -> None:

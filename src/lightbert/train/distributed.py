@@ -46,16 +46,17 @@ class World:
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set on any process; every process must call this."""
+        return self.total(float(flag)) > 0
+
+    def total(self, number: float) -> float:
+        """Return the sum of a number over all processes."""
         if self.size == 1:
-            return flag
-        return bool(self.sum(torch.tensor(float(flag), device=self.device)).item() > 0)
+            return number
+        return float(self.sum(torch.tensor(number, dtype=torch.double, device=self.device)).item())
 
     def broadcast(self, number: float) -> float:
         """Return the main process's number on every process."""
-        if self.size == 1:
-            return number
-        value = torch.tensor(number if self.is_main else 0.0, dtype=torch.double, device=self.device)
-        return float(self.sum(value).item())
+        return self.total(number if self.is_main else 0.0)
 
     def barrier(self) -> None:
         """Wait for all processes."""

@@ -9,8 +9,8 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -23,33 +23,20 @@ from lightbert.progress import Bar
 from lightbert.train.distributed import World
 
 
-class TensorBoard:
-    """Write scalars to ``folder``; a resumed run purges the events after its checkpoint."""
-
-    def __init__(self, folder: Path, step: int) -> None:
-        with required("tensorboard=true requires the tensorboard package", "lightbert[track]"):
-            from torch.utils.tensorboard import SummaryWriter
-        self._writer: Any = SummaryWriter(str(folder), purge_step=step + 1)
-
-    def write(self, kind: str, step: int, values: dict[str, Any]) -> None:
-        """Write the numbers of one log line."""
-        for name, value in values.items():
-            if isinstance(value, int | float):
-                self._writer.add_scalar(f"{kind}/{name}", value, step)
-
-    def close(self) -> None:
-        """Flush and close."""
-        self._writer.close()
-
-
 class MetricsFile:
     """Append lines to metrics.jsonl; a resumed run drops the lines after its checkpoint.
 
-    Lines hold no times, so that a repeated run writes the same bytes. The same numbers go to ``board``.
+    Lines hold no times, so that a repeated run writes the same bytes.
+    board: a folder for TensorBoard, to which the numbers go as well.
     """
 
-    def __init__(self, path: Path, step: int, board: TensorBoard | None = None) -> None:
-        self.path, self.board = path, board
+    def __init__(self, path: Path, step: int, board: Path | None = None) -> None:
+        self.path = path
+        self._board: Any = None
+        if board is not None:
+            with required("tensorboard=true requires the tensorboard package", "lightbert[track]"):
+                from torch.utils.tensorboard import SummaryWriter
+            self._board = SummaryWriter(str(board), purge_step=step + 1)
         self.held_out: dict[int, dict[str, Any]] = {}
         kept = []
         for line, record in _read_lines(path):
@@ -68,8 +55,9 @@ class MetricsFile:
             self._file.write(json.dumps({"kind": kind, "step": step, **finite}) + "\n")
         if kind == "held-out":
             self.held_out[step] = values
-        if self.board is not None:
-            self.board.write(kind, step, finite)
+        for name, value in finite.items() if self._board is not None else ():
+            if isinstance(value, int | float):
+                self._board.add_scalar(f"{kind}/{name}", value, step)
 
     def flush(self, *, sync: bool = True) -> None:
         """Make the lines visible to readers, and with ``sync`` durable: flushed to disk."""
@@ -82,8 +70,8 @@ class MetricsFile:
         """Flush and close."""
         with self._write_errors():
             self._file.close()
-        if self.board is not None:
-            self.board.close()
+        if self._board is not None:
+            self._board.close()
 
     @contextmanager
     def _write_errors(self) -> Iterator[None]:
@@ -115,13 +103,11 @@ def _read_lines(path: Path) -> list[tuple[str, dict[str, Any]]]:
 
 def _parse(line: str) -> dict[str, Any] | None:
     """Parse a line; None if it is truncated or damaged."""
-    try:
+    with suppress(ValueError, RecursionError):
         record = json.loads(line) if line.endswith("\n") else None
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(record, dict) or not isinstance(record.get("kind"), str):
-        return None
-    return record if type(record.get("step")) is int else None
+        if isinstance(record, dict) and isinstance(record.get("kind"), str) and type(record.get("step")) is int:
+            return record
+    return None
 
 
 class Meter:
@@ -164,6 +150,11 @@ class Meter:
         return self._tokens / self._seconds if self._seconds else self.latest
 
 
+def numbers(record: Mapping[str, Any]) -> dict[str, float]:
+    """Return the metrics of an evaluation, without the step and without lists of the batches."""
+    return {name: value for name, value in record.items() if name not in ("kind", "step", "by_batch")}
+
+
 def headline(metrics: dict[str, float]) -> str:
     """Return the metrics to show next to the progress bar: the first one, the loss and accuracies."""
     shown = [name for name in metrics if name in (next(iter(metrics)), "loss") or name.endswith("accuracy")]
@@ -180,21 +171,18 @@ class FirstStep:
         self.world = world
         self._says = compiles and world.device.type == "cuda"
         self._created = monotonic()
-        self._expected = False
+        self.expected = False
+        """Whether the next step is the first one of a phase."""
         self.start_seconds = 0.0
         """Seconds from the creation of this object to the end of the run's first step."""
-
-    def expect(self) -> None:
-        """The next step is the first one of a phase."""
-        self._expected = True
 
     @contextmanager
     def timed(self, bar: Bar) -> Iterator[None]:
         """Run a step in the body."""
-        if not self._expected:
+        if not self.expected:
             yield
             return
-        self._expected = False
+        self.expected = False
         began = monotonic()
         with bar.redrawn():
             yield

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from statistics import fmean
 from time import monotonic
@@ -22,9 +22,8 @@ from lightbert.train import checkpoint
 from lightbert.train.checkpoint import BestWeights, Checkpoint
 from lightbert.train.cuda_graph import CudaGraphStep, uses_cuda_graph
 from lightbert.train.distributed import World, gather, shard
-from lightbert.train.log import FirstStep, Meter, MetricsFile, TensorBoard, headline
+from lightbert.train.log import FirstStep, Meter, MetricsFile, headline, numbers
 from lightbert.train.optim import Optimizers
-from lightbert.train.schedule import progress_of, steps_left, time_between_checks
 from lightbert.train.signals import Interruption
 from lightbert.train.step import (
     MAX_SKIPPED_IN_A_ROW,
@@ -41,6 +40,7 @@ from lightbert.train.step import (
 
 # Processes agree on the time, which takes communication.
 _STEPS_BETWEEN_TIME_CHECKS = 10
+_SHARE_BETWEEN_TIME_CHECKS = 0.01
 
 
 class Loop:
@@ -58,7 +58,7 @@ class Loop:
         phases: list[Phase],
         settings: Settings,
         world: World,
-        measure: Callable[[Step], dict[str, float]] | None,
+        measure: Callable[[Step], dict[str, Any]] | None,
         report: Callable[[int, float, dict[str, float]], None] = lambda step, loss, metrics: None,
     ) -> None:
         self.objective, self.phases, self.settings = objective.to(world.device), phases, settings
@@ -75,23 +75,28 @@ class Loop:
         self.first_step = FirstStep(world, compiles=settings.recipe.compile != "none")
         self._counted_at, self._lr = monotonic(), phases[-1].lr
         self._resume()
-        self.metrics = self._open_log(self.at.step) if world.is_main else None
+        self.metrics: MetricsFile | None = None
+        if world.is_main:
+            # Without a checkpoint, an evaluation before the first step may be that of another recipe.
+            step = -1 if self._saved is None else self.at.step
+            board = settings.out / "tensorboard" if settings.recipe.tensorboard else None
+            self.metrics = MetricsFile(settings.out / "metrics.jsonl", step, board)
         self.held_out_metrics: dict[str, float] = {}
         self._pending: list[tuple[int, float, Tensor]] = []
+        self._tokens = 0
+        """Real tokens of this process in the pending steps."""
         self._losses: list[float] = []
         self._bar = Bar("training", None, "steps", self.at.step)
 
     def run(self, interrupted: Interruption) -> Outcome:
         """Train from the current position to the end, or until interrupted."""
-        with interrupted.deferred():
-            return self._run(interrupted)
-
-    def _run(self, interrupted: Interruption) -> Outcome:
         self.objective.train()
-        total = sum(phase.steps for phase in self.phases)
+        total, done = sum(phase.steps for phase in self.phases), self.at.step
         stopped = False
-        with nullcontext() if self.metrics is None else closing(self.metrics):
-            with self._progress(total) as self._bar:
+        with interrupted.deferred(), nullcontext() if self.metrics is None else closing(self.metrics):
+            # Only the main process draws the bar.
+            drawn = progress("training", total=total or None, unit="steps", done=done) if self.world.is_main else None
+            with drawn or nullcontext(Bar("training", total, "steps", done)) as self._bar:
                 while self.at.phase < len(self.phases) and not stopped:
                     stopped = self._train_phase(self.phases[self.at.phase], interrupted, self._bar)
                 if not stopped:
@@ -100,15 +105,9 @@ class Loop:
                     check_outcome(self.held_out_metrics, self.at, self._lr)
             self._save()
         if not stopped and self.best.restore() and self.metrics is not None:
-            self.held_out_metrics = self.metrics.held_out[self.at.best_step]
+            self.held_out_metrics = numbers(self.metrics.held_out[self.at.best_step])
         speed, start = self.meter.average, self.first_step.start_seconds
         return Outcome(self.at.step, not stopped, speed, self.held_out_metrics, self.at.best_step, start_seconds=start)
-
-    def _progress(self, total: int) -> AbstractContextManager[Bar]:
-        """Return the progress bar; only the main process draws it."""
-        if not self.world.is_main:
-            return nullcontext(Bar("training", total, "steps", self.at.step))
-        return progress("training", total=total or None, unit="steps", done=self.at.step)
 
     def _train_phase(self, phase: Phase, interrupted: Interruption, bar: Bar) -> bool:
         """Train until the phase is over or the run is interrupted; return whether it was interrupted."""
@@ -156,8 +155,8 @@ class Loop:
         self.optimizers.scale(phase.scales)
         kind = CudaGraphStep if uses_cuda_graph(self.settings.recipe.cuda_graph, self.world) else Step
         self.step = kind(self.objective, self.optimizers, self.world, accumulate=self.settings.recipe.accumulate)
-        self.first_step.expect()
-        if self._due(self.settings.recipe.evaluate_every):
+        self.first_step.expected = True
+        if self._due(self.settings.recipe.evaluate_every) or (self.settings.evaluates_start and not self.at.step):
             self._evaluate()
 
     def _check_data(self, phase: Phase) -> None:
@@ -179,6 +178,7 @@ class Loop:
         self.optimizers.set_rate(rate)
         torch.manual_seed(bits(self.settings.recipe.seed, Stream.DROPOUT, self.at.step, self.world.rank, 0))
         batch = replace(batch, step=torch.tensor(self.at.step))
+        self._tokens += int(batch.mask.count_nonzero())
         with self.first_step.timed(self._bar):
             tally = self.step(batch.to(self.world.device))
         self.at.step += 1
@@ -203,7 +203,9 @@ class Loop:
         if budget and self.world.size > 1:
             # The first steps one by one, because the time up to the first measurement doesn't count for the schedule.
             return self.at.phase_step <= _STEPS_BETWEEN_TIME_CHECKS or self._due(_STEPS_BETWEEN_TIME_CHECKS)
-        return bool(budget) and monotonic() - self._counted_at >= time_between_checks(self.at.phase_seconds, budget)
+        # Between two measurements, a rate that depends on the time doesn't change.
+        between = min(_SHARE_BETWEEN_TIME_CHECKS * budget, budget - self.at.phase_seconds)
+        return bool(budget) and monotonic() - self._counted_at >= between
 
     def _count_time(self, seconds: float, *, idle: bool) -> None:
         """Add time to the current phase, as measured by the main process; does nothing after the last phase."""
@@ -219,7 +221,8 @@ class Loop:
             return
         rows = self.world.sum(torch.stack([tally for _, _, tally in self._pending])).tolist()
         starting = not self.meter.started
-        self._count_time(self.meter.lap(len(rows) * phase.tokens), idle=starting)
+        self._count_time(self.meter.lap(int(self.world.total(self._tokens))), idle=starting)
+        self._tokens = 0
         first, worst = self.at.phase_step - len(rows), 0
         for offset, ((step, rate, _), row) in enumerate(zip(self._pending, rows, strict=True)):
             *sums, norm, finite = row
@@ -237,9 +240,8 @@ class Loop:
         if self.metrics is not None:
             self.metrics.flush(sync=False)
         speed = {"tokens/s": f"{self.meter.latest:,.0f}"}
-        if self.settings.peak_flops:
-            share = self.meter.latest * self.settings.flops_per_token / self.settings.peak_flops / self.world.size
-            speed["of peak"] = f"{share:.1%}"
+        if self.settings.peak:
+            speed["of peak"] = f"{self.meter.latest / self.settings.peak / self.world.size:.1%}"
         if budget := self._budget(phase):
             later = sum(other.steps for other in self.phases[self.at.phase + 1 :])
             bar.total = bar.done + steps_left(self.at.phase_step, phase.steps, later, budget / self.at.phase_seconds)
@@ -250,12 +252,6 @@ class Loop:
                 f"'{self.settings.out / 'metrics.jsonl'}' lists their examples",
                 phase.lr,
             )
-
-    def _open_log(self, step: int) -> MetricsFile:
-        """Open the log, without the lines after ``step``."""
-        out = self.settings.out
-        board = TensorBoard(out / "tensorboard", step) if self.settings.recipe.tensorboard else None
-        return MetricsFile(out / "metrics.jsonl", step, board)
 
     def _log(self, kind: str, step: int, values: dict[str, Any]) -> None:
         if self.metrics is not None:
@@ -269,10 +265,11 @@ class Loop:
         known = None if self.metrics is None else self.metrics.held_out.get(self.at.step)
         # Only the main process has the log; either every process evaluates or none does.
         if self.world.any(known is not None):
-            self.held_out_metrics = known or {}
+            self.held_out_metrics = numbers(known or {})
         else:
-            self.held_out_metrics = measure(self.step)
-            self._log("held-out", self.at.step, self.held_out_metrics)
+            measured = measure(self.step)
+            self.held_out_metrics = numbers(measured)
+            self._log("held-out", self.at.step, measured)
             self._count_time(self.meter.pause(), idle=True)
             if self.world.is_main:
                 self.report(self.at.step, fmean(self._losses) if self._losses else math.nan, self.held_out_metrics)
@@ -312,5 +309,29 @@ class Loop:
         checkpoint.restore(weights, saved.groups.get("weights", {}), "weights")
         checkpoint.restore(self.optimizers.tensors(), saved.groups.get("optimizer", {}), "optimizer state")
         self.at, self._saved = from_mapping(Position, saved.facts), saved.facts
+        if self.at.phase == len(self.phases) == 1 and self.phases[0].steps > self.at.step:
+            # A finished run goes on with more steps.
+            self.at.phase, self.at.phase_step = 0, self.at.step
         if self.at.best_step >= 0:
             self.best.load(saved.groups.get("best", {}))
+
+
+def progress_of(step: int, steps: int, elapsed: float, budget: float) -> float:
+    """Return the progress (0 to 1) of a phase: by steps or by a time budget in seconds (0 = none), whichever is larger.
+
+    The first and the last step both have a rate above 0; in the released code the rate of the first step is 0.
+    """
+    by_steps = (step + 1) / (steps + 1) if steps else 0.0
+    by_time = elapsed / budget if budget > 0 else 0.0
+    return min(1.0, max(by_steps, by_time, 1e-6))
+
+
+def steps_left(done: int, steps: int, later: int, times_elapsed: float) -> int:
+    """Estimate the steps until the end of a run with a time budget, from the speed of the phase so far.
+
+    steps: of the phase, 0 = unlimited. later: steps of the phases after it. times_elapsed: the budget of the phase as a
+    multiple of the time that its first ``done`` steps took.
+    """
+    possible = done * times_elapsed
+    ends_after = min(steps, possible) if steps else possible
+    return max(0, round(ends_after * (1 + (later / steps if steps else 0.0))) - done)

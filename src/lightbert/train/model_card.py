@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lightbert.config import keys
+from lightbert.config import keys, merge, nested, to_mapping
 from lightbert.data.shards import Shards
 from lightbert.interop.families import TEXT_HEADS
 from lightbert.interop.huggingface import conversion
 from lightbert.models import Model, folder
+from lightbert.objectives import objective_class
 from lightbert.recipes.toml import to_toml
 from lightbert.train.run_folder import flatten
 from lightbert.train.settings import BaseRecipe, CorpusRecipe, DistillRecipe, Recipe
@@ -135,18 +136,12 @@ class ModelCard:
 
 def changed_keys(recipe: BaseRecipe) -> dict[str, Any]:
     """The keys of a recipe that don't have their default value, as nested tables."""
-    from lightbert.config import to_mapping
-
     defaults = {key.name: key.default for key in keys(type(recipe))}
     changed: dict[str, Any] = {}
     for name, value in flatten(to_mapping(recipe)):
         if value is None or (name in defaults and value == defaults[name]):
             continue
-        *tables, last = name.split(".")
-        inner = changed
-        for table in tables:
-            inner = inner.setdefault(table, {})
-        inner[last] = value
+        changed = merge(changed, nested(name.split("."), value))
     return changed
 
 
@@ -179,13 +174,11 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-_OBJECTIVES = {"rtd": "replaced-token detection", "mlm": "masked-language modelling"}
-
-
 def corpus_card(recipe: CorpusRecipe, outcome: Outcome, model: Model, shards: Shards, command: Sequence[str]) -> str:
     """Return the card of the trained model."""
     objective = recipe.objective if isinstance(recipe, Recipe) else "mlm"
-    how = f"pre-trained by {_OBJECTIVES[objective]}"
+    title = objective_class(objective).title
+    how = f"pre-trained by {title}"
     if isinstance(recipe, DistillRecipe):
         how = f"distilled from {publish(recipe.teacher)}" if recipe.needs_teacher else "trained without a teacher"
     size = size_of(model)
@@ -198,7 +191,7 @@ def corpus_card(recipe: CorpusRecipe, outcome: Outcome, model: Model, shards: Sh
         ),
         head=objective,
         tags=(
-            _OBJECTIVES[objective].replace(" ", "-"),
+            title.replace(" ", "-"),
             *(["distillation"] if isinstance(recipe, DistillRecipe) else []),
         ),
         usage='model.encode(["some text", "another one"])  # one vector per text',

@@ -1,9 +1,10 @@
 """Optimizers without host synchronisation: the rate is a tensor, and a non-finite step is skipped on the device."""
 
 import math
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, distributed, nn
@@ -265,3 +266,21 @@ class Optimizers:
             for p, state in optimizer.state.items() if optimizer is not None else ():
                 tensors.update({f"{self.names[p]}/{what}": value for what, value in state.items()})  # type: ignore[index]
         return tensors
+
+
+_BLOCK = re.compile(r"(?:^|\.)blocks\.(\d+)\.")
+
+
+def layer_rate(name: str, depth: int, decay: float, depths: Literal["released", "corrected"] = "released") -> float:
+    """Return a parameter's learning rate multiplier: 1 for heads, decayed once per layer below them (ELECTRA).
+
+    depth: the number of blocks of the model.
+
+    Deviation: "released" counts an extra layer above the top block, where the code once had a pooler (electra#51): the
+    top block has decay² instead of decay, and so on down to the embeddings. "corrected" doesn't count it.
+    """
+    top = depth + (2 if depths == "released" else 1)
+    block = _BLOCK.search(name)
+    if block:
+        return decay ** (top - int(block[1]) - 1)
+    return decay**top if ".embeddings." in f".{name}" else 1.0

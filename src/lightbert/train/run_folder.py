@@ -2,8 +2,8 @@
 
 import json
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,18 +24,32 @@ _MODELS = ("final", "generator")
 _OUTPUTS = ("recipe.json", "metrics.jsonl", "result.json", "checkpoints", "tensorboard", *_MODELS)
 
 
-def locked_run(out: Path, world: World) -> AbstractContextManager[None]:
-    """Create the folder of a run and lock it, in the main process; the other processes wait until it is locked."""
-    return _locked(out, world, check_run_folder)
+def check_run_folder(out: Path) -> None:
+    """Check that everything a run would overwrite in its folder is from a run."""
+    _check_ours(out, _OUTPUTS, _is_run(out), "a run")
+    # The models of a finished run are not written again.
+    for name in _MODELS if not (out / "result.json").exists() else ():
+        MODEL_FOLDER.check(out / name)
 
 
-def locked_grid(out: Path, world: World) -> AbstractContextManager[None]:
-    """Create the folder of several runs and lock it, as `locked_run` does for each of them."""
-    return _locked(out, world, check_grid_folder)
+def check_grid_folder(out: Path) -> None:
+    """Check that everything several runs would overwrite in their common folder is from such runs."""
+    _check_ours(out, ("runs.json", "final"), any(map(_is_run, (out / "runs").glob("*"))), "the runs in 'runs'")
+    MODEL_FOLDER.check(out / "final")
+
+
+def _check_ours(out: Path, outputs: Sequence[str], is_ours: bool, origin: str) -> None:
+    if is_ours:
+        return
+    if PREPARED.mark(out):
+        raise InputError(f"out must not be a prepared folder, got '{out}'; set out= to another folder")
+    if output := next((name for name in outputs if _has_content(out / name)), None):
+        raise InputError(f"'{out / output}' exists and is not from {origin}; set out= to another folder")
 
 
 @contextmanager
-def _locked(out: Path, world: World, check: Callable[[Path], None]) -> Iterator[None]:
+def locked_run(out: Path, world: World, check: Callable[[Path], None] = check_run_folder) -> Iterator[None]:
+    """Create and check the folder of one or more runs and lock it, in the main process; the others wait for it."""
     problem = None
     created = [path for path in (out, *out.parents) if not path.exists()]
     with ExitStack() as held:
@@ -58,32 +72,6 @@ def _locked(out: Path, world: World, check: Callable[[Path], None]) -> Iterator[
                     path.rmdir()
 
 
-def check_run_folder(out: Path) -> None:
-    """Check that everything a run would overwrite in its folder is from a run."""
-    if not _is_run(out):
-        _check_not_prepared(out)
-        if output := next((name for name in _OUTPUTS if _has_content(out / name)), None):
-            raise InputError(f"'{out / output}' exists and is not from a run; set out= to another folder")
-    # The models of a finished run are not written again.
-    for name in _MODELS if not (out / "result.json").exists() else ():
-        MODEL_FOLDER.check(out / name)
-
-
-def check_grid_folder(out: Path) -> None:
-    """Check that everything several runs would overwrite in their common folder is from such runs."""
-    are_runs = any(map(_is_run, (out / "runs").glob("*")))
-    if not are_runs:
-        _check_not_prepared(out)
-        if output := next((name for name in ("runs.json", "final") if _has_content(out / name)), None):
-            raise InputError(f"'{out / output}' exists and is not from the runs in 'runs'; set out= to another folder")
-    MODEL_FOLDER.check(out / "final")
-
-
-def _check_not_prepared(out: Path) -> None:
-    if PREPARED.mark(out):
-        raise InputError(f"out must not be a prepared folder, got '{out}'; set out= to another folder")
-
-
 def check_outside(out: str, **inputs: str) -> None:
     """Check that the models that a run reads are not in the folder that it writes."""
     for key, value in inputs.items():
@@ -99,25 +87,19 @@ def _has_content(path: Path) -> bool:
 
 
 def _is_run(out: Path) -> bool:
-    recipe = _json(out / "recipe.json")
-    with suppress(OSError, UnicodeDecodeError), (out / "metrics.jsonl").open(encoding="utf-8") as file:
-        recipe |= _json_text(file.readline())
+    recipe = _json(out / "recipe.json", whole=True) | _json(out / "metrics.jsonl")
     return "seed" in recipe or {"kind", "step"} <= recipe.keys() or checkpoint.exists(out / "checkpoints")
 
 
-def _json(path: Path) -> dict[str, Any]:
-    with suppress(OSError, UnicodeDecodeError):
-        return _json_text(path.read_text(encoding="utf-8"))
-    return {}
-
-
-def _json_text(text: str) -> dict[str, Any]:
-    with suppress(ValueError, RecursionError):
-        content = json.loads(text)
+def _json(path: Path, *, whole: bool = False) -> dict[str, Any]:
+    """Return the JSON object in a file, or in its first line; empty if there is none."""
+    with suppress(OSError, ValueError, RecursionError), path.open(encoding="utf-8") as file:
+        content = json.loads(file.read() if whole else file.readline())
         return content if isinstance(content, dict) else {}
     return {}
 
 
+RESULT = "result.json"
 DATA_CONTENT = "data_content"
 """The key of recipe.json that holds the hash of the training data."""
 
@@ -130,31 +112,51 @@ def save_recipe(
     may_change: Collection[str],
     defaults: Mapping[str, Any],
     data_content: str,
-    finished: int = 0,
-    begun: bool = True,
 ) -> None:
     """Save the resolved recipe; if the folder already holds a run, check first that the recipes match.
 
+    A finished run whose checkpoints were kept goes on with more steps or epochs.
     data_content: a hash of the training data of the current phase, which must not change while a run is interrupted.
-    finished: the number of phases that are over. begun: whether the next one has begun; the others may change.
     """
-    before = load_recipe(out)
+    before, goes_on = load_recipe(out), ""
     if before is not None:
         recipe = json.loads(json.dumps(recipe))
+        facts = checkpoint.newest_facts(out / "checkpoints")
+        # Only in pre-training may phases have data of their own, and change before they begin.
+        finished = int(facts.get("phase", 0)) if "phases" in recipe else 0
+        goes_on = _longer(recipe, before, facts, out) if recipe.get("phases") == [] else ""
         # All phases of a finished run have begun.
-        later = None if (out / "result.json").exists() else max(0, finished if begun else finished - 1)
-        check_recipe(_first(recipe, later), _first(before, later), out, may_change, defaults)
+        later = None if (out / RESULT).exists() else max(0, finished if facts.get("phase_step") else finished - 1)
+        earlier = before | {goes_on: recipe[goes_on]} if goes_on else before
+        check_recipe(_first(recipe, later), _first(earlier, later), out, may_change, defaults)
         # Runs of earlier versions have no hash.
-        if not finished and before.get(DATA_CONTENT, data_content) != data_content:
+        if (goes_on or not finished) and before.get(DATA_CONTENT, data_content) != data_content:
             raise InputError(
                 f"the data of the run in '{out}' has changed since the run was started; restore the data, or set out= "
                 "to another folder to train on the new data"
             )
         data_content = before.get(DATA_CONTENT, data_content)
-    if world.is_main and (before is None or before.get("phases") != recipe.get("phases")):
+    world.barrier()
+    if world.is_main and (before is None or before.get("phases") != recipe.get("phases") or goes_on):
         make_folder(out)
+        if goes_on:
+            # Before the recipe is replaced, so that a killed process leaves a run that still goes on.
+            (out / RESULT).unlink(missing_ok=True)
         write_atomic(out / "recipe.json", json.dumps(recipe | {DATA_CONTENT: data_content}, indent=2) + "\n")
     world.barrier()
+
+
+def _longer(recipe: dict[str, Any], before: dict[str, Any], facts: dict[str, Any], out: Path) -> str:
+    """Return the key, steps or epochs, by which a finished run of one phase is to go on; "" if it isn't."""
+    key = next((key for key in ("steps", "epochs") if recipe[key] > before.get(key, 0)), "")
+    ended = facts.get("phase") == 1
+    if key and not ended and (out / RESULT).exists():
+        raise InputError(
+            f"the run in '{out}' is finished and its checkpoints are removed, so that it can't go on with {key}="
+            f"{recipe[key]}; train its model further with model={out / 'final'} and another out=, or keep the "
+            "checkpoints of the next run with keep_checkpoints=true"
+        )
+    return key if ended and (key == "epochs" or recipe["steps"] > facts.get("step", 0)) else ""
 
 
 def _first(recipe: dict[str, Any], later: int | None) -> dict[str, Any]:
@@ -167,11 +169,8 @@ def load_recipe(out: Path) -> dict[str, Any] | None:
     path = out / "recipe.json"
     if not path.exists() or not ((out / "final").exists() or any((out / "checkpoints").glob("step-*"))):
         return None
-    try:
-        before = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        before = None
-    if not isinstance(before, dict):
+    before = _json(path, whole=True)
+    if not before:
         raise InputError(f"'{path}' is damaged; remove it to resume with this recipe")
     return before
 
@@ -208,8 +207,6 @@ def flatten(recipe: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 
 T = TypeVar("T", bound="DataclassInstance")
-
-RESULT = "result.json"
 
 
 def finish(out: Path, result: Mapping[str, Any], *, keep_checkpoints: bool) -> None:

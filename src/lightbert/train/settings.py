@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 from lightbert.config import (
     MAY_CHANGE,
+    Checked,
     Count,
     NonNegative,
     PartialShare,
@@ -21,9 +22,8 @@ from lightbert.config import (
 )
 from lightbert.data.masking_settings import Masking
 from lightbert.errors import InputError
-from lightbert.objectives.distill.stages import Strategy
-from lightbert.objectives.distill.transfer_settings import Transfer
-from lightbert.train.schedule import Schedule
+from lightbert.objectives import ObjectiveName
+from lightbert.objectives.distill.stages import Strategy, Transfer
 
 if TYPE_CHECKING:
     from lightbert.data.examples import Builder
@@ -74,11 +74,8 @@ ALIASES = {
 
 
 @dataclass(frozen=True)
-class OptimizerSettings:
-    """The optimizer and its hyperparameters.
-
-    ELECTRA's and ConvBERT's Adam has ``bias_correction=False``. Muon trains the matrices of blocks, AdamW the rest.
-    """
+class OptimizerSettings(Checked):
+    """The optimizer and its hyperparameters."""
 
     kind: Annotated[
         Literal["adamw", "lamb", "muon"], "muon trains the matrices of blocks, AdamW the other parameters"
@@ -92,8 +89,41 @@ class OptimizerSettings:
     ] = False
     clip: Annotated[NonNegative, "maximum global gradient norm; 0: no clipping"] = 1.0
 
-    def __post_init__(self) -> None:
-        check(self)
+
+@dataclass(frozen=True)
+class Schedule(Checked):
+    """A learning rate schedule with warm-up.
+
+    Deviation: linear decays from the peak at the end of the warm-up. BERT's released code decays from step 0, so that
+    its rate drops when the warm-up ends.
+    """
+
+    kind: Annotated[
+        Literal["product", "linear", "wsd", "constant", "progressive"],
+        "product: warm-up times linear decay (ELECTRA); linear: warm-up, then linear decay (BERT); wsd: warm-up, "
+        "constant, linear decay; progressive: MobileBERT's schedule for the stage of a layer",
+    ] = "product"
+    warmup: Annotated[NonNegative, "steps, or a share of the run if below 1"] = 0.1
+    decay: Annotated[Share, "wsd: the share of the run, at its end, in which the rate decays"] = 0.2
+    floor: Annotated[Share, "final learning rate as a share of the peak"] = 0.0
+
+    def factor(self, progress: float, steps: int) -> float:
+        """Return the multiplier of the peak rate at ``progress`` (0 to 1) of a phase of ``steps`` steps."""
+        warmup = self.warmup if self.warmup < 1 else self.warmup / max(1, steps)
+        warm = min(1.0, progress / warmup) if warmup else 1.0
+        left = 1.0 - progress
+        match self.kind:
+            case "product":
+                shape = warm * left
+            case "linear":
+                shape = warm if warm < 1 else left / max(1e-9, 1 - warmup)
+            case "wsd":
+                shape = min(warm, left / self.decay) if self.decay else warm
+            case "constant":
+                shape = warm
+            case "progressive":
+                shape = min(warm, 0.9 + 0.1 * left**0.5)
+        return self.floor * warm + (1 - self.floor) * max(0.0, shape)
 
 
 @dataclass(frozen=True)
@@ -227,21 +257,12 @@ class CorpusRecipe(BaseRecipe):
         """Return the builder that turns documents into examples."""
         from lightbert.data.examples import LinePairs, Packing, Segments, SentencePairs
 
-        match self.examples:
-            case "segments":
-                return Segments()
-            case "segments-released":
-                return Segments(released=True)
-            case "lines":
-                return LinePairs()
-            case "pairs":
-                return SentencePairs()
-            case "packed":
-                return Packing()
+        builders: dict[str, Builder] = {"lines": LinePairs(), "pairs": SentencePairs(), "packed": Packing()}
+        return builders.get(self.examples) or Segments(released=self.examples == "segments-released")
 
 
 @dataclass(frozen=True)
-class VectorSettings:
+class VectorSettings(Checked):
     """A teacher's vector of each text as a target for the mean of the model's states."""
 
     teacher: Annotated[
@@ -252,12 +273,9 @@ class VectorSettings:
         NonNegative, "weight of the similarities between the texts of a batch, where that of their cosines is 1"
     ] = 2.0
 
-    def __post_init__(self) -> None:
-        check(self)
-
 
 @dataclass(frozen=True)
-class Continuation:
+class Continuation(Checked):
     """A later phase, with its own schedule; 0, "" and None = use the recipe's value.
 
     data: another prepared folder with the same vocabulary. Only the folder of the current phase has to be there, so
@@ -271,9 +289,6 @@ class Continuation:
     data: str = ""
     warmup: NonNegative | None = None
     decay: Share | None = None
-
-    def __post_init__(self) -> None:
-        check(self)
 
 
 class PhaseValues(NamedTuple):
@@ -293,7 +308,7 @@ class Recipe(CorpusRecipe):
 
     model: str = "convbert-tiny"
     objective: Annotated[
-        Literal["rtd", "mlm"],
+        ObjectiveName,
         "rtd: replaced-token detection; mlm: masked-language modelling, with next-sentence prediction for pairs",
     ] = "rtd"
     generator: Annotated[

@@ -20,8 +20,7 @@ from lightbert.nn.fused import Padding, kernel_paddings
 from lightbert.objectives.objective import Losses, Objective
 from lightbert.train.distributed import World, is_sharded, local_part
 from lightbert.train.optim import Optimizers
-from lightbert.train.schedule import Schedule
-from lightbert.train.settings import BaseRecipe
+from lightbert.train.settings import BaseRecipe, Schedule
 
 _CAST_BY_AUTOCAST = {nn.Linear: ("weight", "bias"), GroupedLinear: ("weight", "bias")}
 """The parameters that autocast casts whenever a layer is called, by the exact class of the layer."""
@@ -187,6 +186,8 @@ class Step:
 class Batches(Protocol):
     """The interface of a data loader: batches by step number, and the examples in them."""
 
+    steps_per_epoch: int
+
     def stream(self, start: int = 0) -> Generator[Batch]:
         """Yield the batches from step ``start`` on, indefinitely."""
 
@@ -203,7 +204,7 @@ class Phase:
     """0 = until the time budget is used up."""
     lr: float
     tokens: int
-    """Tokens per step, padding included, over all processes."""
+    """Tokens per step, padding included, over all processes: what a step needs memory for."""
     schedule: Schedule = field(default_factory=Schedule)
     scales: Callable[[str], float] = lambda name: 1.0
     """Learning rate multiplier by parameter name; 0 = frozen, optimizer state included."""
@@ -211,7 +212,7 @@ class Phase:
     """Called before the first step of the phase, and when a run resumes within it."""
     content: Callable[[], str] = lambda: ""
     """A hash of the data, which must not change while the phase is interrupted."""
-    measure: Callable[["Step"], dict[str, float]] | None = None
+    measure: Callable[["Step"], dict[str, Any]] | None = None
     """Returns the held-out metrics; None = as for the whole run."""
 
 
@@ -222,11 +223,11 @@ class Settings:
     recipe: BaseRecipe
     best: str = ""
     """The held-out metric that selects the best weights at the end; "" = keep the last weights."""
-    flops_per_token: float = 0.0
-    """Training FLOPs per token: forward and backward of every model of the objective."""
-    peak_flops: float = 0.0
-    """Peak FLOP/s of the device; 0 = unknown."""
+    peak: float = 0.0
+    """The tokens per second of a device at its peak FLOP/s; 0 = unknown."""
     sharding: Literal["replicate", "shard"] = "replicate"
+    evaluates_start: bool = False
+    """Whether the weights are evaluated before the first step."""
 
     @property
     def out(self) -> Path:
@@ -273,14 +274,18 @@ class Outcome:
     step: int
     finished: bool
     tokens_per_second: float
-    """Average throughput, without the first logged steps, which may include compilation."""
+    """Average throughput without padding and without the first logged steps, which may include compilation."""
     held_out: dict[str, float]
     best_step: int = -1
     """The step of the weights that were kept; -1 = the last step."""
     start_seconds: float = 0.0
     """Seconds from the loaded model to the end of the first step, compilation included; 0 if there was none."""
     verdict: str = ""
-    """Whether a pre-trained model beats a trivial baseline on held-out text, in words."""
+    """What pre-training changed, and whether the model beats a trivial baseline on held-out text, in words."""
+    before: dict[str, float] = field(default_factory=dict)
+    """The held-out metrics before the first step, of a run that continues a trained model."""
+    passes: float = 0.0
+    """How often the text was read; 0 = unknown, because phases have different data."""
 
 
 MAX_SKIPPED_IN_A_ROW = 5

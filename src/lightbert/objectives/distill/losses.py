@@ -1,15 +1,21 @@
-"""The distillation losses as pure functions (MobileBERT §3.5).
+"""The distillation losses (MobileBERT §3.5): pure functions, and the modules that combine them.
 
-Each returns a sum over tokens or predictions. The caller divides it by their number in the whole batch of a step, so
-that the step doesn't depend on how the batch is split. ``keep`` [B, T] is 1 for tokens to compare and 0 for the others.
-Everything is computed in fp32. The teacher is the first argument and the target.
+Each function returns a sum over tokens or predictions. The caller divides it by their number in the whole batch of
+a step, so that it does not depend on how the batch is split. ``keep`` [B, T] is 1 for tokens to compare and 0 for the
+others. Everything is computed in fp32. The teacher is the first argument and the target.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+
+from lightbert.data.batch import Batch
+from lightbert.nn.encoder import Encoder
+from lightbert.nn.init import Initial, Uniform
+from lightbert.objectives.distill.stages import Transfer
 
 _EPS = 1e-12
 
@@ -92,3 +98,82 @@ def _normalised(states: Tensor) -> Tensor:
 def _total(each: Tensor, keep: Tensor) -> Tensor:
     """Sum over the kept elements; the others may hold any value, NaN included."""
     return each.masked_fill(keep == 0, 0.0).sum()
+
+
+class LayerLosses(NamedTuple):
+    """The transfer losses of one layer, summed over the compared tokens."""
+
+    fmt: Tensor  # [], feature map transfer: all terms, weighted
+    at: Tensor  # [], attention transfer, unweighted
+
+
+class LearnedMap(nn.Linear):
+    """A linear map from the student's width to the teacher's, trained with the student and used in training only."""
+
+    def initial_weights(self) -> Initial:
+        """Return PyTorch's default initialisation of a linear layer."""
+        bound = 1 / math.sqrt(self.in_features)
+        return {"weight": Uniform(bound), "bias": Uniform(bound)}
+
+
+class LayerTransfer(nn.Module):
+    """Compute the transfer losses of one layer. A module, so that it can be compiled."""
+
+    def __init__(self, transfer: Transfer, heads: int) -> None:
+        super().__init__()
+        self.transfer, self.heads = transfer, heads
+
+    def forward(
+        self,
+        teacher: Tensor,
+        student: Tensor,
+        keep: Tensor,
+        scores: tuple[Tensor, Tensor] | None = None,
+        statistics: Moments | None = None,
+    ) -> LayerLosses:
+        """Compare states [B, T, D] at the tokens where ``keep`` [B, T] is set.
+
+        scores: attention scores of teacher and student, [B, H, T, T]; only the first heads, which both have, are
+        compared. statistics: the teacher's moments [K, B, T] to compare with; None = those of ``teacher``.
+        """
+        by = self.transfer
+        at = torch.zeros((), device=student.device)
+        if scores is not None:
+            at = attention_transfer(scores[0][:, : self.heads], scores[1][:, : self.heads], keep)
+        if by.feature_maps == "plain":
+            return LayerLosses(by.feature * feature_map_transfer(teacher, student, keep), at)
+        maps = normalised_transfer(teacher, student, keep)
+        statistics = moments(teacher.unsqueeze(0)) if statistics is None else statistics
+        mean, variance = statistics_transfer(statistics, moments(student), keep)
+        return LayerLosses(by.feature * maps + by.mean * mean + by.variance * variance, at)
+
+
+class DistilledLosses(NamedTuple):
+    """Sums over the masked tokens of a batch, without filler."""
+
+    loss: SoftPrediction
+    correct: Tensor  # [], number of correct predictions
+
+
+class DistilledPrediction(nn.Module):
+    """Logits and losses at the masked positions only. A module, so that it can be compiled."""
+
+    def forward(
+        self, student: Encoder, states: Tensor, teacher: Encoder | None, teacher_states: Tensor | None, batch: Batch
+    ) -> DistilledLosses:
+        """Compute the losses from the last states [B, T, D] of student and teacher, whose widths may differ."""
+        assert batch.positions is not None
+        assert batch.targets is not None
+        assert batch.weights is not None
+        logits = _logits(student, states, batch.positions)  # [B, P, V]
+        target = (
+            None if teacher is None or teacher_states is None else _logits(teacher, teacher_states, batch.positions)
+        )
+        hits = (logits.argmax(-1) == batch.targets) & (batch.weights != 0)
+        return DistilledLosses(soft_prediction(target, logits, batch.targets, batch.weights), hits.sum())
+
+
+def _logits(model: Encoder, states: Tensor, positions: Tensor) -> Tensor:
+    index = positions.unsqueeze(-1).expand(-1, -1, states.shape[-1])
+    logits: Tensor = model.heads["mlm"](states.gather(1, index), model.table)
+    return logits

@@ -1,6 +1,7 @@
 """The distillation objective: feature maps, attention and predictions, stage by stage (MobileBERT §3.5, §3.6)."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Self
 
 import torch
@@ -9,19 +10,43 @@ from torch import Tensor, nn
 from lightbert.data.batch import Batch
 from lightbert.errors import InputError
 from lightbert.models import Model
+from lightbert.nn.encoder import Encoder
 from lightbert.nn.init import initialize
-from lightbert.objectives.distill.distilled_prediction import DistilledPrediction
-from lightbert.objectives.distill.layer_transfer import LayerLosses, LayerTransfer, LearnedMap
-from lightbert.objectives.distill.losses import moments
+from lightbert.nn.record import Record
+from lightbert.objectives.distill.losses import DistilledPrediction, LayerLosses, LayerTransfer, LearnedMap, moments
 from lightbert.objectives.distill.pair import check_pair, shared_heads
-from lightbert.objectives.distill.stages import Scales, Stage
-from lightbert.objectives.distill.trace import Trace, trace
-from lightbert.objectives.distill.transfer_settings import Transfer
-from lightbert.objectives.masker import Masker
+from lightbert.objectives.distill.stages import Scales, Stage, Transfer
+from lightbert.objectives.mlm import Masker, predict_pairs
 from lightbert.objectives.objective import Losses, Objective, ratio, stack
-from lightbert.objectives.prediction import predict_pairs
 
 _PREDICTION = ("mlm_loss", "predictions", "mlm_correct", "kd_loss", "nsp_loss", "pairs", "nsp_correct")
+
+
+@dataclass
+class Trace:
+    """Recorded tensors of a forward pass; layers are numbered from 1, and layer 0 is the embeddings."""
+
+    last: Tensor
+    """The states after the last layer that ran: [B, T, D]."""
+    states: dict[int, Tensor]
+    """The states after each requested layer: [B, T, D]."""
+    scores: dict[int, Tensor]
+    """Attention scores before the softmax, masked keys at -inf: [B, H, T, T]."""
+
+
+def trace(model: Encoder, batch: Batch, layers: range, *, attention: range = range(0), depth: int = 0) -> Trace:
+    """Run the embeddings and the blocks up to the last of ``layers``, or up to ``depth`` if that is deeper.
+
+    Records the states of ``layers`` and the scores of ``attention``; blocks without recorded scores use fused
+    attention. At full depth ``last`` equals the model's output.
+    """
+    record = Record([], None, None, scores=[], states_of=layers, maps_of=attention)
+    deepest = max(depth, layers.stop - 1, attention.stop - 1)
+    last = model(batch.ids, batch.mask, batch.segments, record, depth=deepest)
+    assert record.states is not None
+    assert record.scores is not None
+    states, scores = zip(layers, record.states, strict=True), zip(attention, record.scores, strict=True)
+    return Trace(last, dict(states), dict(scores))
 
 
 class Distillation(Objective):

@@ -10,7 +10,7 @@ from lightbert.models import Model
 from lightbert.nn.composite import LocalAttention
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.mixed import MixedAttention
-from lightbert.objectives.distill.transfer_settings import Transfer
+from lightbert.objectives.distill.stages import Transfer
 
 _SAME_TOKENIZER = "prepare the student's text with the teacher's tokenizer (lightbert prepare --tokenizer)"
 

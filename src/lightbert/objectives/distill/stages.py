@@ -1,10 +1,11 @@
-"""Distillation strategies as lists of stages (MobileBERT §3.6, Fig. 2)."""
+"""Distillation strategies as lists of stages (MobileBERT §3.6, Fig. 2), and what is transferred: `transfer.*`."""
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from lightbert.config import Checked, NonNegative
 from lightbert.errors import InputError
 
 Strategy = Literal["bare", "pd", "akt", "jkt", "pkt"]
@@ -78,52 +79,63 @@ def stages(
     progressive transfer. soft: the multiplier of the layers below, relative to ``rate``; 0 freezes them. free: see
     `Scales`.
     """
-    all_steps = transfer_steps + predict_steps
+    none, every = range(0), range(1, depth + 1)
+    first: list[Stage] = []
     match strategy:
         case "bare" | "pd":
-            return prediction_stages(all_steps)
+            predict_steps += transfer_steps
         case "akt":
-            return auxiliary_stages(depth, all_steps)
+            steps = transfer_steps + predict_steps
+            return [Stage("together", steps, every, predict=True, scales=Scales(every, predict=True))]
         case "jkt":
-            first = joint_stages(depth, transfer_steps, free=free)
+            first = [Stage("transfer", transfer_steps, every, False, Scales(every, free=free), "progressive")]
         case "pkt":
-            first = progressive_stages(depth, transfer_steps, rate=rate, soft=soft, free=free)
-    return first + prediction_stages(predict_steps)
+            if transfer_steps < depth:
+                raise InputError(f"transfer_steps must be >= {depth}, one step per layer, got {transfer_steps}")
+            # One layer at a time, with the steps split as evenly as possible.
+            ends = [transfer_steps * layer // depth for layer in range(depth + 1)]
+            for layer in every:
+                scales = Scales(range(layer, layer + 1), rate, rate * soft, free)
+                steps = ends[layer] - ends[layer - 1]
+                first.append(Stage(f"layer-{layer}", steps, scales.layers, False, scales, "progressive"))
+    last = Stage("predict", predict_steps, none, predict=True, scales=Scales(none, predict=True))
+    return [*first, last] if predict_steps else first
 
 
-def prediction_stages(steps: int) -> list[Stage]:
-    """Pre-training distillation, or plain pre-training without a teacher; an empty list if there are no steps."""
-    none = range(0)
-    return [Stage("predict", steps, none, predict=True, scales=Scales(none, predict=True))] if steps else []
+@dataclass(frozen=True)
+class Transfer(Checked):
+    """Loss weights and options; the defaults are those of the released code, with two mistakes corrected.
 
+    feature_maps: "plain" is Eq. 2; "decomposed" is the released code's: normalised maps, means and variances.
+    ``feature`` is the weight of the maps in both. ``attention`` = 0 disables attention transfer.
+    statistics: "layer" compares means and variances with the same layer of the teacher. Deviation: the released code
+    compares each layer with all layers and the embeddings of the teacher ("released"), by a mistake in a loop.
+    padding: "excluded" averages over real tokens. Deviation: the released code averages over padding too ("released").
+    maps: "linear" learns one map per layer from the student's width to the teacher's, used in training only.
+    """
 
-def auxiliary_stages(depth: int, steps: int) -> list[Stage]:
-    """AKT: transfer of all layers and prediction in one loss."""
-    layers = range(1, depth + 1)
-    return [Stage("together", steps, layers, predict=True, scales=Scales(layers, predict=True))]
+    feature_maps: Annotated[
+        Literal["decomposed", "plain"], "plain: the mean squared error of the feature maps (Eq. 2)"
+    ] = "decomposed"
+    feature: Annotated[NonNegative, "weight of the feature maps; 0 here, in mean and in variance: no FMT"] = 100.0
+    mean: Annotated[NonNegative, "weight of the squared difference of the tokens' means"] = 5000.0
+    variance: Annotated[NonNegative, "weight of the absolute difference of the tokens' variances"] = 5.0
+    attention: Annotated[NonNegative, "weight of AT; 0: no AT"] = 1.0
+    statistics: Annotated[
+        Literal["layer", "released"],
+        "released: compare each layer's means and variances with all layers of the teacher",
+    ] = "layer"
+    padding: Annotated[Literal["excluded", "released"], "released: average over padding too"] = "excluded"
+    maps: Annotated[Literal["none", "linear"], "linear: a learned map from the student's width to the teacher's"] = (
+        "none"
+    )
 
+    @property
+    def compares_maps(self) -> bool:
+        """Whether any term of the feature map transfer has a weight > 0."""
+        return bool(self.feature or (self.feature_maps == "decomposed" and (self.mean or self.variance)))
 
-def joint_stages(depth: int, steps: int, *, free: frozenset[str] = frozenset()) -> list[Stage]:
-    """The first stage of JKT: transfer of all layers at once."""
-    layers = range(1, depth + 1)
-    return [Stage("transfer", steps, layers, False, Scales(layers, free=free), "progressive")]
-
-
-def progressive_stages(
-    depth: int, steps: int, *, rate: float = 3.0, soft: float = 0.1, free: frozenset[str] = frozenset()
-) -> list[Stage]:
-    """The first stages of PKT: one layer at a time, with the steps split as evenly as possible."""
-    if steps < depth:
-        raise InputError(f"transfer_steps must be >= {depth}, one step per layer, got {steps}")
-    ends = [steps * layer // depth for layer in range(depth + 1)]
-    return [
-        Stage(
-            f"layer-{layer}",
-            ends[layer] - ends[layer - 1],
-            range(layer, layer + 1),
-            predict=False,
-            scales=Scales(range(layer, layer + 1), rate, rate * soft, free),
-            schedule="progressive",
-        )
-        for layer in range(1, depth + 1)
-    ]
+    @property
+    def compares_all_layers(self) -> bool:
+        """Whether every layer is compared with all layers of the teacher."""
+        return self.statistics == "released" and self.feature_maps == "decomposed"

@@ -41,6 +41,7 @@ from lightbert.train.corpus_run import check_batch_memory
 from lightbert.train.cuda_graph import uses_cuda_graph
 from lightbert.train.distributed import World
 from lightbert.train.loop import Loop
+from lightbert.train.optim import layer_rate
 from lightbert.train.run_folder import (
     check_outside,
     check_recipe,
@@ -50,7 +51,6 @@ from lightbert.train.run_folder import (
     read_result,
     save_recipe,
 )
-from lightbert.train.schedule import layer_rate
 from lightbert.train.signals import Interruption
 from lightbert.train.step import Phase, Settings
 

@@ -15,7 +15,7 @@ from lightbert.tasks.finetune.finetuning import finetune, saved_recipe
 from lightbert.tasks.finetune.plan import Plan, PlannedRun
 from lightbert.tasks.finetune.results import Result, best_settings, settings_of
 from lightbert.train.distributed import World
-from lightbert.train.run_folder import DATA_CONTENT, RESULT, check_outside, locked_grid
+from lightbert.train.run_folder import DATA_CONTENT, RESULT, check_grid_folder, check_outside, locked_run
 from lightbert.train.signals import Interruption
 
 RunResults = list[tuple[PlannedRun, Result]]
@@ -35,7 +35,7 @@ def run_all(plan: Plan, world: World, interrupted: Interruption, command: Sequen
         return _run_each(plan, world, interrupted, command, trained_on={})
     for planned in plan.runs:
         check_outside(str(plan.out / "final"), model=planned.recipe.starting_model)
-    with locked_grid(plan.out, world):
+    with locked_run(plan.out, world, check_grid_folder):
         if world.is_main:
             sweep(plan.out)
         return _run_each(plan, world, interrupted, command, _data_of_finished_runs(plan))

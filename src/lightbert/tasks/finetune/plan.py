@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from lightbert.config import from_mapping, merge, override
+from lightbert.config import from_mapping, merge, nested, override
 from lightbert.errors import InputError
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 
@@ -35,7 +35,8 @@ class PlannedRun:
     values: _Values
     """The keys of the grid, with this run's values."""
     seed: int
-    recipe: FinetuneRecipe
+    recipe: Any
+    """Of the class given to `plan`, by default a `FinetuneRecipe`."""
 
     @property
     def settings(self) -> str:
@@ -56,9 +57,10 @@ class Plan:
         return len(self.runs) == 1
 
 
-def plan(base: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
+def plan(base: Mapping[str, Any], given: Mapping[str, Any], kind: Any = FinetuneRecipe) -> Plan:
     """Expand a recipe with its plural keys: ``tasks``, ``seeds``, ``grid.<key> = [values]``, ``per_task.<name>.<key>``.
 
+    kind: the class of the runs' recipes.
     Precedence, lowest first: the recipe, ``per_task``, what is given on the command line, the grid.
     """
     if isinstance(given.get("data"), Mapping) and isinstance(base.get("data"), str):
@@ -76,15 +78,16 @@ def plan(base: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
     folders = [""]
     if len(combinations) > 1:
         folders = _folders([(task if len(tasks) > 1 else "", values, seed) for task, values, seed in combinations])
+    plural = PLURAL_KEYS if kind is FinetuneRecipe else ("seeds", "grid")
     runs = []
     for (task, values, seed), folder in zip(combinations, folders, strict=True):
         mapping = override(merge(base, per_task.get(task, {})), given)
         for key, value in (*values, ("seed", seed), *([("task", task)] if task else [])):
-            mapping = merge(mapping, _nested(key, value))
-        mapping = {key: value for key, value in mapping.items() if key not in PLURAL_KEYS}
+            mapping = merge(mapping, nested(key.split("."), value))
+        mapping = {key: value for key, value in mapping.items() if key not in plural}
         if folder:
             mapping["out"] = str(out / "runs" / folder)
-        runs.append(PlannedRun(task, values, seed, from_mapping(FinetuneRecipe, mapping)))
+        runs.append(PlannedRun(task, values, seed, from_mapping(kind, mapping)))
     return Plan(out, tuple(runs))
 
 
@@ -131,13 +134,6 @@ def _check_unique(key: str, values: list[Any]) -> None:
     for index, value in enumerate(values):
         if value in values[:index]:
             raise InputError(f"{key} must not contain duplicates, got {value!r} more than once; list it once")
-
-
-def _nested(key: str, value: Any) -> dict[str, Any]:
-    for name in reversed(key.split(".")):
-        value = {name: value}
-    nested: dict[str, Any] = value
-    return nested
 
 
 def _folders(runs: Sequence[tuple[str, _Values, int]]) -> list[str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from lightbert.config import LARGEST, Count, PartialShare, Positive, PositiveShare, Range, Size, check
+from lightbert.config import LARGEST, Checked, Count, PartialShare, Positive, PositiveShare, Range, Size, check
 from lightbert.errors import InputError, unknown
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.finetune import defaults
@@ -13,7 +13,7 @@ from lightbert.train.settings import BaseRecipe
 
 
 @dataclass(frozen=True)
-class HeadSettings:
+class HeadSettings(Checked):
     """The vector of a text that the head reads, and the layer between this vector and the output layer."""
 
     pool: Annotated[
@@ -33,12 +33,9 @@ class HeadSettings:
         "with one output per text",
     ] = "random"
 
-    def __post_init__(self) -> None:
-        check(self)
-
 
 @dataclass(frozen=True)
-class AnswerSettings:
+class AnswerSettings(Checked):
     """Question answering: BERT's two logits ("span") or ELECTRA's joint head ("beam"); windows, candidates."""
 
     head: Annotated[Literal["span", "beam"], "SQuAD: two logits per token, or ELECTRA's joint head"] = "span"
@@ -46,9 +43,6 @@ class AnswerSettings:
     max_query: Annotated[Size, "maximum tokens of a question; longer ones are truncated"] = 64
     max_answer: Annotated[Size, "maximum tokens of an answer"] = 30
     n_best: Annotated[Size, "candidate answers to keep per question"] = 20
-
-    def __post_init__(self) -> None:
-        check(self)
 
 
 @dataclass(frozen=True)
