@@ -7,6 +7,7 @@ cases first, because most of the time goes into it; then they are timed one by o
 """
 
 import argparse
+import gc
 import multiprocessing
 import os
 import shlex
@@ -252,11 +253,19 @@ def measure(settings: Settings, cases: tuple[Case, ...] = CASES) -> TrainingSpee
             except RuntimeError as error:
                 # One failure must not lose the other measurements.
                 skipped.append(f"{one.case.name} ({one.library}): {str(error).partition(chr(10))[0]}")
-            torch._dynamo.reset()
+            _release_memory()
             bar.advance()
     rate, bandwidth = (matmul_rate(), copy_bandwidth()) if on_gpu else (0.0, 0.0)
     name = torch.cuda.get_device_name(device) if on_gpu else "CPU"
     return TrainingSpeed(name, rate / 1e12, bandwidth / 1e12, tuple(rows), tuple(skipped))
+
+
+def _release_memory() -> None:
+    """Free what a case leaves behind: graphs, compiled code, and the allocator's blocks."""
+    torch._dynamo.reset()
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
 
 
 def _measurements(case: Case, settings: Settings) -> list[Measurement]:
