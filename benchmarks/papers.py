@@ -247,6 +247,9 @@ def _outcome(arm: Arm, seed: int, protocol: Protocol) -> Outcome:
     runs = arm.runs(seed, protocol)
     folder = runs[0].path
     scores = {(run.task, run.seed): run.score for run in finetuned_runs([folder / "tasks"])}
+    missing = {(task, task_seed) for task in protocol.tasks for task_seed in protocol.task_seeds} - scores.keys()
+    if missing:
+        raise InputError(f"'{folder}' lacks the results of {sorted(missing)}; remove it and its records to start again")
     by_task = {task: tuple(scores[task, task_seed] for task_seed in protocol.task_seeds) for task in protocol.tasks}
     return Outcome(arm, seed, dict(read_object(folder / "result.json")["held_out"]), by_task, runs[0].commit)
 
