@@ -20,7 +20,7 @@ demo: $(CORE) ## install lightbert, train a small encoder, fine-tune the bundled
 setup: $(DEVELOPER) ## create .venv with all development tools
 
 test: setup check ## lint, type checks and tests; must pass for every change
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not prove"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
 test-gpu: $(DEVELOPER) ## tests that require a GPU
 	$(BIN)/pytest -m "gpu and not prove"
