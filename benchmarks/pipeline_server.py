@@ -18,6 +18,7 @@ from lightbert.data.features import Features
 from lightbert.errors import InputError
 from lightbert.serve.batching import Limits
 from lightbert.serve.endpoints import Endpoint, Prepared, require_strings
+from lightbert.serve.requests import Texts
 from lightbert.serve.server import bind, serve
 from lightbert.serve.service import Service
 
@@ -40,11 +41,11 @@ class _PipelineEndpoint:
     name, key = "predict", "predictions"
     takes = 'texts: "…"'
     example = "A quiet film, beautifully made, that stays with you."
-    options: Mapping[str, tuple[int, int, int]] = {}
+    body = Texts
     runtime: Any = None
-    specials: Any = None
+    encoder: Any = None
 
-    def prepare(self, texts: Sequence[Any], options: Mapping[str, int]) -> Prepared:
+    def prepare(self, texts: Sequence[Any], options: Mapping[str, Any]) -> Prepared:
         """Check the texts."""
         return _Texts(Features.of([], []), lambda _: [], texts=require_strings(texts))
 

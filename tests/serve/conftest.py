@@ -1,5 +1,5 @@
-"""Tests of modules that import the packages of the extra `serve` are collected only where it is installed."""
+"""Tests of the server are collected only where the packages of the extra `serve` are installed."""
 
 from importlib.util import find_spec
 
-collect_ignore = [] if find_spec("fastapi") else ["test_page.py", "test_page_script.py", "test_serving_page.py"]
+collect_ignore_glob = [] if find_spec("fastapi") and find_spec("prometheus_client") else ["test_*.py"]

@@ -36,14 +36,18 @@ def deep_text_model(depth: int, name: str = "convbert-tiny", positions: int = 16
 
 
 @contextmanager
-def running(model: Any, limits: Limits | None = None, *, generator: Any = None) -> Iterator["httpx.Client"]:
+def running(
+    model: Any, limits: Limits | None = None, *, generator: Any = None, key: str = ""
+) -> Iterator["httpx.Client"]:
     """A client of a server that answers for a model."""
-    with running_endpoints(endpoints_of(model, generator=generator, device="cpu"), limits) as client:
+    with running_endpoints(endpoints_of(model, generator=generator, device="cpu"), limits, key) as client:
         yield client
 
 
 @contextmanager
-def running_endpoints(endpoints: Mapping[str, Endpoint], limits: Limits | None = None) -> Iterator["httpx.Client"]:
+def running_endpoints(
+    endpoints: Mapping[str, Endpoint], limits: Limits | None = None, key: str = ""
+) -> Iterator["httpx.Client"]:
     """A client of a server with these endpoints."""
     # Imported here because tests are collected without the packages of the extra.
     import httpx
@@ -52,7 +56,7 @@ def running_endpoints(endpoints: Mapping[str, Endpoint], limits: Limits | None =
     from lightbert.serve.server import bind, server_settings, url_of
 
     with bind("127.0.0.1", 0) as bound:
-        server = uvicorn.Server(server_settings(Service("tiny", endpoints, limits or Limits())))
+        server = uvicorn.Server(server_settings(Service("tiny", endpoints, limits or Limits()), key))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
         thread.start()
         try:

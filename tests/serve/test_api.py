@@ -12,7 +12,7 @@ from every_kind import KINDS, REVIEWS, assert_close, words
 from servers import running, text_model
 
 import lightbert
-from extras import needs_onnx, needs_serve
+from extras import needs_onnx
 from lightbert.analysis.suspicion import Detector
 from lightbert.cli import main
 from lightbert.deploy.export import export
@@ -21,8 +21,6 @@ from lightbert.models import add_head
 from lightbert.nn.pooling_settings import Pooling
 from lightbert.serve.models import endpoints_of
 from lightbert.tasks.kinds.tokens import Tokens
-
-pytestmark = needs_serve
 
 
 def records_for(kind):
@@ -203,10 +201,10 @@ def test_health_metrics_model_and_openapi_describe_the_server():
         metrics = client.get("/metrics")
     assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
     lines = metrics.text.splitlines()
-    assert 'lightbert_requests_total{endpoint="predict",status="200"} 1' in lines
-    assert 'lightbert_texts_total{endpoint="predict"} 1' in lines
-    assert "lightbert_request_seconds_count 4" in lines
-    assert "lightbert_waiting_requests 0" in lines
+    assert 'lightbert_requests_total{endpoint="predict",status="200"} 1.0' in lines
+    assert 'lightbert_texts_total{endpoint="predict"} 1.0' in lines
+    assert "lightbert_request_seconds_count 4.0" in lines
+    assert "lightbert_waiting_requests 0.0" in lines
     assert {"/v1/predict", "/v1/embed", "/v1/fill", "/v1/suspicion", "/healthz", "/metrics"} <= schema["paths"].keys()
     body = schema["paths"]["/v1/predict"]["post"]["requestBody"]["content"]["application/json"]
     assert body["example"]["texts"] == [description["endpoints"]["predict"]["example"]]

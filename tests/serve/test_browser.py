@@ -5,12 +5,11 @@ import shutil
 import pytest
 from servers import deep_text_model, running, text_model
 
-from extras import needs_serve
 from lightbert.tasks.kinds.classify import Classify
 from lightbert.tasks.kinds.spans import Spans
 from lightbert.tasks.kinds.tokens import Tokens
 
-pytestmark = [needs_serve, pytest.mark.browser]
+pytestmark = pytest.mark.browser
 
 SIZES = {"phone": {"width": 360, "height": 740}, "desktop": {"width": 1280, "height": 900}}
 

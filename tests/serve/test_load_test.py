@@ -6,7 +6,6 @@ import threading
 import pytest
 from tiny_classifiers import tiny_model, write_tiny_model
 
-from extras import needs_serve
 from lightbert.cli import main
 from lightbert.errors import InputError
 from lightbert.models import folder
@@ -109,7 +108,6 @@ def test_a_rate_sends_requests_at_regular_times(answering):
     assert 15 <= load.statuses[200] <= 21
 
 
-@needs_serve
 def test_the_server_is_compared_with_loops(tmp_path):
     folder.save(tiny_model(REVIEWS), tmp_path / "model")
     settings = Settings(str(tmp_path / "model"), clients=(2,), seconds=0.3, rounds=1, overload_minutes=0.02)
@@ -124,7 +122,6 @@ def test_the_server_is_compared_with_loops(tmp_path):
     assert min(overload.megabytes) > 0
 
 
-@needs_serve
 def test_a_model_for_questions_is_one_sentence(tmp_path):
     model = write_tiny_model(tmp_path / "model", Spans("span", stride=4, max_query=4))
     with pytest.raises(InputError, match="the model must take single texts"):

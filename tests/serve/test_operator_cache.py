@@ -6,8 +6,6 @@ import sys
 
 import pytest
 
-from extras import needs_serve
-
 NAME, OTHER_NAME = "ONEDNN_PRIMITIVE_CACHE_CAPACITY", "DNNL_PRIMITIVE_CACHE_CAPACITY"
 
 # Prints the environment variable, and ends, when torch is about to be imported.
@@ -35,7 +33,6 @@ def capacity(*arguments, **environment):
     return done.stdout.strip()
 
 
-@needs_serve
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [({}, "64"), ({NAME: "1024"}, "1024"), ({NAME: "0"}, "0"), ({OTHER_NAME: "256"}, "None")],

@@ -8,7 +8,6 @@ from shutil import which
 import pytest
 from servers import running, text_model
 
-from extras import needs_serve
 from lightbert.serve.endpoints import PURPOSES
 from lightbert.serve.server import PAGE_HEADERS, read_page
 from lightbert.tasks.kinds.classify import Classify
@@ -90,7 +89,6 @@ def test_scripts_have_no_syntax_error(name, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-@needs_serve
 def test_the_server_shows_the_pages_with_a_policy_that_allows_nothing_else():
     with running(text_model(Classify(("bad", "good")))) as client:
         for path, name in (("/", "page.html"), ("/docs", "docs.html")):

@@ -12,7 +12,7 @@ import torch
 from servers import running, text_model
 
 import lightbert
-from extras import needs_onnx, needs_serve
+from extras import needs_onnx
 from lightbert.deploy.export import export
 from lightbert.serve.server import read_page
 from lightbert.tasks.kinds.classify import Classify, Labels
@@ -20,7 +20,7 @@ from lightbert.tasks.kinds.regress import Regress
 from lightbert.tasks.kinds.spans import Spans
 from lightbert.tasks.kinds.tokens import Tokens
 
-pytestmark = [needs_serve, pytest.mark.skipif(which("node") is None, reason="node not installed")]
+pytestmark = [pytest.mark.skipif(which("node") is None, reason="node not installed")]
 
 
 @pytest.fixture

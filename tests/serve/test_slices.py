@@ -8,15 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from extras import needs_serve
 from lightbert.data.features import Features
 from lightbert.errors import InputError
 from lightbert.serve.batching import Batcher, Limits, Metrics
 from lightbert.serve.endpoints import MASK, Endpoint, Fill, Prepared
 
-pytestmark = needs_serve
-
-ENDPOINT: Any = SimpleNamespace(name="fill", runtime=SimpleNamespace(batch_tokens=(20, 100)), specials=None)
+ENDPOINT: Any = SimpleNamespace(name="fill", runtime=SimpleNamespace(batch_tokens=(40, 100)))
 
 
 def request(*lengths: int) -> Prepared:
@@ -67,12 +64,15 @@ def test_a_failing_slice_fails_its_request_only() -> None:
     worker.batcher.close()
 
 
-def test_the_number_of_candidates_of_a_request_is_limited() -> None:
+def test_the_numbers_of_masks_and_candidates_of_a_request_are_limited() -> None:
     encoder: Any = SimpleNamespace(specials=SimpleNamespace(mask=4))
     runtime: Any = SimpleNamespace(head="mlm", reads_padding=False, chunk=1)
     texts = [" ".join([MASK] * 126)] * 256
-    with pytest.raises(InputError, match=r"times 'top' must be at most 20,480 per request, got 32,256 times 50"):
-        Fill(encoder, runtime).prepare(texts, {"top": 50})
+    fill = Fill(encoder, runtime)
+    with pytest.raises(InputError, match=r"number of \[MASK\] must be at most 4,096 per request, got 32,256"):
+        fill.prepare(texts, {"top": 1})
+    with pytest.raises(InputError, match=r"times 'top' must be at most 20,480 per request, got 25,200"):
+        fill.prepare(texts[:4], {"top": 50})
 
 
 def test_the_best_tokens_are_those_of_a_complete_sort() -> None:
@@ -82,5 +82,7 @@ def test_the_best_tokens_are_those_of_a_complete_sort() -> None:
     )
     fill = Fill(SimpleNamespace(specials=SimpleNamespace(mask=4)), runtime)
     ids = np.full((2, 3), 4)
-    tokens, _ = fill.runtime.submit(ids, None, ids * 0)()
-    assert (tokens == np.argsort(-logits, axis=-1)[..., :50]).all()
+    expected = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+    tokens, probabilities = fill.runtime.submit(ids, None, ids * 0)()
+    assert (tokens == np.argsort(-expected, axis=-1)[..., :50]).all()
+    np.testing.assert_allclose(probabilities, np.take_along_axis(expected, tokens, -1), rtol=1e-5)

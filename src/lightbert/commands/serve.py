@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,9 +12,6 @@ from lightbert.commands.options import check_model, options
 from lightbert.commands.report import Report, show
 from lightbert.errors import InputError
 from lightbert.processes import set_threads
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
@@ -37,8 +34,13 @@ class Config:
     max_texts: Annotated[int, typer.Option(help="Maximum number of texts per request.")] = 256
     max_tokens: Annotated[int, typer.Option(help="Maximum number of tokens per request.")] = 32768
     timeout: Annotated[float, typer.Option(help="Maximum number of seconds until a request is answered.")] = 60.0
+    api_key: Annotated[
+        str, typer.Option(help="Answer only requests with 'Authorization: Bearer KEY'.", envvar="LIGHTBERT_API_KEY")
+    ] = ""
 
     def __post_init__(self) -> None:
+        if not (self.api_key.isascii() and self.api_key.isprintable()):
+            raise InputError("--api-key must consist of printable ASCII characters, because it is sent in a header")
         if not 0 <= self.port <= 65535:
             raise InputError(f"--port must be in [0, 65535], got {self.port}")
         if self.threads < 0:
@@ -53,10 +55,12 @@ def run(config: Config, ready: Callable[[str], None] = lambda url: None) -> Repo
     from lightbert.errors import required
 
     check_model(config.model)
-    with required("serve requires fastapi and uvicorn", "lightbert[serve]"):
+    with required("serve requires fastapi, uvicorn and prometheus_client", "lightbert[serve]"):
         import fastapi  # noqa: F401
+        import prometheus_client  # noqa: F401
         import uvicorn  # noqa: F401
     from lightbert.serve.batching import Limits
+    from lightbert.serve.metrics import value_of
     from lightbert.serve.models import endpoints_of, load_generator, with_threads
     from lightbert.serve.server import bind, serve
     from lightbert.serve.service import Service
@@ -75,8 +79,8 @@ def run(config: Config, ready: Callable[[str], None] = lambda url: None) -> Repo
         endpoints = endpoints_of(model, generator=generator, device=config.device, length=config.length)
         service = Service(_name(config.model), endpoints, limits)
         service.warm_up()
-        serve(service, bound, ready)
-    requests, texts = service.metrics.total("requests_total"), service.metrics.total("texts_total")
+        serve(service, bound, ready, config.api_key)
+    requests, texts = (int(value_of(metric)) for metric in (service.metrics.requests, service.metrics.texts))
     counts = f"{requests:,} request{'s' * (requests != 1)} with {texts:,} text{'s' * (texts != 1)}"
     return Report({"requests": requests, "texts": texts}, [f"stopped after {counts}"])
 
@@ -87,8 +91,9 @@ def command(config: Config, json: bool) -> None:
 
     POST /v1/predict {"texts": ["…"]} answers {"predictions": […]}, each as of `lightbert predict`; /v1/embed answers
     vectors, /v1/fill candidates for [MASK], and /v1/suspicion the words that look replaced, as far as the model has the
-    heads for it; /v1/attention answers the attention maps of a layer. /docs describes the API, /healthz and /metrics
-    are for monitoring.
+    heads for it; /v1/attention answers the attention maps of a layer. /v1/embeddings answers OpenAI's clients, /embed,
+    /predict and /similarity those of text-embeddings-inference. /docs describes the API, /healthz and /metrics are for
+    monitoring.
 
     Only this machine can reach the server unless --host says otherwise. Requests that arrive within milliseconds share
     batches. SIGTERM or Ctrl+C stops the server after it has answered what it has accepted.

@@ -217,6 +217,15 @@ class TextVector(_EncoderModule):
         return Vectors(pool_texts(states.float(), self.pool, mask, places))
 
 
+class TokenVectors(TextVector):
+    """An encoder without a pool: ids, mask and segments [B, T] to its states [B, T, D]."""
+
+    head = "states"
+
+    def _pooled(self, states: Tensor, mask: Tensor | None, places: PackedTexts | None = None) -> Vectors:
+        return Vectors(states.float())
+
+
 class LayerVectors(_EncoderModule):
     """The mean and the maximum of the states of several layers, counted from 1: [B, layers · 2 · D] per text."""
 

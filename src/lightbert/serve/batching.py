@@ -3,8 +3,6 @@
 import queue
 import threading
 import time
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -16,6 +14,7 @@ from numpy.typing import NDArray
 from lightbert.data.features import Features
 from lightbert.errors import InputError
 from lightbert.serve.endpoints import Endpoint, Prepared
+from lightbert.serve.metrics import Metrics
 from lightbert.tasks.predict.runtime import run
 
 
@@ -33,8 +32,6 @@ class Limits:
     """Requests that are accepted but not answered yet; more are answered with 429."""
     connections: int = 1024
     """Open connections; more are closed with 503."""
-    body_seconds: float = 10.0
-    """The time in which a client must send the body of a request."""
     timeout: float = 60.0
     """The time from the acceptance of a request to its answer, also when the server stops."""
     window: float = 0.002
@@ -46,66 +43,6 @@ class Limits:
         for name, value in vars(self).items():
             if value <= 0 and name != "window":
                 raise InputError(f"{name.replace('_', '-')} must be > 0, got {value}")
-
-
-_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-_INFINITE = float("inf")
-_HELP = {
-    "requests_total": ("counter", "Answered requests by endpoint and status."),
-    "texts_total": ("counter", "Texts of successful requests by endpoint."),
-    "tokens_total": ("counter", "Computed tokens."),
-    "batches_total": ("counter", "Rounds of the worker; a round computes the requests that arrived together."),
-    "batched_requests_total": ("counter", "Requests in these rounds."),
-    "waiting_requests": ("gauge", "Requests that are accepted but not answered yet."),
-    "request_seconds": ("histogram", "Time from the request to its answer."),
-}
-
-
-class Metrics:
-    """Counters and a histogram of times; safe to use from several threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._values: Counter[tuple[str, str]] = Counter()
-        self._times: Counter[float] = Counter()
-        self._seconds = 0.0
-
-    def add(self, name: str, amount: int = 1, **labels: object) -> None:
-        """Add to a counter or a gauge."""
-        text = ",".join(f'{key}="{value}"' for key, value in labels.items())
-        with self._lock:
-            self._values[name, f"{{{text}}}" if text else ""] += amount
-
-    def observe(self, seconds: float) -> None:
-        """Count the time of one request."""
-        place = bisect_left(_SECONDS, seconds)
-        with self._lock:
-            self._times[_SECONDS[place] if place < len(_SECONDS) else _INFINITE] += 1
-            self._seconds += seconds
-
-    def total(self, name: str) -> int:
-        """The sum of a counter over all labels."""
-        with self._lock:
-            return sum(value for (metric, _), value in self._values.items() if metric == name)
-
-    def __str__(self) -> str:
-        with self._lock:
-            values, times, seconds = sorted(self._values.items()), dict(self._times), self._seconds
-        lines = []
-        for name, (kind, purpose) in _HELP.items():
-            lines += [f"# HELP lightbert_{name} {purpose}", f"# TYPE lightbert_{name} {kind}"]
-            if kind == "histogram":
-                for bound in (*_SECONDS, _INFINITE):
-                    count = sum(times.get(smaller, 0) for smaller in (*_SECONDS, _INFINITE) if smaller <= bound)
-                    label = "+Inf" if bound == _INFINITE else bound
-                    lines.append(f'lightbert_{name}_bucket{{le="{label}"}} {count}')
-                lines += [f"lightbert_{name}_sum {seconds:.6f}", f"lightbert_{name}_count {sum(times.values())}"]
-                continue
-            counts = {labels: value for (metric, labels), value in values if metric == name}
-            # A counter with labels appears with its first value.
-            counts = counts or ({} if name in ("requests_total", "texts_total") else {"": 0})
-            lines += [f"lightbert_{name}{labels} {value}" for labels, value in counts.items()]
-        return "\n".join(lines) + "\n"
 
 
 Compute = Callable[[Endpoint, Sequence[Prepared]], list[list[Any]]]
@@ -122,7 +59,8 @@ class _Job:
         runtime = prepared.runtime or endpoint.runtime
         self.key = (endpoint.name, id(runtime))
         """Jobs with the same endpoint and runtime are computed together."""
-        self.slice = runtime.batch_tokens[0] if runtime is not None else 0
+        # Half a batch: a short request waits for one slice, and should take at most twice as long as alone.
+        self.slice = runtime.batch_tokens[0] // 2 if runtime is not None else 0
         self.is_long = 0 < self.slice < prepared.tokens and len(prepared.features) > 1
         self._outputs: list[Any] = [None] * len(prepared.features)
         # Rows of similar length share a slice, as they would share a batch.
@@ -130,9 +68,7 @@ class _Job:
         self._taken = self._left[:0]
 
     def take(self) -> Prepared:
-        """The next slice of rows; the whole request if it is short."""
-        if not self.is_long:
-            return self.prepared
+        """The next slice of the rows of a long request."""
         features = self.prepared.features
         count = max(1, int(np.searchsorted(np.cumsum(features.lengths[self._left]), self.slice, side="right")))
         self._taken, self._left = self._left[:count], self._left[count:]
@@ -164,8 +100,8 @@ class Batcher:
     """Computes prepared requests in a thread of its own, several at a time, in order of arrival.
 
     A request waits at most ``limits.window`` seconds for others; while the worker computes, requests queue up and share
-    the next round. A round computes all short requests and one slice of the oldest long one, so that nobody waits for
-    the whole of a long request. The caller bounds the number of requests.
+    the next round. A round computes all short requests, then one slice of a long one, so that nobody waits for the
+    whole of a long request; long requests alternate. The caller bounds the number of requests.
     """
 
     def __init__(self, limits: Limits, metrics: Metrics, compute: Compute) -> None:
@@ -192,11 +128,12 @@ class Batcher:
             if open_:
                 arrived, open_ = self._collect(wait=not jobs)
                 jobs += [job for job in arrived if job.answers.set_running_or_notify_cancel()]
-            long = next((job for job in jobs if job.is_long), None)
-            work = [job for job in jobs if not job.is_long or job is long]
-            for key in dict.fromkeys(job.key for job in work):
-                self._answer([(job, job.take()) for job in work if job.key == key])
-            jobs = [job for job in jobs if not job.answers.done()]
+            short, long = ([job for job in jobs if job.is_long is is_long] for is_long in (False, True))
+            for key in dict.fromkeys(job.key for job in short):
+                self._answer([(job, job.prepared) for job in short if job.key == key])
+            if long:
+                self._answer([(long[0], long[0].take())])
+            jobs = [job for job in (*long[1:], *long[:1]) if not job.answers.done()]
 
     def _collect(self, *, wait: bool) -> tuple[list[_Job], bool]:
         """The jobs that arrived, and whether more can follow; wait: until there is one."""
@@ -232,15 +169,15 @@ class Batcher:
             for job, prepared in waiting:
                 self._answer([(job, prepared)])
             return
-        self._metrics.add("batches_total")
-        self._metrics.add("batched_requests_total", len(work))
-        self._metrics.add("tokens_total", sum(prepared.tokens for _, prepared in work))
+        self._metrics.batches.inc()
+        self._metrics.batched.inc(len(work))
+        self._metrics.tokens.inc(sum(prepared.tokens for _, prepared in work))
 
 
 def compute_rows(endpoint: Endpoint, requests: Sequence[Prepared]) -> list[list[Any]]:
     """Compute the rows of all requests together, batched by length; all have the same runtime."""
     parts = [request.features for request in requests]
-    outputs = run(requests[0].runtime or endpoint.runtime, Features.concatenate(parts), endpoint.specials)
+    outputs = run(requests[0].runtime or endpoint.runtime, Features.concatenate(parts), endpoint.encoder.specials)
     answers, start = [], 0
     for request, part in zip(requests, parts, strict=True):
         answers.append(request.finish(outputs[start : start + len(part)]))

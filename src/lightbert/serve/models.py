@@ -12,6 +12,7 @@ from lightbert.tasks.example import TextEncoder
 from lightbert.tasks.kinds import task_heads
 from lightbert.tasks.predict.exported import STATES, ExportedModel
 from lightbert.tasks.predict.predictor import Predictor, encoder_of, kind_of_model, runtime_of
+from lightbert.tasks.predict.runtime import Runtime
 from lightbert.tasks.predict.vectors import embedder_of
 
 if TYPE_CHECKING:
@@ -60,10 +61,10 @@ def load_generator(name: str, model: "TextModel | ExportedModel") -> "TextModel 
     from lightbert.interop.load import find, generator_of
     from lightbert.tasks.predict.text_model import TextModel, load_text_model
 
-    found = generator_of(find(name)) if isinstance(model, TextModel) else None
-    if found is None:
+    location = generator_of(find(name)) if isinstance(model, TextModel) else None
+    if location is None:
         return None
-    generator = load_text_model(found.path)
+    generator = load_text_model(location.path)
     return generator if "mlm" in generator.heads and generator.tokenizer is not None else None
 
 
@@ -78,27 +79,28 @@ def endpoints_of(
 
     generator: fills in [MASK] for a model without an MLM head, such as the generator of replaced-token detection.
     """
-    found: list[Endpoint] = []
+    endpoints: list[Endpoint] = []
     encoder = encoder_of(model, length)
     if any(head in model.heads for head in task_heads()):
         runtime = runtime_of(model, kind_of_model(model).head, device)
-        found.append(Predict(Predictor(model, length=length, runtime=runtime), runtime))
+        endpoints.append(Predict(Predictor(model, length=length, runtime=runtime), runtime))
     if "rtd" in model.heads:
-        found.append(Suspicion(encoder, runtime_of(model, "rtd", device)))
+        endpoints.append(Suspicion(encoder, runtime_of(model, "rtd", device)))
     if "mlm" in model.heads:
-        found.append(Fill(encoder, runtime_of(model, "mlm", device)))
+        endpoints.append(Fill(encoder, runtime_of(model, "mlm", device)))
     elif generator is not None:
-        found.append(Fill(encoder_of(generator, length), runtime_of(generator, "mlm", device)))
+        endpoints.append(Fill(encoder_of(generator, length), runtime_of(generator, "mlm", device)))
     if not isinstance(model, ExportedModel) or model.head in (STATES, PROJECTION):
-        found.append(Embed(embedder_of(model, length=length, device=device)))
-    if not found:
+        pool = model.pooling.pool if model.pooling else "mean"
+        endpoints.append(Embed(embedder_of(model, length=length, device=device), _states_runtime(model, device), pool))
+    if not endpoints:
         raise InputError(
             f"the heads of the model must include one of {', '.join((*task_heads(), 'rtd', 'mlm'))}, got "
             f"{', '.join(model.heads)}; export the model with another --head"
         )
     if not isinstance(model, ExportedModel):
-        found.append(_attention(model, encoder, device))
-    return {each.name: each for each in found}
+        endpoints.append(_attention(model, encoder, device))
+    return {endpoint.name: endpoint for endpoint in endpoints}
 
 
 def _attention(model: "TextModel", encoder: TextEncoder, device: str) -> Endpoint:
@@ -107,3 +109,13 @@ def _attention(model: "TextModel", encoder: TextEncoder, device: str) -> Endpoin
 
     placed = place(model, device)
     return Attention(encoder, [TorchRuntime(LayerMaps(placed, layer + 1)) for layer in range(len(model.blocks))])
+
+
+def _states_runtime(model: "TextModel | ExportedModel", device: str) -> Runtime | None:
+    """What computes one vector per token."""
+    if isinstance(model, ExportedModel):
+        return model.runtime if model.head == STATES else None
+    from lightbert.nn.inference import TokenVectors
+    from lightbert.tasks.predict.torch_runtime import TorchRuntime, place
+
+    return TorchRuntime(TokenVectors(place(model, device)))
