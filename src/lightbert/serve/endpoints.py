@@ -319,7 +319,7 @@ MOST = 50
 MOST_MASKS, MOST_CANDIDATES = 4096, 20_480
 """Per request."""
 # Logits have one value per token and vocabulary entry, so that their batches are smaller than those of other heads.
-_BATCH_TOKENS = (256, 1024)
+_BATCH_TOKENS = (128, 1024)
 
 
 class MaskedTexts(Texts):
@@ -384,7 +384,7 @@ class Fill:
         return _MaskedText(ids[:end], masks)
 
     def _mask(self, start: int, ids: Any, shares: Any, top: int) -> dict[str, Any]:
-        tokens = [self.encoder.tokenizer.id_to_token(int(each)) or "" for each in ids[:top]]
+        tokens = [self.encoder.tokenizer.id_to_token(number) or "" for number in ids[:top].tolist()]
         candidates = [
             {"token": token, "probability": share} for token, share in zip(tokens, shares.tolist(), strict=False)
         ]
@@ -415,18 +415,25 @@ class _TopTokens:
 
         def top_tokens() -> Arrays:
             (logits,) = wait()  # [B, T, V]
-            at = ids == self._mask
-            scores = logits[at]  # [masks, V]
-            # Sorting only the best, and exponentials in float32, take a quarter of the time.
-            best = np.argpartition(scores, -min(MOST, scores.shape[-1]), axis=-1)[:, -MOST:]
-            ranks = np.argsort(-np.take_along_axis(scores, best, axis=-1), axis=-1, kind="stable")
-            order = np.take_along_axis(best, ranks, axis=-1)
-            tokens = np.zeros((*ids.shape, order.shape[-1]), dtype=np.int64)
-            probabilities = np.zeros(tokens.shape)
-            scores -= scores.max(axis=-1, keepdims=True)
-            top = np.exp(np.take_along_axis(scores, order, axis=-1), dtype=np.float64)
-            tokens[at] = order
-            probabilities[at] = top / np.exp(scores, out=scores).sum(axis=-1, keepdims=True, dtype=np.float64)
+            count = min(MOST, logits.shape[-1])
+            tokens, probabilities = np.zeros((*ids.shape, count), dtype=np.int64), np.zeros((*ids.shape, count))
+            # One mask at a time: the scores of a vocabulary fit in the cache of a core, those of a batch don't.
+            for row, place in np.argwhere(ids == self._mask):
+                tokens[row, place], probabilities[row, place] = _best(logits[row, place], count)
             return tokens, probabilities
 
         return top_tokens
+
+
+_GROUP = 16
+
+
+def _best(scores: NDArray[np.float32], count: int) -> tuple[Array, NDArray[np.float32]]:
+    """The numbers of the highest scores, best first, and their probabilities."""
+    # The highest maxima of groups of scores are a lower bound of the highest scores, so that few are left to sort.
+    groups = max(count, len(scores) // _GROUP)
+    maxima = scores[: len(scores) // groups * groups].reshape(-1, groups).max(axis=0)
+    candidates = np.flatnonzero(scores >= np.partition(maxima, -count)[-count])
+    best = candidates[np.argsort(-scores[candidates], kind="stable")[:count]]
+    shares = np.exp(scores - scores[best[0]])
+    return best, shares[best] / shares.sum()

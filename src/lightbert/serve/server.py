@@ -11,13 +11,14 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Request, Response
+from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
 from lightbert.errors import InputError
 from lightbert.serve import api, openai_api, tei_api
 from lightbert.serve.api import ERRORS
 from lightbert.serve.metrics import CONTENT_TYPE
-from lightbert.serve.service import Route, Service, to_json
+from lightbert.serve.service import Route, Service
 
 PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "

@@ -1,7 +1,6 @@
 """Answers the requests of a server: checks and counts them, and waits for the worker."""
 
 import asyncio
-import json
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -149,8 +148,3 @@ class Service:
     def _count(self, amount: int) -> None:
         self._accepted += amount
         self.metrics.waiting.inc(amount)
-
-
-def to_json(value: Any) -> bytes:
-    """A value as compact JSON in UTF-8."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
