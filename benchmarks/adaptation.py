@@ -28,6 +28,7 @@ from lightbert.data.sentences import hashed_order, hashed_part, prose
 from lightbert.errors import InputError
 from lightbert.files import make_folder, write_atomic
 from lightbert.recipes import read
+from lightbert.tasks.example import Example
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.train.settings import Recipe
 from lightbert.train.signals import EXIT_CODE, catch_signals
@@ -227,16 +228,9 @@ def run_all(task: SectionTask, protocol: Protocol, is_over: Callable[[], bool]) 
 
 
 def simple_classifiers(task: SectionTask) -> dict[str, float]:
-    """The test accuracy of a bag of words, tuned on the dev split, and of the most frequent section."""
-    texts, labels = (
-        {split: [example[place] for example in rows] for split, rows in task.examples.items()} for place in (0, 1)
-    )
-    words = demo_task.tune_naive_bayes(texts["train"], labels["train"], texts["dev"], labels["dev"])
-    [(most_frequent, _)] = Counter(labels["train"]).most_common(1)
-    return {
-        "naive Bayes on words, tuned": demo_task.equal_fraction(words.predict(texts["test"]), labels["test"]),
-        "the most frequent section": labels["test"].count(most_frequent) / len(labels["test"]),
-    }
+    """The test accuracy of a linear model of words, and of the most frequent section."""
+    examples = {split: [Example(text, label=label) for text, label in rows] for split, rows in task.examples.items()}
+    return demo_task.simple_accuracies(examples, "section")
 
 
 def _read(protocol: Protocol) -> Outcome:

@@ -4,14 +4,15 @@ import math
 import random
 import shlex
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lightbert.commands.report import AsJson, Table, show
+from lightbert.commands.report import AsJson, Report, Table, show
 from lightbert.errors import InputError
 from lightbert.files import is_empty
 
@@ -28,140 +29,107 @@ if TYPE_CHECKING:
 
 SHOWN = 6
 """Number of sentences printed; the metrics are over all of them."""
-
+NEXT = (
+    ("lightbert finetune classify model=convbert-small-en data.train=my.csv out=runs/topics", "texts with labels"),
+    ("lightbert prepare 'my/*.txt' --out runs/mine/data --tokenizer convbert-small-en", "tokenize text"),
+    ("lightbert pretrain adapt data=runs/mine/data out=runs/mine", "adapt that model to it, 20 minutes on a CPU"),
+    ("lightbert pretrain convbert-small-rtd data=… out=…", "the paper's model, on a GPU"),
+    ("lightbert demo --zoo", "the sizes of all models, and a forward pass of each family"),
+)
 # Lowest suspicion of each style. Probabilities are low, because few words of the training text are replaced.
 _STYLES = ((0.6, "bold white on red"), (0.35, "bold red"), (0.2, "yellow"), (0.0, ""))
 
 
-@dataclass(frozen=True)
-class DemoReport:
-    """A trained model and its metrics."""
+def report_of(
+    out: Path, *, trained_before: bool = False, comparison: "Comparison | None" = None, skipped: str = ""
+) -> Report:
+    """Evaluate a finished run: its last held-out metrics, and the detection of replaced words in held-out sentences.
 
-    out: Path
-    parameters: int
-    documents: int
-    tokens: int
-    vocab: int
-    step: int
-    held_out: dict[str, float]
-    sentences: "tuple[CorruptedSentence, ...]"
-    trained_before: bool
-    comparison: "Comparison | None" = None
-    """The fine-tuned bundled model; None if it wasn't fine-tuned."""
-    skipped: str = ""
-    """Why it wasn't."""
+    comparison: the fine-tuned bundled model beside others; None if it wasn't fine-tuned, for the reason `skipped`.
+    """
+    from lightbert.analysis.suspicion import Detector, corrupt, score_corrupted
+    from lightbert.data.shards import Shards
+    from lightbert.models import folder
+    from lightbert.train import log
 
-    @property
-    def baseline(self) -> float:
-        """The accuracy of predicting "original" for every token."""
-        return 1.0 - self.held_out["replaced"]
-
-    @property
-    def found(self) -> float:
-        """The fraction of sentences whose replaced word has the highest suspicion."""
-        return sum(sentence.rank == 1 for sentence in self.sentences) / len(self.sentences)
-
-    @property
-    def guessed(self) -> float:
-        """The expected fraction for a random choice of word."""
-        return sum(1 / len(sentence.words) for sentence in self.sentences) / len(self.sentences)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a JSON-serializable dict."""
-        return {
-            "out": str(self.out),
-            "model": str(self.out / "final"),
-            "picture": str(picture) if (picture := self._existing("loss.png")) else None,
-            "parameters": self.parameters,
-            "corpus": {"documents": self.documents, "tokens": self.tokens, "vocab": self.vocab},
-            "step": self.step,
-            "trained_before": self.trained_before,
-            "metrics": {
-                **self.held_out,
-                "baseline_accuracy": self.baseline,
-                "planted_found": self.found,
-                "planted_guessed": self.guessed,
-            },
-            "comparison": None if self.comparison is None else self.comparison.to_json(),
-            "sentences": [_plain(sentence) for sentence in self.sentences],
-        }
-
-    def __rich__(self) -> "RenderableType":
-        from rich.console import Group
-
-        before = (
-            [f"{self.out} has been trained before; --again trains it from scratch", ""] if self.trained_before else []
-        )
-        compared = [part for part in (self.comparison, self.skipped) if part]
-        after = [*compared, ""] if compared else []
-        return Group(*before, self._summary(), "", self._numbers(), "", *self._words(), *after, self._next())
-
-    def _existing(self, name: str) -> Path | None:
-        """Pictures are missing where matplotlib is."""
-        return self.out / name if (self.out / name).is_file() else None
-
-    def _summary(self) -> str:
-        pictures = {"loss curve": self._existing("loss.png"), "words below": self._existing("words.svg")}
-        return "\n".join(
-            (
-                f"{self.tokens:,} tokens of {self.documents:,} documented modules and classes, {self.vocab:,} word "
-                "pieces",
-                f"a ConvBERT of {self.parameters / 1e6:.1f} M parameters after {self.step:,} steps: "
-                f"{self.out / 'final'}",
-                *(f"{name}: {path}" for name, path in pictures.items() if path),
-            )
-        )
-
-    def _numbers(self) -> Table:
-        accuracy, precision, recall = (self.held_out[f"rtd_{name}"] for name in ("accuracy", "precision", "recall"))
-        rows = [
-            ('always "original"', f"{self.baseline:.2%}", "", f"{0:.1%}"),
-            ("the model", f"{accuracy:.2%}", f"{precision:.1%}", f"{recall:.1%}"),
-        ]
-        return Table(
-            ("", "accuracy", "precision", "recall"),
-            rows,
-            title="Detection of the words that the generator replaced in held-out text",
-            caption="The generator samples at a high temperature; plausible samples take far more text to detect.",
-            bold=1,
-        )
-
-    def _words(self) -> "list[RenderableType]":
-        from rich.text import Text
-
-        lines: list[RenderableType] = [
-            f"One word was replaced in each of {len(self.sentences)} held-out sentences. It has the highest "
-            f"suspicion in {self.found:.0%} of them; a random choice would find {self.guessed:.0%}.",
-            Text("Suspicion in percent; the replaced word is underlined:", style="dim"),
-            "",
-        ]
-        for sentence in self.sentences[:SHOWN]:
-            replacement = sentence.words[sentence.place].text
-            rank = f"rank {sentence.rank} of {len(sentence.words)}"
-            replaced = Text(f"{replacement} replaces {sentence.original}: {rank}", style="dim")
-            lines += [_sentence(sentence), replaced, ""]
-        return lines
-
-    def _next(self) -> Table:
-        rows = [*NEXT, (f"lightbert serve {shlex.quote(str(self.out / 'final'))}", "open the model in a browser")]
-        if self.comparison is not None:
-            model = shlex.quote(str(self.comparison.model))
-            rows.append((f"lightbert serve {model}", "open the fine-tuned model in a browser"))
-            predict = f"lightbert predict {model} {shlex.quote(self.comparison.sentence)}"
-            rows.append((predict, "which package does it document?"))
-        return Table(("", ""), rows, title="What to run next, on your own text", left=2, frame=False)
+    detector, training = Detector(folder.load(out / "final")), Shards(out / "data")
+    parameters = sum(parameter.numel() for parameter in detector.model.parameters())
+    last = log.read(out / "metrics.jsonl", "held-out")[-1]
+    sentences = score_corrupted(detector, corrupt(_choose(detector, Shards(out / "data", "held-out"))))
+    _draw_words(sentences[:SHOWN], last["step"], out / "words.svg")
+    # Pictures are missing where matplotlib is.
+    pictures = {what: out / name for what, name in _PICTURES.items() if (out / name).is_file()}
+    metrics = {name: value for name, value in last.items() if name not in ("kind", "step")}
+    metrics |= {
+        # Of predicting "original" for every token, and of a random choice of word.
+        "baseline_accuracy": 1.0 - metrics["replaced"],
+        "planted_found": fmean(sentence.rank == 1 for sentence in sentences),
+        "planted_guessed": fmean(1 / len(sentence.words) for sentence in sentences),
+    }
+    content = {
+        "out": str(out),
+        "model": str(out / "final"),
+        "picture": str(pictures["loss curve"]) if "loss curve" in pictures else None,
+        "parameters": parameters,
+        "corpus": {"documents": training.n_documents, "tokens": training.n_tokens, "vocab": training.vocab},
+        "step": last["step"],
+        "trained_before": trained_before,
+        "metrics": metrics,
+        "comparison": None if comparison is None else comparison.to_json(),
+        "sentences": [_plain(sentence) for sentence in sentences],
+    }
+    lines = [
+        *([f"{out} has been trained before; --again trains it from scratch", ""] if trained_before else []),
+        f"{training.n_tokens:,} tokens of {training.n_documents:,} documented modules and classes, "
+        f"{training.vocab:,} word pieces",
+        f"a ConvBERT of {parameters / 1e6:.1f} M parameters after {last['step']:,} steps: {out / 'final'}",
+        *(f"{what}: {path}" for what, path in pictures.items()),
+        "",
+    ]
+    compared = [part for part in (comparison, skipped) if part]
+    parts = [*lines, _numbers(metrics), "", *_words(sentences, metrics), *compared, "", _next(out, comparison)]
+    return Report(content, parts)
 
 
-NEXT = (
-    ("lightbert finetune classify model=convbert-small-en data.train=my.csv out=runs/topics", "texts with labels"),
-    ("lightbert prepare 'my/*.txt' --out runs/mine/data --tokenizer convbert-small-en", "tokenize text"),
-    (
-        "lightbert pretrain adapt data=runs/mine/data out=runs/mine",
-        "adapt that model to it, 20 minutes on a CPU",
-    ),
-    ("lightbert pretrain convbert-small-rtd data=… out=…", "the paper's model, on a GPU"),
-    ("lightbert demo --zoo", "the sizes of all models, and a forward pass of each family"),
-)
+_PICTURES = {"loss curve": "loss.png", "words below": "words.svg"}
+
+
+def _numbers(metrics: Mapping[str, float]) -> Table:
+    accuracy, precision, recall = (metrics[f"rtd_{name}"] for name in ("accuracy", "precision", "recall"))
+    rows = [
+        ('always "original"', f"{metrics['baseline_accuracy']:.2%}", "", f"{0:.1%}"),
+        ("the model", f"{accuracy:.2%}", f"{precision:.1%}", f"{recall:.1%}"),
+    ]
+    return Table(
+        ("", "accuracy", "precision", "recall"),
+        rows,
+        title="Detection of the words that the generator replaced in held-out text",
+        caption="The generator samples at a high temperature; plausible samples take far more text to detect.",
+        bold=1,
+    )
+
+
+def _words(sentences: "Sequence[CorruptedSentence]", metrics: Mapping[str, float]) -> "Iterator[RenderableType]":
+    from rich.text import Text
+
+    yield (
+        f"One word was replaced in each of {len(sentences)} held-out sentences. It has the highest suspicion in "
+        f"{metrics['planted_found']:.0%} of them; a random choice would find {metrics['planted_guessed']:.0%}."
+    )
+    yield Text("Suspicion in percent; the replaced word is underlined:\n", style="dim")
+    for sentence in sentences[:SHOWN]:
+        yield _sentence(sentence)
+        replacement, rank = sentence.words[sentence.place].text, f"{sentence.rank} of {len(sentence.words)}"
+        yield Text(f"{replacement} replaces {sentence.original}: rank {rank}\n", style="dim")
+
+
+def _next(out: Path, comparison: "Comparison | None") -> Table:
+    rows = [*NEXT, (f"lightbert serve {shlex.quote(str(out / 'final'))}", "open the model in a browser")]
+    if comparison is not None:
+        model, sentence = shlex.quote(str(comparison.model)), shlex.quote(comparison.sentence)
+        rows.append((f"lightbert serve {model}", "open the fine-tuned model in a browser"))
+        rows.append((f"lightbert predict {model} {sentence}", "which package does it document?"))
+    return Table(("", ""), rows, title="What to run next, on your own text", left=2, frame=False)
 
 
 def _sentence(corrupted: "CorruptedSentence") -> "RenderableType":
@@ -238,12 +206,13 @@ class Config:
             raise InputError(f"--minutes must be > 0 and finite, got {self.minutes}")
 
 
-def run(config: Config) -> "DemoReport | TrainingReport | FinetuningReport":
+def run(config: Config) -> "Report | TrainingReport | FinetuningReport":
     """Prepare text, pre-train, evaluate and fine-tune; what an earlier call has trained is only evaluated.
 
     Returns the report of the training if it was interrupted.
     """
     from lightbert.commands import pretrain
+    from lightbert.commands.demo_task import Comparison
     from lightbert.config import from_mapping
     from lightbert.data.preparation import Settings, prepare
     from lightbert.train.settings import Recipe
@@ -258,58 +227,37 @@ def run(config: Config) -> "DemoReport | TrainingReport | FinetuningReport":
         trained = pretrain.run(from_mapping(Recipe, {**RECIPE, **own}), command=("lightbert", "demo"))
         if not trained.outcome.finished:
             return trained
-    report = examine(out, trained_before=trained_before)
-    draw_words(report)
-    return _with_comparison(report, config.device) if config.finetune else report
+    compared = _compare(out, config.device) if config.finetune else None
+    if isinstance(compared, str):
+        return report_of(out, trained_before=trained_before, skipped=compared)
+    if compared is None or isinstance(compared, Comparison):
+        return report_of(out, trained_before=trained_before, comparison=compared)
+    return compared
 
 
-def _with_comparison(report: DemoReport, device: str) -> "DemoReport | FinetuningReport":
+def _compare(out: Path, device: str) -> "Comparison | FinetuningReport | str":
+    """Fine-tune the bundled model; return a sentence if its weights are missing."""
     from lightbert import bundled
-    from lightbert.commands.demo_task import BUNDLED, Comparison, compare
+    from lightbert.commands.demo_task import BUNDLED, compare
 
     try:
         bundled.folder_of(BUNDLED)
     except InputError as error:
-        return replace(report, skipped=f"fine-tuning was skipped: {error}")
-    print(f"fine-tuning the tiny model, then the first layer of {BUNDLED}, for a minute or two", file=sys.stderr)
-    compared = compare(report.out / PACKAGES, report.out / "final", device)
-    return replace(report, comparison=compared) if isinstance(compared, Comparison) else compared
+        return f"fine-tuning was skipped: {error}"
+    print(f"fine-tuning the first layer of {BUNDLED}, then the tiny model, for a minute or two", file=sys.stderr)
+    return compare(out / PACKAGES, out / "final", device)
 
 
-def examine(out: Path, *, trained_before: bool = False) -> DemoReport:
-    """Evaluate a finished run: its last held-out metrics, and the detection of replaced words in held-out sentences."""
-    from lightbert.analysis.suspicion import Detector, corrupt, score_corrupted
-    from lightbert.data.shards import Shards
-    from lightbert.models import folder
-    from lightbert.train import log
-
-    held_out = Shards(out / "data", "held-out")
-    detector = Detector(folder.load(out / "final"))
-    last = log.read(out / "metrics.jsonl", "held-out")[-1]
-    training = Shards(out / "data")
-    return DemoReport(
-        out=out,
-        parameters=sum(parameter.numel() for parameter in detector.model.parameters()),
-        documents=training.n_documents,
-        tokens=training.n_tokens,
-        vocab=training.vocab,
-        step=last["step"],
-        held_out={name: value for name, value in last.items() if name not in ("kind", "step")},
-        sentences=tuple(score_corrupted(detector, corrupt(_choose(detector, held_out)))),
-        trained_before=trained_before,
-    )
-
-
-def draw_words(report: DemoReport) -> None:
-    """Write ``words.svg``, the sentences that the report prints, or print why it can't be written."""
+def _draw_words(sentences: "Sequence[CorruptedSentence]", step: int, picture: Path) -> None:
+    """Draw the sentences that the report prints, or print why they can't be drawn."""
     from lightbert.analysis.figure import write
     from lightbert.analysis.suspicion import plot_suspicion
 
-    title = f"probability in % that a word was replaced, after {report.step:,} steps; the replaced word is framed"
+    title = f"probability in % that a word was replaced, after {step:,} steps; the replaced word is framed"
     try:
-        write(plot_suspicion(report.sentences[:SHOWN], title), report.out / "words.svg")
+        write(plot_suspicion(sentences, title), picture)
     except InputError as error:
-        print(f"words.svg was not written: {error}", file=sys.stderr)
+        print(f"{picture.name} was not written: {error}", file=sys.stderr)
 
 
 def _choose(detector: "Detector", shards: "Shards") -> "list[tuple[Word, ...]]":
@@ -333,8 +281,8 @@ def clear(out: Path) -> None:
     packages = out / PACKAGES
     for run in RECIPES:
         _clear_run(packages / run, {})
-    for path in [*(packages / f"{split}.csv" for split in SPLITS)]:
-        path.unlink(missing_ok=True)
+    for split in SPLITS:
+        (packages / f"{split}.csv").unlink(missing_ok=True)
     for folder in (*(packages / run for run in RECIPES), packages):
         if is_empty(folder):
             folder.rmdir()
@@ -377,7 +325,7 @@ def command(
     Reads the documentation of the Python packages on this machine, trains a tokenizer and a small ConvBERT on it by
     replaced-token detection, and shows which words of a sentence the model detects as replaced. With --finetune it then
     fine-tunes the first layer of the bundled English model to tell which package a sentence documents, and compares it
-    with the small model and with a bag of words. After an interruption, the same command resumes the training.
+    with the small model and with a linear model of words. After an interruption, the same command resumes the training.
     """
     if zoo:
         from lightbert.commands.info import tour as tour
@@ -388,5 +336,5 @@ def command(
 
     report = run(Config(out, minutes, again, finetune=finetune))
     show(report, json=json)
-    if not isinstance(report, DemoReport):
+    if not isinstance(report, Report):
         raise typer.Exit(EXIT_CODE)
