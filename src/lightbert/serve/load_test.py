@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -80,79 +79,72 @@ def run_clients(
         long as a client is free; 0: each client sends its next request as soon as it has its answer.
     watch: called once a second.
     """
-    return asyncio.run(_run_all(_Target(port, path, requests, rate), Load(clients), seconds, watch))
+    # Without a rate, a client waits before it tries again.
+    work = _run_all(_Requests(path, requests, rate), port, Load(clients), seconds, patient=not rate, watch=watch)
+    return asyncio.run(work)
 
 
-class _Target:
-    """The server, and the requests with the times at which they are sent."""
+class _Requests:
+    """The bytes of the requests, again and again, with the times at which they are sent."""
 
-    def __init__(self, port: int, path: str, requests: Sequence[Sequence[str]], rate: float) -> None:
-        self.port, self.rate = port, rate
-        self._requests = [(texts, json.dumps({"texts": list(texts)}).encode()) for texts in requests]
-        self._head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: "
-        self._number = 0
-        self.start = time.perf_counter()
+    def __init__(self, path: str, requests: Sequence[Sequence[str]], rate: float) -> None:
+        head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: "
+        bodies = [(texts, json.dumps({"texts": list(texts)}).encode()) for texts in requests]
+        self._requests = [(texts, f"{head}{len(body)}\r\n\r\n".encode() + body) for texts, body in bodies]
+        self._rate, self._number, self.start = rate, 0, time.perf_counter()
 
     def take(self) -> tuple[Sequence[str], bytes, float]:
         """The next request: its texts, its bytes, and the time at which it is sent."""
-        texts, body = self._requests[self._number % len(self._requests)]
-        at = self.start + self._number / self.rate if self.rate else 0.0
+        at = self.start + self._number / self._rate if self._rate else 0.0
         self._number += 1
-        return texts, f"{self._head}{len(body)}\r\n\r\n".encode() + body, at
+        return *self._requests[(self._number - 1) % len(self._requests)], at
 
 
-async def _run_all(target: _Target, load: Load, seconds: float, watch: Callable[[Load], None]) -> Load:
-    watcher = asyncio.create_task(_watch(load, watch))
-    until = target.start + seconds
-    await asyncio.gather(*(_client(target, load, until) for _ in range(load.clients)))
-    load.seconds = time.perf_counter() - target.start
+async def _run_all(
+    requests: _Requests, port: int, load: Load, seconds: float, *, patient: bool, watch: Callable[[Load], None]
+) -> Load:
+    async def watching() -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            watch(load)
+
+    watcher, until = asyncio.create_task(watching()), requests.start + seconds
+    await asyncio.gather(*(_client(requests, port, load, until, patient=patient) for _ in range(load.clients)))
+    load.seconds = time.perf_counter() - requests.start
     watcher.cancel()
     return load
 
 
-async def _watch(load: Load, watch: Callable[[Load], None]) -> None:
-    while True:
-        await asyncio.sleep(1.0)
-        watch(load)
-
-
-async def _client(target: _Target, load: Load, until: float) -> None:
+async def _client(requests: _Requests, port: int, load: Load, until: float, *, patient: bool) -> None:
+    """Send requests on one connection, one after another; on another one if it is closed."""
     while time.perf_counter() < until:
-        reader, writer = await asyncio.open_connection("127.0.0.1", target.port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
-            await _requests(target, load, until, reader, writer)
+            while time.perf_counter() < until:
+                texts, request, at = requests.take()
+                if (wait := min(at, until) - time.perf_counter()) > 0:
+                    await asyncio.sleep(wait)
+                start = time.perf_counter()
+                writer.write(request)
+                status, answer = await _response(reader)
+                load.statuses[status] += 1
+                if status == 200:
+                    load.times.append(time.perf_counter() - start)
+                    load.texts += len(texts)
+                    load.wrong += not _answers(answer, texts)
+                elif patient:
+                    await asyncio.sleep(0.01)
         except (asyncio.IncompleteReadError, ConnectionError):
             load.lost += 1
         finally:
             writer.close()
 
 
-async def _requests(
-    target: _Target, load: Load, until: float, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> None:
-    """Send requests on one connection, one after another."""
-    while time.perf_counter() < until:
-        texts, request, at = target.take()
-        if (wait := min(at, until) - time.perf_counter()) > 0:
-            await asyncio.sleep(wait)
-        start = time.perf_counter()
-        writer.write(request)
-        status, answer = await _response(reader)
-        load.statuses[status] += 1
-        if status == 200:
-            load.times.append(time.perf_counter() - start)
-            load.texts += len(texts)
-            load.wrong += not _answers(answer, texts)
-        elif not target.rate:
-            # A patient client waits before it tries again.
-            await asyncio.sleep(0.01)
-
-
 def _answers(answer: bytes, texts: Sequence[str]) -> bool:
     """Whether an answer has one item per text, in order; vectors don't repeat their texts."""
     [items] = [value for value in json.loads(answer).values() if isinstance(value, list)]
-    given = [item["text"] if isinstance(item, dict) else text for item, text in zip(items, texts, strict=False)]
-    return len(items) == len(texts) and given == list(texts)
+    answered = [item["text"] if isinstance(item, dict) else text for item, text in zip(items, texts, strict=False)]
+    return len(items) == len(texts) and answered == list(texts)
 
 
 async def _response(reader: asyncio.StreamReader) -> tuple[int, bytes]:
@@ -174,8 +166,8 @@ class ServerProcess:
             status = Path(f"/proc/{self.process}/status").read_text(encoding="utf-8")
         except OSError:
             return 0.0
-        found = re.search(r"VmRSS:\s+(\d+) kB", status)
-        return int(found[1]) / 1024 if found else 0.0
+        resident = re.search(r"VmRSS:\s+(\d+) kB", status)
+        return int(resident[1]) / 1024 if resident else 0.0
 
 
 @contextmanager
@@ -186,31 +178,16 @@ def started(module: str, arguments: Sequence[str]) -> Iterator[ServerProcess]:
     assert process.stderr is not None
     try:
         line = process.stderr.readline()
-        found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
-        if not found:
+        url = re.search(r"http://127\.0\.0\.1:(\d+)", line)
+        if not url:
             raise InputError(f"the server did not start: {line}{process.stderr.read()}".strip())
-        yield ServerProcess(int(found[1]), process.pid)
+        yield ServerProcess(int(url[1]), process.pid)
     finally:
         process.terminate()
         process.communicate()
 
 
-_WORDS = [
-    "train",
-    "was",
-    "late",
-    "again",
-    "and",
-    "we",
-    "waited",
-    "an",
-    "hour",
-    "at",
-    "the",
-    "station",
-    "then",
-    "walked",
-]
+_WORDS = "train was late again and we waited an hour at the station then walked"
 SERVE, LOOP, GROUPED_LOOP = "lightbert serve", "model.predict, one request per call", "model.predict, grouped requests"
 Run = Callable[[int], Load]
 """Number of clients -> what they measured."""
@@ -254,8 +231,8 @@ class Settings:
 
 def make_requests(texts: int, count: int = _REQUESTS, seed: int = 0) -> list[list[str]]:
     """Requests of random words, the same in every run."""
-    choose = random.Random(seed)
-    return [[" ".join(choose.choices(_WORDS, k=choose.randint(4, 60))) for _ in range(texts)] for _ in range(count)]
+    choose, words = random.Random(seed), _WORDS.split()
+    return [[" ".join(choose.choices(words, k=choose.randint(4, 60))) for _ in range(texts)] for _ in range(count)]
 
 
 @dataclass(frozen=True)
@@ -387,11 +364,8 @@ def loop(work: Callable[[list[str]], Any], requests: Sequence[list[str]], group:
     return load
 
 
-@contextmanager
-def _serving(model: str, threads: int, *options: str) -> Iterator[ServerProcess]:
-    arguments = ["serve", model, "--port", "0", "--device", "cpu", "--threads", str(threads), *options]
-    with started("lightbert", arguments) as server:
-        yield server
+def _serving(model: str, threads: int, *options: str) -> AbstractContextManager[ServerProcess]:
+    return started("lightbert", ["serve", model, "--port", "0", "--device", "cpu", "--threads", str(threads), *options])
 
 
 def _clients(server: ServerProcess, path: str, requests: Sequence[list[str]], seconds: float) -> Run:
@@ -458,15 +432,8 @@ def _overload(model: str, path: str, requests: Sequence[list[str]], capacity: fl
         wrong=load.wrong,
         other={status: count for status, count in load.statuses.items() if status not in (200, 429)},
         p99=load.percentile(99),
-        megabytes=tuple(max(part) for part in _tenths(memory)),
+        megabytes=tuple(float(part.max()) for part in np.array_split(memory, min(10, len(memory)))),
     )
-
-
-def _tenths(values: Sequence[float]) -> list[Sequence[float]]:
-    """Split values into ten parts, or one part per value."""
-    count = min(10, len(values))
-    bounds = [round(part * len(values) / count) for part in range(count + 1)]
-    return [values[start:end] for start, end in pairwise(bounds)]
 
 
 def _work(name: str, threads: int) -> tuple[str, Callable[[list[str]], Any]]:
