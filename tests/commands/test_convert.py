@@ -84,7 +84,6 @@ def test_a_non_empty_folder_is_replaced_only_with_force(source, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"to": "hff"}, "unknown layout 'hff'; did you mean 'hf'"),
         ({"heads": ("mln",)}, "unknown head 'mln'; did you mean 'mlm'"),
         ({"source": "nowhere"}, "model 'nowhere' not found"),
         ({"part": "generator"}, "--part and --config require a TensorFlow 1 checkpoint"),

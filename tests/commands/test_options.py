@@ -1,13 +1,16 @@
 """A command's options are the fields of its Config."""
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
 import typer
 
+import lightbert
+from lightbert.cli import main
+from lightbert.commands import bench, demo, evaluate, export, prepare
 from lightbert.commands.options import CommaSeparated, options, options_in_errors
 from lightbert.errors import InputError
 
@@ -98,3 +101,81 @@ def test_errors_of_commands_name_options_instead_of_keys():
         with pytest.raises(InputError) as error, options_in_errors():
             raise InputError(sentence)
         assert str(error.value) == expected
+
+
+VALUES = {
+    "str": "x",
+    "int": 7,
+    "bool": True,
+    "Path": Path("x"),
+    "tuple": ("x",),
+}
+
+
+def changed(config):
+    """For each option with a default, the config with another value."""
+    for field in fields(config):
+        if field.default is not MISSING:
+            kind = next(name for name in VALUES if name in str(field.type) or name in type(field.default).__name__)
+            yield field.name, replace(config, **{field.name: VALUES[kind]})
+
+
+@pytest.mark.parametrize(
+    ("config", "used", "reason"),
+    [
+        (
+            evaluate.Config(task="squad2", data="dev.json", predictions=Path("p.json")),
+            {"task", "data", "predictions", "na_probs", "submission"},
+            "with --predictions and --task squad2",
+        ),
+        (
+            evaluate.Config(task="rte", data="glue", predictions=Path("RTE.tsv")),
+            {"task", "data", "predictions", "split", "bad_rows", "submission"},
+            "with --predictions and --task rte",
+        ),
+        (
+            evaluate.Config(predictions=Path("p"), submission=Path("x.zip")),
+            {"predictions", "submission"},
+            "--submission",
+        ),
+        (
+            evaluate.Config("model", task="retrieval", data="beir"),
+            {"model", "task", "data", "split", "bad_rows", "batch", "device", "out", "predictions", "submission"},
+            "with --task retrieval",
+        ),
+    ],
+)
+def test_evaluate_refuses_every_option_that_it_would_not_use(config, used, reason):
+    for name, other in changed(config):
+        if name not in used:
+            option = "MODEL" if name == "model" else f"--{name.replace('_', '-')}"
+            with pytest.raises(InputError, match=f"^{option} can't be used .*{reason}; leave it out"):
+                evaluate.run(other)
+
+
+def test_options_that_need_another_option_are_refused_without_it():
+    for run, config, sentence in [
+        (evaluate.run, evaluate.Config("m", na_probs=Path("x")), "--na-probs can't be used without --predictions"),
+        (evaluate.run, evaluate.Config("m", overwrite=True), "--overwrite can't be used without --out"),
+        (bench.run, bench.Config("latency", clients=("1",)), "--clients can't be used with the benchmark 'latency'"),
+        (bench.run, bench.Config("serving", length=7), "--length can't be used with the benchmark 'serving'"),
+        (export.run, export.Config("m", Path("x"), split="test"), "--split can't be used without --data"),
+        (demo.run, demo.Config(zoo=True, again=True), "--again can't be used with --zoo"),
+        *(
+            (prepare.run, prepare.Config(("x",), Path("y"), tokenizer="t", **more), "can't be used with --tokenizer")
+            for more in ({"vocab_size": 7}, {"model": "unigram"}, {"cased": True})
+        ),
+    ]:
+        with pytest.raises(InputError, match=sentence):
+            run(config)
+
+
+def test_predict_refuses_options_of_files_for_texts(tmp_path, capsys):
+    for option, value in (("--text", "body"), ("--separator", ";"), ("--bad-rows", "skip")):
+        assert main(["predict", str(tmp_path), "a text", option, value]) == 1
+        assert f"{option} can't be used without --file or -; leave it out" in capsys.readouterr().err
+
+
+def test_finetune_refuses_a_test_file_that_it_would_not_read(tmp_path):
+    with pytest.raises(InputError, match=r"data.test is not used in fine-tuning, got 'x.csv'; leave it out"):
+        lightbert.finetune("classify", data={"train": "a.csv", "test": "x.csv"}, out=tmp_path / "run")

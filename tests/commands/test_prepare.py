@@ -75,11 +75,6 @@ def test_an_empty_tokenizer_is_not_the_current_folder(corpus: Path, tmp_path: Pa
         run(Config((str(corpus),), tmp_path / "out", tokenizer=""))
 
 
-def test_a_vocabulary_size_can_t_be_combined_with_a_tokenizer(corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="give one of them"):
-        run(Config((str(corpus),), tmp_path / "out", tokenizer="x", vocab_size=100))
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -1,17 +1,14 @@
 """`lightbert bench`: the speed of a model on this machine."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from lightbert.commands.options import CommaSeparated, options
+from lightbert.commands.options import CommaSeparated, check_unused, options
 from lightbert.commands.report import Printable, Report, Table, show
 from lightbert.errors import InputError, unknown
 from lightbert.processes import set_threads
-
-if TYPE_CHECKING:
-    pass
 
 BENCHMARKS = {
     "latency": (
@@ -25,6 +22,7 @@ BENCHMARKS = {
 }
 """Name -> (command, description)."""
 
+_OF_SERVING = {"model", "seconds", "clients", "texts", "overload_minutes"}
 _OTHERS = "Comparisons with other libraries and tables of results are programs of the repository: docs/benchmarks.md"
 
 
@@ -72,6 +70,8 @@ def run(config: Config) -> Printable:
         return Report(content, [Table(("benchmark", "command", "measures"), rows, caption=_OTHERS, left=3)])
     if config.name not in BENCHMARKS:
         raise unknown("benchmark", config.name, BENCHMARKS)
+    own = {"models", "runtimes", "length"} if config.name == "latency" else _OF_SERVING
+    check_unused(config, {"name", "rounds", "threads", *own}, f"with the benchmark {config.name!r}")
     return _latency(config) if config.name == "latency" else _serving(config)
 
 

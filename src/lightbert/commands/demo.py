@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lightbert.commands.report import AsJson, Report, Table, show
+from lightbert.commands.options import check_unused, options
+from lightbert.commands.report import Report, Table, show
 from lightbert.errors import InputError
 from lightbert.files import is_empty
 
@@ -189,16 +190,21 @@ _FILES = ("metrics.jsonl", "recipe.json", "result.json", "loss.png", "words.svg"
 
 @dataclass(frozen=True)
 class Config:
-    """The options of the command, and the text to train on."""
+    """The options of the command."""
 
-    out: Path = Path("runs/demo")
-    minutes: float = 3.0
-    again: bool = False
-    source: str = ""
-    """A source of `lightbert prepare`; empty means the documentation of installed packages."""
-    device: str = "auto"
-    finetune: bool = False
-    """Whether to fine-tune the bundled model at the end, and compare it with simpler classifiers."""
+    out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("runs/demo")
+    minutes: Annotated[float, typer.Option(help="How long to train.")] = 3.0
+    again: Annotated[bool, typer.Option("--again", help="Remove the previous demo and start again.")] = False
+    finetune: Annotated[
+        bool, typer.Option("--finetune", help="At the end, fine-tune a layer of the bundled model: a minute or two.")
+    ] = False
+    zoo: Annotated[
+        bool, typer.Option("--zoo", help="Instead, count the parameters of every model and run one of each family.")
+    ] = False
+    source: Annotated[
+        str, typer.Option(help="A source of `lightbert prepare`; default: the documentation of installed packages.")
+    ] = ""
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto"
 
     def __post_init__(self) -> None:
         # Before the text is prepared; as a key of the recipe, 0 would mean no limit.
@@ -211,6 +217,11 @@ def run(config: Config) -> "Report | TrainingReport | FinetuningReport":
 
     Returns the report of the training if it was interrupted.
     """
+    if config.zoo:
+        from lightbert.commands.info import tour
+
+        check_unused(config, {"zoo"}, "with --zoo")
+        return tour()
     from lightbert.commands import pretrain
     from lightbert.commands.demo_task import Comparison
     from lightbert.config import from_mapping
@@ -308,18 +319,8 @@ def _clear_run(out: Path, more: "Mapping[str, FolderKind]") -> None:
             (out / name).unlink(missing_ok=True)
 
 
-def command(
-    out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("runs/demo"),
-    minutes: Annotated[float, typer.Option(help="How long to train.")] = 3.0,
-    again: Annotated[bool, typer.Option("--again", help="Remove the previous demo and start again.")] = False,
-    finetune: Annotated[
-        bool, typer.Option("--finetune", help="At the end, fine-tune a layer of the bundled model: a minute or two.")
-    ] = False,
-    zoo: Annotated[
-        bool, typer.Option("--zoo", help="Instead, count the parameters of every model and run one of each family.")
-    ] = False,
-    json: AsJson = False,
-) -> None:
+@options(Config)
+def command(config: Config, json: bool) -> None:
     """Train a small encoder from text in a few minutes on a CPU, without any download.
 
     Reads the documentation of the Python packages on this machine, trains a tokenizer and a small ConvBERT on it by
@@ -327,14 +328,9 @@ def command(
     fine-tunes the first layer of the bundled English model to tell which package a sentence documents, and compares it
     with the small model and with a linear model of words. After an interruption, the same command resumes the training.
     """
-    if zoo:
-        from lightbert.commands.info import tour as tour
-
-        show(tour(), json=json)
-        return
     from lightbert.train.signals import EXIT_CODE
 
-    report = run(Config(out, minutes, again, finetune=finetune))
+    report = run(config)
     show(report, json=json)
     if not isinstance(report, Report):
         raise typer.Exit(EXIT_CODE)

@@ -1,13 +1,21 @@
 """`evaluate` without a model: score prediction files, or collect them for the GLUE leaderboard."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from lightbert.commands.options import CommaSeparated, check_file, check_model, options, options_in_errors, stored_task
+from lightbert.commands.options import (
+    CommaSeparated,
+    check_file,
+    check_model,
+    check_unused,
+    options,
+    options_in_errors,
+    stored_task,
+)
 from lightbert.commands.report import Printable, Report, show
 from lightbert.errors import InputError
 from lightbert.tasks.kinds import KindName
@@ -128,20 +136,39 @@ class Config:
 
 def run(config: Config) -> Printable:
     """Evaluate a model, or score or collect predictions."""
+    _check_options(config)
     if config.submission is not None:
         return collect(config.predictions, config.submission)
-    if config.predictions is None and config.model is None:
-        raise InputError("evaluate requires a model or predictions; give a model folder, or --predictions FILE")
-    if config.predictions is None:
-        check_file(config.data)
-        check_model(str(config.model))
     with options_in_errors():
-        if config.predictions is None:
-            _check_table(config, stored_task(str(config.model)))
-            evaluate = _evaluate_vectors if config.task in _VECTORS else _evaluate
-            return evaluate(config, str(config.model))
-        open_data = (config.task, config.data, config.split)
-        return score(config.predictions, *open_data, bad_rows=config.bad_rows, na_probs=config.na_probs)
+        if config.predictions is not None:
+            open_data = (config.task, config.data, config.split)
+            return score(config.predictions, *open_data, bad_rows=config.bad_rows, na_probs=config.na_probs)
+        if config.model is None:
+            raise InputError("evaluate requires a model or predictions; give a model folder, or --predictions FILE")
+        check_file(config.data)
+        check_model(config.model)
+        _check_table(config, stored_task(config.model))
+        evaluate = _evaluate_vectors if config.task in _VECTORS else _evaluate
+        return evaluate(config, config.model)
+
+
+def _check_options(config: Config) -> None:
+    """Check that the evaluation uses all options."""
+    if config.submission is not None:
+        check_unused(config, {"predictions", "submission"}, "with --submission")
+    elif config.predictions is not None:
+        used = {"na_probs"} if config.task.startswith("squad") else {"split", "bad_rows"}
+        task = f" and --task {config.task}" if config.task else ""
+        check_unused(config, {"predictions", "task", "data", *used}, f"with --predictions{task}")
+    elif config.task in _VECTORS:
+        used = {"text", "text_b", "label", "separator"} if config.task == "sts" else set()
+        used |= {"model", "task", "data", "split", "bad_rows", "batch", "device", "out"}
+        check_unused(config, used, f"with --task {config.task}")
+    else:
+        every = {field.name for field in fields(config)}
+        check_unused(config, every - {"na_probs"}, "without --predictions")
+        if config.out is None:
+            check_unused(config, every - {"overwrite"}, "without --out")
 
 
 def _evaluate_vectors(config: Config, path: str) -> Printable:

@@ -1,6 +1,6 @@
 """`lightbert export`: a model as a file for another runtime."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from lightbert.commands import evaluate
-from lightbert.commands.options import CommaSeparated, check_file, check_model, options, options_in_errors
+from lightbert.commands.options import (
+    CommaSeparated,
+    check_file,
+    check_model,
+    check_unused,
+    options,
+    options_in_errors,
+)
 from lightbert.commands.report import show
 from lightbert.deploy.targets import TARGETS
 from lightbert.errors import InputError, unknown
@@ -66,6 +73,9 @@ def run(config: Config) -> "Export":
         raise InputError(f"'{config.out}' is not empty; choose another folder, or add --force to replace it")
     if config.int8 == "static" and not config.data:
         raise InputError("--int8 static requires texts to calibrate on; add --data FILE, or use --int8 dynamic")
+    if not config.data:
+        of_data = {"task", "split", "text", "text_b", "label", "separator", "calibrate", "max_loss"}
+        check_unused(config, {field.name for field in fields(config)} - of_data, "without --data")
     if config.calibrate < 1:
         raise InputError(f"--calibrate must be >= 1, got {config.calibrate}")
     if config.max_loss < 0:

@@ -12,6 +12,7 @@ from lightbert.commands.options import check_file, is_finished
 from lightbert.commands.pretrain import draw_curves
 from lightbert.commands.recipes import command_words, read_recipe
 from lightbert.commands.report import AsJson, show
+from lightbert.errors import InputError
 from lightbert.processes import set_threads
 
 if TYPE_CHECKING:
@@ -154,6 +155,12 @@ def run(plan: "Plan", command: Sequence[str] = ()) -> FinetuningReport:
     from lightbert.train.distributed import process_group
     from lightbert.train.signals import catch_signals
 
+    data = plan.runs[0].recipe.data
+    if not isinstance(data, str) and data.test:
+        raise InputError(
+            f"data.test is not used in fine-tuning, got '{data.test}'; leave it out, and then evaluate the model: "
+            f"lightbert evaluate {plan.out}/final --data {data.test} --split test"
+        )
     with catch_signals() as interrupted, process_group(plan.runs[0].recipe.device) as world:
         runs = run_all(plan, world, interrupted, command)
     if world.is_main:

@@ -4,7 +4,7 @@ import copy
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
@@ -86,6 +86,16 @@ def options(config: type[T], as_json: Any = AsJson) -> Callable[[Callable[[T, bo
     return decorate
 
 
+def check_unused(config: "DataclassInstance", used: Collection[str], reason: str) -> None:
+    """Check that the options that a command doesn't use have their defaults."""
+    for field in fields(config):
+        if field.name not in used and getattr(config, field.name) != field.default:
+            hint = get_type_hints(type(config), include_extras=True)[field.name]
+            is_argument = any(type(info).__name__ == "ArgumentInfo" for info in hint.__metadata__)
+            name = field.name.upper() if is_argument else f"--{field.name.replace('_', '-')}"
+            raise InputError(f"{name} can't be used {reason}; leave it out")
+
+
 def _is_required(field: Any) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
 
@@ -101,12 +111,13 @@ def _annotation(hint: Any) -> Any:
         return hint
     kind, *metadata = get_args(hint)
     infos = [copy.copy(each) for each in metadata if not isinstance(each, CommaSeparated)]
+    choices = next((each for each in (kind, *get_args(kind)) if get_origin(each) is Literal), None)
     if get_origin(kind) is tuple:
         kind = str | None if len(infos) < len(metadata) else list[str] | None
-    elif get_origin(kind) is Literal:
+    elif choices is not None:
         for info in infos:
-            info.metavar = "|".join(get_args(kind))
-        kind = str
+            info.metavar = "|".join(get_args(choices))
+        kind = str if kind is choices else str | None
     return Annotated[kind, *infos]
 
 

@@ -4,13 +4,21 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 import typer
 
-from lightbert.commands.options import CommaSeparated, check_file, check_model, options, options_in_errors, stored_task
+from lightbert.commands.options import (
+    CommaSeparated,
+    check_file,
+    check_model,
+    check_unused,
+    options,
+    options_in_errors,
+    stored_task,
+)
 from lightbert.commands.report import Report, show
 from lightbert.errors import InputError
 
@@ -186,6 +194,9 @@ def _check_kind(config: Config, kind: str) -> None:
 def _given(config: Config) -> list[dict[str, str]]:
     """The records given as arguments; empty for a file or standard input."""
     asked = config.question is not None or config.context is not None
+    if (config.texts or asked) and _STDIN not in config.texts and not config.file:
+        of_files = {"text", "text_b", "separator", "bad_rows"}
+        check_unused(config, {field.name for field in fields(config)} - of_files, "without --file or -")
     if (len(config.texts) > 0) + bool(config.file) + asked != 1:
         raise InputError("give one of: texts, --question with --context, --file PATH, or - for standard input")
     if asked:

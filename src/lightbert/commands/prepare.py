@@ -1,13 +1,13 @@
 """`lightbert prepare`: turn text into token shards."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from lightbert.commands.options import options, options_in_errors
+from lightbert.commands.options import check_unused, options, options_in_errors
 from lightbert.commands.report import Report, Table, show
 from lightbert.errors import InputError
 
@@ -71,8 +71,9 @@ def run(config: Config) -> Report:
     if config.tokenizer == "":
         # An empty path is the current folder.
         raise InputError("--tokenizer must not be empty; give a file, a folder or a bundled model, or leave it out")
-    if config.tokenizer is not None and config.vocab_size is not None:
-        raise InputError("--vocab-size can't be combined with --tokenizer; give one of them")
+    if config.tokenizer is not None:
+        trained = {"vocab_size", "model", "cased"}
+        check_unused(config, {field.name for field in fields(config)} - trained, "with --tokenizer")
     settings = Settings(
         sources=config.sources,
         tokenizer=config.tokenizer,
