@@ -42,7 +42,7 @@ LINES = (
     ("serve m --colour", 2, "unknown option '--colour'; choose from --host, --port"),
     ("demo --minutes -1", 1, "--minutes must be > 0 and finite, got -1.0"),
     ("demo --minutes 0", 1, "--minutes must be > 0 and finite, got 0.0"),
-    ("demo --minutes nan", 1, "--minutes must be > 0 and finite, got nan"),
+    ("demo --minutes nan", 1, "minutes must be a finite number, got nan"),
     ("export m --out o --max-loss -1", 1, "--max-loss must be >= 0, got -1.0"),
     ("finetune classify model=m data.train=no.csv out=o", 1, "'no.csv' not found; check the path"),
     ("finetune classify model=m task=rte data=no out=o", 1, "'no' not found; check the path"),
