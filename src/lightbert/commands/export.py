@@ -73,13 +73,13 @@ def run(config: Config) -> "Export":
         raise InputError(f"'{config.out}' is not empty; choose another folder, or add --force to replace it")
     if config.int8 == "static" and not config.data:
         raise InputError("--int8 static requires texts to calibrate on; add --data FILE, or use --int8 dynamic")
-    if not config.data:
-        of_data = {"task", "split", "text", "text_b", "label", "separator", "calibrate", "max_loss"}
-        check_unused(config, {field.name for field in fields(config)} - of_data, "without --data")
     if config.calibrate < 1:
         raise InputError(f"--calibrate must be >= 1, got {config.calibrate}")
     if config.max_loss < 0:
         raise InputError(f"--max-loss must be >= 0, got {config.max_loss}")
+    if not config.data:
+        of_data = {"task", "split", "text", "text_b", "label", "separator", "calibrate", "max_loss"}
+        check_unused(config, {field.name for field in fields(config)} - of_data, "without --data")
     int8 = None if config.int8 == "none" else config.int8
     TARGETS[config.to].check(int8)
     check_file(config.data)
