@@ -60,7 +60,8 @@ def api() -> str:
     import lightbert
 
     functions = "\n".join(f"::: lightbert.{name}" for name in lightbert.__all__)
-    model = "::: lightbert.tasks.predict.text_model.TextModel\n    options: {members: [forward, predict, encode]}"
+    options = "{members: [forward, predict, predict_proba, encode], inherited_members: true}"
+    model = f"::: lightbert.tasks.predict.text_model.TextModel\n    options: {options}"
     return f"# Functions\n\n{functions}\n\n{model}\n"
 
 

@@ -76,7 +76,7 @@ def _scores(task: str, metrics: dict[str, float], skipped: int = 0) -> Report:
 BadRows = Literal["error", "skip"]
 _OWN = ("own", "tokens")
 _NAMED = ("classify", "tokens")
-_VECTORS = ("sts", "retrieval")
+_VECTORS = ("sts", "pairs", "clustering", "retrieval")
 """The tasks of `lightbert.tasks.predict.vector_evaluation`."""
 
 
@@ -90,7 +90,8 @@ class Config:
     task: Annotated[
         str,
         typer.Option(
-            help="cola, sst2, …, squad, squad2, own; sts or retrieval for vectors; default: the task of the model."
+            help="cola, sst2, …, squad, squad2, own; for vectors sts, pairs, clustering, retrieval; "
+            "default: the task of the model."
         ),
     ] = ""
     data: Annotated[str, typer.Option(help="The folder or file of the task, or your own table.")] = ""
@@ -173,24 +174,20 @@ def _check_options(config: Config) -> None:
 
 def _evaluate_vectors(config: Config, path: str) -> Printable:
     """Evaluate the vectors of any model; its report is printed only."""
+    from lightbert.tasks.datasets.own_files import Files
     from lightbert.tasks.predict.exported import load_on
-    from lightbert.tasks.predict.vector_evaluation import evaluate_retrieval, evaluate_sts
+    from lightbert.tasks.predict.vector_evaluation import evaluate_vectors
 
     if not config.data:
         raise InputError(f"--task {config.task} requires data; add --data FILE or FOLDER")
     if config.out is not None:
         raise InputError(f"--task {config.task} writes no files, got --out '{config.out}'; use --json")
     model = load_on(path, config.device)
-    shared: dict[str, Any] = {
-        "split": config.split,
-        "bad_rows": config.bad_rows,
-        "batch": config.batch,
-        "name": path,
-    }
-    if config.task == "retrieval":
-        return evaluate_retrieval(model, config.data, **shared)
+    files = Files(dev=config.data, separator=config.separator or ",", bad_rows=config.bad_rows)
     columns = {"text": config.text, "text_b": config.text_b, "label": config.label}
-    return evaluate_sts(model, config.data, columns=columns, separator=config.separator or ",", **shared)
+    return evaluate_vectors(
+        config.task, model, files, split=config.split, columns=columns, batch=config.batch, name=path
+    )
 
 
 def _evaluate(config: Config, path: str) -> Report:
@@ -279,8 +276,9 @@ def command(config: Config, json: bool) -> None:
     official SQuAD scores, or the metrics of the task. With --split test and --out, the predictions of a GLUE task are
     written in the format of the leaderboard; --submission collects several of these files in one zip file.
 
-    --task sts correlates the cosines of a model's vectors with the scores of pairs of texts; --task retrieval ranks the
-    documents of a BEIR folder for its queries, and compares with BM25. Both take any model.
+    For the vectors of any model: --task sts correlates cosines with the scores of pairs of texts; pairs ranks the
+    second text of each pair among all; clustering compares clusters of texts with their labels; retrieval ranks the
+    documents of a BEIR folder for its queries, and compares with BM25.
 
     Own files are read as in fine-tuning, which is saved with the model: the same columns, separators and kind of
     labels, or for other models the values in brackets. The options change single values.

@@ -54,8 +54,10 @@ def test_if_every_answer_lowers_f1_all_answers_are_empty():
 
 
 def test_the_chosen_threshold_is_stored_in_the_description():
-    kind = Spans("beam", null_threshold=-2.75).with_best_threshold([question("cat")], [predicted("cat", 1.5)])
+    before = Spans("beam", null_threshold=-2.75)
+    kind = before.tune([question("cat"), question("")], [predicted("cat", 1.5), predicted("cat", 2.0)])
     assert kind.description()["null_threshold"] == 1.5
+    assert before.tune([question("cat")], [predicted("cat", 1.5)]) == before
 
 
 def test_choosing_a_threshold_requires_answers():

@@ -55,6 +55,9 @@ def test_a_custom_table_is_evaluated_by_its_columns(evaluate, tmp_path, table):
     assert {"error", "brier", "bins"} == report["calibration"].keys()
     assert sorted(path.name for path in out.glob("[!.]*")) == ["predictions.jsonl", "report.json", "report.md"]
     assert report["files"] == [str(out / name) for name in ("predictions.jsonl", "report.json", "report.md")]
+    assert json.loads((out / "report.json").read_text())["metrics"] == report["metrics"]
+    first = json.loads((out / "predictions.jsonl").read_text().splitlines()[0])
+    assert (first["text"], first["true"], first["label"] in REVIEWS.labels) == ("good film", "good", True)
     page = (out / "report.md").read_text()
     assert f"| accuracy | {report['metrics']['accuracy']:.4f} |" in page
     assert report["data"] == str(table)

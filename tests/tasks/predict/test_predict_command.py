@@ -91,14 +91,6 @@ def test_columns_can_have_any_name_and_all_are_kept(predict, model, tmp_path):
     assert [(record["body"], record["stars"]) for record in found] == [("good film", 5), ("bad", 1)]
 
 
-def test_fields_of_a_record_are_kept_with_the_prediction(predict, model):
-    line = json.dumps({"text": "good", "label": "wrong", "nested": {"a": [1]}}).encode()
-    _, (found,), _ = predict(model, "-", piped=line)
-    assert found["input_label"] == "wrong"
-    assert found["label"] in ("bad", "good")
-    assert found["nested"] == {"a": [1]}
-
-
 def test_nan_is_null_in_the_output(predict, model):
     _, (found,), _ = predict(model, "-", piped=b'{"text": "good", "stars": NaN, "all": [1, {"x": Infinity}]}\n')
     assert (found["stars"], found["all"]) == (None, [1, {"x": None}])
@@ -142,11 +134,6 @@ def test_a_named_second_text_is_required(predict, model, tmp_path, name):
     code, found, said = predict(model, "--file", path, "--text-b", "secnd")
     assert (code, found) == (1, [])
     assert "'secnd', only 'text', 'second'; set its name with --text-b" in said
-
-
-def test_a_record_without_the_text_is_an_error_that_names_the_option(predict, model):
-    said = predict(model, "-", piped=b'{"body": "good"}\n')[2]
-    assert "line 1 of standard input has no 'text', only 'body'; set its name with --text" in said
 
 
 def test_a_table_of_words_requires_no_text(predict, tmp_path):
@@ -223,15 +210,6 @@ def test_invalid_options_are_a_one_line_error(predict, model, tmp_path, monkeypa
         assert said.count("\n") == 1
 
 
-def test_a_model_without_a_task_is_an_error_with_the_remedy(predict, tmp_path):
-    body = write_tiny_model(tmp_path / "body", None)
-    code, _, said = predict(body, "film")
-    assert (code, said) == (
-        1,
-        "lightbert: the model has no head for a task: fine-tune it first with `lightbert finetune`\n",
-    )
-
-
 def test_a_closed_pipe_ends_the_command_silently(model):
     command = [sys.executable, "-m", "lightbert", "predict", str(model), "-"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -255,13 +233,11 @@ def test_a_closed_pipe_ends_the_command_silently(model):
 BAD_LINES = {
     "half a character": b'{"text": "\\ud83d"}',
     "deep nesting": b'{"text": "a", "more": ' + b"[" * 600 + b"]" * 600 + b"}",
-    "a long line": b"x" * 3000,
 }
 
 
-def test_a_bad_line_of_a_stream_is_an_error_or_skipped(predict, model, monkeypatch):
+def test_a_bad_line_of_a_stream_is_an_error_or_skipped(predict, model):
     for line in BAD_LINES.values():
-        monkeypatch.setattr(text_files, "MAX_LINE_BYTES", 2000)
         piped = b"good\n" + line + b"\nbad\n"
         code, _, said = predict(model, "-", piped=piped)
         assert code == 1
@@ -280,11 +256,11 @@ def test_a_line_without_an_end_is_an_error(predict, model, monkeypatch):
 
 
 def test_no_field_of_a_record_is_lost(predict, model):
-    record = {"text": "good", "label": "mine", "input_label": "also mine", "probability": 1}
+    record = {"text": "good", "label": "mine", "input_label": "also mine", "probability": 1, "more": {"a": [1]}}
     _, (found,), _ = predict(model, "-", piped=json.dumps(record).encode() + b"\n")
     assert found["label"] in ("bad", "good")
     assert (found["input_input_label"], found["input_label"]) == ("mine", "also mine")
-    assert found["input_probability"] == 1
+    assert (found["input_probability"], found["more"]) == (1, {"a": [1]})
 
 
 def test_outputs_that_are_not_finite_are_an_error(predict, tmp_path):

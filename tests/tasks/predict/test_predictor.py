@@ -109,7 +109,7 @@ class Stubbed(Predictor):
         super().__init__(tiny_model(REVIEWS), **settings)
         self.sizes = []
 
-    def _predictions(self, kind, runtime, examples, batch):
+    def _predictions(self, kind, runtime, examples):
         self.sizes.append(len(examples))
         return [{"label": example.text} for example in examples]
 
@@ -213,21 +213,11 @@ def test_training_mode_is_restored_after_prediction():
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
-def test_a_missing_head_or_tokenizer_and_a_too_large_length_are_errors():
-    with pytest.raises(InputError, match="has no head for a task: fine-tune it first"):
-        Predictor(tiny_model(None)).predict("film")
-    bare = tiny_model(REVIEWS)
-    bare.tokenizer = None
-    with pytest.raises(InputError, match="has no tokenizer"):
-        Predictor(bare).predict("film")
+def test_a_too_large_length_and_a_negative_batch_are_errors():
     with pytest.raises(InputError, match="length must be <= 16, the positions of the model, got 17"):
         Predictor(tiny_model(REVIEWS), length=17)
     with pytest.raises(InputError, match="batch must be >= 0, got -1"):
         Predictor(tiny_model(REVIEWS), batch=-1)
-
-
-def test_an_imported_head_predicts_numbered_labels():
-    assert Predictor(tiny_model(None, "classify", labels=3)).predict("film")["label"].startswith("LABEL_")
 
 
 def test_outputs_have_no_padding_in_them():

@@ -1,4 +1,4 @@
-"""`lightbert evaluate --task sts` and `--task retrieval`."""
+"""`lightbert evaluate` with the tasks for vectors: sts, pairs, clustering and retrieval."""
 
 import json
 
@@ -11,8 +11,7 @@ from extras import needs_bm25
 from lightbert import cli
 from lightbert.nn.pooling_settings import Pooling
 from lightbert.tasks import metrics
-from lightbert.tasks.predict import vector_evaluation
-from lightbert.tasks.predict.vector_evaluation import rank_by_vectors, rank_by_words, ranking_metrics
+from lightbert.tasks.predict.vector_evaluation import rank_by_words, ranking_metrics
 
 PAIRS = [("good film", "a good film", 4.5), ("bad film", "the film was good", 1.0), ("the", "bad film", 0.25)]
 
@@ -80,7 +79,7 @@ def test_sts_correlates_cosines_with_the_scores_of_a_table(evaluate, model, tmp_
     [
         ("text,other\na,b\n", "must have a column for --text-b, got the columns text, other; add --text-b COLUMN"),
         ("text,text_b,score\na,b,much\n", "has 'much' in column 'score', which must be a number"),
-        ("text,text_b,score\na, ,1\n", "must have texts in the columns 'text' and 'text_b'"),
+        ("text,text_b,score\na, ,1\n", "must have a text in column 'text_b', got ' '"),
     ],
 )
 def test_a_bad_table_of_pairs_is_one_sentence(evaluate, tmp_path, content, sentence):
@@ -130,12 +129,24 @@ def test_the_metrics_of_rankings_are_those_of_their_definitions():
     assert found == pytest.approx({"ndcg@10": ndcg / 2, "recall@100": 1.0, "mrr@10": 0.25})
 
 
-def test_rankings_are_those_of_a_full_sort_with_ties_in_order(monkeypatch):
-    monkeypatch.setattr(vector_evaluation, "_SCORES", 14)
-    rng = np.random.default_rng(0)
-    queries, documents = rng.integers(-2, 3, (9, 3)).astype("f4"), rng.integers(-2, 3, (7, 3)).astype("f4")
-    expected = np.argsort(-(queries @ documents.T), axis=1, kind="stable")[:, :4]
-    assert rank_by_vectors(queries, documents, list(range(7)), 4) == expected.tolist()
+def test_pairs_are_ranked_with_the_prompts_of_queries_and_documents(evaluate, model, tmp_path):
+    (tmp_path / "my.csv").write_text("q,d\n" + "".join(f"{a},{b}\n" for a, b, _ in PAIRS))
+    code, report, _ = evaluate("--task", "pairs", "--data", tmp_path / "my.csv", "--text", "q", "--text-b", "d")
+    loaded = lightbert.load(model)
+    first = loaded.encode([pair[0] for pair in PAIRS], prompt="bad ", normalize=True)
+    second = loaded.encode([pair[1] for pair in PAIRS], prompt="good ", normalize=True)
+    cosines = first @ second.T
+    ranks = [1 + int((row > row[place]).sum()) for place, row in enumerate(cosines)]
+    assert (code, report["pairs"]) == (0, 3)
+    assert report["metrics"]["mrr"] == pytest.approx(np.mean([1 / rank for rank in ranks]))
+
+
+def test_clusters_are_compared_with_labels(evaluate, tmp_path):
+    rows = [f"{text},{label}" for text, label in (("good", "a"), ("bad bad bad .", "b")) for _ in range(4)]
+    (tmp_path / "my.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
+    code, report, _ = evaluate("--task", "clustering", "--data", tmp_path / "my.csv")
+    assert (code, report["texts"], report["labels"]) == (0, 8, 2)
+    assert report["metrics"]["v_measure"] == pytest.approx(1.0)
 
 
 @needs_bm25

@@ -112,11 +112,6 @@ def test_the_usual_spellings_of_names_are_accepted(glue, spelling, name):
     assert open_glue(spelling, str(glue)).name == name
 
 
-def test_an_unknown_task_gets_a_suggestion(glue):
-    with pytest.raises(InputError, match="did you mean 'mnli'"):
-        open_glue("mnlii", str(glue))
-
-
 def test_an_unknown_split_is_an_error(glue):
     with pytest.raises(InputError, match="split of the task 'rte' 'dev_matched'"):
         read(glue, "rte", "dev_matched")

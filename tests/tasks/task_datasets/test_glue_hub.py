@@ -66,7 +66,7 @@ def test_label_ids_become_label_names(hub):
             labels = NUMBERED[name]
             texts = {column: [f"{column} {number}" for number in range(len(labels))] for column in TEXTS[name]}
             split = next(iter(TABLE[name].splits))
-            hub[name, TABLE[name].splits[split].hub] = data_set(
+            hub[name, TABLE[name].splits[split][0]] = data_set(
                 labels, **texts, label=list(range(len(labels))), idx=[7 + number for number in range(len(labels))]
             )
             task = open_glue(name, data)

@@ -76,14 +76,6 @@ def test_a_setting_below_one_is_an_error(folder):
             squad_task(folder, version="1.1").kind.with_settings(**{setting: 0})
 
 
-def test_skipped_questions_are_counted_on_stderr(tmp_path, capsys):
-    path = write(
-        tmp_path / "x.json", document(CONTEXT, question_entry("a", ("cat", 4)), question_entry("b", ("dog", 4)))
-    )
-    assert len(squad_task(path, version="1.1", bad_rows="skip").examples("dev")) == 1
-    assert "skipped 1 of 2 questions" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("head", ["span", "beam"])
 def test_a_written_file_scores_like_the_predictions(folder, head):
     task = squad_task(folder, version="2.0")

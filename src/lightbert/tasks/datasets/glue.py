@@ -15,30 +15,16 @@ from lightbert.tasks.kinds.classify import Classify
 from lightbert.tasks.kinds.kind import Kind, Task
 from lightbert.tasks.kinds.regress import Regress
 
-
-@dataclass(frozen=True)
-class Split:
-    """The file names of a split, of which the first that exists is read, and its name on the Hugging Face Hub."""
-
-    files: tuple[str, ...]
-    hub: str
-
-
-_SPLITS: Mapping[str, Split] = {
-    "train": Split(("train.tsv",), "train"),
-    "dev": Split(("dev.tsv",), "validation"),
-    "test": Split(("test.tsv",), "test"),
+# The name of each split on the Hugging Face Hub, and its file names, of which the first that exists is read.
+_SPLITS = {"train": ("train", "train.tsv"), "dev": ("validation", "dev.tsv"), "test": ("test", "test.tsv")}
+_MNLI_SPLITS = {
+    "train": ("train", "train.tsv"),
+    "dev": ("validation_matched", "dev_matched.tsv"),
+    "dev_mismatched": ("validation_mismatched", "dev_mismatched.tsv"),
+    "test": ("test_matched", "test_matched.tsv"),
+    "test_mismatched": ("test_mismatched", "test_mismatched.tsv"),
 }
-_MNLI_SPLITS: Mapping[str, Split] = {
-    "train": Split(("train.tsv",), "train"),
-    "dev": Split(("dev_matched.tsv",), "validation_matched"),
-    "dev_mismatched": Split(("dev_mismatched.tsv",), "validation_mismatched"),
-    "test": Split(("test_matched.tsv",), "test_matched"),
-    "test_mismatched": Split(("test_mismatched.tsv",), "test_mismatched"),
-}
-_AX_SPLITS: Mapping[str, Split] = {
-    "test": Split(("diagnostic.tsv", "AX.tsv", "test.tsv", "diagnostic-full.tsv"), "test"),
-}
+_AX_SPLITS = {"test": ("test", "diagnostic.tsv", "AX.tsv", "test.tsv", "diagnostic-full.tsv")}
 
 _BINARY = {"0": "not_entailment", "1": "entailment"}
 _TWO_WAY = {name: name for name in ("entailment", "not_entailment")}
@@ -59,7 +45,7 @@ class Row:
     STS-B, whose label is a number."""
     metric: str = "accuracy"
     symmetric: bool = False
-    splits: Mapping[str, Split] = field(default_factory=lambda: _SPLITS)
+    splits: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _SPLITS)
     unnamed: tuple[str, ...] = ()
     """The columns of a file without a header."""
 
@@ -128,14 +114,6 @@ def find(spelling: str) -> str | None:
     plain = "".join(letter for letter in spelling.lower() if letter.isalnum())
     name = _ALIASES.get(plain, plain)
     return name if name in TABLE else None
-
-
-def name_of(spelling: str) -> str:
-    """Like `find`, but an unknown task is an error."""
-    name = find(spelling)
-    if name is None:
-        raise unknown("GLUE task", spelling, TABLE)
-    return name
 
 
 _IDS = ("index", "id", "idx")
@@ -221,7 +199,7 @@ def read_files(name: str, split: str, folder: Path, bad_rows: BadRows = "error")
 
 
 def _path(name: str, split: str, folder: Path) -> Path:
-    paths = [folder / file for file in TABLE[name].splits[split].files]
+    paths = [folder / file for file in TABLE[name].splits[split][1:]]
     return next((path for path in paths if path.is_file()), paths[0])
 
 
@@ -283,7 +261,7 @@ _UNKNOWN = -1
 def read_hub(name: str, split: str) -> list[Example]:
     """Download one split of a task, or read it from the cache of datasets; label ids become label names."""
     row = TABLE[name]
-    records = _load(name, row.splits[split].hub)
+    records = _load(name, row.splits[split][0])
     columns = find_columns(records.column_names, row)
     if columns is None or columns.label is None:
         names = ", ".join(records.column_names)
@@ -331,8 +309,9 @@ def open_glue(name: str, data: str = "", *, bad_rows: BadRows = "error") -> Task
     data: the folder of the task, its parent folder, or "hub".
     bad_rows: "error" or "skip", for rows with a wrong number of columns or an invalid label.
     """
-    name = name_of(name)
-    row = TABLE[name]
+    if (found := find(name)) is None:
+        raise unknown("GLUE task", name, TABLE)
+    name, row = found, TABLE[found]
     kind: Kind[Any] = Classify(tuple(row.labels.values())) if row.labels else Regress(LOW, HIGH)
     read: Callable[[str], list[Example]]
     if data in HUB:

@@ -19,33 +19,22 @@ MISMATCHED = "mnli-mm"
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column of a paper's table: a metric of a task, or the mean of several."""
-
-    title: str
-    task: str
-    metrics: tuple[str, ...]
-
-    def value(self, results: Mapping[str, Mapping[str, float]]) -> float | None:
-        """The value of the column; None if a metric is missing."""
-        metrics = results.get(self.task, {})
-        if any(metric not in metrics for metric in self.metrics):
-            return None
-        return fmean(metrics[metric] for metric in self.metrics)
-
-
-@dataclass(frozen=True)
 class Score:
     """The columns of a paper's table and their mean, which is None if a column is missing."""
 
     name: str
     columns: Mapping[str, float | None]
-    mean: float | None
 
     @property
     def missing(self) -> tuple[str, ...]:
         """The titles of the columns without a value."""
         return tuple(title for title, value in self.columns.items() if value is None)
+
+    @property
+    def mean(self) -> float | None:
+        """The unweighted mean of the columns."""
+        values = [value for value in self.columns.values() if value is not None]
+        return None if self.missing else fmean(values)
 
     def sentence(self) -> str:
         """The mean in percent, or the columns that are missing."""
@@ -56,50 +45,48 @@ class Score:
 
 @dataclass(frozen=True)
 class Mean:
-    """An unweighted mean over columns."""
+    """The columns of a paper's table: title -> the task, and one of its metrics or several that are averaged."""
 
     name: str
-    columns: tuple[Column, ...]
+    columns: Mapping[str, tuple[str, ...]]
 
     def of(self, results: Mapping[str, Mapping[str, float]]) -> Score:
-        """Compute the columns and their mean from ``{task: metrics}``, with the names of GLUE's tasks."""
-        values = {column.title: column.value(results) for column in self.columns}
-        known = [value for value in values.values() if value is not None]
-        return Score(self.name, values, fmean(known) if len(known) == len(values) else None)
+        """Compute the columns from ``{task: metrics}``, with the names of GLUE's tasks."""
+        values: dict[str, float | None] = {}
+        for title, (task, *metrics) in self.columns.items():
+            found = [value for metric in metrics if (value := results.get(task, {}).get(metric)) is not None]
+            values[title] = fmean(found) if len(found) == len(metrics) else None
+        return Score(self.name, values)
 
-
-_ACCURACY = ("accuracy",)
-_MCC = ("mcc",)
-_ACCURACY_AND_F1 = ("accuracy", "f1")
 
 CONVBERT = Mean(
     "ConvBERT's mean of eight",
-    (
-        Column("MNLI", "mnli", _ACCURACY),
-        Column("QNLI", "qnli", _ACCURACY),
-        Column("QQP", "qqp", _ACCURACY),
-        Column("RTE", "rte", _ACCURACY),
-        Column("SST-2", "sst2", _ACCURACY),
-        Column("MRPC", "mrpc", _ACCURACY),
-        Column("CoLA", "cola", _MCC),
-        Column("STS-B", "stsb", ("spearman",)),
-    ),
+    {
+        "MNLI": ("mnli", "accuracy"),
+        "QNLI": ("qnli", "accuracy"),
+        "QQP": ("qqp", "accuracy"),
+        "RTE": ("rte", "accuracy"),
+        "SST-2": ("sst2", "accuracy"),
+        "MRPC": ("mrpc", "accuracy"),
+        "CoLA": ("cola", "mcc"),
+        "STS-B": ("stsb", "spearman"),
+    },
 )
 """Jiang et al. 2020, Tables 2 and 3. They don't name the metric of MRPC; the released code uses accuracy."""
 
 COMPOSITE = Mean(
     "Chang et al.'s mean of nine",
-    (
-        Column("CoLA", "cola", _MCC),
-        Column("MNLI-m", "mnli", _ACCURACY),
-        Column("MNLI-mm", MISMATCHED, _ACCURACY),
-        Column("MRPC", "mrpc", _ACCURACY_AND_F1),
-        Column("QNLI", "qnli", _ACCURACY),
-        Column("QQP", "qqp", _ACCURACY_AND_F1),
-        Column("RTE", "rte", _ACCURACY),
-        Column("SST", "sst2", _ACCURACY),
-        Column("STS", "stsb", ("pearson", "spearman")),
-    ),
+    {
+        "CoLA": ("cola", "mcc"),
+        "MNLI-m": ("mnli", "accuracy"),
+        "MNLI-mm": (MISMATCHED, "accuracy"),
+        "MRPC": ("mrpc", "accuracy", "f1"),
+        "QNLI": ("qnli", "accuracy"),
+        "QQP": ("qqp", "accuracy", "f1"),
+        "RTE": ("rte", "accuracy"),
+        "SST": ("sst2", "accuracy"),
+        "STS": ("stsb", "pearson", "spearman"),
+    },
 )
 """Chang et al. 2021, Tables 1, 2, 6 and 7."""
 
@@ -131,19 +118,6 @@ class Submission:
     missing: tuple[str, ...]
 
 
-def table_of(name: str, task: str, examples: Sequence[Example], predictions: Sequence[Prediction]) -> str:
-    """The table of one test set: the id and the prediction of each example, with GLUE's label names."""
-    if len(examples) != len(predictions):
-        raise InputError(
-            f"{name} requires one prediction per example, got {len(predictions):,} for {len(examples):,} examples"
-        )
-    ids = [example.id for example in examples]
-    if len(set(ids)) != len(ids):
-        raise InputError(f"ids of {name} must be unique, got duplicates; use the indices of GLUE's test set")
-    answers = _scores(predictions) if task == "stsb" else _glue_labels(task, predictions)
-    return "index\tprediction\n" + "".join(f"{index}\t{answer}\n" for index, answer in zip(ids, answers, strict=True))
-
-
 def _glue_labels(task: str, predictions: Sequence[Prediction]) -> Iterable[str]:
     glue_label = {label: file_label for file_label, label in TABLE[task].labels.items()}
     for prediction in predictions:
@@ -161,20 +135,6 @@ def _scores(predictions: Sequence[Prediction]) -> Iterable[str]:
         yield f"{min(max(LOW, score), HIGH):.3f}"
 
 
-def to_zip(tables: Mapping[str, str]) -> bytes:
-    """Create a zip file of the tables; the same tables give the same bytes."""
-    buffer = io.BytesIO()
-    # Not compressed: the output of zlib depends on its version.
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for file, table in tables.items():
-            entry = zipfile.ZipInfo(file, date_time=(1980, 1, 1, 0, 0, 0))
-            # By default these depend on the system; 3 is Unix, 0o644 is readable by all.
-            entry.create_system = 3
-            entry.external_attr = 0o644 << 16
-            archive.writestr(entry, table)
-    return buffer.getvalue()
-
-
 _HEADER = "index\tprediction"
 
 
@@ -184,19 +144,23 @@ def write_predictions(
     """Write the predictions for a test set to a folder, in the leaderboard's format and file name, such as RTE.tsv."""
     if task not in TABLE:
         raise unknown("GLUE test set", task, TABLE)
-    name = _test_set(task, split)
-    path = folder / FILES[name]
-    write_atomic(path, table_of(name, task, examples, predictions))
+    if len(examples) != len(predictions):
+        raise InputError(
+            f"{task} requires one prediction per example, got {len(predictions):,} for {len(examples):,} examples"
+        )
+    ids = [example.id for example in examples]
+    if len(set(ids)) != len(ids):
+        raise InputError(f"ids of {task} must be unique, got duplicates; use the indices of GLUE's test set")
+    answers = _scores(predictions) if task == "stsb" else _glue_labels(task, predictions)
+    rows = (f"{index}\t{answer}\n" for index, answer in zip(ids, answers, strict=True))
+    path = folder / table_name(task, split)
+    write_atomic(path, f"{_HEADER}\n{''.join(rows)}")
     return path
 
 
 def table_name(task: str, split: str) -> str:
     """The file name of the table of a test set."""
-    return FILES[_test_set(task, split)]
-
-
-def _test_set(task: str, split: str) -> str:
-    return MISMATCHED if task == "mnli" and split.endswith("mismatched") else task
+    return FILES[MISMATCHED if task == "mnli" and split.endswith("mismatched") else task]
 
 
 def read_predictions(path: str | Path, task: Task, examples: Sequence[Example]) -> list[Prediction]:
@@ -232,7 +196,15 @@ def collect(folder: str | Path, path: str | Path) -> Submission:
         raise InputError(
             f"'{folder}' must contain predictions such as {names[0]}: write them first with --split test --out"
         )
-    write_atomic(path, to_zip(tables))
+    buffer = io.BytesIO()
+    # Not compressed: the output of zlib depends on its version.
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, table in tables.items():
+            entry = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+            # By default these depend on the system; 3 is Unix, 0o644 is readable by all.
+            entry.create_system, entry.external_attr = 3, 0o644 << 16
+            archive.writestr(entry, table)
+    write_atomic(path, buffer.getvalue())
     return Submission(path, tuple(tables), tuple(name for name in names if name not in tables))
 
 

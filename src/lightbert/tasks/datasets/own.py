@@ -16,7 +16,7 @@ from lightbert.data.tables import FORMATS, Table, table_format
 from lightbert.data.text_files import RowFile, decoding_problem, text_lines
 from lightbert.errors import InputError
 from lightbert.tasks.datasets.own_files import Files, as_list, hold_out, infer_kind, unknown_label
-from lightbert.tasks.example import Example, Examples, TaggedSentence
+from lightbert.tasks.example import E, Example, Examples, TaggedSentence
 from lightbert.tasks.kinds import kind_class
 from lightbert.tasks.kinds.classify import Labels
 from lightbert.tasks.kinds.kind import Kind, Task, label_name, sort_labels
@@ -78,8 +78,8 @@ def check_columns(path: str, files: Files) -> None:
         )
 
 
-def _collect(file: RowFile, sentences: Iterator[TaggedSentence]) -> Examples[TaggedSentence]:
-    examples = Examples(sentences)
+def _collect(file: RowFile, rows: Iterator[E]) -> Examples[E]:
+    examples = Examples(rows)
     file.require_some(len(examples))
     examples.skipped = file.skipped
     return examples
@@ -190,9 +190,7 @@ def read_training_texts(path: str, files: Files) -> tuple[Kind[Any], Examples[Ex
     with _table(path, files, test=False) as table:
         rows = list(_rows(table, files))
         kind = infer_kind([cell for _, _, cell in rows]) if files.kind == "auto" else kind_class(files.kind)
-        examples = Examples(_add_labels(rows, table, kind, files.label_separator))
-        table.require_some(len(examples))
-        examples.skipped = table.skipped
+        examples = _collect(table, _add_labels(rows, table, kind, files.label_separator))
     return kind.of_labels([example.label for example in examples if example.label is not None], path), examples
 
 
@@ -203,10 +201,7 @@ def read_texts(path: str, files: Files, kind: Kind[Any], *, test: bool = False) 
         rows = list(_rows(table, files))
         if test and _empty_is_unknown(rows, kind):
             rows = [(number, example, None if cell == "" else cell) for number, example, cell in rows]
-        examples = Examples(_add_labels(rows, table, type(kind), files.label_separator, known))
-        table.require_some(len(examples))
-        examples.skipped = table.skipped
-    return examples
+        return _collect(table, _add_labels(rows, table, type(kind), files.label_separator, known))
 
 
 def _empty_is_unknown(rows: Sequence[_Row], kind: Kind[Any]) -> bool:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar, get_args, overload
+from typing import Any, Literal, NamedTuple, TypeVar, overload
 
 from lightbert.data.text_files import COMPRESSIONS, BadRowError, BadRows, read_decompressed
 from lightbert.errors import InputError, unknown
@@ -71,24 +71,15 @@ def field(record: object, name: str, kind: type[Any], place: str) -> Any:
     return value
 
 
-class Reading(NamedTuple):
-    """The questions of a file, and the errors of those that were skipped."""
-
-    questions: list[Question]
-    skipped: list[str]
-
-
-def read(path: str | Path, *, unanswerable: bool = True, bad_rows: str = "error") -> Reading:
+def read(path: str | Path, *, unanswerable: bool = True, bad_rows: BadRows = "error") -> Examples[Question]:
     """Read a file of SQuAD 1.1 or 2.0, plain or compressed.
 
     A question with a missing field, or with an answer that isn't in the context, is an error or is skipped.
     Questions of a paragraph share its context. Without `unanswerable`, a question without an answer is an error too.
     """
-    if bad_rows not in get_args(BadRows):
-        raise unknown("value of bad_rows", bad_rows, get_args(BadRows))
     document = read_json(path)
-    questions: list[Question] = []
-    skipped: list[str] = []
+    questions: Examples[Question] = Examples()
+    first = ""
     try:
         for entry in entries(document):
             try:
@@ -96,15 +87,19 @@ def read(path: str | Path, *, unanswerable: bool = True, bad_rows: str = "error"
             except InputError as error:
                 if bad_rows == "error":
                     raise BadRowError(f"in '{path}', {error}") from None
-                skipped.append(str(error))
+                questions.skipped += 1
+                first = first or str(error)
     except BadRowError:
         raise
     except InputError as error:
         raise InputError(f"in '{path}', {error}") from None
     if not questions:
-        reason = f": {skipped[0]}" if skipped else ""
+        reason = f": {first}" if first else ""
         raise InputError(f"'{path}' must contain at least one valid question{reason}; give a file in SQuAD format")
-    return Reading(questions, skipped)
+    if skipped := questions.skipped:
+        total = len(questions) + skipped
+        print(f"skipped {skipped:,} of {total:,} questions of '{path}'; the first: {first}", file=sys.stderr)
+    return questions
 
 
 def _question(entry: Entry, unanswerable: bool) -> Question:
@@ -140,7 +135,7 @@ _NAMES = {"1.1": "squad", "2.0": "squad2"}
 _ENDINGS = tuple(f".json{compression}" for compression in ("", *COMPRESSIONS))
 
 
-def squad_task(data: str | Path, *, version: Version, bad_rows: str = "error") -> Task:
+def squad_task(data: str | Path, *, version: Version, bad_rows: BadRows = "error") -> Task:
     """Open a folder with train-v1.1.json and dev-v1.1.json (or -v2.0), or a single file as the dev split.
 
     Files may be compressed. Other names work if they contain the split and the version, such as
@@ -159,7 +154,7 @@ def squad_task(data: str | Path, *, version: Version, bad_rows: str = "error") -
         raise InputError(f"folder '{data}' must contain a file such as train-v{version}.json or dev-v{version}.json")
     kind = Spans() if version == "1.1" else Spans(null_threshold=RELEASED_THRESHOLDS["span"])
     splits: dict[str, Callable[[], list[Question]]] = {
-        split: partial(_questions, file, version, bad_rows) for split, file in files.items()
+        split: partial(read, file, unanswerable=version == "2.0", bad_rows=bad_rows) for split, file in files.items()
     }
     return Task(_NAMES[version], kind, splits, metric="f1")
 
@@ -180,14 +175,6 @@ def _file(folder: Path, split: str, version: str) -> Path | None:
             f"folder '{folder}' must contain one file for {split}, got {names}; rename one to {split}-v{version}.json"
         )
     return matches[0] if matches else None
-
-
-def _questions(path: Path, version: Version, bad_rows: str) -> Examples[Question]:
-    questions, skipped = read(path, unanswerable=version == "2.0", bad_rows=bad_rows)
-    if skipped:
-        total = len(questions) + len(skipped)
-        print(f"skipped {len(skipped):,} of {total:,} questions of '{path}'; the first: {skipped[0]}", file=sys.stderr)
-    return Examples(questions, len(skipped))
 
 
 PREDICTIONS, NULL_ODDS, N_BEST = "predictions.json", "null_odds.json", "nbest.json"

@@ -37,11 +37,7 @@ class Classify(LabelledKind[Example]):
     name: ClassVar[str] = "classify"
     title: ClassVar[str] = "single-label classification"
     heads: ClassVar[tuple[str, ...]] = ("classify",)
-
-    @property
-    def metric(self) -> str:
-        """Accuracy."""
-        return "accuracy"
+    default_metric: ClassVar[str] = "accuracy"
 
     def features(self, examples: Sequence[Example], encoder: TextEncoder) -> Features:
         """Encode examples; the target of a row is the index of its label."""
@@ -160,11 +156,7 @@ class Labels(LabelledKind[Example]):
     name: ClassVar[str] = "labels"
     title: ClassVar[str] = "multi-label classification"
     heads: ClassVar[tuple[str, ...]] = ("classify",)
-
-    @property
-    def metric(self) -> str:
-        """Micro F1."""
-        return "micro_f1"
+    default_metric: ClassVar[str] = "micro_f1"
 
     @classmethod
     def parse(cls, cell: Any, separator: str) -> tuple[str, ...]:
@@ -217,18 +209,30 @@ class Labels(LabelledKind[Example]):
 
     def metrics(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, float]:
         """Micro F1, macro F1, and the fraction of examples whose label set is exactly right."""
-        true = [_label_set(example) for example in examples]
-        predicted = [set(prediction["labels"]) for prediction in predictions]
-        hits = {
-            label: sum(label in a and label in b for a, b in zip(true, predicted, strict=True)) for label in self.labels
-        }
-        sizes = {label: sum(label in names for names in [*true, *predicted]) for label in self.labels}
-        scores = [2 * hits[label] / sizes[label] if sizes[label] else 0.0 for label in self.labels]
-        total = sum(sizes.values())
+        true, predicted = self._label_sets(examples, predictions)
+        counts = self._counts(true, predicted)
+        scores = [2 * hits / (said + are) if said + are else 0.0 for hits, said, are in counts.values()]
+        hits, said, are = np.array(list(counts.values())).sum(axis=0).tolist()
         return {
-            "micro_f1": 2 * sum(hits.values()) / total if total else 0.0,
+            "micro_f1": 2 * hits / (said + are) if said + are else 0.0,
             "macro_f1": float(np.mean(scores)),
             "accuracy": float(np.mean([a == b for a, b in zip(true, predicted, strict=True)])),
+        }
+
+    def _label_sets(
+        self, examples: Sequence[Example], predictions: Sequence[Prediction]
+    ) -> tuple[list[set[str]], list[set[str]]]:
+        return [_label_set(example) for example in examples], [set(row["labels"]) for row in predictions]
+
+    def _counts(self, true: Sequence[set[str]], predicted: Sequence[set[str]]) -> dict[str, tuple[int, int, int]]:
+        """True positives, predictions and true occurrences of every label."""
+        return {
+            label: (
+                sum(label in a and label in b for a, b in zip(true, predicted, strict=True)),
+                sum(label in names for names in predicted),
+                sum(label in names for names in true),
+            )
+            for label in self.labels
         }
 
     def baseline(self, train: Features, examples: Sequence[Example]) -> list[Prediction]:
@@ -246,19 +250,14 @@ class Labels(LabelledKind[Example]):
 
     def findings(self, examples: Sequence[Example], predictions: Sequence[Prediction], worst: int) -> list[Finding]:
         """Rates by label, calibration, and the most confident errors: each label of an example is one decision."""
-        counts = {label: [0, 0, 0] for label in self.labels}
+        true, predicted = self._label_sets(examples, predictions)
         confidences, correct, errors = [], [], []
-        for example, prediction in zip(examples, predictions, strict=True):
-            true_labels = example.label if isinstance(example.label, tuple) else (example.label,)
-            for label in self.labels:
-                true, predicted = label in true_labels, label in prediction["labels"]
-                for index, value in enumerate((true and predicted, predicted, true)):
-                    counts[label][index] += value
-                probability = prediction["probabilities"][label]
-                confidences.append(probability if predicted else 1 - probability)
-                correct.append(true == predicted)
-                if true != predicted:
-                    decision = {"label": label, "true": true, "confidence": confidences[-1]}
+        for example, prediction, is_true, is_said in zip(examples, predictions, true, predicted, strict=True):
+            for label, probability in prediction["probabilities"].items():
+                confidences.append(probability if label in is_said else 1 - probability)
+                correct.append((label in is_true) == (label in is_said))
+                if not correct[-1]:
+                    decision = {"label": label, "true": label in is_true, "confidence": confidences[-1]}
                     errors.append({**example_fields(example), **decision})
         worst_errors = sorted(errors, key=lambda error: -error["confidence"])[:worst]
         finding = Finding.of_errors(
@@ -267,7 +266,7 @@ class Labels(LabelledKind[Example]):
             "The most confident wrong decisions.",
         )
         return [
-            rates_finding(counts),
+            rates_finding(self._counts(true, predicted)),
             calibration_finding(
                 confidences,
                 correct,

@@ -5,7 +5,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,27 +137,14 @@ def rates_finding(counts: Mapping[str, Sequence[int]], *, key: str = "labels", t
 _BAR = 20
 
 
-@dataclass(frozen=True)
-class Bin:
-    """The predictions with a confidence in (low, high]; the means are 0 for an empty bin."""
+def calibration(
+    confidences: Sequence[float], correct: Sequence[bool], bins: int = 15
+) -> tuple[float, list[dict[str, Any]]]:
+    """The expected calibration error (Guo et al. 2017, Eq. 3), and bins of equal width over (0, 1].
 
-    low: float
-    high: float
-    count: int
-    confidence: float
-    accuracy: float
-
-
-class Calibration(NamedTuple):
-    """Bins of equal width over (0, 1], and the expected calibration error (Guo et al. 2017, Eq. 3)."""
-
-    error: float
-    """The mean absolute difference between confidence and accuracy, weighted by the size of the bins."""
-    bins: tuple[Bin, ...]
-
-
-def calibration(confidences: Sequence[float], correct: Sequence[bool], bins: int = 15) -> Calibration:
-    """Compare the confidence of predictions with their accuracy, in bins of equal width."""
+    The error is the mean absolute difference between confidence and accuracy, weighted by the size of the bins. Each
+    bin has its range, count, mean confidence and accuracy, 0 if it is empty.
+    """
     if bins < 1:
         raise InputError(f"bins must be >= 1, got {bins}")
     if not len(confidences) or len(confidences) != len(correct):
@@ -175,11 +162,12 @@ def calibration(confidences: Sequence[float], correct: Sequence[bool], bins: int
     divisors = np.maximum(counts, 1)
     confidence = np.bincount(indices, weights=p, minlength=bins) / divisors
     accuracy = np.bincount(indices, weights=hits, minlength=bins) / divisors
-    rows = np.stack([edges[:-1], edges[1:], counts, confidence, accuracy], axis=1).tolist()
-    return Calibration(
-        error=float((counts * np.abs(confidence - accuracy)).sum() / len(p)),
-        bins=tuple(Bin(low, high, int(count), *means) for low, high, count, *means in rows),
-    )
+    columns = {"low": edges[:-1], "high": edges[1:], "count": counts, "confidence": confidence, "accuracy": accuracy}
+    rows = [
+        dict(zip(columns, row, strict=True))
+        for row in zip(*(column.tolist() for column in columns.values()), strict=True)
+    ]
+    return float((counts * np.abs(confidence - accuracy)).sum() / len(p)), rows
 
 
 def calibration_finding(
@@ -190,24 +178,24 @@ def calibration_finding(
     squares: squared errors of the probabilities; their mean is the Brier score.
     meaning: what the confidence refers to and what counts as correct, for the caption.
     """
-    result = calibration(confidences, correct)
-    value = {"error": result.error, "bins": [asdict(row) for row in result.bins]}
-    note = f"expected calibration error {result.error:.4f}"
+    error, bins = calibration(confidences, correct)
+    value = {"error": error, "bins": bins}
+    note = f"expected calibration error {error:.4f}"
     if squares is not None:
         value["brier"] = sum(squares) / len(squares)
         note += f", Brier score {value['brier']:.4f}"
     rows = [
-        (f"{row.low:.2f}–{row.high:.2f}", row.count, row.confidence, row.accuracy, reliability_bar(row))
-        for row in result.bins
-        if row.count
+        (f"{row['low']:.2f}–{row['high']:.2f}", row["count"], row["confidence"], row["accuracy"], _reliability_bar(row))
+        for row in bins
+        if row["count"]
     ]
     columns = ("confidence", "count", "mean confidence", "accuracy", "accuracy ─, confidence │")
     return Finding("calibration", value, (Table("Calibration", columns, rows, f"{meaning}: {note}"),))
 
 
-def reliability_bar(row: Bin) -> str:
+def _reliability_bar(row: Mapping[str, float]) -> str:
     """A bar as long as the accuracy, with a mark at the confidence."""
-    end, mark = round(row.accuracy * _BAR), min(round(row.confidence * _BAR), _BAR - 1)
+    end, mark = round(row["accuracy"] * _BAR), min(round(row["confidence"] * _BAR), _BAR - 1)
     line = ["─" if index < end else "·" for index in range(_BAR)]
     line[mark] = "│"
     return "".join(line)
@@ -232,6 +220,7 @@ class Kind(ABC, Generic[E]):
     """What the kind is called in a model card."""
     heads: ClassVar[tuple[str, ...]]
     """The heads that can be used, each a key of ``model.heads``, in the order of preference."""
+    default_metric: ClassVar[str] = ""
     inputs: ClassVar[tuple[type, ...]] = (Example,)
     """The types of its examples."""
     requires: ClassVar[str] = "a text"
@@ -247,7 +236,9 @@ class Kind(ABC, Generic[E]):
     @property
     def metric(self) -> str:
         """The main metric."""
-        raise InputError(f"custom files don't support tasks of kind {self.name!r}; give the name of the task")
+        if not self.default_metric:
+            raise InputError(f"custom files don't support tasks of kind {self.name!r}; give the name of the task")
+        return self.default_metric
 
     @classmethod
     def for_head(cls, head: str, labels: Callable[[], tuple[str, ...]], like: "Kind[Any] | None") -> Self:

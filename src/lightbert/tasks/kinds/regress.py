@@ -28,15 +28,11 @@ class Regress(Kind[Example]):
     name: ClassVar[str] = "regress"
     title: ClassVar[str] = "regression"
     heads: ClassVar[tuple[str, ...]] = ("regress",)
+    default_metric: ClassVar[str] = "pearson"
 
     def __post_init__(self) -> None:
         if not self.low < self.high:
             raise InputError(f"low must be < high, got low={self.low} and high={self.high}")
-
-    @property
-    def metric(self) -> str:
-        """Pearson's correlation."""
-        return "pearson"
 
     @classmethod
     def for_head(cls, head: str, labels: Callable[[], tuple[str, ...]], like: Kind[Any] | None) -> "Regress":

@@ -371,14 +371,11 @@ class Spans(Kind[Question]):
         """Scores by answerability and by question word, calibration, and the worst answers."""
         return answer_findings(examples, predictions, worst)
 
-    def with_best_threshold(self, examples: Sequence[Question], predictions: Sequence[Prediction]) -> "Spans":
-        """A copy with the threshold that maximizes the F1 of these predictions."""
-        return replace(self, null_threshold=best_threshold(examples, predictions))
-
     def tune(self, examples: Sequence[Question], predictions: Sequence[Prediction]) -> "Spans":
-        """Choose the null threshold if some questions are unanswerable."""
-        unanswerable = any(not question.answers for question in examples)
-        return self.with_best_threshold(examples, predictions) if unanswerable else self
+        """Choose the null threshold with the best F1 if some questions are unanswerable."""
+        if all(question.answers for question in examples):
+            return self
+        return replace(self, null_threshold=best_threshold(examples, predictions))
 
     def _prediction(self, question: Question, number: int, features: SpanFeatures, outputs: Outputs) -> Prediction:
         rows = features.windows(number)
@@ -391,7 +388,8 @@ class Spans(Kind[Question]):
             if self.head == "span":
                 start, end = outputs[row]
                 part = slice(second, second + size)
-                spans = search_spans(start[part], end[part], own, self.max_answer, self._candidates_per_window)
+                # More than n_best, because candidates with the same text are merged.
+                spans = search_spans(start[part], end[part], own, self.max_answer, 5 * self.n_best)
                 nulls.append(float(start[0]) + float(end[0]))
             else:
                 start, end, score, impossible = outputs[row]
@@ -403,18 +401,8 @@ class Spans(Kind[Question]):
         best = best_spans((starts, ends, scores), question.context, offsets, self.n_best)
         return self._make_prediction(question, best, min(nulls))
 
-    @property
-    def _candidates_per_window(self) -> int:
-        """More than n_best, because candidates with the same text are merged."""
-        return 5 * self.n_best
-
     def _make_prediction(self, question: Question, best: "list[CharSpan]", null: float) -> Prediction:
-        if not best:
-            null_score = _NO_CANDIDATES
-        elif self.head == "span":
-            null_score = null - best[0].score
-        else:
-            null_score = null
+        null_score = _NO_CANDIDATES if not best else null - best[0].score if self.head == "span" else null
         weights = [math.exp(span.score - best[0].score) for span in best]
         null_probability = self._null_probability(null_score, sum(weights))
         n_best = [

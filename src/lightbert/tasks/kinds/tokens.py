@@ -375,18 +375,27 @@ def entities(tags: Sequence[str]) -> list[Entity]:
     return spans
 
 
-def entity_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
-    """F1, precision and recall over the entities of all sentences; words and type must both match."""
-    correct = true_count = predicted_count = 0
+def entity_counts(
+    truth: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]
+) -> dict[str, tuple[int, int, int]]:
+    """True positives, predictions and true occurrences of every entity type; words and type must both match."""
+    right, said, true = Counter[str](), Counter[str](), Counter[str]()
     for tags, predicted_tags in zip(truth, predicted, strict=True):
-        true, answers = set(entities(tags)), set(entities(predicted_tags))
-        correct += len(true & answers)
-        true_count += len(true)
-        predicted_count += len(answers)
+        expected, answers = set(entities(tags)), set(entities(predicted_tags))
+        for counter, group in ((right, expected & answers), (said, answers), (true, expected)):
+            counter.update(entity.type for entity in group)
+    return {name: (right[name], said[name], true[name]) for name in sorted(said.keys() | true.keys())}
+
+
+def entity_scores(truth: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> dict[str, float]:
+    """F1, precision and recall over the entities of all sentences."""
+    right, said, true = (
+        sum(column) for column in zip((0, 0, 0), *entity_counts(truth, predicted).values(), strict=True)
+    )
     return {
-        "f1": 2 * correct / (true_count + predicted_count) if true_count + predicted_count else 0.0,
-        "precision": correct / predicted_count if predicted_count else 0.0,
-        "recall": correct / true_count if true_count else 0.0,
+        "f1": 2 * right / (true + said) if true + said else 0.0,
+        "precision": right / said if said else 0.0,
+        "recall": right / true if true else 0.0,
     }
 
 
@@ -411,8 +420,10 @@ def tagging_findings(
         for place, (tag, word) in enumerate(zip(sentence.tags or (), prediction["tags"], strict=True))
     ]
     true, predicted = [word["tag"] for word in words], [word["predicted"] for word in words]
+    known = [sentence.tags or () for sentence in examples]
+    said = [[word["tag"] for word in prediction["tags"]] for prediction in predictions]
     if are_entity_tags(labels):
-        rates = rates_finding(_entity_counts(examples, predictions), key="types", title="Entities by type")
+        rates = rates_finding(entity_counts(known, said), key="types", title="Entities by type")
     else:
         rates = rates_finding(label_counts(true, predicted, labels), key="tags", title="Tags")
     pairs = Counter((a, b) for a, b in zip(true, predicted, strict=True) if a != b)
@@ -430,16 +441,3 @@ def tagging_findings(
         ),
         Finding.of_errors(errors[:worst], columns | {"around": "context"}, "The most confident wrong tags."),
     ]
-
-
-def _entity_counts(
-    examples: Sequence[TaggedSentence], predictions: Sequence[Prediction]
-) -> dict[str, tuple[int, int, int]]:
-    """True positives, predictions and true occurrences of every entity type."""
-    right, predicted, true = Counter[str](), Counter[str](), Counter[str]()
-    for sentence, prediction in zip(examples, predictions, strict=True):
-        expected = set(entities(sentence.tags or ()))
-        answers = set(entities([word["tag"] for word in prediction["tags"]]))
-        for counter, group in ((right, expected & answers), (predicted, answers), (true, expected)):
-            counter.update(entity.type for entity in group)
-    return {name: (right[name], predicted[name], true[name]) for name in sorted(predicted.keys() | true.keys())}

@@ -2,8 +2,8 @@
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from lightbert.tasks.datasets.glue_results import table_name, write_predictions
 from lightbert.tasks.datasets.squad import N_BEST, NULL_ODDS, PREDICTIONS, write_answers
 from lightbert.tasks.example import Question, TaggedSentence, is_labelled
 from lightbert.tasks.kinds.kind import Finding, Kind, Prediction, Table, Task, example_fields
-from lightbert.tasks.predict.inputs import check_pairs
+from lightbert.tasks.predict.inputs import check_count, check_pairs
 from lightbert.tasks.predict.predictor import Described, encoder_of, kind_of_model, runtime_of
 from lightbert.tasks.predict.runtime import Runtime, run
 
@@ -45,6 +45,8 @@ class Evaluation:
     """The number of bad rows of the file that were skipped."""
     seconds: float = 0.0
     """The time of the forward passes."""
+    worst: int = 20
+    """The number of worst errors to show."""
     model: str = ""
     data: str = ""
     """The names of the model and the data in the report."""
@@ -91,7 +93,13 @@ class Evaluation:
         counts = Table("Counts", ("count", "value"), rows)
         return [
             *([metrics] if self.metrics else []),
-            *(table for finding in self.findings for table in finding.tables),
+            # Without errors to show, a table of them would say "None."
+            *(
+                table
+                for finding in self.findings
+                if finding.key != "most_wrong" or self.worst
+                for table in finding.tables
+            ),
             counts,
         ]
 
@@ -111,7 +119,9 @@ def write(evaluation: Evaluation, folder: str | Path) -> list[Path]:
     """
     folder = Path(folder)
     make_folder(folder)
-    contents = {FILES[0]: "".join(f"{line}\n" for line in _lines(evaluation))}
+    rows = zip(evaluation.examples, evaluation.predictions, strict=True)
+    lines = (json.dumps({**_input_fields(example), **row}, ensure_ascii=False) + "\n" for example, row in rows)
+    contents = {FILES[0]: "".join(lines)}
     if evaluation.metrics:
         contents[FILES[1]] = json.dumps(evaluation.to_json(), indent=2, ensure_ascii=False) + "\n"
         contents[FILES[2]] = evaluation.to_markdown()
@@ -126,11 +136,6 @@ def write(evaluation: Evaluation, folder: str | Path) -> list[Path]:
         written.append(write_predictions(folder, evaluation.task, evaluation.split, examples, predictions))
     list_outputs(folder, [path.name for path in written])
     return written
-
-
-def _lines(evaluation: Evaluation) -> Iterator[str]:
-    for example, prediction in zip(evaluation.examples, evaluation.predictions, strict=True):
-        yield json.dumps({**_input_fields(example), **prediction}, ensure_ascii=False)
 
 
 def _input_fields(example: Any) -> dict[str, Any]:
@@ -173,9 +178,8 @@ def evaluate(
     name, data: the names of the model and the data in the report.
     runtime: the inference backend, such as an exported file of the model; None = that of the model.
     """
-    for setting, value in (("batch", batch), ("worst", worst)):
-        if value < 0:
-            raise InputError(f"{setting} must be >= 0, got {value}")
+    check_count("batch", batch)
+    check_count("worst", worst)
     kind = kind_of_model(model, labels, like=task.kind)
     _check_kind(kind, task)
     examples = task.examples(split)
@@ -203,22 +207,15 @@ def evaluate(
         metrics=task.kind.metrics(examples, predictions) if labelled else {},
         examples=examples,
         predictions=predictions,
-        findings=_findings(kind, examples, predictions, worst) if labelled else (),
+        findings=kind.findings(examples, predictions, worst) if labelled else (),
         tokens=tokens,
         cut=cut,
         skipped=examples.skipped,
         seconds=seconds,
+        worst=worst,
         model=name,
         data=data,
     )
-
-
-def _findings(kind: Kind[Any], examples: Sequence[Any], predictions: Sequence[Prediction], worst: int) -> list[Finding]:
-    """The findings; without tables of the worst errors if none are requested, since an empty one would say "None."."""
-    findings = kind.findings(examples, predictions, worst)
-    if worst:
-        return findings
-    return [replace(finding, tables=()) if finding.key == "most_wrong" else finding for finding in findings]
 
 
 def _all_labelled(task: Task, split: str, examples: Sequence[Any]) -> bool:

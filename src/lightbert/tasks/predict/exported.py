@@ -17,7 +17,6 @@ from lightbert.files import check_name, read_text, read_tokenizer
 from lightbert.nn.pooling_settings import POOLS, PROJECTION, Pool, Pooling
 from lightbert.tasks.predict.runtime import CPU_CHUNK, CPU_TOKENS, PER_TOKEN, Array, Arrays
 from lightbert.tasks.predict.text_methods import TextMethods
-from lightbert.tasks.predict.vectors import Floats
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -253,39 +252,29 @@ class ExportedModel(TextMethods):
         return _PooledStates(self.runtime, "" if projected else pool, width)
 
 
-class _PooledStates:
+class _PooledStates(_FileRuntime):
     """Pools the hidden states of each text, as `lightbert.nn.inference.TextVector` does.
 
     pool: "" = the outputs of the runtime are vectors already.
     """
 
-    head = "vector"
-
     def __init__(self, runtime: Runtime, pool: str, width: int) -> None:
+        super().__init__("vector", reads_padding=runtime.reads_padding)
         self._runtime, self._pool, self.width = runtime, pool, width
-        self.reads_padding, self.batch_tokens, self.chunk = runtime.reads_padding, runtime.batch_tokens, runtime.chunk
 
-    def running(self) -> AbstractContextManager[object]:
-        return self._runtime.running()
-
-    def submit(self, ids: Array, mask: NDArray[np.bool_] | None, segments: Array) -> Callable[[], Arrays]:
-        (states,) = self._runtime(ids, mask, segments)  # [B, T, D], or [B, D] without a pool
-        vectors = (
-            states
-            if not self._pool
-            else self._pooled(states, np.ones_like(ids, dtype=np.bool_) if mask is None else mask)
-        )
-        return lambda: (vectors,)
-
-    def _pooled(self, states: Floats, mask: NDArray[np.bool_]) -> Floats:
-        if self._pool == "cls":
-            return states[:, 0]
-        real = mask[:, :, None]
-        if self._pool == "max":
-            largest: Floats = np.where(real, states, np.float32("-inf")).max(axis=1)
-            return largest
-        mean: Floats = np.where(real, states, np.float32(0)).sum(axis=1) / real.sum(axis=1).clip(min=1)
-        return mean.astype(np.float32)
+    def __call__(self, ids: Array, mask: NDArray[np.bool_] | None, segments: Array) -> Arrays:
+        """Compute the states [B, T, D] and pool them."""
+        (states,) = self._runtime(ids, mask, segments)
+        real = (np.ones_like(ids, dtype=np.bool_) if mask is None else mask)[:, :, None]
+        match self._pool:
+            case "cls":
+                states = states[:, 0]
+            case "max":
+                states = np.where(real, states, np.float32("-inf")).max(axis=1)
+            case "mean":
+                sums = np.where(real, states, np.float32(0)).sum(axis=1)
+                states = (sums / real.sum(axis=1).clip(min=1)).astype(np.float32)
+        return (states,)
 
 
 def runtime_of(path: Path, head: str, *, reads_padding: bool, threads: int = 0) -> Runtime:

@@ -187,7 +187,7 @@ class Predictor:
         """The kind of task of the model."""
         return kind_of_model(self.model)
 
-    def predict(self, texts: Any, *, batch: int = 0) -> Any:
+    def predict(self, texts: Any) -> Any:
         """Predict one text or an iterable of texts.
 
         A text is a string, a tuple of two strings, or a dictionary with "text" and "text_b", "question" and "context",
@@ -195,33 +195,32 @@ class Predictor:
         table (pandas, polars, pyarrow) a list of predictions.
         """
         if is_single(texts):
-            return next(self.stream([texts], batch=batch))
+            return next(self.stream([texts]))
         if hasattr(texts, "columns"):
             texts = table_records(texts, self._fields, self.kind.name)
-        return list(self.stream(texts, batch=batch))
+        return list(self.stream(texts))
 
-    def stream(self, texts: Iterable[Any], *, batch: int = 0) -> Iterator[Prediction]:
+    def stream(self, texts: Iterable[Any]) -> Iterator[Prediction]:
         """Predict texts lazily and yield predictions in order.
 
         The first chunk is one text, so that the first prediction comes at once; then chunks grow up to `chunk`. Within
         a chunk, texts are batched by length.
         """
-        check_count("batch", batch)
         kind, source = self.kind, texts_of(texts)
         runtime = self.runtime or runtime_of(self.model, kind.head, self.device)
         largest = self.chunk or runtime.chunk
         size = 1
         while chunk := list(itertools.islice(source, size)):
             examples = [self._example(text, kind) for text in chunk]
-            yield from self._predictions(kind, runtime, examples, batch or self.batch)
+            yield from self._predictions(kind, runtime, examples)
             size = min(_GROWTH * size, largest)
 
     def _example(self, text: Any, kind: Kind[Any]) -> Any:
         return example_of(text, kind, self._fields.names(text) if isinstance(text, Mapping) else None)
 
-    def _predictions(self, kind: Kind[Any], runtime: Runtime, examples: list[Any], batch: int) -> list[Prediction]:
+    def _predictions(self, kind: Kind[Any], runtime: Runtime, examples: list[Any]) -> list[Prediction]:
         check_pairs(examples, self.model.task)
         features = kind.features(examples, self.encoder)
         self.cut += features.cut
-        outputs = run(runtime, features, self.encoder.specials, batch)
+        outputs = run(runtime, features, self.encoder.specials, self.batch)
         return kind.predictions(examples, features, outputs)

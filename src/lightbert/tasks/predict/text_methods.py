@@ -76,7 +76,7 @@ class TextMethods:
             prompt=prompt,
             prompt_name=prompt_name,
             size=size,
-            batch=batch or batch_size,
+            batch=batch_size or batch,
             length=length,
         )
         return encode_texts(embedder, texts, show_progress=show_progress_bar)

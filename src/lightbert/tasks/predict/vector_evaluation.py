@@ -1,33 +1,37 @@
-"""Evaluation of vectors: similarity of pairs of texts (STS), and retrieval of BEIR folders, with BM25 beside it."""
+"""Evaluation of vectors: similarity and ranks of pairs of texts, clusters, retrieval of BEIR folders beside BM25."""
 
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lightbert.data.tables import Table, table_format
 from lightbert.data.text_files import BadRows
 from lightbert.errors import InputError, required, unknown
-from lightbert.tasks import metrics
 from lightbert.tasks.datasets.glue import open_glue
+from lightbert.tasks.datasets.own import read_training_texts
+from lightbert.tasks.datasets.own_files import Files
+from lightbert.tasks.datasets.pairs import read_pairs
+from lightbert.tasks.example import Example, Examples
+from lightbert.tasks.kinds import kind
 from lightbert.tasks.kinds.kind import parse_number
-from lightbert.tasks.predict.vectors import Floats, normalize_vectors
+from lightbert.tasks.kinds.vectors import Vectors
+from lightbert.tasks.predict.neighbours import cluster, nearest, v_measure
+from lightbert.tasks.predict.predictor import Described
+from lightbert.tasks.predict.vectors import DOCUMENTS, QUERIES, Floats, unit_embedder
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-# The names of the columns in the files of STS-B, after those of our own tables.
-_COLUMNS = {"text": ("text", "sentence1"), "text_b": ("text_b", "sentence2"), "label": ("label", "score")}
-_QUERY_PROMPTS, _DOCUMENT_PROMPTS = ("query",), ("document", "passage", "corpus")
-_CUTOFF = 100
+CUTOFF = 100
 """The number of documents that are ranked for each query."""
-_SCORES = 1 << 24
-"""The number of similarities that are computed at once."""
+
+# The columns in the files of STS-B, after those of our own tables.
+_COLUMNS = {"text": ("text", "sentence1"), "text_b": ("text_b", "sentence2"), "label": ("label", "score")}
 
 Ranking = list[list[str]]
 """For each query the ids of documents, the best one first."""
@@ -35,15 +39,20 @@ Relevant = dict[str, dict[str, float]]
 """The id of each query -> the relevant documents, with their gains."""
 
 
-class Encodes(Protocol):
-    """A model that encodes texts as vectors."""
+@dataclass
+class Encoding:
+    """Encodes texts as vectors of length 1, and adds up the time that it takes."""
 
-    def encode(self, texts: Any, *, prompt_name: str | None = None, batch: int = 0) -> Floats:
-        """Return one vector per text."""
+    model: Described
+    batch: int = 0
+    seconds: float = 0.0
 
-    @property
-    def pooling(self) -> Any:
-        """How the model computes vectors."""
+    def __call__(self, texts: Iterable[str], prompts: Sequence[str] = ()) -> Floats:
+        """Encode texts with the first of these prompts that the model has, or else its default prompt."""
+        start = time.perf_counter()
+        vectors = unit_embedder(self.model, prompts, self.batch).encode(texts)
+        self.seconds += time.perf_counter() - start
+        return vectors
 
 
 @dataclass(frozen=True)
@@ -55,7 +64,7 @@ class VectorEvaluation:
     data: str
     metrics: dict[str, float]
     counts: dict[str, int]
-    seconds: float
+    seconds: float = 0.0
     """The time in which the texts were encoded."""
     baselines: dict[str, dict[str, float]] = field(default_factory=dict)
     """The metrics of other methods on the same data."""
@@ -68,115 +77,120 @@ class VectorEvaluation:
 
     def __rich__(self) -> "RenderableType":
         from rich.console import Group
-        from rich.table import Table
 
-        table = Table(box=None)
-        table.add_column(f"{self.task}, {Path(self.data).name}")
-        for title in ("value", *self.baselines):
-            table.add_column(title, justify="right")
-        for name, value in self.metrics.items():
-            table.add_row(name, f"{value:.4f}", *(f"{each[name]:.4f}" for each in self.baselines.values()))
+        rows: list[tuple[kind.Cell, ...]] = [
+            (name, value, *(row[name] for row in self.baselines.values())) for name, value in self.metrics.items()
+        ]
+        table = kind.Table(f"{self.task}, {Path(self.data).name}", ("metric", "value", *self.baselines), rows)
         counts = ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
         return Group(table, f"{counts}; encoded in {self.seconds:.1f} s", *([self.note] if self.note else []))
 
 
-def evaluate_sts(
-    model: Encodes,
-    data: str,
+def evaluate_vectors(
+    task: str,
+    model: Described,
+    files: Files,
     *,
     split: str = "dev",
     columns: Mapping[str, str | None] | None = None,
-    separator: str = ",",
-    bad_rows: BadRows = "error",
     batch: int = 0,
     name: str = "",
 ) -> VectorEvaluation:
-    """Correlate the cosines of pairs of texts with their scores.
+    """Evaluate a model on one of the `TASKS`.
 
-    data: a table with two columns of texts and one of numbers, such as a file of STS-B, or the folder of GLUE.
-    columns: the names of the columns "text", "text_b" and "label" of a table; those of STS-B are found.
+    files: `files.dev` is the table or folder. columns: the names of its columns "text", "text_b" and "label", if given.
     """
-    if Path(data).is_dir():
-        examples = open_glue("stsb", data, bad_rows=bad_rows).examples(split)
-        pairs = [(each.text, each.text_b or "", each.label) for each in examples]
-        skipped = examples.skipped
-        if any(label is None for _, _, label in pairs):
-            raise InputError(f"the split {split!r} of STS-B in '{data}' has no scores; choose another --split")
-    else:
-        pairs, skipped = _read_pairs(data, dict(columns or {}), separator, bad_rows)
-    texts = list(dict.fromkeys(text for first, second, _ in pairs for text in (first, second)))
-    places = {text: place for place, text in enumerate(texts)}
-    start = time.perf_counter()
-    vectors = normalize_vectors(model.encode(texts, batch=batch))
-    seconds = time.perf_counter() - start
-    first, second = (vectors[[places[pair[side]] for pair in pairs]] for side in (0, 1))
-    cosines = (first * second).sum(1).tolist()
-    scores = [float(score) for _, _, score in pairs]
-    found = {"spearman": metrics.spearman(scores, cosines), "pearson": metrics.pearson(scores, cosines)}
-    return VectorEvaluation("sts", name, data, found, {"pairs": len(pairs), "skipped": skipped}, seconds)
+    if task in _TABLES and not Path(files.dev).is_dir():
+        files = replace(files, **_columns(files, _TABLES[task], dict(columns or {})))
+    encode = Encoding(model, batch)
+    result = TASKS[task](encode, files, split)
+    return replace(result, model=name, data=files.dev, seconds=encode.seconds)
 
 
-def _read_pairs(
-    path: str, columns: dict[str, str | None], separator: str, bad_rows: BadRows
-) -> tuple[list[tuple[str, str, Any]], int]:
-    known = Table(path, separator=separator).columns()
-    names = {}
-    for key, defaults in _COLUMNS.items():
-        name = columns.get(key) or next((each for each in defaults if each in known), "")
-        if name not in known:
+def _columns(files: Files, keys: Sequence[str], columns: dict[str, str | None]) -> dict[str, Any]:
+    """The names of the columns: those given, or else those of our own tables or of STS-B."""
+    known, names = Table(files.dev, separator=files.separator).columns(), {}
+    for key in keys:
+        names[key] = columns.get(key) or next((name for name in _COLUMNS[key] if name in known), "")
+        if names[key] not in known:
             raise InputError(
-                f"'{path}' must have a column for data.{key}, got the columns {', '.join(known)}; add data.{key}=COLUMN"
+                f"'{files.dev}' must have a column for data.{key}, got the columns {', '.join(known)}; "
+                f"add data.{key}=COLUMN"
             )
-        names[f"data.{key}"] = name
-    first, second, label = names.values()
-    pairs = []
-    with Table(path, names, separator=separator, bad_rows=bad_rows) as table:
-        for number, row in table:
-            score = parse_number(row[label])
-            texts = (row[first], row[second])
-            if score is None:
-                table.reject(number, f"has {row[label]!r} in column {label!r}, which must be a number")
-            elif not all(isinstance(text, str) and text.strip() for text in texts):
-                table.reject(number, f"must have texts in the columns {first!r} and {second!r}, got {texts!r}")
-            else:
-                pairs.append((*texts, score))
-        table.require_some(len(pairs))
-    return pairs, table.skipped
+    return names
 
 
-def evaluate_retrieval(
-    model: Encodes, data: str, *, split: str = "dev", bad_rows: BadRows = "error", batch: int = 0, name: str = ""
+def evaluate_sts(encode: Encoding, files: Files, split: str) -> VectorEvaluation:
+    """Correlate the cosines of pairs of texts with their scores: a table, such as a file of STS-B, or GLUE's folder."""
+    examples: Examples[Example]
+    if Path(files.dev).is_dir():
+        examples = open_glue("stsb", files.dev, bad_rows=files.bad_rows).examples(split)
+        if any(example.label is None for example in examples):
+            raise InputError(f"the split {split!r} of STS-B in '{files.dev}' has no scores; choose another --split")
+    else:
+        examples = read_pairs(files.dev, files, "graded")
+    return _of_pairs("sts", Vectors("graded"), examples, encode)
+
+
+def evaluate_pairs(encode: Encoding, files: Files, split: str) -> VectorEvaluation:
+    """Rank the second text of each pair among those of all pairs, by the cosine with the first one."""
+    return _of_pairs("pairs", Vectors("pairs"), read_pairs(files.dev, files, "pairs"), encode, QUERIES, DOCUMENTS)
+
+
+def _of_pairs(
+    task: str, vectors: Vectors, examples: Examples[Example], encode: Encoding, *prompts: Sequence[str]
 ) -> VectorEvaluation:
+    sides = [[example.text for example in examples], [example.text_b or "" for example in examples]]
+    if prompts:
+        first, second = (encode(texts, names) for texts, names in zip(sides, prompts, strict=True))
+    else:
+        texts = list(dict.fromkeys(sides[0] + sides[1]))
+        places, distinct = {text: place for place, text in enumerate(texts)}, encode(texts)
+        first, second = (distinct[[places[text] for text in side]] for side in sides)
+    found = vectors.metrics(examples, vectors.predictions_of(first, second))
+    return VectorEvaluation(task, "", "", found, {"pairs": len(examples), "skipped": examples.skipped})
+
+
+def evaluate_clustering(encode: Encoding, files: Files, split: str) -> VectorEvaluation:
+    """Compare clusters of the texts of a table, as many as there are labels, with the labels."""
+    kind, examples = read_training_texts(files.dev, replace(files, kind="classify"))
+    labels = [str(example.label) for example in examples]
+    count = kind.head_settings()["labels"]
+    numbers, _ = cluster(encode(example.text for example in examples), count)
+    counts = {"texts": len(examples), "labels": count, "skipped": examples.skipped}
+    return VectorEvaluation("clustering", "", "", {"v_measure": v_measure(labels, numbers.tolist())}, counts)
+
+
+def evaluate_retrieval(encode: Encoding, files: Files, split: str) -> VectorEvaluation:
     """Rank the documents of a BEIR folder for each query by the cosine of their vectors, and by BM25.
 
-    data: corpus.jsonl (_id, title, text), queries.jsonl (_id, text), qrels/SPLIT.tsv (query-id, corpus-id, score).
+    The folder contains corpus.jsonl (_id, title, text), queries.jsonl (_id, text), and qrels/SPLIT.tsv (query-id,
+    corpus-id, score).
     """
-    documents, skipped = _read_texts(Path(data, "corpus.jsonl"), bad_rows)
-    all_queries, more = _read_texts(Path(data, "queries.jsonl"), bad_rows)
-    relevant, others = _read_judgements(_judgement_file(Path(data), split), all_queries, documents, bad_rows)
-    queries = {key: all_queries[key] for key in relevant}
-    start = time.perf_counter()
-    query_vectors, vectors = (
-        normalize_vectors(model.encode(list(texts.values()), prompt_name=_prompt(model, names), batch=batch))
-        for texts, names in ((queries, _QUERY_PROMPTS), (documents, _DOCUMENT_PROMPTS))
-    )
-    seconds = time.perf_counter() - start
-    ranking = rank_by_vectors(query_vectors, vectors, list(documents))
+    folder = Path(files.dev)
+    documents, skipped = _read_texts(folder / "corpus.jsonl", files.bad_rows)
+    all_queries, more = _read_texts(folder / "queries.jsonl", files.bad_rows)
+    relevant, others = _read_judgements(_judgement_file(folder, split), all_queries, documents, files.bad_rows)
+    queries, ids = {key: all_queries[key] for key in relevant}, list(documents)
+    ranked = nearest(encode(queries.values(), QUERIES), encode(documents.values(), DOCUMENTS), CUTOFF)
+    found = ranking_metrics(relevant, [[ids[place] for place in places.tolist()] for places, _ in ranked])
     baselines, note = {}, ""
     try:
         baselines["BM25"] = ranking_metrics(relevant, rank_by_words(list(queries.values()), documents))
     except InputError as error:
         note = str(error)
     counts = {"queries": len(queries), "documents": len(documents), "skipped": skipped + more + others}
-    return VectorEvaluation(
-        "retrieval", name, data, ranking_metrics(relevant, ranking), counts, seconds, baselines, note
-    )
+    return VectorEvaluation("retrieval", "", "", found, counts, baselines=baselines, note=note)
 
 
-def _prompt(model: Encodes, names: Sequence[str]) -> str | None:
-    """The name of the prompt of the model for queries or documents; None = its default prompt."""
-    prompts = model.pooling.prompts if model.pooling else {}
-    return next((name for name in names if name in prompts), None)
+TASKS: Mapping[str, Callable[[Encoding, Files, str], VectorEvaluation]] = {
+    "sts": evaluate_sts,
+    "pairs": evaluate_pairs,
+    "clustering": evaluate_clustering,
+    "retrieval": evaluate_retrieval,
+}
+# The columns of the tasks whose data is a table.
+_TABLES = {"sts": ("text", "text_b", "label"), "pairs": ("text", "text_b"), "clustering": ("text", "label")}
 
 
 def _read_texts(path: Path, bad_rows: BadRows) -> tuple[dict[str, str], int]:
@@ -227,21 +241,7 @@ def _read_judgements(
     return relevant, table.skipped
 
 
-def rank_by_vectors(queries: Floats, documents: Floats, ids: Sequence[str], cutoff: int = _CUTOFF) -> Ranking:
-    """Rank documents by dot products, block by block; ties are in the order of the documents."""
-    kept, block = min(cutoff, len(ids)), max(1, _SCORES // len(ids))
-    ranking: Ranking = []
-    for start in range(0, len(queries), block):
-        scores = queries[start : start + block] @ documents.T
-        for row in scores:
-            lowest = np.partition(row, len(row) - kept)[len(row) - kept]
-            candidates: NDArray[np.int64] = np.flatnonzero(row >= lowest)
-            order = candidates[np.argsort(-row[candidates], kind="stable")][:kept]
-            ranking.append([ids[place] for place in order.tolist()])
-    return ranking
-
-
-def rank_by_words(queries: Sequence[str], documents: Mapping[str, str], cutoff: int = _CUTOFF) -> Ranking:
+def rank_by_words(queries: Sequence[str], documents: Mapping[str, str], cutoff: int = CUTOFF) -> Ranking:
     """Rank documents by BM25 (Lucene's, without stemming)."""
     with required("comparing with BM25 requires bm25s", "lightbert[retrieval]"):
         import bm25s

@@ -14,7 +14,7 @@ from lightbert.nn.pooling_settings import Pool, Pooling
 from lightbert.progress import progress
 from lightbert.tasks.example import Example, TextEncoder, text_features
 from lightbert.tasks.kinds.kind import Outputs
-from lightbert.tasks.predict.inputs import check_count, is_single, texts_of
+from lightbert.tasks.predict.inputs import check_count, texts_of
 from lightbert.tasks.predict.predictor import Described, HasRuntime, VectorRuntime, encoder_of
 from lightbert.tasks.predict.runtime import run
 
@@ -106,9 +106,19 @@ def embedder_of(
     )
 
 
+QUERIES, DOCUMENTS = ("query",), ("document", "passage", "corpus")
+"""The names of the prompts for queries and for the texts that they search."""
+
+
+def unit_embedder(model: Described, prompts: Sequence[str] = (), batch: int = 0) -> Embedder:
+    """An embedder for vectors of length 1, with the first of these prompts that the model has, else its default one."""
+    prompt_name = next((name for name in prompts if model.pooling and name in model.pooling.prompts), None)
+    return embedder_of(model, normalize=True, prompt_name=prompt_name, batch=batch)
+
+
 def encode_texts(embedder: Embedder, texts: Any, *, show_progress: bool = False) -> Floats:
     """Encode one text as a vector [D], or an iterable of texts as vectors [N, D]."""
-    if is_single(texts):
+    if isinstance(texts, str | tuple | Example):
         vector: Floats = embedder.encode([texts])[0]
         return vector
     if not show_progress:
