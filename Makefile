@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-EXTRAS := hf,data,metrics,plots,track,export,serve,kernels,docs,dev
+EXTRAS := hf,data,metrics,retrieval,plots,track,export,serve,kernels,dev
 
 # Stamp files: the environment is up to date if they are newer than SOURCES.
 CORE := .venv/installed-core
