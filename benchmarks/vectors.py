@@ -26,7 +26,8 @@ from benchmarks.corpus.extraction import mirror
 from benchmarks.corpus.repositories import list_files, read_files
 from benchmarks.pages import check_page, commit, run_main
 from lightbert.tasks import metrics
-from lightbert.tasks.predict.vector_evaluation import rank_by_vectors, rank_by_words, ranking_metrics
+from lightbert.tasks.predict.neighbours import cluster, nearest, v_measure
+from lightbert.tasks.predict.vector_evaluation import rank_by_words, ranking_metrics
 from lightbert.tasks.predict.vectors import Floats, normalize_vectors
 
 Encode = Callable[[Sequence[str]], Floats]
@@ -133,8 +134,8 @@ def measure(encode: Encode, title: str, part: Similarity | Retrieval | Labels) -
             cosines = (encode(part.first) * encode(part.second)).sum(1)
             return {title: metrics.spearman(part.scores, cosines.tolist())}
         case Retrieval():
-            ranking = rank_by_vectors(encode(part.queries), encode(list(part.texts.values())), list(part.texts))
-            return {title: _ndcg(part, ranking)}
+            ids, ranked = list(part.texts), nearest(encode(part.queries), encode(list(part.texts.values())), 10)
+            return {title: _ndcg(part, [[ids[place] for place in places.tolist()] for places, _ in ranked])}
         case Labels():
             train, test = (encode([text for text, _ in rows]) for rows in part)
             known, wanted = (np.array([label for _, label in rows]) for rows in part)
@@ -156,21 +157,16 @@ def words_score(part: Retrieval) -> float:
 
 def _neighbours(train: Floats, labels: np.ndarray[Any, Any], test: Floats) -> np.ndarray[Any, Any]:
     names, codes = np.unique(labels, return_inverse=True)
-    cosines = test @ train.T
-    nearest = np.argpartition(-cosines, _NEIGHBOURS, axis=1)[:, :_NEIGHBOURS]
     votes = np.zeros((len(test), len(names)))
-    np.add.at(votes, (np.arange(len(test))[:, None], codes[nearest]), np.take_along_axis(cosines, nearest, 1))
+    for row, (places, cosines) in enumerate(nearest(test, train, _NEIGHBOURS)):
+        np.add.at(votes[row], codes[places], cosines)
     result: np.ndarray[Any, Any] = names[votes.argmax(1)]
     return result
 
 
 def _clusters(vectors: Floats, labels: np.ndarray[Any, Any]) -> float:
-    from sklearn.cluster import KMeans
-    from sklearn.metrics import v_measure_score
-
-    count = len(set(labels))
-    fits = [KMeans(count, n_init=1, random_state=seed).fit_predict(vectors) for seed in range(_SEEDS)]
-    return float(np.mean([v_measure_score(labels, fit) for fit in fits]))
+    fits = [cluster(vectors, len(set(labels)), seed=seed, restarts=1)[0] for seed in range(_SEEDS)]
+    return float(np.mean([v_measure(labels.tolist(), fit.tolist()) for fit in fits]))
 
 
 def table(columns: dict[str, dict[str, float]], bm25: dict[str, float]) -> Iterator[str]:

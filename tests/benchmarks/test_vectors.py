@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from benchmarks.vectors import Labels, Retrieval, Similarity, measure, table, words_score
-from extras import needs_metrics
 
 WORDS = ["cat", "dog", "sun", "moon", "red", "blue"]
 
@@ -27,7 +26,6 @@ def test_a_query_finds_its_text_by_vectors_and_by_words():
     assert words_score(part) == 100
 
 
-@needs_metrics
 def test_neighbours_and_clusters_of_labelled_texts():
     rows = [(f"{word} {word}", word) for word in WORDS for _ in range(6)]
     scores = measure(_encode, "labels", Labels(rows, rows))
