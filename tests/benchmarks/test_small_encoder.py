@@ -53,7 +53,7 @@ def test_the_card_of_the_bundled_model_gives_its_tokens_and_flops():
     record = read_pretraining(bundled.FOLDER / "convbert-small-en", ORIGIN, minutes=13.5)
     assert record.tokens == 3_000 * 1024 * 32 + 32_000 * 256 * 128 + 5_000 * 512 * 64
     recipe = "lab/convbert-small-en-vectors.toml"
-    assert (record.recipe, record.minutes, record.held_out["rtd_loss"]) == (recipe, 13.5, 0.1765)
+    assert (record.recipe, record.minutes, record.held_out["rtd_loss"]) == (recipe, 13.5, 0.1793)
     # ConvBERT Table 3: 1.3e18 for 16.4 billion tokens of length 128; longer texts cost more per token.
     assert record.flops_electra == pytest.approx(1.3e18 * record.tokens / 16.4e9, rel=0.1)
     assert 0.5 * record.flops_electra < record.flops_matmul < record.flops_electra
