@@ -61,7 +61,7 @@ def test_a_model_folder_is_counted_with_its_heads(tmp_path):
     assert described["parameters"] == body
     assert described["mlm_parameters"] == body + sum(p.numel() for p in model.heads["mlm"].parameters())
     assert described["head_parameters"]["classify"] == 3 * 128 + 3
-    assert described["flops_per_token"] == run(Config("mobilebert-nano")).size.flops_per_token
+    assert described["flops_per_token"] == run(Config("mobilebert-nano")).flops_per_token
     assert "classify head" in text(run(Config(str(tmp_path / "model"))))
 
 
@@ -69,7 +69,7 @@ def test_a_hugging_face_folder_is_counted(tmp_path):
     huggingface.write(lightbert.build(replace(preset("convbert-tiny"), padding="released")), tmp_path / "model")
     described = run(Config(str(tmp_path / "model"))).to_json()
     assert described["family"] == "convbert"
-    assert described["parameters"] == run(Config("convbert-tiny")).size.parameters
+    assert described["parameters"] == run(Config("convbert-tiny")).parameters
 
 
 def test_the_error_for_an_unknown_name_suggests_the_most_similar_one(capsys):

@@ -1,8 +1,7 @@
 """`lightbert info`: parameters and FLOPs of a model, or of all bundled models and presets."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -35,101 +34,42 @@ class Config:
     ] = None
 
 
-@dataclass(frozen=True)
-class Description:
-    """The size of a model, and the figures of its paper."""
-
-    name: str
-    preset: str | None
-    config: "ModelConfig"
-    size: "Size"
-    printed: "PaperFigures | None"
-    training: float | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a JSON-serializable dict."""
-        size = self.size
-        return {
-            "preset": self.preset,
-            "name": self.name,
-            "family": type(self.config).__name__.lower(),
-            "parameters": size.parameters,
-            "rtd_parameters": size.rtd_parameters,
-            "mlm_parameters": size.mlm_parameters,
-            "head_parameters": size.heads,
-            "flops_per_token": size.flops_per_token,
-            "flops": {"forward_128": size.forward, "mixer_512": size.mixer_at_512, "training_electra": self.training},
-            "paper": None if self.printed is None else _plain(self.printed),
-            "config": to_mapping(self.config),
-        }
-
-    def __rich__(self) -> Table:
-        size = self.size
-        rows = [
-            ("parameters", f"{size.parameters:,}"),
-            ("  with RTD head", f"{size.rtd_parameters:,}"),
-            ("  with MLM head", f"{size.mlm_parameters:,}"),
-            *((f"  {kind} head", f"{count:,}") for kind, count in size.heads.items()),
-            ("FLOPs per token", f"{size.flops_per_token:,}"),
-            ("FLOPs, 128 tokens", f"{size.forward:.3e}"),
-            ("FLOPs, one mixer, 512 tokens", f"{size.mixer_at_512:.3e}"),
-        ]
-        if self.training is not None:
-            rows.append(("FLOPs of pre-training (ELECTRA's rules)", f"{self.training:.3e}"))
-        if self.printed is not None:
-            rows.append(("paper", self.paper))
-        rows += [(f"config.{key}", str(value)) for key, value in to_mapping(self.config).items()]
-        return Table(("", ""), rows, title=self.name, left=2)
-
-    @property
-    def paper(self) -> str:
-        """The figures that the paper reports, in one line."""
-        if self.printed is None:
-            return ""
-        figures = [f"{self.printed.millions:g}M"]
-        if self.printed.flops is not None:
-            figures.append(f"{self.printed.flops / 1e9:g} GFLOPs")
-        if self.printed.training_flops is not None:
-            figures.append(f"{self.printed.training_flops:.1e} FLOPs to train".replace("e+", "e"))
-        return f"{', '.join(figures)} ({self.printed.source})"
-
-
-def run(config: Config) -> Description | Report:
+def run(config: Config) -> Report:
     """Describe one model, or all bundled models and presets."""
     from lightbert import bundled
     from lightbert.models import PRESETS
 
     if config.name is not None:
         return _named(config.name)
-    models = [(_named(name), _bytes_in(folder)) for name, folder in bundled.installed().items()]
+    models = [
+        {**_named(name).content, "bytes": sum(path.stat().st_size for path in folder.iterdir() if path.is_file())}
+        for name, folder in bundled.installed().items()
+    ]
     presets = [describe(name) for name in PRESETS]
-    content = {
-        "bundled": [{**model.to_json(), "bytes": size} for model, size in models],
-        "presets": [preset.to_json() for preset in presets],
-    }
     rows = [
         (
-            model.name,
-            ", ".join(model.size.heads),
-            f"{model.size.parameters:,}",
-            f"{model.size.forward / 1e9:.3f}",
-            f"{size / 1e6:.1f}",
+            model["name"],
+            ", ".join(model["head_parameters"]),
+            f"{model['parameters']:,}",
+            f"{model['flops']['forward_128'] / 1e9:.3f}",
+            f"{model['bytes'] / 1e6:.1f}",
         )
-        for model, size in models
+        for model in models
     ]
     columns = ("bundled model, with weights", "heads", "parameters", "GFLOPs", "MB on disk")
     missing = "the weights of the bundled models are not in this installation; a released wheel contains them"
+    content = {"bundled": models, "presets": [preset.content for preset in presets]}
     return Report(content, [Table(columns, rows, left=2) if rows else missing, preset_table(presets)])
 
 
-def preset_table(presets: Sequence[Description]) -> Table:
+def preset_table(presets: Sequence[Report]) -> Table:
     """The sizes of presets, next to the figures of their papers."""
     rows = [
         (
-            preset.name,
-            *(f"{n:,}" for n in (preset.size.parameters, preset.size.rtd_parameters, preset.size.mlm_parameters)),
-            f"{preset.size.forward / 1e9:.3f}",
-            preset.paper,
+            preset.content["name"],
+            *(f"{preset.content[name]:,}" for name in ("parameters", "rtd_parameters", "mlm_parameters")),
+            f"{preset.content['flops']['forward_128'] / 1e9:.3f}",
+            _paper_line(preset.content["paper"]),
         )
         for preset in presets
     ]
@@ -137,39 +77,78 @@ def preset_table(presets: Sequence[Description]) -> Table:
     return Table(columns, rows, caption="FLOPs: matrix products and convolutions for a text of 128 tokens")
 
 
-def _bytes_in(folder: Path) -> int:
-    """The size of a folder's own files, without those of the folders in it."""
-    return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
-
-
-def describe(name: str) -> Description:
+def describe(name: str) -> Report:
     """Describe a preset."""
     from lightbert.models import preset
     from lightbert.models.size import PAPER_FIGURES, measure, training
 
     config, printed = preset(name), PAPER_FIGURES.get(name)
     plan = None if printed is None else printed.pretraining
-    return Description(
-        name=name,
-        preset=name,
-        config=config,
-        size=measure(config),
-        printed=printed,
-        training=None if plan is None else training(config, plan),
+    return _report(
+        name, name, config, measure(config), printed, training=None if plan is None else training(config, plan)
     )
 
 
-def _named(name: str) -> Description:
+def _named(name: str) -> Report:
     from lightbert.interop import load
     from lightbert.interop.load import Preset, find
     from lightbert.models.size import measure
 
-    found = find(name)
-    if isinstance(found, Preset):
-        return describe(found.name)
-    model = load.describe(found)
-    size = measure(model.config, model.head_settings)
-    return Description(name=name, preset=None, config=model.config, size=size, printed=None, training=None)
+    location = find(name)
+    if isinstance(location, Preset):
+        return describe(location.name)
+    model = load.describe(location)
+    return _report(name, None, model.config, measure(model.config, model.head_settings))
+
+
+def _report(
+    name: str,
+    preset: str | None,
+    config: "ModelConfig",
+    size: "Size",
+    printed: "PaperFigures | None" = None,
+    training: float | None = None,
+) -> Report:
+    """The size of a model, and the figures of its paper."""
+    settings, paper = to_mapping(config), None if printed is None else _plain(printed)
+    content = {
+        "preset": preset,
+        "name": name,
+        "family": type(config).__name__.lower(),
+        "parameters": size.parameters,
+        "rtd_parameters": size.rtd_parameters,
+        "mlm_parameters": size.mlm_parameters,
+        "head_parameters": size.heads,
+        "flops_per_token": size.flops_per_token,
+        "flops": {"forward_128": size.forward, "mixer_512": size.mixer_at_512, "training_electra": training},
+        "paper": paper,
+        "config": settings,
+    }
+    rows = [
+        ("parameters", f"{size.parameters:,}"),
+        ("  with RTD head", f"{size.rtd_parameters:,}"),
+        ("  with MLM head", f"{size.mlm_parameters:,}"),
+        *((f"  {kind} head", f"{count:,}") for kind, count in size.heads.items()),
+        ("FLOPs per token", f"{size.flops_per_token:,}"),
+        ("FLOPs, 128 tokens", f"{size.forward:.3e}"),
+        ("FLOPs, one mixer, 512 tokens", f"{size.mixer_at_512:.3e}"),
+        *([("FLOPs of pre-training (ELECTRA's rules)", f"{training:.3e}")] if training is not None else []),
+        *([("paper", _paper_line(paper))] if paper else []),
+        *((f"config.{key}", str(value)) for key, value in settings.items()),
+    ]
+    return Report(content, [Table(("", ""), rows, title=name, left=2)])
+
+
+def _paper_line(printed: Mapping[str, Any] | None) -> str:
+    """The figures that the paper reports, in one line."""
+    if printed is None:
+        return ""
+    figures = [f"{printed['millions']:g}M"]
+    if printed["flops"] is not None:
+        figures.append(f"{printed['flops'] / 1e9:g} GFLOPs")
+    if printed["training_flops"] is not None:
+        figures.append(f"{printed['training_flops']:.1e} FLOPs to train".replace("e+", "e"))
+    return f"{', '.join(figures)} ({printed['source']})"
 
 
 def _plain(printed: "PaperFigures") -> dict[str, Any]:
@@ -220,12 +199,12 @@ def tour() -> Report:
     return tour_report(presets, differences)
 
 
-def tour_report(presets: Sequence[Description], differences: Sequence[Padding]) -> Report:
+def tour_report(presets: Sequence[Report], differences: Sequence[Padding]) -> Report:
     """The report of the sizes of presets, and the padding test of families."""
     largest = max(max(row.padded, row.packed) for row in differences)
     content = {
         "metrics": {"presets": len(presets), "largest_padding_difference": largest},
-        "presets": [preset.to_json() for preset in presets],
+        "presets": [preset.content for preset in presets],
         "padding": [asdict(row) for row in differences],
     }
     rows = [
