@@ -494,3 +494,12 @@ def _expected(hint: Any) -> str:
     if origin is tuple:
         return f"a list, each item {_expected(arguments[0])}"
     return "a table"
+
+
+def without_nan(value: Any) -> Any:
+    """Replace numbers that are not finite by None, because JSON has no NaN."""
+    if isinstance(value, Mapping):
+        return {key: without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -38,6 +38,12 @@ def printable(text: str) -> str:
     return _CONTROL.sub(lambda match: repr(match[0])[1:-1], text)
 
 
+def shorten(value: object) -> str:
+    """A value for a message, at most 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
 def nearest(name: str, choices: Iterable[str]) -> str | None:
     """Return the choice most similar to `name`, or None if none is similar."""
     found = difflib.get_close_matches(name, list(choices), n=1)

@@ -1,7 +1,6 @@
 """The results of analyses: pictures, tables and metrics, written as an HTML page, JSON, pictures, or all three."""
 
 import json
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightbert.analysis.figure import check_format, inline_svg, write
+from lightbert.config import without_nan
 from lightbert.errors import InputError
 from lightbert.files import check_outputs, list_outputs, make_folder, write_atomic
 from lightbert.progress import progress
@@ -76,7 +76,7 @@ class Results:
 
     def to_json(self) -> dict[str, Any]:
         """The metrics of all sections, and the details of each; numbers that are not finite become None."""
-        plain: dict[str, Any] = _finite(
+        plain: dict[str, Any] = without_nan(
             {
                 "metrics": {name: value for section in self.sections for name, value in section.metrics.items()},
                 "analyses": {section.name: section.details for section in self.sections},
@@ -84,14 +84,6 @@ class Results:
             }
         )
         return plain
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return list(map(_finite, value))
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def file_name(text: str) -> str:

@@ -1,7 +1,6 @@
 """The reports of commands: content for JSON, and lines and tables of text."""
 
 import json as json_format
-import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
+
+from lightbert.config import without_nan
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -108,16 +109,7 @@ def show(report: Printable, *, json: bool) -> None:
 
 
 def _json(report: Printable) -> str:
-    return json_format.dumps(_without_nan(report.to_json()), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _without_nan(value: Any) -> Any:
-    """Replace numbers that are not finite by None, because JSON has none."""
-    if isinstance(value, Mapping):
-        return {key: _without_nan(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return json_format.dumps(without_nan(report.to_json()), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _text(report: Printable) -> str:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from pydantic import Field, create_model
 
 from lightbert.data.features import Features
-from lightbert.errors import InputError
-from lightbert.serve.requests import Texts, shorten
+from lightbert.errors import InputError, shorten
+from lightbert.serve.requests import Texts
 from lightbert.tasks.example import Example, TextEncoder, text_features
 from lightbert.tasks.kinds.kind import Outputs
 from lightbert.tasks.predict.inputs import Fields, check_pairs, example_of

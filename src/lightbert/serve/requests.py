@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, from_json
 
+from lightbert.errors import shorten
+
 if TYPE_CHECKING:
     from starlette.requests import Request
 
@@ -54,12 +56,6 @@ Inputs = Annotated[list[Any], BeforeValidator(_as_list)]
 """One text or several, as strings or as the ids of their tokens."""
 Ids = Annotated[list[list[int]], BeforeValidator(lambda value: [value] if _is_ids(value) else value)]
 """The ids of the tokens of one text or several."""
-
-
-def shorten(value: Any) -> str:
-    """A value for a message, at most 60 characters."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}…"
 
 
 async def read(request: "Request", body: type[B], max_bytes: int) -> B:

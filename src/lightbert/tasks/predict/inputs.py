@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
-from lightbert.errors import InputError, listed
+from lightbert.errors import InputError, listed, shorten
 from lightbert.tasks.example import Example, Question, TaggedSentence
 from lightbert.tasks.kinds.kind import Kind
 
@@ -87,10 +87,10 @@ def example_of(text: Any, kind: Kind[Any], names: Mapping[str, str] | None = Non
             example = _from_record(text, kind, names or {})
         case _:
             raise InputError(
-                f"a text must be a string, a pair of strings, or a record with a 'text', got {_short(text)}"
+                f"a text must be a string, a pair of strings, or a record with a 'text', got {shorten(text)}"
             )
     if not isinstance(example, kind.inputs):
-        raise InputError(f"the model requires {kind.requires}, got {_short(text)}")
+        raise InputError(f"the model requires {kind.requires}, got {shorten(text)}")
     return example
 
 
@@ -112,7 +112,7 @@ def table_records(table: Any, fields: Fields, kind: str) -> list[dict[str, Any]]
 def texts_of(texts: Any) -> Iterator[Any]:
     """Iterate over texts. A single text and a table are errors: they would yield characters, keys or columns."""
     if is_single(texts):
-        raise InputError(f"texts must be a list of texts, got a single one, {_short(texts)}; put it into a list")
+        raise InputError(f"texts must be a list of texts, got a single one, {shorten(texts)}; put it into a list")
     if hasattr(texts, "columns"):
         raise InputError(f"texts must be a list of texts, got a {type(texts).__name__}; give one of its columns")
     # Arrays of pyarrow, whose elements are no strings.
@@ -120,7 +120,7 @@ def texts_of(texts: Any) -> Iterator[Any]:
     if not isinstance(texts, bytes | bytearray):
         with suppress(TypeError):
             return iter(texts)
-    raise InputError(f"texts must be a string or a list of strings, got {_short(texts)}")
+    raise InputError(f"texts must be a string or a list of strings, got {shorten(texts)}")
 
 
 def check_count(name: str, value: Any) -> None:
@@ -141,12 +141,12 @@ def check_pairs(examples: Iterable[Any], task: Mapping[str, Any]) -> None:
             continue
         if pairs:
             raise InputError(
-                f"the model requires pairs of texts, got a single one: {_short(example.text)}; give the second with "
+                f"the model requires pairs of texts, got a single one: {shorten(example.text)}; give the second with "
                 "--pair, --text-b or as a tuple"
             )
         raise InputError(
-            f"the model was fine-tuned on single texts, got the pair {_short(example.text)} and "
-            f"{_short(example.text_b)}; leave out the second text, or fine-tune a model on pairs"
+            f"the model was fine-tuned on single texts, got the pair {shorten(example.text)} and "
+            f"{shorten(example.text_b)}; leave out the second text, or fine-tune a model on pairs"
         )
 
 
@@ -168,7 +168,7 @@ def _text(record: Mapping[str, Any], field: str) -> str:
     if value is None:
         raise InputError(f"the record must have {field!r}, has only {listed(map(str, record)) or 'nothing'}")
     if not isinstance(value, str):
-        raise InputError(f"{field!r} of the record must be a text, got {_short(value)}")
+        raise InputError(f"{field!r} of the record must be a text, got {shorten(value)}")
     return value
 
 
@@ -176,10 +176,5 @@ def _words(value: Any) -> tuple[str, ...]:
     # Tables have arrays and series of words.
     value = value.tolist() if hasattr(value, "tolist") else value.to_list() if hasattr(value, "to_list") else value
     if not isinstance(value, list | tuple) or not all(isinstance(word, str) for word in value):
-        raise InputError(f"'words' of the record must be a list of words, got {_short(value)}")
+        raise InputError(f"'words' of the record must be a list of words, got {shorten(value)}")
     return tuple(value)
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}…"

@@ -2,12 +2,12 @@
 
 import itertools
 import json
-import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from lightbert.config import without_nan
 from lightbert.data.tables import FORMATS, Row, Table, check_header, split_rows, table_format
 from lightbert.data.text_files import (
     BOM,
@@ -184,7 +184,7 @@ def merge(record: dict[str, Any], prediction: dict[str, Any]) -> dict[str, Any]:
     """
     taken = {*prediction, *(f"{name}.{key}" for name, value in prediction.items() for key in _keys(value))}
     renamed = {_free_name(field, record, taken): value for field, value in record.items()}
-    return {**_replace_non_finite(renamed), **prediction}
+    return {**without_nan(renamed), **prediction}
 
 
 def _keys(value: Any) -> Iterable[str]:
@@ -196,15 +196,6 @@ def _free_name(field: str, record: dict[str, Any], taken: set[str]) -> str:
     while name in taken or (name != field and name in record):
         name = f"input_{name}"
     return name
-
-
-def _replace_non_finite(value: Any) -> Any:
-    """Replace non-finite numbers by None, because JSON has no NaN."""
-    if isinstance(value, dict):
-        return {key: _replace_non_finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_replace_non_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _json_object(text: str) -> dict[str, Any] | None:
