@@ -99,7 +99,15 @@ the text of pre-training.
 
 
 def _encoder(model: Any) -> Encode:
-    return lambda texts: normalize_vectors(np.asarray(model.encode(list(texts)), np.float32))
+    known: dict[str, Floats] = {}
+
+    def encode(texts: Sequence[str]) -> Floats:
+        new = [text for text in dict.fromkeys(texts) if text not in known]
+        if new:
+            known.update(zip(new, normalize_vectors(np.asarray(model.encode(new), np.float32)), strict=True))
+        return np.stack([known[text] for text in texts])
+
+    return encode
 
 
 def static_encoder(table: Path, tokenizer: Path) -> Encode:
@@ -260,7 +268,7 @@ def _sampled(asked: list[tuple[str, str]], texts: dict[str, str]) -> Retrieval:
 def _elife(repository: Path) -> Sets:
     """Titles and digests (plain-language summaries) of articles, for which the abstract is to be found."""
     files = list_files(repository, "HEAD", r"^articles/elife-\d+-v1\.xml$")
-    order = np.random.default_rng(0).permutation(len(files))[:3_000].tolist()
+    order = np.random.default_rng(0).permutation(len(files))[:1_500].tolist()
     titles, digests, abstracts = [], [], {}
     for path, content in read_files(repository, [files[place] for place in order]):
         front = ElementTree.fromstring(content).find("front/article-meta")
