@@ -8,8 +8,7 @@ Records the results of finished runs in docs/results/small-encoder.json, and wri
 """
 
 import argparse
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -41,7 +40,7 @@ SQUAD = "squad"
 
 def markdown(records: Records, picture: str, command: str) -> str:
     """The page of some records."""
-    tables = (_scores(records), _pretrainings(records), _curve(records, picture), _origins(records))
+    tables = (_scores(records), _pretrainings(records), _curve(picture), _origins(records))
     return "\n".join(line for part in (_introduction(command), *tables) for line in part)
 
 
@@ -100,62 +99,15 @@ def _pretrainings(records: Records) -> Iterator[str]:
     yield ""
 
 
-def _curve(records: Records, picture: str) -> Iterator[str]:
+def _curve(picture: str) -> Iterator[str]:
     yield "## Learning curve"
-    known = points(records)
     yield f"![The mean of the five tasks over the tokens of pre-training]({picture})"
     yield ""
-    measured = [point for point in known if not point.quoted]
-    line = fit(measured)
-    if line is None:
-        yield (
-            f"A fit needs two models of different tokens with all five tasks; measured: {len(measured)}, quoted: "
-            f"{len(known) - len(measured)}."
-        )
-        yield ""
-        return
-    last = _sorted(records)[-1]
-    speed = last.tokens / last.minutes if last.minutes else 0.0
     yield (
-        f"A line through {line.n_points} measured models gives {line.per_doubling:.1f} points per doubling of the "
-        "tokens. It is an extrapolation from few points, and the same text is read ever more often:"
+        "The points are models of one line of training, but not of one text, vocabulary and schedule: no gain per "
+        "token follows from them."
     )
     yield ""
-    best = max(point.tokens for point in measured)
-    for target in TARGETS:
-        yield f"- {_reach(line, target.label, target.mean, best, speed)}"
-    yield ""
-
-
-@dataclass(frozen=True)
-class Fit:
-    """A line through the scores over the logarithm of the tokens."""
-
-    per_doubling: float
-    at_one_billion: float
-    n_points: int
-
-    def score(self, tokens: float) -> float:
-        """The score that the line gives."""
-        return self.at_one_billion + self.per_doubling * math.log2(tokens / 1e9)
-
-    def tokens(self, score: float) -> float | None:
-        """The tokens at which the line reaches a score; None if it never does."""
-        if self.per_doubling <= 0:
-            return None
-        doublings = (score - self.at_one_billion) / self.per_doubling
-        return 1e9 * 2**doublings if doublings < 100 else None
-
-
-def _reach(line: Fit, label: str, mean: float, tokens: int, speed: float) -> str:
-    """What it takes to reach a mean, from a model of some tokens, at some tokens per minute."""
-    needed = line.tokens(mean)
-    if needed is None:
-        return f"{label} ({mean:.1f}): not reached by more tokens, by this line."
-    if needed <= tokens:
-        return f"{label} ({mean:.1f}): reached by this line at {_billions(needed)} tokens."
-    time = f", about {(needed - tokens) / speed:,.0f} minutes more at the speed of the last run" if speed else ""
-    return f"{label} ({mean:.1f}): {_billions(needed)} tokens, {needed / tokens:.1f} times the largest run{time}."
 
 
 def _origins(records: Records) -> Iterator[str]:
@@ -203,7 +155,7 @@ def _billions(tokens: float) -> str:
 
 
 def draw(records: Records, picture: Path) -> None:
-    """The mean score of each model over its tokens, the fit, and the published means as horizontal lines."""
+    """The mean score of each model over its tokens, and the published means as horizontal lines."""
     known = points(records)
     figure = new_figure(7, 4)
     axes = figure.subplots()
@@ -214,11 +166,6 @@ def draw(records: Records, picture: Path) -> None:
         for point in chosen:
             place = (point.tokens / 1e9, point.mean)
             axes.annotate(point.name, place, xytext=(6, -10), textcoords="offset points", fontsize=8)
-    line = fit([point for point in known if not point.quoted])
-    if line is not None:
-        ends = [min(p.tokens for p in known) / 1e9, 16.0]
-        label = f"{line.per_doubling:.1f} points per doubling"
-        axes.plot(ends, [line.score(1e9 * end) for end in ends], "--", color="tab:blue", alpha=0.5, label=label)
     for target, colour in zip(TARGETS, ("tab:orange", "tab:green"), strict=True):
         axes.axhline(target.mean, color=colour, linewidth=1, label=f"{target.label}: {target.mean:.1f}")
     axes.set_xscale("log", base=2)
@@ -271,17 +218,6 @@ def points(records: Records) -> list[Point]:
         if (mean := each.mean) is not None and not records.is_student(each.of)
     ]
     return sorted(found, key=lambda point: point.tokens)
-
-
-def fit(given: Sequence[Point]) -> Fit | None:
-    """Least squares; None without two models of different tokens."""
-    xs = [math.log2(point.tokens / 1e9) for point in given]
-    if len(set(xs)) < 2:
-        return None
-    middle_x, middle_y = fmean(xs), fmean(point.mean for point in given)
-    covariance = sum((x - middle_x) * (point.mean - middle_y) for x, point in zip(xs, given, strict=True))
-    slope = covariance / sum((x - middle_x) ** 2 for x in xs)
-    return Fit(slope, middle_y - slope * middle_x, len(given))
 
 
 def main(arguments: list[str] | None = None) -> None:

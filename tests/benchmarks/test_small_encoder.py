@@ -21,7 +21,7 @@ from benchmarks.encoder_records import (
     save,
 )
 from benchmarks.pages import commit
-from benchmarks.small_encoder import COMMAND, TARGETS, Fit, Point, fit, main, markdown, points
+from benchmarks.small_encoder import COMMAND, TARGETS, main, markdown, points
 from lightbert import bundled
 from lightbert.commands import jobs
 from lightbert.errors import InputError
@@ -152,16 +152,6 @@ def test_a_damaged_file_is_an_error_that_names_it(tmp_path):
             load(tmp_path / "records.json")
 
 
-def test_the_fit_gives_the_points_per_doubling_and_the_tokens_of_a_score():
-    line = fit([Point("one", 10**9, 60.0, quoted=False), Point("two", 4 * 10**9, 66.0, quoted=False)])
-    assert line is not None
-    assert line.per_doubling == pytest.approx(3.0)
-    assert line.score(2e9) == pytest.approx(63.0)
-    assert line.tokens(69.0) == pytest.approx(8e9)
-    assert fit([Point("one", 10**9, 60.0, quoted=False)] * 2) is None
-    assert Fit(-1.0, 60.0, 2).tokens(70.0) is None
-
-
 def test_the_means_of_the_targets_are_those_asked_for():
     assert [round(target.mean, 1) for target in TARGETS] == [77.6, 78.3]
 
@@ -173,9 +163,6 @@ def test_the_page_has_scores_targets_costs_the_curve_and_the_commands():
     assert "| first | 1.00 billion |" + " 60.0 (50.0–70.0) |" * 5 + " 60.0 | 3 |  |" in page
     assert "| old * | 1.00 billion |" in page
     assert "| more | hour | tiny-rtd | a laptop | 3.00 billion | 10 | 2.00e+16 | 1.00e+16 |  |  |" in page
-    assert "A line through 2 measured models gives 5.0 points per doubling" in page
-    assert "- ConvBERT-small, dev (78.3): 12.6" in page
-    assert "3.2 times the largest run, about 29 minutes more" in page
     assert "| scores: second | glue | abc1234 | a laptop | run folders |" in page
     assert "# scores: second\nlightbert finetune glue\n" in page
     assert [point.name for point in points(records)] == ["first", "old", "second"]
@@ -190,11 +177,6 @@ def test_a_student_is_in_the_tables_but_not_on_the_learning_curve():
     assert [point.name for point in points(records)] == ["first"]
     with pytest.raises(InputError, match="'thin' names the pre-training 'hour', which is not recorded"):
         Records((STUDENT,)).check()
-
-
-def test_without_two_measured_models_the_page_says_what_is_missing():
-    page = markdown(Records((HOUR,), (scores("first", "hour", 0.6),)), "curve.svg", "the command")
-    assert "A fit needs two models of different tokens with all five tasks; measured: 1, quoted: 0." in page
 
 
 def test_the_command_records_scores_and_writes_page_and_picture(tmp_path, capsys):
