@@ -139,6 +139,12 @@ def changed(config):
             "--submission",
         ),
         (
+            evaluate.Config("model", task="pairs", data="pairs.csv"),
+            {"model", "task", "data", "split", "bad_rows", "batch", "device", "out", "predictions", "submission"}
+            | {"text", "text_b", "separator"},
+            "with --task pairs",
+        ),
+        (
             evaluate.Config("model", task="retrieval", data="beir"),
             {"model", "task", "data", "split", "bad_rows", "batch", "device", "out", "predictions", "submission"},
             "with --task retrieval",

@@ -76,8 +76,13 @@ def _scores(task: str, metrics: dict[str, float], skipped: int = 0) -> Report:
 BadRows = Literal["error", "skip"]
 _OWN = ("own", "tokens")
 _NAMED = ("classify", "tokens")
-_VECTORS = ("sts", "pairs", "clustering", "retrieval")
-"""The tasks of `lightbert.tasks.predict.vector_evaluation`."""
+_VECTORS: dict[str, tuple[str, ...]] = {
+    "sts": ("text", "text_b", "label", "separator"),
+    "pairs": ("text", "text_b", "separator"),
+    "clustering": ("text", "label", "separator"),
+    "retrieval": (),
+}
+"""The tasks of `lightbert.tasks.predict.vector_evaluation`, and the options for the columns of their tables."""
 
 
 @dataclass(frozen=True)
@@ -162,9 +167,8 @@ def _check_options(config: Config) -> None:
         task = f" and --task {config.task}" if config.task else ""
         check_unused(config, {"predictions", "task", "data", *used}, f"with --predictions{task}")
     elif config.task in _VECTORS:
-        used = {"text", "text_b", "label", "separator"} if config.task == "sts" else set()
-        used |= {"model", "task", "data", "split", "bad_rows", "batch", "device", "out"}
-        check_unused(config, used, f"with --task {config.task}")
+        used = {"model", "task", "data", "split", "bad_rows", "batch", "device", "out"}
+        check_unused(config, used | set(_VECTORS[config.task]), f"with --task {config.task}")
     else:
         every = {field.name for field in fields(config)}
         check_unused(config, every - {"na_probs"}, "without --predictions")
