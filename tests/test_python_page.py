@@ -31,6 +31,8 @@ def test_every_function_writes_its_files_and_returns_the_report_of_its_command(r
     assert names["trained"].outcome.step == 4
     assert names["student"].to_json()["finished"]
     assert names["tuned"].model == Path("runs/topics/final")
+    assert (folder / "runs" / "classifier" / "model.safetensors").exists()
+    assert names["features"].predict(["ship 7 sails to the town"]).shape == (1,)
     assert 0 <= names["report"].to_json()["metrics"]["accuracy"] <= 1
     for run in ("mine", "teacher", "student", "topics"):
         assert (folder / "runs" / run / "final" / "model.safetensors").exists()

@@ -91,3 +91,30 @@ def test_none_in_the_words_of_a_command_is_read_as_none():
     [run] = planned("pretrain", "tiny-rtd", assignments([*words[3:], "data=a", "out=b"])).runs
     recipe = run.recipe
     assert (recipe.dropout, recipe.masking.most) == (None, None)
+
+
+def test_a_table_is_saved_in_a_folder_named_after_its_content(monkeypatch, tmp_path: Path):
+    given = []
+    monkeypatch.setattr(finetune, "run", lambda recipe, command: given.append(recipe))
+    monkeypatch.chdir(tmp_path)
+    rows = [{"body": "a ship", "topic": "sea"}, {"body": "a road", "topic": 3}]
+    frame = pytest.importorskip("pandas").DataFrame(rows)
+    for table in (rows, frame):
+        lightbert.finetune("classify", data={"train": table, "text": "body", "label": "topic"})
+    lightbert.finetune("classify", data=frame, seeds=[1, 2], out="mine")
+    first, second, third = given
+    assert first.out == second.out == Path(first.runs[0].recipe.data.train).parent
+    assert [json.loads(line) for line in Path(first.runs[0].recipe.data.train).read_text().splitlines()] == rows
+    assert third.out == Path("mine")
+    assert {run.recipe.data.train.rpartition("-")[0] for run in third.runs} == {"mine/train"}
+
+
+def test_a_run_without_out_is_named_after_its_file(monkeypatch):
+    given = []
+    monkeypatch.setattr(finetune, "run", lambda recipe, command: given.append(recipe))
+    for keys in ({}, {"seeds": [1, 2]}):
+        lightbert.finetune("classify", data={"train": "x/my.csv"}, **keys)
+    assert [(plan.out, plan.runs[0].recipe.out) for plan in given] == [
+        (Path("runs/my"), "runs/my"),
+        (Path("runs/my"), "runs/my/runs/seed-1"),
+    ]

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from extras import needs_onnx
 from lightbert.cli import main
 from lightbert.config import from_mapping
 from lightbert.errors import InputError
-from lightbert.tasks.finetune.linear import fit, fit_squares, folds
+from lightbert.tasks.finetune.linear import fit, folds, held_out_losses
+from lightbert.tasks.finetune.methods import choose
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.tasks.finetune.results import Result
 from lightbert.tasks.finetune.word_features import WordFeatures
@@ -58,17 +60,44 @@ def test_the_network_computes_the_features_that_the_linear_model_was_fitted_on()
     torch.testing.assert_close(computed, gram, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("targets", [np.array([0, 1, 2] * 20), np.array([0.5, -1.0, 2.0] * 20, np.float32)])
+TARGETS = [np.array([0, 1, 2] * 20), np.array([0.5, -1.0, 2.0] * 20, np.float32)]
+
+
+def gram_of_targets() -> torch.Tensor:
+    x = np.eye(3)[np.arange(60) % 3] + 0.1 * np.random.default_rng(0).normal(size=(60, 3))
+    return torch.from_numpy((x @ x.T).astype(np.float32))
+
+
+@pytest.mark.parametrize("targets", TARGETS)
 def test_linear_models_fit_classes_and_numbers(targets):
-    random = np.random.default_rng(0)
-    x = np.eye(3)[np.arange(60) % 3] + 0.1 * random.normal(size=(60, 3))
-    gram = torch.from_numpy((x @ x.T).astype(np.float32))
-    for fitted in (fit, fit_squares):
-        scores = fitted(gram, targets, 3 if targets.dtype.kind == "i" else 1, 10.0).scores(gram)
-        if targets.dtype.kind == "i":
-            assert (scores.argmax(1).numpy() == targets).all()
-        else:
-            assert np.abs(scores[:, 0].numpy() - targets).max() < 0.5
+    gram = gram_of_targets()
+    scores = fit(gram, targets, 3 if targets.dtype.kind == "i" else 1, 10.0).scores(gram)
+    if targets.dtype.kind == "i":
+        assert (scores.argmax(1).numpy() == targets).all()
+    else:
+        assert np.abs(scores[:, 0].numpy() - targets).max() < 0.5
+
+
+def test_held_out_losses_are_those_of_models_that_are_fitted_without_the_part():
+    gram, numbers = gram_of_targets().double(), TARGETS[1].astype(np.float64)
+    parts = [np.arange(0, 60, 3), np.arange(5)]
+    mean, expected = numbers.mean(), []
+    for part in parts:
+        rest = np.setdiff1d(np.arange(60), part)
+        inner = gram.numpy()[np.ix_(rest, rest)] + 1 + np.eye(len(rest)) / 20
+        fitted = mean + (gram.numpy()[np.ix_(part, rest)] + 1) @ np.linalg.solve(inner, numbers[rest] - mean)
+        expected.append((fitted - numbers[part]) ** 2)
+    np.testing.assert_allclose(held_out_losses(gram, numbers, 1, parts), np.concatenate(expected), rtol=1e-6)
+
+
+def test_other_features_than_the_first_are_chosen_if_they_are_clearly_better():
+    labels = np.arange(60) % 3
+    noise = torch.from_numpy(np.random.default_rng(1).normal(size=(60, 8))).float()
+    good, bad = gram_of_targets(), noise @ noise.T / 8
+    texts = SimpleNamespace(targets=labels, outputs=3, parts=[np.arange(60)[k::5] for k in range(5)], examples=labels)
+    assert choose(texts, {"bad": bad, "good": good}) == "good"
+    assert choose(texts, {"good": good, "bad": bad}) == "good"
+    assert choose(texts, {"good": good, "similar": good + bad / 100}) == "good"
 
 
 def test_held_out_parts_have_all_labels_and_copies_of_a_text_stay_together():

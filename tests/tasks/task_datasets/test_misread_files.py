@@ -45,3 +45,13 @@ def test_leaks_small_dev_parts_and_other_separators_are_reported(tmp_path: Path,
     assert notes(Files(train=train)) == "dev has only 4 examples: its metrics are rough estimates\n"
     joined = write(tmp_path / "joined.csv", ["a,b", "a", "b", "b,a"] * 3)
     assert "data.label_separator=','" in notes(Files(train=joined, kind="labels", hold_out=0))
+    skewed = write(tmp_path / "skewed.csv", ["a"] * 39 + ["b"])
+    assert notes(Files(train=skewed, hold_out=0)).startswith("98% of the examples have the label 'a': accuracy says")
+    train = tmp_path / "colours.csv"
+    colours = ["red", "green"] * 10
+    train.write_text("text,colour,label\n" + "".join(f"a {c} {n},{c},{c[0]}\n" for n, c in enumerate(colours)))
+    assert notes(Files(train=str(train), hold_out=0)) == ""
+    leak = "the column 'colour' determines the label: if it isn't known when texts are predicted, choose another"
+    assert notes(Files(train=str(train), text_b="colour", hold_out=0)) == f"{leak} data.text_b\n"
+    leak = "the column 'text' contains the label: if it isn't known when texts are predicted, choose another"
+    assert notes(Files(train=str(train), label="colour", hold_out=0)) == f"{leak} data.text\n"

@@ -1,8 +1,10 @@
 """The data of a task as features; cached, so that the runs of a grid read and encode it once."""
 
 import hashlib
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 
 _MAX_LABELS_SHOWN = 10
+_MAX_SHARE_OF_LABEL = 0.95
+_LEAK_ROWS = 2_000
 _MIN_EXAMPLES = 20
 """With fewer examples, metrics say little."""
 
@@ -134,6 +138,8 @@ class _Texts:
                 f"if a text can have several labels, joined by {separator!r}, set data.kind=labels "
                 f"data.label_separator='{separator}'"
             )
+        if isinstance(kind, Classify):
+            yield from _notes_of_labels(self.train, self.task.reading, "f1" if len(kind.labels) == 2 else "macro_f1")
         trained = {_texts(example) for example in self.train}
         for split, examples in self.dev.items():
             known = sum(_texts(example) in trained for example in examples)
@@ -212,6 +218,27 @@ def _check_repeated(labels: Sequence[str], examples: Sequence[Example]) -> None:
             f"classification requires several rows per label, got {len(labels):,} labels for {len(examples):,} rows to "
             "train on; set data.label to the column of the classes, or data.kind=regress if the labels are numbers"
         )
+
+
+def _notes_of_labels(examples: Sequence[Example], columns: Mapping[str, Any], metric: str) -> Iterator[str]:
+    """What is probably wrong with labels: nearly all are the same, or a text says its label."""
+    [(label, count)] = Counter(example.label for example in examples).most_common(1)
+    if count > _MAX_SHARE_OF_LABEL * len(examples):
+        yield (
+            f"{count / len(examples):.0%} of the examples have the label {str(label)!r}: accuracy says little; "
+            f"set metric={metric}"
+        )
+    for field in ("text", "text_b") if columns["text_b"] else ("text",):
+        cells = [(str(getattr(example, field)).lower(), str(example.label)) for example in examples[:_LEAK_ROWS]]
+        written = sum(re.search(rf"\b{re.escape(label.lower())}\b", text) is not None for text, label in cells)
+        distinct = len({text for text, _ in cells})
+        determines = distinct == len(set(cells)) and distinct <= len(cells) / 2
+        if determines or written > _MAX_SHARE_OF_LABEL * len(cells):
+            how = "contains" if not determines else "determines"
+            yield (
+                f"the column {columns[field]!r} {how} the label: if it isn't known when texts are predicted, choose "
+                f"another data.{field}"
+            )
 
 
 def _texts(example: Any) -> Any:

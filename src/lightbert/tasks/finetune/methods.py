@@ -1,11 +1,11 @@
 """Linear ways to learn labels from texts, and their cross-validation: words, vectors of the frozen encoder, or both."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from lightbert.nn.heads import Projection, TextHead
 from lightbert.nn.inference import Inference, LayerVectors
 from lightbert.nn.words import Words
 from lightbert.tasks.example import Example
-from lightbert.tasks.finetune.linear import Linear, fit, fit_squares, folds
+from lightbert.tasks.finetune.linear import Linear, fit, folds, held_out_losses
 from lightbert.tasks.finetune.starting_model import set_head
 from lightbert.tasks.finetune.word_features import WordFeatures
 from lightbert.tasks.kinds.classify import Classify, Labels
@@ -28,15 +28,18 @@ from lightbert.tasks.kinds.kind import Kind, Prediction
 from lightbert.tasks.kinds.regress import Regress
 from lightbert.tasks.predict.runtime import run
 from lightbert.tasks.predict.torch_runtime import TorchRuntime
-from lightbert.train.checkpoint import rank_key
 
 MAX_ROWS = 4_000
 """Linear models are fitted on at most this many texts: their Gram matrix has as many rows and columns."""
 _VECTOR_LAYERS = 6
 _TIMED_TEXTS = 64
 _SAMPLES = 100
-_COST, _COST_OF_SQUARES = 1.0, 10.0
-_WEIGHTS_OF_VECTORS = (0.3, 1.0)
+_COST = 1.0
+_WEIGHTS_OF_VECTORS = (1.0, 0.3, 3.0)
+_CLEAR = 3.0
+"""Another layer or weight than the first is chosen if it is better by this many standard errors."""
+
+Choice = TypeVar("Choice")
 
 
 @dataclass(frozen=True)
@@ -160,12 +163,32 @@ def standard_error(measure: Callable[[NDArray[np.int64]], float], count: int) ->
     return float(np.std([measure(random.integers(0, count, count)) for _ in range(_SAMPLES)]))
 
 
-def cross_validate(texts: Texts, gram: Tensor, fitted: Callable[[Tensor, NDArray[Any]], Linear]) -> Validated:
-    """Fit a linear model without each of the held-out parts, and measure it on the part."""
+def choose(texts: Texts, grams: Mapping[Choice, Tensor]) -> Choice:
+    """The first of some features, or those that clearly predict better, by their Gram matrices.
+
+    The best of many by cross-validation is often the luckiest: with few texts, the first is better on test.
+    """
+    losses = {key: held_out_losses(gram, texts.targets, texts.outputs, texts.parts) for key, gram in grams.items()}
+    best = first = next(iter(grams))
+    for key, loss in losses.items():
+        gain = losses[first] - loss
+        error = gain.std() / min(len(gain), len(texts.examples)) ** 0.5
+        if gain.mean() > _CLEAR * error and loss.mean() < losses[best].mean():
+            best = key
+    return best
+
+
+def cross_validate(texts: Texts, gram_of: Callable[[NDArray[np.int64]], Tensor]) -> Validated:
+    """Fit a linear model without each of the held-out parts, and measure it on the part.
+
+    gram_of: the Gram matrix of all texts for a model that may learn from these rows.
+    """
     raw = []
     for part in texts.parts:
         rest = texts.rest(part)
-        raw.append(fitted(gram[np.ix_(rest, rest)], texts.targets[rest]).scores(gram[np.ix_(part, rest)]))
+        gram = gram_of(rest)
+        linear = fit(gram[np.ix_(rest, rest)], texts.targets[rest], texts.outputs, _COST)
+        raw.append(linear.scores(gram[np.ix_(part, rest)]))
     rows = np.concatenate(texts.parts)
     scale, shift = _calibrate(torch.cat(raw), texts.targets[rows])
     scores = [scale * each + shift for each in raw]
@@ -236,7 +259,7 @@ class Method:
     @cached_property
     def validated(self) -> Validated:
         """The result of cross-validation."""
-        return cross_validate(self.texts, self.gram, partial(fit, outputs=self.texts.outputs, cost=_COST))
+        return cross_validate(self.texts, lambda rows: self.gram)
 
     def train(self, seed: int, rows: NDArray[np.int64] | None = None) -> Model:
         """Fit the model on all texts, or on these rows."""
@@ -281,7 +304,7 @@ class WordsMethod(Method):
 
 
 class VectorsMethod(Method):
-    """The mean of the encoder's states, or mean and maximum, at the layer where a linear model does best."""
+    """The vectors of a sentence encoder, or the mean and maximum of the states of its last or another layer."""
 
     name = "vectors"
 
@@ -296,34 +319,20 @@ class VectorsMethod(Method):
         outputs = _run(TorchRuntime(LayerVectors(model, self._layers)), model, self.texts.features)
         states = torch.from_numpy(np.stack([vector for (vector,) in outputs]))
         states = states.unflatten(1, (len(self._layers), 2, model.width))
+        last = self._layers[-1]
         vectors: dict[tuple[int, str, bool], Tensor] = {}
-        for index, layer in enumerate(self._layers):
-            vectors[layer, "mean", False] = states[:, index, 0]
-            vectors[layer, "mean-max", False] = states[:, index].flatten(1)
         head = dict(model.heads.items()).get("vector")
-        if (
-            isinstance(head, Projection)
-            and head.pool == "mean"
-            and not head.tanh
-            and self._layers[-1] == len(model.blocks)
-        ):
+        if isinstance(head, Projection) and head.pool == "mean" and not head.tanh and last == len(model.blocks):
             with torch.no_grad():
-                vectors[self._layers[-1], "mean", True] = head.output(states[:, -1, 0])
+                vectors[last, "mean", True] = head.output(states[:, -1, 0])
+        for index, layer in reversed([*enumerate(self._layers)]):
+            vectors[layer, "mean-max", False] = states[:, index].flatten(1)
         return vectors
 
     @cached_property
     def choice(self) -> tuple[int, str, bool]:
-        """The vectors that a model fitted by least squares predicts best from."""
-        texts = self.texts
-
-        def score(vectors: Tensor) -> float:
-            gram = _standardized(vectors).gram
-            few = replace(texts, parts=texts.parts[: texts.count])
-            result = cross_validate(few, gram, partial(fit_squares, outputs=texts.outputs, cost=_COST_OF_SQUARES))
-            return rank_key(texts.metric, result.score)
-
-        # The first of the best: the lowest layer.
-        return max(self._vectors, key=lambda key: score(self._vectors[key]))
+        """The vectors that are used."""
+        return choose(self.texts, {key: _standardized(vectors).gram for key, vectors in self._vectors.items()})
 
     @property
     def depth(self) -> int:
@@ -357,39 +366,31 @@ class VectorsMethod(Method):
 
 
 class BothMethod(Method):
-    """Words and vectors, with the weight of vectors that does best."""
+    """Words and vectors, which have the same weight unless another one is clearly better."""
 
     name = "both"
 
-    def __init__(self, texts: Texts, words: WordsMethod, vectors: VectorsMethod) -> None:
+    def __init__(
+        self, texts: Texts, words: WordsMethod, vectors: VectorsMethod, weights: Sequence[float] = _WEIGHTS_OF_VECTORS
+    ) -> None:
         super().__init__(texts)
-        self._words, self._vectors = words, vectors
+        self._words, self._vectors, self._weights = words, vectors, weights
 
     @cached_property
-    def _best(self) -> tuple[float, Validated]:
-        texts = self.texts
-        results = [
-            (weight, cross_validate(texts, self._gram(weight), partial(fit, outputs=texts.outputs, cost=_COST)))
-            for weight in _WEIGHTS_OF_VECTORS
-        ]
-        return max(results, key=lambda pair: rank_key(texts.metric, pair[1].score))
+    def _weight(self) -> float:
+        return choose(self.texts, {weight: self._gram(weight) for weight in self._weights})
 
     def _gram(self, weight: float) -> Tensor:
         return self._words.gram + weight * self._vectors.gram
 
     @cached_property
-    def validated(self) -> Validated:
-        """The result with the best weight."""
-        return self._best[1]
-
-    @cached_property
     def gram(self) -> Tensor:
         """The Gram matrix of the features."""
-        return self._gram(self._best[0])
+        return self._gram(self._weight)
 
     def network(self, linear: Linear, seed: int) -> Model:
         """A model with vectors and words."""
-        weighted = Linear(self._best[0] * linear.coefficients, linear.bias)
+        weighted = Linear(self._weight * linear.coefficients, linear.bias)
         return self._vectors.build(weighted, seed, self._words.features.layer(linear.coefficients))
 
 

@@ -72,7 +72,7 @@ def plan(base: Mapping[str, Any], given: Mapping[str, Any], kind: Any = Finetune
     per_task = whole.get("per_task", {})
     if not isinstance(per_task, Mapping) or not all(isinstance(value, Mapping) for value in per_task.values()):
         raise InputError(f"per_task must be a table of keys for each task, got {per_task!r}")
-    out = Path(str(whole.get("out", "")))
+    out = Path(str(FinetuneRecipe.prepare_mapping(whole).get("out", "")))
     settings = list(product(*([(key, value) for value in values] for key, values in axes)))
     combinations = list(product(tasks, settings, seeds))
     folders = [""]
