@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from lightbert.errors import InputError
 
-Method = Literal["auto", "words", "vectors", "both", "finetune"]
+Method = Literal["auto", "words", "vectors", "both", "contrast", "finetune"]
 _TEXTS = ("text", "text_b")
 
 

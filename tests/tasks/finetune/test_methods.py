@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from tiny_tasks import finetune, only, write_model
 from vocabularies import small_tokenizer
 
@@ -15,6 +16,7 @@ from extras import needs_onnx
 from lightbert.cli import main
 from lightbert.config import from_mapping
 from lightbert.errors import InputError
+from lightbert.tasks.finetune.contrast import contrastive_loss
 from lightbert.tasks.finetune.linear import fit, folds, held_out_losses
 from lightbert.tasks.finetune.methods import choose
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
@@ -197,3 +199,30 @@ def test_words_are_part_of_the_exported_graph(method, model, tmp_path: Path):
         assert main(["export", str(tmp_path / "out" / "final"), "--to", target, "--out", str(folder)]) == 0
         exported = [prediction["probability"] for prediction in lightbert.load(folder).predict(texts)]
         np.testing.assert_allclose(exported, expected, atol=1e-5)
+
+
+def test_a_few_texts_also_tune_the_encoder(model, tmp_path: Path):
+    data, out = write_texts(tmp_path / "data.jsonl", rows=30), tmp_path / "out"
+    result = only(finetune("classify", f"model={model}", f"data.train={data}", f"out={out}", *CHOOSE))
+    assert set(result.methods) == {"majority", "words", "vectors", "both", "contrast"}
+    result = only(finetune("classify", f"model={model}", f"data.train={data}", f"out={out}-2", "method=contrast"))
+    assert result.method == "contrast"
+    before, after = lightbert.load(model), lightbert.load(tmp_path / "out-2" / "final")
+    name = "blocks.0.feedforward.up.weight"
+    assert not torch.equal(before.state_dict()[name], after.state_dict()[name])
+    assert after.predict("a good film")["label"] == "yes"
+    many = write_texts(tmp_path / "many.jsonl", rows=40)
+    with pytest.raises(InputError, match=r"method=contrast requires at most 128 texts with one label.* got 40 texts"):
+        finetune("classify", f"model={model}", f"data.train={many}", f"out={out}-3", "method=contrast")
+
+
+def test_the_contrastive_loss_falls_when_texts_with_the_same_label_are_near_each_other():
+    labels = torch.tensor([0, 0, 1, 1, 2])
+    near = F.one_hot(labels).float() + 0.01 * torch.rand(5, 3, generator=torch.Generator().manual_seed(0))
+    logits = F.normalize(near, dim=1) @ F.normalize(near, dim=1).T / 0.1
+    expected = [
+        torch.logsumexp(logits[row][torch.arange(5) != row], 0) - logits[row, other]
+        for row, other in [(0, 1), (1, 0), (2, 3), (3, 2)]
+    ]
+    torch.testing.assert_close(contrastive_loss(near, labels), torch.stack(expected).mean())
+    assert contrastive_loss(near, labels) < contrastive_loss(near[[0, 2, 1, 3, 4]], labels)

@@ -15,8 +15,11 @@ from lightbert.interop.families import FAMILIES
 from lightbert.models import Model
 from lightbert.tasks.datasets.own_files import Files
 from lightbert.tasks.finetune import defaults
+from lightbert.tasks.finetune.contrast import MAX_TEXTS, MAX_TEXTS_PER_LABEL
 from lightbert.tasks.finetune.dataset import TaskData
 from lightbert.tasks.finetune.methods import (
+    BACKWARD,
+    ContrastMethod,
     Method,
     Score,
     Texts,
@@ -35,8 +38,8 @@ from lightbert.train.checkpoint import rank_key
 _MINUTES = 5.0
 _MIN_HELD_OUT = 20
 """Fine-tuning is tried if at least this many texts are held out."""
-_BACKWARD = 3.0
-"""The time of a training step, relative to the forward pass."""
+_PREFERRED = ("contrast", "both")
+"""Of methods whose scores are within the error, the first of these is kept: on test, it is better for most texts."""
 
 Predict = Callable[[TaskData, Model], list[Prediction]]
 """Predicts the development part."""
@@ -62,17 +65,35 @@ class Comparison:
         self.texts = Texts.of(kind, metric, parts, recipe.seed)
         self.scores = {"majority": majority(self.texts)}
         depth = recipe.change.get("depth", len(model.blocks))
-        methods = methods_for(self.texts, model, depth)
+        methods = methods_for(self.texts, model, depth, recipe.seed)
         if recipe.method != "auto":
             methods = [method for method in methods if method.name == recipe.method]
+        if not methods:
+            raise InputError(
+                f"method=contrast requires at most {MAX_TEXTS} texts with one label, two or more for each label and at "
+                f"most {MAX_TEXTS_PER_LABEL} on average, got {len(self.texts.examples):,} texts; set method=both"
+            )
         self.methods: dict[str, Method] = {}
         for method in methods:
-            self._add(method)
+            if not isinstance(method, ContrastMethod) or self._has_time_for(method):
+                self._add(method)
         best = max(self.methods, key=lambda name: rank_key(metric, self.scores[name].score))
-        # A lead within the error is mostly luck: on test, both are better than words or vectors alone.
-        if (both := self.scores.get("both")) and abs(self.scores[best].score - both.score) <= both.error:
-            best = "both"
+        for name in _PREFERRED:
+            if (
+                name in self.methods
+                and abs(self.scores[best].score - self.scores[name].score) <= self.scores[name].error
+            ):
+                best = name
+                break
         self.method = self.methods[best]
+
+    def _has_time_for(self, method: ContrastMethod) -> bool:
+        if "vectors" not in self.scores:
+            return True
+        minutes = method.minutes(self.scores["vectors"].rate)
+        if minutes > self.minutes and self._verbose:
+            print(f"contrast was not tried: it would take about {minutes:.1f} minutes", file=sys.stderr, flush=True)
+        return minutes <= self.minutes
 
     def _add(self, method: Method) -> None:
         start = time.perf_counter()
@@ -113,7 +134,7 @@ class Comparison:
         )
         settings = defaults.settings_for(facts)
         rate = self.scores["vectors"].rate * self.methods["vectors"].depth / settings["change.depth"]  # type: ignore[attr-defined]
-        return float(_BACKWARD * settings["epochs"] * len(train) / max(rate, 1e-9) / 60)
+        return float(BACKWARD * settings["epochs"] * len(train) / max(rate, 1e-9) / 60)
 
     def trained(self) -> tuple[Model, Result]:
         """The best linear model, trained on all texts, and the result of its cross-validation."""
@@ -184,7 +205,7 @@ class Comparison:
 def compares(recipe: FinetuneRecipe, model: Model, data: TaskData) -> bool:
     """Whether the methods of a recipe are compared; an InputError if a fixed one can't be used."""
     kind = data.task.kind
-    if recipe.method in ("words", "vectors", "both"):
+    if recipe.method in ("words", "vectors", "both", "contrast"):
         if not supports(kind, data.train):
             raise InputError(
                 f"method={recipe.method} requires single texts with labels or numbers, got "

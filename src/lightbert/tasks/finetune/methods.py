@@ -20,6 +20,7 @@ from lightbert.nn.heads import Projection, TextHead
 from lightbert.nn.inference import Inference, LayerVectors
 from lightbert.nn.words import Words
 from lightbert.tasks.example import Example
+from lightbert.tasks.finetune.contrast import BATCH, MAX_TEXTS, MAX_TEXTS_PER_LABEL, STEPS, tune
 from lightbert.tasks.finetune.linear import Linear, fit, folds, held_out_losses
 from lightbert.tasks.finetune.starting_model import set_head
 from lightbert.tasks.finetune.word_features import WordFeatures
@@ -33,9 +34,12 @@ MAX_ROWS = 4_000
 """Linear models are fitted on at most this many texts: their Gram matrix has as many rows and columns."""
 _VECTOR_LAYERS = 6
 _TIMED_TEXTS = 64
+BACKWARD = 3.0
+"""The time of a training step, relative to the forward pass."""
 _SAMPLES = 100
 _COST = 1.0
 _WEIGHTS_OF_VECTORS = (1.0, 0.3, 3.0)
+_TUNED_PARTS = 2
 _CLEAR = 3.0
 """Another layer or weight than the first is chosen if it is better by this many standard errors."""
 
@@ -394,14 +398,61 @@ class BothMethod(Method):
         return self._vectors.build(weighted, seed, self._words.features.layer(linear.coefficients))
 
 
-def methods_for(texts: Texts, model: Model, depth: int) -> list[Method]:
-    """All linear methods, from the quickest to the slowest in prediction.
+class ContrastMethod(Method):
+    """Words, and vectors of the encoder after contrastive tuning on the same texts; for a few texts with one label."""
+
+    name = "contrast"
+
+    def __init__(self, texts: Texts, words: WordsMethod, model: Model, seed: int) -> None:
+        # Each part requires a tuning.
+        super().__init__(replace(texts, parts=texts.parts[:_TUNED_PARTS], count=_TUNED_PARTS))
+        self._words, self._model, self._seed = words, model, seed
+
+    def tuned(self, rows: NDArray[np.int64]) -> BothMethod:
+        """Words and vectors of a model that is tuned on these rows."""
+        model = tune(self._model, self.texts.features, self.texts.targets, rows, self._seed)
+        vectors = VectorsMethod(self.texts, model, (len(model.blocks),))
+        return BothMethod(self.texts, self._words, vectors, weights=(1.0,))
+
+    @cached_property
+    def validated(self) -> Validated:
+        """The result of cross-validation on a few parts."""
+        return cross_validate(self.texts, lambda rows: self.tuned(rows).gram)
+
+    def train(self, seed: int, rows: NDArray[np.int64] | None = None) -> Model:
+        """Tune and fit the model on all texts, or on these rows."""
+        both = self._whole if rows is None else self.tuned(rows)
+        both.validated = self.validated
+        return both.train(seed, rows)
+
+    @cached_property
+    def _whole(self) -> BothMethod:
+        return self.tuned(np.arange(len(self.texts.examples)))
+
+    def minutes(self, rate: float) -> float:
+        """Estimate the time of all tunings from the rate of predictions."""
+        return (1 + _TUNED_PARTS) * STEPS * min(BATCH, len(self.texts.examples)) * BACKWARD / rate / 60
+
+    @staticmethod
+    def supports(texts: Texts) -> bool:
+        """Whether there are few enough texts, and at least two for each label."""
+        if not isinstance(texts.kind, Classify) or len(texts.examples) > MAX_TEXTS:
+            return False
+        counts = np.bincount(texts.targets, minlength=texts.outputs)
+        return bool(counts.min() > 1 and counts.mean() <= MAX_TEXTS_PER_LABEL)
+
+
+def methods_for(texts: Texts, model: Model, depth: int, seed: int) -> list[Method]:
+    """All linear methods, from the quickest to the slowest in training.
 
     depth: the number of layers that may be used.
     """
     layers = np.unique(np.linspace(1, depth, min(_VECTOR_LAYERS, depth) + 1).round()[1:]).astype(int).tolist()
     words, vectors = WordsMethod(texts, model), VectorsMethod(texts, model, layers)
-    return [words, vectors, BothMethod(texts, words, vectors)]
+    methods = [words, vectors, BothMethod(texts, words, vectors)]
+    if ContrastMethod.supports(texts):
+        methods.append(ContrastMethod(texts, words, with_changes(model, {"depth": depth}), seed))
+    return methods
 
 
 def supports(kind: Kind[Any], features: Features) -> bool:

@@ -111,10 +111,10 @@ class FinetuneRecipe(BaseRecipe):
     ] = False
     choose: Annotated[Literal["last", "best"], "the weights to save: the last, or the best on dev"] = "last"
     method: Annotated[
-        Literal["finetune", "words", "vectors", "both", "auto"],
+        Literal["finetune", "words", "vectors", "both", "contrast", "auto"],
         "one label, several labels or a number per text: finetune all weights; a linear model of words (TF-IDF), of "
-        "vectors of the frozen encoder, or of both; auto: the best of them by cross-validation, unless steps= or "
-        "epochs= is set",
+        "vectors of the frozen encoder, or of both; contrast: both after contrastive tuning, for a few texts; auto: "
+        "the best of them by cross-validation, unless steps= or epochs= is set",
     ] = "finetune"
     words: Annotated[
         bool, "also train a linear model of words (TF-IDF) on the same texts, and report its metrics on dev"
