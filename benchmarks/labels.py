@@ -1,10 +1,11 @@
 """Few labels: methods of `finetune classify` next to scikit-learn, by test score over several draws of labelled texts.
 
-    python -m benchmarks.labels FOLDER [sizes=64,300,1000] [splits=3] [sets=trec,mr] [model=NAME] [test_rows=1000]
+    python -m benchmarks.labels FOLDER [sizes=8x,64,300,1000] [splits=3] [sets=trec,mr] [model=NAME] [test_rows=1000]
 
 FOLDER has NAME-train*.csv and NAME-test.csv with the columns text and label. For each draw of a number of rows from the
-training file, words, vectors and both are trained, and what cross-validation chooses is "auto". The peers are TF-IDF of
-words (1 to 2) and characters (2 to 5) with logistic regression or a linear support vector machine. Fine-tuning isn't
+training file, or of 8 rows per label with 8x, the linear methods are trained, and
+what cross-validation chooses is "auto". The peers are TF-IDF of words (1 to 2) and characters (2 to 5) with logistic
+regression or a linear support vector machine. Fine-tuning isn't
 part of it: it takes minutes.
 """
 
@@ -32,7 +33,7 @@ from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.tasks.finetune.starting_model import starting_model
 
 Rows = list[tuple[str, str]]
-Key = tuple[str, int, str]
+Key = tuple[str, str, str]
 """A set, a number of labels, and a method."""
 
 
@@ -42,16 +43,16 @@ def main() -> None:
     if not words:
         raise InputError("the folder of the sets is required: python -m benchmarks.labels FOLDER")
     folder, options = Path(words[0]), dict(word.split("=", 1) for word in words[1:])
-    sizes = [int(size) for size in options.get("sizes", "64,300,1000").split(",")]
+    sizes = options.get("sizes", "64,300,1000").split(",")
     names = sorted(path.name.removesuffix("-test.csv") for path in folder.glob("*-test.csv"))
     names = options["sets"].split(",") if "sets" in options else names
     scores: dict[Key, list[float]] = defaultdict(list)
     for name in names:
         train = read_rows(max(folder.glob(f"{name}-train*.csv"), key=lambda path: path.stat().st_size))
         test = read_rows(folder / f"{name}-test.csv")[: int(options.get("test_rows", "1000"))]
-        for size in (size for size in sizes if size <= len(train)):
+        for size in sizes:
             for seed in range(int(options.get("splits", "3"))):
-                rows = [train[row] for row in np.random.default_rng(seed).permutation(len(train))[:size]]
+                rows = draw(train, size, seed)
                 for method, score in measure(rows, test, options.get("model", "convbert-small-en")):
                     scores[name, size, method].append(100 * score)
             line = (f"{key[2]} {fmean(scores[key]):.1f}" for key in scores if key[:2] == (name, size))
@@ -63,6 +64,17 @@ def read_rows(path: Path) -> Rows:
     """The texts and labels of a file."""
     with path.open(newline="", encoding="utf-8") as file:
         return [(row["text"], row["label"]) for row in csv.DictReader(file) if row["text"].strip()]
+
+
+def draw(train: Rows, size: str, seed: int) -> Rows:
+    """Draw rows: a number of them, or with an x after it, as many of each label."""
+    rows = [train[row] for row in np.random.default_rng(seed).permutation(len(train))]
+    if not size.endswith("x"):
+        return rows[: int(size)]
+    by_label = defaultdict(list)
+    for row in rows:
+        by_label[row[1]].append(row)
+    return [row for several in by_label.values() for row in several[: int(size[:-1])]]
 
 
 def measure(rows: Rows, test: Rows, model: str) -> Iterator[tuple[str, float]]:
@@ -122,13 +134,13 @@ def table(scores: dict[Key, list[float]]) -> Iterator[str]:
     methods = list(dict.fromkeys(method for _, _, method in scores))
     yield f"| labels | set | {' | '.join(methods)} |"
     yield f"| ---: | --- |{' ---: |' * len(methods)}"
-    for size in sorted({size for _, size, _ in scores}):
+    for size in dict.fromkeys(size for _, size, _ in scores):
         names = list(dict.fromkeys(name for name, count, _ in scores if count == size))
         for name in names:
             cells = (scores[name, size, method] for method in methods)
-            yield f"| {size:,} | {name} | {' | '.join(_cell(values) for values in cells)} |"
+            yield f"| {size} | {name} | {' | '.join(_cell(values) for values in cells)} |"
         means = (fmean(fmean(scores[name, size, method]) for name in names) for method in methods)
-        yield f"| {size:,} | mean | {' | '.join(f'{mean:.1f}' for mean in means)} |"
+        yield f"| {size} | mean | {' | '.join(f'{mean:.1f}' for mean in means)} |"
 
 
 def _cell(values: list[float]) -> str:

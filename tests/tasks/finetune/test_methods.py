@@ -16,12 +16,14 @@ from extras import needs_onnx
 from lightbert.cli import main
 from lightbert.config import from_mapping
 from lightbert.errors import InputError
+from lightbert.tasks.example import Example
 from lightbert.tasks.finetune.contrast import contrastive_loss
 from lightbert.tasks.finetune.linear import fit, folds, held_out_losses
-from lightbert.tasks.finetune.methods import choose
+from lightbert.tasks.finetune.methods import choose, soften
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.tasks.finetune.results import Result
 from lightbert.tasks.finetune.word_features import WordFeatures
+from lightbert.tasks.kinds.classify import Classify
 
 WORDS = ("film", "ship", "road", "song", "train", "match", "letter")
 
@@ -226,3 +228,19 @@ def test_the_contrastive_loss_falls_when_texts_with_the_same_label_are_near_each
     ]
     torch.testing.assert_close(contrastive_loss(near, labels), torch.stack(expected).mean())
     assert contrastive_loss(near, labels) < contrastive_loss(near[[0, 2, 1, 3, 4]], labels)
+
+
+@pytest.mark.parametrize("method", ["words", "both"])
+def test_an_overconfident_model_is_softened_and_predicts_the_same_labels(method, model, tmp_path: Path):
+    data = write_texts(tmp_path / "data.jsonl")
+    finetune("classify", f"model={model}", f"data.train={data}", f"out={tmp_path / 'out'}", f"method={method}")
+    trained, kind = lightbert.load(tmp_path / "out" / "final"), Classify(("no", "yes"))
+    texts = [json.loads(line)["text"] for line in data.read_text().splitlines()]
+    before = trained.predict(texts)
+    # Every fifth label is wrong.
+    labels = [kind.labels[(row["label"] == "yes") != (number % 5 == 0)] for number, row in enumerate(before)]
+    soften(trained, kind, [Example(text, label=label) for text, label in zip(texts, labels, strict=True)], before)
+    after = trained.predict(texts)
+    assert [row["label"] for row in after] == [row["label"] for row in before]
+    assert np.mean([row["probability"] for row in before]) > 0.95
+    assert np.mean([row["probability"] for row in after]) == pytest.approx(0.8, abs=0.02)

@@ -26,12 +26,14 @@ from lightbert.tasks.finetune.methods import (
     add_words,
     majority,
     methods_for,
+    soften,
     standard_error,
     supports,
     texts_per_second,
 )
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.tasks.finetune.results import Result
+from lightbert.tasks.kinds.classify import Classify
 from lightbert.tasks.kinds.kind import Prediction
 from lightbert.train.checkpoint import rank_key
 
@@ -157,9 +159,9 @@ class Comparison:
         examples = data.dev["dev"][0]
         known = self._predict(self._with_kind(data), self.describe(self.method.train(recipe.seed, train)))
         ahead, reference = [self.method.name], self.scores[self.method.name]
+        predictions = {name: self._predict(data, candidate) for name, candidate in candidates.items()}
         for name, candidate in candidates.items():
-            predictions = self._predict(data, candidate)
-            difference, error = _difference(data, texts.metric, examples, predictions, known)
+            difference, error = _difference(data, texts.metric, examples, predictions[name], known)
             score, spread = reference.score + difference, float(np.hypot(reference.error, error))
             self._print(Score(name, score, spread, seconds, texts_per_second(candidate, texts)))
             if rank_key(texts.metric, difference) > 2 * error:
@@ -168,6 +170,8 @@ class Comparison:
         if best in self.methods:
             return self.trained()
         chosen = candidates[best]
+        if isinstance(data.task.kind, Classify):
+            soften(chosen, data.task.kind, examples, predictions[best])
         chosen.task, chosen.labels, chosen.tokenizer = model.task, model.labels, model.tokenizer
         return chosen, self._result(result, best)
 

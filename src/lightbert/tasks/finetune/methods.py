@@ -209,7 +209,7 @@ def _calibrate(scores: Tensor, targets: NDArray[Any]) -> tuple[float, float]:
     if known.dim() == 1 and known.is_floating_point():
         return 1.0, 0.0
     best = (float("inf"), 1.0, 0.0)
-    for scale in np.geomspace(0.5, 32, 25).tolist():
+    for scale in np.geomspace(0.05, 32, 45).tolist():
         for shift in [0.0] if known.dim() == 1 else np.linspace(-4, 4, 17).tolist():
             logits = scale * scores + shift
             if known.dim() == 1:
@@ -218,6 +218,21 @@ def _calibrate(scores: Tensor, targets: NDArray[Any]) -> tuple[float, float]:
                 loss = F.binary_cross_entropy_with_logits(logits, known)
             best = min(best, (float(loss), scale, shift))
     return best[1:]
+
+
+def soften(model: Model, kind: Classify, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
+    """Divide the logits of an overconfident classifier by the temperature that suits these predictions best."""
+    probabilities = [[row["probabilities"][label] for label in kind.labels] for row in predictions]
+    targets = np.array([kind.labels.index(str(example.label)) for example in examples])
+    scale = min(1.0, _calibrate(torch.tensor(probabilities).double().clamp(min=1e-30).log(), targets)[0])
+    head = model.heads[kind.head]
+    assert isinstance(head, TextHead)
+    with torch.no_grad():
+        head.output.weight.mul_(scale)
+        head.output.bias.mul_(scale)
+        for table in (head.words.pieces, head.words.pairs) if head.words is not None else ():
+            # The last column is a size.
+            table[:, :-1].mul_(scale)
 
 
 def majority(texts: Texts) -> Score:
