@@ -4,8 +4,8 @@
 
 FOLDER has NAME-train*.csv and NAME-test.csv with the columns text and label. For each draw of a number of rows from the
 training file, or of 8 rows per label with 8x, the linear methods are trained, and what cross-validation chooses is
-"auto". The peers are TF-IDF of words (1 to 2) and characters (2 to 5) with logistic regression or a linear support vector
-machine. Fine-tuning isn't part of it: it takes minutes.
+"auto". The peers are TF-IDF of words (1 to 2) and characters (2 to 5) with logistic regression or a linear support
+vector machine. Fine-tuning isn't part of it: it takes minutes.
 """
 
 import csv

@@ -32,7 +32,7 @@ def tune(model: Model, features: Features, targets: NDArray[np.int64], rows: NDA
     optimizer = torch.optim.AdamW(parameters, lr=_RATE, weight_decay=0.01)
     random, pad = np.random.default_rng(seed), Specials.of(model.require_tokenizer()).pad
     warmup = STEPS // 10
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
         # Of dropout.
         torch.manual_seed(seed)
         for step in range(STEPS):

@@ -343,7 +343,7 @@ class VectorsMethod(Method):
         head = dict(model.heads.items()).get("vector")
         if isinstance(head, Projection) and head.pool == "mean" and not head.tanh and last == len(model.blocks):
             with torch.no_grad():
-                vectors[last, "mean", True] = head.output(states[:, -1, 0])
+                vectors[last, "mean", True] = head.output(states[:, -1, 0].to(model.device)).cpu()
         for index, layer in reversed([*enumerate(self._layers)]):
             vectors[layer, "mean-max", False] = states[:, index].flatten(1)
         return vectors
@@ -378,8 +378,8 @@ class VectorsMethod(Method):
         bias = linear.bias + offset
         if projected:
             output = self._model.heads["vector"].get_submodule("output")
-            bias = bias + output.get_parameter("bias").detach() @ weight
-            weight = output.get_parameter("weight").detach().T @ weight
+            bias = bias + output.get_parameter("bias").detach().cpu() @ weight
+            weight = output.get_parameter("weight").detach().cpu().T @ weight
         model = with_changes(self._model, {"depth": layer})
         return _with_head(model, self.texts.kind, bias, seed, pool=pool, weight=weight, words=words)
 
@@ -466,7 +466,8 @@ def methods_for(texts: Texts, model: Model, depth: int, seed: int) -> list[Metho
     words, vectors = WordsMethod(texts, model), VectorsMethod(texts, model, layers)
     methods = [words, vectors, BothMethod(texts, words, vectors)]
     if ContrastMethod.supports(texts):
-        methods.append(ContrastMethod(texts, words, with_changes(model, {"depth": depth}), seed))
+        lower = model if depth == len(model.blocks) else with_changes(model, {"depth": depth}).to(model.device)
+        methods.append(ContrastMethod(texts, words, lower, seed))
     return methods
 
 
