@@ -69,6 +69,13 @@ def test_own_text_then_own_labels_then_deploying(there: Path, capfd: pytest.Capt
     assert "pipeline_tag: text-classification" in capfd.readouterr().out
 
 
+def test_search(there: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run_page("search.md")
+    assert "account.md:1" in capfd.readouterr().out.partition("I forgot my login")[2].splitlines()[4]
+    answers = (there / "answers.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in answers] == ["query", "My parcel never came", "Please remove all my data"]
+
+
 @needs_metrics
 def test_a_hugging_face_checkpoint(there: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("transformers")

@@ -44,6 +44,7 @@ COMMANDS = {
     "evaluate": ("lightbert.commands.evaluate", "evaluate a model, or a file of predictions, on a task"),
     "predict": ("lightbert.commands.predict", "predict texts, files or standard input with a fine-tuned model"),
     "embed": ("lightbert.commands.predict:embed", "encode the texts of a file as vectors (.npy, .parquet)"),
+    "search": ("lightbert.commands.search", "search texts by their meaning; near-duplicates and clusters"),
     "export": ("lightbert.commands.export", "export a model to ONNX, torch.export or ExecuTorch, verified"),
     "serve": ("lightbert.commands.serve", "serve a model over HTTP, with a page for the browser"),
     "analyse": (

@@ -36,6 +36,12 @@ def test_every_example_runs(runs, line):
     assert cli.main(shlex.split(line)[1:]) == 0
 
 
+def test_every_search_runs(runs):
+    for line in PAGE.splitlines():
+        if line.startswith("lightbert search my-index"):
+            assert cli.main(shlex.split(line)[1:]) == 0
+
+
 def test_the_python_example_runs(runs):
     assert cli.main(["embed", "runs/mine/final", "my.txt", "--out", "vectors.npy"]) == 0
     [example] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
