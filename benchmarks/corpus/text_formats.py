@@ -148,3 +148,17 @@ def segments(content: bytes) -> Iterator[Document]:
         if isinstance(text, str):
             paragraphs.setdefault(number.rsplit(".", 1)[0], []).append(re.sub(r"</?\w+>", "", text).strip())
     yield [" ".join(paragraph) for paragraph in paragraphs.values()]
+
+
+def dialogues(content: bytes) -> Iterator[Document]:
+    """JSON lists of dialogues, such as Schema-Guided Dialogue: a turn on each line."""
+    for dialogue in json.loads(decode(content)):
+        turns = dialogue["turns"]
+        yield [" ".join(turn["utterance"].split()) for turn in turns]
+
+
+def sentences(content: bytes) -> Iterator[Document]:
+    """Sentences that don't belong together, one on each line: a document each hundred lines."""
+    lines = decode(content).split("\n")
+    for start in range(0, len(lines), 100):
+        yield lines[start : start + 100]

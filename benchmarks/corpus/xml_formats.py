@@ -166,3 +166,14 @@ _CNXML_SKIP = _names("metadata equation table figure media math exercise solutio
 def cnxml(content: bytes) -> Iterator[Document]:
     """OpenStax modules."""
     yield list(_blocks(_parse(content), _CNXML_SKIP, _names("para title item")))
+
+
+def abstracts(content: bytes) -> Iterator[Document]:
+    """The ACL Anthology: the title and the abstract of each paper that has one."""
+    for paper in _parse(content).iter("paper"):
+        title, abstract = (paper.find(name) for name in ("title", "abstract"))
+        if title is not None and abstract is not None:
+            yield [_text(title, _ABSTRACT_SKIP), _text(abstract, _ABSTRACT_SKIP)]
+
+
+_ABSTRACT_SKIP = _names("tex-math url")

@@ -16,8 +16,18 @@ from benchmarks.corpus.ngrams import NGrams, Words
 from benchmarks.corpus.page import write
 from benchmarks.corpus.prose import clean, normalize
 from benchmarks.corpus.repositories import File
-from benchmarks.corpus.text_formats import gutenberg, markdown, plain, segments, statute, talk, wiki
-from benchmarks.corpus.xml_formats import cnxml, jats, jats_letters, lims, tcp, tei
+from benchmarks.corpus.text_formats import (
+    dialogues,
+    gutenberg,
+    markdown,
+    plain,
+    segments,
+    sentences,
+    statute,
+    talk,
+    wiki,
+)
+from benchmarks.corpus.xml_formats import abstracts, cnxml, jats, jats_letters, lims, tcp, tei
 
 RANDOM = np.random.default_rng(0)
 LEXICON = [
@@ -140,6 +150,9 @@ def test_a_mixture_is_limited_by_group_and_grows_with_the_limit(tmp_path, index)
     assert len(written) == len(set(written))
 
 
+ACL = """<collection><volume><paper><title>A <b>title</b></title><abstract>An abstract .</abstract></paper>
+<paper><title>None</title></paper></volume></collection>"""
+DIALOGUES = '[{"turns": [{"utterance": "Hi there"}]}, {"turns": [{"utterance": "a"}, {"utterance": "b"}]}]'
 JATS = """<article xmlns:x="y"><front><article-meta><article-title>A title</article-title>
 <abstract><p>An abstract (<xref>Smith, 1999</xref>).</p></abstract></article-meta></front>
 <body><sec><title>Results</title><p>Cells grow <inline-formula>x</inline-formula>fast (<xref>Figure 1</xref>).</p>
@@ -169,6 +182,9 @@ def test_formats_give_paragraphs():
         (statute, "# S 1\n\nThe law.\n\n## Amendments\n\nOld.", [["S 1", "The law."]]),
         (talk, "**Ann:** And so we begin here [00:01]", [["And so we begin here "]]),
         (wiki, WIKI, [["Name", "A line of text"]]),
+        (abstracts, ACL, [["A title", "An abstract ."]]),
+        (dialogues, DIALOGUES, [["Hi there"], ["a", "b"]]),
+        (sentences, "one\n" * 101, [["one"] * 100, ["one"]]),
         (segments, '{"1:1.1": "A", "1:1.2": "b <b>c</b>", "1:2.1": "d"}', [["A b c", "d"]]),
     ):  # fmt: skip
         paragraphs = [[" ".join(line.split()) for line in lines if line.strip()] for lines in read(content.encode())]
