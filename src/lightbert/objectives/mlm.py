@@ -70,8 +70,8 @@ class MaskedPrediction(nn.Module):
         chances = None
         if self.seed is not None:
             chances = uniform(self.seed, Stream.SAMPLE, batch.step, batch.rows.unsqueeze(1), batch.positions)
-        each, correct, drawn = linear_cross_entropy(features, *decoder, batch.targets, chances, self.temperature)
-        loss = torch.dot(each.flatten(), batch.weights.flatten())
+        losses, correct, drawn = linear_cross_entropy(features, *decoder, batch.targets, chances, self.temperature)
+        loss = torch.dot(losses.flatten(), batch.weights.flatten())
         return Prediction(loss, (correct & (batch.weights != 0)).sum(), drawn)
 
 

@@ -29,11 +29,11 @@ _SHARED = ("word", "position", "segment", "norm")
 def share_embeddings(generator: Encoder, discriminator: Encoder) -> None:
     """Share the discriminator's embedding tables and norm with the generator; each keeps its own projection."""
     if generator.table.shape != discriminator.table.shape:
-        mine, theirs = list(generator.table.shape), list(discriminator.table.shape)
+        shape, other_shape = list(generator.table.shape), list(discriminator.table.shape)
         raise InputError(
-            f"generator and discriminator must have word tables of the same shape, got {mine} and {theirs}"
+            f"generator and discriminator must have word tables of the same shape, got {shape} and {other_shape}"
         )
-    widths = {each.embeddings.get_parameter("segment.weight").shape[1] for each in (generator, discriminator)}
+    widths = {model.embeddings.get_parameter("segment.weight").shape[1] for model in (generator, discriminator)}
     if len(widths) > 1:
         raise InputError(
             "a generator of another width can't share the embeddings of segments and positions after a projection, got "
@@ -89,8 +89,8 @@ class Detection(nn.Module):
         assert batch.weights is not None
         logits = model.heads["rtd"](states).float()  # [B, T]
         real = batch.mask != 0
-        each = F.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="none")
-        loss = each.masked_fill(~real, 0.0).sum()
+        losses = F.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="none")
+        loss = losses.masked_fill(~real, 0.0).sum()
         total = self.mlm_weight * masked.loss / counts[0].clamp(min=1) + self.rtd_weight * loss / counts[1].clamp(min=1)
         flagged = (logits > 0) & real
         generated = (masked.loss, batch.weights.sum(), masked.correct)

@@ -269,8 +269,8 @@ def starting_model(
     tokenizer: that of the data, which must have the token ids of a loaded model.
     """
     config = replace(starting_config(recipe), vocab=vocab)
-    found = find(recipe.model)
-    model = build(config, seed=seed) if isinstance(found, Preset) else _read(found, recipe.model, config)
+    source = find(recipe.model)
+    model = build(config, seed=seed) if isinstance(source, Preset) else _read(source, recipe.model, config)
     if tokenizer is not None and model.tokenizer is not None and model.tokenizer.get_vocab() != tokenizer.get_vocab():
         raise InputError(
             f"the model '{recipe.model}' and the data '{recipe.data}' must have the same vocabulary, but their token "
@@ -285,9 +285,9 @@ def starting_model(
     return model
 
 
-def _read(found: FoundModel, name: str, config: Config) -> Model:
+def _read(source: FoundModel, name: str, config: Config) -> Model:
     """Load the model, with the dropout rates of the config; all other fields must be those of the model."""
-    model = _with_dropout_of(config, read(found))
+    model = _with_dropout_of(config, read(source))
     if model.config != config:
         differs = next(k for k, v in to_mapping(config).items() if getattr(model.config, k) != v)
         was, now = getattr(model.config, differs), getattr(config, differs)
@@ -334,9 +334,9 @@ def find_generator(recipe: Recipe) -> ModelFolder | None:
         return None
     if not recipe.generator_model:
         return generator_of(find(recipe.model))
-    found = find(recipe.generator_model)
-    if not isinstance(found, ModelFolder):
+    source = find(recipe.generator_model)
+    if not isinstance(source, ModelFolder):
         raise InputError(
             f"generator_model must be a trained model, got '{recipe.generator_model}'; give its folder, or {NONE}"
         )
-    return found
+    return source

@@ -22,8 +22,8 @@ _EPS = 1e-12
 
 def feature_map_transfer(teacher: Tensor, student: Tensor, keep: Tensor) -> Tensor:
     """Eq. 2: squared differences of two maps [B, T, D], averaged over channels, summed over tokens -> []."""
-    each = (teacher.float() - student.float()).square().mean(dim=-1)  # [B, T]
-    return _total(each, keep)
+    errors = (teacher.float() - student.float()).square().mean(dim=-1)  # [B, T]
+    return _total(errors, keep)
 
 
 def normalised_transfer(teacher: Tensor, student: Tensor, keep: Tensor) -> Tensor:
@@ -65,8 +65,8 @@ def attention_transfer(teacher: Tensor, student: Tensor, keep: Tensor) -> Tensor
     target, prediction = torch.log_softmax(teacher.float(), dim=-1), torch.log_softmax(student.float(), dim=-1)
     # Both are -inf at masked keys.
     difference = (target - prediction).masked_fill(teacher == float("-inf"), 0.0)
-    each = (target.exp() * difference).sum(dim=-1).mean(dim=1)  # [B, T]
-    return _total(each, keep)
+    errors = (target.exp() * difference).sum(dim=-1).mean(dim=1)  # [B, T]
+    return _total(errors, keep)
 
 
 class SoftPrediction(NamedTuple):
@@ -95,9 +95,9 @@ def _normalised(states: Tensor) -> Tensor:
     return F.layer_norm(states.float(), states.shape[-1:], eps=_EPS)
 
 
-def _total(each: Tensor, keep: Tensor) -> Tensor:
+def _total(values: Tensor, keep: Tensor) -> Tensor:
     """Sum over the kept elements; the others may hold any value, NaN included."""
-    return each.masked_fill(keep == 0, 0.0).sum()
+    return values.masked_fill(keep == 0, 0.0).sum()
 
 
 class LayerLosses(NamedTuple):

@@ -168,12 +168,13 @@ class Distillation(Objective):
         keep = self._keep(batch)
         compared = self._compare(teacher_trace, student_trace, keep)
         if self.transfer is not None:
-            for each in compared.values():
-                total = total + (each.fmt + self.transfer.attention * each.at) / counts[2].clamp(min=1) / self.depth
+            for losses in compared.values():
+                total = total + (losses.fmt + self.transfer.attention * losses.at) / counts[2].clamp(min=1) / self.depth
         nothing, tokens = LayerLosses(zero, zero), keep.sum()
         layers = [compared.get(layer, nothing) for layer in self.layers]
         seen = [tokens if layer in compared else zero for layer in self.layers]
-        return Losses(total, stack(*predicted, *(each.fmt for each in layers), *(each.at for each in layers), *seen))
+        fmt, at = zip(*layers, strict=True) if layers else ((), ())
+        return Losses(total, stack(*predicted, *fmt, *at, *seen))
 
     @torch.no_grad()
     def _run_teacher(self, batch: Batch, stage: Stage, attention: range) -> Trace | None:
@@ -230,9 +231,9 @@ class Distillation(Objective):
             result["nsp_accuracy"] = ratio(tally, "nsp_correct", "pairs")
         compared = [layer for layer in self.layers if tally[f"tokens_{layer}"]]
         for what, weight in self._weights().items() if compared else ():
-            each = {f"{what}_{layer}": ratio(tally, f"{what}_{layer}", f"tokens_{layer}") for layer in compared}
-            loss += weight * sum(each.values()) / self.depth
-            result |= {what: sum(each.values()) / len(each), **each}
+            values = {f"{what}_{layer}": ratio(tally, f"{what}_{layer}", f"tokens_{layer}") for layer in compared}
+            loss += weight * sum(values.values()) / self.depth
+            result |= {what: sum(values.values()) / len(values), **values}
         return {"loss": loss, **result}
 
     def _weights(self) -> dict[str, float]:

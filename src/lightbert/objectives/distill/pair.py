@@ -17,10 +17,11 @@ _SAME_TOKENIZER = "prepare the student's text with the teacher's tokenizer (ligh
 
 def check_pair(teacher: Model, student: Model, transfer: Transfer | None) -> None:
     """Check that a teacher and a student are compatible; without a transfer only the vocabularies must match."""
-    ours, theirs = student.table.shape[0], teacher.table.shape[0]
-    if ours != theirs:
+    vocab, taught_vocab = student.table.shape[0], teacher.table.shape[0]
+    if vocab != taught_vocab:
         raise InputError(
-            f"teacher and student must have the same vocabulary, got {theirs} and {ours} entries; {_SAME_TOKENIZER}"
+            f"teacher and student must have the same vocabulary, got {taught_vocab} and {vocab} entries; "
+            f"{_SAME_TOKENIZER}"
         )
     if _vocabulary(teacher) != _vocabulary(student) and None not in (teacher.tokenizer, student.tokenizer):
         raise InputError(
@@ -39,16 +40,15 @@ def check_pair(teacher: Model, student: Model, transfer: Transfer | None) -> Non
             "make the widths equal or learn maps between them with transfer.maps=linear"
         )
     if teacher.released_padding != student.released_padding:
-        theirs_is, ours_is = (("masked", "released")[model.released_padding] for model in (teacher, student))
+        wanted, padding = (("masked", "released")[model.released_padding] for model in (teacher, student))
         raise InputError(
-            f"teacher and student must have the same padding, got '{theirs_is}' and '{ours_is}'; "
-            f"use change.padding={theirs_is}"
+            f"teacher and student must have the same padding, got '{wanted}' and '{padding}'; "
+            f"use change.padding={wanted}"
         )
     if transfer.attention and not shared_heads(teacher, student):
-        (theirs, _), (ours, _) = _heads(teacher), _heads(student)
         raise InputError(
-            f"attention transfer requires the same number of heads, got {theirs} for the teacher and {ours} for the "
-            "student; make them equal or use transfer.attention=0"
+            f"attention transfer requires the same number of heads, got {_heads(teacher)[0]} for the teacher and "
+            f"{_heads(student)[0]} for the student; make them equal or use transfer.attention=0"
         )
 
 
@@ -57,8 +57,8 @@ def shared_heads(teacher: Model, student: Model) -> int:
 
     A mixer with convolution heads has fewer attention heads than heads; its attention heads keep their indices.
     """
-    (theirs, attending), (ours, mine) = _heads(teacher), _heads(student)
-    return min(attending, mine) if theirs == ours else 0
+    (taught, taught_attention), (learned, learned_attention) = _heads(teacher), _heads(student)
+    return min(taught_attention, learned_attention) if taught == learned else 0
 
 
 def copy_embeddings(
@@ -78,11 +78,11 @@ def copy_embeddings(
     takes the teacher's scale and shift, still without normalising; with "train" it starts as the identity and is
     trained from the first stage on.
     """
-    ours, theirs = (dict(model.embeddings.named_parameters()) for model in (student, teacher))
+    targets, sources = (dict(model.embeddings.named_parameters()) for model in (student, teacher))
     same_norm = type(student.embeddings.get_submodule("norm")) is type(teacher.embeddings.get_submodule("norm"))
     if not same_norm and norm != "copy":
-        theirs = {name: table for name, table in theirs.items() if not name.startswith("norm.")}
-    left = {name for name, table in ours.items() if not _copy(theirs.get(name), table, rows=name == "position.weight")}
+        sources = {name: table for name, table in sources.items() if not name.startswith("norm.")}
+    left = {name for name, p in targets.items() if not _copy(sources.get(name), p, rows=name == "position.weight")}
     if "word.weight" not in left:
         _copy_head(teacher, student, "mlm")
         if not same_norm and norm == "identity":
@@ -105,9 +105,9 @@ def _copy(source: Tensor | None, target: Tensor, *, rows: bool = False) -> bool:
 def _copy_head(teacher: Encoder, student: Encoder, kind: str) -> None:
     if kind not in teacher.heads or kind not in student.heads:
         return
-    theirs, ours = teacher.heads[kind].state_dict(), student.heads[kind].state_dict()
-    if {n: t.shape for n, t in theirs.items()} == {n: t.shape for n, t in ours.items()}:
-        student.heads[kind].load_state_dict(theirs)
+    source, target = teacher.heads[kind].state_dict(), student.heads[kind].state_dict()
+    if {n: t.shape for n, t in source.items()} == {n: t.shape for n, t in target.items()}:
+        student.heads[kind].load_state_dict(source)
 
 
 def _heads(model: Model) -> tuple[int, int]:

@@ -31,14 +31,14 @@ class Scales:
 
     def __call__(self, name: str) -> float:
         """Return the multiplier of a parameter such as ``student.blocks.3.mixer.query.weight``, which is in layer 4."""
-        if found := _IN_A_MAP.match(name):
-            return self.rate if int(found[1]) + 1 in self.layers else 0.0
+        if match := _IN_A_MAP.match(name):
+            return self.rate if int(match[1]) + 1 in self.layers else 0.0
         if self.predict:
             return self.rate
-        found = _IN_A_BLOCK.match(name)
-        if found is None and name.removeprefix("student.") not in self.free:
+        match = _IN_A_BLOCK.match(name)
+        if match is None and name.removeprefix("student.") not in self.free:
             return 0.0
-        layer = 1 if found is None else int(found[1]) + 1
+        layer = 1 if match is None else int(match[1]) + 1
         if layer in self.layers:
             return self.rate
         return self.lower if layer < self.layers.start else 0.0
