@@ -139,6 +139,17 @@ def test_onnx_runtime_multiplies_integers_in_static_files(family, tmp_path):
     assert {"QGemm", "MatMulIntegerToFloat"} & set(kinds)
 
 
+@pytest.mark.parametrize("mode", ["dynamic", "static"])
+def test_the_depthwise_convolution_of_a_span_computes_integers(mode, tmp_path):
+    import onnx
+
+    done = export(build(replace(FAMILIES["convbert"], depth=1), seed=1), tmp_path / "out", int8=mode)
+    kinds = [node.op_type for node in onnx.load(tmp_path / "out" / "model.onnx").graph.node]
+    assert kinds.count("QLinearConv") == 1
+    assert "Conv" not in kinds
+    assert min(each.cosine for each in done.comparisons) > 0.99
+
+
 def test_the_bias_of_a_channel_without_weights_is_kept(tmp_path):
     model = build(replace(FAMILIES["bert"], depth=1), seed=1)
     layer = model.blocks[0].feedforward.up

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from lightbert import bundled
 from lightbert.config import assignments, from_mapping, override, to_mapping
 from lightbert.deploy import programs
-from lightbert.deploy.onnx.lowering import Int8, lower
+from lightbert.deploy.onnx.lowering import lower
 from lightbert.deploy.onnx.model import graph_of
+from lightbert.deploy.quantization import calibrate
 from lightbert.deploy.verification import Batch
 from lightbert.errors import InputError, unknown
 from lightbert.interop.load import describe, find
@@ -40,6 +41,7 @@ RUNTIMES = {
 """Name -> description."""
 
 _WARMUP_CALLS = 2
+_CALIBRATION = 32
 
 Inputs = tuple[NDArray[Any], NDArray[np.bool_], NDArray[Any]]
 """Ids, mask and segments [1, T]."""
@@ -159,8 +161,10 @@ def build_candidate(model: str, runtime: str, encoder: Encoder, settings: Settin
 
 
 def onnx_content(encoder: Encoder, *, int8: bool = False) -> bytes:
-    """The content of an ONNX file of an encoder's states, unverified and without calibration."""
-    return lower(*graph_of(encoder, STATES, int8=int8), Int8() if int8 else None)
+    """The content of an ONNX file of an encoder's states, unverified, calibrated on random tokens."""
+    graph, outputs = graph_of(encoder, STATES, int8=int8)
+    measured = calibrate(graph, [Batch("any text", *random_text(_CALIBRATION))]).int8 if int8 else None
+    return lower(graph, outputs, measured)
 
 
 def onnx_candidate(model: str, runtime: str, content: bytes, settings: Settings) -> Candidate:

@@ -6,8 +6,8 @@ from typing import Literal
 
 import numpy as np
 
-from lightbert.deploy.onnx.graph import Array, Graph, Linear, Output
-from lightbert.deploy.onnx.lowering import Int8, Range, lower, quantize_columns
+from lightbert.deploy.onnx.graph import Array, Depthwise, Graph, Linear, Node, Output
+from lightbert.deploy.onnx.lowering import MIDDLE, Int8, Range, lower, quantize_columns
 from lightbert.deploy.verification import Batch, Comparison
 from lightbert.errors import InputError
 from lightbert.tasks.predict.exported import Session
@@ -25,8 +25,10 @@ _SAMPLE = 512
 _CLIPS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 # How much of the channels' differences moves from the input to the weights; 1 = all.
 _STRENGTHS = (0.5, 0.7, 0.85)
-# Channel scales cost a multiplication, so they must reduce the error by a quarter.
-_WORTHWHILE = 0.75
+# The largest values that a depthwise convolution can have, relative to the largest that were measured.
+_ROOM, _LARGEST = 1.5, 127
+# Channel scales cost a multiplication of the input, so they must halve the error.
+_WORTHWHILE = 0.5
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,16 @@ def calibrate(
     for node in graph.nodes:
         if isinstance(node, Linear):
             layers.setdefault(node.input, []).append(node)
-    scales, ranges, errors, inputs = {}, {}, {}, {}
+    convolved = set() if learned else _int8_convolutions(graph)
+    steps, scales, ranges, errors, inputs = {}, {}, {}, {}, {}
     for name, activation in _activations(graph, sorted(layers), batches).items():
+        if name in convolved:
+            steps[name] = np.maximum(np.maximum(-activation.low, activation.high) * _ROOM / _LARGEST, 1e-12)
+            for layer in layers[name]:
+                weight = layer.weight * steps[name][:, None]
+                errors[layer.name] = _error(activation.divided(steps[name]), weight, Range(-MIDDLE, 255 - MIDDLE))
+                inputs[layer.name] = activation.full
+            continue
         trained = (
             next((learned[layer.name] for layer in layers[name] if layer.name in learned), None) if learned else None
         )
@@ -118,7 +128,17 @@ def calibrate(
             weight = layer.weight if factors is None else layer.weight * factors[:, None]
             errors[layer.name] = _error(divided, weight, ranges.get(name, divided.full))
             inputs[layer.name] = activation.full
-    return Calibration(Int8(scales, ranges), errors, inputs)
+    return Calibration(Int8(scales, ranges, steps), errors, inputs)
+
+
+def _int8_convolutions(graph: Graph) -> set[str]:
+    """The outputs of the depthwise convolutions that can become int8: layers read them, and also their input."""
+    read: dict[str, set[type]] = {}
+    for node in graph.nodes:
+        for name in node.inputs if isinstance(node, Node) else (node.input,):
+            read.setdefault(name, set()).add(type(node))
+    convolutions = [node for node in graph.nodes if isinstance(node, Depthwise)]
+    return {node.output for node in convolutions if read[node.output] == {Linear} and Linear in read[node.input]}
 
 
 @dataclass(frozen=True)

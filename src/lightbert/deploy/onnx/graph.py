@@ -45,6 +45,19 @@ class Linear:
 
 
 @dataclass(frozen=True, eq=False)
+class Depthwise:
+    """A convolution over the tokens of each text with one kernel per channel: [N, D] -> [N, D]."""
+
+    input: str
+    output: str
+    name: str
+    weight: Array
+    """[D, K]"""
+    texts: str
+    """The name of the shape [B, T, D]."""
+
+
+@dataclass(frozen=True, eq=False)
 class Lookup:
     """A lookup of rows of a table."""
 
@@ -63,6 +76,9 @@ class Output:
     integer: bool = False
 
 
+Part = Node | Linear | Depthwise | Lookup
+
+
 class Graph:
     """Collects nodes; every method that adds one returns the name of its output.
 
@@ -73,8 +89,10 @@ class Graph:
 
     def __init__(self, root: nn.Module, *, folding: bool = True, int8: bool = False) -> None:
         self.folding, self.int8 = folding, int8
-        self.nodes: list[Node | Linear | Lookup] = []
+        self.nodes: list[Part] = []
         self.constants: dict[str, Array] = {}
+        self.factors: dict[str, tuple[str, ...]] = {}
+        """Value -> the outputs of layers that, side by side, are factors of its channels, with the same number."""
         self._paths = {module: path for path, module in root.named_modules()}
         self._computed: dict[Any, str] = {}
 
@@ -124,6 +142,12 @@ class Graph:
         """X [..., I] @ weight [I, O] + bias; `options` are further fields of `Linear`."""
         output = f"{name}_{len(self.nodes)}"
         self.nodes.append(Linear(name, x, output, weight, bias, **options))
+        return output
+
+    def depthwise(self, x: str, name: str, weight: Array, texts: str) -> str:
+        """A depthwise convolution of x [N, D]; `texts` is the name of the shape [B, T, D]."""
+        output = f"{name}_{len(self.nodes)}"
+        self.nodes.append(Depthwise(x, output, name, weight, texts))
         return output
 
     def lookup(self, ids: str, module: nn.Embedding) -> str:

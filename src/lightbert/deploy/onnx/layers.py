@@ -140,21 +140,22 @@ def convolution(graph: Graph, layer: nn.Module, x: Stream, query: str, value: St
             if isinstance(layer, SpanConvolution):
                 key = linear(graph, layer.pointwise, depthwise(graph, layer.depthwise, x.real(graph), mask))
                 span = graph.op("Mul", query, key)
+                graph.factors[span] = (key,)
             weights = graph.softmax(graph.reshape(linear(graph, layer.kernel, span), -1, layer.taps))
             sizes = (layer.n_heads, layer.out_width // layer.n_heads, layer.taps)
-            return window_sum(graph, linear(graph, layer.value, value), weights, sizes, mask, masked=False)
+            values = linear(graph, layer.value, value)
+            mixed = window_sum(graph, values, weights, sizes, mask, masked=False)
+            graph.factors[mixed] = (values,)
+            return mixed
     raise unsupported(layer)
 
 
-def depthwise(graph: Graph, layer: Depthwise, x: str, mask: Mask) -> str:
-    """One fixed kernel per channel, as a grouped Conv over [B, D, T]: [N, D] -> [N, D]."""
-    channels, kernel = layer.weight.shape
-    inputs = [graph.parameter(layer, "weight", array_of(layer.weight)[:, None])]
-    if layer.bias is not None:
-        inputs.append(graph.parameter(layer, "bias", array_of(layer.bias)))
-    x = graph.transpose(mask.zero_padding(mask.texts(x, channels)), 0, 2, 1)
-    mixed = graph.op("Conv", x, *inputs, group=channels, kernel_shape=[kernel], pads=[kernel // 2] * 2)
-    return graph.reshape(graph.transpose(mixed, 0, 2, 1), -1, channels)
+def depthwise(graph: Graph, layer: Depthwise, x: str, mask: Mask) -> Stream:
+    """One fixed kernel per channel: [N, D] -> [N, D]."""
+    channels = len(layer.weight)
+    mixed = graph.depthwise(mask.zero_rows(x), graph.path(layer), array_of(layer.weight), mask.shape(channels))
+    shift = np.zeros(channels, np.float32) if layer.bias is None else array_of(layer.bias)
+    return Stream.shifted(mixed, shift).settled(graph)
 
 
 def window_sum(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lightbert.deploy.onnx.graph import Array, Graph, Linear, Lookup, Node, Output
+from lightbert.deploy.onnx.graph import Array, Depthwise, Graph, Linear, Lookup, Node, Output, Part
 from lightbert.deploy.onnx.mask import FLOAT, INPUTS
 from lightbert.errors import required
 
@@ -18,6 +18,8 @@ OPSET = 23
 """The first with Attention. ONNX Runtime reads it since 1.24, transformers.js since version 4."""
 _IR_VERSION = 10
 _LARGEST_INT32 = 2**31 - 1
+MIDDLE = 128
+"""The integer that stands for 0 in the output of a depthwise convolution."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ class Int8:
     """Input of layers -> one scale per channel, by which the input is divided and the weights are multiplied."""
     ranges: Mapping[str, Range] = field(default_factory=dict)
     """Input of layers -> its calibrated range; without any, inputs are quantized by their own range in every call."""
+    steps: Mapping[str, Array] = field(default_factory=dict)
+    """Output of a depthwise convolution -> the distance of two of its values per channel, if it becomes int8."""
     floats: frozenset[str] = frozenset()
     """The names of the layers that stay in float32."""
 
@@ -58,13 +62,16 @@ def lower(graph: Graph, outputs: Mapping[str, Output], int8: Int8 | None = None)
             match node:
                 case Linear():
                     lowering.float_layer(node)
+                case Depthwise():
+                    lowering.float_convolution(node)
                 case Lookup():
                     lowering.constants[node.name] = node.table
                     lowering.add("Gather", (node.name, node.input), node.output)
                 case Node():
                     lowering.nodes.append(node)
     else:
-        for node in merge(graph.nodes, lowering.constants, int8.floats):
+        nodes, int8 = fold(graph, int8)
+        for node in merge(nodes, lowering.constants, int8.floats):
             lowering.quantize(node, int8)
     for name, output in outputs.items():
         lowering.add("Identity", (output.value,), name)
@@ -77,8 +84,10 @@ class _Lowering:
 
     constants: dict[str, Array]
     nodes: list[Node]
-    rounded: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Input of layers -> the values of its quantization, which the first layer adds."""
+    rounded: dict[str, tuple[str, str, str]] = field(default_factory=dict)
+    """Input of layers -> its integers, their scale and their zero, which the first layer adds."""
+    dequantized: set[str] = field(default_factory=set)
+    """The names of dequantized inputs so far."""
 
     def add(self, kind: str, inputs: tuple[str, ...], *outputs: str, **attributes: Any) -> None:
         self.nodes.append(Node(kind, inputs, outputs, attributes))
@@ -108,14 +117,58 @@ class _Lowering:
             self.add("MatMul", (layer.input, weight), f"{layer.output}_product")
             self.add("Add", (f"{layer.output}_product", added), layer.output)
 
-    def quantize(self, node: Node | Linear | Lookup, int8: Int8) -> None:
+    def float_convolution(self, layer: Depthwise) -> None:
+        """A grouped Conv over [B, D, T]."""
+        weight = self.constant(f"{layer.name}.weight", layer.weight[:, None])
+
+        def convolve(x: str, y: str, **options: Any) -> None:
+            self.add("Conv", (x, weight), y, **options)
+
+        self._over_tokens(layer, layer.input, layer.output, convolve)
+
+    def _over_tokens(self, layer: Depthwise, rows: str, output: str, convolve: Callable[..., None]) -> None:
+        """Apply a convolution over [B, D, T] to rows [N, D]."""
+        texts, x, y, mixed = (f"{output}_{part}" for part in ("texts", "x", "y", "mixed"))
+        channels, kernel = layer.weight.shape
+        self.add("Reshape", (rows, layer.texts), texts)
+        self.add("Transpose", (texts,), x, perm=[0, 2, 1])
+        convolve(x, y, group=channels, kernel_shape=[kernel], pads=[kernel // 2] * 2)
+        self.add("Transpose", (y,), mixed, perm=[0, 2, 1])
+        shape = self.constant(f"rows[{channels}]", np.array([-1, channels]))
+        self.add("Reshape", (mixed, shape), output)
+
+    def int8_convolution(self, layer: Depthwise, int8: Int8) -> None:
+        """Integers to integers: QLinearConv, whose zeros beyond the ends of a text are those of its input."""
+        scales = int8.scales.get(layer.input)
+        weight = layer.weight / int8.steps[layer.output][:, None]
+        x, scale, zero = self._integers(self._divided(layer.input, scales), int8.ranges.get(layer.input))
+        integers, columns = quantize_rows(weight if scales is None else weight * scales[:, None])
+        one = self.constant("one.float32", np.float32(1))
+        middle = self.constant("middle.uint8", np.uint8(MIDDLE))
+        weights = (
+            self.constant(f"{layer.name}.int8", integers[:, None]),
+            self.constant(f"{layer.name}.scale", columns[:, 0]),
+            self.constant(f"{layer.name}.zeros", np.zeros(len(integers), np.int8)),
+        )
+
+        def convolve(x: str, y: str, **options: Any) -> None:
+            self.add("QLinearConv", (x, scale, zero, *weights, one, middle), y, **options)
+
+        output = f"{layer.output}_int8"
+        self._over_tokens(layer, x, output, convolve)
+        self.rounded[layer.output] = (output, one, middle)
+
+    def quantize(self, node: Part, int8: Int8) -> None:
         match node:
             case Linear(floating=True):
                 self.float_layer(node)
             case Linear():
-                layer = self._scaled(node, int8.scales.get(node.input))
+                layer = replace(node, input=self._divided(node.input, int8.scales.get(node.input)))
                 values = int8.ranges.get(node.input)
-                self._dynamic_layer(layer) if values is None else self._static_layer(layer, values)
+                dynamic = values is None and node.input not in int8.steps
+                self._dynamic_layer(layer) if dynamic else self._static_layer(layer, values)
+            case Depthwise():
+                self.int8_convolution(node, int8) if node.output in int8.steps else self.float_convolution(node)
             case Lookup():
                 # Gather int8 rows and their scales.
                 self._store_table(node.name, node.table)
@@ -135,22 +188,30 @@ class _Lowering:
             case Node():
                 self.nodes.append(node)
 
-    def _scaled(self, layer: Linear, scales: Array | None) -> Linear:
-        """Divide the input of a layer by scales, one per channel, and multiply its weight with them."""
+    def _divided(self, x: str, scales: Array | None) -> str:
+        """Divide the input of layers by scales, one per channel."""
         if scales is None:
-            return layer
-        divided, factors = f"{layer.input}_divided", f"{layer.input}_channel_factors"
+            return x
+        divided, factors = f"{x}_divided", f"{x}_channel_factors"
         if factors not in self.constants:
             self.constants[factors] = 1 / scales
-            self.add("Mul", (layer.input, factors), divided)
-        return replace(layer, input=divided, weight=layer.weight * scales[:, None])
+            self.add("Mul", (x, factors), divided)
+        return divided
+
+    def _integers(self, x: str, values: Range | None) -> tuple[str, str, str]:
+        """The integers of an input, by a calibrated range or by its own one in every call, their scale and zero."""
+        if x not in self.rounded:
+            self.rounded[x] = integers, scale, zero = f"{x}_int8", f"{x}_scale", f"{x}_zero"
+            if values is None:
+                self.add("DynamicQuantizeLinear", (x,), integers, scale, zero)
+            else:
+                parameters = self.constant(scale, values.scale), self.constant(zero, values.zero)
+                self.add("QuantizeLinear", (x, *parameters), integers)
+        return self.rounded[x]
 
     def _dynamic_layer(self, layer: Linear) -> None:
         """Quantize the input by its own range in every call. ONNX Runtime fuses these operators into one."""
-        if layer.input not in self.rounded:
-            self.rounded[layer.input] = tuple(f"{layer.input}_{part}" for part in ("int8", "scale", "zero"))
-            self.add("DynamicQuantizeLinear", (layer.input,), *self.rounded[layer.input])
-        x, scale, zero = self.rounded[layer.input]
+        x, scale, zero = self._integers(layer.input, None)
         weight, columns = self._store_weight(layer)
         product, cast, factor = (f"{layer.output}_{part}" for part in ("product", "cast", "factor"))
         self.add("MatMulInteger", (x, weight, zero), product)
@@ -158,26 +219,24 @@ class _Lowering:
         self.add("Mul", (scale, columns), factor)
         self._with_bias(layer, lambda output: self.add("Mul", (cast, factor), output))
 
-    def _static_layer(self, layer: Linear, values: Range) -> None:
+    def _static_layer(self, layer: Linear, values: Range | None) -> None:
         """Quantize the input by a calibrated range: quantized and dequantized input times dequantized weight.
 
         ONNX Runtime fuses these operators into one that multiplies integers, and with a bias in int32 also the relu and
         the quantization for the next layer.
         """
-        if layer.input not in self.rounded:
-            parameters = (
-                self.constant(f"{layer.input}_scale", values.scale),
-                self.constant(f"{layer.input}_zero", values.zero),
-            )
-            self.rounded[layer.input] = (f"{layer.input}_rounded",)
-            self.add("QuantizeLinear", (layer.input, *parameters), f"{layer.input}_int8")
-            self.add("DequantizeLinear", (f"{layer.input}_int8", *parameters), f"{layer.input}_rounded")
+        quantized = self._integers(layer.input, values)
+        x = f"{quantized[0]}_dequantized"
+        if x not in self.dequantized:
+            self.dequantized.add(x)
+            self.add("DequantizeLinear", quantized, x)
+        step = self.constants[quantized[1]]
         weight, columns = self._store_weight(layer)
         zeros = self.constant(f"{layer.name}.zeros", np.zeros(layer.weight.shape[1], np.int8))
-        real, (x,) = f"{layer.name}.real", self.rounded[layer.input]
+        real = f"{layer.name}.real"
         self.add("DequantizeLinear", (weight, columns, zeros), real, axis=1)
         if layer.matrix and layer.bias is not None:
-            factor = self.constants[columns] * values.scale
+            factor = self.constants[columns] * step
             integers = np.rint(layer.bias / factor.astype(np.float64))
             # A channel without weights has too small a factor.
             if np.abs(integers).max() < _LARGEST_INT32:
@@ -215,16 +274,39 @@ class _Lowering:
         self.constants[f"{name}.int8"], self.constants[f"{name}.scale"] = quantize_rows(table)
 
 
-def merge(
-    nodes: list[Node | Linear | Lookup], constants: dict[str, Array], floats: frozenset[str] = frozenset()
-) -> list[Node | Linear | Lookup]:
+def fold(graph: Graph, int8: Int8) -> tuple[list[Part], Int8]:
+    """Multiply the weights of layers with the scales of their inputs.
+
+    Where an input is a product of layers, they divide by the scales, which costs nothing. What a layer in float32 reads
+    is not divided there, and not the integers of a convolution.
+    """
+    floats = {node.input for node in graph.nodes if isinstance(node, Linear) and node.name in int8.floats}
+    folded = int8.scales.keys() & graph.factors.keys() - floats
+    steps = {name: step for name, step in int8.steps.items() if name not in floats}
+    factors, divisors = {**int8.scales, **steps}, {}
+    for name in folded:
+        layers = graph.factors[name]
+        divisors |= zip(layers, np.split(int8.scales[name], len(layers)), strict=True)
+    nodes = []
+    for node in graph.nodes:
+        if isinstance(node, Linear) and node.output in divisors:
+            divisor = divisors[node.output]
+            node = replace(node, weight=node.weight / divisor, bias=None if node.bias is None else node.bias / divisor)
+        if isinstance(node, Linear) and node.name not in int8.floats and node.input in factors:
+            node = replace(node, weight=node.weight * factors[node.input][:, None])
+        nodes.append(node)
+    scales = {name: values for name, values in int8.scales.items() if name not in folded}
+    return nodes, replace(int8, scales=scales, steps=steps)
+
+
+def merge(nodes: list[Part], constants: dict[str, Array], floats: frozenset[str] = frozenset()) -> list[Part]:
     """Merge linear layers that read the same value, in the same precision, into one, followed by a Split."""
     nodes = [replace(node, floating=node.name in floats) if isinstance(node, Linear) else node for node in nodes]
     readers: dict[tuple[str, bool], list[Linear]] = defaultdict(list)
     for node in nodes:
         if isinstance(node, Linear) and not node.table and not node.residual:
             readers[node.input, node.floating].append(node)
-    merged: list[Node | Linear | Lookup] = []
+    merged: list[Part] = []
     for node in nodes:
         group = readers[node.input, node.floating] if isinstance(node, Linear) else []
         if not isinstance(node, Linear) or len(group) < 2 or node not in group:
@@ -234,7 +316,7 @@ def merge(
     return merged
 
 
-def _as_one(group: list[Linear], constants: dict[str, Array]) -> list[Node | Linear | Lookup]:
+def _as_one(group: list[Linear], constants: dict[str, Array]) -> list[Part]:
     first, *others = group
     sizes = [layer.weight.shape[1] for layer in group]
     bias = [

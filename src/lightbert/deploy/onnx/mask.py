@@ -76,14 +76,28 @@ class Mask:
         """Set the padding of x [B, T, D] to zero; with released padding, x is returned as it is."""
         return self._graph.op("Mul", x, self.factor) if self.factor else x
 
+    def zero_rows(self, rows: str) -> str:
+        """Set the padding of a matrix [N, D] to zero; with released padding, it is returned as it is."""
+        graph = self._graph
+        if not self.factor:
+            return rows
+        factor = graph.once("factor of rows", lambda: graph.reshape(self.factor, -1, 1))
+        zeroed = graph.once(("zeroed", rows), lambda: graph.op("Mul", rows, factor))
+        # They are zero already if this is called with them.
+        return graph.once(("zeroed", zeroed), lambda: zeroed)
+
     def texts(self, rows: str, *sizes: int) -> str:
         """Split the tokens of a matrix into texts, and its channels into these sizes: [N, D] -> [B, T, *sizes]."""
+        return self._graph.op("Reshape", rows, self.shape(*sizes))
+
+    def shape(self, *sizes: int) -> str:
+        """The shape [B, T, *sizes]."""
         graph = self._graph
 
         def shape() -> str:
             return graph.concat(graph.once("shape", lambda: graph.op("Shape", IDS)), graph.ints(*sizes), axis=0)
 
-        return graph.op("Reshape", rows, graph.once(("texts", sizes), shape))
+        return graph.once(("texts", sizes), shape)
 
     def first(self, rows: str, width: int) -> str:
         """The first token of each text: [N, D] -> [B, D]."""

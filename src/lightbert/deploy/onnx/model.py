@@ -147,10 +147,17 @@ def mixer(graph: Graph, part: nn.Module, x: Stream, mask: Mask, value: Stream | 
         case SelfAttention():
             return _self_attention(graph, part, x, value, mask)[0].settled(graph)
         case MixedAttention():
+            if graph.int8:
+                # The convolution reads zeros in the padding. All layers do, so that their input is quantized once.
+                zeroed = Stream.plain(mask.zero_rows(x.real(graph)), len(x.scale))
+                x, value = zeroed, zeroed if value is x else value
             attended, query = _self_attention(graph, part, x, value, mask)
             convolved = convolution(graph, part.convolution, x, query, value, mask)
             shift = np.concatenate([attended.shift, np.zeros_like(attended.shift)])
-            return Stream.shifted(graph.concat(attended.rows, convolved), shift).settled(graph)
+            rows = graph.concat(attended.rows, convolved)
+            if convolved in graph.factors:
+                graph.factors[rows] = graph.factors[attended.rows] + graph.factors[convolved]
+            return Stream.shifted(rows, shift).settled(graph)
         case CompositeAttention():
             return Stream.plain(_composite(graph, part, x, value, mask), part.out_width)
         case LocalAttention():
@@ -170,7 +177,9 @@ def _self_attention(
     query = linear(graph, part.query, x)
     key, _ = product(graph, part.key, x, 1 / math.sqrt(width // part.n_heads))
     values, shift = product(graph, part.value, value)
-    return Stream.shifted(_attention(graph, (query, key, values), part.n_heads, width, mask), shift), query
+    attended = _attention(graph, (query, key, values), part.n_heads, width, mask)
+    graph.factors[attended] = (values,)
+    return Stream.shifted(attended, shift), query
 
 
 def _attention(
@@ -214,7 +223,7 @@ def _composite(graph: Graph, part: CompositeAttention, x: Stream, value: Stream,
     attended = _attention(graph, (query, key, values), part.n_heads, part.out_width, mask, bias)
     if part.depthwise is None:
         return attended
-    return graph.op("Add", attended, depthwise(graph, part.depthwise, values, mask))
+    return graph.op("Add", attended, depthwise(graph, part.depthwise, values, mask).real(graph))
 
 
 def _projection(graph: Graph, layer: nn.Module, x: Stream, mask: Mask, scale: float = 1.0) -> str:
