@@ -46,7 +46,11 @@ class Config:
         ),
     ] = "none"
     head: Annotated[
-        str, typer.Option(help="The head to export, or states for the hidden states; default: that of the task.")
+        str,
+        typer.Option(
+            help="The head to export, vector for the vectors of a sentence encoder, or states for the hidden states; "
+            "default: that of the task."
+        ),
     ] = ""
     data: Annotated[
         str, typer.Option(help="A file, or the folder of a task: calibrates static int8, measures the metric.")
@@ -85,8 +89,8 @@ def run(config: Config) -> "Export":
     check_file(config.data)
     check_model(config.model)
     from lightbert.deploy.export import choose_head, export
+    from lightbert.deploy.verification import reads_texts
     from lightbert.interop.load import load
-    from lightbert.tasks.predict.exported import STATES
 
     model = load(config.model)
     head = choose_head(model, config.head)
@@ -95,7 +99,7 @@ def run(config: Config) -> "Export":
     calibration: list[Batch] = []
     measure: Measure | None = None
     if config.data:
-        calibration, measure = _texts(config, model) if head == STATES else _task(config, model, head)
+        calibration, measure = _texts(config, model, head) if reads_texts(model, head) else _task(config, model, head)
     return export(
         model,
         config.out,
@@ -140,10 +144,9 @@ def _task(config: Config, model: "Model", head: str) -> "tuple[list[Batch], Meas
     return calibration_batches(model, examples, head), measure
 
 
-def _texts(config: Config, model: "Model") -> "tuple[list[Batch], None]":
-    """Texts to calibrate on, if the hidden states are exported; read like those of `lightbert embed`."""
+def _texts(config: Config, model: "Model", head: str) -> "tuple[list[Batch], None]":
+    """Texts to calibrate on, if the head has no task; read like those of `lightbert embed`."""
     from lightbert.deploy.verification import calibration_batches
-    from lightbert.tasks.predict.exported import STATES
     from lightbert.tasks.predict.inputs import Fields
     from lightbert.tasks.predict.records import open_records, text_records
 
@@ -152,7 +155,7 @@ def _texts(config: Config, model: "Model") -> "tuple[list[Batch], None]":
     fields = replace(Fields.of(model.task, config.text, config.text_b), pairs=bool(config.text_b))
     with options_in_errors(), open_records(config.data, separator=separator) as rows:
         examples = [example for _, example in islice(text_records(rows, fields), config.calibrate)]
-    return calibration_batches(model, examples, STATES), None
+    return calibration_batches(model, examples, head), None
 
 
 @options(Config)

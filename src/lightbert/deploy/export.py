@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightbert.deploy.quantization import COSINE, Mode, Quantized
 from lightbert.deploy.targets import TARGETS
-from lightbert.deploy.verification import Batch, Comparison, Source
+from lightbert.deploy.verification import Batch, Comparison, Source, sentence_pooling
 from lightbert.errors import InputError, unknown
 from lightbert.files import FolderKind, folder_atomic, write_atomic
 from lightbert.interop.heads import class_suffix, write_heads, write_problem
@@ -120,8 +120,8 @@ def export(
     """Write a folder with the file, config.json and the tokenizer; it appears once the file is verified.
 
     to: a target: onnx, pt2 (for PyTorch without lightbert) or executorch.
-    head: the head to export; "" = that of the model's task, or "states" if it has none. "states" exports the hidden
-    states.
+    head: the head to export; "" = that of the model's task, or "vector" for a sentence encoder, whose vectors the file
+    computes with their pooling, projection and normalization, or "states", the hidden states.
     int8: quantize the weights, and the inputs of layers by their own range ("dynamic"), a calibrated one ("static"), or
     the one that quantization-aware training has learned ("qat").
     calibration: batches of the user's texts, on which ranges and errors are measured; English sentences if empty.
@@ -164,13 +164,14 @@ def export(
 def choose_head(model: Model, head: str) -> str:
     """Check the name of a head, or choose it by the model's task or its pooling."""
     if head:
-        if head != STATES and head not in model.heads:
-            raise unknown("head", head, [*model.heads, STATES])
+        heads = {*model.heads, STATES, *([PROJECTION] if model.pooling is not None else ())}
+        if head not in heads:
+            raise unknown("head", head, sorted(heads))
         return head
     try:
         return kind_of_model(model).head
     except InputError:
-        return PROJECTION if model.pooling is not None and model.pooling.projection else STATES
+        return STATES if model.pooling is None else PROJECTION
 
 
 def check_errors(comparisons: Sequence[Comparison], bound: float) -> None:
@@ -211,7 +212,9 @@ def exported_config(model: Model, head: str, precision: str) -> dict[str, Any]:
     Runtimes that read Hugging Face folders, such as transformers.js, find the architecture and the labels. The other
     families get the model_type "lightbert".
     """
-    settings = {} if head == STATES else {head: model.head_settings[head]}
+    pooling = sentence_pooling(model, head)
+    whole = head == STATES or (pooling is not None and not pooling.projection)
+    settings = {} if whole else {head: model.head_settings[head]}
     description = folder.description(Model(model, replace(model.metadata, head_settings=settings)))
     return {
         **_transformers_keys(model, head),
@@ -229,6 +232,7 @@ def exported_config(model: Model, head: str, precision: str) -> dict[str, Any]:
             "labels": list(model.labels),
             "task": model.task,
             "pooling": {} if model.pooling is None else asdict(model.pooling),
+            "normalized": pooling is not None and pooling.normalize,
         },
     }
 

@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import fx, nn
 from torch.export import Dim
 
-from lightbert.deploy.verification import Batch
+from lightbert.deploy.verification import Batch, Outputs
 from lightbert.errors import InputError, required
-from lightbert.models import Model
 from lightbert.nn.encoder import Encoder
-from lightbert.nn.inference import Inference
-from lightbert.tasks.predict.exported import SHORTEST, STATES
+from lightbert.tasks.predict.exported import SHORTEST
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -30,26 +28,12 @@ _MAX_BATCH = 4096
 _LARGEST_INT8 = 127.0
 
 
-class _Program(nn.Module):
-    """Ids, mask and segments [B, T] to a plain tuple of outputs."""
-
-    def __init__(self, model: Encoder, head: str) -> None:
-        super().__init__()
-        encoder = model.encoder if isinstance(model, Model) else model
-        self.inference: nn.Module = encoder if head == STATES else Inference(encoder, head)
-        self.eval()
-
-    def forward(self, ids: Tensor, mask: Tensor, segments: Tensor) -> tuple[Tensor, ...]:
-        outputs = self.inference(ids, mask, segments)
-        return (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
-
-
 def exported_program(model: Encoder, head: str, *, any_batch: bool) -> "ExportedProgram":
     """Trace a model with dynamic length, and with `any_batch` dynamic batch size; one row otherwise."""
     # The beam search depends on whether a text is shorter than the beam, which torch.export can't express.
     if head in ("beam", "choice"):
         raise InputError(f"head {head!r} can only be exported to ONNX; use --to onnx")
-    return _traced(_Program(model, head), model, any_batch=any_batch)
+    return _traced(Outputs(model, head), model, any_batch=any_batch)
 
 
 def _traced(module: nn.Module, model: Encoder, *, any_batch: bool) -> "ExportedProgram":

@@ -56,9 +56,11 @@ class Onnx(Target):
         from lightbert.deploy.onnx.lowering import Range, lower
         from lightbert.deploy.onnx.model import graph_of
         from lightbert.deploy.quantization import quantize
+        from lightbert.deploy.verification import sentence_pooling
 
         # A learned range is that of the input in the model, so nothing may be folded into it.
-        graph, outputs = graph_of(source.model, source.head, folding=int8 != "qat", int8=int8 is not None)
+        pooling, folding = sentence_pooling(source.model, source.head), int8 != "qat"
+        graph, outputs = graph_of(source.model, source.head, pooling=pooling, folding=folding, int8=int8 is not None)
         if int8 is None:
             path.write_bytes(lower(graph, outputs))
             return None

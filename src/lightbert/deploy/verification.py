@@ -6,12 +6,16 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as functional
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from lightbert.data.features import Features, padded_rows
 from lightbert.errors import InputError
 from lightbert.models import Model
-from lightbert.nn.inference import Inference
+from lightbert.nn.encoder import Encoder
+from lightbert.nn.inference import Inference, TextVector
+from lightbert.nn.pooling_settings import PROJECTION, Pooling
 from lightbert.tasks.example import Example, TextEncoder, text_features
 from lightbert.tasks.predict.exported import STATES
 from lightbert.tasks.predict.predictor import encoder_of, kind_of_model
@@ -90,19 +94,41 @@ class Source:
         return compare(inputs, expected, _outputs(compute, inputs), per_token=self.head in PER_TOKEN)
 
 
+class Outputs(nn.Module):
+    """What a file computes: ids, mask and segments [B, T] to a tuple of outputs."""
+
+    def __init__(self, model: Encoder, head: str) -> None:
+        super().__init__()
+        encoder, pooling = (model.encoder, model.pooling) if isinstance(model, Model) else (model, None)
+        self.normalize, self.choice = False, head == "choice"
+        if head == PROJECTION and pooling is not None:
+            self.normalize = pooling.normalize
+            self.module: nn.Module = TextVector(encoder, pooling.pool, projection=pooling.projection)
+        else:
+            self.module = encoder if self.choice or head == STATES else Inference(encoder, head)
+        self.eval()
+
+    def forward(self, ids: Tensor, mask: Tensor | None, segments: Tensor) -> tuple[Tensor, ...]:
+        """Compute the outputs."""
+        outputs = self.module(ids, mask, segments)
+        if self.choice:
+            outputs = self.module.get_submodule("heads.choice")(outputs, 1)
+        outputs = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
+        return tuple(functional.normalize(output, dim=-1) for output in outputs) if self.normalize else outputs
+
+
+def sentence_pooling(model: Model, head: str) -> Pooling | None:
+    """The pooling of a sentence encoder if its vectors are exported, else None."""
+    return model.pooling if head == PROJECTION else None
+
+
 def reference(model: Model, head: str) -> Compute:
     """The outputs of the model itself, as arrays."""
-    module = None if head in (STATES, "choice") else Inference(model, head)
-
-    def inference(*inputs: Any) -> Sequence[torch.Tensor]:
-        if module is not None:
-            return tuple(module(*inputs))
-        states = model(*inputs)
-        return (states if head == STATES else model.heads[head](states, 1),)
+    module = Outputs(model, head)
 
     def compute(ids: Array, mask: NDArray[np.bool_] | None, segments: Array) -> Arrays:
         with torch.inference_mode():
-            outputs = inference(*(None if each is None else torch.from_numpy(each) for each in (ids, mask, segments)))
+            outputs = module(*(None if array is None else torch.from_numpy(array) for array in (ids, mask, segments)))
         return tuple(output.float().numpy() if output.is_floating_point() else output.numpy() for output in outputs)
 
     return compute
@@ -139,10 +165,15 @@ def batches(model: Model) -> Iterator[Batch]:
     yield random("maximum length", 1, longest)
 
 
+def reads_texts(model: Model, head: str) -> bool:
+    """Whether a head has no task with examples of its own: the states, and vectors without a projection."""
+    return head == STATES or head not in model.heads
+
+
 def calibration_batches(model: Model, examples: Iterable[Any], head: str) -> list[Batch]:
-    """Examples of the model's task, encoded as in prediction; texts or pairs of texts if the head is the states."""
+    """Examples of the model's task, encoded as in prediction; texts or pairs of texts if it reads nothing else."""
     encoder = encoder_of(model)
-    if head == STATES:
+    if reads_texts(model, head):
         features = text_features(list(examples), encoder, None)
     else:
         features = kind_of_model(model).features(list(examples), encoder)

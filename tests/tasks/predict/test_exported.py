@@ -12,12 +12,14 @@ from tiny_classifiers import tiny_model, write_tiny_model
 import lightbert
 from extras import needs_onnx
 from lightbert.cli import main
+from lightbert.data.features import padded_rows
 from lightbert.deploy.export import export
 from lightbert.errors import InputError
 from lightbert.models import add_head, build
 from lightbert.nn.pooling_settings import Pooling
+from lightbert.tasks.example import Example, text_features
 from lightbert.tasks.kinds.classify import Classify
-from lightbert.tasks.predict.predictor import Predictor
+from lightbert.tasks.predict.predictor import Predictor, encoder_of
 from lightbert.tasks.predict.text_model import TextModel
 
 pytestmark = needs_onnx
@@ -147,15 +149,49 @@ def test_a_file_with_other_inputs_is_an_error(exported):
         lightbert.load(exported).predict("good film")
 
 
-@pytest.mark.parametrize("projection", [False, True])
-def test_embed_writes_the_vectors_of_the_model_without_torch(tmp_path, projection):
+def sentence_encoder(*, projection):
     model = tiny_model(None)
     model.pooling = Pooling("cls", normalize=True)
     if projection:
         add_head(model, "vector", {"size": 5, "pool": "max", "activation": "tanh"}, seed=0)
         model.pooling = Pooling("max", normalize=True, projection=True, default_prompt="a", prompts={"a": "bad "})
-    export(model, tmp_path / "out")
-    assert (tmp_path / "out" / "modules.json").is_file() != projection
+    return model
+
+
+@pytest.mark.parametrize("projection", [False, True])
+@pytest.mark.parametrize("to", ["onnx", "pt2"])
+def test_a_file_of_a_sentence_encoder_computes_its_vectors(to, projection, tmp_path):
+    import onnxruntime
+
+    model = sentence_encoder(projection=projection)
+    assert export(model, tmp_path / "out", to=to).head == "vector"
+    expected = TextModel(model, model.metadata).encode(["the good film", "a bad film ."], prompt="")
+    exported = lightbert.load(tmp_path / "out")
+    np.testing.assert_allclose(exported.encode(["the good film", "a bad film ."], prompt=""), expected, atol=1e-5)
+    with pytest.raises(InputError, match=r"normalize must be true with .* export the model again with --head states"):
+        exported.encode("film", normalize=False)
+    with pytest.raises(InputError, match="has no hidden states; export the model again with --head states"):
+        exported.encode("film", pool="mean")
+    if to == "onnx":
+        features = text_features([Example("the good film"), Example("a bad film .")], encoder_of(model), None)
+        rows = padded_rows(features, np.arange(2), 8, pad=0)
+        session = onnxruntime.InferenceSession(tmp_path / "out" / "model.onnx")
+        mask = rows.mask.astype(np.int64)
+        inputs = {"input_ids": rows.ids, "attention_mask": mask, "token_type_ids": rows.segments}
+        (vectors,) = session.run(["sentence_embedding"], inputs)
+        np.testing.assert_allclose(vectors, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("head", ["", "states"])
+@pytest.mark.parametrize("projection", [False, True])
+def test_embed_writes_the_vectors_of_the_model_without_torch(tmp_path, projection, head):
+    model = sentence_encoder(projection=projection)
+    export(model, tmp_path / "out", head=head)
+    assert (tmp_path / "out" / "modules.json").is_file() == (head == "states")
+    if head and projection:
+        with pytest.raises(InputError, match="has no projected vectors; export the model again with --head vector"):
+            lightbert.load(tmp_path / "out").encode("film")
+        return
     (tmp_path / "my.txt").write_text("good film\na bad film\n")
     arguments = ["embed", str(tmp_path / "out"), str(tmp_path / "my.txt"), "--out", str(tmp_path / "x.npy")]
     code = f"import sys; from lightbert.cli import main; sys.exit(main({arguments}) or 'torch' in sys.modules)"

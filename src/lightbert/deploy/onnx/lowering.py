@@ -283,7 +283,8 @@ def fold(graph: Graph, int8: Int8) -> tuple[list[Part], Int8]:
     floats = {node.input for node in graph.nodes if isinstance(node, Linear) and node.name in int8.floats}
     folded = int8.scales.keys() & graph.factors.keys() - floats
     steps = {name: step for name, step in int8.steps.items() if name not in floats}
-    factors, divisors = {**int8.scales, **steps}, {}
+    factors: dict[str, Array] = {**int8.scales, **steps}
+    divisors: dict[str, Array] = {}
     for name in folded:
         layers = graph.factors[name]
         divisors |= zip(layers, np.split(int8.scales[name], len(layers)), strict=True)

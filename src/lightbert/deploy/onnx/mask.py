@@ -103,6 +103,11 @@ class Mask:
         """The first token of each text: [N, D] -> [B, D]."""
         return self._graph.op("Gather", self.texts(rows, width), self._graph.integer(0), axis=1)
 
+    def pooled(self, states: str, pool: str) -> str:
+        """One vector per text: [B, T, D] -> [B, D], or [B, 2 D] for "mean-max"."""
+        pools = {"mean": (self.mean,), "max": (self.max,), "mean-max": (self.mean, self.max)}
+        return self._graph.concat(*(compute(states) for compute in pools[pool]))
+
     def mean(self, states: str) -> str:
         """The mean over the tokens of each text: [B, T, D] -> [B, D]."""
         graph = self._graph

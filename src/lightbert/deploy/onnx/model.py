@@ -41,6 +41,7 @@ from lightbert.nn.heads import (
 )
 from lightbert.nn.inference import reads_words_alone
 from lightbert.nn.mixed import MixedAttention
+from lightbert.nn.pooling_settings import Pooling
 from lightbert.nn.words import SLOTS, Words
 from lightbert.tasks.predict.exported import STATES
 
@@ -50,31 +51,40 @@ _CANDIDATE: tuple[str | int, ...] = ("batch", "candidates")
 
 
 def graph_of(
-    encoder: Encoder, kind: str, *, folding: bool = True, int8: bool = False
+    encoder: Encoder, kind: str, *, pooling: Pooling | None = None, folding: bool = True, int8: bool = False
 ) -> tuple[Graph, dict[str, Output]]:
     """The graph of an encoder with the head `kind`, or without one, and the names of its outputs.
 
+    pooling: compute the vectors of a sentence encoder.
     folding: as of `Graph`; without it, linear layers read what they read in the model.
     int8: as of `Graph`.
     """
-    if kind != STATES and kind not in encoder.heads:
+    if kind != STATES and kind not in encoder.heads and pooling is None:
         raise unknown("head", kind, [*encoder.heads, STATES])
     graph = Graph(encoder, folding=folding, int8=int8)
     mask = Mask(graph, released=encoder.released_padding)
-    if kind != STATES and reads_words_alone(encoder.heads[kind]):
-        return graph, text_head(graph, encoder.heads[kind], "", mask)
+    without = kind == STATES or (pooling is not None and not pooling.projection)
+    head = None if without else encoder.heads[kind]
+    if head is not None and reads_words_alone(head):
+        return graph, text_head(graph, head, "", mask)
     embedded = embeddings(graph, encoder.embeddings, mask)
     x = Stream.plain(graph.reshape(embedded, -1, encoder.width), encoder.width)
-    head = None if kind == STATES else encoder.heads[kind]
-    first_only = isinstance(head, Pooler) or (isinstance(head, TextHead) and head.pool == "cls")
+    pool = head.pool if isinstance(head, TextHead) else pooling.pool if pooling is not None else ""
+    first_only = isinstance(head, Pooler) or pool == "cls"
     for number, part in enumerate(encoder.blocks, start=1):
         x = block(graph, part, x, mask, first_only=first_only and number == len(encoder.blocks))
-    if first_only:
-        assert head is not None
-        return graph, text_head(graph, head, x.real(graph), mask)
-    states = mask.texts(x.real(graph), encoder.width)
+    states = x.real(graph) if first_only else mask.texts(x.real(graph), encoder.width)
+    if pooling is not None:
+        vector = Output(states if first_only else mask.pooled(states, pool), (*_ROW, encoder.width))
+        if head is not None:
+            (vector,) = text_head(graph, head, vector.value, mask).values()
+        if pooling.normalize:
+            vector = Output(graph.op("LpNormalization", vector.value, axis=-1, p=2), vector.shape)
+        return graph, {"sentence_embedding": vector}
     if head is None:
         return graph, {"last_hidden_state": Output(states, (*_TOKEN, encoder.width))}
+    if first_only:
+        return graph, text_head(graph, head, states, mask)
     return graph, head_outputs(graph, encoder, head, states, mask)
 
 
@@ -271,8 +281,7 @@ def head_outputs(graph: Graph, encoder: Encoder, part: nn.Module, states: str, m
 
     match part:
         case TextHead():
-            pools = {"mean": (mask.mean,), "max": (mask.max,), "mean-max": (mask.mean, mask.max)}
-            return text_head(graph, part, graph.concat(*(pool(states) for pool in pools[part.pool])), mask)
+            return text_head(graph, part, mask.pooled(states, part.pool), mask)
         case Span():
             start, end = graph.split(dense(part.output), [1, 1])
             ends = {"start_logits": start, "end_logits": end}

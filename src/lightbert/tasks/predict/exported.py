@@ -211,6 +211,8 @@ class ExportedModel(TextMethods):
     labels: tuple[str, ...] = ()
     task: Mapping[str, Any] = field(default_factory=dict)
     pooling: Pooling | None = None
+    normalized: bool = False
+    """Whether the file scales its vectors to length 1."""
     threads: int = 0
 
     @property
@@ -235,21 +237,27 @@ class ExportedModel(TextMethods):
         """What runs the file."""
         return runtime_of(self.path, self.head, reads_padding=self.reads_padding, threads=self.threads)
 
-    def vector_runtime(self, pool: Pool | None) -> "_PooledStates":
+    def vector_runtime(self, pool: Pool | None, normalize: bool | None) -> "_PooledStates":
         """Computes vectors by the pooling of the model, or the pooled states themselves."""
         default = self.pooling or Pooling()
-        projected = default.projection and pool is None
-        if self.head != (PROJECTION if projected else STATES):
+        whole = pool is None and self.pooling is not None
+        required_head = PROJECTION if whole and default.projection else STATES
+        if self.head != required_head and not (whole and self.head == PROJECTION):
             raise InputError(
                 f"'{self.path}' was exported with the {self.head} head and has no "
-                f"{'projected vectors' if projected else 'hidden states'}; export the model again with --head "
-                f"{PROJECTION if projected else STATES}"
+                f"{'hidden states' if required_head == STATES else 'projected vectors'}; export the model again with "
+                f"--head {required_head}"
+            )
+        if self.normalized and normalize is False:
+            raise InputError(
+                f"normalize must be true with '{self.path}', which computes vectors of length 1, got false; export the "
+                f"model again with --head {STATES}"
             )
         pool = default.pool if pool is None else pool
         if pool not in POOLS:
             raise unknown("pool", pool, POOLS)
-        width = self.head_settings[PROJECTION]["size"] if projected else self.width
-        return _PooledStates(self.runtime, "" if projected else pool, width)
+        width = self.head_settings[PROJECTION]["size"] if PROJECTION in self.head_settings else self.width
+        return _PooledStates(self.runtime, "" if self.head == PROJECTION else pool, width)
 
 
 class _PooledStates(_FileRuntime):
@@ -311,6 +319,7 @@ def read_exported(path: Path, *, threads: int = 0) -> ExportedModel:
             # JSON turns tuples into lists.
             pooling=Pooling(**pooling | {"sizes": tuple(pooling.get("sizes", ()))}) if pooling else None,
             threads=threads,
+            normalized=ours.get("normalized", False),
             **{name: ours[name] for name in _DESCRIPTION},
         )
     except InputError:

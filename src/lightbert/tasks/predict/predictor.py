@@ -79,8 +79,8 @@ class HasRuntime(Protocol):
     def runtime(self) -> Runtime:
         """Computes the outputs of its only head."""
 
-    def vector_runtime(self, pool: Pool | None) -> VectorRuntime:
-        """Computes vectors; None = as its `pooling` says."""
+    def vector_runtime(self, pool: Pool | None, normalize: bool | None) -> VectorRuntime:
+        """Computes vectors that are scaled later; None = as its `pooling` says."""
 
 
 def runtime_of(model: Described, head: str, device: str | None = None) -> Runtime:

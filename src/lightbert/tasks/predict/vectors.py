@@ -89,7 +89,7 @@ def embedder_of(
     """
     default = model.pooling or Pooling()
     if isinstance(model, HasRuntime):
-        runtime = model.vector_runtime(pool)
+        runtime = model.vector_runtime(pool, normalize)
     else:
         # Imported here because an exported model is used without torch.
         from lightbert.tasks.predict.torch_runtime import place, vector_runtime
