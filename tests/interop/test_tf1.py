@@ -7,8 +7,9 @@ import torch
 from releases import Variables
 
 from lightbert.errors import InputError
+from lightbert.interop import families
 from lightbert.interop.tf1 import model_variables, read_checkpoint, read_tf1
-from lightbert.interop.tf1_models import electra_keymap, identify_electra, identify_mobilebert, mobilebert_keymap
+from lightbert.interop.tf1_models import identify_electra, identify_mobilebert, released_keymap
 from lightbert.models import PRESETS, build
 from lightbert.models.bert import Bert
 from lightbert.models.convbert import ConvBert
@@ -81,8 +82,10 @@ def random_model(config, kinds):
 
 def table(config, scope="electra"):
     if isinstance(config, MobileBert):
-        return mobilebert_keymap("FakeLayerNorm" if config.norm == "none" else "LayerNorm")
-    return electra_keymap(scope, "electra", groups=getattr(config, "groups", 1))
+        return released_keymap(
+            families.MOBILEBERT, "bert", norm="FakeLayerNorm" if config.norm == "none" else "LayerNorm"
+        )
+    return released_keymap(families.CONVBERT, scope, embeddings="electra", grouped=getattr(config, "groups", 1) > 1)
 
 
 def renamed(model, scope="electra"):
@@ -136,7 +139,7 @@ def test_one_checkpoint_contains_a_discriminator_and_a_generator_that_share_embe
 def test_a_generator_may_have_separate_embeddings():
     discriminator, generator = random_model(ELECTRA, ("rtd",)), random_model(ELECTRA, ("mlm",))
     variables = variables_of((discriminator, "electra"))
-    own = electra_keymap("generator", "generator", groups=1).to_theirs(generator.state_dict(), last=0)
+    own = released_keymap(families.CONVBERT, "generator").to_theirs(generator.state_dict(), last=0)
     variables.update({name: tensor.numpy() for name, tensor in own.items()})
     assert_same_model(read_checkpoint(variables, part="generator"), generator)
     assert_same_model(read_checkpoint(variables), discriminator)

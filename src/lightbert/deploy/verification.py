@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as functional
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -114,7 +113,10 @@ class Outputs(nn.Module):
         if self.choice:
             outputs = self.module.get_submodule("heads.choice")(outputs, 1)
         outputs = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
-        return tuple(functional.normalize(output, dim=-1) for output in outputs) if self.normalize else outputs
+        if not self.normalize:
+            return outputs
+        # With operators that a reader of .pt2 files knows.
+        return tuple(vector / (vector * vector).sum(-1, keepdim=True).clamp(min=1e-24).sqrt() for vector in outputs)
 
 
 def sentence_pooling(model: Model, head: str) -> Pooling | None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError, unknown
-from lightbert.interop.families import Heads, Settings
+from lightbert.interop.families import CONVBERT, MOBILEBERT, Family, Heads, Settings
 from lightbert.interop.keymap import Keymap, Row, quote_names
 from lightbert.models import PRESETS, Config
 from lightbert.models.bert import Bert
@@ -94,35 +94,60 @@ def _any(names: Iterable[str], scope: str) -> bool:
     return any(name.startswith(scope) for name in names)
 
 
-# Rows for the variable names of TensorFlow's layers.
+# The end of a tensor's name in transformers -> its end in the releases, and how its layout there differs from ours.
+_NAMES = {
+    "LayerNorm.weight": ("LayerNorm/gamma", "same"),
+    "LayerNorm.bias": ("LayerNorm/beta", "same"),
+    "_embeddings.weight": ("_embeddings", "same"),
+    "key_conv_attn_layer.depthwise.weight": ("conv_attn_key/depthwise_kernel", "separable depthwise"),
+    "key_conv_attn_layer.pointwise.weight": ("conv_attn_key/pointwise_kernel", "separable pointwise"),
+    "key_conv_attn_layer.bias": ("conv_attn_key/bias", "same"),
+    "generator_lm_head.bias": ("generator_predictions/output_bias", "same"),
+    "cls.predictions.bias": ("cls/predictions/output_bias", "same"),
+    "cls.predictions.dense.weight": ("cls/predictions/extra_output_weights", "same"),
+    "cls.seq_relationship.weight": ("cls/seq_relationship/output_weights", "same"),
+    "cls.seq_relationship.bias": ("cls/seq_relationship/output_bias", "same"),
+    ".weight": ("/kernel", "transpose"),
+    ".bias": ("/bias", "same"),
+}
+# What else the names differ in.
+_SCOPES = {
+    "conv_kernel_layer": "conv_attn_kernel",
+    "conv_out_layer": "conv_attn_point",
+    "dense_prediction": "dense_1",
+    "ffn.": "ffn_layer_",
+    "layer.": "layer_",
+    ".": "/",
+}
 
 
-def _dense(ours: str, theirs: str) -> tuple[Row, ...]:
-    """`tf.layers.dense`: the kernel is [in, out]."""
-    return Row(f"{ours}.weight", f"{theirs}/kernel", "transpose"), Row(f"{ours}.bias", f"{theirs}/bias")
+def released_keymap(
+    family: Family, body: str, *, embeddings: str = "", norm: str = "LayerNorm", grouped: bool = False
+) -> Keymap:
+    """Build the keymap of a release from that of transformers.
 
-
-def _grouped(ours: str, theirs: str) -> tuple[Row, ...]:
-    """ConvBERT's grouped layer: the kernel is [g, in/g, out/g], like ours."""
-    return Row(f"{ours}.weight", f"{theirs}/kernel"), Row(f"{ours}.bias", f"{theirs}/bias")
-
-
-def _norm(ours: str, theirs: str) -> tuple[Row, ...]:
-    """`tf.contrib.layers.layer_norm`, or MobileBERT's NoNorm."""
-    return Row(f"{ours}.weight", f"{theirs}/gamma"), Row(f"{ours}.bias", f"{theirs}/beta")
-
-
-def _encoder(embeddings: str, layer: str) -> tuple[Row, ...]:
-    """The word, position and segment embeddings; query, key, value and output projections."""
-    return (
-        Row("embeddings.word.weight", f"{embeddings}/embeddings/word_embeddings"),
-        Row("embeddings.position.weight", f"{embeddings}/embeddings/position_embeddings"),
-        Row("embeddings.segment.weight", f"{embeddings}/embeddings/token_type_embeddings"),
-        *_dense("blocks.{i}.mixer.query", f"{layer}/attention/self/query"),
-        *_dense("blocks.{i}.mixer.key", f"{layer}/attention/self/key"),
-        *_dense("blocks.{i}.mixer.value", f"{layer}/attention/self/value"),
-        *_dense("blocks.{i}.output", f"{layer}/attention/output/dense"),
-    )
+    body: the scope of the encoder. embeddings: that of the embedding tables, if it is another one.
+    norm: the scope of the norms of the encoder. grouped: the feed-forwards are grouped; their kernels have our layout.
+    """
+    rows = []
+    for row in family.keymap.rows:
+        for parameter in ("weight", "bias") if row.ours.endswith("{p}") else ("",):
+            ours, name = (text.replace("{p}", parameter) for text in (row.ours, row.theirs))
+            ending = next(ending for ending in _NAMES if name.endswith(ending))
+            renamed, reshaping = _NAMES[ending]
+            name = name.removesuffix(ending) + renamed
+            for theirs, released in _SCOPES.items():
+                name = name.replace(theirs, released)
+            if grouped and ".feedforward." in ours and name.endswith(("dense/kernel", "dense/bias")):
+                name, reshaping = name.replace("/dense/", "/g_dense/"), "same"
+            if not name.startswith("cls/"):
+                name = name.replace("LayerNorm", norm)
+            if name.startswith("embeddings/"):
+                name = f"{embeddings or body}/{name}"
+            elif name.startswith(("encoder/", "embeddings_project/", "pooler/")):
+                name = f"{body}/{name}"
+            rows.append(Row(ours, name, reshaping))
+    return Keymap(tuple(rows))
 
 
 # ELECTRA and ConvBERT: a discriminator and a generator in one checkpoint, with the embeddings of both.
@@ -136,34 +161,6 @@ _CONVBERT_CHOICES: Choices = {
 }
 # Both releases use one head per 64 channels at these widths. They disagree at 384; other widths were never published.
 _PUBLISHED_WIDTHS, _PUBLISHED_HEAD_WIDTH = (64, 256, 768, 1024), 64
-
-
-def electra_keymap(body: str, embeddings: str, *, groups: int) -> Keymap:
-    """Build the keymap of an encoder in the scope `body` with its embedding tables in the scope `embeddings`."""
-    layer = f"{body}/encoder/layer_{{i}}"
-    convolution, theirs = "blocks.{i}.mixer.convolution", f"{layer}/attention/self"
-    up_or_down, name = (_dense, "dense") if groups == 1 else (_grouped, "g_dense")
-    return Keymap(
-        (
-            *_encoder(embeddings, layer),
-            *_norm("embeddings.norm", f"{embeddings}/embeddings/LayerNorm"),
-            *_dense("embeddings.project", f"{body}/embeddings_project"),
-            *_norm("blocks.{i}.norm", f"{layer}/attention/output/LayerNorm"),
-            Row(f"{convolution}.depthwise.weight", f"{theirs}/conv_attn_key/depthwise_kernel", "separable depthwise"),
-            Row(f"{convolution}.pointwise.weight", f"{theirs}/conv_attn_key/pointwise_kernel", "separable pointwise"),
-            Row(f"{convolution}.pointwise.bias", f"{theirs}/conv_attn_key/bias"),
-            *_dense(f"{convolution}.kernel", f"{theirs}/conv_attn_kernel"),
-            *_dense(f"{convolution}.value", f"{theirs}/conv_attn_point"),
-            *up_or_down("blocks.{i}.feedforward.up", f"{layer}/intermediate/{name}"),
-            *up_or_down("blocks.{i}.feedforward.down", f"{layer}/output/{name}"),
-            *_norm("blocks.{i}.feedforward.norm", f"{layer}/output/LayerNorm"),
-            *_dense("heads.rtd.dense", "discriminator_predictions/dense"),
-            *_dense("heads.rtd.output", "discriminator_predictions/dense_1"),
-            *_dense("heads.mlm.transform", "generator_predictions/dense"),
-            *_norm("heads.mlm.norm", "generator_predictions/LayerNorm"),
-            Row("heads.mlm.bias", "generator_predictions/output_bias"),
-        )
-    )
 
 
 def names_of_part(names: list[str], part: str) -> list[str]:
@@ -226,7 +223,7 @@ def identify_electra(tensors: Mapping[str, Tensor], config: Settings) -> Release
         family="electra" if is_electra else "convbert",
         config=Bert(**{field.name: getattr(ours, field.name) for field in fields(Bert)}) if is_electra else ours,
         heads={kind: {} for kind, scope in kinds.items() if _any(tensors, scope)},
-        keymap=electra_keymap(body, embeddings, groups=ours.groups),
+        keymap=released_keymap(CONVBERT, body, embeddings=embeddings, grouped=ours.groups > 1),
     )
 
 
@@ -273,40 +270,6 @@ _NOT_IN_SHAPES = {
 }
 # The MLM head has a LayerNorm even when the blocks have NoNorm.
 _HEAD_EPS = 1e-12
-
-
-def mobilebert_keymap(name: str) -> Keymap:
-    """Build the keymap; `name` is the scope of the norms, "LayerNorm" or "FakeLayerNorm"."""
-    layer = "bert/encoder/layer_{i}"
-    last, before = "blocks.{i}.feedforward.{last}", "blocks.{i}.feedforward.{j}"
-    return Keymap(
-        (
-            *_encoder("bert", layer),
-            *_dense("embeddings.project", "bert/embeddings/embedding_transformation"),
-            *_norm("embeddings.norm", f"bert/embeddings/{name}"),
-            *_dense("blocks.{i}.enter", f"{layer}/bottleneck/input/dense"),
-            *_norm("blocks.{i}.enter_norm", f"{layer}/bottleneck/input/{name}"),
-            *_dense("blocks.{i}.shared", f"{layer}/bottleneck/attention/dense"),
-            *_norm("blocks.{i}.shared_norm", f"{layer}/bottleneck/attention/{name}"),
-            *_norm("blocks.{i}.norm", f"{layer}/attention/output/{name}"),
-            *_dense(f"{last}.up", f"{layer}/intermediate/dense"),
-            *_dense(f"{last}.down", f"{layer}/output/dense"),
-            *_norm(f"{last}.norm", f"{layer}/output/{name}"),
-            *_dense(f"{before}.up", f"{layer}/ffn_layer_{{j}}/intermediate/dense"),
-            *_dense(f"{before}.down", f"{layer}/ffn_layer_{{j}}/output/dense"),
-            *_norm(f"{before}.norm", f"{layer}/ffn_layer_{{j}}/output/{name}"),
-            *_dense("blocks.{i}.leave", f"{layer}/output/bottleneck/dense"),
-            *_norm("blocks.{i}.leave_norm", f"{layer}/output/bottleneck/{name}"),
-            *_dense("heads.mlm.transform", "cls/predictions/transform/dense"),
-            *_norm("heads.mlm.norm", "cls/predictions/transform/LayerNorm"),
-            Row("heads.mlm.bias", "cls/predictions/output_bias"),
-            Row("heads.mlm.extra", "cls/predictions/extra_output_weights"),
-            *_dense("heads.pooler.dense", "bert/pooler/dense"),
-            *_dense("heads.nsp.dense", "bert/pooler/dense"),
-            Row("heads.nsp.output.weight", "cls/seq_relationship/output_weights"),
-            Row("heads.nsp.output.bias", "cls/seq_relationship/output_bias"),
-        )
-    )
 
 
 def identify_mobilebert(tensors: Mapping[str, Tensor], config: Settings) -> ReleasedModel:
@@ -360,6 +323,6 @@ def identify_mobilebert(tensors: Mapping[str, Tensor], config: Settings) -> Rele
         family="mobilebert",
         config=from_mapping(MobileBert, {**settings, "padding": "released"}),
         heads=heads,
-        keymap=mobilebert_keymap(norm_name),
+        keymap=released_keymap(MOBILEBERT, "bert", norm=norm_name),
         last=known["feedforwards"] - 1,
     )
