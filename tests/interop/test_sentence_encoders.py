@@ -139,15 +139,21 @@ def test_prompts_and_sizes_are_those_of_the_folder(tmp_path):
 
 
 def test_the_declaration_is_kept_in_all_layouts(tmp_path):
+    write_projected(tmp_path / "whole", normalize=True)
+    assert lightbert.load(tmp_path / "whole").pooling.length == 0
+    assert json.loads((tmp_path / "whole" / "sentence_bert_config.json").read_text())["max_seq_length"] == 128
     write_projected(tmp_path / "ours", "cls", "tanh", normalize=True, length=9, sizes=(4, 2))
     declared = lightbert.load(tmp_path / "ours")
     for layout in ("hf", "lightbert", "sentence-transformers"):
         run(Config(str(tmp_path / "ours"), tmp_path / layout, layout))
+        card = (tmp_path / layout / "README.md").read_text()
+        assert "pipeline_tag: sentence-similarity" in card
+        assert ("import lightbert " in card) == (layout == "lightbert")
+        assert json.loads((tmp_path / layout / "sentence_bert_config.json").read_text())["max_seq_length"] == 9
         back = lightbert.load(tmp_path / layout)
         assert back.pooling == declared.pooling
         assert back.head_settings["vector"] == declared.head_settings["vector"]
         np.testing.assert_array_equal(back.encode(TEXTS), declared.encode(TEXTS))
-    assert "pipeline_tag: sentence-similarity" in (tmp_path / "sentence-transformers" / "README.md").read_text()
     # A folder that lightbert wrote is replaced.
     lightbert.save(back, tmp_path / "sentence-transformers")
 

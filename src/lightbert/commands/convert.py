@@ -56,7 +56,6 @@ def run(config: Config) -> Report:
     """Read the source, drop the other heads, and write the target atomically."""
     from lightbert.interop import huggingface
     from lightbert.models import folder
-    from lightbert.models.sentence_files import sentence_card
     from lightbert.nn.pooling_settings import PROJECTION
 
     if not config.force and config.target.is_dir() and any(config.target.iterdir()):
@@ -68,14 +67,14 @@ def run(config: Config) -> Report:
         _keep(model, () if config.heads == ("none",) else config.heads)
     masks_padding = getattr(model.config, "padding", "") == "masked"
     note = _PADDING_NOTE if config.to == "hf" and masks_padding else ""
-    layout, card = config.to, ""
+    layout = config.to
     if config.to == "sentence-transformers":
         # Not its pre-training heads, which transformers may not support.
         _keep(model, (PROJECTION,) if model.pooling is not None and model.pooling.projection else ())
         layout = "hf" if not masks_padding and huggingface.conversion(model)[0] else "lightbert"
-        note, card = "" if layout == "hf" else _NATIVE_NOTE, sentence_card(native=layout == "lightbert")
+        note = "" if layout == "hf" else _NATIVE_NOTE
     write = huggingface.write if layout == "hf" else folder.save
-    write(model, config.target, card=card, force=config.force)
+    write(model, config.target, force=config.force)
     heads, parameters = list(model.heads), sum(parameter.numel() for parameter in model.parameters())
     content = {
         "source": config.source,

@@ -25,7 +25,7 @@ from lightbert.models.folder import (
     write_tokenizer,
 )
 from lightbert.models.model import HeadSettings
-from lightbert.models.sentence_files import read_sentence_files, write_sentence_files
+from lightbert.models.sentence_files import read_sentence_files, sentence_card, write_sentence_files
 from lightbert.nn.pooling_settings import PROJECTION
 
 
@@ -63,7 +63,8 @@ def read(path: str | Path, *, pickled: bool = False, name: str = "") -> Model:
 def write(model: Model, path: str | Path, *, card: str = "", force: bool = False) -> None:
     """Write a folder that transformers reads with its own classes.
 
-    Replaces a folder that lightbert wrote; with ``force``, any folder. card: the content of README.md; "" = none.
+    Replaces a folder that lightbert wrote; with ``force``, any folder.
+    card: the content of README.md; "" = for a sentence encoder how to use it, otherwise none.
     """
     family, theirs = _describe(model)
     heads = tuple(f"heads.{kind}." for kind in set(model.heads) - set(_their_heads(model)))
@@ -77,7 +78,7 @@ def write(model: Model, path: str | Path, *, card: str = "", force: bool = False
         write_atomic(folder / "config.json", json.dumps(theirs | WRITER, indent=2) + "\n")
         if model.tokenizer is not None:
             write_tokenizer(model.tokenizer, folder, model.positions)
-        write_sentence_files(model, folder)
+        write_sentence_files(model, folder, card=sentence_card(native=False))
         if card:
             write_atomic(folder / "README.md", card)
 

@@ -13,7 +13,7 @@ from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError, unknown
 from lightbert.files import FolderKind, folder_atomic, read_tensors, read_text, write_atomic, write_tensors
 from lightbert.models import FAMILIES, Model, build
-from lightbert.models.sentence_files import check_pooling, read_sentence_files, write_sentence_files
+from lightbert.models.sentence_files import check_pooling, read_sentence_files, sentence_card, write_sentence_files
 from lightbert.nn.words import Words
 
 if TYPE_CHECKING:
@@ -95,7 +95,8 @@ def save(
 
     model: may be wrapped by torch.compile, DataParallel or DistributedDataParallel. Nothing is written if its layers
     were changed so that :func:`load` couldn't read it.
-    card: the content of README.md; "" = write none. force: replace any folder.
+    card: the content of README.md; "" = for a sentence encoder how to use it, otherwise none.
+    force: replace any folder.
     """
     model = _unwrapped(model)
     tokenizer = tokenizer or model.tokenizer
@@ -107,7 +108,7 @@ def save(
         write_atomic(folder / "config.json", config + "\n")
         if tokenizer is not None:
             write_tokenizer(tokenizer, folder, model.positions)
-        write_sentence_files(model, folder)
+        write_sentence_files(model, folder, card=sentence_card(native=True))
         if card:
             write_atomic(folder / "README.md", card)
 

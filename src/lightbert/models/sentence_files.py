@@ -134,8 +134,11 @@ def check_pooling(model: Model) -> None:
         raise InputError(f"pooling.pool must be {head.pool!r}, that of the head '{PROJECTION}', got {pooling.pool!r}")
 
 
-def write_sentence_files(model: Model, folder: Path) -> None:
-    """Write the files with which sentence-transformers reads a model folder; none if it has no pooling."""
+def write_sentence_files(model: Model, folder: Path, *, card: str = "") -> None:
+    """Write the files with which sentence-transformers reads a model folder; none if it has no pooling.
+
+    card: the content of README.md; "" = write none.
+    """
     check_pooling(model)
     pooling = model.pooling
     if pooling is None:
@@ -166,8 +169,9 @@ def write_sentence_files(model: Model, folder: Path) -> None:
             **({_SIZES: list(pooling.sizes)} if pooling.sizes else {}),
         },
     )
-    if pooling.length:
-        _write(folder / LENGTH, {"max_seq_length": pooling.length, "do_lower_case": False})
+    _write(folder / LENGTH, {"max_seq_length": pooling.length or model.positions or None, "do_lower_case": False})
+    if card:
+        write_atomic(folder / "README.md", card)
 
 
 def _write_dense(model: Model, folder: Path) -> None:
