@@ -366,6 +366,21 @@ def read_text(path: Path, limit: int = MAX_TEXT) -> str:
     return path.read_text(encoding="utf-8")
 
 
+def read_json(path: Path, kind: type = dict) -> Any:
+    """Read a JSON object, or a list if `kind` is list."""
+    try:
+        content = json.loads(read_text(path))
+    except FileNotFoundError:
+        raise InputError(f"'{path}' not found; check the path, or copy it again") from None
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"'{path}' is not valid JSON: {error}") from error
+    if not isinstance(content, kind):
+        raise InputError(f"'{path}' is not a JSON {'object' if kind is dict else 'list'}; copy it again")
+    return content
+
+
 def check_name(name: str | Path) -> None:
     """Check that a name can be that of a file or folder, and is not a text, for example."""
     try:

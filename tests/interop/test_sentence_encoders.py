@@ -90,11 +90,11 @@ def test_modules_that_can_not_be_computed_are_reported(tmp_path, modules, config
 def test_a_damaged_module_file_is_an_error_that_names_it(tmp_path):
     write_published(tmp_path / "theirs")
     (tmp_path / "theirs" / "1_Pooling" / "config.json").write_text("[]")
-    with pytest.raises(InputError, match=r"1_Pooling/config\.json' must be a JSON object; copy it again"):
+    with pytest.raises(InputError, match=r"1_Pooling/config\.json' is not a JSON object; copy it again"):
         lightbert.load(tmp_path / "theirs")
     for damaged in ("{", "[" * 100_000):
         (tmp_path / "theirs" / "modules.json").write_text(damaged)
-        with pytest.raises(InputError, match=r"modules\.json' can't be read as JSON"):
+        with pytest.raises(InputError, match=r"modules\.json' is not valid JSON"):
             lightbert.load(tmp_path / "theirs")
 
 

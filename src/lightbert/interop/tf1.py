@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from lightbert.errors import InputError, required, unknown
+from lightbert.files import read_json
 from lightbert.interop import tf1_models as released
 from lightbert.interop.families import Settings
 from lightbert.interop.vocabulary import read_tokenizer
-from lightbert.interop.weights import read_json
 from lightbert.models import Model, build
 from lightbert.models.folder import fill
 

@@ -9,7 +9,6 @@ from tokenizers.implementations.bert_wordpiece import BertWordPieceTokenizer
 
 from lightbert import files
 from lightbert.errors import InputError
-from lightbert.interop.weights import read_json
 
 # The switches of transformers' BertTokenizer with their defaults; None = as `do_lower_case`.
 _SWITCHES = {"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True}
@@ -68,7 +67,8 @@ def _from_vocabulary(folder: Path) -> Tokenizer:
 
 
 def _read_if_present(path: Path) -> dict[str, Any]:
-    return read_json(path) if path.exists() else {}
+    content: dict[str, Any] = files.read_json(path) if path.exists() else {}
+    return content
 
 
 def _wordpiece(vocabulary: Path, settings: dict[str, Any]) -> Tokenizer:

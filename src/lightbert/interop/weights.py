@@ -4,7 +4,6 @@ Unpickling can execute arbitrary code, so only `lightbert convert` reads pickles
 safetensors. `torch.load(weights_only=True)` only calls the constructors of tensors; its result is checked here.
 """
 
-import json
 import shlex
 import warnings
 import zipfile
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lightbert.errors import InputError
-from lightbert.files import read_tensors, read_text
+from lightbert.files import read_tensors
 from lightbert.models.folder import weight_files
 
 MAX_BYTES = 32 * 2**30
@@ -48,21 +47,6 @@ def read_weights(folder: Path, body: str, *, pickled: bool = False, name: str = 
         _plain_name(key, body): tensor.float() if tensor.is_floating_point() else tensor
         for key, tensor in tensors.items()
     }
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object."""
-    try:
-        content = json.loads(read_text(path))
-    except FileNotFoundError:
-        raise InputError(f"'{path.name}' not found in '{path.parent}'; give the folder of a model") from None
-    except InputError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"'{path}' is not valid JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise InputError(f"'{path}' must contain a JSON object, got {content!r}")
-    return content
 
 
 def _pickles(folder: Path, name: str, *, pickled: bool) -> list[Path]:

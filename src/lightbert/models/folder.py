@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from lightbert import files
 from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError, unknown
-from lightbert.files import FolderKind, folder_atomic, read_tensors, read_text, write_atomic, write_tensors
+from lightbert.files import FolderKind, folder_atomic, read_json, read_tensors, read_text, write_atomic, write_tensors
 from lightbert.models import FAMILIES, Model, build
 from lightbert.models.sentence_files import check_pooling, read_sentence_files, sentence_card, write_sentence_files
 from lightbert.nn.words import Words
@@ -156,7 +156,7 @@ def weight_files(folder: Path, single: str) -> list[Path]:
     index = folder / f"{single}.index.json"
     if not index.exists():
         return []
-    listed = _read_object(index).get("weight_map")
+    listed = read_json(index).get("weight_map")
     if not isinstance(listed, dict):
         raise InputError(f"'{index}' must contain a 'weight_map' object; copy it again")
     names = sorted({str(name) for name in listed.values()})
@@ -175,22 +175,9 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise InputError(f"model folder '{folder}' not found; give a folder with config.json, or the name of a preset")
     if not path.exists():
         raise _not_a_model_error(folder)
-    content = _read_object(path)
+    content: dict[str, Any] = read_json(path)
     if _EXPORTED in content:
         raise InputError(f"'{folder}' is an exported model; give the folder of the model that it was exported from")
-    return content
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object."""
-    try:
-        content = json.loads(read_text(path))
-    except InputError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"'{path}' is not valid JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise InputError(f"'{path}' is not a JSON object; copy it again")
     return content
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from lightbert.errors import InputError
-from lightbert.files import read_tensors, read_text, write_atomic, write_tensors
+from lightbert.files import read_json, read_tensors, write_atomic, write_tensors
 from lightbert.models.model import Model, add_head
 from lightbert.nn.heads import Projection
 from lightbert.nn.pooling_settings import POOLS, PROJECTION, Pool, Pooling
@@ -37,13 +37,13 @@ def read_sentence_files(model: Model, folder: Path) -> None:
     """
     if not (folder / MODULES).is_file():
         return None
-    entries = [entry for entry in _read(folder / MODULES, list) if isinstance(entry, dict)]
+    entries = [entry for entry in read_json(folder / MODULES, list) if isinstance(entry, dict)]
     names = [str(entry.get("type", "")).rpartition(".")[2] for entry in entries]
     paths = [_inside(folder, str(entry.get("path", ""))) for entry in entries]
     rest = [name for name in ("Dense", "Normalize") if name in names]
     if names != ["Transformer", "Pooling", *rest]:
         return _warn(folder, f"the modules {', '.join(names) or 'none'}")
-    pooling = _read(paths[1] / _CONFIG, dict)
+    pooling = read_json(paths[1] / _CONFIG)
     modes = _modes(pooling)
     pool = next((pool for pool in POOLS if modes == [pool]), None)
     if pool is None:
@@ -67,7 +67,7 @@ def _inside(folder: Path, path: str) -> Path:
 
 def _read_dense(model: Model, folder: Path, pool: Pool, where: Path) -> bool:
     """Read a Dense module as the head "vector"; False, with a warning, if it can't be computed."""
-    config = _read(folder / _CONFIG, dict)
+    config = read_json(folder / _CONFIG)
     activation = str(config.get("activation_function", "Tanh")).rpartition(".")[2]
     inputs = config.get("module_input_name", "sentence_embedding")
     outputs = config.get("module_output_name") or inputs
@@ -99,7 +99,7 @@ def _read_dense(model: Model, folder: Path, pool: Pool, where: Path) -> bool:
 def _length(folder: Path, positions: int) -> int:
     """The maximum number of tokens of a text, which version 6 writes into the tokenizer's file; 0 = the positions."""
     for name, key in ((LENGTH, "max_seq_length"), ("tokenizer_config.json", "model_max_length")):
-        length = _read(folder / name, dict).get(key) if (folder / name).is_file() else None
+        length = read_json(folder / name).get(key) if (folder / name).is_file() else None
         if isinstance(length, int) and 0 < length < (positions or 10**6):
             return length
     return 0
@@ -109,7 +109,7 @@ def _prompts(folder: Path) -> dict[str, Any]:
     """Read the prompts and the Matryoshka sizes."""
     if not (folder / PROMPTS).is_file():
         return {}
-    content = _read(folder / PROMPTS, dict)
+    content = read_json(folder / PROMPTS)
     prompts, name, sizes = content.get("prompts") or {}, content.get("default_prompt_name"), content.get(_SIZES, [])
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
         raise InputError(f"'prompts' in '{folder / PROMPTS}' must be an object of texts, got {prompts!r}")
@@ -229,18 +229,6 @@ def _warn(folder: Path, unsupported: str) -> None:
         f"read; supported are {_SUPPORTED}",
         stacklevel=3,
     )
-
-
-def _read(path: Path, kind: type) -> Any:
-    try:
-        content = json.loads(read_text(path))
-    except InputError:
-        raise
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"'{path}' can't be read as JSON ({error}); copy it again") from error
-    if not isinstance(content, kind):
-        raise InputError(f"'{path}' must be a JSON {'object' if kind is dict else 'list'}; copy it again")
-    return content
 
 
 def _write(path: Path, content: Any) -> None:
