@@ -119,44 +119,36 @@ class _Lowering:
 
     def float_convolution(self, layer: Depthwise) -> None:
         """A grouped Conv over [B, D, T]."""
-        weight = self.constant(f"{layer.name}.weight", layer.weight[:, None])
-
-        def convolve(x: str, y: str, **options: Any) -> None:
-            self.add("Conv", (x, weight), y, **options)
-
-        self._over_tokens(layer, layer.input, layer.output, convolve)
-
-    def _over_tokens(self, layer: Depthwise, rows: str, output: str, convolve: Callable[..., None]) -> None:
-        """Apply a convolution over [B, D, T] to rows [N, D]."""
-        texts, x, y, mixed = (f"{output}_{part}" for part in ("texts", "x", "y", "mixed"))
-        channels, kernel = layer.weight.shape
-        self.add("Reshape", (rows, layer.texts), texts)
-        self.add("Transpose", (texts,), x, perm=[0, 2, 1])
-        convolve(x, y, group=channels, kernel_shape=[kernel], pads=[kernel // 2] * 2)
-        self.add("Transpose", (y,), mixed, perm=[0, 2, 1])
-        shape = self.constant(f"rows[{channels}]", np.array([-1, channels]))
-        self.add("Reshape", (mixed, shape), output)
+        self._convolve(
+            layer, layer.input, layer.output, "Conv", self.constant(f"{layer.name}.weight", layer.weight[:, None])
+        )
 
     def int8_convolution(self, layer: Depthwise, int8: Int8) -> None:
         """Integers to integers: QLinearConv, whose zeros beyond the ends of a text are those of its input."""
         scales = int8.scales.get(layer.input)
         weight = layer.weight / int8.steps[layer.output][:, None]
-        x, scale, zero = self._integers(self._divided(layer.input, scales), int8.ranges.get(layer.input))
+        x, *of_input = self._integers(self._divided(layer.input, scales), int8.ranges.get(layer.input))
         integers, columns = quantize_rows(weight if scales is None else weight * scales[:, None])
-        one = self.constant("one.float32", np.float32(1))
-        middle = self.constant("middle.uint8", np.uint8(MIDDLE))
         weights = (
             self.constant(f"{layer.name}.int8", integers[:, None]),
             self.constant(f"{layer.name}.scale", columns[:, 0]),
             self.constant(f"{layer.name}.zeros", np.zeros(len(integers), np.int8)),
         )
-
-        def convolve(x: str, y: str, **options: Any) -> None:
-            self.add("QLinearConv", (x, scale, zero, *weights, one, middle), y, **options)
-
+        one = self.constant("one.float32", np.float32(1))
+        middle = self.constant("middle.uint8", np.uint8(MIDDLE))
         output = f"{layer.output}_int8"
-        self._over_tokens(layer, x, output, convolve)
+        self._convolve(layer, x, output, "QLinearConv", *of_input, *weights, one, middle)
         self.rounded[layer.output] = (output, one, middle)
+
+    def _convolve(self, layer: Depthwise, rows: str, output: str, kind: str, *operands: str) -> None:
+        """Apply a convolution over [B, D, T] to rows [N, D]."""
+        texts, x, y, mixed = (f"{output}_{part}" for part in ("texts", "x", "y", "mixed"))
+        channels, kernel = layer.weight.shape
+        self.add("Reshape", (rows, layer.texts), texts)
+        self.add("Transpose", (texts,), x, perm=[0, 2, 1])
+        self.add(kind, (x, *operands), y, group=channels, kernel_shape=[kernel], pads=[kernel // 2] * 2)
+        self.add("Transpose", (y,), mixed, perm=[0, 2, 1])
+        self.add("Reshape", (mixed, self.constant(f"rows[{channels}]", np.array([-1, channels]))), output)
 
     def quantize(self, node: Part, int8: Int8) -> None:
         match node:
