@@ -126,17 +126,6 @@ def test_our_half_precision_weights_are_converted_to_fp32(tmp_path):
     assert torch.equal(ours.table, model.table.float())
 
 
-def test_one_label_is_a_regression_and_round_trips(tmp_path):
-    model = original("bert", "ForSequenceClassification", id2label={0: "LABEL_0"}, label2id={"LABEL_0": 0})
-    model.save_pretrained(tmp_path / "before")
-    ours = lightbert.load(tmp_path / "before")
-    assert list(ours.heads) == ["regress"]
-    assert_same_outputs(our_outputs(ours), their_outputs(model))
-    huggingface.write(ours, tmp_path / "after")
-    again = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "after")
-    assert (again.config.num_labels, again.config.problem_type) == (1, "regression")
-
-
 def test_label_names_and_dropout_are_kept_in_both_directions(tmp_path):
     original("convbert", "ForSequenceClassification", classifier_dropout=0.3).save_pretrained(tmp_path / "before")
     ours = lightbert.load(tmp_path / "before")
