@@ -295,7 +295,7 @@ def test_a_beam_search_without_a_context_has_no_candidates_to_compare(tmp_path):
 def test_outputs_that_are_not_numbers_have_a_cosine_of_zero():
     inputs = [Batch(name, np.ones((1, 1), np.int64), np.ones((1, 1), np.bool_), np.zeros((1, 1))) for name in "ab"]
     expected, found = [[np.ones((1, 3))]] * 2, [[np.ones((1, 3))], [np.full((1, 3), np.nan)]]
-    comparisons = compare(inputs, expected, found, per_token=False)
+    comparisons = [compare(*case, per_token=False) for case in zip(inputs, expected, found, strict=True)]
     assert [each.cosine for each in comparisons] == pytest.approx([1, 0])
     with pytest.raises(InputError, match=r"must be >= 0.99, got 0.000"):
         check_cosines(comparisons)

@@ -30,14 +30,11 @@ def softmax(x):
 
 
 class Variables(dict):
-    """Random named arrays with the interface of a checkpoint."""
+    """Random named arrays."""
 
     def __init__(self, seed=0):
         super().__init__()
         self.random = np.random.default_rng(seed)
-
-    def names(self):
-        return list(self)
 
     def draw(self, name, *shape):
         self[name] = self.random.normal(0, 0.5, shape).astype(np.float32)
@@ -64,9 +61,9 @@ class Variables(dict):
             self[f"{name}/adam_m"], self[f"{name}/adam_v"] = np.zeros_like(self[name]), np.ones_like(self[name])
         self["global_step"] = np.array(1000000, dtype=np.int64)
 
-    def get(self, name):
+    def __getitem__(self, name):
         assert not name.endswith(("adam_m", "adam_v", "global_step")), f"{name} is of no use to a model"
-        return self[name]
+        return super().__getitem__(name)
 
     def apply(self, name, x):
         kernel = self[f"{name}/kernel"]

@@ -4,7 +4,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -255,19 +255,9 @@ def time_candidates(
 
 @contextmanager
 def show_progress(models: int, rounds: int) -> Iterator[Callable[[int], None]]:
-    """Show progress, first in models that are built, then in rounds; yield a function that takes the sum of both."""
-    with ExitStack() as stack:
-        bar, start = stack.enter_context(progress("building", total=models, unit="models")), 0
-
-        def report(done: int) -> None:
-            nonlocal bar, start
-            if start == 0 and done >= models:
-                bar.advance(models - bar.done)
-                stack.close()
-                bar, start = stack.enter_context(progress("latency", total=rounds, unit="rounds")), models
-            bar.advance(done - start - bar.done)
-
-        yield report
+    """Show progress in models that are built plus rounds; yield a function that takes this sum."""
+    with progress("latency", total=models + rounds, unit="models and rounds") as bar:
+        yield lambda done: bar.advance(done - bar.done)
 
 
 def _time(run: Callable[[], object]) -> tuple[float, float]:

@@ -62,7 +62,7 @@ def int8_program(program: "ExportedProgram", model: Encoder, batch: Batch) -> "E
         module = program.module()
         join_layers(module)
         prepared = prepare_pt2e(module, xnnpack.XNNPACKQuantizer().set_global(scheme))
-        prepared(*(torch.from_numpy(array[:1]) for array in (batch.ids, batch.mask, batch.segments)))
+        prepared(*(torch.from_numpy(array[:1]) for array in batch.arrays))
         converted = convert_pt2e(prepared)
         quantize_tables(converted)
         return _traced(converted, model, any_batch=False)

@@ -169,7 +169,7 @@ def _activations(graph: Graph, names: Sequence[str], batches: Iterable[Batch]) -
     session = Session(lower(graph, {f"input {number}": Output(name, None) for number, name in enumerate(names)}))
     collected: dict[str, list[Array]] = {name: [] for name in names}
     for batch in batches:
-        for name, value in zip(names, session(batch.ids, batch.mask, batch.segments), strict=True):
+        for name, value in zip(names, session(*batch.arrays), strict=True):
             # The inputs of heads that read [CLS] are [B, D].
             rows = value.reshape(-1, value.shape[-1])
             collected[name].append(rows[batch.mask.ravel()] if len(rows) == batch.mask.size else rows)

@@ -52,6 +52,11 @@ class Batch:
     real: bool = True
     """Whether the tokens are those of texts, not random ones."""
 
+    @property
+    def arrays(self) -> tuple[Array, NDArray[np.bool_], Array]:
+        """The inputs of a file."""
+        return self.ids, self.mask, self.segments
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -80,7 +85,8 @@ class Source:
         self.head = head
         minimum = shortest if model.released_padding else 1
         self.inputs = [batch for batch in batches(model) if batch.ids.shape[1] >= minimum]
-        self._expected = _outputs(reference(trained or self.model, head), self.inputs)
+        compute = reference(trained or self.model, head)
+        self._expected = {batch: compute(*batch.arrays) for batch in self.inputs}
 
     @property
     def texts(self) -> list[Batch]:
@@ -89,8 +95,8 @@ class Source:
 
     def compare(self, compute: Compute, inputs: Sequence[Batch]) -> list[Comparison]:
         """Compare the outputs for some of the inputs."""
-        expected = [self._expected[self.inputs.index(batch)] for batch in inputs]
-        return compare(inputs, expected, _outputs(compute, inputs), per_token=self.head in PER_TOKEN)
+        per_token = self.head in PER_TOKEN
+        return [compare(batch, self._expected[batch], compute(*batch.arrays), per_token=per_token) for batch in inputs]
 
 
 class Outputs(nn.Module):
@@ -193,18 +199,8 @@ def _padded(name: str, features: Features, rows: Array, pad: int) -> Batch:
     return Batch(name, padded.ids, padded.mask, padded.segments)
 
 
-def _outputs(compute: Compute, inputs: Sequence[Batch]) -> list[Arrays]:
-    return [compute(batch.ids, batch.mask, batch.segments) for batch in inputs]
-
-
-def compare(
-    inputs: Sequence[Batch], expected: Sequence[Arrays], outputs: Sequence[Arrays], *, per_token: bool
-) -> list[Comparison]:
-    """Compare the outputs that a model and a file give for the same batches; `per_token` outputs are [B, T, …]."""
-    return [_comparison(*batch, per_token) for batch in zip(inputs, expected, outputs, strict=True)]
-
-
-def _comparison(batch: Batch, expected: Arrays, outputs: Arrays, per_token: bool) -> Comparison:
+def compare(batch: Batch, expected: Arrays, outputs: Arrays, *, per_token: bool) -> Comparison:
+    """Compare the outputs that a model and a file give for a batch; `per_token` outputs are [B, T, …]."""
     mask = batch.mask if per_token else None
     pairs = [
         _real(one, other, mask)

@@ -7,6 +7,7 @@ inverse. A tensor without a row, on either side, is an error.
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -102,8 +103,7 @@ class Keymap:
         return rest
 
 
-@dataclass(frozen=True)
-class Reshaping:
+class Reshaping(NamedTuple):
     """A change of layout and its inverse."""
 
     to_ours: Callable[[Tensor], Tensor]

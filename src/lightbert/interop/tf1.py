@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,62 +18,36 @@ from lightbert.interop.vocabulary import read_tokenizer
 from lightbert.models import Model, build
 from lightbert.models.folder import fill
 
+Array = NDArray[Any]
+
 # The variables of Adam and LAMB, both TensorFlow's and the released code's, are named after the one they belong to.
 _TRAINING_VARIABLES = re.compile(
     r".+/(adam_m|adam_v|lamb_m|lamb_v|Adam|Adam_1)|(.+/)?(global_step|beta1_power|beta2_power)"
 )
 
 
-class Checkpoint(Protocol):
-    """The interface of a checkpoint; tests implement it with a dictionary of arrays."""
-
-    def names(self) -> Iterable[str]:
-        """Return the names of all variables, including those of the optimizer."""
-
-    def get(self, name: str) -> NDArray[Any]:
-        """Return one variable."""
-
-
-class TensorFlowCheckpoint:
-    """A checkpoint on disk. `prefix` is the common prefix of its files (`.index`, `.data-00000-of-00001`)."""
-
-    def __init__(self, prefix: Path) -> None:
-        if not Path(f"{prefix}.index").is_file():
-            raise InputError(
-                f"'{prefix}.index' not found; give the common prefix of the checkpoint's files, "
-                "such as 'model.ckpt-1000000'"
-            )
-        # Silences TensorFlow's messages about the processor.
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-        with required(f"reading the TensorFlow checkpoint '{prefix}' requires tensorflow", "lightbert[tf1]"):
-            import tensorflow
-        self._prefix = prefix
-        # The reader raises some errors of the C++ side unchanged.
-        self._broken: tuple[type[Exception], ...] = (tensorflow.errors.OpError, LookupError, ValueError, RuntimeError)
-        try:
-            self._reader = tensorflow.train.load_checkpoint(str(prefix))
-        except self._broken as error:
-            raise self._incomplete() from error
-
-    def names(self) -> list[str]:
-        """Return the names of all variables."""
-        return sorted(self._reader.get_variable_to_shape_map())
-
-    def get(self, name: str) -> NDArray[Any]:
-        """Return one variable."""
-        try:
-            array: NDArray[Any] = self._reader.get_tensor(name)
-        except self._broken as error:
-            raise self._incomplete() from error
-        return array
-
-    def _incomplete(self) -> InputError:
-        return InputError(f"the checkpoint '{self._prefix}' is truncated or a file is missing; copy it again")
+def read_variables(prefix: Path) -> dict[str, Array]:
+    """Read the variables of a model. `prefix` is the common prefix of the files (`.index`, `.data-00000-of-00001`)."""
+    if not Path(f"{prefix}.index").is_file():
+        raise InputError(
+            f"'{prefix}.index' not found; give the common prefix of the checkpoint's files, such as "
+            "'model.ckpt-1000000'"
+        )
+    # Silences TensorFlow's messages about the processor.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    with required(f"reading the TensorFlow checkpoint '{prefix}' requires tensorflow", "lightbert[tf1]"):
+        import tensorflow
+    try:
+        reader = tensorflow.train.load_checkpoint(str(prefix))
+        return {name: reader.get_tensor(name) for name in model_variables(reader.get_variable_to_shape_map())}
+    # The reader raises some errors of the C++ side unchanged.
+    except (tensorflow.errors.OpError, LookupError, ValueError, RuntimeError) as error:
+        raise InputError(f"the checkpoint '{prefix}' is truncated or a file is missing; copy it again") from error
 
 
-def model_variables(checkpoint: Checkpoint) -> list[str]:
-    """Return the names of the model's variables, without those of the optimizer and step counters."""
-    return [name for name in checkpoint.names() if not _TRAINING_VARIABLES.fullmatch(name)]
+def model_variables(names: Iterable[str]) -> list[str]:
+    """Return the sorted names of the model's variables, without those of the optimizer and step counters."""
+    return sorted(name for name in names if not _TRAINING_VARIABLES.fullmatch(name))
 
 
 def read_tf1(
@@ -90,18 +64,18 @@ def read_tf1(
     """
     prefix = Path(prefix)
     settings = dict(config) if isinstance(config, Mapping) else read_json(Path(config)) if config is not None else {}
-    model = read_checkpoint(TensorFlowCheckpoint(prefix), part=part, config=settings, where=prefix)
+    model = read_checkpoint(read_variables(prefix), part=part, config=settings, where=prefix)
     model.tokenizer = read_tokenizer(prefix.parent)
     return model
 
 
 def read_checkpoint(
-    checkpoint: Checkpoint, *, part: str = "discriminator", config: Settings | None = None, where: Path = Path()
+    variables: Mapping[str, Array], *, part: str = "discriminator", config: Settings | None = None, where: Path = Path()
 ) -> Model:
     """Read a model from named arrays; an unknown name that isn't the optimizer's is an error."""
     if part not in released.PARTS:
         raise unknown("part", part, released.PARTS)
-    names = model_variables(checkpoint)
+    names = model_variables(variables)
     if "electra/embeddings/word_embeddings" in names:
         names, identify = released.names_of_part(names, part), released.identify_electra
     elif any(name.startswith("bert/encoder/layer_0/bottleneck/") for name in names):
@@ -110,7 +84,7 @@ def read_checkpoint(
         identify = released.identify_mobilebert
     else:
         raise InputError("the checkpoint must be of ELECTRA, ConvBERT or MobileBERT; lightbert can't read others")
-    tensors = {name: torch.from_numpy(np.array(checkpoint.get(name), dtype=np.float32)) for name in names}
+    tensors = {name: torch.from_numpy(np.array(variables[name], dtype=np.float32)) for name in names}
     source = identify(tensors, config or {})
     model = build(source.config, heads=source.heads, device="meta")
     fill(model, source.keymap.to_ours(tensors, model.state_dict(), last=source.last), where)
