@@ -1,11 +1,11 @@
 """The HTML page of an analysis: well-formed, self-contained, and every picture with a caption."""
 
 import re
-from html.parser import HTMLParser
 
 import pytest
 
 from extras import needs_plots
+from html_elements import Elements
 from lightbert.analysis.figure import new_figure
 from lightbert.analysis.report import (
     Picture,
@@ -20,32 +20,6 @@ from lightbert.analysis.report import (
 from lightbert.errors import InputError
 
 pytestmark = needs_plots
-
-_VOID = ("meta", "link", "br")
-
-
-class Elements(HTMLParser):
-    """The elements of a page, which must be closed in order."""
-
-    def __init__(self, content):
-        super().__init__()
-        self.elements, self._open = [], []
-        self.feed(content)
-        assert not self._open, f"not closed: {self._open}"
-
-    def handle_starttag(self, tag, attrs):
-        self.elements.append((tag, dict(attrs)))
-        if tag not in _VOID:
-            self._open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag):
-        assert self._open.pop() == tag
-
-    def with_name(self, name):
-        return [attributes for tag, attributes in self.elements if tag == name]
 
 
 def draw():

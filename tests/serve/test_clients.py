@@ -74,7 +74,7 @@ def test_openais_client_gets_vectors_as_floats_and_in_base64_of_texts_and_tokens
     assert error.value.status_code == 413
 
 
-def test_hugging_faces_client_gets_vectors_and_similarities(model, client, monkeypatch):
+def test_hugging_faces_client_gets_vectors_similarities_and_the_label(model, client, monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     hub = pytest.importorskip("huggingface_hub", reason="huggingface_hub not installed")
     vectors = unit_vectors(model)
@@ -86,6 +86,8 @@ def test_hugging_faces_client_gets_vectors_and_similarities(model, client, monke
         TEXTS[0], other_sentences=TEXTS
     )
     np.testing.assert_allclose(similar, [1.0, vectors[0] @ vectors[1]], atol=1e-6)
+    best = hub.InferenceClient(model=f"{client.base_url}/predict").text_classification(TEXTS[0])
+    assert best.label == model.predict(TEXTS[0])["label"]
 
 
 def test_text_embeddings_inferences_addresses_have_its_fields(model, client):

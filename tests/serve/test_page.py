@@ -2,12 +2,12 @@
 
 import re
 import subprocess
-from html.parser import HTMLParser
 from shutil import which
 
 import pytest
 from servers import running, text_model
 
+from html_elements import Elements
 from lightbert.serve.endpoints import PURPOSES
 from lightbert.serve.server import PAGE_HEADERS, read_page
 from lightbert.tasks.kinds.classify import Classify
@@ -15,32 +15,11 @@ from lightbert.tasks.kinds.classify import Classify
 PAGES = ("page.html", "docs.html")
 
 
-class Elements(HTMLParser):
-    """The elements of a page: name and attributes."""
-
-    def __init__(self, content):
-        super().__init__()
-        self.found, self._open = [], []
-        self.feed(content)
-        assert not self._open, f"not closed: {self._open}"
-
-    def handle_starttag(self, tag, attrs):
-        self.found.append((tag, dict(attrs)))
-        if tag not in ("meta", "link", "input", "br"):
-            self._open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self._open.pop() == tag
-
-    def with_name(self, name):
-        return [attributes for tag, attributes in self.found if tag == name]
-
-
 def test_pages_load_nothing_from_other_hosts():
     for name in PAGES:
         content = read_page(name)
         assert not re.search(r"https?://|//cdn|@import|url\(", content)
-        for _, attributes in Elements(content).found:
+        for _, attributes in Elements(content).elements:
             for source in (attributes.get("src"), attributes.get("href")):
                 assert source in (None, "data:,", "docs", "./", "openapi.json")
 
@@ -57,7 +36,7 @@ def test_pages_have_a_language_a_title_and_the_width_of_the_device():
 
 def test_the_page_announces_progress_results_and_errors():
     elements = Elements(read_page("page.html"))
-    by_id = {attributes["id"]: attributes for _, attributes in elements.found if "id" in attributes}
+    by_id = {attributes["id"]: attributes for _, attributes in elements.elements if "id" in attributes}
     assert by_id["error"]["role"] == "alert"
     assert by_id["result"]["aria-live"] == "polite"
     assert by_id["progress"]["aria-label"]

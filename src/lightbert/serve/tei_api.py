@@ -47,6 +47,7 @@ class PredictRequest(Options):
 
     inputs: Annotated[Any, BeforeValidator(_sequences)]
     raw_scores: Literal[False] | None = None
+    parameters: Annotated[Options | None, Field(description="Options, as huggingface_hub sends them.")] = None
 
 
 class Sentences(Body):
@@ -108,7 +109,8 @@ def routes(service: Service) -> list[Route]:
         is_batch = isinstance(body.inputs, list) and isinstance(body.inputs[0], list)
         sequences = body.inputs if is_batch else [body.inputs]
         texts = [item[0] if isinstance(item, list) and len(item) == 1 else item for item in sequences]
-        answers = await service.compute("predict", texts, truncate=body.truncate is not False)
+        truncate = False not in (body.truncate, body.parameters and body.parameters.truncate)
+        answers = await service.compute("predict", texts, truncate=truncate)
         rows = [_scores(answer) for answer in answers.items]
         return rows if is_batch else rows[0]
 
