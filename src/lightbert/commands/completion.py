@@ -48,9 +48,9 @@ def candidates(shell: str, line: str) -> list[str]:
     """Return the completions of the last word of a command line; the shell completes files if there are none."""
     _, *words = _split(line)
     last = words[-1] if words else ""
-    found = [each for each in _choices(words) if each.startswith(last) and each != last]
+    matches = [choice for choice in _choices(words) if choice.startswith(last) and choice != last]
     # bash splits words at "=" and replaces only the part after it.
-    return [each.partition("=")[2] for each in found] if shell == "bash" and "=" in last else found
+    return [choice.partition("=")[2] for choice in matches] if shell == "bash" and "=" in last else matches
 
 
 def _split(line: str) -> list[str]:
@@ -65,17 +65,17 @@ def _split(line: str) -> list[str]:
 def _choices(words: list[str]) -> Iterable[str]:
     if len(words) < 2:
         return [*COMMANDS, "--help", "--version"]
-    verb, *given, last = words
+    verb, *earlier, last = words
     if verb not in COMMANDS:
         return []
     options = _options(verb)
     if last.startswith("-"):
         return options
-    if given and options.get(given[-1]):
-        return options[given[-1]]
+    if earlier and options.get(earlier[-1]):
+        return options[earlier[-1]]
     if verb in VERBS:
-        return _recipes(verb) if not given else _pairs(verb, given, last)
-    if verb == "recipes" and not given:
+        return _recipes(verb) if not earlier else _pairs(verb, earlier, last)
+    if verb == "recipes" and not earlier:
         return recipes.names()
     return []
 
@@ -84,27 +84,27 @@ def _options(verb: str) -> dict[str, list[str]]:
     """The options of a command, with their choices."""
     app = typer.Typer(add_completion=False)
     app.command()(function_of(verb))
-    found: dict[str, list[str]] = {"--help": []}
+    options: dict[str, list[str]] = {"--help": []}
     for parameter in typer.main.get_command(app).params:
         # `commands.options` shows the choices of an option as its placeholder: mean|cls|max.
         choices = (parameter.metavar or "").split("|")
         for name in parameter.opts:
             if name.startswith("-"):
-                found[name] = choices if len(choices) > 1 else []
-    return found
+                options[name] = choices if len(choices) > 1 else []
+    return options
 
 
 def _recipes(verb: str) -> list[str]:
     return [name for name in recipes.names() if verb in verbs_for(recipes.read(name))]
 
 
-def _pairs(verb: str, given: list[str], last: str) -> list[str]:
-    """The keys of a recipe that are not given yet, or the values of the key before the cursor."""
+def _pairs(verb: str, earlier: list[str], last: str) -> list[str]:
+    """The keys of a recipe that the line doesn't have yet, or the values of the key before the cursor."""
     known = keys(recipe_class(verb))
     name, equals, _ = last.partition("=")
     if equals:
         return [f"{name}={value}" for key in known if key.name == name for value in _values(key)]
-    used = {word.partition("=")[0] for word in given}
+    used = {word.partition("=")[0] for word in earlier}
     return [f"{key.name}=" for key in known if key.name not in used]
 
 

@@ -42,8 +42,8 @@ def score(
         raise InputError(f"--predictions requires the task squad, squad2 or one of GLUE, got {task!r}")
     opened = open_task(task, data, bad_rows=bad_rows)
     examples = opened.examples(split)
-    found = read_predictions(predictions, opened, examples)
-    return _scores(opened.name, opened.kind.metrics(examples, found), examples.skipped)
+    predicted = read_predictions(predictions, opened, examples)
+    return _scores(opened.name, opened.kind.metrics(examples, predicted), examples.skipped)
 
 
 def collect(folder: Path | None, path: Path) -> Report:
@@ -235,8 +235,8 @@ def task_of(config: Config, model: "Described") -> "Task":
     stored = str(model.task.get("task", "own"))
     name = config.task or ("own" if Path(config.data).is_file() and not stored.startswith("squad") else stored)
     if name not in _OWN:
-        given = [key for key in READING if getattr(config, key) is not None]
-        if unused := [*given, *(["kind"] if config.kind != "auto" else [])]:
+        columns = [key for key in READING if getattr(config, key) is not None]
+        if unused := [*columns, *(["kind"] if config.kind != "auto" else [])]:
             raise InputError(
                 f"data.{unused[0]} is for own files, but the task is {name!r}; leave it out, or add --task own"
             )
@@ -259,8 +259,8 @@ def _files(config: Config, task: Mapping[str, Any]) -> "Files":
     from lightbert.tasks.datasets.own_files import READING, Files
 
     files = Files.at(config.data) if Path(config.data).is_dir() else Files(dev=config.data, test=config.data)
-    given = {key: value for key in READING if (value := getattr(config, key)) is not None}
-    return from_mapping(Files, {**to_mapping(files), **task.get("data", {}), **given, "bad_rows": config.bad_rows})
+    columns = {key: value for key in READING if (value := getattr(config, key)) is not None}
+    return from_mapping(Files, {**to_mapping(files), **task.get("data", {}), **columns, "bad_rows": config.bad_rows})
 
 
 def _check_table(config: Config, task: Mapping[str, Any] | None) -> None:

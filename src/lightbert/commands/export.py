@@ -135,10 +135,10 @@ def _task(config: Config, model: "Model", head: str) -> "tuple[list[Batch], Meas
     before = simulated_copy(model, model.ranges) if config.int8 == "qat" else model
 
     def measure(runtime: Any) -> dict[str, float]:
-        found = evaluate_model(before, task, config.split, device="cpu", labels=config.labels, runtime=runtime)
-        if not found.metrics:
+        evaluation = evaluate_model(before, task, config.split, device="cpu", labels=config.labels, runtime=runtime)
+        if not evaluation.metrics:
             raise InputError(f"the {config.split} split of '{config.data}' must have labels, to measure the metric")
-        return dict(found.metrics)
+        return dict(evaluation.metrics)
 
     examples = task.examples(config.split)[: config.calibrate]
     return calibration_batches(model, examples, head), measure

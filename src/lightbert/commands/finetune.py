@@ -219,12 +219,12 @@ def command(
     from lightbert.tasks.finetune.plan import expand_data_key, plan
     from lightbert.train.signals import EXIT_CODE
 
-    given = assignments(expand_data_key(overrides or []))
-    planned = plan(read_recipe("finetune", recipe), given)
+    values = assignments(expand_data_key(overrides or []))
+    planned = plan(read_recipe("finetune", recipe), values)
     _check_files(planned)
     set_threads(planned.runs[0].recipe.threads)
     _announce_data(planned)
-    report = run(planned, command_words("finetune", recipe, given))
+    report = run(planned, command_words("finetune", recipe, values))
     if report.is_main:
         show(report, json=json)
     if not report.finished:

@@ -60,8 +60,8 @@ def finetune(recipe: str | Path, **keys: Any) -> "FinetuningReport":
     from lightbert.commands.finetune import run
     from lightbert.tasks.finetune.plan import plan
 
-    given = _plain(_with_saved_tables(keys))
-    return run(plan(read_recipe("finetune", str(recipe)), given), command_words("finetune", str(recipe), given))
+    values = _plain(_with_saved_tables(keys))
+    return run(plan(read_recipe("finetune", str(recipe)), values), command_words("finetune", str(recipe), values))
 
 
 def evaluate(model: str | Path | None = None, **keys: Any) -> "Printable":
@@ -119,7 +119,7 @@ def _plain(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 def _plain_value(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(key): _plain_value(each) for key, each in value.items()}
+        return {str(key): _plain_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain_value(each) for each in value]
+        return [_plain_value(item) for item in value]
     return str(value) if isinstance(value, Path) else value

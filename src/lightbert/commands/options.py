@@ -71,12 +71,12 @@ def options(config: type[T], as_json: Any = AsJson) -> Callable[[Callable[[T, bo
 
     def decorate(handle: Callable[[T, bool], None]) -> Callable[..., None]:
         def command(*, json: bool = False, **values: Any) -> None:
-            given = {
-                name: [each.strip() for each in value.split(",")] if name in listed and value else value
+            named = {
+                name: [text.strip() for text in value.split(",")] if name in listed and value else value
                 for name, value in values.items()
                 if value is not None and not (name in listed and not value)
             }
-            handle(from_mapping(config, given), json)
+            handle(from_mapping(config, named), json)
 
         command.__doc__ = handle.__doc__
         command.__signature__ = inspect.Signature(declared)  # type: ignore[attr-defined]
@@ -110,8 +110,8 @@ def _annotation(hint: Any) -> Any:
     if get_origin(hint) is not Annotated:
         return hint
     kind, *metadata = get_args(hint)
-    infos = [copy.copy(each) for each in metadata if not isinstance(each, CommaSeparated)]
-    choices = next((each for each in (kind, *get_args(kind)) if get_origin(each) is Literal), None)
+    infos = [copy.copy(info) for info in metadata if not isinstance(info, CommaSeparated)]
+    choices = next((part for part in (kind, *get_args(kind)) if get_origin(part) is Literal), None)
     if get_origin(kind) is tuple:
         kind = str | None if len(infos) < len(metadata) else list[str] | None
     elif choices is not None:
@@ -145,8 +145,9 @@ def unknown_option(verb: str, option: str, arguments: Sequence[str], options: Se
     if name in arguments:
         return _argument_error(verb, option, name, arguments)
     # Without the dashes, which would make short names similar.
-    similar = nearest(name, [each.lstrip("-") for each in options])
-    meant = next((each for each in _ALIASES.get(name, ()) if each in arguments or each in options), f"--{similar}")
+    similar = nearest(name, [known.lstrip("-") for known in options])
+    known = (*arguments, *options)
+    meant = next((alias for alias in _ALIASES.get(name, ()) if alias in known), f"--{similar}")
     if meant in arguments:
         return _argument_error(verb, option, meant, arguments)
     remedy = f"did you mean {meant!r}?" if meant in options else f"choose from {', '.join(options)}"
@@ -154,7 +155,7 @@ def unknown_option(verb: str, option: str, arguments: Sequence[str], options: Se
 
 
 def _argument_error(verb: str, option: str, argument: str, arguments: Sequence[str]) -> InputError:
-    usage = " ".join(each.upper() for each in arguments)
+    usage = " ".join(arguments).upper()
     return InputError(
         f"unknown option {option!r}; {argument.upper()} is given without an option: lightbert {verb} {usage}"
     )

@@ -107,9 +107,9 @@ def run(config: Config, out: TextIO) -> Report:
         length=config.length,
         chunk=config.chunk,
     )
-    # Texts given as arguments have the default field names.
-    given = bool(config.texts) and _STDIN not in config.texts
-    fields, count = Fields() if given else Fields.of(predictor.model.task, config.text, config.text_b), 0
+    # Texts typed as arguments have the default field names.
+    typed = bool(config.texts) and _STDIN not in config.texts
+    fields, count = Fields() if typed else Fields.of(predictor.model.task, config.text, config.text_b), 0
     with (
         options_in_errors(),
         _source(config, records, predictor, fields) as source,
@@ -152,7 +152,7 @@ def command(config: Config, json: bool) -> None:
         show(report, json=json)
 
 
-def _source(config: Config, given: list[dict[str, str]], predictor: "Predictor", fields: "Fields") -> "Source":
+def _source(config: Config, typed: list[dict[str, str]], predictor: "Predictor", fields: "Fields") -> "Source":
     from lightbert.data.text_files import bounded_lines
     from lightbert.tasks.predict.records import RecordList, Source, StandardInput, check_columns
 
@@ -161,8 +161,8 @@ def _source(config: Config, given: list[dict[str, str]], predictor: "Predictor",
     as_in_training = predictor.model.task.get("data", {}).get("separator", ",")
     separator = as_in_training if config.separator is None else config.separator
     source: Source
-    if given:
-        source = RecordList(given)
+    if typed:
+        source = RecordList(typed)
     elif _STDIN in (config.file, *config.texts):
         source = StandardInput(bounded_lines(sys.stdin.buffer, "standard input"), fields, separator, config.bad_rows)
     else:

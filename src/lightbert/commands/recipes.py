@@ -34,8 +34,8 @@ _MEANING_WIDTH = 70
 def recipe_class(verb: str) -> "type[BaseRecipe]":
     """Return the recipe class of a command."""
     module, name = VERBS[verb]
-    found: type[BaseRecipe] = getattr(importlib.import_module(module), name)
-    return found
+    recipe: type[BaseRecipe] = getattr(importlib.import_module(module), name)
+    return recipe
 
 
 def verbs_for(values: Mapping[str, Any]) -> list[str]:
@@ -52,13 +52,13 @@ def read_recipe(verb: str, recipe: str) -> dict[str, Any]:
     return values
 
 
-def command_words(verb: str, recipe: str, given: Mapping[str, Any]) -> tuple[str, ...]:
+def command_words(verb: str, recipe: str, values: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the words of a command with these overrides, for the model card."""
-    return ("lightbert", verb, recipe, *_pairs(given))
+    return ("lightbert", verb, recipe, *_pairs(values))
 
 
-def _pairs(given: Mapping[str, Any], prefix: str = "") -> Iterable[str]:
-    for key, value in given.items():
+def _pairs(values: Mapping[str, Any], prefix: str = "") -> Iterable[str]:
+    for key, value in values.items():
         if isinstance(value, Mapping) and value:
             yield from _pairs(value, f"{prefix}{key}.")
         elif value is None:
@@ -81,9 +81,9 @@ def as_assignment(verb: str, option: str, arguments: list[str]) -> str | None:
 
 def key_list(verb: str) -> str:
     """Return the keys of a command with descriptions and defaults, for `--help`."""
-    found = keys(recipe_class(verb))
-    width = max(len(key.name) for key in found)
-    groups = [[f"{group}:", *_lines(members, width)] for group, members in groupby(found, lambda key: key.group)]
+    listed = keys(recipe_class(verb))
+    width = max(len(key.name) for key in listed)
+    groups = [[f"{group}:", *_lines(members, width)] for group, members in groupby(listed, lambda key: key.group)]
     # click doesn't rewrap a paragraph that starts with this character.
     return "\n\n".join("\b\n" + "\n".join(lines) for lines in groups)
 

@@ -343,24 +343,24 @@ class Fill:
         """Tokenize the texts, each of which must contain [MASK]."""
         strings, top = require_strings(texts), options["top"]
         masks = sum(text.count(MASK) for text in strings)
-        for count, most, what in (
+        for count, limit, what in (
             (masks, MOST_MASKS, f"the number of {MASK}"),
             (masks * top, MOST_CANDIDATES, f"the number of {MASK} times 'top'"),
         ):
-            if count > most:
-                raise InputError(f"{what} must be at most {most:,} per request, got {count:,}; send several requests")
+            if count > limit:
+                raise InputError(f"{what} must be at most {limit:,} per request, got {count:,}; send several requests")
         masked = [self._tokenize(number, text) for number, text in enumerate(strings)]
-        rows = [self.encoder.row(each.ids) for each in masked]
-        cut = sum(len(each.ids) + 2 > len(row) for each, (row, _) in zip(masked, rows, strict=True))
+        rows = [self.encoder.row(row.ids) for row in masked]
+        cut = sum(len(row.ids) + 2 > len(ids) for row, (ids, _) in zip(masked, rows, strict=True))
 
         def finish(outputs: Outputs) -> list[Any]:
             return [
                 {
                     "text": text,
                     # The first output is that of [CLS].
-                    "masks": [self._mask(start, ids[at + 1], shares[at + 1], top) for at, start in each.masks.items()],
+                    "masks": [self._mask(start, ids[at + 1], shares[at + 1], top) for at, start in row.masks.items()],
                 }
-                for text, each, (ids, shares) in zip(strings, masked, outputs, strict=True)
+                for text, row, (ids, shares) in zip(strings, masked, outputs, strict=True)
             ]
 
         return Prepared(Features.of([row for row, _ in rows], [end for _, end in rows], cut=cut), finish)
