@@ -336,12 +336,12 @@ def _scores(task: SectionTask, protocol: Protocol, outcome: Outcome, baselines: 
     yield ""
     mean, of_seeds = mean_and_error(outcome.gains)
     error = math.hypot(of_seeds, outcome.sentence_error)
-    verdict = "clear" if abs(mean) > _CLEAR * error else "not clear"
+    clear = "clear" if abs(mean) > _CLEAR * error else "not clear"
     yield (
         f"The adaptation changes the test accuracy by {100 * mean:+.1f} points. The standard error is "
         f"{100 * of_seeds:.1f} from the {len(outcome.gains)} seeds, {100 * outcome.sentence_error:.1f} from the "
         f"{len(task.examples['test']):,} sentences and {100 * error:.1f} from both: by two standard errors, the change "
-        f"is {verdict}."
+        f"is {clear}."
     )
     yield ""
 

@@ -1,4 +1,4 @@
-"""Cases of the training benchmark, or versions of lightbert, timed in turn: `python -m benchmarks.compare`.
+"""Cases of the training benchmark, or versions of lightbert, timed alternately: `python -m benchmarks.compare`.
 
 Two runs of a step differ by more than most changes are worth, and a GPU that is limited by its power is slower after
 some work than after other work. Here every case has a process of its own, compiled and captured, and all are called in
@@ -90,7 +90,7 @@ def candidates(names: Sequence[str], sources: Sequence[Path] = ()) -> list[Candi
         chosen += matching(name) if exact is None else [exact]
     found = [Candidate(case, source) for case in dict.fromkeys(chosen) for source in sources or (None,)]
     if any(each.case.finetune for each in found):
-        raise InputError("fine-tuning can't be timed in turn, since its steps differ; choose other cases")
+        raise InputError("fine-tuning can't be compared, because its steps differ; choose other cases")
     if len(found) < 2:
         raise InputError(f"two cases or two --sources are required, got only '{found[0].case.name}'")
     return found
@@ -109,7 +109,7 @@ def measure(chosen: Sequence[Candidate], settings: Settings) -> list[Difference]
         started = [stack.enter_context(_started(each, settings.device)) for each in chosen]
         for process in started:
             process.answer()
-        with progress("in turn", total=settings.rounds, unit="rounds") as bar:
+        with progress("comparison", total=settings.rounds, unit="rounds") as bar:
             while len(rounds) < settings.rounds and (len(rounds) < _FEWEST or time.monotonic() < deadline):
                 drawn.shuffle(order)
                 times = {index: started[index].call(settings.calls) for index in order}
@@ -191,8 +191,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.compare", description=__doc__)
     parser.add_argument("cases", nargs="+", help="names of cases, or texts that they contain, such as 'base 256×128'")
     parser.add_argument("--sources", nargs="+", type=Path, default=(), help="folders of lightbert's source to compare")
-    parser.add_argument("--rounds", type=int, default=Settings.rounds, help="rounds in which each case has its turn")
-    parser.add_argument("--calls", type=int, default=Settings.calls, help="calls of a turn")
+    parser.add_argument(
+        "--rounds", type=int, default=Settings.rounds, help="each case is called in each round"
+    )
+    parser.add_argument("--calls", type=int, default=Settings.calls, help="calls of a case per round")
     parser.add_argument("--seconds", type=float, default=Settings.seconds, help="no round starts after this time")
     given = parser.parse_args(arguments)
     chosen = candidates(given.cases, given.sources)

@@ -1,6 +1,6 @@
 """One case of the training benchmark in a process of its own, which runs it whenever it is told to.
 
-Started by `in_turn` as a file, with the package of any source folder. It therefore imports only what older versions
+Started by `compare` as a file, with the package of any source folder. It therefore imports only what older versions
 have as well: the cases. Each line of standard input is a number of calls, answered by a line with the milliseconds of
 one of them. The first line that is written says that the case is compiled.
 """

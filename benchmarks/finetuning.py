@@ -10,10 +10,9 @@ rounds.
 """
 
 import argparse
-import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -25,6 +24,7 @@ import torch
 
 from benchmarks.pages import run_main
 from benchmarks.peers import Peer
+from benchmarks.timing import Candidates, medians
 from lightbert.commands.report import show
 from lightbert.data import tokenizer
 from lightbert.data import tokenizer as tokenizers
@@ -34,7 +34,6 @@ from lightbert.interop import huggingface
 from lightbert.interop.load import describe, find
 from lightbert.models import Model, build, folder
 from lightbert.nn.inference import Inference
-from lightbert.progress import progress
 from lightbert.tasks.datasets.glue import open_glue
 from lightbert.tasks.example import Example, TextEncoder
 from lightbert.tasks.finetune.finetuning import finetune
@@ -56,9 +55,6 @@ _CPU_EXAMPLES, _CPU_PREDICTED = 300, 1000
 _PREDICTED_AT_ONCE = 128
 # A GPU predicts all rows in about a second, which varies by a third between rounds.
 _RAGGED_ROUNDS_ON_GPU = 5
-
-Candidates = Mapping[str, Callable[[int], float]]
-"""Name -> function that measures a rate, given the number of the round."""
 
 
 @dataclass(frozen=True)
@@ -161,11 +157,11 @@ def compare(settings: Settings) -> Comparison:
             rounds=settings.rounds,
             ragged_rounds=ragged_rounds,
             rows=_runtime(model).rows,
-            finetune=_medians(
+            finetune=medians(
                 "fine-tuning", _finetune_candidates(material, settings, Path(place), warm), settings.rounds
             ),
-            predict=_medians("prediction", _predict_candidates(model, material), settings.rounds),
-            ragged=_medians("ragged rows", _ragged_candidates(model, material), ragged_rounds),
+            predict=medians("prediction", _predict_candidates(model, material), settings.rounds),
+            ragged=medians("ragged rows", _ragged_candidates(model, material), ragged_rounds),
         )
 
 
@@ -192,7 +188,7 @@ class Material:
 
     data: Path
     ours: Path
-    theirs: Path
+    peer: Path
     kind: Kind[Example]
     trained: EncodedExamples
     predicted: EncodedExamples
@@ -266,7 +262,7 @@ def _runtime(model: Model, rows: Rows | None = None) -> TorchRuntime:
 
 
 def _peers(material: Material, batch: int, device: torch.device) -> dict[str, Peer]:
-    plain = Peer(material.theirs, batch, device.type)
+    plain = Peer(material.peer, batch, device.type)
     if device.type == "cpu":
         return {"Trainer": plain, "Trainer, by length": replace(plain, group_by_length=True)}
     return {"Trainer": plain, "Trainer, by length, bfloat16": replace(plain, group_by_length=True, bf16=True)}
@@ -280,25 +276,14 @@ def _predict(runtime: Runtime, model: Model, material: Material, features: Featu
     return time.perf_counter() - start
 
 
-def _medians(label: str, candidates: Candidates, rounds: int) -> dict[str, float]:
-    """Measure all candidates in alternation."""
-    found: dict[str, list[float]] = {name: [] for name in candidates}
-    with progress(label, total=rounds * len(candidates), unit="runs") as bar:
-        for number in range(rounds):
-            for name, measure in candidates.items():
-                found[name].append(measure(number))
-                bar.advance()
-    return {name: statistics.median(rates) for name, rates in found.items()}
-
-
 def _check_weights(model: Model, material: Material) -> None:
     """Check that both libraries compute the same logits."""
     row = material.trained.tokens()[0]
     with torch.no_grad():
         ours = model.heads["classify"](model(torch.tensor([row], device=model.table.device)))[0].cpu().numpy()
-    theirs = Peer(material.theirs, 1, "cpu").logits(row)
-    if not np.allclose(ours, theirs, atol=1e-3):
-        raise AssertionError(f"lightbert and transformers compute different logits: {ours} and {theirs}")
+    expected = Peer(material.peer, 1, "cpu").logits(row)
+    if not np.allclose(ours, expected, atol=1e-3):
+        raise AssertionError(f"lightbert and transformers compute different logits: {ours} and {expected}")
 
 
 OURS = "lightbert"
@@ -347,10 +332,10 @@ def prepare(
     network = build(config, heads=head, seed=0)
     network.tokenizer, network.labels = encoder, ("negative", "positive")
     folder.save(network, where / "ours")
-    huggingface.write(network, where / "theirs")
+    huggingface.write(network, where / "peer")
     texts = TextEncoder(encoder, length)
     rows = [EncodedExamples(chosen, task.kind.features(chosen, texts)) for chosen in (to_train, to_predict)]
-    return Material(where / "glue", where / "ours", where / "theirs", task.kind, *rows)
+    return Material(where / "glue", where / "ours", where / "peer", task.kind, *rows)
 
 
 def _write(path: Path, examples: list[Example]) -> None:

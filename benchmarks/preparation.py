@@ -10,7 +10,6 @@ Rounds alternate, and medians are compared.
 import argparse
 import json
 import os
-import statistics
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,6 +18,7 @@ from itertools import chain
 from pathlib import Path
 
 from benchmarks.pages import run_main
+from benchmarks.timing import medians
 from lightbert.data import sources, tokenizer
 from lightbert.data.preparation import Settings, prepare
 from lightbert.data.sources import ReadOptions
@@ -52,19 +52,23 @@ def compare(texts: Sequence[str], tokenizer_path: str | Path, workers: int, roun
     os.environ["RAYON_NUM_THREADS"] = str(workers)
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
     lines = [line for text in texts for line in text.splitlines()]
-    ours, theirs = [], []
+    counts: set[int] = set()
+
+    def rate(measured: tuple[int, float]) -> float:
+        counts.add(measured[0])
+        return measured[0] / measured[1]
+
     with tempfile.TemporaryDirectory() as folder:
-        corpus = Path(folder, "corpus.txt")
+        corpus, out = Path(folder, "corpus.txt"), Path(folder, "out")
         corpus.write_text("\n\n".join(texts), encoding="utf-8")
-        for _ in range(rounds):
-            ours.append(_prepare(corpus, tokenizer_path, workers, Path(folder, "out")))
-            theirs.append(_bare_loop(lines, tokenizer_path))
-    counts = {tokens for tokens, _ in chain(ours, theirs)}
+        candidates = {
+            "prepare": lambda _: rate(_prepare(corpus, tokenizer_path, workers, out)),
+            "bare loop": lambda _: rate(_bare_loop(lines, tokenizer_path)),
+        }
+        fast, bare = medians("preparation", candidates, rounds).values()
     if len(counts) > 1:
         raise AssertionError(f"prepare and the bare loop count different tokens: {counts}")
-    tokens = counts.pop()
-    fast, bare = (tokens / statistics.median(seconds for _, seconds in runs) for runs in (ours, theirs))
-    return Comparison(tokens, workers, rounds, fast, bare, fast / bare)
+    return Comparison(counts.pop(), workers, rounds, fast, bare, fast / bare)
 
 
 def _prepare(corpus: Path, tokenizer_path: str | Path, workers: int, out: Path) -> tuple[int, float]:

@@ -29,10 +29,10 @@ def test_both_libraries_get_the_same_rows_and_weights(glue, tmp_path):
     assert len(material.predicted.tokens()) == 12
     assert max(map(len, material.predicted.tokens())) == 6
     assert set(material.trained.labels()) == {0, 1}
-    ours, theirs = folder.load(material.ours), huggingface.read(material.theirs)
-    assert ours.state_dict().keys() == theirs.state_dict().keys()
-    assert all((tensor == theirs.state_dict()[name]).all() for name, tensor in ours.state_dict().items())
-    assert len(read_tensors(material.theirs / "model.safetensors")) > 0
+    ours, peer = folder.load(material.ours), huggingface.read(material.peer)
+    assert ours.state_dict().keys() == peer.state_dict().keys()
+    assert all((tensor == peer.state_dict()[name]).all() for name, tensor in ours.state_dict().items())
+    assert len(read_tensors(material.peer / "model.safetensors")) > 0
 
 
 # transformers warns about missing hardware.

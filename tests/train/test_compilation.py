@@ -38,7 +38,7 @@ def graphs_of(recipe):
 
 def test_the_number_of_graphs_of_a_distillation_does_not_grow_with_layers_and_stages(corpus, tmp_path):
     graphs = []
-    for depth in (2, 4):
+    for depth in (2, 3):
         teacher = tmp_path / f"teacher-{depth}"
         sizes = {"block_width": 24, "depth": depth, "n_heads": 2, "heads": ("mlm", "nsp")}
         write_model(teacher, Shards(corpus / "data").vocab, "ib-bert-nano", **sizes)
@@ -58,8 +58,7 @@ def test_a_block_is_compiled_once_per_model_and_length(corpus, tmp_path):
         return graphs_of(recipe_of(corpus, out, compile="blocks", checkpoint_every=0, evaluate_every=0, **changes))
 
     once = graphs(1, 16)
-    assert graphs(3, 16) == once
-    assert graphs(3, 16, 32, 16) == 2 * once
+    assert graphs(2, 16, 32, 16) == 2 * once
 
 
 def test_compiled_and_eager_blocks_train_alike(corpus, tmp_path):

@@ -115,7 +115,7 @@ class ReadThreeTimes(nn.Module):
         return total
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("place", [0, 2])
 def test_a_convolution_adds_gradients_whether_it_is_read_first_or_last(place):
     order = ["layer", "residual"]
     order.insert(place, "convolution")

@@ -1,4 +1,4 @@
-"""Cases and versions timed in turn, on a CPU at tiny sizes; times themselves are not tested."""
+"""Cases and versions timed alternately, on a CPU at tiny sizes; times themselves are not tested."""
 
 from pathlib import Path
 
@@ -99,7 +99,7 @@ def test_candidates_that_cannot_be_compared_are_errors(tmp_path):
         InputError, match=r"--sources must be folders that contain src/lightbert, got '.*'; give clones"
     ):
         candidates([CASES[0].name], [SOURCE, tmp_path])
-    with pytest.raises(InputError, match="fine-tuning can't be timed in turn"):
+    with pytest.raises(InputError, match="fine-tuning can't be compared"):
         candidates(["fine-tuning", "bert-base"])
     with pytest.raises(InputError, match="two cases or two --sources are required, got only 'bert-base 256×128'"):
         candidates(["bert-base 256×128"])
