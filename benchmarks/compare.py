@@ -191,9 +191,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.compare", description=__doc__)
     parser.add_argument("cases", nargs="+", help="names of cases, or texts that they contain, such as 'base 256×128'")
     parser.add_argument("--sources", nargs="+", type=Path, default=(), help="folders of lightbert's source to compare")
-    parser.add_argument(
-        "--rounds", type=int, default=Settings.rounds, help="each case is called in each round"
-    )
+    parser.add_argument("--rounds", type=int, default=Settings.rounds, help="each case is called in each round")
     parser.add_argument("--calls", type=int, default=Settings.calls, help="calls of a case per round")
     parser.add_argument("--seconds", type=float, default=Settings.seconds, help="no round starts after this time")
     given = parser.parse_args(arguments)

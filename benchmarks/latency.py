@@ -82,6 +82,11 @@ def measure_as_json(report: Report, settings: dict[str, Any], keep: str) -> str:
     return json.dumps([asdict(row) for row in rows])
 
 
+def relative_time(row: Measurement, threads: int) -> float:
+    """The time relative to the reference; with one thread the CPU time, which other processes disturb less."""
+    return row.cpu_ratio if threads == 1 else row.ratio
+
+
 def _measure(settings: Settings, keep: Path | None, report: Report) -> list[Measurement]:
     with latency_files.folder_of_files(keep) as folder:
         return latency.time_candidates(_candidates(settings, folder), settings, report)

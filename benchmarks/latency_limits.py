@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.latency import Settings, measure
+from benchmarks.latency import Settings, measure, relative_time
 from benchmarks.latency_files import ONNX, encoder_of, onnx_file
-from lightbert.deploy.latency import Inputs, Measurement, random_text
+from lightbert.deploy.latency import Inputs, random_text
 from lightbert.tasks.predict.exported import Session
 
 PRODUCTS = frozenset(
@@ -162,12 +162,7 @@ def _times(aims: Sequence[Aim], folder: Path, *, threads: int, rounds: int) -> d
     wanted = {(each.model, each.runtime) for aim in aims for each in (aim.other, aim.ours)}
     models, runtimes = (tuple(dict.fromkeys(each)) for each in zip(*sorted(wanted), strict=True))
     found = measure(Settings(models, runtimes, aims[0].length, threads, rounds, tuple(sorted(wanted))), folder)
-    return {Candidate(row.model, row.runtime): _relative(row, threads) for row in found.rows}
-
-
-def _relative(row: Measurement, threads: int) -> float:
-    """With one thread the CPU time, which other processes disturb less."""
-    return row.cpu_ratio if threads == 1 else row.ratio
+    return {Candidate(row.model, row.runtime): relative_time(row, threads) for row in found.rows}
 
 
 def _operators(aim: Aim, folder: Path, threads: int, runs: int) -> tuple[Profile, Profile]:

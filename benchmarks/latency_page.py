@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 
-from benchmarks.latency import RUNTIMES, Settings, measure
+from benchmarks.latency import RUNTIMES, Settings, measure, relative_time
 from benchmarks.latency_files import folder_of_files, write_slow_files
 from benchmarks.latency_limits import AIMS, EXECUTORCH_AIMS, Aim, outcomes, section
 from benchmarks.pages import commit, run_main, versions
@@ -139,12 +139,15 @@ def _section(table: PaperTable, found: Latency) -> Iterator[str]:
     yield f"## {table.title}\n{table.setting}\n"
     yield "| | paper ms | ratio | float32 ms | ratio | int8 ms | ratio |"
     yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"
-    first = table.rows[0]
+    first, threads = table.rows[0], found.settings.threads
     for row in table.rows:
         cells = [f"{row.paper:g}", f"{row.paper / first.paper:.2f}"]
         for runtime in _TABLE_RUNTIMES:
             ours, reference = (_measurement(found, each.model, runtime) for each in (row, first))
-            cells += [f"{_time(ours, found):.1f}", f"{_ratio(ours, found) / _ratio(reference, found):.2f}"]
+            cells += [
+                f"{_time(ours, found):.1f}",
+                f"{relative_time(ours, threads) / relative_time(reference, threads):.2f}",
+            ]
         yield f"| {row.label} | {' | '.join(cells)} |"
     yield ""
 
@@ -156,10 +159,6 @@ def _measurement(found: Latency, model: str, runtime: str) -> Measurement:
 def _time(row: Measurement, found: Latency) -> float:
     """With one thread the CPU time, which other processes disturb less."""
     return row.cpu if found.settings.threads == 1 else row.milliseconds
-
-
-def _ratio(row: Measurement, found: Latency) -> float:
-    return row.cpu_ratio if found.settings.threads == 1 else row.ratio
 
 
 MODELS = ("bert-base", "convbert-base", "convbert-small", "mobilebert")
@@ -207,9 +206,8 @@ def _heading(length: int, runtimes: Sequence[str]) -> Iterator[str]:
 
 def _rows(found: Latency) -> Iterator[str]:
     for row in found.rows:
-        # With one thread the CPU time, which other processes disturb less.
-        ratio = row.cpu_ratio if found.settings.threads == 1 else row.ratio
-        cells = (f"{row.milliseconds:.1f}", f"{row.cpu:.1f}", f"{ratio:.2f}", f"{row.megabytes:.1f}")
+        ratio = f"{relative_time(row, found.settings.threads):.2f}"
+        cells = (f"{row.milliseconds:.1f}", f"{row.cpu:.1f}", ratio, f"{row.megabytes:.1f}")
         yield f"| {row.model} | {RUNTIMES[row.runtime]} | {' | '.join(cells)} |"
 
 
