@@ -55,14 +55,14 @@ class Settings:
     cases: those whose name contains this text.
     kernels: a selection of Triton kernels as in LIGHTBERT_KERNELS, whose value is the default; "each" measures whole
     steps with all kernels, with all but one for each of them, and with none.
-    seconds: no measurement starts after this time.
+    seconds: nothing is compiled after this time; what is compiled is timed, which takes seconds per case.
     longest: the number of kernels that are listed by name.
     """
 
     cases: str = ""
     kernels: str = ""
     peers: bool = True
-    seconds: float = 480.0
+    seconds: float = 300.0
     longest: int = 0
     device: str = "cuda"
 
@@ -243,11 +243,11 @@ def measure(settings: Settings, cases: tuple[Case, ...] = CASES) -> TrainingSpee
     skipped: list[str] = []
     if on_gpu:
         keep_compiled_code()
-        _compile(work, device)
+    compiled = _compile(work, device, deadline) if on_gpu else [True] * len(work)
     with progress("training speed", total=len(work), unit="measurements") as bar:
-        for one in work:
+        for one, is_compiled in zip(work, compiled, strict=True):
             try:
-                if time.time() > deadline:
+                if not is_compiled or (not on_gpu and time.time() > deadline):
                     raise RuntimeError("time limit")
                 rows.append(_row(one, device, settings.longest))
             except RuntimeError as error:
@@ -289,20 +289,26 @@ def _selections(kernels: str, case: Case) -> list[str]:
     return ["all", *(f"all,-{op}" for op in used), "none"]
 
 
-def _compile(work: Sequence[Measurement], device: torch.device) -> None:
-    """Fill the compilers' caches, in a process for each measurement."""
+def _compile(work: Sequence[Measurement], device: torch.device, deadline: float) -> list[bool]:
+    """Fill the compilers' caches, in a process for each measurement; False for those after the deadline."""
     with (
         progress("compiling", total=len(work), unit="cases") as bar,
         ProcessPoolExecutor(_COMPILING, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool,
     ):
-        for _ in as_completed([pool.submit(_run_once, one, device) for one in work]):
+        started = [pool.submit(_run_once, one, device, deadline) for one in work]
+        for _ in as_completed(started):
             bar.advance()
+        # A process that was ended, for lack of memory, compiled nothing; its case is tried again.
+        return [future.exception() is not None or future.result() for future in started]
 
 
-def _run_once(one: Measurement, device: torch.device) -> None:
+def _run_once(one: Measurement, device: torch.device, deadline: float) -> bool:
+    if time.time() > deadline:
+        return False
     # A case that fails here raises its error when it is timed.
     with suppress(Exception), one.enabling():
         one.make(one.case, device)()
+    return True
 
 
 def _row(one: Measurement, device: torch.device, longest: int) -> Row:
@@ -440,7 +446,7 @@ def main(arguments: list[str] | None = None) -> None:
         help="Triton kernels: all, none, names such as all,-bias_gelu; each: whole steps with all, all but one, and "
         "none. By default LIGHTBERT_KERNELS",
     )
-    parser.add_argument("--seconds", type=float, default=Settings.seconds, help="no measurement starts after this time")
+    parser.add_argument("--seconds", type=float, default=Settings.seconds, help="nothing is compiled after this time")
     parser.add_argument("--longest", type=int, default=0, help="also print this many kernels of each step by name")
     parser.add_argument("--out", type=Path, help="also write the tables to this Markdown file")
     parser.add_argument("--json", action="store_true")

@@ -1,5 +1,6 @@
 """The training benchmark: every kind of work runs, on a CPU at tiny sizes; times require a GPU and are not tested."""
 
+import time
 from dataclasses import replace
 from unittest import mock
 
@@ -168,7 +169,9 @@ def test_a_measurement_that_fails_is_skipped_and_so_are_those_after_the_time_lim
 
 def test_cases_are_compiled_in_processes_and_errors_wait_until_they_are_timed():
     work = training._measurements(TINY[0], Settings(device="cpu", peers=False))
-    training._compile([*work, replace(work[0], case=Case("no-such-model", 2, 16))], CPU)
+    work.append(replace(work[0], case=Case("no-such-model", 2, 16)))
+    assert training._compile(work, CPU, time.time() + 1000) == [True, True]
+    assert training._compile(work, CPU, time.time() - 1) == [False, False]
 
 
 def test_whole_steps_are_measured_with_and_without_each_kernel():
