@@ -147,30 +147,23 @@ class PteRuntime(ProgramRuntime):
     """Runs a model.pte in ExecuTorch, row by row.
 
     threads: the number of threads of all programs of the process; 0 = ExecuTorch's default.
-    trace: record the time of every operator.
     """
 
-    def __init__(self, path: Path, head: str, *, threads: int = 0, trace: bool = False) -> None:
+    def __init__(self, path: Path, head: str, *, threads: int = 0) -> None:
         with required(f"'{path}' requires executorch", "lightbert[executorch]"):
             from executorch.extension.pybindings.portable_lib import _unsafe_reset_threadpool
             from executorch.runtime import Runtime
         if threads:
             _unsafe_reset_threadpool(threads)
         try:
-            # Given only for a trace, because older versions don't have the option.
-            options = {"enable_etdump": True} if trace else {}
-            self._program = Runtime.get().load_program(path, **options)
+            # The method reads the program's memory.
+            self._program = Runtime.get().load_program(path)
             method = self._program.load_method("forward")
         # The runtime raises nothing more specific.
         except Exception as error:
             raise InputError(f"ExecuTorch can't read '{path}' ({error}); export or copy it again") from error
         # Rows run one by one, so there is no reason to pad them to the length of others.
         super().__init__(head, lambda *inputs: method.execute(list(inputs)), reads_padding=True)
-
-    def write_trace(self, path: Path) -> None:
-        """Write what was recorded so far, in ExecuTorch's format."""
-        # The second file is for values of tensors; none are recorded, and it is not written.
-        self._program.write_etdump_result_to_file(str(path), str(path.with_suffix(".values")))
 
     def _outputs(self, *inputs: NDArray[Any]) -> Arrays:
         split = (np.split(array, len(array)) for array in inputs)
