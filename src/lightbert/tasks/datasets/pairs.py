@@ -56,7 +56,8 @@ def read_pairs(path: str, files: Files, loss: str) -> Examples[Example]:
     with Table(path, needed, separator=files.separator, bad_rows=files.bad_rows) as table:
         for number, row in table:
             cells = [row[column] for column in needed.values()]
-            bad = next((key for key, cell in zip(needed, cells[:texts], strict=False) if not _is_text(cell)), "")
+            is_text = [isinstance(cell, str) and cell.strip() for cell in cells[:texts]]
+            bad = next((key for key, good in zip(needed, is_text, strict=False) if not good), "")
             value = parse_number(cells[texts]) if len(cells) > texts else 1.0
             if bad:
                 table.reject(number, f"must have a text in column {needed[bad]!r}, got {row[needed[bad]]!r}")
@@ -77,7 +78,3 @@ def read_pairs(path: str, files: Files, loss: str) -> Examples[Example]:
 def _prompt(text: str) -> str:
     """A prompt ends with a space, which the command line strips."""
     return f"{text.rstrip()} " if text.strip() else ""
-
-
-def _is_text(cell: Any) -> bool:
-    return isinstance(cell, str) and bool(cell.strip())

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar, overload
+from typing import Any, Literal, NamedTuple
 
 from lightbert.data.text_files import COMPRESSIONS, BadRowError, BadRows, read_decompressed
 from lightbert.errors import InputError, unknown
@@ -15,8 +15,6 @@ from lightbert.tasks.example import Answer, Examples, Question
 from lightbert.tasks.kinds.kind import Task
 from lightbert.tasks.kinds.spans import RELEASED_THRESHOLDS, Spans, locate_answer
 from lightbert.tasks.metrics import score_1_1, score_2_0
-
-T = TypeVar("T")
 
 
 class Entry(NamedTuple):
@@ -58,10 +56,6 @@ def entries(document: dict[str, Any]) -> Iterator[Entry]:
 _TYPE_NAMES = {str: "a text", list: "a list", int: "an integer"}
 
 
-@overload
-def field(record: object, name: str, kind: type[list[Any]], place: str) -> list[Any]: ...
-@overload
-def field(record: object, name: str, kind: type[T], place: str) -> T: ...
 def field(record: object, name: str, kind: type[Any], place: str) -> Any:
     """Get a field and check its type; the error gives its JSON path."""
     value = record.get(name) if isinstance(record, dict) else None

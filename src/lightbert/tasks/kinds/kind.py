@@ -96,15 +96,9 @@ class Finding:
     @classmethod
     def of_errors(cls, records: Sequence[Mapping[str, Any]], columns: Mapping[str, str], note: str) -> "Finding":
         """The worst errors: records, and a table with a title for each of the fields to display."""
-        rows = [tuple(_cell(record, name) for name in columns) for record in records]
+        pairs = [{**row, "text": f"{row['text']} ⏐ {row['text_b']}"} if "text_b" in row else row for row in records]
+        rows = [tuple(row[name] for name in columns) for row in pairs]
         return cls("most_wrong", list(records), (Table("Most wrong", tuple(columns.values()), rows, note),))
-
-
-def _cell(record: Mapping[str, Any], name: str) -> Cell:
-    value: Cell = record[name]
-    if name == "text" and "text_b" in record:
-        return f"{value} ⏐ {record['text_b']}"
-    return value
 
 
 def example_fields(example: Example) -> dict[str, Any]:

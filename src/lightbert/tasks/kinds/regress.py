@@ -62,17 +62,13 @@ class Regress(Kind[Example]):
         targets = None
         if complete:
             numbers = np.array(_numbers(examples))
-            targets = ((numbers - self.low) / self._range if self.scaled else numbers).astype(np.float32)
+            targets = ((numbers - self.low) / (self.high - self.low) if self.scaled else numbers).astype(np.float32)
         return text_features(examples, encoder, targets)
-
-    @property
-    def _range(self) -> float:
-        return self.high - self.low
 
     def predictions(self, examples: Sequence[Example], features: Features, outputs: Outputs) -> list[Prediction]:
         """The predicted number, clipped to the range."""
         numbers = np.array([number for (number,) in outputs], np.float64)
-        numbers = numbers * self._range + self.low if self.scaled else numbers
+        numbers = numbers * (self.high - self.low) + self.low if self.scaled else numbers
         return [{"score": score} for score in numbers.clip(self.low, self.high).tolist()]
 
     def metrics(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, float]:
@@ -111,8 +107,8 @@ class Regress(Kind[Example]):
             return self
         output = head.get_submodule("output")
         # Of the tensors, not of the parameters: autograd doesn't record it.
-        output.get_parameter("weight").data.mul_(self._range)
-        output.get_parameter("bias").data.mul_(self._range).add_(self.low)
+        output.get_parameter("weight").data.mul_(self.high - self.low)
+        output.get_parameter("bias").data.mul_(self.high - self.low).add_(self.low)
         return replace(self, scaled=False)
 
 

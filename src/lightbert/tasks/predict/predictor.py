@@ -26,18 +26,12 @@ if TYPE_CHECKING:
 _DEFAULT_LENGTH = 512
 
 
-class Names(Protocol):
-    """A collection of names, such as the keys of a ``ModuleDict``."""
-
-    def __contains__(self, key: str) -> bool: ...
-
-
 class Described(Protocol):
     """What prediction needs to know of a model: a `lightbert.models.Model`, or the description of an exported one."""
 
     @property
-    def heads(self) -> Names:
-        """The names of the heads."""
+    def heads(self) -> Any:
+        """The heads by name."""
 
     @property
     def head_settings(self) -> Mapping[str, Mapping[str, Any]]:

@@ -265,9 +265,6 @@ def ranking_metrics(relevant: Relevant, ranking: Ranking) -> dict[str, float]:
 
 
 def _ndcg(gains: Mapping[str, float], ids: list[str]) -> float:
-    best = sorted(gains.values(), reverse=True)[:10]
-    return _discounted(gains.get(key, 0.0) for key in ids) / _discounted(best)
-
-
-def _discounted(gains: Iterable[float]) -> float:
-    return sum(gain / math.log2(rank + 1) for rank, gain in enumerate(gains, 1))
+    order, best = [gains.get(key, 0.0) for key in ids], sorted(gains.values(), reverse=True)[:10]
+    found, ideal = (sum(gain / math.log2(rank + 1) for rank, gain in enumerate(row, 1)) for row in (order, best))
+    return found / ideal
