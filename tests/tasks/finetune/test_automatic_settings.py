@@ -65,9 +65,23 @@ def test_single_texts_need_few_layers_pairs_and_many_texts_all():
     assert settings_for(whole[0])["lr"] < settings_for(few[0])["lr"]
 
 
-def test_tags_have_no_pool_and_no_fitted_layer():
+def test_tags_have_no_pool():
     settings = settings_for(facts("tokens"))
-    assert (settings["head.pool"], settings["head.init"]) == ("cls", "random")
+    assert (settings["head.pool"], settings["head.init"]) == ("cls", "probe")
+
+
+def test_an_output_layer_for_tags_is_fitted_on_the_states_of_words(tmp_path: Path):
+    model, tags = write_model(tmp_path / "model"), tmp_path / "tags.conll"
+    words = {"good": "B-GOOD", "bad": "B-BAD", "film": "O", "the": "O", "was": "O"}
+    random = np.random.default_rng(0)
+    sentences = [[f"{word} {words[word]}" for word in random.choice([*words], 5)] for _ in range(30)]
+    tags.write_text("\n\n".join("\n".join(lines) for lines in sentences) + "\n")
+    keys = (f"model={model}", f"data.train={tags}", f"data.dev={tags}", "data.kind=tokens", "steps=1", "lr=1e-9")
+    fitted, random_layer = (
+        only(finetune("tokens", *keys, f"out={tmp_path / init}", f"head.init={init}")).metrics["f1"]
+        for init in ("probe", "random")
+    )
+    assert fitted > 0.9 > random_layer
 
 
 def test_imported_and_large_models_keep_their_layers_and_a_low_rate():

@@ -69,6 +69,6 @@ def settings_for(facts: Facts) -> dict[str, Any]:
         "lr": rate if small else 1e-4,
         "layer_decay": 1.0 if small else 0.8,
         "head.pool": "mean-max" if pooled else "cls",
-        "head.init": "probe" if pooled and not facts.hidden else "random",
+        "head.init": "probe" if (tags or not facts.hidden) and not facts.imported else "random",
         "change.depth": depth,
     }

@@ -17,7 +17,7 @@ from lightbert.interop import huggingface
 from lightbert.interop.families import FAMILIES
 from lightbert.models import Model, folder
 from lightbert.models.folder import with_changes
-from lightbert.nn.heads import TextHead
+from lightbert.nn.heads import TextHead, TokenClassification
 from lightbert.nn.inference import Inference
 from lightbert.nn.quantization import remove_simulation, simulate_int8
 from lightbert.objectives.objective import Objective
@@ -302,11 +302,11 @@ def _head_settings(recipe: FinetuneRecipe, data: TaskData, model: Model) -> dict
 
 
 def _check_probe(model: Model, data: TaskData) -> None:
-    """Check that the output layer reads the vector of the text, so that a linear model can replace it."""
+    """Check that the output layer reads states or the vector of the text, so that a linear model can replace it."""
     head = model.heads[data.task.kind.head]
-    if not isinstance(head, TextHead) or head.dense is not None:
+    if not isinstance(head, TokenClassification) and (not isinstance(head, TextHead) or head.dense is not None):
         raise InputError(
-            "head.init=probe requires a task with one output per text and head.hidden=none, got the kind "
+            "head.init=probe requires tags, or a task with one output per text and head.hidden=none, got the kind "
             f"'{data.task.kind.name}'; set head.init=random"
         )
 

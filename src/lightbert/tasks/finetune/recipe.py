@@ -29,8 +29,8 @@ class HeadSettings(Checked):
     dropout: Annotated[PartialShare, "dropout before the output layer"] = 0.1
     init: Annotated[
         Literal["random", "probe"],
-        "the initial output layer: random, or a linear model fitted on the vectors of the frozen encoder; for tasks "
-        "with one output per text",
+        "the initial output layer: random, or a linear model fitted on the vectors or states of the frozen encoder; "
+        "for tags, and tasks with one output per text",
     ] = "random"
 
 

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from lightbert.config import from_mapping, to_mapping
 from lightbert.data import tokenizer as tokenizers
-from lightbert.data.features import Features, Specials
+from lightbert.data.features import IGNORE_INDEX, Features, Specials
 from lightbert.errors import InputError
 from lightbert.interop.load import Preset, find, read
 from lightbert.models import PRESETS, Model, add_head, build
 from lightbert.models.folder import check_ids, with_changes
-from lightbert.nn.heads import TextHead
+from lightbert.nn.heads import TextHead, TokenClassification
 from lightbert.nn.inference import Inference
 from lightbert.tasks.finetune.recipe import FinetuneRecipe
 from lightbert.tasks.kinds.kind import Kind
@@ -93,8 +93,8 @@ def _copy_state(module: nn.Module) -> dict[str, torch.Tensor]:
     return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
 
 
-MAX_ROWS = 4000
-"""The linear model is fitted on at most this many examples."""
+MAX_ROWS, MAX_SENTENCES = 4000, 500
+"""The linear model is fitted on at most this many examples, or sentences with tags."""
 PENALTY = 1e-2
 """The L2 penalty of the weights, for vectors with a standard deviation of 1."""
 _MIN_DEVIATION = 0.1
@@ -105,14 +105,19 @@ _ITERATIONS = 100
 def fit_output_layer(model: Model, kind: str, features: Features, seed: int) -> None:
     """Fit the output layer of a head without a hidden layer on the training data."""
     head = model.heads[kind]
-    assert isinstance(head, TextHead)
-    assert head.dense is None
+    assert isinstance(head, TextHead | TokenClassification)
     assert features.targets is not None
     rows = np.arange(len(features))
-    if len(rows) > MAX_ROWS:
-        rows = np.sort(np.random.default_rng(seed).choice(rows, MAX_ROWS, replace=False))
+    largest = MAX_ROWS if isinstance(head, TextHead) else MAX_SENTENCES
+    if len(rows) > largest:
+        rows = np.sort(np.random.default_rng(seed).choice(rows, largest, replace=False))
     vectors = _vectors(model, kind, features, rows)
-    weight, bias = fit_linear(vectors, features.targets[rows], head.output.out_features)
+    if isinstance(head, TextHead):
+        targets = features.targets[rows]
+    else:
+        targets = np.concatenate([features.targets[features.starts[row] : features.starts[row + 1]] for row in rows])
+        vectors, targets = vectors[targets != IGNORE_INDEX], targets[targets != IGNORE_INDEX]
+    weight, bias = fit_linear(vectors, targets, head.output.out_features)
     with torch.no_grad():
         head.output.weight.copy_(weight)
         head.output.bias.copy_(bias)
@@ -148,9 +153,9 @@ def _loss(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def _vectors(model: Model, kind: str, features: Features, rows: NDArray[Any]) -> NDArray[np.float32]:
-    """The pooled states of some rows, as the output layer reads them."""
+    """The pooled states of some rows, or the states of their tokens, as the output layer reads them."""
     head = model.heads[kind]
-    assert isinstance(head, TextHead)
+    assert isinstance(head, TextHead | TokenClassification)
     output, head.output = head.output, nn.Identity()  # type: ignore[assignment]
     starts, lengths = features.starts[rows], features.lengths[rows]
     chosen = Features.of(
@@ -165,4 +170,5 @@ def _vectors(model: Model, kind: str, features: Features, rows: NDArray[Any]) ->
         )
     finally:
         head.output = output
-    return np.stack([vector for (vector,) in outputs])
+    vectors = [vector for (vector,) in outputs]
+    return np.stack(vectors) if isinstance(head, TextHead) else np.concatenate(vectors)
