@@ -7,6 +7,7 @@ from typing import Any
 from vocabularies import small_tokenizer
 
 from lightbert.models import PRESETS, Model, build, folder
+from lightbert.nn.pooling_settings import Pooling
 from lightbert.tasks.kinds.kind import Kind
 
 
@@ -20,6 +21,14 @@ def tiny_model(kind: Kind[Any] | None, head: str = "", *, length: int = 16, **se
         model.task = {**kind.description(), "task": "own", "length": length}
         model.labels = tuple(getattr(kind, "labels", ()))
     return model.eval()
+
+
+def write_vector_model(where: Path) -> Path:
+    """Save a model for vectors, with prompts for queries and for passages."""
+    model = tiny_model(None)
+    model.pooling = Pooling("max", prompts={"query": "bad ", "passage": "good "})
+    folder.save(model, where)
+    return where
 
 
 def write_tiny_model(where: Path, *arguments: Any, **settings: Any) -> Path:

@@ -5,11 +5,10 @@ import json
 
 import numpy as np
 import pytest
-from tiny_classifiers import write_tiny_model
+from tiny_classifiers import write_tiny_model, write_vector_model
 
 import lightbert
 from lightbert import cli
-from lightbert.nn.pooling_settings import Pooling
 from lightbert.tasks.predict import search
 from lightbert.tasks.predict.search import Reading, SearchIndex
 
@@ -18,11 +17,7 @@ TEXTS = ["good film", "a bad film was the film .", "the", "bad bad bad", "good g
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    path = write_tiny_model(tmp_path_factory.mktemp("model"), None)
-    loaded = lightbert.load(path)
-    loaded.pooling = Pooling("max", prompts={"query": "bad ", "passage": "good "})
-    lightbert.save(loaded, path)
-    return path
+    return write_vector_model(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture

@@ -4,12 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from tiny_classifiers import write_tiny_model
+from tiny_classifiers import write_vector_model
 
 import lightbert
 from extras import needs_bm25
 from lightbert import cli
-from lightbert.nn.pooling_settings import Pooling
 from lightbert.tasks import metrics
 from lightbert.tasks.predict.vector_evaluation import rank_by_words, ranking_metrics
 
@@ -18,11 +17,7 @@ PAIRS = [("good film", "a good film", 4.5), ("bad film", "the film was good", 1.
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    path = write_tiny_model(tmp_path_factory.mktemp("model"), None)
-    loaded = lightbert.load(path)
-    loaded.pooling = Pooling("max", prompts={"query": "bad ", "passage": "good "})
-    lightbert.save(loaded, path)
-    return path
+    return write_vector_model(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture
