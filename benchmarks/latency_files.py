@@ -28,8 +28,8 @@ from lightbert.errors import InputError, required
 from lightbert.files import make_folder, sha256, write_atomic
 from lightbert.interop import huggingface
 from lightbert.models import build
-from lightbert.models.convbert import mixed_attention
-from lightbert.nn.attention import SelfAttention
+from lightbert.models.bert import Bert
+from lightbert.models.convbert import ConvBert
 from lightbert.nn.blocks import PostNormBlock
 from lightbert.nn.embeddings import Embeddings
 from lightbert.nn.encoder import Encoder
@@ -187,13 +187,11 @@ def peer_folder(name: str) -> Iterator[Path]:
 
 
 def _blocks(*, mixed: bool) -> Encoder:
-    width, n_heads, norm = 768, 12, layer_norm(1e-12)
+    width, norm = 768, layer_norm(1e-12)
     blocks = [
         PostNormBlock(
             width,
-            mixer=mixed_attention(width, n_heads, head_ratio=2, kernel=9, convolution="span")
-            if mixed
-            else SelfAttention(width, n_heads),
+            mixer=(ConvBert() if mixed else Bert()).mixer(),
             feedforward=nn.Sequential(),
             norm=norm,
         )

@@ -25,14 +25,12 @@ from lightbert.files import write_atomic
 from lightbert.models import Model, build, preset
 from lightbert.models.flops import flops
 from lightbert.models.presets import generator
-from lightbert.nn.attention import SelfAttention
+from lightbert.nn.attention import Attention, SelfAttention
 from lightbert.nn.blocks import BottleneckBlock
-from lightbert.nn.composite import CompositeAttention, LocalAttention
 from lightbert.nn.convolution import Depthwise, DynamicConvolution
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.feedforward import FeedForward, GroupedLinear
 from lightbert.nn.heads import MaskedLanguage
-from lightbert.nn.mixed import MixedAttention
 from lightbert.nn.norms import NoNorm
 from lightbert.recipes import read
 
@@ -315,15 +313,10 @@ def _feed_forward(part: FeedForward) -> int:
 
 
 @passes.register
-def _mixed(part: MixedAttention) -> int:
-    return _ATTENTION * part.out_width // 2 + sum(passes(child) for child in part.children())
-
-
-@passes.register(SelfAttention)
-@passes.register(CompositeAttention)
-@passes.register(LocalAttention)
-def _attention(part: SelfAttention | CompositeAttention | LocalAttention) -> int:
-    return _ATTENTION * part.out_width + sum(passes(child) for child in part.children())
+def _attention(part: Attention) -> int:
+    mixed = isinstance(part, SelfAttention) and part.convolution is not None
+    channels = part.n_heads * part.head_width if mixed else part.out_width
+    return _ATTENTION * channels + sum(passes(child) for child in part.children())
 
 
 def encoder_bytes(encoder: nn.Module, tokens: int) -> int:
@@ -380,14 +373,18 @@ def _grouped_shapes(part: GroupedLinear) -> Iterator[Shape]:
     yield Shape(inputs, outputs, groups)
 
 
-@shapes.register(SelfAttention)
-@shapes.register(MixedAttention)
-def _attention_shapes(part: SelfAttention | MixedAttention) -> Iterator[Shape]:
+@shapes.register
+def _attention_shapes(part: SelfAttention) -> Iterator[Shape]:
+    layers = part.linear_projections()
+    if layers is None or part.has_biases or part.depthwise is not None:
+        for child in part.children():
+            yield from shapes(child)
+        return
     # All streams of one input are one product.
-    streams = [part.query, part.key]
+    streams = [*layers[:2]]
     if part.value_width is None:
-        streams.append(part.value)
-        if isinstance(part, MixedAttention) and isinstance(part.convolution, DynamicConvolution):
+        streams.append(layers[2])
+        if isinstance(part.convolution, DynamicConvolution) and part.convolution.value is not None:
             streams.append(part.convolution.value)
     yield Shape(part.width, sum(stream.out_features for stream in streams))
     for layer in part.modules():

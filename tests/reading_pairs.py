@@ -7,7 +7,6 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from lightbert.models import Config, build, preset
-from lightbert.models.hybrid import Hybrid
 from lightbert.nn.encoder import Encoder
 from randomised import randomised
 
@@ -15,9 +14,7 @@ _WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "$", *(f"w{number}" for 
 _SIZES = {"vocab": 20, "positions": 12, "narrow": 8, "width": 16, "depth": 3, "n_heads": 4, "inner": 16}
 TEACHER: Config = replace(preset("ib-bert-nano"), **_SIZES, block_width=24)
 STUDENT: Config = replace(preset("mobilebert-nano"), **_SIZES, block_width=12)
-MIXED: Config = Hybrid(
-    **_SIZES, mixer="mixed", shell="bottleneck", norm="none", embeddings="trigram", block_width=12, kernel=3
-)
+MIXED: Config = replace(STUDENT, convolution="span", kernel=3)
 """Two of its four heads attend, the other two are convolutions."""
 BERT: Config = replace(preset("bert-small"), **_SIZES)
 

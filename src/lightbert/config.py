@@ -192,15 +192,16 @@ def _keys_of(cls: type, field: "dataclasses.Field[Any]", defaults: Any = None) -
 
 
 def meant_keys(cls: type, name: str) -> list[str]:
-    """Return the keys with this name: the key itself, the key it is an alias of, or keys that end with it.
+    """Return the keys with this name: the key itself, those it is an alias of, or keys that end with it.
 
-    The aliases of a class are in its attribute `aliases`.
+    The aliases of a class are in its attribute `aliases`, each for one key or several.
     """
     names = [key.name for key in keys(cls)]
     last = name.rpartition(".")[2]
-    for certain in (name, getattr(cls, "aliases", {}).get(last)):
-        if certain in names:
-            return [certain]
+    meant = getattr(cls, "aliases", {}).get(last, ())
+    for certain in ([name], [meant] if isinstance(meant, str) else meant):
+        if found := [key for key in certain if key in names]:
+            return found
     return [key for key in names if key.rpartition(".")[2] == last]
 
 

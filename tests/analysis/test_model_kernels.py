@@ -22,9 +22,9 @@ from lightbert.analysis.study import RowEncoder, Settings, Study, Subject, Texts
 from lightbert.errors import InputError
 from lightbert.models import build
 from lightbert.nn.record import Record
-from reading_pairs import BERT, MIXED, reader, tokenizer
+from reading_pairs import BERT, MIXED, STUDENT, reader, tokenizer
 
-COMPOSITE = replace(MIXED, mixer="composite", radius=2)
+COMPOSITE = replace(STUDENT, relative="composite", radius=2)
 
 
 def study(model, *texts, **settings):
@@ -49,8 +49,9 @@ def test_depthwise_kernels_are_listed_by_what_they_convolve():
         (MIXED, {"span-aware keys"}),
         (replace(MIXED, convolution="conventional"), {"values"}),
         (replace(MIXED, convolution="dynamic"), set()),
-        (replace(MIXED, mixer="local"), {"span-aware keys"}),
+        (replace(STUDENT, local="query", local_kernel=3), {"span-aware keys"}),
         (COMPOSITE, set()),
+        (replace(MIXED, convolution="conventional", depthwise=True), {"values", "values of the convolution heads"}),
         (replace(COMPOSITE, depthwise=True), {"values"}),
         (replace(COMPOSITE, convolved="qk"), {"query projection", "key projection"}),
         (replace(COMPOSITE, convolved="v"), {"value projection"}),

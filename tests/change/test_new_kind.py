@@ -1,16 +1,9 @@
 """A new kind of task, added by the steps of CONTRIBUTING.md, touches two files, and its commands run to the end."""
 
 import json
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 
+from source_copy import SourceCopy
 from tiny_tasks import SETTINGS, write_model, write_reviews
-
-import lightbert
-
-SOURCE = Path(lightbert.__file__).parent
 
 # Step 1: a class with its names, its head, and what it makes of the outputs.
 KIND = '''"""Ordered grades: the prediction is the grade nearest to the expected one."""
@@ -85,29 +78,15 @@ assert main(["predict", final, "the film was good"]) == 0
 """
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.py")}
-
-
 def test_a_new_kind_touches_two_files_and_is_trained_evaluated_and_predicted(tmp_path):
-    copy = tmp_path / "src" / "lightbert"
-    shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__", "*.safetensors"))
-    table = copy / "tasks" / "kinds" / "__init__.py"
-    (table.parent / "grades.py").write_text(KIND)
+    copy, table, kind = SourceCopy(tmp_path), "tasks/kinds/__init__.py", "tasks/kinds/grades.py"
+    (copy.package / kind).write_text(KIND)
     for before, text in LINES.items():
-        content = table.read_text()
-        assert content.count(before) == 1, before
-        table.write_text(content.replace(before, text + before))
-    before, after = contents(SOURCE), contents(copy)
-    touched = {name for name in after if after[name] != before.get(name)}
-    assert touched == {"tasks/kinds/__init__.py", "tasks/kinds/grades.py"}
+        copy.insert(table, before, text)
+    assert copy.changed() == {table, kind}
 
     data, out = write_reviews(tmp_path / "reviews.csv"), tmp_path / "run"
-    arguments = [str(path) for path in (write_model(tmp_path / "model"), data, out)]
-    command = [sys.executable, "-c", COMMANDS, *arguments, *SETTINGS]
-    environment = {"PYTHONPATH": str(tmp_path / "src"), "PATH": "", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
-    assert done.returncode == 0, done.stderr
+    done = copy.run(COMMANDS, write_model(tmp_path / "model"), data, out, *SETTINGS)
     assert "own: grades, 2 labels (bad, good)" in done.stderr
     card = (out / "final" / "README.md").read_text()
     assert "fine-tuned for ordered grades" in card

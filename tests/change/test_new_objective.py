@@ -1,16 +1,9 @@
 """A new objective of pre-training, added by the steps of CONTRIBUTING.md, touches two files and trains to the end."""
 
-import shutil
-import subprocess
-import sys
-from pathlib import Path
-
-from test_new_kind import contents
+from source_copy import SourceCopy
 from tiny_runs import write_corpus
 
 import lightbert
-
-SOURCE = Path(lightbert.__file__).parent
 
 # Step 1: a class with its title, its models and its losses.
 OBJECTIVE = '''"""Random-token detection: tokens are replaced at random, without a generator."""
@@ -76,25 +69,16 @@ COMMAND = "import sys; from lightbert.cli import main; sys.exit(main(sys.argv[1:
 
 
 def test_a_new_objective_touches_two_files_and_a_run_ends_with_a_model_and_its_card(tmp_path):
-    copy = tmp_path / "src" / "lightbert"
-    shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__", "*.safetensors"))
-    table = copy / "objectives" / "__init__.py"
-    (table.parent / "random_tokens.py").write_text(OBJECTIVE)
+    copy, table, objective = SourceCopy(tmp_path), "objectives/__init__.py", "objectives/random_tokens.py"
+    (copy.package / objective).write_text(OBJECTIVE)
     for before, text in LINES.items():
-        content = table.read_text()
-        assert content.count(before) == 1, before
-        table.write_text(content.replace(before, text + before))
-    before, after = contents(SOURCE), contents(copy)
-    touched = {name for name in after if after[name] != before.get(name)}
-    assert touched == {"objectives/__init__.py", "objectives/random_tokens.py"}
+        copy.insert(table, before, text)
+    assert copy.changed() == {table, objective}
 
     corpus, out = write_corpus(tmp_path / "corpus"), tmp_path / "run"
     words = ["pretrain", "tiny-rtd", "objective=random", f"data={corpus / 'data'}", f"model={corpus / 'model'}"]
     sizes = ["steps=3", "batch=4", "length=16", "workers=0", "evaluate_batches=2", "device=cpu", "schedule.warmup=0.1"]
-    environment = {"PYTHONPATH": str(tmp_path / "src"), "PATH": "", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", COMMAND, *words, f"out={out}", *sizes]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
-    assert done.returncode == 0, done.stderr
+    done = copy.run(COMMAND, *words, f"out={out}", *sizes)
     assert "held out: loss " in done.stdout
     card = (out / "final" / "README.md").read_text()
     assert "ConvBERT encoder, pre-trained by random-token detection" in card

@@ -1,18 +1,12 @@
 """A new export target, added by the steps of CONTRIBUTING.md, touches two files, and its command runs to the end."""
 
 import json
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 
+from source_copy import SourceCopy
 from tiny_classifiers import write_tiny_model
 
-import lightbert
 from extras import needs_onnx
 from lightbert.tasks.kinds.classify import Classify
-
-SOURCE = Path(lightbert.__file__).parent
 
 # Step 1: a class with the names of the target, which writes the file.
 TARGET = '''
@@ -59,38 +53,20 @@ assert main(["export", model, "--out", out + "-int8", "--to", "onnx-xz", "--int8
 """
 
 
-def insert(path: Path, before: str, text: str) -> None:
-    content = path.read_text()
-    assert content.count(before) == 1, before
-    path.write_text(content.replace(before, text + before))
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.py")}
-
-
 @needs_onnx
 def test_a_new_target_touches_two_files_and_exports_and_predicts(tmp_path):
-    copy = tmp_path / "src" / "lightbert"
-    shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__", "*.safetensors"))
-    targets, runtimes = copy / "deploy" / "targets.py", copy / "tasks" / "predict" / "exported.py"
-    insert(targets, "TARGETS: ", TARGET.lstrip("\n"))
-    insert(targets, "Onnx(), Pt2()", "CompressedOnnx(), ")
-    insert(runtimes, "RUNTIMES: ", RUNTIME.lstrip("\n"))
-    insert(
+    copy, targets, runtimes = SourceCopy(tmp_path), "deploy/targets.py", "tasks/predict/exported.py"
+    copy.insert(targets, "TARGETS: ", TARGET.lstrip("\n"))
+    copy.insert(targets, "Onnx(), Pt2()", "CompressedOnnx(), ")
+    copy.insert(runtimes, "RUNTIMES: ", RUNTIME.lstrip("\n"))
+    copy.insert(
         runtimes,
         '    ".pt2": lambda',
         '    ".xz": lambda path, head, padding, threads: CompressedRuntime(path, head, reads_padding=padding),\n',
     )
-    before, after = contents(SOURCE), contents(copy)
-    assert [name for name in after if after[name] != before.get(name)] == [
-        str(path.relative_to(copy)) for path in (targets, runtimes)
-    ]
+    assert copy.changed() == {targets, runtimes}
     model = write_tiny_model(tmp_path / "model", Classify(("bad", "good")))
-    command = [sys.executable, "-c", COMMANDS, str(model), str(tmp_path / "out")]
-    environment = {"PYTHONPATH": str(tmp_path / "src"), "PATH": ""}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
-    assert done.returncode == 0, done.stderr
+    done = copy.run(COMMANDS, model, tmp_path / "out")
     usage, _, rest = done.stdout.partition("\n{")
     assert "onnx-xz" in usage
     assert "compressed ONNX" in usage

@@ -37,6 +37,27 @@ def test_a_preset_has_counts_config_and_the_papers_figures():
     assert json.loads(json.dumps(described)) == described
 
 
+def test_changes_of_the_config_have_parameters_and_flops_of_their_own():
+    plain, changed = (
+        run(Config("mobilebert", changes)).to_json()
+        for changes in ((), ("change.convolution=span", "change.relative=fixed"))
+    )
+    assert (changed["family"], changed["preset"]) == ("mobilebert", None)
+    assert changed["config"] == plain["config"] | {"convolution": "span", "fixed": True}
+    # Half of the heads, the separable key, the kernel layer, other values, and 17 weights for each head.
+    width, inner = 512, 64
+    fewer = 2 * (128 * inner + inner) + width * inner + inner
+    convolution = 9 * 128 + 128 * inner + inner + inner * 18 + 18 + width * inner + inner
+    assert changed["parameters"] - plain["parameters"] == 24 * (convolution + 2 * 17 - fewer)
+    assert changed["flops"]["mixer_512"] < plain["flops"]["mixer_512"]
+    for changes, message in (
+        (("change.mixer=composite",), "unknown key 'mixer'; did you mean 'relative', 'convolution' or 'local'?"),
+        (("steps=3",), "must be change.KEY=VALUE, got 'steps'"),
+    ):
+        with pytest.raises(InputError, match=message.replace("?", r"\?")):
+            run(Config("bert-small", changes))
+
+
 def test_without_a_name_every_preset_is_listed(capsys):
     assert cli.main(["info", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)["presets"]

@@ -199,7 +199,7 @@ def test_a_relu_without_its_bias_is_for_float32_only():
     assert kinds[False].count("Max") == kinds[True].count("Max") + layers
 
 
-@pytest.mark.parametrize("family", ["bert", "composite", "mobilebert", "hybrid"])
+@pytest.mark.parametrize("family", ["bert", "composite", "mobilebert", "combined"])
 def test_the_mlm_head_shares_the_table_of_the_embeddings(family, tmp_path):
     import onnx
 

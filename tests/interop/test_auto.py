@@ -10,7 +10,7 @@ from originals import batch
 from words import tokenizer
 
 import lightbert
-from lightbert.models import PRESETS, Hybrid, build
+from lightbert.models import PRESETS, build
 from lightbert.nn.inference import Inference
 
 transformers = pytest.importorskip("transformers")
@@ -21,7 +21,7 @@ FAMILIES = {
     "convbert": replace(PRESETS["convbert-tiny"], **SMALL),
     "composite": replace(PRESETS["composite-tiny"], **SMALL),
     "mobilebert": replace(PRESETS["mobilebert-nano"], **SMALL),
-    "hybrid": Hybrid(**SMALL),
+    "combined": replace(PRESETS["mobilebert-nano"], convolution="span", relative="composite", **SMALL),
 }
 HEADS = {
     transformers.AutoModelForMaskedLM: {"mlm": {}},

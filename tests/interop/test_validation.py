@@ -119,6 +119,10 @@ def test_writing_a_model_that_transformers_does_not_support_is_an_error(tmp_path
     for preset, changes, heads, sentence in (
         ("composite-tiny", {}, {}, "doesn't support the composite family; transformers reads the native folder"),
         ("convbert-tiny", {"convolution": "none"}, {}, "must be 'span' in transformers' ConvBERT, got 'none'"),
+        ("convbert-tiny", {"kernel": 4}, {}, "kernel must be odd in transformers' ConvBERT, got 4"),
+        ("convbert-tiny", {"depthwise": True}, {}, "depthwise must be False in transformers' ConvBert, got True"),
+        ("bert-tiny", {"relative": "fixed"}, {}, "fixed must be False in transformers' Electra, got True"),
+        ("mobilebert-nano", {"convolution": "span"}, {}, "convolution must be 'none' in transformers' MobileBert"),
         ("convbert-tiny", {"n_heads": 1}, {}, "have the width 128 in .*, but n_heads = 1 and head_ratio = 2 give 256"),
         ("convbert-tiny", {"head_ratio": 4}, {}, "n_heads = 4 and head_ratio = 4 give 64"),
         (

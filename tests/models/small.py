@@ -9,7 +9,6 @@ from torch import Tensor
 from lightbert.models import PRESETS, Config, build
 from lightbert.models.bert import Bert
 from lightbert.models.composite import Composite
-from lightbert.models.hybrid import Hybrid
 from lightbert.models.mobilebert import MobileBert
 from lightbert.nn.encoder import Encoder
 from randomised import randomised
@@ -42,8 +41,14 @@ def _variants() -> dict[str, Config]:
     models["composite, zero outside"] = replace(models["composite-small-key"], outside="zero")
     models["composite, local by key"] = replace(models["composite-small-convbert"], local="key")
     models["convbert, ratio 4"] = replace(models["convbert-small"], head_ratio=4)
-    mobile_shell = Hybrid(shell="bottleneck", norm="none", embeddings="trigram", block_width=12, feedforwards=2)
-    models["hybrid"] = replace(small(mobile_shell), groups=2)
+    combined = {"convolution": "span", "kernel": KERNEL, "relative": "key", "radius": 3, "groups": 2}
+    models["combined"] = replace(models["mobilebert"], **combined, depthwise=True, convolved="v")
+    convbert, composite = models["convbert-small"], {"relative": "composite", "radius": 3}
+    models["gated, composite"] = replace(convbert, convolution="gated", **composite)
+    models["even, by the equations"] = replace(
+        convbert, kernel=4, kernels_per_head=True, shared_values=True, depthwise=True
+    )
+    models["local, composite"] = replace(models["composite-small-convbert"], **composite)
     first_names = {config: name for name, config in reversed(models.items())}
     return {name: config for name, config in models.items() if first_names[config] == name}
 
@@ -57,7 +62,7 @@ FAMILIES = {
     "composite": VARIANTS["composite-small-composite-convqkv"],
     "composite, local": VARIANTS["composite-small-convbert"],
     "mobilebert": VARIANTS["mobilebert"],
-    "hybrid": VARIANTS["hybrid"],
+    "combined": VARIANTS["combined"],
 }
 """One model per family, for slow tests."""
 

@@ -89,7 +89,6 @@ INVALID = {
     "mixed heads": (replace(VARIANTS["convbert-small"], n_heads=3), r"n_heads \(3\) must divide the width, 16"),
     "mobile heads": (replace(MOBILE, n_heads=5), r"n_heads \(5\) must divide block_width \(12\)"),
     "groups": (replace(VARIANTS["convbert-small"], groups=3), r"groups \(3\) .* 16 and 24"),
-    "even kernel": (replace(VARIANTS["convbert-small"], kernel=8), "must be odd, got 8; use 9"),
     "unknown convolution": (replace(VARIANTS["convbert-small"], convolution="spam"), "'spam'; did you mean 'span'"),
     "unknown padding": (replace(MOBILE, padding="release"), "'release'; did you mean 'released'"),
     "unknown activation": (replace(BERT, activation="gelo"), "unknown activation 'gelo'; did you mean 'gelu'"),

@@ -5,6 +5,7 @@ from itertools import product
 
 import pytest
 import torch
+from small import VOCAB, small
 from torch import Tensor
 
 from lightbert.models import PRESETS, Config, build
@@ -31,26 +32,6 @@ KEEP = torch.stack(
 )
 # Texts packed into rows, with padding after, before and between them.
 PACKED = torch.tensor([[1] * 5 + [2] * 7 + [3], [1] * 2 + [2] * 9 + [0] * 2, [0] + [1] * 4 + [0] + [2] * 7])
-
-
-def small(config: Config) -> Config:
-    """Return the config with reduced sizes."""
-    sizes = {
-        "vocab": 40,
-        "positions": 24 if config.positions else 0,
-        "width": 24,
-        "depth": 2,
-        "n_heads": 4,
-        "inner": 40,
-    }
-    sizes["narrow"] = 12 if config.narrow < config.width else 24
-    match config:
-        case Composite():
-            # The radius is shorter than the texts, so that some offsets are outside.
-            return replace(config, **sizes, radius=3, local_kernel=5)
-        case MobileBert():
-            return replace(config, **sizes, block_width=16 if config.block_width < config.width else 32)
-    return replace(config, **sizes)
 
 
 def variants() -> dict[str, Config]:
@@ -119,7 +100,7 @@ def randomised(config: Config, heads: dict[str, dict[str, object]] | None = None
 
 def texts(rows: int) -> tuple[Tensor, Tensor]:
     """Ids, including 0, and segments."""
-    return torch.randint(0, 40, (rows, TOKENS)), torch.randint(0, 2, (rows, TOKENS))
+    return torch.randint(0, VOCAB, (rows, TOKENS)), torch.randint(0, 2, (rows, TOKENS))
 
 
 def assert_equals_paper(config: Config, keep: Tensor | None) -> None:

@@ -78,10 +78,19 @@ def test_a_generator_is_of_the_same_family_and_vocabulary():
         assert build(config, device="meta").width == 128
 
 
-def test_a_generator_for_a_bottleneck_model_is_an_error():
-    for name in ("mobilebert", "ib-bert-large"):
-        with pytest.raises(InputError, match="doesn't support bottleneck models"):
-            generator(PRESETS[name], 1 / 4)
+def test_the_generator_of_a_bottleneck_model_is_narrower_outside_and_inside():
+    for name, width, inside in (("mobilebert", 128, 32), ("ib-bert-large", 128, 256)):
+        config = generator(PRESETS[name], 1 / 4)
+        assert (config.width, config.block_width, config.inner, config.n_heads) == (width, inside, 4 * inside, 1)
+
+
+def test_a_generator_that_cannot_be_built_is_an_error_that_names_generator():
+    half_a_head = (replace(PRESETS["composite-small-convbert"]), replace(PRESETS["composite-small"], convolved="qk"))
+    for config in half_a_head:
+        with pytest.raises(
+            InputError, match=r"generator = 0\.25 .* width 64 with 1 heads.*; set generator= to another"
+        ):
+            generator(config, 1 / 4)
 
 
 def test_generator_heads_must_divide_its_width():

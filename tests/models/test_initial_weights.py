@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lightbert.models import Config, add_head, build
+from lightbert.models import PRESETS, Config, add_head, build
 from lightbert.models.composite import Composite
 from lightbert.models.convbert import ConvBert
 from lightbert.models.mobilebert import MobileBert
@@ -25,7 +25,7 @@ CONFIGS: dict[str, Config] = {
     "grouped": ConvBert(**SIZES, groups=2),
     "conventional": ConvBert(**SIZES, convolution="conventional"),
     "composite": Composite(**SIZES, key_dynamic=True, depthwise=True, convolved="qkv"),
-    "local": Composite(**SIZES, local="query"),
+    "local": Composite(**SIZES, local="query", relative="none"),
     "mobilebert": replace(MobileBert(**SIZES), block_width=48),
 }
 
@@ -79,6 +79,17 @@ def test_the_separable_convolution_starts_with_one_over_k():
         for block in build(CONFIGS[kind], seed=0).blocks:
             assert_cut_normal(block.mixer.convolution.depthwise.weight, 1 / 9)
             assert_cut_normal(block.mixer.convolution.pointwise.weight, 0.02)
+
+
+def test_the_presets_of_the_composite_paper_start_from_a_normal_distribution_that_is_not_truncated():
+    model = build(replace(PRESETS["composite-small"], vocab=400, depth=2), seed=0)
+    mixer = model.blocks[0].mixer
+    for weight in (model.table, model.embeddings.project.weight, mixer.query.weight, model.blocks[1].output.weight):
+        assert weight.std().item() == pytest.approx(0.02, rel=5 / math.sqrt(weight.numel()))
+        assert (weight.abs() > 0.04).float().mean().item() == pytest.approx(0.0455, abs=0.01)
+    assert not mixer.query.bias.any()
+    assert not mixer.fixed.any()
+    assert_uniform(mixer.query_dynamic, 17**-0.5)
 
 
 def test_composite_weights_start_at_zero_and_uniform():

@@ -10,7 +10,7 @@ from lightbert.nn.encoder import Encoder
 from randomised import randomised
 
 MASK = torch.arange(7) < torch.tensor([[7], [4]])
-UNNORMALISED = ("mobilebert", "hybrid")
+UNNORMALISED = ("mobilebert", "combined")
 
 
 MODELS = FAMILIES | {"ib-bert": VARIANTS["ib-bert-large"]}

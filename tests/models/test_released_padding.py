@@ -24,7 +24,7 @@ LEAKS = {
         "mobilebert-no-opt",
         "mobilebert-tiny",
         "ib-bert-large",
-        "hybrid",
+        "combined",
     )
 }
 TIGHT = {"convbert-small-bnk": VARIANTS["convbert-small-bnk"]}

@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
+from lightbert.nn.attention import SelfAttention
 from lightbert.nn.blocks import PostNormBlock
 from lightbert.nn.convolution import SpanConvolution
 from lightbert.nn.embeddings import Embeddings
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.feedforward import FeedForward
-from lightbert.nn.mixed import MixedAttention
 from lightbert.nn.norms import layer_norm
 from randomised import randomised
 
@@ -20,7 +20,7 @@ def make(dropout: float = 0.0) -> Encoder:
     blocks = [
         PostNormBlock(
             WIDTH,
-            mixer=MixedAttention(
+            mixer=SelfAttention(
                 WIDTH, 2, head_width=4, convolution=SpanConvolution(WIDTH, 8, 2, KERNEL), dropout=dropout
             ),
             feedforward=FeedForward(WIDTH, 20, activation="gelu", norm=norm, dropout=dropout),

@@ -1,7 +1,7 @@
 """Kernels that replace layers: the same result and gradients, and layers that aren't plain are called."""
 
 import copy
-from functools import partial
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -13,9 +13,8 @@ from torch._dynamo.backends.common import aot_autograd
 from extras import needs_kernels
 from gpus import patch_interpreter
 from lightbert.models import add_head, build
-from lightbert.nn.attention import SelfAttention
+from lightbert.nn.attention import SelfAttention, Terms
 from lightbert.nn.blocks import BottleneckBlock, PostNormBlock
-from lightbert.nn.composite import CompositeAttention
 from lightbert.nn.convolution import DynamicConvolution, SeparableConvolution, SpanConvolution
 from lightbert.nn.embeddings import Embeddings
 from lightbert.nn.feedforward import FeedForward, linear
@@ -32,7 +31,6 @@ from lightbert.nn.fused import (
 )
 from lightbert.nn.heads import MaskedLanguage, ReplacedToken
 from lightbert.nn.mask import Mask
-from lightbert.nn.mixed import MixedAttention
 from lightbert.nn.norms import NoNorm, Norm, layer_norm
 from lightbert.nn.record import Record
 from lightbert.ops.backend import using
@@ -43,6 +41,19 @@ from lightbert.ops.relu_feedforward import relu_feedforward
 from randomised import randomised
 
 patch_interpreter()
+
+
+def composite(
+    width: int,
+    n_heads: int,
+    value_width: int | None = None,
+    fixed: bool = True,
+    query_dynamic: bool = True,
+    **terms: Any,
+) -> SelfAttention:
+    """Composite attention with a radius of one."""
+    return SelfAttention(width, n_heads, value_width=value_width, terms=Terms(1, fixed, query_dynamic, **terms))
+
 
 WIDTH = 8
 NO_MASK = Mask(None)
@@ -377,7 +388,7 @@ def test_compiled_models_draw_a_seed_for_the_dropout_of_each_kernel():
 @pytest.mark.parametrize("part", [DynamicConvolution, SeparableConvolution])
 def test_mixed_attention_projects_all_streams_by_one_matmul_on_a_gpu(part):
     settings = (3,) if part is SeparableConvolution else (2, 3)
-    mixer = fused(MixedAttention(WIDTH, 2, head_width=2, convolution=part(WIDTH, 4, *settings)))
+    mixer = fused(SelfAttention(WIDTH, 2, head_width=2, convolution=part(WIDTH, 4, *settings)))
     expected = mixer(X, NO_MASK)
     with (
         mock.patch("lightbert.nn.fused.on_gpu", return_value=True),
@@ -390,7 +401,7 @@ def test_mixed_attention_projects_all_streams_by_one_matmul_on_a_gpu(part):
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int64])
 def test_one_op_computes_both_kinds_of_heads(dtype):
-    mixer = fused(MixedAttention(WIDTH, 2, head_width=2, convolution=SpanConvolution(WIDTH, 4, 2, 3)))
+    mixer = fused(SelfAttention(WIDTH, 2, head_width=2, convolution=SpanConvolution(WIDTH, 4, 2, 3)))
     mask = Mask(torch.tensor([[1, 1, 1], [1, 1, 0]]).to(dtype))
     x = torch.randn(2, 3, WIDTH, requires_grad=True)
     expected = mixer(x, mask)
@@ -408,7 +419,7 @@ def test_one_op_computes_both_kinds_of_heads(dtype):
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("name", ["query", "convolution.kernel", "convolution.value"])
 def test_heads_with_layers_that_are_not_plain_are_computed_layer_by_layer(change, name):
-    mixer = fused(MixedAttention(WIDTH, 2, head_width=2, convolution=SpanConvolution(WIDTH, 4, 2, 3)))
+    mixer = fused(SelfAttention(WIDTH, 2, head_width=2, convolution=SpanConvolution(WIDTH, 4, 2, 3)))
     change(mixer.get_submodule(name))
     expected = mixer(X, NO_MASK)
     with (
@@ -421,7 +432,7 @@ def test_heads_with_layers_that_are_not_plain_are_computed_layer_by_layer(change
 
 @pytest.mark.parametrize("convolved", ["", "q", "qkv"])
 def test_composite_attention_projects_all_streams_by_one_matmul_on_a_gpu_unless_some_are_convolved(convolved):
-    mixer = fused(CompositeAttention(WIDTH, 2, radius=1, convolved=convolved))
+    mixer = fused(composite(WIDTH, 2, convolved=convolved))
     expected = mixer(X, NO_MASK)
     with mock.patch("lightbert.nn.fused.project", side_effect=project_fused) as project:
         torch.testing.assert_close(mixer(X, NO_MASK), expected)
@@ -440,7 +451,7 @@ COMPOSITE = {
 
 @pytest.mark.parametrize(
     "mixer",
-    [SelfAttention(WIDTH, 2), *(CompositeAttention(WIDTH, 2, radius=1, **kinds) for kinds in COMPOSITE.values())],
+    [SelfAttention(WIDTH, 2), *(composite(WIDTH, 2, **kinds) for kinds in COMPOSITE.values())],
     ids=["self-attention", *COMPOSITE],
 )
 def test_attention_on_the_result_of_one_matmul_has_the_same_results_and_gradients(mixer):
@@ -457,7 +468,7 @@ def test_attention_on_the_result_of_one_matmul_has_the_same_results_and_gradient
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("kind", [SelfAttention, partial(CompositeAttention, radius=1)])
+@pytest.mark.parametrize("kind", [SelfAttention, composite])
 def test_attention_with_a_changed_layer_calls_its_layers(kind, change):
     mixer = fused(kind(WIDTH, 2))
     mixer.key = change(mixer.key)
@@ -469,7 +480,7 @@ def test_attention_with_a_changed_layer_calls_its_layers(kind, change):
 
 @pytest.mark.parametrize("settings", [{"convolved": "q"}, {"depthwise": True}])
 def test_composite_attention_with_other_convolutions_calls_its_layers(settings):
-    mixer = fused(CompositeAttention(WIDTH, 2, radius=1, **settings))
+    mixer = fused(composite(WIDTH, 2, **settings))
     with mock.patch.multiple(
         "lightbert.ops.joined_attention", has_kernel=lambda *_: True, joined_attention=mock.DEFAULT
     ) as patched:
@@ -477,7 +488,7 @@ def test_composite_attention_with_other_convolutions_calls_its_layers(settings):
     patched["joined_attention"].assert_not_called()
 
 
-@pytest.mark.parametrize("kind", [SelfAttention, partial(CompositeAttention, radius=1)])
+@pytest.mark.parametrize("kind", [SelfAttention, composite])
 def test_attention_keeps_what_a_record_asks_for(kind):
     mixer, record = fused(kind(WIDTH, 2)), Record(attention=[])
     with mock.patch("lightbert.ops.joined_attention.has_kernel", return_value=True):
@@ -486,9 +497,8 @@ def test_attention_keeps_what_a_record_asks_for(kind):
 
 
 def shared_bottleneck(kind: type = SelfAttention, norm: Norm = NoNorm, dropout: float = 0.0) -> BottleneckBlock:
-    settings = {} if kind is SelfAttention else {"radius": 1}
     feedforward = FeedForward(4, 6, activation="relu", norm=norm)
-    mixer = kind(4, 2, value_width=WIDTH, **settings)
+    mixer = kind(4, 2, value_width=WIDTH)
     parts = {"mixer": mixer, "mixer_input": "shared", "feedforward": feedforward, "norm": norm, "dropout": dropout}
     return fused(BottleneckBlock(WIDTH, 4, **parts))
 
@@ -510,18 +520,18 @@ def test_channels_of_a_wider_tensor_are_projected_as_a_tensor_of_their_own(batch
         torch.testing.assert_close(found, layer(part))
 
 
-@pytest.mark.parametrize("kind", [SelfAttention, CompositeAttention])
+@pytest.mark.parametrize("kind", [SelfAttention, composite])
 def test_all_layers_that_read_the_wide_stream_of_a_bottleneck_are_one_matmul_on_a_gpu(kind):
     block = shared_bottleneck(kind, layer_norm(1e-12))
     expected = block(X, NO_MASK)
     with mock.patch("lightbert.nn.fused.project", side_effect=project_fused) as project:
         torch.testing.assert_close(block(X, NO_MASK), expected)
     call = project.call_args_list[0]
-    assert call.args[1:] == (block.enter, block.shared, *([block.mixer.value] if kind is SelfAttention else []))
+    assert call.args[1:] == (block.enter, block.shared, block.mixer.value)
 
 
 @needs_kernels
-@pytest.mark.parametrize("kind", [SelfAttention, CompositeAttention])
+@pytest.mark.parametrize("kind", [SelfAttention, composite])
 def test_that_matmul_has_the_scales_of_a_bottleneck_without_norms_in_its_weights(kind):
     block = shared_bottleneck(kind)
     expected = block(X, NO_MASK)
@@ -531,7 +541,7 @@ def test_that_matmul_has_the_scales_of_a_bottleneck_without_norms_in_its_weights
     (entered, _), (shared, _), *others = call.args[1:]
     torch.testing.assert_close(entered, block.enter.weight * block.enter_norm.weight[:, None])
     torch.testing.assert_close(shared, block.shared.weight * block.shared_norm.weight[:, None])
-    assert others == ([(block.mixer.value.weight, block.mixer.value.bias)] if kind is SelfAttention else [])
+    assert others == [(block.mixer.value.weight, block.mixer.value.bias)]
 
 
 @needs_kernels
@@ -606,7 +616,7 @@ def test_kernels_are_installed_when_a_model_is_moved_to_a_gpu_and_when_a_head_is
     model = build("convbert-tiny")
     assert type(model.to("cpu").blocks[0]) is PostNormBlock
     monkeypatch.setattr(torch.nn.Parameter, "is_cuda", True)
-    assert isinstance(model.to("cpu").blocks[0].mixer, _FUSED[MixedAttention])
+    assert isinstance(model.to("cpu").blocks[0].mixer, _FUSED[SelfAttention])
     assert isinstance(add_head(model, "mlm"), _FUSED[MaskedLanguage])
 
 

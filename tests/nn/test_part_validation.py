@@ -4,12 +4,11 @@ import pytest
 from mixers import KERNEL, MIXERS, WIDTH
 
 from lightbert.errors import InputError
-from lightbert.nn.attention import Mixer, SelfAttention
+from lightbert.nn.attention import ConvolutionalProjection, Mixer, SelfAttention, Terms
 from lightbert.nn.blocks import BottleneckBlock, PostNormBlock
-from lightbert.nn.composite import CompositeAttention, ConvolutionalProjection, LocalAttention
-from lightbert.nn.convolution import Depthwise, DynamicConvolution, SeparableConvolution, SpanConvolution
+from lightbert.nn.convolution import SpanConvolution
 from lightbert.nn.feedforward import FeedForward
-from lightbert.nn.mixed import MixedAttention
+from lightbert.nn.local import LocalAttention
 from lightbert.nn.norms import NoNorm
 
 FEEDFORWARD = FeedForward(WIDTH, 20, activation="relu", norm=NoNorm)
@@ -31,23 +30,26 @@ def attention(**streams: int) -> Mixer:
 
 INVALID = {
     "heads that don't divide the width": (lambda: SelfAttention(10, 3), r"n_heads \(3\) must divide the width, 10"),
-    "composite heads": (lambda: CompositeAttention(10, 3, radius=2), r"n_heads \(3\) must divide the width, 10"),
+    "composite heads": (
+        lambda: SelfAttention(10, 3, terms=Terms(2, fixed=True)),
+        r"n_heads \(3\) must divide the width, 10",
+    ),
     "half of an odd number of heads": (
-        lambda: CompositeAttention(12, 3, radius=2, convolved="qk"),
+        lambda: SelfAttention(12, 3, terms=Terms(2, convolved="qk")),
         "n_heads must be even with convolved = 'qk', got 3",
     ),
     "local heads": (lambda: LocalAttention(12, 3, kernel=5), r"n_heads \(3\) must be even and divide the width, 12"),
     "half of an odd width": (lambda: ConvolutionalProjection(8, 7, 3), "outputs must be even, got 7"),
-    "unknown projection": (lambda: CompositeAttention(8, 2, radius=1, convolved="qz"), "'q', 'k' and 'v', got 'qz'"),
-    "unknown rule for distance": (lambda: CompositeAttention(8, 2, radius=1, outside="wrap"), "got 'wrap'"),
+    "unknown projection": (lambda: SelfAttention(8, 2, terms=Terms(1, convolved="qz")), "'q', 'k' and 'v', got 'qz'"),
+    "unknown rule for distance": (lambda: SelfAttention(8, 2, terms=Terms(1, outside="wrap")), "got 'wrap'"),
     "unknown index": (lambda: LocalAttention(8, 2, kernel=3, indexed_by="value"), "'query' or 'key', got 'value'"),
-    "even depthwise kernel": (lambda: Depthwise(8, 4, bias=True), "must be odd, got 4; use 5"),
-    "even span kernel": (lambda: SpanConvolution(8, 4, 2, 6), "must be odd, got 6; use 7"),
-    "even dynamic kernel": (lambda: DynamicConvolution(8, 4, 2, 2), "must be odd, got 2; use 3"),
-    "even conventional kernel": (lambda: SeparableConvolution(8, 4, 2), "must be odd, got 2; use 3"),
+    "local values that are convolved": (
+        lambda: LocalAttention(8, 2, kernel=3, terms=Terms(1, convolved="v")),
+        "local attention can't be combined with depthwise or convolved",
+    ),
     "even local kernel": (lambda: LocalAttention(8, 2, kernel=4), "must be odd, got 4; use 5"),
     "convolution with narrower heads": (
-        lambda: MixedAttention(WIDTH, 2, head_width=4, convolution=SpanConvolution(WIDTH, 10, 2, KERNEL)),
+        lambda: SelfAttention(WIDTH, 2, head_width=4, convolution=SpanConvolution(WIDTH, 10, 2, KERNEL)),
         r"out_width \(10\) must equal n_heads · head_width \(8\)",
     ),
     "mixer of another width": (

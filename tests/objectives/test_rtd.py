@@ -15,7 +15,7 @@ from lightbert.data.features import Specials
 from lightbert.data.masking_settings import Masking
 from lightbert.errors import InputError
 from lightbert.models import build, preset
-from lightbert.models.hybrid import Hybrid
+from lightbert.models.bert import Bert
 from lightbert.models.presets import generator
 from lightbert.objectives.mlm import MaskedPrediction, Masker
 from lightbert.objectives.rtd import Corruption, ReplacedTokenDetection, SideStream
@@ -114,15 +114,23 @@ def test_training_the_shared_embeddings_by_the_generator_changes_no_loss():
     assert torch.equal(*tallies)
 
 
-def test_trigram_embeddings_cannot_be_trained_by_the_generator_alone_or_shared_with_a_narrower_one():
-    config = Hybrid(vocab=50, narrow=16, width=32, depth=1, n_heads=2, inner=64, embeddings="trigram")
+def test_trigram_embeddings_cannot_be_trained_by_the_generator_alone():
+    config = Bert(vocab=50, narrow=16, width=32, depth=1, n_heads=2, inner=64, trigrams=True)
     with pytest.raises(InputError, match="plain or factorized, got TrigramEmbeddings; use shared_embeddings=both"):
         make_objective(config, size=1.0, shared_embeddings="generator")
-    with pytest.raises(InputError, match=r"got TrigramEmbeddings; use generator=1\.0 or factorized embeddings"):
-        make_objective(config, size=0.5)
-    objective = make_objective(config, size=1.0)
+
+
+@pytest.mark.parametrize("block_width", [0, 16, 64])
+@pytest.mark.parametrize("size", [0.5, 1.0])
+def test_trigram_embeddings_and_bottleneck_blocks_are_trained_with_a_generator_that_shares_the_words(block_width, size):
+    config = replace(preset("mobilebert"), vocab=50, narrow=16, width=32, depth=1, n_heads=2, block_width=block_width)
+    objective = make_objective(config, size=size)
+    small, large = objective.generator.embeddings, objective.discriminator.embeddings
+    assert small.word is large.word
+    assert (small.position is large.position) == (size == 1.0)
     batch = objective.prepare(batch_of())
-    assert objective(batch, objective.counts(batch)).total.isfinite()
+    objective(batch, objective.counts(batch)).total.backward()
+    assert all(parameter.grad.isfinite().all() for parameter in objective.parameters())
 
 
 def test_the_weight_of_the_discriminators_loss_can_be_chosen():
@@ -184,11 +192,6 @@ def test_losses_do_not_depend_on_how_the_batch_is_split():
     parts = [objective(objective.prepare(part), counts) for part in batch.split(2)]
     torch.testing.assert_close(sum(part.total for part in parts), total.total, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(sum(part.tally for part in parts), total.tally, rtol=1e-5, atol=1e-5)
-
-
-def test_a_bottleneck_model_has_no_generator():
-    with pytest.raises(InputError, match="distil"):
-        generator(preset("mobilebert-nano"), 0.25)
 
 
 class Certain:

@@ -9,7 +9,6 @@ from lightbert.data.batch import Batch
 from lightbert.data.features import Specials
 from lightbert.data.masking_settings import BERT
 from lightbert.models import Config, build, preset
-from lightbert.models.hybrid import Hybrid
 from lightbert.nn.encoder import Encoder
 from lightbert.objectives.distill.objective import Distillation
 from lightbert.objectives.distill.stages import Transfer
@@ -21,16 +20,7 @@ DEPTH, HEADS = 3, 4
 _SIZES = {"vocab": 40, "positions": 32, "narrow": 8, "width": 16, "depth": DEPTH, "n_heads": HEADS, "inner": 24}
 TEACHER = replace(preset("ib-bert-nano"), **_SIZES, block_width=24)
 STUDENT = replace(preset("mobilebert-nano"), **_SIZES, block_width=12, attention_dropout=0.5)
-MIXED = Hybrid(
-    **_SIZES,
-    mixer="mixed",
-    shell="bottleneck",
-    norm="none",
-    embeddings="trigram",
-    block_width=12,
-    kernel=3,
-    dropout=0.0,
-)
+MIXED = replace(STUDENT, convolution="span", head_ratio=2, kernel=3)
 HEAD_KINDS: dict[str, dict[str, object]] = {"mlm": {}, "nsp": {}}
 
 

@@ -10,7 +10,6 @@ from lightbert.nn.attention import SelfAttention
 from lightbert.nn.convolution import SpanConvolution
 from lightbert.nn.fused import install
 from lightbert.nn.mask import Mask
-from lightbert.nn.mixed import MixedAttention
 from lightbert.ops.backend import using
 from lightbert.ops.relative_attention import relative_attention
 
@@ -63,7 +62,7 @@ def test_plain_attention_runs_the_kernel(kind, monkeypatch):
     monkeypatch.setattr(kernels, "forward", lambda *inputs, **memory: calls.append(1) or kernel(*inputs, **memory))
     mixer = {
         "attention": lambda: SelfAttention(8, 2),
-        "mixed": lambda: MixedAttention(8, 1, head_width=4, convolution=SpanConvolution(8, 4, 1, 3)),
+        "mixed": lambda: SelfAttention(8, 1, head_width=4, convolution=SpanConvolution(8, 4, 1, 3)),
     }[kind]().to(DEVICE)
     install(mixer)
     for parameter in mixer.parameters():

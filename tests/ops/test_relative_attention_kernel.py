@@ -8,7 +8,7 @@ from gradients import draw
 from kernels import DEVICE, MARKS, assert_exact, by_kernel, results
 from torch import Tensor
 
-from lightbert.nn.composite import CompositeAttention
+from lightbert.nn.attention import SelfAttention, Terms
 from lightbert.nn.mask import Mask
 from lightbert.ops.backend import using
 from lightbert.ops.randomness import mix
@@ -202,7 +202,7 @@ def test_dropout_depends_on_the_seed_of_pytorch_only():
 
 @pytest.mark.parametrize("kind", ["whole rows", "padded", "packed"])
 def test_composite_attention_computes_the_same_with_the_kernel(kind):
-    mixer = CompositeAttention(8, 2, radius=RADIUS, key_dynamic=True, depthwise=True).to(DEVICE)
+    mixer = SelfAttention(8, 2, terms=Terms(RADIUS, True, True, key_dynamic=True, depthwise=True)).to(DEVICE)
     for parameter in mixer.parameters():
         torch.nn.init.normal_(parameter)
     texts = {

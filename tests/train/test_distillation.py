@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,9 +13,8 @@ import lightbert
 from lightbert.data.shards import Shards
 from lightbert.errors import InputError
 from lightbert.interop import huggingface
-from lightbert.models import add_head, folder
+from lightbert.models import PRESETS, add_head, folder
 from lightbert.models.bert import Bert
-from lightbert.models.hybrid import Hybrid
 from lightbert.train.checkpoint import load_newest
 
 KILL = (signal.SIGKILL,)
@@ -214,11 +214,11 @@ def test_a_run_resumes_with_its_strategy_and_its_teacher_which_may_have_moved(co
 
 
 def test_a_student_with_mixed_attention_learns_from_a_teacher_with_plain_attention(corpus, tmp_path):
-    model = {"mixer": "mixed", "shell": "bottleneck", "norm": "none", "embeddings": "trigram", "feedforwards": 2}
     sizes = {"positions": 32, "narrow": 8, "width": 16, "block_width": 8, "depth": 3, "n_heads": 2, "inner": 16}
-    student = lightbert.build(Hybrid(**model, **sizes, vocab=Shards(corpus / "data").vocab))
-    folder.save(student, tmp_path / "hybrid")
-    recipe = distillation_of(corpus, tmp_path / "out", model=str(tmp_path / "hybrid"), change={})
+    change = sizes | {"feedforwards": 2, "convolution": "span", "relative": "composite"}
+    student = lightbert.build(replace(PRESETS["mobilebert"], **change, vocab=Shards(corpus / "data").vocab))
+    folder.save(student, tmp_path / "combined")
+    recipe = distillation_of(corpus, tmp_path / "out", model=str(tmp_path / "combined"), change={})
     outcome = train(recipe)
     assert outcome.finished
     assert {"at_1", "at_3", "fmt_3"} <= outcome.held_out.keys()

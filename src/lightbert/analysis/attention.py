@@ -45,6 +45,7 @@ _CHARACTER, _LINE = 0.056, 0.14
 def attention_section(study: Study) -> Section:
     """Draw the maps; the metrics are the entropy of each layer, or with a teacher KL(teacher ‖ student)."""
     study.check_drawn("attention")
+    study.check_maps("attention")
     texts = [_measure(study, text) for text in range(len(study.texts.drawn))]
     columns = {f"{subject.prefix}entropy": subject.title("entropy") for subject in study.subjects}
     title = "Entropy in nats by layer"

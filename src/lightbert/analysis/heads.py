@@ -155,6 +155,7 @@ def _statistics(study: Study, name: str) -> list[tuple[Subject, HeadStatistics]]
     """The statistics of each subject, which several analyses of a study share."""
     if not study.texts.measured:
         raise NotApplicableError(f"the analysis '{name}' requires texts; add --data FILE or --text TEXT")
+    study.check_maps(name)
     if "heads" not in study.shared:
         study.shared["heads"] = [head_statistics(study.observations(which)) for which in range(len(study.subjects))]
     return [*zip(study.subjects, study.shared["heads"], strict=True)]

@@ -27,8 +27,9 @@ from lightbert.analysis.study import RowEncoder, Study
 from lightbert.data.masking import word_parts
 from lightbert.errors import InputError
 from lightbert.models import Model
-from lightbert.nn.composite import CompositeAttention, ConvolutionalProjection, LocalAttention
+from lightbert.nn.attention import Attention, ConvolutionalProjection, SelfAttention
 from lightbert.nn.convolution import Depthwise, DynamicConvolution, SeparableConvolution
+from lightbert.nn.local import LocalAttention
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -196,7 +197,7 @@ def fixed_kernels_section(study: Study) -> Section:
 
 def fixed_kernels(model: Model) -> list[Tensor]:
     """The fixed lightweight convolution of each layer [H, 2R+1] (composite Eq. 4); empty if the model has none."""
-    weights = (mixer.fixed for mixer in _mixers(model) if isinstance(mixer, CompositeAttention))
+    weights = (mixer.fixed for mixer in _mixers(model) if isinstance(mixer, Attention))
     return [weight.detach().float() for weight in weights if weight is not None]
 
 
@@ -226,8 +227,9 @@ def depthwise_kernels_section(study: Study) -> Section:
         pictures.append(Picture(name, caption, partial(plot_depthwise, layers)))
         # The mean absolute weight at each offset; None beyond the kernel.
         profile = torch.stack([layer.abs().mean(dim=0) for layer in kernels]).mean(dim=0).tolist()
-        beyond = [None] * (radius - len(profile) // 2)
-        rows.append((subject.title(use), *beyond, *profile, *beyond))
+        before = [None] * (radius - len(profile) // 2)
+        after = [None] * (2 * radius + 1 - len(before) - len(profile))
+        rows.append((subject.title(use), *before, *profile, *after))
     return Section(
         "depthwise-kernels",
         "Depthwise kernels",
@@ -253,7 +255,9 @@ def depthwise_kernels(model: Model) -> dict[str, list[Tensor]]:
                 match mixer.get_submodule(name.rpartition(".")[0]):
                     case ConvolutionalProjection():
                         use = f"{name.partition('.')[0]} projection"
-                    case CompositeAttention() | SeparableConvolution():
+                    case SeparableConvolution() if isinstance(mixer, SelfAttention) and mixer.depthwise is not None:
+                        use = "values of the convolution heads"
+                    case SelfAttention() | SeparableConvolution():
                         use = "values"
                     case _:
                         use = "span-aware keys"
@@ -264,8 +268,8 @@ def depthwise_kernels(model: Model) -> dict[str, list[Tensor]]:
 def sort_channels(kernels: Tensor) -> Tensor:
     """Sort kernels [channels, K] by their weight for the next token minus that for the previous (composite Fig. 3)."""
     middle = kernels.shape[1] // 2
-    if middle == 0:
-        return kernels[kernels[:, 0].argsort()]
+    if kernels.shape[1] < 3:
+        return kernels[kernels[:, middle].argsort()]
     return kernels[(kernels[:, middle + 1] - kernels[:, middle - 1]).argsort()]
 
 

@@ -17,6 +17,7 @@ from lightbert.data.text_files import check_decoded
 from lightbert.errors import InputError
 from lightbert.interop.load import load
 from lightbert.models import Model
+from lightbert.nn.attention import Attention
 from lightbert.nn.record import Record
 from lightbert.objectives.distill.pair import check_pair, shared_heads
 from lightbert.progress import progress
@@ -129,7 +130,7 @@ def observe_rows(model: Model, rows: Sequence[Sequence[int]]) -> list[Observatio
     record = Record(states=None, attention=None, kernels=[], scores=[])
     model.eval()(torch.tensor([list(ids) for ids in rows]), record=record)
     scores, kernels = record.scores or [], record.kernels or []
-    if scores[-1].isnan().any():
+    if scores and scores[-1].isnan().any():
         raise InputError(
             "the attention of the model is not finite: its training has diverged; train it with a lower lr"
         )
@@ -217,6 +218,15 @@ class Study:
         """Raise an error if there is no text to draw."""
         if not self.texts.drawn:
             raise NotApplicableError(f"the analysis '{name}' requires a text; add --text TEXT or --data FILE")
+
+    def check_maps(self, name: str) -> None:
+        """Raise an error if a layer of a model has no attention maps."""
+        for subject in self.subjects:
+            for block in subject.model.blocks:
+                mixer = block.get_submodule("mixer")
+                if not isinstance(mixer, Attention):
+                    part = f"{subject.name or 'the model'} has {type(mixer).__name__}"
+                    raise NotApplicableError(f"the analysis '{name}' requires attention in every layer, but {part}")
 
     def row(self, which: int, text: int) -> list[int]:
         """The ids of a text to draw, for a subject by its index."""

@@ -8,7 +8,8 @@ import typer
 
 from lightbert.commands.options import options
 from lightbert.commands.report import Report, Table, show
-from lightbert.config import to_mapping
+from lightbert.config import assignments, from_mapping, to_mapping
+from lightbert.errors import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,11 +28,14 @@ _EXTRA = 9
 
 @dataclass(frozen=True)
 class Config:
-    """The name of a model; None means all bundled models and presets."""
+    """The name of a model, None for all bundled models and presets, and changes of its config."""
 
     name: Annotated[
         str | None, typer.Argument(help="A preset or a model; all presets and bundled models if omitted.")
     ] = None
+    changes: Annotated[
+        tuple[str, ...], typer.Argument(help="Keys of its config to change, such as change.relative=composite.")
+    ] = ()
 
 
 def run(config: Config) -> Report:
@@ -40,7 +44,7 @@ def run(config: Config) -> Report:
     from lightbert.models import PRESETS
 
     if config.name is not None:
-        return _named(config.name)
+        return _named(config.name, config.changes)
     models = [
         {**_named(name).content, "bytes": sum(path.stat().st_size for path in folder.iterdir() if path.is_file())}
         for name, folder in bundled.installed().items()
@@ -89,16 +93,19 @@ def describe(name: str) -> Report:
     )
 
 
-def _named(name: str) -> Report:
+def _named(name: str, changes: tuple[str, ...] = ()) -> Report:
     from lightbert.interop import load
     from lightbert.interop.load import Preset, find
     from lightbert.models.size import measure
 
     location = find(name)
-    if isinstance(location, Preset):
+    if isinstance(location, Preset) and not changes:
         return describe(location.name)
-    model = load.describe(location)
-    return _report(name, None, model.config, measure(model.config, model.head_settings))
+    model, settings = load.describe(location), assignments(changes)
+    if unused := settings.keys() - {"change"}:
+        raise InputError(f"the changes of a model must be change.KEY=VALUE, got {min(unused)!r}")
+    config = from_mapping(type(model.config), {**to_mapping(model.config), **settings.get("change", {})})
+    return _report(" ".join((name, *changes)), None, config, measure(config, model.head_settings))
 
 
 def _report(
@@ -134,7 +141,8 @@ def _report(
         ("FLOPs, one mixer, 512 tokens", f"{size.mixer_at_512:.3e}"),
         *([("FLOPs of pre-training (ELECTRA's rules)", f"{training:.3e}")] if training is not None else []),
         *([("paper", _paper_line(paper))] if paper else []),
-        *((f"config.{key}", str(value)) for key, value in settings.items()),
+        # Options that are off, which are many, are only in the JSON.
+        *((f"config.{key}", str(value)) for key, value in settings.items() if value not in (None, False, "", "none")),
     ]
     return Report(content, [Table(("", ""), rows, title=name, left=2)])
 

@@ -27,6 +27,18 @@ _FIELDS = {
     "attention_dropout": "attention_probs_dropout_prob",
     "eps": "layer_norm_eps",
 }
+# Fields that all families translate, and those that only matter together with others.
+_WITHOUT_EFFECT = (
+    "activation",
+    "narrow",
+    "padding",
+    "kernel",
+    "radius",
+    "outside",
+    "local_kernel",
+    "mixer_input",
+    "initial",
+)
 _DEFAULTS = {
     "vocab_size": 30522,
     "max_position_embeddings": 512,
@@ -77,6 +89,8 @@ class Family:
     """The inverse of `read`, from our config and heads; raises if transformers can't represent it."""
     fits: Callable[[Settings], bool] = lambda ours: True
     """Whether one of our configs can have this `model_type`, if several types share our family."""
+    translated: tuple[str, ...] = ()
+    """The fields that `read` and `write` translate. All others must have the defaults of our family."""
 
     def to_ours(self, theirs: Settings) -> Settings:
         """Translate their config.json to our fields."""
@@ -93,6 +107,14 @@ class Family:
         if theirs["hidden_act"] not in names:
             raise unknown("hidden_act", theirs["hidden_act"], names)
         return {**ours, "activation": names[theirs["hidden_act"]], **self.read(theirs)}
+
+    def check_others(self, ours: Settings, defaults: Settings) -> None:
+        """Check the fields that their config.json can't express."""
+        known = {*_FIELDS, *_WITHOUT_EFFECT, *self.fields, *self.translated}
+        for name in ours.keys() - known:
+            if ours[name] != defaults[name]:
+                rule = f"{name} must be {defaults[name]!r} in transformers' {self.stem}"
+                raise InputError(f"{rule}, got {ours[name]!r}; {NATIVE_WORKS}")
 
     def to_theirs(self, ours: Settings, heads: Heads) -> Settings:
         """Translate our fields to their config.json; `heads` only matter for settings of the body."""
@@ -262,6 +284,8 @@ def _read_convbert(theirs: Settings) -> Settings:
 
 
 def _write_convbert(ours: Settings, heads: Heads) -> Settings:
+    if ours["kernel"] % 2 == 0:
+        raise InputError(f"kernel must be odd in transformers' ConvBERT, got {ours['kernel']}; {NATIVE_WORKS}")
     if ours["convolution"] != "span":
         raise InputError(
             f"convolution must be 'span' in transformers' ConvBERT, got {ours['convolution']!r}; {NATIVE_WORKS}"
@@ -319,6 +343,7 @@ CONVBERT = Family(
     fields={"narrow": "embedding_size", "kernel": "conv_kernel_size", "groups": "num_groups"},
     read=_read_convbert,
     write=_write_convbert,
+    translated=("convolution", "head_ratio"),
 )
 
 _NORMS = {"no_norm": "none", "layer_norm": "layer"}
@@ -434,6 +459,7 @@ MOBILEBERT = Family(
     },
     read=_read_mobilebert,
     write=_write_mobilebert,
+    translated=("mixer_input", "norm"),
 )
 
 FAMILIES: dict[str, Family] = {family.model_type: family for family in (BERT, ELECTRA, CONVBERT, MOBILEBERT)}

@@ -138,6 +138,7 @@ def _describe(model: Model) -> tuple[Family, Settings]:
     heads, errors = _their_heads(model), []
     for family in candidates:
         try:
+            family.check_others(ours, to_mapping(OUR_FAMILIES[family.ours]()))
             theirs = family.to_theirs(ours, heads)
             architecture = class_name(family, ours, theirs, heads)
             labels = write_heads(heads, model.labels)

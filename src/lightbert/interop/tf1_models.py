@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -15,7 +15,6 @@ from lightbert.models import PRESETS, Config
 from lightbert.models.bert import Bert
 from lightbert.models.convbert import ConvBert
 from lightbert.models.mobilebert import MobileBert
-from lightbert.nn.mixed import reduced_heads
 
 Choices = Mapping[str, Mapping[Any, Settings]]
 """Key of a JSON config -> its possible values -> our fields for each."""
@@ -221,7 +220,9 @@ def identify_electra(tensors: Mapping[str, Tensor], config: Settings) -> Release
     kinds = {"rtd": "discriminator_predictions/", "mlm": "generator_predictions/"}
     return ReleasedModel(
         family="electra" if is_electra else "convbert",
-        config=Bert(**{field.name: getattr(ours, field.name) for field in fields(Bert)}) if is_electra else ours,
+        config=Bert(**{name: getattr(ours, name) for name in (*_FIELDS.values(), "activation")})
+        if is_electra
+        else ours,
         heads={kind: {} for kind, scope in kinds.items() if _any(tensors, scope)},
         keymap=released_keymap(CONVBERT, body, embeddings=embeddings, grouped=ours.groups > 1),
     )
@@ -231,7 +232,8 @@ def _head_ratio(config: ConvBert, attention_width: int, head_ratio: int | None) 
     """Return the ratio that gives the queries this width; if several do, they build the same model."""
     if config.n_heads > 0 and config.width % config.n_heads == 0:
         for ratio in [head_ratio] if head_ratio else [2, *range(config.n_heads, 0, -1)]:
-            if reduced_heads(config.n_heads, ratio) * (config.width // config.n_heads) == attention_width:
+            heads = replace(config, head_ratio=ratio).reduced_heads
+            if heads * (config.width // config.n_heads) == attention_width:
                 return ratio
     raise InputError(
         f"{config.n_heads} heads and width {config.width} don't match queries of width {attention_width}; "

@@ -11,18 +11,16 @@ from lightbert.errors import InputError, unknown
 from lightbert.models.bert import Bert
 from lightbert.models.composite import Composite
 from lightbert.models.convbert import ConvBert
-from lightbert.models.hybrid import Hybrid
 from lightbert.models.mobilebert import MobileBert
 from lightbert.models.model import Metadata, Model, add_head
 from lightbert.models.presets import PRESETS, Config
-from lightbert.nn.init import initialize, seed_from_torch
+from lightbert.nn.init import Normal, initialize, seed_from_torch
 
 FAMILIES: dict[str, type[Config]] = {
     "bert": Bert,
     "convbert": ConvBert,
     "composite": Composite,
     "mobilebert": MobileBert,
-    "hybrid": Hybrid,
 }
 
 __all__ = ["FAMILIES", "PRESETS", "Config", "Metadata", "Model", "add_head", "build", "preset"]
@@ -66,7 +64,7 @@ def build(
     if device.type != "meta":
         seed = seed_from_torch() if seed is None else seed
         built.to_empty(device=device)
-        initialize(built, seed)
+        initialize(built, seed, matrices=Normal() if config.initial == "normal" else None)
     for kind, settings in (heads or {}).items():
         add_head(built, kind, settings, seed=seed)
     return built

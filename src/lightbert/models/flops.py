@@ -6,13 +6,11 @@ lookups aren't counted. ConvBERT Table 9 and MobileBERT Table 4 use this convent
 
 from torch import nn
 
-from lightbert.nn.attention import SelfAttention
-from lightbert.nn.composite import CompositeAttention, LocalAttention
+from lightbert.nn.attention import Mixer
 from lightbert.nn.convolution import Depthwise, DynamicConvolution
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.feedforward import GroupedLinear
 from lightbert.nn.heads import BeamSpan, MaskedLanguage, Pooler, TextHead
-from lightbert.nn.mixed import MixedAttention
 from lightbert.nn.norms import NoNorm
 
 
@@ -24,10 +22,8 @@ def flops(part: nn.Module, tokens: int) -> int:
     match part:
         case nn.LayerNorm() | NoNorm() | nn.Embedding():
             return 0
-        case nn.Linear() | GroupedLinear():
+        case nn.Linear() | GroupedLinear() | Depthwise():
             return 2 * tokens * part.weight.numel()
-        case Depthwise():
-            return _taps(tokens, *part.weight.shape)
         case Encoder():
             return flops(part.embeddings, tokens) + flops(part.blocks, tokens)
         case Pooler() | TextHead():
@@ -40,19 +36,8 @@ def flops(part: nn.Module, tokens: int) -> int:
             end = flops(part.end_dense, starts + tokens + 1) + flops(part.end_output, starts * tokens)
             answer = 2 * tokens * part.width + flops(part.answer_dense, 1) + flops(part.answer_output, 1)
             return flops(part.start, tokens) + end + answer
-        case SelfAttention():
-            return _children(part, tokens) + _scores(tokens, part.out_width)
-        case MixedAttention():
-            return _children(part, tokens) + _scores(tokens, part.out_width // 2)
-        case DynamicConvolution():
-            return _children(part, tokens) + _taps(tokens, part.kernel.in_features, part.taps)
-        case LocalAttention():
-            half = part.out_width // 2
-            return _children(part, tokens) + _scores(tokens, half) + _taps(tokens, half, part.taps)
-        case CompositeAttention():
-            maps = [dynamic for dynamic in (part.query_dynamic, part.key_dynamic) if dynamic is not None]
-            generated = sum(2 * tokens * part.n_heads * dynamic.numel() for dynamic in maps)
-            return _children(part, tokens) + _scores(tokens, part.out_width) + generated
+        case Mixer() | DynamicConvolution():
+            return _children(part, tokens) + part.own_flops(tokens)
     if next(part.parameters(recurse=False), None) is not None:
         raise TypeError(f"no FLOP rule for {type(part).__name__}, which has parameters; add one to models/flops.py")
     return _children(part, tokens)
@@ -60,12 +45,3 @@ def flops(part: nn.Module, tokens: int) -> int:
 
 def _children(part: nn.Module, tokens: int) -> int:
     return sum(flops(child, tokens) for child in part.children())
-
-
-def _scores(tokens: int, channels: int) -> int:
-    """Scores and weighted sum of heads with this total number of channels."""
-    return 4 * tokens * tokens * channels
-
-
-def _taps(tokens: int, channels: int, kernel: int) -> int:
-    return 2 * tokens * channels * kernel

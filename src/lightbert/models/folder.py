@@ -12,7 +12,9 @@ from lightbert import files
 from lightbert.config import from_mapping, to_mapping
 from lightbert.errors import InputError, unknown
 from lightbert.files import FolderKind, folder_atomic, read_json, read_tensors, read_text, write_atomic, write_tensors
-from lightbert.models import FAMILIES, Model, build
+from lightbert.models import FAMILIES, Config, Model, build
+from lightbert.models.architecture import Architecture
+from lightbert.models.hybrid import HYBRID, read_hybrid, renamed
 from lightbert.models.sentence_files import check_pooling, read_sentence_files, sentence_card, write_sentence_files
 from lightbert.nn.words import Words
 
@@ -140,9 +142,13 @@ def _check_loadable(weights: Mapping[str, Tensor], config: str, where: Path) -> 
 def load(path: str | Path) -> Model:
     """Read a model folder that :func:`save` wrote, or ``save_pretrained`` of transformers, also in several files."""
     folder = Path(path)
-    model = from_description(read_config(folder), folder)
+    content = read_config(folder)
+    model = from_description(content, folder)
     paths = weight_files(folder, _WEIGHTS) or [folder / _WEIGHTS]
-    fill(model, {name: tensor for path in paths for name, tensor in read_tensors(path).items()}, folder)
+    tensors = {name: tensor for path in paths for name, tensor in read_tensors(path).items()}
+    if content.get("family") == HYBRID and model.config.block_width:
+        tensors = {renamed(name): tensor for name, tensor in tensors.items()}
+    fill(model, tensors, folder)
     model.tokenizer = read_tokenizer(folder)
     read_sentence_files(model, folder)
     check_ids(model.tokenizer, model.config.vocab, folder)
@@ -200,9 +206,9 @@ def from_description(content: dict[str, Any], where: Path) -> Model:
     if not isinstance(heads, dict) or not all(isinstance(settings, dict) for settings in heads.values()):
         raise InputError(f"'heads' in the config of '{where}' must be an object of objects, got {heads!r}")
     try:
-        if family not in FAMILIES:
+        if family not in FAMILIES and family != HYBRID:
             raise unknown("model family", family, FAMILIES)
-        model = build(from_mapping(FAMILIES[family], content.get("config", {})), heads=heads, device="meta")
+        model = build(_saved_config(family, content.get("config", {})), heads=heads, device="meta")
     except InputError as error:
         raise InputError(f"'{where}': {error}") from None
     keys = [entry.name for entry in fields(_Extra)]
@@ -216,6 +222,16 @@ def from_description(content: dict[str, Any], where: Path) -> Model:
             )
     model.ranges = {name: _range(name, values, where) for name, values in extra.ranges.items()}
     return model
+
+
+def _saved_config(family: str, saved: Any) -> Config:
+    """Read a config, also that of an earlier version."""
+    if family == HYBRID and isinstance(saved, Mapping):
+        return read_hybrid(saved)
+    if isinstance(saved, Mapping) and saved.get("local", "none") != "none" and "relative" not in saved:
+        # Local attention had no terms then, whatever their keys said.
+        saved = {**saved, "relative": "none", "depthwise": False, "convolved": ""}
+    return from_mapping(FAMILIES.get(family, Architecture), saved)
 
 
 def _linear_layers(model: Model) -> set[str]:

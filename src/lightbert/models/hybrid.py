@@ -1,176 +1,71 @@
-"""Any mixer in any block: the one config that selects its parts by name. It is built in Python; no preset has it."""
+"""Hybrid, the former config of parts by name: its arguments and its folders, as another config."""
 
-from dataclasses import dataclass
-from typing import Literal
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
 
-from torch import nn
+from lightbert.config import from_mapping
+from lightbert.errors import InputError, unknown
+from lightbert.models.architecture import Architecture
+from lightbert.models.bert import Bert
+from lightbert.models.composite import Composite
+from lightbert.models.convbert import ConvBert
+from lightbert.models.mobilebert import MobileBert
 
-from lightbert.config import Depth, Dimension, NonNegative, OptionalDimension, PartialShare
-from lightbert.errors import InputError
-from lightbert.models.convbert import Convolution, mixed_attention
-from lightbert.nn.attention import Mixer, SelfAttention
-from lightbert.nn.blocks import BottleneckBlock, PostNormBlock
-from lightbert.nn.composite import CompositeAttention, LocalAttention
-from lightbert.nn.embeddings import Embeddings, TrigramEmbeddings
-from lightbert.nn.encoder import Encoder
-from lightbert.nn.feedforward import FeedForward
-from lightbert.nn.norms import NoNorm, Norm, layer_norm
+_SHELLS = ("post-norm", "bottleneck", "inverted")
+
+HYBRID = "hybrid"
+"""The family in the config.json of such folders."""
+
+_DEFAULTS = {**asdict(Architecture()), "narrow": 128, "width": 256, "n_heads": 4, "inner": 1024}
+_CONVOLUTION = ("convolution", "head_ratio")
+_TERMS = ("fixed", "query_dynamic", "key_dynamic", "depthwise", "convolved")
 
 
-@dataclass(frozen=True)
-class Hybrid:
-    """A model from parts. ``block_width`` must be < ``width`` for "bottleneck", > ``width`` for "inverted", else 0.
+def Hybrid(  # noqa: N802
+    *,
+    mixer: str = "mixed",
+    shell: str = "post-norm",
+    embeddings: str = "factorized",
+    indexed_by: str = "query",
+    **settings: Any,
+) -> Architecture:
+    """Return the config with these parts: ``change.*`` of any preset, and the config of any paper, give the same.
 
-    ``groups`` > 1 selects grouped feed-forwards; ``feedforwards`` is their number per block.
+    mixer: attention, mixed, composite or local; further settings add to it what other mixers have.
+    shell: post-norm, bottleneck or inverted. embeddings: plain, factorized or trigram.
     """
+    for name, value, choices in (("mixer", mixer, _MIXERS), ("shell", shell, _SHELLS)):
+        if value not in choices:
+            raise unknown(name, value, choices)
+    family, own = _MIXERS[mixer]
+    if mixer == "local":
+        own = {**own, "local": indexed_by, "local_kernel": settings.pop("kernel", 9)}
+    values: dict[str, Any] = {**_DEFAULTS, "trigrams": embeddings == "trigram", **own, **settings}
+    width, inside = values["width"], values["block_width"]
+    fits = {"post-norm": inside == 0, "bottleneck": 0 < inside < width, "inverted": inside > width}
+    if not fits[shell]:
+        rule = {"post-norm": "0", "bottleneck": f"> 0 and < {width}", "inverted": f"> {width}"}[shell]
+        raise InputError(f"block_width must be {rule} with shell = {shell!r}, got {inside}")
+    return from_mapping(MobileBert if inside else family, values)
 
-    mixer: Literal["attention", "mixed", "composite", "local"] = "mixed"
-    shell: Literal["post-norm", "bottleneck", "inverted"] = "post-norm"
-    norm: Literal["layer", "none"] = "layer"
-    embeddings: Literal["plain", "factorized", "trigram"] = "factorized"
-    vocab: Dimension = 30522
-    positions: OptionalDimension = 512
-    segments: Dimension = 2
-    narrow: Dimension = 128
-    width: Dimension = 256
-    block_width: OptionalDimension = 0
-    depth: Depth = 12
-    n_heads: Dimension = 4
-    inner: Dimension = 1024
-    groups: Dimension = 1
-    feedforwards: Dimension = 1
-    mixer_input: Literal["narrow", "shared", "wide"] = "shared"
-    head_ratio: Dimension = 2
-    kernel: Dimension = 9
-    convolution: Convolution = "span"
-    radius: OptionalDimension = 8
-    fixed: bool = True
-    query_dynamic: bool = True
-    key_dynamic: bool = False
-    outside: Literal["clamp", "zero"] = "clamp"
-    depthwise: bool = False
-    convolved: Literal["", "qk", "v", "qkv"] = ""
-    indexed_by: Literal["query", "key"] = "query"
-    activation: str = "gelu"
-    dropout: PartialShare = 0.1
-    attention_dropout: PartialShare = 0.1
-    eps: NonNegative = 1e-12
-    padding: Literal["masked", "released"] = "masked"
 
-    def build(self) -> Encoder:
-        """Construct the modules; incompatible parts raise an InputError with both numbers."""
-        norm = NoNorm if self.norm == "none" else layer_norm(self.eps)
-        return Encoder(
-            self._embeddings(norm),
-            [self._block(norm) for _ in range(self.depth)],
-            width=self.width,
-            positions=self.positions,
-            released_padding=self.padding == "released",
-            fp16=self.norm == "layer",
-        )
+_MIXERS: dict[str, tuple[type[Architecture], dict[str, Any]]] = {
+    "attention": (Bert, {}),
+    "mixed": (ConvBert, {"convolution": "span", "head_ratio": 2}),
+    "composite": (Composite, {"fixed": True, "query_dynamic": True}),
+    "local": (Composite, {"fixed": False, "query_dynamic": False}),
+}
 
-    def _embeddings(self, norm: Norm) -> nn.Module:
-        if (self.embeddings == "plain") != (self.narrow == self.width) and self.embeddings != "trigram":
-            raise InputError(
-                f"{self.embeddings} embeddings require narrow {'==' if self.embeddings == 'plain' else '!='} width, "
-                f"got narrow = {self.narrow} and width = {self.width}"
-            )
-        part = TrigramEmbeddings if self.embeddings == "trigram" else Embeddings
-        return part(
-            self.vocab,
-            self.narrow,
-            self.width,
-            positions=self.positions,
-            segments=self.segments,
-            norm=norm,
-            dropout=self.dropout,
-        )
 
-    def _block(self, norm: Norm) -> nn.Module:
-        inside = self.width if self.shell == "post-norm" else self.block_width
-        fits, rule = {
-            "post-norm": (self.block_width == 0, "0"),
-            "bottleneck": (0 < inside < self.width, f"> 0 and < {self.width}"),
-            "inverted": (inside > self.width, f"> {self.width}"),
-        }[self.shell]
-        if not fits:
-            raise InputError(f"block_width must be {rule} with shell = {self.shell!r}, got {self.block_width}")
-        stack = [
-            FeedForward(
-                inside,
-                self.inner,
-                activation=self.activation,
-                norm=norm,
-                groups=self.groups,
-                dropout=self.dropout if self.shell == "post-norm" else 0.0,
-            )
-            for _ in range(self.feedforwards)
-        ]
-        feedforward = stack[0] if len(stack) == 1 else nn.Sequential(*stack)
-        if self.shell == "post-norm":
-            return PostNormBlock(
-                self.width,
-                mixer=self._mixer(self.width, self.width, None),
-                feedforward=feedforward,
-                norm=norm,
-                dropout=self.dropout,
-            )
-        return BottleneckBlock(
-            self.width,
-            inside,
-            mixer=self._mixer(
-                self.width if self.mixer_input == "wide" else inside,
-                inside,
-                self.width if self.mixer_input == "shared" else None,
-            ),
-            mixer_input=self.mixer_input,
-            feedforward=feedforward,
-            norm=norm,
-            dropout=self.dropout,
-        )
+def read_hybrid(saved: Mapping[str, Any]) -> Architecture:
+    """Read the config of a folder that Hybrid wrote: it has all keys, also those that its mixer didn't use."""
+    mixer = str(saved.get("mixer", "mixed"))
+    unused = (() if mixer == "mixed" else _CONVOLUTION) + (() if mixer == "composite" else _TERMS)
+    return Hybrid(**{name: value for name, value in saved.items() if name not in unused})
 
-    def _mixer(self, reads: int, inside: int, value_width: int | None) -> Mixer:
-        """Build the mixer of one block: its input has ``reads`` channels, its heads have ``inside`` in total."""
-        if inside % self.n_heads:
-            raise InputError(f"n_heads ({self.n_heads}) must divide the width, {inside}")
-        head_width, dropout = inside // self.n_heads, self.attention_dropout
-        match self.mixer:
-            case "attention":
-                return SelfAttention(
-                    reads, self.n_heads, head_width=head_width, value_width=value_width, dropout=dropout
-                )
-            case "mixed":
-                return mixed_attention(
-                    reads,
-                    self.n_heads,
-                    head_ratio=self.head_ratio,
-                    kernel=self.kernel,
-                    convolution=self.convolution,
-                    head_width=head_width,
-                    value_width=value_width,
-                    dropout=dropout,
-                )
-            case "composite":
-                return CompositeAttention(
-                    reads,
-                    self.n_heads,
-                    radius=self.radius,
-                    head_width=head_width,
-                    value_width=value_width,
-                    fixed=self.fixed,
-                    query_dynamic=self.query_dynamic,
-                    key_dynamic=self.key_dynamic,
-                    outside=self.outside,
-                    depthwise=self.depthwise,
-                    convolved=self.convolved,
-                    dropout=dropout,
-                )
-            case "local":
-                return LocalAttention(
-                    reads,
-                    self.n_heads,
-                    kernel=self.kernel,
-                    indexed_by=self.indexed_by,
-                    value_width=value_width,
-                    dropout=dropout,
-                )
+
+def renamed(name: str) -> str:
+    """Return a parameter's name, as of a stack of feed-forwards: Hybrid's blocks had a single one without a number."""
+    return re.sub(r"^(blocks\.\d+\.feedforward)\.(up|down|norm)\.", r"\1.0.\2.", name)

@@ -61,14 +61,7 @@ class Model(Encoder):
     ranges: dict[str, tuple[float, float]]
 
     def __init__(self, encoder: Encoder, metadata: Metadata) -> None:
-        super().__init__(
-            encoder.embeddings,
-            encoder.blocks,
-            width=encoder.width,
-            positions=encoder.positions,
-            released_padding=encoder.released_padding,
-            fp16=encoder.fp16,
-        )
+        super().__init__(encoder.embeddings, encoder.blocks, **_settings(encoder))
         self.heads, self.checkpointing, self.training = encoder.heads, encoder.checkpointing, encoder.training
         self.metadata = metadata
 
@@ -85,14 +78,7 @@ class Model(Encoder):
     @property
     def encoder(self) -> Encoder:
         """The network alone: a plain encoder that shares the model's modules."""
-        encoder = Encoder(
-            self.embeddings,
-            self.blocks,
-            width=self.width,
-            positions=self.positions,
-            released_padding=self.released_padding,
-            fp16=self.fp16,
-        )
+        encoder = Encoder(self.embeddings, self.blocks, **_settings(self))
         encoder.heads, encoder.checkpointing, encoder.training = self.heads, self.checkpointing, self.training
         return encoder
 
@@ -116,6 +102,10 @@ class Model(Encoder):
                 f"({embeddings:,} embeddings); use the tokenizer that the model was trained with"
             )
         return self.tokenizer
+
+
+def _settings(encoder: Encoder) -> dict[str, Any]:
+    return {name: getattr(encoder, name) for name in ("width", "positions", "released_padding", "fp16")}
 
 
 _KINDS: dict[str, type[nn.Module]] = {
@@ -148,7 +138,7 @@ def add_head(model: Model, kind: str, settings: dict[str, Any] | None = None, *,
     defaults: dict[str, Any] = {}
     match kind:
         case "mlm":
-            hidden = config.width if mobile else config.narrow
+            hidden = max(config.width, config.narrow) if mobile else config.narrow
             defaults = {"hidden": hidden, "activation": config.activation, "eps": config.eps}
         case "rtd":
             defaults = {"activation": config.activation}

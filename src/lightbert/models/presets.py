@@ -3,21 +3,23 @@
 from dataclasses import replace
 from typing import TypeVar
 
+import torch
+
 from lightbert.errors import InputError
+from lightbert.models.architecture import Architecture
 from lightbert.models.bert import Bert
 from lightbert.models.composite import Composite
 from lightbert.models.convbert import ConvBert
-from lightbert.models.hybrid import Hybrid
 from lightbert.models.mobilebert import MobileBert
 
-Config = Bert | ConvBert | Composite | MobileBert | Hybrid
-AnyConfig = TypeVar("AnyConfig", bound=Config)
+Config = Architecture
+AnyConfig = TypeVar("AnyConfig", bound=Architecture)
 
 _CONVBERT_SMALL = ConvBert(narrow=128, width=256, n_heads=4, inner=1024)
 _CONVBERT_MEDIUM_SMALL = ConvBert(narrow=128, width=384, n_heads=8, inner=1536, groups=2)
-_COMPOSITE_SMALL = Composite()
-_NO_TERMS = Composite(fixed=False, query_dynamic=False)
-_COMPOSITE_BASE = Composite(narrow=768, width=768, n_heads=12, inner=3072)
+_COMPOSITE_SMALL = Composite(initial="normal")
+_NO_TERMS = replace(_COMPOSITE_SMALL, relative="none")
+_COMPOSITE_BASE = replace(_COMPOSITE_SMALL, narrow=768, width=768, n_heads=12, inner=3072)
 _TINY = {"vocab": 8192, "positions": 128, "narrow": 64, "width": 128, "depth": 4, "n_heads": 4, "inner": 512}
 _NANO = {"vocab": 8192, "positions": 128, "narrow": 32, "width": 128, "depth": 4}
 
@@ -51,7 +53,7 @@ PRESETS: dict[str, Config] = {
     "composite-small-composite-convqkv": replace(_COMPOSITE_SMALL, convolved="qkv"),
     "composite-small-convbert": replace(_NO_TERMS, positions=128, local="query"),
     "composite-base": _COMPOSITE_BASE,
-    "composite-base-absolute": replace(_COMPOSITE_BASE, positions=128, fixed=False, query_dynamic=False),
+    "composite-base-absolute": replace(_COMPOSITE_BASE, positions=128, relative="none"),
     "composite-base-fixed": replace(_COMPOSITE_BASE, query_dynamic=False),
     "composite-base-dynamic": replace(_COMPOSITE_BASE, fixed=False),
     "mobilebert": MobileBert(),
@@ -87,16 +89,23 @@ PRESETS: dict[str, Config] = {
 def generator(config: AnyConfig, multiplier: float) -> AnyConfig:
     """The config of the generator that replaced-token detection trains together with the discriminator.
 
-    Width, feed-forward and heads are scaled by ``multiplier``; mixer and depth stay the same (ConvBERT §6.2, Table 5).
+    Widths, feed-forward and heads are scaled by ``multiplier``; mixer and depth stay the same (ConvBERT §6.2, Table 5).
 
     Deviation: ELECTRA's own generators have one head per 64 channels; we use ConvBERT's rule for all families.
     """
-    if isinstance(config, MobileBert) or (isinstance(config, Hybrid) and config.shell != "post-norm"):
-        raise InputError("replaced-token detection doesn't support bottleneck models; pre-train with mlm, or distil")
-    width = round(config.width * multiplier)
-    heads = max(1, int(config.n_heads * multiplier))
-    if width < 1 or width % heads:
+    width, block_width = (round(size * multiplier) for size in (config.width, config.block_width))
+    inside, heads = block_width or width, max(1, int(config.n_heads * multiplier))
+    if inside < 1 or inside % heads:
         raise InputError(
-            f"the generator's heads ({heads}) must divide its width, {multiplier} × {config.width} = {width}"
+            f"the generator's heads ({heads}) must divide its width, {multiplier} × {config.inside} = {inside}"
         )
-    return replace(config, width=width, inner=4 * width, n_heads=heads)
+    small = replace(config, width=width, block_width=block_width, inner=4 * inside, n_heads=heads)
+    try:
+        with torch.device("meta"):
+            replace(small, depth=1).build()
+    except InputError as error:
+        raise InputError(
+            f"generator = {multiplier} gives a generator of width {inside} with {heads} heads, which can't be built: "
+            f"{error}; set generator= to another size"
+        ) from None
+    return small

@@ -17,7 +17,6 @@ from lightbert.models.bert import Bert
 from lightbert.models.convbert import ConvBert
 from lightbert.models.flops import flops
 from lightbert.models.presets import generator
-from lightbert.nn.mixed import reduced_heads
 
 TOKENS = 128
 """The text length for FLOPs of a forward pass, as in MobileBERT Table 4."""
@@ -130,9 +129,8 @@ def _embedding_flops(config: Encoder, length: int) -> int:
 
 
 def _feedforward(config: Encoder) -> int:
-    groups = config.groups if isinstance(config, ConvBert) else 1
     width, inner = config.width, config.inner
-    matmuls = 2 * 2 * width * inner // groups
+    matmuls = 2 * 2 * width * inner // config.groups
     return matmuls + (1 + ACTIVATION) * inner + (1 + DROPOUT + 1 + LAYER_NORM) * width
 
 
@@ -141,7 +139,7 @@ def _mixer(config: Encoder, length: int) -> int:
         # As in the script, which counts this LayerNorm once instead of once per channel.
         whole = _attention(config.width, config.width, config.n_heads, length)
         return whole + _output(config.width, config.width) + LAYER_NORM
-    heads = reduced_heads(config.n_heads, config.head_ratio)
+    heads = config.reduced_heads
     inner = heads * (config.width // config.n_heads)
     mixed = _attention(config.width, inner, heads, length) + _convolution(config, inner, heads)
     concatenated = inner if config.convolution == "none" else 2 * inner
@@ -163,15 +161,8 @@ def _convolution(config: ConvBert, inner: int, heads: int) -> int:
     width, taps = config.width, config.kernel
     separable = 2 * width * taps + _dense(width, inner)
     dynamic = _dense(inner, heads * taps) + SOFTMAX * heads * taps + _dense(width, inner) + 2 * inner * taps
-    match config.convolution:
-        case "span":
-            return separable + inner + dynamic
-        case "dynamic":
-            return dynamic
-        case "conventional":
-            return separable
-        case "none":
-            return 0
+    counts = {"span": separable + inner + dynamic, "dynamic": dynamic, "conventional": separable, "none": 0}
+    return counts[config.convolution]
 
 
 def _words(config: Encoder) -> int:

@@ -1,15 +1,16 @@
-"""Convolutions over tokens: depthwise, and the convolution heads of mixed attention (ConvBERT Table 2).
+"""Convolutions over tokens: depthwise, and the heads beside attention (ConvBERT Table 2).
 
-The heads are span-based dynamic, dynamic or conventional. Each takes the token stream, the queries of the attention
-heads and the stream for the values, and returns ``out_width`` channels, as many as the attention heads.
+The heads are span-based dynamic, dynamic with or without a gate, or conventional. A kernel of K taps reads the tokens
+from i - ⌊K/2⌋ to i + ⌈K/2⌉ - 1 around token i, for even K too (ConvBERT Eq. 2).
 """
 
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lightbert.errors import InputError
+from lightbert.nn.feedforward import linear
 from lightbert.nn.init import Initial, TruncatedNormal, Uniform
 from lightbert.nn.mask import Mask
 from lightbert.nn.record import Record
@@ -17,19 +18,11 @@ from lightbert.ops.depthwise import depthwise
 from lightbert.ops.dynamic_conv import dynamic_conv
 
 
-def check_odd(kernel: int) -> int:
-    """Check that a kernel size is odd, so that the kernel has a middle tap, and return it."""
-    if kernel % 2 == 0:
-        raise InputError(f"the kernel size must be odd, got {kernel}; use {kernel + 1}")
-    return kernel
-
-
 class Depthwise(nn.Module):
     """A convolution over tokens with one fixed kernel per channel; padding and other texts read as zero."""
 
     def __init__(self, width: int, kernel: int, *, bias: bool) -> None:
         super().__init__()
-        kernel = check_odd(kernel)
         self.weight = nn.Parameter(torch.empty(width, kernel))
         self.bias = nn.Parameter(torch.empty(width)) if bias else None
 
@@ -43,18 +36,41 @@ class Depthwise(nn.Module):
         return depthwise(x, self.weight, self.bias, mask.convolution_texts)
 
 
-class DynamicConvolution(nn.Module):
-    """Dynamic convolution: each token's kernels are generated from its query (the "dynamic" row of ConvBERT Table 2).
+class ConvolutionHeads(nn.Module):
+    """The base class of the heads beside attention.
 
-    Deviation: the paper's Eq. 5 shares the values with attention; we use a separate value projection, as the released
-    code and the paper's parameter counts do.
+    ``forward(x, query, value, mask, record=None, values=None)`` maps the stream x [B, T, D], the queries [B, T, a] and
+    the stream of the values [B, T, value width] to [B, T, a]. ``values`` [B, T, a] are projected already: those of
+    attention, if the heads share them, or computed together with other projections.
     """
 
-    def __init__(self, width: int, inner: int, n_heads: int, kernel: int, value_width: int | None = None) -> None:
+    out_width: int
+    shares_values: bool = False
+
+
+class DynamicConvolution(ConvolutionHeads):
+    """Dynamic convolution: each token's kernels are generated from its query (the "dynamic" row of ConvBERT Table 2).
+
+    per_head: one map to kernels per head, W_f of Eq. 4; by default one layer reads all heads, as released.
+    shares_values: use the values of attention, V of Eq. 5 and 6; by default the heads have a value projection, as in
+    the released code and the paper's parameter counts.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        inner: int,
+        n_heads: int,
+        kernel: int,
+        value_width: int | None = None,
+        *,
+        per_head: bool = False,
+        shares_values: bool = False,
+    ) -> None:
         super().__init__()
-        self.n_heads, self.taps, self.out_width = n_heads, check_odd(kernel), inner
-        self.kernel = nn.Linear(inner, n_heads * kernel)
-        self.value = nn.Linear(value_width or width, inner)
+        self.n_heads, self.taps, self.out_width, self.shares_values = n_heads, kernel, inner, shares_values
+        self.kernel = linear(inner, n_heads * kernel, n_heads if per_head else 1)
+        self.value = None if shares_values else nn.Linear(value_width or width, inner)
 
     def span(self, x: Tensor, query: Tensor, mask: Mask) -> Tensor:
         """Return the input of the kernel layer: [B, T, a]."""
@@ -71,20 +87,34 @@ class DynamicConvolution(nn.Module):
             record.kernels.append(torch.softmax(logits[..., : self.taps].float(), dim=-1))
         return dynamic_conv(values, logits, mask.convolution_texts, self.taps)
 
-    def forward(self, x: Tensor, query: Tensor, value: Tensor, mask: Mask, record: Record | None = None) -> Tensor:
-        """Stream x [B, T, D], query [B, T, a], value [B, T, value width] -> [B, T, a]."""
+    def forward(
+        self,
+        x: Tensor,
+        query: Tensor,
+        value: Tensor,
+        mask: Mask,
+        record: Record | None = None,
+        values: Tensor | None = None,
+    ) -> Tensor:
+        """As of `ConvolutionHeads`."""
         logits = self.logits(self.span(x, query, mask))
-        return self.convolve(self.value(value), logits, mask, record)
+        if values is None:
+            assert self.value is not None
+            values = self.value(value)
+        return self.convolve(values, logits, mask, record)
+
+    def own_flops(self, tokens: int) -> int:
+        """FLOPs of the convolution itself."""
+        return 2 * tokens * self.out_width * self.taps
 
 
 class SpanConvolution(DynamicConvolution):
-    """Span-based dynamic convolution: kernels from the query times a span-aware key (ConvBERT Eq. 4 and 5).
+    """Span-based dynamic convolution: kernels from the query times a span-aware key (ConvBERT Eq. 4 and 5)."""
 
-    Deviation: the kernel layer reads all heads jointly, as released; Eq. 4 has one map per head.
-    """
-
-    def __init__(self, width: int, inner: int, n_heads: int, kernel: int, value_width: int | None = None) -> None:
-        super().__init__(width, inner, n_heads, kernel, value_width)
+    def __init__(
+        self, width: int, inner: int, n_heads: int, kernel: int, value_width: int | None = None, **options: bool
+    ) -> None:
+        super().__init__(width, inner, n_heads, kernel, value_width, **options)
         self.depthwise = Depthwise(width, kernel, bias=False)
         self.pointwise = nn.Linear(width, inner)
 
@@ -98,7 +128,27 @@ class SpanConvolution(DynamicConvolution):
         return query * key
 
 
-class SeparableConvolution(nn.Module):
+class GatedConvolution(DynamicConvolution):
+    """Dynamic convolution after a linear projection and a gated linear unit (ConvBERT §3.1, Fig. 3b).
+
+    Kernels and values are both generated from the gated tokens, without the queries of attention.
+    """
+
+    def __init__(self, width: int, inner: int, n_heads: int, kernel: int, *, per_head: bool = False) -> None:
+        # It has values of its own, but no layer for them alone.
+        super().__init__(width, inner, n_heads, kernel, per_head=per_head, shares_values=True)
+        self.shares_values = False
+        self.gate = nn.Linear(width, 2 * inner)
+
+    def forward(
+        self, x: Tensor, query: Tensor, value: Tensor, mask: Mask, record: Record | None = None, *_: object
+    ) -> Tensor:
+        """As of `ConvolutionHeads`; only x is read."""
+        gated = F.glu(self.gate(x), dim=-1)
+        return self.convolve(gated, self.logits(gated), mask, record)
+
+
+class SeparableConvolution(ConvolutionHeads):
     """A depthwise-separable convolution (the "conventional" row of ConvBERT Table 2)."""
 
     def __init__(self, width: int, inner: int, kernel: int) -> None:
@@ -111,7 +161,7 @@ class SeparableConvolution(nn.Module):
         """A standard deviation of 1/K for the depthwise weights, as in `SpanConvolution`."""
         return {"depthwise.weight": TruncatedNormal(1 / self.depthwise.weight.shape[1])}
 
-    def forward(self, x: Tensor, query: Tensor, value: Tensor, mask: Mask, record: Record | None = None) -> Tensor:
-        """Values [B, T, D] -> [B, T, a]; the queries are not used."""
+    def forward(self, x: Tensor, query: Tensor, value: Tensor, mask: Mask, *_: object) -> Tensor:
+        """As of `ConvolutionHeads`; only the stream of the values is read."""
         mixed: Tensor = self.pointwise(self.depthwise(value, mask))
         return mixed

@@ -11,15 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lightbert.nn.attention import Attention, SelfAttention, keeps_scores
+from lightbert.nn.attention import SelfAttention, keeps_scores
 from lightbert.nn.blocks import BottleneckBlock, PostNormBlock
-from lightbert.nn.composite import CompositeAttention, LocalAttention
 from lightbert.nn.convolution import DynamicConvolution, SpanConvolution
 from lightbert.nn.embeddings import Embeddings, TrigramEmbeddings
 from lightbert.nn.feedforward import FeedForward, GroupedLinear
 from lightbert.nn.heads import MaskedLanguage, ReplacedToken
+from lightbert.nn.local import LocalAttention
 from lightbert.nn.mask import Mask
-from lightbert.nn.mixed import MixedAttention
 from lightbert.nn.norms import NoNorm
 from lightbert.nn.record import Record
 from lightbert.ops import bias_gelu as gelu
@@ -37,6 +36,8 @@ _LARGE = 2**27
 batches, where memory is not scarce, that would only take time."""
 
 _Layer = TypeVar("_Layer", bound=nn.Module)
+_Layers = tuple[nn.Linear, nn.Linear, nn.Linear]
+"""Those of queries, keys and values."""
 
 
 def install(model: nn.Module) -> None:
@@ -279,7 +280,8 @@ class FusedBottleneckBlock(BottleneckBlock):
     def forward(self, x: Tensor, mask: Mask, record: Record | None = None) -> Tensor:
         """[B, T, D] -> [B, T, D]."""
         if self.shared is not None and self.shared_norm is not None:
-            more = [(self.mixer.value, None)] if isinstance(self.mixer, FusedSelfAttention) else []
+            layers = self.mixer.linear_projections() if isinstance(self.mixer, FusedSelfAttention) else None
+            more = [(layers[2], None)] if layers else []
             inside, shared, *values = project_and_norm(
                 x, (self.enter, self.enter_norm), (self.shared, self.shared_norm), *more
             )  # [B, T, N]
@@ -340,7 +342,7 @@ class FusedReplacedToken(ReplacedToken):
 
 
 class FusedSelfAttention(SelfAttention):
-    """One matmul for queries, keys and values, and one gradient."""
+    """One matmul for queries, keys, values and the weights of all offsets; one op for all heads, and one gradient."""
 
     def forward(
         self,
@@ -353,41 +355,37 @@ class FusedSelfAttention(SelfAttention):
     ) -> Tensor:
         """[B, T, D] -> [B, T, out_width].
 
-        values [B, T, out_width]: the result of the layer ``value``, if it is computed together with other projections.
+        values [B, T, H·E]: the result of the layer ``value``, if it is computed together with other projections.
         """
-        layers = (self.query, self.key, self.value)
-        layout = joined.Layout(self.n_heads, self.out_width // self.n_heads)
-        if value is None and not keeps_scores(record) and can_fuse(*layers) and joined.has_kernel(x, layout):
-            streams = project_together(x, *((layer.weight, layer.bias) for layer in layers))
-            return _attend_joined(self, streams, mask, layout)
-        if value is None:
-            query, key, values = project(x, *layers)
-        else:
-            query, key = project(x, self.query, self.key)
-            values = self.value(value) if values is None else values
-        return self.attend(query, key, values, mask, record)
-
-
-def _attend_joined(mixer: Attention, streams: Tensor, mask: Mask, layout: joined.Layout) -> Tensor:
-    dropout = mixer.dropout if mixer.training else 0.0
-    return joined.joined_attention(streams, mask.attention_texts, layout=layout, outside=mixer.outside, dropout=dropout)
-
-
-class FusedCompositeAttention(CompositeAttention):
-    """One matmul for queries, keys, values and the weights of all offsets, and one gradient."""
-
-    def forward(self, x: Tensor, mask: Mask, *, value: Tensor | None = None, record: Record | None = None) -> Tensor:
-        """[B, T, D] -> [B, T, out_width]."""
-        layers = [layer for layer in (self.query, self.key, self.value) if isinstance(layer, nn.Linear)]
-        if value is not None or len(layers) < 3:
+        layers = self.linear_projections()
+        if layers is None:
             return super().forward(x, mask, value=value, record=record)
-        is_joined = self.depthwise is None and can_fuse(*layers) and not keeps_scores(record)
-        if is_joined and joined.has_kernel(x, self._layout):
-            return _attend_joined(self, self._project_together(x, *layers), mask, self._layout)
-        query_layer, key_layer, value_layer = layers
-        values, query, key = project(x, value_layer, query_layer, key_layer)
-        attended = self.attend(query, key, values, mask, record)
-        return attended if self.depthwise is None else attended + self.depthwise(values, mask)
+        if value is not None:
+            query, key = project(x, *layers[:2])
+            return self.mix(query, key, self.value(value) if values is None else values, (x, value), mask, record)
+        together = self._together(x, mask, record, layers)
+        if together is not None:
+            return together
+        # The convolution's values, if one matmul computes them together with the other streams.
+        convolution = self.convolution if on_gpu(x) and isinstance(self.convolution, FusedDynamicConvolution) else None
+        more = () if convolution is None or convolution.value is None else (convolution.value,)
+        query, key, values, *convolved = project(x, *layers, *more)
+        return self.mix(query, key, values, (x, x), mask, record, *convolved)
+
+    def _together(self, x: Tensor, mask: Mask, record: Record | None, layers: _Layers) -> Tensor | None:
+        """All heads by one op; None if there is no op for them, or a layer must be called."""
+        if self.depthwise is not None or not can_fuse(*layers):
+            return None
+        dropout = self.dropout if self.training else 0.0
+        if self.convolution is not None:
+            convolution = self._plain_convolution() if record is None and on_gpu(x) and not self.has_biases else None
+            return None if convolution is None else self._mixed_heads(x, mask, layers, convolution, dropout)
+        layout = self._layout
+        if keeps_scores(record) or not joined.has_kernel(x, layout):
+            return None
+        streams = project_together(x, *self._weights(layers, layout))
+        texts, outside = mask.attention_texts, self.outside
+        return joined.joined_attention(streams, texts, layout=layout, outside=outside, dropout=dropout)
 
     def dynamic_weights(self, heads: Tensor, dynamic: Tensor | None) -> Tensor | None:
         """Generate one weight per offset from queries or keys: [B, H, T, E] -> [B, H, T, 2R+1]."""
@@ -401,32 +399,61 @@ class FusedCompositeAttention(CompositeAttention):
 
     @property
     def _layout(self) -> joined.Layout:
+        if not self.has_biases:
+            return joined.Layout(self.n_heads, self.head_width)
         by_query = self.fixed is not None or self.query_dynamic is not None
-        head_width = self.out_width // self.n_heads
-        return joined.Layout(self.n_heads, head_width, self.offsets, by_query, self.key_dynamic is not None)
+        return joined.Layout(self.n_heads, self.head_width, self.offsets, by_query, self.key_dynamic is not None)
 
-    def _project_together(self, x: Tensor, *layers: nn.Linear) -> Tensor:
-        """Queries, keys, values and all weights by one matmul, [B, T, width of the layout]."""
-        query, key, _ = layers
+    def _weights(self, layers: _Layers, layout: joined.Layout) -> list[tuple[Tensor, Tensor]]:
+        """Weights and biases of the layers that compute the streams of a layout."""
         weights: list[tuple[Tensor, Tensor]] = [(layer.weight, layer.bias) for layer in layers]
-        if self._layout.by_query:
-            weights.append(self._as_layer(query, self.query_dynamic, self.fixed))
-        if self._layout.by_key:
-            weights.append(self._as_layer(key, self.key_dynamic, None))
-        return project_together(x, *weights)
+        if layout.by_query:
+            weights.append(self._as_layer(layers[0], self.query_dynamic, self.fixed))
+        if layout.by_key:
+            weights.append(self._as_layer(layers[1], self.key_dynamic, None))
+        return weights
 
     def _as_layer(self, layer: nn.Linear, dynamic: Tensor | None, fixed: Tensor | None) -> tuple[Tensor, Tensor]:
         """The weights of all offsets as a linear layer of the input: queries or keys, times their map, plus fixed."""
         rows = self.n_heads * self.offsets
         weight, bias = layer.weight.new_zeros(rows, self.width), layer.bias.new_zeros(rows)
         if dynamic is not None:
-            scaled = dynamic.t() * (self.out_width // self.n_heads) ** -0.5
+            scaled = dynamic.t() * (self.head_width) ** -0.5
             weight = (scaled @ layer.weight.unflatten(0, (self.n_heads, -1))).flatten(0, 1)
             bias = (layer.bias.unflatten(0, (self.n_heads, -1)) @ scaled.t()).flatten()
         if fixed is not None:
             bias = bias + fixed.flatten()
         unused = self._layout.bias_width - rows
         return F.pad(weight, (0, 0, 0, unused)), F.pad(bias, (0, unused))
+
+    def _plain_convolution(self) -> "FusedSpanConvolution | None":
+        """The convolution, if one op computes what its layers and those of attention compute."""
+        convolution = self.convolution
+        if convolution is None or not is_plain(convolution, FusedSpanConvolution) or convolution.value is None:
+            return None
+        return convolution if can_fuse(convolution.value, convolution.kernel, convolution.pointwise) else None
+
+    def _mixed_heads(
+        self, x: Tensor, mask: Mask, layers: _Layers, convolution: "FusedSpanConvolution", dropout: float
+    ) -> Tensor:
+        """Both kinds of heads by one op."""
+        assert convolution.value is not None
+        # Before the projections: the convolution waits for memory, and finds its input in the cache.
+        span_key = F.linear(convolution.depthwise(x, mask), convolution.pointwise.weight)
+        streams = (*layers, convolution.value)
+        bias = torch.cat([layer.bias for layer in streams])
+        return mixed_heads(
+            apply_linear(x, torch.cat([layer.weight for layer in streams]), bias.detach()),
+            bias,
+            span_key,
+            convolution.pointwise.bias,
+            *convolution.padded_kernel(),
+            mask.attention_texts,
+            mask.convolution_texts,
+            n_heads=self.n_heads,
+            taps=convolution.taps,
+            dropout=dropout,
+        )
 
 
 class FusedLocalAttention(LocalAttention):
@@ -436,55 +463,6 @@ class FusedLocalAttention(LocalAttention):
         """[B, T, D] -> [B, T, D]."""
         query, key = project(x, self.query, self.key)
         return self.mix(x, query, key, x if value is None else value, mask, record)
-
-
-class FusedMixedAttention(MixedAttention):
-    """One op for both kinds of heads, or at least one matmul for all layers that read the same stream."""
-
-    def forward(self, x: Tensor, mask: Mask, *, value: Tensor | None = None, record: Record | None = None) -> Tensor:
-        """[B, T, D] -> [B, T, 2a]."""
-        if value is None and record is None and on_gpu(x):
-            convolution = self._plain_convolution()
-            if convolution is not None:
-                return self._together(x, mask, convolution)
-        # The convolution's values, if one matmul computes them together with the other streams.
-        projected: list[Tensor] = []
-        if value is None:
-            value = x
-            more = [self.convolution.value] if on_gpu(x) and isinstance(self.convolution, _PaddedKernel) else []
-            query, key, values, *projected = project(x, self.query, self.key, self.value, *more)
-        else:
-            query, key = project(x, self.query, self.key)
-            values = self.value(value)
-        attended = self.attend(query, key, values, mask, record)
-        return torch.cat([attended, self.convolution(x, query, value, mask, record, *projected)], dim=-1)
-
-    def _plain_convolution(self) -> "FusedSpanConvolution | None":
-        """The convolution, if one op computes what its layers and those of attention compute."""
-        convolution = self.convolution
-        if not is_plain(convolution, FusedSpanConvolution):
-            return None
-        layers = (self.query, self.key, self.value, convolution.value, convolution.kernel, convolution.pointwise)
-        return convolution if can_fuse(*layers) else None
-
-    def _together(self, x: Tensor, mask: Mask, convolution: "FusedSpanConvolution") -> Tensor:
-        """Both kinds of heads by one op."""
-        # Before the projections: the convolution waits for memory, and finds its input in the cache.
-        span_key = F.linear(convolution.depthwise(x, mask), convolution.pointwise.weight)
-        layers = (self.query, self.key, self.value, convolution.value)
-        bias = torch.cat([layer.bias for layer in layers])
-        return mixed_heads(
-            apply_linear(x, torch.cat([layer.weight for layer in layers]), bias.detach()),
-            bias,
-            span_key,
-            convolution.pointwise.bias,
-            *convolution.padded_kernel(),
-            mask.attention_texts,
-            mask.convolution_texts,
-            n_heads=self.n_heads,
-            taps=convolution.taps,
-            dropout=self.dropout if self.training else 0.0,
-        )
 
 
 class Padding(NamedTuple):
@@ -503,25 +481,8 @@ class Padding(NamedTuple):
         return [block[: -self.filler] for block in self.split(rows)] if self.filler else [rows]
 
 
-class _PaddedKernel(DynamicConvolution):
+class FusedDynamicConvolution(DynamicConvolution):
     """The outputs of the kernel layer are padded, because odd matmuls are slow on a GPU."""
-
-    def forward(
-        self,
-        x: Tensor,
-        query: Tensor,
-        value: Tensor,
-        mask: Mask,
-        record: Record | None = None,
-        projected: Tensor | None = None,
-    ) -> Tensor:
-        """Stream x [B, T, D], query [B, T, a], value [B, T, value width] -> [B, T, a].
-
-        projected [B, T, a]: the result of the layer ``value``, if it is computed together with other projections.
-        """
-        logits = self.logits(self.span(x, query, mask))
-        values = self.value(value) if projected is None else projected
-        return self.convolve(values, logits, mask, record)
 
     def logits(self, span: Tensor) -> Tensor:
         """Apply the kernel layer: [B, T, a] -> [B, T, H, K or more]."""
@@ -538,6 +499,7 @@ class _PaddedKernel(DynamicConvolution):
     def padded_kernel(self) -> tuple[Tensor, Tensor]:
         """The weight and the bias of the kernel layer with padded outputs."""
         heads = (self.n_heads, self.taps)
+        assert isinstance(self.kernel, nn.Linear)
         weight: Tensor = self.kernel.weight
         bias: Tensor = self.kernel.bias
         # The copies of half precision in training are padded already.
@@ -547,11 +509,7 @@ class _PaddedKernel(DynamicConvolution):
         return weight, bias
 
 
-class FusedDynamicConvolution(_PaddedKernel):
-    """A dynamic convolution with a padded kernel layer."""
-
-
-class FusedSpanConvolution(_PaddedKernel, SpanConvolution):
+class FusedSpanConvolution(FusedDynamicConvolution, SpanConvolution):
     """A span-based dynamic convolution with a padded kernel layer."""
 
 
@@ -560,7 +518,7 @@ def kernel_paddings(module: nn.Module) -> dict[nn.Module, Padding]:
     return {
         part.kernel: part.padding
         for part in module.modules()
-        if isinstance(part, _PaddedKernel) and is_plain(part.kernel, nn.Linear) and on_gpu(part.kernel.weight)
+        if isinstance(part, FusedDynamicConvolution) and is_plain(part.kernel, nn.Linear) and on_gpu(part.kernel.weight)
     }
 
 
@@ -573,9 +531,7 @@ _FUSED: dict[type[nn.Module], type[nn.Module]] = {
     MaskedLanguage: FusedMaskedLanguage,
     ReplacedToken: FusedReplacedToken,
     SelfAttention: FusedSelfAttention,
-    CompositeAttention: FusedCompositeAttention,
     LocalAttention: FusedLocalAttention,
-    MixedAttention: FusedMixedAttention,
     DynamicConvolution: FusedDynamicConvolution,
     SpanConvolution: FusedSpanConvolution,
 }

@@ -27,19 +27,17 @@ _SHARED = ("word", "position", "segment", "norm")
 
 
 def share_embeddings(generator: Encoder, discriminator: Encoder) -> None:
-    """Share the discriminator's embedding tables and norm with the generator; each keeps its own projection."""
+    """Share the discriminator's embedding tables and norm with the generator; each keeps its own projection.
+
+    Trigram embeddings add positions and segments after the projection: a generator of another width shares the words.
+    """
     if generator.table.shape != discriminator.table.shape:
         shape, other_shape = list(generator.table.shape), list(discriminator.table.shape)
         raise InputError(
             f"generator and discriminator must have word tables of the same shape, got {shape} and {other_shape}"
         )
     widths = {model.embeddings.get_parameter("segment.weight").shape[1] for model in (generator, discriminator)}
-    if len(widths) > 1:
-        raise InputError(
-            "a generator of another width can't share the embeddings of segments and positions after a projection, got "
-            f"{type(discriminator.embeddings).__name__}; use generator=1.0 or factorized embeddings"
-        )
-    for name in _SHARED:
+    for name in _SHARED if len(widths) == 1 else ("word",):
         setattr(generator.embeddings, name, getattr(discriminator.embeddings, name))
 
 

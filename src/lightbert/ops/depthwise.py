@@ -13,7 +13,7 @@ from lightbert.ops.operators import operator
 
 
 def depthwise(x: Tensor, weight: Tensor, bias: Tensor | None = None, texts: Tensor | None = None) -> Tensor:
-    """Convolve x [B, T, D] with weight [D, K] (odd K) and add bias [D] -> [B, T, D].
+    """Convolve x [B, T, D] with weight [D, K] and add bias [D] -> [B, T, D].
 
     Tap j of token t reads token t + j - K//2. Taps outside the row, in the padding or in another text read zeros;
     ``texts`` [B, T] is described in :mod:`lightbert.ops.documents`.
@@ -21,10 +21,8 @@ def depthwise(x: Tensor, weight: Tensor, bias: Tensor | None = None, texts: Tens
     channels, kernel = weight.shape
     if x.shape[-1] != channels:
         raise InputError(f"x must have {channels} channels, as the weight, got {x.shape[-1]}")
-    if kernel % 2 == 0:
-        raise InputError(f"the kernel size must be odd, got {kernel}; use {kernel + 1}")
     x = as_autocast(x)
-    if use_triton("depthwise", x, fits=kernel <= 17):
+    if use_triton("depthwise", x, fits=kernel <= 17 and kernel % 2 == 1):
         return depthwise_operator(x, weight, bias, texts)[0]
     # A strided column of the weight would prevent vectorization on CPUs.
     taps = weight.to(x.dtype).t().contiguous()  # [K, D]

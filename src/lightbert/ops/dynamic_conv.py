@@ -19,7 +19,7 @@ PADDING = 8
 def dynamic_conv(values: Tensor, logits: Tensor, texts: Tensor | None = None, taps: int | None = None) -> Tensor:
     """Softmax ``logits`` over their taps and convolve ``values`` with the result (ConvBERT Eq. 4 and 5).
 
-    values [B, T, H·E], logits [B, T, H, K] with odd K, texts [B, T] or None -> [B, T, H·E].
+    values [B, T, H·E], logits [B, T, H, K], texts [B, T] or None -> [B, T, H·E].
     Tap j of token t reads token t + j - K//2. A tap beyond the row, in the padding or in another text (see
     :mod:`lightbert.ops.documents`) reads zero; the other weights are not renormalized.
 
@@ -28,11 +28,9 @@ def dynamic_conv(values: Tensor, logits: Tensor, texts: Tensor | None = None, ta
     """
     (_, _, width), (_, _, n_heads, padded) = values.shape, logits.shape
     kernel = padded if taps is None else taps
-    if kernel % 2 == 0:
-        raise InputError(f"the kernel size must be odd, got {kernel}; use {kernel + 1}")
     if width % n_heads:
         raise InputError(f"the number of heads ({n_heads}) must divide the width of the values, {width}")
-    if use_triton("dynamic_conv", values, fits=kernel <= 33 and width // n_heads <= 256):
+    if use_triton("dynamic_conv", values, fits=kernel <= 33 and kernel % 2 == 1 and width // n_heads <= 256):
         logits = F.pad(logits, (0, -padded % PADDING)) if padded % PADDING else logits
         return dynamic_conv_operator(values, logits, texts, kernel)[0]
     weights = torch.softmax(logits[..., :kernel], dim=-1, dtype=_exact(logits)).to(values.dtype)  # [B, T, H, K]

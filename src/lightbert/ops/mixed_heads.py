@@ -58,7 +58,7 @@ def mixed_heads(
 
 def has_kernel(streams: Tensor, n_heads: int, taps: int, padded: int) -> bool:
     """Whether the kernels of both kinds of heads run on these streams."""
-    fits = streams.shape[-1] // (4 * n_heads) <= 128 and taps <= 33 and padded % PADDING == 0
+    fits = streams.shape[-1] // (4 * n_heads) <= 128 and taps <= 33 and taps % 2 == 1 and padded % PADDING == 0
     fits = fits and n_heads * padded <= _MOST_ROWS
     streams = as_autocast(streams)
     return all(use_triton(op, streams, fits=fits) for op in ("relative_attention", "dynamic_conv"))

@@ -2,7 +2,7 @@
 
 Deviation: the convolution heads have a separate value projection, and one layer generates the kernels of all heads from
 the full query, as in the released code. Equations 4 to 6 share V and use one map per head, which contradicts the
-paper's parameter counts.
+paper's parameter counts; the weights determine which of the two a model has.
 """
 
 import torch
@@ -43,30 +43,55 @@ def mixed_attention(weights: Weights, x: Tensor, keep: Tensor, read: Tensor, n_h
     query, key, value = (linear(weights, name, x) for name in ("query", "key", "value"))
     scores = content_scores(split(query, n_heads), split(key, n_heads))
     attended = attend(scores, split(value, n_heads), keep[:, None, None])
+    if convolution == "none":
+        return attended
     part = under(weights, "convolution")
+    return torch.cat([attended, convolve(part, convolution, x, x, query, value, read, n_heads)], dim=-1)
+
+
+def convolve(
+    weights: Weights,
+    convolution: str,
+    x: Tensor,
+    value_input: Tensor,
+    query: Tensor,
+    value: Tensor,
+    read: Tensor,
+    n_heads: int,
+) -> Tensor:
+    """The convolution heads, beside attention with these queries and values [B, T, a]."""
+    if "value.weight" in weights:
+        value = linear(weights, "value", value_input)
     match convolution:
         case "span":
-            return torch.cat([attended, span_convolution(part, x, query, read, n_heads)], dim=-1)
+            return span_convolution(weights, x, query, read, n_heads, value)
         case "dynamic":
-            return torch.cat([attended, dynamic_convolution(part, x, query, read, n_heads)], dim=-1)
+            return dynamic_convolution(weights, x, query, read, n_heads, value)
+        case "gated":
+            # §3.1, Fig. 3b: kernels and values from a projection and a gated linear unit.
+            gated = F.glu(linear(weights, "gate", x))
+            return dynamic_convolution(weights, x, gated, read, n_heads, gated)
         case "conventional":
-            return torch.cat([attended, separable_convolution(part, x, read)], dim=-1)
-        case "none":
-            return attended
+            return separable_convolution(weights, value_input, read)
     raise ValueError(f"unknown convolution {convolution!r}")
 
 
-def span_convolution(weights: Weights, x: Tensor, query: Tensor, read: Tensor, n_heads: int) -> Tensor:
+def span_convolution(
+    weights: Weights, x: Tensor, query: Tensor, read: Tensor, n_heads: int, value: Tensor | None = None
+) -> Tensor:
     """Eqs. 4 and 5: kernels from the query times the span-aware key."""
     span_key = separable_convolution(weights, x, read)
-    return dynamic_convolution(weights, x, query * span_key, read, n_heads)
+    return dynamic_convolution(weights, x, query * span_key, read, n_heads, value)
 
 
-def dynamic_convolution(weights: Weights, x: Tensor, source: Tensor, read: Tensor, n_heads: int) -> Tensor:
+def dynamic_convolution(
+    weights: Weights, x: Tensor, source: Tensor, read: Tensor, n_heads: int, value: Tensor | None = None
+) -> Tensor:
     """Eq. 3: each token's kernels, a softmax over the taps of W·source, weight the values around it."""
-    taps = split(linear(weights, "kernel", source), n_heads).softmax(-1)  # [B, H, T, K]
-    value = split(linear(weights, "value", x) * read[..., None], n_heads)  # [B, H, T, E]
-    return light_convolution(value, taps).transpose(1, 2).flatten(2)
+    value = linear(weights, "value", x) if value is None else value
+    layer = F.linear if weights["kernel.weight"].dim() == 2 else grouped_linear
+    taps = split(layer(source, weights["kernel.weight"], weights["kernel.bias"]), n_heads).softmax(-1)  # [B, H, T, K]
+    return light_convolution(split(value * read[..., None], n_heads), taps).transpose(1, 2).flatten(2)
 
 
 def light_convolution(value: Tensor, taps: Tensor) -> Tensor:

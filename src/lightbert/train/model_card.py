@@ -23,7 +23,6 @@ FAMILIES = {
     "convbert": "ConvBERT",
     "composite": "Composite attention",
     "mobilebert": "MobileBERT",
-    "hybrid": "Hybrid",
 }
 _PIPELINES = {
     **dict.fromkeys(TEXT_HEADS, ("text-classification", "AutoModelForSequenceClassification")),

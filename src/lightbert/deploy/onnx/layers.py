@@ -6,7 +6,13 @@ from torch import nn
 from lightbert.deploy.onnx.graph import Array, Graph, Stream, array_of
 from lightbert.deploy.onnx.mask import BLOCK, Mask, Windows
 from lightbert.errors import InputError
-from lightbert.nn.convolution import Depthwise, DynamicConvolution, SeparableConvolution, SpanConvolution
+from lightbert.nn.convolution import (
+    Depthwise,
+    DynamicConvolution,
+    GatedConvolution,
+    SeparableConvolution,
+    SpanConvolution,
+)
 from lightbert.nn.feedforward import GroupedLinear
 from lightbert.nn.norms import NoNorm
 
@@ -130,19 +136,26 @@ def _parameters(layer: nn.Module) -> tuple[Array, Array]:
     return array_of(layer.weight), array_of(layer.bias)
 
 
-def convolution(graph: Graph, layer: nn.Module, x: Stream, query: str, value: Stream, mask: Mask) -> str:
-    """The convolution heads of mixed attention: [N, D] -> [N, a]."""
+def convolution(
+    graph: Graph, layer: nn.Module, x: Stream, query: str, value: Stream, mask: Mask, values: str = ""
+) -> str:
+    """The convolution heads of mixed attention: [N, D] -> [N, a]; `values`: those of attention, if it shares them."""
     match layer:
         case SeparableConvolution():
             return linear(graph, layer.pointwise, depthwise(graph, layer.depthwise, value.real(graph), mask))
         case DynamicConvolution():
             span = query
+            if isinstance(layer, GatedConvolution):
+                linear_half, gate = graph.split(linear(graph, layer.gate, x), [layer.out_width] * 2)
+                span = values = graph.op("Mul", linear_half, graph.op("Sigmoid", gate))
             if isinstance(layer, SpanConvolution):
                 key = linear(graph, layer.pointwise, depthwise(graph, layer.depthwise, x.real(graph), mask))
                 span = graph.op("Mul", query, key)
                 graph.factors[span] = (key,)
             weights = graph.softmax(graph.reshape(linear(graph, layer.kernel, span), -1, layer.taps))
             sizes = (layer.n_heads, layer.out_width // layer.n_heads, layer.taps)
+            if layer.value is None:
+                return window_sum(graph, values, weights, sizes, mask, masked=False)
             values = linear(graph, layer.value, value)
             mixed = window_sum(graph, values, weights, sizes, mask, masked=False)
             graph.factors[mixed] = (values,)

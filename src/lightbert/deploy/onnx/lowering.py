@@ -146,7 +146,7 @@ class _Lowering:
         channels, kernel = layer.weight.shape
         self.add("Reshape", (rows, layer.texts), texts)
         self.add("Transpose", (texts,), x, perm=[0, 2, 1])
-        self.add(kind, (x, *operands), y, group=channels, kernel_shape=[kernel], pads=[kernel // 2] * 2)
+        self.add(kind, (x, *operands), y, group=channels, kernel_shape=[kernel], pads=[kernel // 2, (kernel - 1) // 2])
         self.add("Transpose", (y,), mixed, perm=[0, 2, 1])
         self.add("Reshape", (mixed, self.constant(f"rows[{channels}]", np.array([-1, channels]))), output)
 

@@ -22,9 +22,8 @@ from lightbert.deploy.onnx.layers import (
 )
 from lightbert.deploy.onnx.mask import FLOAT, HIDDEN, IDS, INT64, SEGMENTS, Mask
 from lightbert.errors import unknown
-from lightbert.nn.attention import SelfAttention
+from lightbert.nn.attention import Attention, ConvolutionalProjection, SelfAttention
 from lightbert.nn.blocks import BottleneckBlock, PostNormBlock
-from lightbert.nn.composite import CompositeAttention, ConvolutionalProjection, LocalAttention
 from lightbert.nn.embeddings import Embeddings, PositionSegmentEmbeddings, TrigramEmbeddings
 from lightbert.nn.encoder import Encoder
 from lightbert.nn.feedforward import FeedForward
@@ -40,7 +39,7 @@ from lightbert.nn.heads import (
     TokenClassification,
 )
 from lightbert.nn.inference import reads_words_alone
-from lightbert.nn.mixed import MixedAttention
+from lightbert.nn.local import LocalAttention
 from lightbert.nn.pooling_settings import Pooling
 from lightbert.nn.words import SLOTS, Words
 from lightbert.tasks.predict.exported import STATES
@@ -155,37 +154,40 @@ def mixer(graph: Graph, part: nn.Module, x: Stream, mask: Mask, value: Stream | 
     value = value or x
     match part:
         case SelfAttention():
-            return _self_attention(graph, part, x, value, mask)[0].settled(graph)
-        case MixedAttention():
-            if graph.int8:
+            beside = part.convolution
+            if beside is not None and graph.int8:
                 # The convolution reads zeros in the padding. All layers do, so that their input is quantized once.
                 zeroed = Stream.plain(mask.zero_rows(x.real(graph)), len(x.scale))
                 x, value = zeroed, zeroed if value is x else value
-            attended, query = _self_attention(graph, part, x, value, mask)
-            convolved = convolution(graph, part.convolution, x, query, value, mask)
-            shift = np.concatenate([attended.shift, np.zeros_like(attended.shift)])
+            shares = beside is not None and beside.shares_values
+            if part.has_biases or part.depthwise is not None or shares or part.linear_projections() is None:
+                rows, query, values = _composite(graph, part, x, value, mask)
+                attended = Stream.plain(rows, part.n_heads * part.head_width)
+            else:
+                attended, query = _self_attention(graph, part, x, value, mask)
+                values = ""
+            if beside is None:
+                return attended.settled(graph)
+            convolved = convolution(graph, beside, x, query, value, mask, values if shares else "")
+            shift = np.concatenate([attended.shift, np.zeros(beside.out_width, np.float32)])
             rows = graph.concat(attended.rows, convolved)
-            if convolved in graph.factors:
+            if convolved in graph.factors and attended.rows in graph.factors:
                 graph.factors[rows] = graph.factors[attended.rows] + graph.factors[convolved]
             return Stream.shifted(rows, shift).settled(graph)
-        case CompositeAttention():
-            return Stream.plain(_composite(graph, part, x, value, mask), part.out_width)
         case LocalAttention():
             return Stream.plain(_local(graph, part, x, value, mask), part.out_width)
     raise unsupported(part)
 
 
-def _self_attention(
-    graph: Graph, part: SelfAttention | MixedAttention, x: Stream, value: Stream, mask: Mask
-) -> tuple[Stream, str]:
+def _self_attention(graph: Graph, part: SelfAttention, x: Stream, value: Stream, mask: Mask) -> tuple[Stream, str]:
     """The attention heads [N, H·E], and the queries.
 
     Two biases aren't computed. That of the keys changes all scores of a query by the same number, which the softmax
     ignores. That of the values is added to each result, because weights sum to one, so it becomes a shift.
     """
-    width = part.query.out_features
+    width = part.n_heads * part.head_width
     query = linear(graph, part.query, x)
-    key, _ = product(graph, part.key, x, 1 / math.sqrt(width // part.n_heads))
+    key, _ = product(graph, part.key, x, 1 / math.sqrt(part.head_width))
     values, shift = product(graph, part.value, value)
     attended = _attention(graph, (query, key, values), part.n_heads, width, mask)
     graph.factors[attended] = (values,)
@@ -201,11 +203,21 @@ def _attention(
     return graph.reshape(graph.op("Attention", *texts, bias or mask.pairs, **heads), -1, width)
 
 
-def _composite(graph: Graph, part: CompositeAttention, x: Stream, value: Stream, mask: Mask) -> str:
+def _composite(graph: Graph, part: SelfAttention, x: Stream, value: Stream, mask: Mask) -> tuple[str, str, str]:
+    """The attention heads [N, H·E], the queries and the values."""
     # The keys are scaled by 1/√E, which is cheaper than to scale the scores.
     query = _projection(graph, part.query, x, mask)
-    key = _projection(graph, part.key, x, mask, 1 / math.sqrt(part.out_width // part.n_heads))
+    key = _projection(graph, part.key, x, mask, 1 / math.sqrt(part.head_width))
     values = _projection(graph, part.value, value, mask)
+    bias = _distance_bias(graph, part, query, key, mask)
+    attended = _attention(graph, (query, key, values), part.n_heads, part.n_heads * part.head_width, mask, bias)
+    if part.depthwise is not None:
+        attended = graph.op("Add", attended, depthwise(graph, part.depthwise, values, mask).real(graph))
+    return attended, query, values
+
+
+def _distance_bias(graph: Graph, part: Attention, query: str, key: str, mask: Mask) -> str:
+    """What the scores add by distance, with the mask [B, H, T, T], from queries and scaled keys; "" if nothing."""
 
     def by_offset(projected: str, name: str, weight: np.ndarray) -> str:
         """The weights of each token by offset, [B, H, T, 2R+1]."""
@@ -230,10 +242,7 @@ def _composite(graph: Graph, part: CompositeAttention, x: Stream, value: Stream,
         if weights is not None:
             spread = distance_bias(graph, weights, part.offsets, part.outside, by, mask)
             bias = graph.op("Add", spread, bias or mask.attention)
-    attended = _attention(graph, (query, key, values), part.n_heads, part.out_width, mask, bias)
-    if part.depthwise is None:
-        return attended
-    return graph.op("Add", attended, depthwise(graph, part.depthwise, values, mask).real(graph))
+    return bias
 
 
 def _projection(graph: Graph, layer: nn.Module, x: Stream, mask: Mask, scale: float = 1.0) -> str:
@@ -249,7 +258,8 @@ def _local(graph: Graph, part: LocalAttention, x: Stream, value: Stream, mask: M
     query = linear(graph, part.query, x)
     key, _ = product(graph, part.key, x, 1 / math.sqrt(half // part.n_heads))
     values, local_values = graph.split(linear(graph, part.value, value), [half, half])
-    attended = _attention(graph, (query, key, values), part.n_heads, half, mask)
+    bias = _distance_bias(graph, part, query, key, mask)
+    attended = _attention(graph, (query, key, values), part.n_heads, half, mask, bias)
     span_key = linear(graph, part.pointwise, depthwise(graph, part.depthwise, x.real(graph), mask))
     span = graph.op("Mul", query, span_key)
     logits = mask.texts(linear(graph, part.kernel, span), part.n_heads, part.taps)  # [B, T, H, K]

@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from lightbert.errors import InputError
 from lightbert.models import Model
-from lightbert.nn.composite import LocalAttention
+from lightbert.nn.attention import Attention
 from lightbert.nn.encoder import Encoder
-from lightbert.nn.mixed import MixedAttention
+from lightbert.nn.local import LocalAttention
 from lightbert.objectives.distill.stages import Transfer
 
 _SAME_TOKENIZER = "prepare the student's text with the teacher's tokenizer (lightbert prepare --tokenizer)"
@@ -113,8 +113,9 @@ def _copy_head(teacher: Encoder, student: Encoder, kind: str) -> None:
 def _heads(model: Model) -> tuple[int, int]:
     """Return the number of heads of a model's mixer, and of its attention heads."""
     mixer: nn.Module = model.blocks[0].get_submodule("mixer")
-    attending: int = mixer.n_heads  # type: ignore[assignment]
-    return (model.config.n_heads if isinstance(mixer, MixedAttention | LocalAttention) else attending), attending
+    attending = mixer.n_heads if isinstance(mixer, Attention) else 0
+    has_others = isinstance(mixer, LocalAttention) or getattr(mixer, "convolution", None) is not None
+    return (model.config.n_heads if has_others else attending), attending
 
 
 def _vocabulary(model: Model) -> dict[str, int] | None:
