@@ -105,6 +105,7 @@ def test_what_the_child_processes_of_a_failed_test_wrote_is_shown(tmp_path: Path
 
 OPTIONAL = (
     *("transformers", "huggingface_hub", "datasets", "accelerate", "datatrove", "pyarrow", "pandas", "zstandard"),
+    "openpyxl",
     *("sklearn", "scipy", "matplotlib", "onnx", "onnxscript", "onnxruntime", "executorch", "torchao", "triton"),
     *("tensorboard", "tensorflow", "fastapi", "starlette", "uvicorn", "httpx"),
 )

@@ -307,13 +307,13 @@ def write_lock(path: Path) -> None:
 
 def check_lock(path: Path) -> None:
     """Raise an error if the file of a lock is one that lightbert did not write."""
-    if path.is_symlink() or (path.exists() and not _read_mark(path) and path.stat().st_size):
+    if path.is_symlink() or (path.exists() and not is_lock(path)):
         raise InputError(f"'{path}' is not a lock that lightbert wrote; remove it, or choose another folder")
 
 
 def is_lock(path: Path) -> bool:
-    """Whether a file is a lock that lightbert wrote, perhaps one that was left by a killed process."""
-    return bool(_read_mark(path))
+    """Whether a file is a lock that lightbert wrote; a process that was killed at once left an empty one."""
+    return bool(_read_mark(path)) or (path.is_file() and not path.is_symlink() and path.stat().st_size == 0)
 
 
 def read_tokenizer(path: Path) -> "Tokenizer":

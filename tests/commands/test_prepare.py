@@ -2,6 +2,7 @@
 
 import json
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -100,7 +101,7 @@ def kill_and_start_again(command: list[str], out: Path, is_time: Callable[[], bo
         while process.poll() is None and not is_time():
             time.sleep(0.02)
         process.kill()
-        process.wait()
+        assert process.wait() in (0, -signal.SIGKILL)
 
 
 def write_corpus(path: Path, documents: int) -> Path:
@@ -128,6 +129,18 @@ def test_a_killed_preparation_resumes_and_gives_the_same_bytes(tmp_path: Path) -
     kill_and_start_again(in_a_process(corpus, out, workers=1), out, is_time)
     assert killed
     assert_same_files(tmp_path / "whole", out)
+
+
+def test_the_files_of_a_preparation_that_was_killed_before_its_first_part_are_removed(tmp_path: Path) -> None:
+    corpus, partial = write_corpus(tmp_path / "corpus.txt", 50), tmp_path / "out.partial"
+    assert cli.main(["prepare", str(corpus), "--out", str(tmp_path / "whole"), "--vocab-size", "200"]) == 0
+    partial.mkdir()
+    (partial / ".lightbert-0-x").mkdir()
+    (partial / ".lightbert-0-x" / "lightbert.json").write_text('{"writer": "lightbert", "pid": 99999999}')
+    (partial / ".lightbert-0-x" / "sample").write_text("text")
+    (partial / ".lightbert.lock").touch()
+    assert cli.main(["prepare", str(corpus), "--out", str(tmp_path / "out"), "--vocab-size", "200"]) == 0
+    assert_same_files(tmp_path / "whole", tmp_path / "out")
 
 
 @pytest.mark.prove

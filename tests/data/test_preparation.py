@@ -248,7 +248,7 @@ def test_a_large_vocabulary_uses_four_bytes_per_token(tmp_path):
 def test_bad_input_leaves_no_files(tmp_path):
     for text, changes, problem in (
         (b"", {}, "training a tokenizer requires text"),
-        (b"good\n\nb\xffd", {}, "not UTF-8 at byte 7"),
+        (b"good\n\nb\xffd", {}, r"line 3 of .* is not UTF-8 \(byte 0xff\)"),
         (b"one document", {"held_out": 0.999999}, "the train split must not be empty: all documents were held out"),
     ):
         (tmp_path / "a.txt").write_bytes(text)

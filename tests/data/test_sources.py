@@ -75,10 +75,12 @@ def test_a_document_above_the_size_limit_is_split(tmp_path, monkeypatch):
     assert read(tmp_path / "a.txt", documents="file") == ["123456\n123456", "123"]
 
 
-def test_an_encoding_error_names_the_byte_offset(tmp_path):
+def test_an_encoding_error_names_the_line(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfgood\nb\xffd\n")
-    with pytest.raises(InputError, match=r"a\.txt' is not UTF-8 at byte 9;"):
+    sentence = r"^line 2 of '.*a\.txt' is not UTF-8 \(byte 0xff\); set data.encoding, usually latin-1, or --undecodable"
+    with pytest.raises(InputError, match=sentence):
         read(tmp_path / "a.txt")
+    assert read(tmp_path / "a.txt", encoding="latin-1") == ["ï»¿good\nbÿd"]
     assert read(tmp_path / "a.txt", undecodable="replace") == ["good\nb\ufffdd"]
 
 
@@ -98,9 +100,9 @@ def test_a_field_of_json_lines_is_the_document(tmp_path):
 
 def test_a_bad_json_line_is_reported_with_its_number(tmp_path):
     for line, problem in (
-        ('{"body": "x"}', "line 2 of '.*' has no field 'text'; set the field with --text"),
-        ('{"text": 3}', "line 2 of '.*' has no text in 'text'; set the field with --text, or remove the line"),
-        ('["text"]', "line 2 of '.*' has no field 'text'"),
+        ('{"body": "x"}', "line 2 of '.*' has no column 'text', only body; set data.text=COLUMN; fix it$"),
+        ('{"text": 3}', "line 2 of '.*' has no text in 'text'; choose another column with --text"),
+        ('["text"]', "line 2 of '.*' is not a JSON object"),
         ('{"text": ', "line 2 of '.*' is not JSON"),
     ):
         (tmp_path / "a.jsonl").write_text(f'{{"text": "fine"}}\n{line}\n')
@@ -122,11 +124,14 @@ def test_a_column_of_a_table_is_the_document(tmp_path):
 
 def test_a_bad_row_of_a_table_is_reported(tmp_path):
     for content, problem in (
-        (b"body,n\na,1\n", "has no column 'text', only body, n; set the column with --text"),
-        (b"text,n\na\n", "line 2 of '.*' has 1 fields, but the header has 2"),
+        (b"body,n\na,1\n", "has no column 'text', only body, n; set data.text=COLUMN"),
+        (b"text,n\na\n", "line 2 of '.*' has 1 field, but the header has 2"),
         (b'text,n\n"a"b,1\n', "line 2 of '.*' is not CSV"),
         (b"text,text\n", "has the column 'text' twice"),
-        (b"text\n\xff\n", "is not UTF-8 at byte 5; convert it, or pass --undecodable replace"),
+        (
+            b"text\n\xff\n",
+            r"the header of|line 2 of '.*' is not UTF-8 \(byte 0xff\); set data.encoding, usually latin-1$",
+        ),
     ):
         (tmp_path / "a.csv").write_bytes(content)
         with pytest.raises(InputError, match=problem):
@@ -143,9 +148,9 @@ def test_a_folder_includes_tables_only_if_they_are_named(tmp_path):
 def test_a_column_of_a_parquet_file_is_the_document(tmp_path):
     write_parquet(tmp_path / "a.parquet", {"text": ["a", "b"], "body": ["c", None]})
     assert read(tmp_path / "a.parquet") == ["a", "b"]
-    with pytest.raises(InputError, match=r"row 2 of '.*' has no text in column 'body'"):
+    with pytest.raises(InputError, match=r"row 2 of '.*' has no value in column 'body'"):
         read(tmp_path / "a.parquet", text="body")
-    with pytest.raises(InputError, match=r"no column 'title', only .*; set the column with --text"):
+    with pytest.raises(InputError, match=r"no column 'title', only .*; set data.text=COLUMN"):
         read(tmp_path / "a.parquet", text="title")
 
 
@@ -193,7 +198,7 @@ def test_a_source_that_cannot_be_found_is_an_input_error(tmp_path):
         ("missing.txt", r"'.*missing\.txt' not found; give a file, a folder"),
         ("*.jsonl", "no file matches"),
         ("empty", "the folder '.*empty' must contain .txt, .jsonl, .ndjson, .parquet files, but has none"),
-        ("notes.md", r"'.*notes\.md' must have one of the suffixes .txt, .jsonl, .ndjson, .csv"),
+        ("notes.md", r"'.*notes\.md' must have one of the suffixes .txt, .csv, .tsv, .jsonl"),
     ):
         with pytest.raises(InputError, match=problem):
             find([str(tmp_path / specification)])

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightbert.data.tables import Table
+from lightbert.data.table_writer import record_file
+from lightbert.data.tables import Table, TableOptions
 from lightbert.errors import InputError
 from parquet import write_parquet
 
@@ -31,7 +32,7 @@ def write_file(folder, name, content):
 
 def error_message(path, needed=None, **options):
     with pytest.raises(InputError) as error:
-        list(Table(path, NEEDED if needed is None else needed, **options))
+        list(Table(path, NEEDED if needed is None else needed, TableOptions(**options)))
     return str(error.value)
 
 
@@ -70,7 +71,7 @@ def test_another_separator_is_suggested_if_there_is_only_one_column(tmp_path):
 
 def test_the_separator_of_csv_can_be_chosen(tmp_path):
     path = write_file(tmp_path, "a.csv", "text;label\none, two;x\n")
-    assert list(Table(path, NEEDED, separator=";")) == [(2, {"text": "one, two", "label": "x"})]
+    assert list(Table(path, NEEDED, TableOptions(separator=";"))) == [(2, {"text": "one, two", "label": "x"})]
     assert error_message(path, separator=";;").endswith("got ';;'")
 
 
@@ -95,6 +96,102 @@ def test_compressed_tables_are_read_like_plain_ones(tmp_path):
     for suffix, compress in ((".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)):
         path = write_file(tmp_path, f"a.csv{suffix}", compress(b"text,label\none,x\n"))
         assert list(Table(path, NEEDED)) == [(2, {"text": "one", "label": "x"})]
+
+
+ROWS = [{"text": "größer, “so”", "label": "x"}, {"text": "two\nlines", "label": "y"}]
+
+
+def test_tables_without_a_header_have_numbered_columns(tmp_path):
+    for name, content in (("a.csv", 'one,x\n"two\nlines",y\n'), ("a.tsv", "one\tx\ntwo lines\ty\n")):
+        table = Table(write_file(tmp_path, name, content), {"data.text": "0"}, TableOptions(header="none"))
+        assert table.columns() == ["0", "1"]
+        assert [(number, row["1"]) for number, row in table] == [(1, "x"), (2, "y")]
+    path = write_file(tmp_path, "b.csv", "a good film,x\na bad film,y\n")
+    remedy = "has no column 'text', only a good film, x; set data.text=COLUMN, or data.header=none if the first line"
+    assert remedy in error_message(path)
+    assert "has the column 'a' twice; rename one of them, or set data.header=none" in error_message(
+        write_file(tmp_path, "c.csv", "a,a\n")
+    )
+    assert error_message(path, header="no") == "unknown value of data.header 'no'; did you mean 'none'?"
+
+
+def test_files_in_other_encodings_are_read(tmp_path):
+    content = 'text,label\n"größer, ""so""",x\n'
+    expected = [(2, {"text": 'größer, "so"', "label": "x"})]
+    for encoding in ("latin-1", "cp1252", "utf-16", "utf-16-le", "utf-8-sig"):
+        path = write_file(tmp_path, "a.csv", content.encode(encoding))
+        assert list(Table(path, NEEDED, TableOptions(encoding=encoding))) == expected, encoding
+    path = write_file(tmp_path, "a.csv.gz", gzip.compress(content.encode("utf-16")))
+    assert list(Table(path, NEEDED, TableOptions(encoding="utf-16"))) == expected
+    path = write_file(tmp_path, "a.csv", b"text,label\n\x81,x\n")
+    assert error_message(path, encoding="cp1252") == f"'{path}' is not cp1252 at byte 11; set another data.encoding"
+    for unknown in ("none", "rot13", "hex"):
+        assert error_message(path, encoding=unknown).startswith("data.encoding must be an encoding such as utf-8")
+
+
+def test_json_documents_are_read_in_the_forms_that_programs_write(tmp_path):
+    columns = {name: [row[name] for row in ROWS] for name in ("text", "label")}
+    for document in (ROWS, columns, {name: dict(zip("ab", cells, strict=True)) for name, cells in columns.items()}):
+        path = write_file(tmp_path, "a.json", json.dumps(document, indent=1))
+        assert list(Table(path, NEEDED)) == [(1, ROWS[0]), (2, ROWS[1])]
+    path = write_file(tmp_path, "a.json.gz", gzip.compress("\n".join(map(json.dumps, ROWS)).encode()))
+    assert list(Table(path, NEEDED)) == [(1, ROWS[0]), (2, ROWS[1])]
+    path = write_file(tmp_path, "a.json", json.dumps([*ROWS, 3]))
+    assert error_message(path).startswith(f"record 3 of '{path}' is not a JSON object")
+    for content, problem in (("3", "must contain a list of objects"), ("[1,", "is not JSON (Expecting value")):
+        path = write_file(tmp_path, "a.json", content)
+        assert error_message(path).startswith(f"'{path}' {problem}")
+
+
+def write_excel(path, rows):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in rows:
+        book.active.append(row)
+    book.save(path)
+    return path
+
+
+def test_an_excel_file_has_the_cells_that_excel_writes_as_csv(tmp_path):
+    path = write_excel(tmp_path / "a.xlsx", [["text", "label", None], ["größer\nso", 3], [], [0.5, True, None]])
+    assert list(Table(path, NEEDED)) == [
+        (2, {"text": "größer\nso", "label": "3"}),
+        (4, {"text": "0.5", "label": "TRUE"}),
+    ]
+    assert [row["0"] for _, row in Table(path, options=TableOptions(header="none"))] == ["text", "größer\nso", "0.5"]
+    assert error_message(path, {"data.text": "body"}).startswith(f"'{path}' has no column 'body', only text, label")
+    for content in (b"PK", path.read_bytes()[:-100]):
+        path = write_file(tmp_path, "b.xlsx", content)
+        assert error_message(path).startswith(f"'{path}' is damaged or not an Excel file")
+
+
+def test_an_excel_file_that_decompresses_to_gigabytes_is_an_error(tmp_path, monkeypatch):
+    path = write_excel(tmp_path / "a.xlsx", [["text", "label"], ["x" * 30_000, "y"]])
+    monkeypatch.setattr("lightbert.data.tables.MAX_DOCUMENT", 30_000)
+    assert error_message(path) == f"'{path}' must have at most 30,000 bytes when decompressed; save it as CSV"
+
+
+cells = st.text(st.characters(codec="utf-8", exclude_characters="\x00") | st.sampled_from('\r\n",\t; '), max_size=8)
+names = cells.map(str.strip)
+
+
+@given(st.lists(st.dictionaries(names, cells, max_size=4), max_size=4))
+def test_what_is_written_is_read_back_equal(records):
+    columns = list(dict.fromkeys(name for record in records for name in record))
+    rows = [{name: record.get(name, "") for name in columns} for record in records]
+    with tempfile.TemporaryDirectory() as folder:
+        for name, expected in (("a.csv", rows), ("a.jsonl", records), ("a.tsv", spaced(rows))):
+            with record_file(Path(folder, name)) as write:
+                for record in records:
+                    write(record)
+            if expected and (columns or name == "a.jsonl"):
+                assert [row for _, row in Table(Path(folder, name))] == expected
+
+
+def spaced(rows):
+    """What a TSV file can hold: without quotes, tabs and line ends become spaces."""
+    replaced = str.maketrans("\t\r\n", "   ")
+    return [{key.translate(replaced): cell.translate(replaced) for key, cell in row.items()} for row in rows]
 
 
 def test_zstandard_tables_are_read_like_plain_ones(tmp_path):
@@ -142,6 +239,7 @@ BAD = {
     "broken.jsonl": (records(b'{"text": '), "line 2", "is not JSON"),
     "list.jsonl": (records(b"[1]"), "line 2", "not a JSON object"),
     "null.jsonl": (records(b'{"text": null, "label": 1}'), "line 2", "has no value in column 'text'"),
+    "number.jsonl": (records(b'{"text": "two", "label": [1e400]}'), "line 2", "has a number that is too large"),
     "absent.jsonl": (
         *(records(b'{"txet": "two", "label": 1}'), "line 2"),
         "has no column 'text', only txet, label; did you mean 'txet'? Set data.text=txet",
@@ -155,8 +253,9 @@ def test_a_bad_row_is_an_error_that_names_file_and_line_or_is_skipped_and_report
         sentence = error_message(path)
         assert sentence.startswith(f"{line} of '{path}' ")
         assert reason in sentence
-        assert sentence.endswith("data.bad_rows=skip")
-        with Table(path, NEEDED, bad_rows="skip") as table:
+        encoding = "set data.encoding, usually latin-1, or" if name.startswith("byte") else "fix it, or"
+        assert sentence.endswith(f"; {encoding} skip such rows with data.bad_rows=skip")
+        with Table(path, NEEDED, TableOptions(bad_rows="skip")) as table:
             assert [values["text"] for _, values in table] == ["one", "three"], name
         assert table.skipped == 1
         printed = capsys.readouterr()
@@ -172,8 +271,8 @@ def test_parquet_text_that_is_not_utf_8_is_a_bad_row(tmp_path):
     text = pa.StringArray.from_buffers(3, *raw.buffers()[1:])
     path = tmp_path / "a.parquet"
     write_parquet(path, {"text": text, "label": ["x", "y", "z"]})
-    assert error_message(path).startswith(f"row 2 of '{path}' is not UTF-8")
-    table = Table(path, NEEDED, bad_rows="skip")
+    assert error_message(path).startswith(f"row 2 of '{path}' has text that is not UTF-8")
+    table = Table(path, NEEDED, TableOptions(bad_rows="skip"))
     assert [number for number, _ in table] == [1, 3]
 
 
@@ -235,7 +334,7 @@ def test_a_header_that_is_not_utf_8_is_an_input_error(tmp_path):
 
 
 def test_an_unknown_suffix_or_a_missing_file_is_an_input_error(tmp_path):
-    assert "must have one of the suffixes .csv, .tsv" in error_message(tmp_path / "a.xlsx")
+    assert "must end in one of .csv, .tsv" in error_message(tmp_path / "a.xls")
     assert error_message(tmp_path / "a.csv").startswith(f"'{tmp_path / 'a.csv'}' not found")
 
 
@@ -277,7 +376,7 @@ def test_a_record_that_is_nested_too_deeply_is_a_bad_row(tmp_path):
     path = write_file(tmp_path, "a.jsonl", deep + '{"text": "b", "label": "c"}\n')
     assert "line 1 of" in error_message(path)
     assert "is nested more than 100 levels deep" in error_message(path)
-    assert [values["text"] for _, values in Table(path, NEEDED, bad_rows="skip")] == ["b"]
+    assert [values["text"] for _, values in Table(path, NEEDED, TableOptions(bad_rows="skip"))] == ["b"]
 
 
 def test_a_pipe_is_not_a_table(tmp_path):

@@ -16,7 +16,7 @@ from lightbert import recipes
 from lightbert.commands.recipes import verbs_for
 from lightbert.data.preparation import Settings, prepare
 from lightbert.data.shards import Shards
-from lightbert.data.tables import Table
+from lightbert.data.tables import Table, TableOptions
 from lightbert.errors import InputError
 from lightbert.interop.huggingface import write as write_huggingface
 from lightbert.interop.load import load
@@ -144,13 +144,20 @@ def test_recipe_files(tmp_path: Path, count: int) -> None:
 
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("count", COUNT)
-@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx"])
 @pytest.mark.parametrize("bad_rows", ["error", "skip"])
 def test_tables(tmp_path: Path, suffix: str, bad_rows: str, count: int) -> None:
     path = tmp_path / f"a{suffix}"
     rows = [("a good film", "good"), ('bad, "very" bad', "bad"), ("ünïcode 😀", "good"), ("two\nlines", "bad")] * 5
     if suffix == ".parquet":
         write_parquet(path, {"text": [text for text, _ in rows], "label": [label for _, label in rows]})
+    elif suffix == ".xlsx":
+        book = pytest.importorskip("openpyxl").Workbook()
+        for row in (("text", "label"), *rows):
+            book.active.append(row)
+        book.save(path)
+    elif suffix == ".json":
+        path.write_text(json.dumps([{"text": text, "label": label} for text, label in rows]))
     elif suffix == ".jsonl":
         path.write_text("".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows))
     else:
@@ -162,5 +169,10 @@ def test_tables(tmp_path: Path, suffix: str, bad_rows: str, count: int) -> None:
             writer.writerow(("text", "label"))
             writer.writerows((text.replace("\n", " ").replace('"', "") if tab else text, label) for text, label in rows)
     mutate = json_of if suffix == ".json" else bytes_of
-    attack(path, mutate, lambda: list(Table(path, {"text": "text", "label": "label"}, bad_rows=bad_rows)), count)
+    attack(
+        path,
+        mutate,
+        lambda: list(Table(path, {"text": "text", "label": "label"}, TableOptions(bad_rows=bad_rows))),
+        count,
+    )
     attack(path, mutate, lambda: own_task(Files(train=str(path), bad_rows=bad_rows)).examples("train"), count // 4)

@@ -77,9 +77,9 @@ BadRows = Literal["error", "skip"]
 _OWN = ("own", "tokens")
 _NAMED = ("classify", "tokens")
 _VECTORS: dict[str, tuple[str, ...]] = {
-    "sts": ("text", "text_b", "label", "separator"),
-    "pairs": ("text", "text_b", "separator"),
-    "clustering": ("text", "label", "separator"),
+    "sts": ("text", "text_b", "label", "separator", "header", "encoding"),
+    "pairs": ("text", "text_b", "separator", "header", "encoding"),
+    "clustering": ("text", "label", "separator", "header", "encoding"),
     "retrieval": (),
 }
 """The tasks of `lightbert.tasks.predict.vector_evaluation`, and the options for the columns of their tables."""
@@ -111,6 +111,10 @@ class Config:
         str | None, typer.Option(help="Own tables: the separator between several labels in one cell [;].")
     ] = None
     separator: Annotated[str | None, typer.Option(help="The field separator of .csv files [,].")] = None
+    header: Annotated[
+        str | None, typer.Option(help="none: own tables have no header; the columns are 0, 1, 2, … [first].")
+    ] = None
+    encoding: Annotated[str | None, typer.Option(help="The encoding of own files, such as latin-1 [utf-8].")] = None
     words: Annotated[str | None, typer.Option(help="Tagging: the column with the list of words [words].")] = None
     tags: Annotated[str | None, typer.Option(help="Tagging: the column with the list of tags [tags].")] = None
     word_column: Annotated[int | None, typer.Option(help="CoNLL files: the index of the word column [0].")] = None
@@ -178,6 +182,7 @@ def _check_options(config: Config) -> None:
 
 def _evaluate_vectors(config: Config, path: str) -> Printable:
     """Evaluate the vectors of any model; its report is printed only."""
+    from lightbert.config import from_mapping
     from lightbert.tasks.datasets.own_files import Files
     from lightbert.tasks.predict.exported import load_on
     from lightbert.tasks.predict.vector_evaluation import evaluate_vectors
@@ -187,7 +192,8 @@ def _evaluate_vectors(config: Config, path: str) -> Printable:
     if config.out is not None:
         raise InputError(f"--task {config.task} writes no files, got --out '{config.out}'; use --json")
     model = load_on(path, config.device)
-    files = Files(dev=config.data, separator=config.separator or ",", bad_rows=config.bad_rows)
+    keys = ("separator", "header", "encoding", "bad_rows")
+    files = from_mapping(Files, {"dev": config.data, **{key: value for key in keys if (value := getattr(config, key))}})
     columns = {"text": config.text, "text_b": config.text_b, "label": config.label}
     return evaluate_vectors(
         config.task, model, files, split=config.split, columns=columns, batch=config.batch, name=path
@@ -235,7 +241,7 @@ def task_of(config: Config, model: "Described") -> "Task":
     stored = str(model.task.get("task", "own"))
     name = config.task or ("own" if Path(config.data).is_file() and not stored.startswith("squad") else stored)
     if name not in _OWN:
-        columns = [key for key in READING if getattr(config, key) is not None]
+        columns = [key for key in (*READING, "encoding") if getattr(config, key) is not None]
         if unused := [*columns, *(["kind"] if config.kind != "auto" else [])]:
             raise InputError(
                 f"data.{unused[0]} is for own files, but the task is {name!r}; leave it out, or add --task own"
@@ -259,7 +265,7 @@ def _files(config: Config, task: Mapping[str, Any]) -> "Files":
     from lightbert.tasks.datasets.own_files import READING, Files
 
     files = Files.at(config.data) if Path(config.data).is_dir() else Files(dev=config.data, test=config.data)
-    columns = {key: value for key in READING if (value := getattr(config, key)) is not None}
+    columns = {key: value for key in (*READING, "encoding") if (value := getattr(config, key)) is not None}
     return from_mapping(Files, {**to_mapping(files), **task.get("data", {}), **columns, "bad_rows": config.bad_rows})
 
 

@@ -148,12 +148,11 @@ def _texts(config: Config, model: "Model", head: str) -> "tuple[list[Batch], Non
     """Texts to calibrate on, if the head has no task; read like those of `lightbert embed`."""
     from lightbert.deploy.verification import calibration_batches
     from lightbert.tasks.predict.inputs import Fields
-    from lightbert.tasks.predict.records import open_records, text_records
+    from lightbert.tasks.predict.records import open_records, table_options, text_records
 
-    as_in_training = model.task.get("data", {}).get("separator", ",")
-    separator = as_in_training if config.separator is None else config.separator
     fields = replace(Fields.of(model.task, config.text, config.text_b), pairs=bool(config.text_b))
-    with options_in_errors(), open_records(config.data, separator=separator) as rows:
+    options = table_options(model.task, separator=config.separator)
+    with options_in_errors(), open_records(config.data, fields, options) as rows:
         examples = [example for _, example in islice(text_records(rows, fields), config.calibrate)]
     return calibration_batches(model, examples, head), None
 

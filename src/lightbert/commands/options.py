@@ -14,6 +14,7 @@ from lightbert import bundled
 from lightbert.commands.report import AsJson
 from lightbert.config import from_mapping
 from lightbert.errors import InputError, model_not_found, nearest
+from lightbert.files import read_text
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -25,7 +26,7 @@ T = TypeVar("T", bound="DataclassInstance")
 # A key of a recipe that is an option of a command: data.text_b=VALUE, but not a file name such as 'data.csv'.
 _KEY = re.compile(
     r"(?<![\w'/])data\.(text|text_b|label|label_separator|separator|words|tags|word_column|tag_column|comments|"
-    r"bad_rows|kind)\b(?:=(\S+))?"
+    r"bad_rows|kind|header|encoding)\b(?:=(\S+))?"
 )
 
 
@@ -189,7 +190,7 @@ def stored_task(model: str) -> dict[str, Any] | None:
     if model in bundled.NAMES:
         return {}
     try:
-        content = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
+        content = json.loads(read_text(Path(model) / "config.json"))
     except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(content, dict) or content.get("model_type") != "lightbert" or "family" not in content:

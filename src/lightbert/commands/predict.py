@@ -23,18 +23,31 @@ from lightbert.commands.report import Report, show
 from lightbert.errors import InputError
 
 if TYPE_CHECKING:
+    from lightbert.data.table_writer import Write
     from lightbert.data.tables import Table
     from lightbert.tasks.predict.inputs import Fields
-    from lightbert.tasks.predict.output_files import Write
     from lightbert.tasks.predict.predictor import Predictor
-    from lightbert.tasks.predict.records import Lines, Source
+    from lightbert.tasks.predict.records import Source
 
 
 BadRows = Literal["error", "skip"]
 
 _STDIN = "-"
 # A text that is the name of such a file is most likely meant as the file.
-_FILE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".txt", ".json", ".gz", ".xz", ".bz2", ".zst")
+_FILE_SUFFIXES = (
+    ".csv",
+    ".tsv",
+    ".jsonl",
+    ".ndjson",
+    ".json",
+    ".parquet",
+    ".xlsx",
+    ".txt",
+    ".gz",
+    ".xz",
+    ".bz2",
+    ".zst",
+)
 
 
 @dataclass(frozen=True)
@@ -52,7 +65,7 @@ class Config:
     question: Annotated[str | None, typer.Option(help="A question about the --context.")] = None
     context: Annotated[str | None, typer.Option(help="The text that contains the answer.")] = None
     file: Annotated[
-        str, typer.Option(help="A .jsonl, .csv, .tsv, .parquet or .txt file, compressed or not; - for standard input.")
+        str, typer.Option(help="A .csv, .tsv, .jsonl, .json, .parquet, .xlsx or .txt file; - for standard input.")
     ] = ""
     text: Annotated[str | None, typer.Option(help="The field of the text; default: as in fine-tuning, or text.")] = None
     text_b: Annotated[
@@ -61,6 +74,11 @@ class Config:
     separator: Annotated[
         str | None, typer.Option(help="The field separator of .csv files; default: as in fine-tuning, or a comma.")
     ] = None
+    header: Annotated[
+        str | None,
+        typer.Option(help="none: a table has no header; its columns are 0, 1, 2, …; default: as in fine-tuning."),
+    ] = None
+    encoding: Annotated[str, typer.Option(help="The encoding of the file, such as latin-1.")] = "utf-8"
     bad_rows: Annotated[BadRows, typer.Option(help="Raise an error for a bad row, or skip and count it.")] = "error"
     top: Annotated[
         int, typer.Option(help="Keep the N most probable labels, with six digits; 0: the probabilities of all labels.")
@@ -79,8 +97,8 @@ class Config:
 
 def run(config: Config, out: TextIO) -> Report:
     """Write one line of JSON per text to `out` as soon as it is predicted, or all predictions to `config.out`."""
+    from lightbert.data.table_writer import check_path
     from lightbert.files import check_not_input
-    from lightbert.tasks.predict.output_files import check_path
 
     # Before torch is imported, which takes seconds.
     if config.out is not None:
@@ -98,7 +116,7 @@ def run(config: Config, out: TextIO) -> Report:
         # Before torch is imported.
         with options_in_errors():
             columns = Fields.of(task, config.text, config.text_b)
-            check_columns(_open_file(config, task), columns, str(task.get("kind", "")))
+            check_columns(_open(config, task, columns), columns, str(task.get("kind", "")))
     model = load_on(config.model, config.device)
     predictor = Predictor(
         model,
@@ -153,30 +171,24 @@ def command(config: Config, json: bool) -> None:
 
 
 def _source(config: Config, typed: list[dict[str, str]], predictor: "Predictor", fields: "Fields") -> "Source":
-    from lightbert.data.text_files import bounded_lines
-    from lightbert.tasks.predict.records import RecordList, Source, StandardInput, check_columns
+    from lightbert.data.tables import RecordList
+    from lightbert.tasks.predict.records import check_columns
 
     kind = predictor.kind.name
     _check_kind(config, kind)
-    as_in_training = predictor.model.task.get("data", {}).get("separator", ",")
-    separator = as_in_training if config.separator is None else config.separator
-    source: Source
     if typed:
-        source = RecordList(typed)
-    elif _STDIN in (config.file, *config.texts):
-        source = StandardInput(bounded_lines(sys.stdin.buffer, "standard input"), fields, separator, config.bad_rows)
-    else:
-        source = _open_file(config, predictor.model.task)
-        check_columns(source, fields, kind)
+        return RecordList(typed)
+    source = _open(config, predictor.model.task, fields)
+    check_columns(source, fields, kind)
     return source
 
 
-def _open_file(config: "Config | EmbedConfig", task: Mapping[str, Any]) -> "Lines | Table":
-    from lightbert.tasks.predict.records import open_records
+def _open(config: "Config | EmbedConfig", task: Mapping[str, Any], fields: "Fields") -> "Table":
+    from lightbert.tasks.predict.records import open_records, table_options
 
-    as_in_training = task.get("data", {}).get("separator", ",")
-    separator = as_in_training if config.separator is None else config.separator
-    return open_records(config.file, config.bad_rows, separator=separator)
+    names = ("separator", "header", "encoding", "bad_rows")
+    options = table_options(task, **{name: getattr(config, name) for name in names})
+    return open_records(config.file or _STDIN, fields, options)
 
 
 def _check_kind(config: Config, kind: str) -> None:
@@ -195,7 +207,7 @@ def _given(config: Config) -> list[dict[str, str]]:
     """The records given as arguments; empty for a file or standard input."""
     asked = config.question is not None or config.context is not None
     if (config.texts or asked) and _STDIN not in config.texts and not config.file:
-        of_files = {"text", "text_b", "separator", "bad_rows"}
+        of_files = {"text", "text_b", "separator", "header", "encoding", "bad_rows"}
         check_unused(config, {field.name for field in fields(config)} - of_files, "without --file or -")
     if (len(config.texts) > 0) + bool(config.file) + asked != 1:
         raise InputError("give one of: texts, --question with --context, --file PATH, or - for standard input")
@@ -220,9 +232,9 @@ def _given(config: Config) -> list[dict[str, str]]:
 @contextmanager
 def _destination(path: Path | None, out: TextIO, task: Mapping[str, Any]) -> Iterator["Write"]:
     """The function that writes a record: to `out` at once, or to a file that appears when all are written."""
+    from lightbert.data.table_writer import json_line, record_file
     from lightbert.files import make_folder
     from lightbert.progress import progress
-    from lightbert.tasks.predict.output_files import json_line, prediction_file
 
     if path is None:
         yield lambda record: print(json_line(record), file=out, flush=True)
@@ -230,7 +242,7 @@ def _destination(path: Path | None, out: TextIO, task: Mapping[str, Any]) -> Ite
     make_folder(path.parent)
     # Several labels are joined as in the table that the model was fine-tuned on.
     list_separator = task.get("data", {}).get("label_separator", ";")
-    with prediction_file(path, list_separator) as write_record, progress("predict", unit="texts") as bar:
+    with record_file(path, list_separator) as write_record, progress("predict", unit="texts") as bar:
 
         def write(record: Mapping[str, Any]) -> None:
             write_record(record)
@@ -252,7 +264,7 @@ class EmbedConfig:
     ]
     file: Annotated[
         str,
-        typer.Argument(help="A .txt, .jsonl, .csv, .tsv or .parquet file, compressed or not; - for standard input."),
+        typer.Argument(help="A .csv, .tsv, .jsonl, .json, .parquet, .xlsx or .txt file; - for standard input."),
     ]
     out: Annotated[Path, typer.Option(help="The file to write, atomically: .npy or .parquet.")]
     pool: Annotated[
@@ -291,6 +303,11 @@ class EmbedConfig:
     separator: Annotated[
         str | None, typer.Option(help="The field separator of .csv files; default: as in fine-tuning, or a comma.")
     ] = None
+    header: Annotated[
+        str | None,
+        typer.Option(help="none: a table has no header; its columns are 0, 1, 2, …; default: as in fine-tuning."),
+    ] = None
+    encoding: Annotated[str, typer.Option(help="The encoding of the file, such as latin-1.")] = "utf-8"
     bad_rows: Annotated[
         Literal["error", "skip"], typer.Option(help="Raise an error for a bad row, or skip and count it.")
     ] = "error"
@@ -326,9 +343,8 @@ def _embed(config: EmbedConfig) -> Report:
         # Before torch is imported.
         with options_in_errors():
             fields = replace(Fields.of(task, config.text, config.text_b), pairs=bool(config.text_b))
-            check_columns(_open_file(config, task), fields, "", config.keep)
+            check_columns(_open(config, task, fields), fields, "", config.keep)
     model = load_on(config.model, config.device)
-    source = _embed_source(config, model.task)
     embedder = embedder_of(
         model,
         pool=None if config.pool == "auto" else config.pool,
@@ -340,6 +356,7 @@ def _embed(config: EmbedConfig) -> Report:
     )
     # Any encoder computes vectors of single texts.
     fields = replace(Fields.of(model.task, config.text, config.text_b), pairs=bool(config.text_b))
+    source = _open(config, model.task, fields)
     with options_in_errors(), progress("embed", unit="texts") as bar:
         count = embed_file(
             embedder, source, config.out, fields=fields, keep=config.keep, dtype=config.dtype, advance=bar.advance
@@ -360,12 +377,3 @@ def embed(config: EmbedConfig, json: bool) -> None:
     Texts that are too long are truncated and counted. Memory use doesn't depend on the amount of text.
     """
     show(_embed(config), json=json)
-
-
-def _embed_source(config: EmbedConfig, task: Mapping[str, Any]) -> "Lines | Table":
-    from lightbert.data.text_files import bounded_lines
-    from lightbert.tasks.predict.records import Lines
-
-    if config.file == _STDIN:
-        return Lines(bounded_lines(sys.stdin.buffer, "standard input"), "standard input", config.bad_rows)
-    return _open_file(config, task)

@@ -25,8 +25,8 @@ class Config:
     sources: Annotated[
         tuple[str, ...],
         typer.Argument(
-            help="Files, folders or quoted globs of .txt, .jsonl, .parquet, .csv and .tsv, plain or .gz, .xz, .bz2, "
-            ".zst; of a folder, the first three; "
+            help="Files, folders or quoted globs of .txt, .jsonl, .parquet, .json, .csv, .tsv and .xlsx, plain or .gz, "
+            ".xz, .bz2, .zst; of a folder, the first three; "
             "hf:NAME[:CONFIG][:SPLIT], a Hugging Face dataset; docstrings, the documentation of all installed "
             "Python packages, or docstrings:stdlib,numpy, of some."
         ),
@@ -43,10 +43,9 @@ class Config:
         Literal["wordpiece", "unigram"], typer.Option(help="The tokenizer to train: wordpiece or unigram.")
     ] = "wordpiece"
     cased: Annotated[bool, typer.Option("--cased", help="Don't lowercase text.")] = False
-    text: Annotated[str, typer.Option(help="The field of .jsonl, or column of .csv, .tsv, .parquet and datasets.")] = (
-        "text"
-    )
+    text: Annotated[str, typer.Option(help="The field of JSON, or column of other tables and of datasets.")] = "text"
     separator: Annotated[str, typer.Option(help="The field separator of .csv files.")] = ","
+    encoding: Annotated[str, typer.Option(help="The encoding of the files, such as latin-1.")] = "utf-8"
     documents: Annotated[
         Literal["blank", "file", "line"],
         typer.Option(help="Documents of a .txt file are separated by blank lines (blank), or are files or lines."),
@@ -82,6 +81,7 @@ def run(config: Config) -> Report:
         lowercase=not config.cased,
         text=config.text,
         separator=config.separator,
+        encoding=config.encoding,
         documents=config.documents,
         sentences=config.sentences,
         held_out=config.held_out,

@@ -26,7 +26,7 @@ class Config:
     queries: Annotated[tuple[str, ...], typer.Argument(help="Texts to search for.")] = ()
     add: Annotated[
         tuple[str, ...],
-        typer.Option(help="A .txt, .jsonl, .csv, .tsv or .parquet file, or a folder of documents; repeat it for more."),
+        typer.Option(help="A table, a .txt file, or a folder of documents; repeat it for more."),
     ] = ()
     model: Annotated[
         str, typer.Option(help=f"The model of a new index [{_MODEL}]; default: the one that made the index.")
@@ -60,9 +60,9 @@ class Config:
 
 def run(config: Config) -> Report:
     """Add files to the index, then search it."""
+    from lightbert.data.table_writer import check_path, record_file
     from lightbert.files import check_not_input
     from lightbert.progress import progress
-    from lightbert.tasks.predict.output_files import check_path, prediction_file
     from lightbert.tasks.predict.search import Reading, SearchIndex, read_description, read_rows, sources
 
     # Before torch is imported, which takes seconds.
@@ -98,7 +98,7 @@ def run(config: Config) -> Report:
         content["results"] = found
         lines = tables or lines
     else:
-        with prediction_file(config.out) as write:
+        with record_file(config.out) as write:
             for record in found:
                 write(record)
         content["out"] = str(config.out)

@@ -133,6 +133,7 @@ def start_or_resume(folder: Path, settings: dict[str, Any], *, again: bool) -> N
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Lock the staging folder against concurrent preparations; the lock is released when the process ends."""
+    sweep(folder)
     # Before the lock is written, which would mark a folder of the user as ours.
     STAGING.check(folder)
     folder.mkdir(parents=True, exist_ok=True)

@@ -5,41 +5,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from lightbert.data import docstrings
-from lightbert.data.tables import check_header, check_separator, split_rows
-from lightbert.data.text_files import COMPRESSIONS, Undecodable, json_lines, lines, parquet_rows
-from lightbert.errors import InputError, listed, required
+from lightbert.data import docstrings, tables
+from lightbert.data.tables import Table, TableOptions
+from lightbert.data.text_files import COMPRESSIONS, Undecodable, lines
+from lightbert.errors import InputError, required
 
 
-def delimited_texts(
-    path: Path, column: str, separator: str, *, quotes: bool, undecodable: Undecodable = "error"
-) -> Iterator[tuple[str, int]]:
-    """Yield the text of each row, with the bytes of the file read so far.
+class _Documents(Table):
+    """A table of documents, whose bad rows can't be skipped."""
 
-    quotes: whether fields may be quoted, as in .csv files.
-    """
-    check_separator(separator)
-    position = 0
+    is_corpus = True
+    skip_remedy = ""
 
-    def content() -> Iterator[str]:
-        nonlocal position
-        for line, position in lines(path, undecodable):  # noqa: B007
-            yield f"{line}\n"
 
-    header: list[str] = []
-    for number, fields in split_rows(path, content(), separator, quotes=quotes):
-        if not header:
-            header = check_header(path, fields)
-            if column not in header:
-                raise InputError(
-                    f"'{path}' has no column {column!r}, only {listed(header)}; set the column with --text"
-                )
-        elif isinstance(fields, str):
-            raise InputError(f"line {number} of '{path}' {fields}; fix it")
-        elif len(fields) != len(header):
-            raise InputError(f"line {number} of '{path}' has {len(fields)} fields, but the header has {len(header)}")
-        else:
-            yield fields[header.index(column)], position
+def table_texts(path: Path, reading: "ReadOptions") -> Iterator[tuple[str, int]]:
+    """Yield the text of each row, with the bytes of the file read so far."""
+    options = TableOptions(reading.separator, reading.encoding, undecodable=reading.undecodable)
+    table = _Documents(path, {"data.text": reading.text}, options)
+    for number, row in table:
+        if not isinstance(row[reading.text], str):
+            table.reject(number, f"has no text in {reading.text!r}; choose another column with --text")
+        text: str = row[reading.text]
+        yield text.replace("\r\n", "\n") if table.format == ".csv" else text, table.position
 
 
 def rows(specification: str, column: str) -> Iterator[tuple[str, int]]:
@@ -71,7 +58,7 @@ def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-FORMATS = (".txt", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
+FORMATS = (tables.TEXT_FORMAT, *tables.FORMATS)
 
 # Other tables of a folder may be about the texts rather than contain them; they are read if they are named.
 _FORMATS_IN_FOLDERS = (".txt", ".jsonl", ".ndjson", ".parquet")
@@ -93,16 +80,18 @@ class Source:
 class ReadOptions:
     """How sources are split into documents.
 
-    text: the field of .jsonl records, the column of .csv, .tsv and .parquet files and Hugging Face datasets.
+    text: the field of JSON records, the column of other tables and of Hugging Face datasets.
     separator: the field separator of .csv files.
     documents: what a document of a .txt file is: the text between blank lines, the whole file, or a line.
     undecodable: whether bytes that are not UTF-8 are an error or are replaced by U+FFFD.
+    encoding: of files but Parquet and Excel.
     """
 
     text: str = "text"
     separator: str = ","
     documents: Literal["blank", "file", "line"] = "blank"
     undecodable: Undecodable = "error"
+    encoding: str = "utf-8"
 
 
 def find(specifications: Sequence[str]) -> list[Source]:
@@ -122,15 +111,9 @@ def documents(source: Source, reading: ReadOptions, workers: int = 1) -> Iterato
     path = Path(source.name)
     match _format(path):
         case ".txt":
-            return _paragraphs(lines(path, reading.undecodable), reading.documents)
-        case ".jsonl" | ".ndjson":
-            return json_lines(path, reading.text, reading.undecodable)
-        case ".csv":
-            return delimited_texts(path, reading.text, reading.separator, quotes=True, undecodable=reading.undecodable)
-        case ".tsv":
-            return delimited_texts(path, reading.text, "\t", quotes=False, undecodable=reading.undecodable)
+            return _paragraphs(lines(path, reading.undecodable, reading.encoding), reading.documents)
         case _:
-            return parquet_rows(path, reading.text)
+            return table_texts(path, reading)
 
 
 def _expand(specification: str) -> list[Source]:
@@ -171,10 +154,10 @@ def _expand(specification: str) -> list[Source]:
 
 
 def _format(path: Path) -> str | None:
-    compressed = path.suffix.lower() in COMPRESSIONS
-    suffix = (path.with_suffix("") if compressed else path).suffix.lower()
-    # Parquet files are compressed internally.
-    return suffix if suffix in FORMATS and not (compressed and suffix == ".parquet") else None
+    suffix = tables.table_format(path)
+    # Parquet and Excel files are compressed internally.
+    compressed = path.suffix.lower() in COMPRESSIONS and suffix in (".parquet", ".xlsx")
+    return suffix if suffix in FORMATS and not compressed else None
 
 
 def _paragraphs(numbered: Iterable[tuple[str, int]], unit: str) -> Iterator[tuple[str, int]]:

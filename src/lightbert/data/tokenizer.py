@@ -21,7 +21,7 @@ from tokenizers.processors import TemplateProcessing
 
 from lightbert import bundled
 from lightbert.errors import InputError, describe_memory, is_out_of_memory
-from lightbert.files import check_name, write_atomic
+from lightbert.files import check_name, read_text, read_tokenizer, write_atomic
 from lightbert.processes import ProcessFailedError, Report, call
 
 Model = Literal["wordpiece", "unigram"]
@@ -193,13 +193,7 @@ def load(path: str | Path) -> Tokenizer:
             f"tokenizer '{place}' not found; give a tokenizer.json, a vocab.txt, a folder with one, or the name of a "
             f"bundled model ({bundled.NAMES[0]})"
         )
-    try:
-        tokenizer = _read_vocabulary(path) if path.suffix == ".txt" else Tokenizer.from_file(str(path))
-    except InputError:
-        raise
-    # The tokenizers library raises plain Exceptions.
-    except Exception as error:
-        raise InputError(f"'{path}' is not a tokenizer ({error}); give a tokenizer.json or a vocab.txt") from error
+    tokenizer = _read_vocabulary(path) if path.suffix == ".txt" else read_tokenizer(path)
     # Padding and truncation are done when batches are built.
     tokenizer.no_padding()
     tokenizer.no_truncation()
@@ -250,7 +244,10 @@ def _file_in(folder: Path) -> Path:
 
 
 def _read_vocabulary(path: Path) -> Tokenizer:
-    entries = path.read_text(encoding="utf-8").splitlines()
+    try:
+        entries = read_text(path).splitlines()
+    except UnicodeDecodeError as error:
+        raise InputError(f"'{path}' is not UTF-8 ({error}); give a tokenizer.json or a vocab.txt") from None
     vocabulary = {entry: index for index, entry in enumerate(entries)}
     if len(vocabulary) != len(entries):
         raise InputError(f"'{path}' has duplicate entries; each line must be a different entry of the vocabulary")
@@ -262,7 +259,6 @@ def _read_vocabulary(path: Path) -> Tokenizer:
 
 
 _SECONDS_BETWEEN_REPORTS = 0.1
-_ONE_THREAD = {"TOKENIZERS_PARALLELISM": "false"}
 
 
 def write_texts(path: Path, texts: Iterable[str]) -> int:
@@ -282,16 +278,9 @@ def train_in_process(path: Path, model: Model, vocab_size: int, *, lowercase: bo
     """
     arguments = [str(path), model, vocab_size, lowercase]
     try:
-        try:
-            content = call(f"{__name__}:train_here", arguments, report=report, environment={})
-        except ProcessFailedError as error:
-            if error.code == -signal.SIGKILL or not _is_memory(error):
-                raise
-            # Perhaps it is enough for one thread.
-            content = call(f"{__name__}:train_here", arguments, report=report, environment=_ONE_THREAD)
+        return Tokenizer.from_str(call(f"{__name__}:train_here", arguments, report=report, environment={}))
     except ProcessFailedError as error:
         raise _explain(error) from error
-    return Tokenizer.from_str(content)
 
 
 def train_here(report: Report, path: str, model: Model, vocab_size: int, lowercase: bool) -> str:
@@ -313,13 +302,9 @@ def train_here(report: Report, path: str, model: Model, vocab_size: int, lowerca
     return train(texts, model, vocab_size, lowercase=lowercase, watch=watch).to_str()
 
 
-def _is_memory(error: ProcessFailedError) -> bool:
-    """Return whether the process failed for lack of memory: a library that aborts doesn't always say why."""
-    return error.code < 0 or is_out_of_memory(RuntimeError(error.printed))
-
-
 def _explain(error: ProcessFailedError) -> Exception:
-    if not _is_memory(error):
+    # A library that aborts for lack of memory doesn't always say why.
+    if error.code >= 0 and not is_out_of_memory(RuntimeError(error.printed)):
         return RuntimeError(f"the training of the tokenizer failed:\n{error.printed}")
     how = f"was ended by {signal.Signals(-error.code).name}" if error.code < 0 else "failed"
     return InputError(

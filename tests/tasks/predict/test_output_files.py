@@ -8,10 +8,10 @@ import pytest
 from tiny_classifiers import tiny_model, write_tiny_model
 
 from lightbert import cli
+from lightbert.data.table_writer import record_file
 from lightbert.errors import InputError
 from lightbert.models import folder
 from lightbert.tasks.kinds.classify import Classify, Labels
-from lightbert.tasks.predict.output_files import prediction_file
 
 RECORDS = (
     {"text": 'one, "two"\nthree\tfour', "label": "a", "probabilities": {"a": 0.75, "b": 0.25}},
@@ -20,7 +20,7 @@ RECORDS = (
 
 
 def test_a_csv_file_has_a_column_for_every_field_of_every_record(tmp_path):
-    with prediction_file(tmp_path / "my.csv", "|") as write:
+    with record_file(tmp_path / "my.csv", "|") as write:
         for record in RECORDS:
             write(record)
     first, second = csv.DictReader(io.StringIO((tmp_path / "my.csv").read_text(), newline=""))
@@ -31,7 +31,7 @@ def test_a_csv_file_has_a_column_for_every_field_of_every_record(tmp_path):
 
 
 def test_a_tsv_file_has_one_line_per_record_without_quotes(tmp_path):
-    with prediction_file(tmp_path / "my.TSV") as write:
+    with record_file(tmp_path / "my.TSV") as write:
         for record in RECORDS:
             write(record)
     header, first, second = (tmp_path / "my.TSV").read_text().splitlines()
@@ -42,7 +42,7 @@ def test_a_tsv_file_has_one_line_per_record_without_quotes(tmp_path):
 
 def test_a_file_is_not_written_if_a_record_fails(tmp_path):
     for name in ["my.csv", "my.tsv", "my.jsonl"]:
-        with pytest.raises(AttributeError), prediction_file(tmp_path / name) as write:
+        with pytest.raises(AttributeError), record_file(tmp_path / name) as write:
             write(RECORDS[0]).stop()
         assert list(tmp_path.iterdir()) == []
 
@@ -51,7 +51,7 @@ def test_an_unknown_suffix_is_an_error_before_the_model_is_read(tmp_path, capsys
     assert cli.main(["predict", str(tmp_path / "missing"), "good", "--out", "my.xlsx"]) == 1
     error = capsys.readouterr().err
     assert "the name of an output file must end in one of .jsonl, .ndjson, .csv, .tsv, got 'my.xlsx'" in error
-    with pytest.raises(InputError, match=r"must end in one of \.jsonl"), prediction_file(tmp_path / "my"):
+    with pytest.raises(InputError, match=r"must end in one of \.jsonl"), record_file(tmp_path / "my"):
         pass
 
 

@@ -56,7 +56,10 @@ def test_a_stream_whose_header_has_the_column_of_the_text_is_csv(run, model):
         assert row["probabilities"] == {row["label"]: row["probability"]}
         assert len(str(row["probability"])) <= len("0.123456")
     code, _, said = run("predict", model, "-", piped=b"id,text\n7\n")
-    assert (code, "line 2 of standard input has 1 fields, but the header has 2" in said) == (1, True)
+    assert (code, "line 2 of standard input has 1 field, but the header has 2" in said) == (1, True)
+    options = ("--header", "none", "--text", "1", "--encoding", "utf-16")
+    code, out, _ = run("predict", model, "-", *options, piped="7,grüße\n".encode("utf-16"))
+    assert (code, json.loads(out)["1"]) == (0, "grüße")
 
 
 def test_broken_json_lines_are_skipped_and_counted(run, model):

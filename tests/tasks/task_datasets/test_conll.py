@@ -181,7 +181,7 @@ def test_plain_text_is_not_taken_for_columns(tmp_path, content, kind):
         own_task(Files(train=path, kind=kind))
     assert str(error.value) == (
         f"'{path}' must have CoNLL columns, a word and its tag per line, but seems to be plain text; to classify "
-        "texts, give a table with texts and labels (.csv, .tsv, .jsonl, .ndjson, .parquet)"
+        "texts, give a table with texts and labels (.csv, .tsv, .jsonl, .ndjson, .json, .parquet, .xlsx)"
     )
 
 

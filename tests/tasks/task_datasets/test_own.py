@@ -1,6 +1,7 @@
 """Custom tables as tasks: inferred kinds and labels, splits, and invalid input."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -251,8 +252,21 @@ def test_fewer_than_two_labels_are_an_error(tmp_path):
     assert "at least two labels, got none" in error_message(scores(tmp_path, ["", ""], kind="labels"))
 
 
+def test_a_table_without_a_header_in_another_encoding_is_read(tmp_path):
+    (tmp_path / "a.csv").write_bytes("größer,x\nkleiner,y\nschön,x\n".encode("latin-1"))
+    files = Files(train=str(tmp_path / "a.csv"), text="0", label="1", header="none", encoding="latin-1", hold_out=0)
+    task = own_task(files)
+    assert [(example.text, example.label) for example in task.examples("train")][::2] == [
+        ("größer", "x"),
+        ("schön", "x"),
+    ]
+    assert task.reading["header"] == "none"
+    assert "encoding" not in task.reading
+    assert "set data.encoding, usually latin-1, or skip such rows" in error_message(replace(files, encoding="utf-8"))
+
+
 def test_a_file_of_an_unknown_format_is_an_error(tmp_path):
-    assert "must end in .csv" in error_message(Files(train=written(tmp_path, "a.xlsx", "x")))
+    assert "must end in .csv" in error_message(Files(train=written(tmp_path, "a.xls", "x")))
     assert "not found" in error_message(Files(train=str(tmp_path / "a.csv")))
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from lightbert.data.tables import FORMATS, Table, table_format
+from lightbert.data.tables import FORMATS, WITH_HEADER, Table, table_format
 from lightbert.data.text_files import RowFile, decoding_problem, text_lines
 from lightbert.errors import InputError
 from lightbert.tasks.datasets.own_files import Files, as_list, hold_out, infer_kind, unknown_label
@@ -46,13 +46,13 @@ def read_sentences(
 
 def check_table(path: str, files: Files, kind: str, *, test: bool = False) -> None:
     """Check the columns of a table for a kind of task, without reading its rows; other files have no header."""
-    if table_format(path) in (".csv", ".tsv", ".parquet"):
+    if table_format(path) in WITH_HEADER:
         (_sentence_table if kind == Tokens.name else _table)(path, files, test=test).check_columns()
 
 
 def _sentence_table(path: str, files: Files, *, test: bool) -> Table:
     needed = {"data.words": files.words} | ({} if test else {"data.tags": files.tags})
-    return Table(path, needed, optional=[files.tags], separator=files.separator, bad_rows=files.bad_rows)
+    return Table(path, needed, files.table_options(), optional=[files.tags])
 
 
 def check_columns(path: str, files: Files) -> None:
@@ -60,7 +60,7 @@ def check_columns(path: str, files: Files) -> None:
 
     If the kind was chosen rather than inferred, more of them may be bad.
     """
-    blocks = enumerate(_blocks(RowFile(path), files.comments))
+    blocks = enumerate(_blocks(RowFile(path), files))
     lines = ((number, _fields(line)) for number, block in blocks for _, line in block)
     checked = list(itertools.islice(lines, _LINES_TO_CHECK))
     if not checked:
@@ -110,7 +110,7 @@ def _sentence(words: Any, tags: Any, number: int) -> TaggedSentence:
 
 def _from_columns(file: RowFile, files: Files, known: Collection[str] | None, test: bool) -> Iterator[TaggedSentence]:
     width = 0
-    for block in _blocks(file, files.comments):
+    for block in _blocks(file, files):
         if not width:
             width = len(_fields(block[0][1]))
             word, tag = (
@@ -136,11 +136,11 @@ def _from_columns(file: RowFile, files: Files, known: Collection[str] | None, te
             yield TaggedSentence(tuple(words), None if word == tag else tuple(tags), id=str(block[0][0]))
 
 
-def _blocks(file: RowFile, comments: str) -> Iterator[list[tuple[int, str]]]:
+def _blocks(file: RowFile, files: Files) -> Iterator[list[tuple[int, str]]]:
     """Yield the numbered lines of each sentence; sentences are separated by blank lines and -DOCSTART- lines."""
     block: list[tuple[int, str]] = []
-    for number, line in enumerate(text_lines(file.path), start=1):
-        if comments and not block and line.startswith(comments):
+    for number, line in enumerate(text_lines(file.path, files.encoding), start=1):
+        if files.comments and not block and line.startswith(files.comments):
             continue
         if line.strip() and line.split(maxsplit=1)[0] != _DOCUMENT:
             block.append((number, line))
@@ -213,10 +213,10 @@ def _table(path: str, files: Files, *, test: bool) -> Table:
     required = {"data.text": files.text}
     if files.text_b:
         required["data.text_b"] = files.text_b
-    label = _label_column(Table(path, separator=files.separator), files)
+    label = _label_column(Table(path, options=files.table_options()), files)
     if not test:
         required["data.label"] = label
-    return Table(path, required, optional=[label], separator=files.separator, bad_rows=files.bad_rows)
+    return Table(path, required, files.table_options(), optional=[label])
 
 
 def _label_column(table: Table, files: Files) -> str:
@@ -318,10 +318,9 @@ def _has_sentences(files: Files) -> bool:
         if table_format(files.train) in _CONLL_SUFFIXES:
             check_columns(files.train, files)
             return True
-        remedy = "write one JSON object per line" if table_format(files.train) == ".json" else "save it as one of these"
         raise InputError(
-            f"the name of '{files.train}' must end in {', '.join(FORMATS)}; {remedy}, or if it has CoNLL columns, set "
-            "data.kind=tokens"
+            f"the name of '{files.train}' must end in {', '.join(FORMATS)}; save it as one of these, or if it has "
+            "CoNLL columns, set data.kind=tokens"
         )
-    columns = Table(files.train, separator=files.separator).columns()
+    columns = Table(files.train, options=files.table_options()).columns()
     return files.text not in columns and {files.words, files.tags} <= set(columns)

@@ -7,10 +7,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from lightbert.config import PartialShare, check
-from lightbert.data.text_files import BadRows
+from lightbert.data.tables import TableOptions
+from lightbert.data.text_files import BadRows, check_encoding
 from lightbert.errors import InputError
 from lightbert.tasks.example import Example, Examples, TaggedSentence
 from lightbert.tasks.kinds import KindName
@@ -24,6 +25,7 @@ READING = (
     "label",
     "label_separator",
     "separator",
+    "header",
     "words",
     "tags",
     "word_column",
@@ -43,8 +45,9 @@ _SPLIT_NAMES = {
 class Files:
     """The files to read, and their columns.
 
-    Tables (.csv, .tsv, .jsonl, .parquet) contain texts or pairs of texts with labels, or lists of words and of tags.
-    Files with any other suffix contain tagged sentences in CoNLL columns. All but Parquet may be compressed.
+    Tables (.csv, .tsv, .jsonl, .json, .parquet, .xlsx) contain texts or pairs of texts with labels, or lists of words
+    and of tags. Files with any other suffix contain tagged sentences in CoNLL columns. All but Parquet and Excel may be
+    compressed.
     """
 
     train: Annotated[str, "the file to train on"] = ""
@@ -61,6 +64,10 @@ class Files:
     prompt_b: Annotated[str, "vectors: what precedes each second text; the model's prompt document"] = ""
     label_separator: Annotated[str, "the separator between several labels in one cell"] = ";"
     separator: Annotated[str, "the field separator of .csv files"] = ","
+    header: Annotated[
+        Literal["first", "none"], "whether the first row has the names of the columns; none: they are 0, 1, 2, …"
+    ] = "first"
+    encoding: Annotated[str, "the encoding of files but Parquet and Excel, such as latin-1"] = "utf-8"
     words: Annotated[str, "tagging: the column with the list of words"] = "words"
     tags: Annotated[str, "tagging: the column with the list of tags"] = "tags"
     word_column: Annotated[int, "CoNLL files: the index of the word column, from 0; negative: from the end"] = 0
@@ -87,8 +94,13 @@ class Files:
         """The settings with which other files of the same form can be read."""
         return {name: getattr(self, name) for name in READING}
 
+    def table_options(self) -> TableOptions:
+        """How tables are read."""
+        return TableOptions(self.separator, self.encoding, self.header, self.bad_rows)
+
     def __post_init__(self) -> None:
         check(self)
+        check_encoding(self.encoding)
         if not self.label_separator:
             raise InputError("data.label_separator must not be empty; give a separator such as ;")
 

@@ -53,7 +53,7 @@ def read_pairs(path: str, files: Files, loss: str) -> Examples[Example]:
     elif loss == "pairs" and files.weight:
         needed["data.weight"] = files.weight
     examples: Examples[Example] = Examples()
-    with Table(path, needed, separator=files.separator, bad_rows=files.bad_rows) as table:
+    with Table(path, needed, files.table_options()) as table:
         for number, row in table:
             cells = [row[column] for column in needed.values()]
             is_text = [isinstance(cell, str) and cell.strip() for cell in cells[:texts]]

@@ -1,24 +1,12 @@
 """Records of files and pipes of any size, merged with their predictions or encoded as vectors."""
 
-import itertools
-import json
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from lightbert.config import without_nan
-from lightbert.data.tables import FORMATS, Row, Table, check_header, split_rows, table_format
-from lightbert.data.text_files import (
-    BOM,
-    MAX_LINE_BYTES,
-    BadRowHandler,
-    BadRows,
-    RowFile,
-    bounded_file_lines,
-    decoding_problem,
-    record_problem,
-)
+from lightbert.data.tables import WITH_HEADER, RecordList, StandardInput, Table, TableOptions
 from lightbert.errors import InputError, listed
 from lightbert.tasks.example import Example
 from lightbert.tasks.predict.inputs import Fields, example_of
@@ -26,109 +14,23 @@ from lightbert.tasks.predict.output_files import VectorType, vector_file
 from lightbert.tasks.predict.predictor import Predictor
 from lightbert.tasks.predict.vectors import Embedder
 
-TEXT_FORMAT = ".txt"
-
-_TABLES_WITH_HEADERS = (".csv", ".tsv", ".parquet")
+Source = RecordList | Table
 
 
-class Lines(BadRowHandler):
-    """Lines of UTF-8: JSON lines if the first one is a JSON object, else texts. Empty lines are skipped.
-
-    A line among texts that is a JSON object is a record; a line among JSON lines that is not one is a bad row.
-    lines: None is a line that is too long.
-    """
-
-    def __init__(self, lines: Iterable[bytes | None], name: str, bad_rows: BadRows = "error") -> None:
-        super().__init__(name, bad_rows)
-        self._lines = lines
-
-    def __iter__(self) -> Iterator[Row]:
-        objects_only: bool | None = None
-        for number, line in enumerate(self._lines, start=1):
-            if line is None:
-                self.reject(number, f"has more than {MAX_LINE_BYTES >> 20} MiB")
-                continue
-            content = line.removeprefix(BOM) if number == 1 else line
-            text = content.decode("utf-8", "surrogateescape").rstrip("\r\n")
-            if problem := decoding_problem(text):
-                self.reject(number, problem)
-            elif text.strip():
-                record = _json_object(text)
-                if objects_only is None:
-                    objects_only = record is not None
-                if record is None and objects_only:
-                    self.reject(number, "must be a JSON object, like the first line")
-                elif record is None:
-                    yield number, {"text": text}
-                elif problem := record_problem(record, text):
-                    self.reject(number, problem)
-                else:
-                    yield number, record
+def open_records(path: str, fields: Fields, options: TableOptions) -> Table:
+    """Open a table or a .txt file of lines, plain or compressed, or "-", standard input."""
+    return StandardInput(fields.text, options) if path == "-" else Table(path, options=options, lines=True)
 
 
-class StandardInput(Lines):
-    """Lines of standard input, or rows of CSV if the first line has the column of the text among others."""
-
-    def __init__(self, lines: Iterator[bytes | None], fields: Fields, separator: str, bad_rows: BadRows) -> None:
-        super().__init__(lines, "standard input", bad_rows)
-        self._fields, self._separator = fields, separator
-
-    def __iter__(self) -> Iterator[Row]:
-        lines = iter(self._lines)
-        first = next(lines, b"")
-        self._lines = itertools.chain([] if first == b"" else [first], lines)
-        header = (first or b"").removeprefix(BOM).decode("utf-8", "replace").strip()
-        columns = [name.strip().strip('"') for name in header.split(self._separator)]
-        is_csv = len(columns) > 1 and any(name in columns for name in self._fields.text)
-        return self._rows() if is_csv else super().__iter__()
-
-    def _rows(self) -> Iterator[Row]:
-        path, header = Path("standard input"), list[str]()
-        texts = ((line or b"").removeprefix(BOM).decode("utf-8", "surrogateescape") for line in self._lines)
-        for number, cells in split_rows(path, texts, self._separator, quotes=True):
-            if not header:
-                header = check_header(path, cells)
-            elif isinstance(cells, str):
-                self.reject(number, cells)
-            elif problem := decoding_problem("".join(cells)):
-                self.reject(number, problem)
-            elif len(cells) != len(header):
-                self.reject(number, f"has {len(cells)} fields, but the header has {len(header)}")
-            else:
-                yield number, dict(zip(header, cells, strict=True))
+def table_options(task: Mapping[str, Any], **given: Any) -> TableOptions:
+    """How to read a table: as the one that a model was fine-tuned on, by its `task`, except for what is given."""
+    stored = {name: value for name, value in task.get("data", {}).items() if name in ("separator", "header")}
+    return TableOptions(**stored | {name: value for name, value in given.items() if value is not None})
 
 
-class RecordList(BadRowHandler):
-    """Records in memory, such as those of the command line."""
-
-    def __init__(self, records: Sequence[dict[str, Any]]) -> None:
-        super().__init__("the command line", unit="text")
-        self._records = records
-
-    def __iter__(self) -> Iterator[Row]:
-        return enumerate(self._records, start=1)
-
-
-Source = Lines | StandardInput | RecordList | Table
-
-
-def open_records(path: str | Path, bad_rows: BadRows = "error", *, separator: str = ",") -> Lines | Table:
-    """Open a table or a .txt file of lines, plain or compressed."""
-    if Path(path).is_dir():
-        raise InputError(f"'{path}' is a folder; give the path of a file in it")
-    suffix = table_format(path)
-    if suffix == TEXT_FORMAT:
-        file = RowFile(path, bad_rows)
-        return Lines(bounded_file_lines(file.path), file.name, bad_rows)
-    if suffix not in FORMATS:
-        known = ", ".join((*FORMATS, TEXT_FORMAT))
-        raise InputError(f"'{path}' must end in one of {known}")
-    return Table(path, separator=separator, bad_rows=bad_rows)
-
-
-def check_columns(table: Lines | Table, fields: Fields, kind: str, keep: Sequence[str] = ()) -> None:
+def check_columns(table: Table, fields: Fields, kind: str, keep: Sequence[str] = ()) -> None:
     """Check that a table has the required columns and those to keep, before any row is read."""
-    if isinstance(table, Table) and table.format in _TABLES_WITH_HEADERS:
+    if table.format in WITH_HEADER:
         columns = table.columns()
         missing = fields.missing(columns, kind) or missing_field(columns, keep)
         if missing:
@@ -198,20 +100,9 @@ def _free_name(field: str, record: dict[str, Any], taken: set[str]) -> str:
     return name
 
 
-def _json_object(text: str) -> dict[str, Any] | None:
-    """Parse a line; None if it is not a JSON object."""
-    if not text.lstrip().startswith("{"):
-        return None
-    try:
-        record = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return record if isinstance(record, dict) else None
-
-
 def embed_file(
     embedder: Embedder,
-    source: Lines | Table,
+    source: Table,
     out: Path,
     *,
     fields: Fields,
@@ -232,8 +123,7 @@ def embed_file(
             kept.append([record[name] for name in keep])
             yield example
 
-    types = source.types() if isinstance(source, Table) else {}
-    with source, vector_file(out, embedder.width, keep, types, dtype) as file:
+    with source, vector_file(out, embedder.width, keep, source.types(), dtype) as file:
         for vectors in embedder.stream(examples()):
             rows = [kept.popleft() for _ in vectors]
             file.write(vectors, {name: [row[index] for row in rows] for index, name in enumerate(keep)})
@@ -242,9 +132,7 @@ def embed_file(
     return count
 
 
-def text_records(
-    source: Lines | Table, fields: Fields, keep: Sequence[str] = ()
-) -> Iterator[tuple[dict[str, Any], Example]]:
+def text_records(source: Table, fields: Fields, keep: Sequence[str] = ()) -> Iterator[tuple[dict[str, Any], Example]]:
     """Yield each record with its text or pair of texts; records without them, or without a field of `keep`, are bad."""
     check_columns(source, fields, "", keep)
     for number, record in source:

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from lightbert.data.tables import TableOptions
 from lightbert.data.text_files import BadRows, text_lines
 from lightbert.errors import InputError
 from lightbert.files import LOCK, file_atomic, locked, make_folder, read_text, sha256, write_atomic
@@ -73,7 +74,8 @@ def read_rows(path: Path, reading: Reading, *, paragraphs: bool = False) -> Iter
     # A line of a .txt file has the field "text".
     fields = Fields(text=tuple(dict.fromkeys((reading.text, "text"))), text_b=())
     keep = (reading.id,) if reading.id else ()
-    with open_records(path, reading.bad_rows, separator=reading.separator) as source:
+    options = TableOptions(reading.separator, bad_rows=reading.bad_rows)
+    with open_records(str(path), fields, options) as source:
         for number, (record, example) in enumerate(text_records(source, fields, keep), start=1):
             yield {"id": str(record[reading.id]) if keep else f"{path.name}:{number}", "text": example.text}
 

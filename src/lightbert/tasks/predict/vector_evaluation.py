@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lightbert.data.tables import Table, table_format
+from lightbert.data.tables import Table, TableOptions, table_format
 from lightbert.data.text_files import BadRows
 from lightbert.errors import InputError, required, unknown
 from lightbert.tasks.datasets.glue import open_glue
@@ -109,7 +109,7 @@ def evaluate_vectors(
 
 def _columns(files: Files, keys: Sequence[str], columns: dict[str, str | None]) -> dict[str, Any]:
     """The names of the columns: those given, or else those of our own tables or of STS-B."""
-    known, names = Table(files.dev, separator=files.separator).columns(), {}
+    known, names = Table(files.dev, options=files.table_options()).columns(), {}
     for key in keys:
         names[key] = columns.get(key) or next((name for name in _COLUMNS[key] if name in known), "")
         if names[key] not in known:
@@ -197,7 +197,7 @@ def _read_texts(path: Path, bad_rows: BadRows) -> tuple[dict[str, str], int]:
     texts: dict[str, str] = {}
     if not path.is_file():
         raise InputError(f"'{path}' not found; give a folder with corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv")
-    with Table(path, {"_id": "_id", "text": "text"}, optional=["title"], bad_rows=bad_rows) as table:
+    with Table(path, {"_id": "_id", "text": "text"}, TableOptions(bad_rows=bad_rows), optional=["title"]) as table:
         for number, row in table:
             key, title, text = str(row["_id"]), row.get("title") or "", row["text"]
             if not isinstance(text, str) or not isinstance(title, str):
@@ -226,7 +226,7 @@ def _read_judgements(
 ) -> tuple[Relevant, int]:
     relevant: Relevant = {}
     names = {name: name for name in ("query-id", "corpus-id", "score")}
-    with Table(path, names, bad_rows=bad_rows) as table:
+    with Table(path, names, TableOptions(bad_rows=bad_rows)) as table:
         for number, row in table:
             query, document, gain = row["query-id"], row["corpus-id"], parse_number(row["score"])
             if gain is None:
