@@ -2,6 +2,7 @@
 
 import re
 from collections import defaultdict
+from dataclasses import replace
 from fnmatch import fnmatch
 from types import SimpleNamespace
 from typing import get_args
@@ -11,6 +12,7 @@ from pages import page, section
 from recipe_files import ADAPTATION, DISTILLATION, FINETUNING, NAMES, PRETRAINING, read
 
 import lightbert
+from lightbert.models import PRESETS
 from lightbert.objectives.distill.pair import check_pair
 from lightbert.objectives.distill.stages import Strategy, Transfer
 from lightbert.objectives.mlm import MaskedLanguageModelling
@@ -58,8 +60,9 @@ def test_every_strategy_is_explained():
     assert re.findall(r"^\| `(\w+)` \|", strategies, re.MULTILINE)[1:] == [*get_args(Strategy)]
 
 
-def test_the_student_of_the_example_fits_the_nano_teacher(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    [example] = re.findall(r"```python\n(.*?)```", DISTILLATION_PAGE, re.DOTALL)
-    exec(example, {})
-    check_pair(lightbert.build("ib-bert-nano"), lightbert.load("runs/mixed"), Transfer())
+def test_the_student_of_the_example_fits_the_nano_teacher():
+    [command] = re.findall(r"^lightbert distill .*change\..*$", DISTILLATION_PAGE, re.MULTILINE)
+    changes = dict(re.findall(r"change\.(\w+)=(\w+)", command))
+    assert changes == {"convolution": "span", "relative": "composite"}
+    student = replace(PRESETS["mobilebert-nano"], **changes)
+    check_pair(lightbert.build("ib-bert-nano"), lightbert.build(student), Transfer())
