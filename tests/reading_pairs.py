@@ -14,7 +14,7 @@ _WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "$", *(f"w{number}" for 
 _SIZES = {"vocab": 20, "positions": 12, "narrow": 8, "width": 16, "depth": 3, "n_heads": 4, "inner": 16}
 TEACHER: Config = replace(preset("ib-bert-nano"), **_SIZES, block_width=24)
 STUDENT: Config = replace(preset("mobilebert-nano"), **_SIZES, block_width=12)
-MIXED: Config = replace(STUDENT, convolution="span", kernel=3)
+MIXED: Config = replace(STUDENT, convolution="span", kernel=3, feedforwards=1, activation="gelu")
 """Two of its four heads attend, the other two are convolutions."""
 BERT: Config = replace(preset("bert-small"), **_SIZES)
 

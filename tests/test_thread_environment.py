@@ -16,7 +16,8 @@ from lightbert.commands import COMMANDS
 module = importlib.import_module(COMMANDS[sys.argv[1]][0].partition(":")[0])
 for name in ("check_corpus", "_check_files"):
     setattr(module, name, lambda *arguments: None)
-module.run = lambda *arguments: sys.exit(f"{os.environ['OMP_NUM_THREADS']}, torch: {'torch' in sys.modules}")
+stop = lambda *arguments: sys.exit(f"{os.environ['OMP_NUM_THREADS']}, torch: {'torch' in sys.modules}")
+module.run = module.run_all = stop
 cli.main(sys.argv[1:])
 """
 

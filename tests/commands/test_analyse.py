@@ -146,8 +146,8 @@ def test_errors_of_the_data_name_the_options_of_the_command(there, tmp_path, cap
     (tmp_path / "my.csv").write_text("body\na film\n")
     (tmp_path / "my.txt").write_bytes(b"film \xff")
     for name, sentence in (
-        ("my.csv", "has no column 'text', only body; set the column with --column\n"),
-        ("my.txt", "is not UTF-8 at byte 5; convert it\n"),
+        ("my.csv", "has no column 'text', only body; set --column COLUMN\n"),
+        ("my.txt", "is not UTF-8 (byte 0xff); convert it to UTF-8\n"),
     ):
         assert cli.main(["analyse", "concentration", str(there / "student"), "--data", str(tmp_path / name)]) == 1
         assert capsys.readouterr().err.endswith(sentence)

@@ -141,7 +141,7 @@ def changed(config):
         (
             evaluate.Config("model", task="pairs", data="pairs.csv"),
             {"model", "task", "data", "split", "bad_rows", "batch", "device", "out", "predictions", "submission"}
-            | {"text", "text_b", "separator"},
+            | {"text", "text_b", "separator", "header", "encoding"},
             "with --task pairs",
         ),
         (

@@ -22,7 +22,7 @@ def test_every_class_of_transformers_computes_the_same_and_round_trips(body, tmp
             model.save_pretrained(folder / "before")
             ours = lightbert.load(folder / "before")
             # A model from transformers was trained to read the padding.
-            assert getattr(ours.config, "padding", "released") == "released"
+            assert ours.config.padding == ("masked" if body.startswith(("bert", "electra")) else "released")
             raw_pooler = suffix == "Model" and not getattr(model.config, "classifier_activation", True)
             assert list(ours.heads) == ([] if raw_pooler else CLASSES[BODIES[body][0]][suffix])
             theirs = their_outputs(model)

@@ -37,18 +37,13 @@ def seen_by_torch(module, *arguments):
 
 def taps(config):
     """The FLOPs of convolution taps, which torch's counter doesn't count because they aren't matmuls."""
-    match config:
-        case _ if hasattr(config, "convolution"):
-            reads = {"span": 1, "dynamic": 0, "conventional": 1, "none": 0}[config.convolution]
-            generated = {"span": 1, "dynamic": 1, "conventional": 0, "none": 0}[config.convolution]
-            channels = reads * config.width + generated * config.width // config.head_ratio
-            return 2 * TOKENS * config.depth * config.kernel * channels
-        case _ if getattr(config, "local", "none") != "none":
-            return 2 * TOKENS * config.depth * config.local_kernel * (config.width + config.width // 2)
-        case _ if hasattr(config, "radius"):
-            convolutions = len(config.convolved) + config.depthwise
-            return 2 * TOKENS * config.depth * (2 * config.radius + 1) * config.width * convolutions
-    return 0
+    reads = config.convolution in ("span", "conventional")
+    generated = config.convolution in ("span", "dynamic")
+    channels = config.kernel * (reads * config.width + generated * config.width // (config.head_ratio or 2))
+    channels += (2 * config.radius + 1) * config.width * (len(config.convolved) + config.depthwise)
+    if config.local != "none":
+        channels += config.local_kernel * (config.width + config.width // 2)
+    return 2 * TOKENS * config.depth * channels
 
 
 def test_flops_of_matmuls_equal_those_that_torch_counts():

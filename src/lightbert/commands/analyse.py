@@ -1,5 +1,6 @@
 """The report of `lightbert analyse`: the written files, the tables and the metrics."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lightbert.commands.options import options
+from lightbert.commands.options import options, options_in_errors
 from lightbert.commands.report import Report, Table, show
 from lightbert.errors import InputError, unknown
 
@@ -161,10 +162,11 @@ def _study(config: Config) -> "Study":
 def _options_in_errors() -> Iterator[None]:
     """Name the options of this command in errors of files, which name those of `prepare`."""
     try:
-        yield
+        with options_in_errors():
+            yield
     except InputError as error:
-        sentence = str(error).replace("with --text", "with --column")
-        raise InputError(sentence.replace(", or pass --undecodable replace", "")) from error
+        sentence = str(error).replace("--text", "--column")
+        raise InputError(re.sub(r"set --encoding.*", "convert it to UTF-8", sentence)) from error
 
 
 def _numbers(listed: str) -> tuple[int, ...]:

@@ -65,7 +65,7 @@ def run(config: Config) -> Report:
     _set_pooling(config, model)
     if config.heads:
         _keep(model, () if config.heads == ("none",) else config.heads)
-    masks_padding = getattr(model.config, "padding", "") == "masked"
+    masks_padding = model.config.reads_neighbours and model.config.padding == "masked"
     note = _PADDING_NOTE if config.to == "hf" and masks_padding else ""
     layout = config.to
     if config.to == "sentence-transformers":

@@ -238,7 +238,7 @@ def compare_padding(name: str) -> Padding:
         padded = _largest_change(alone, _padded(model, texts))
         packed = _largest_change(alone, _packed(model, texts))
         released = None
-        if hasattr(model.config, "padding"):
+        if model.config.reads_neighbours:
             model.released_padding = True
             released = _largest_change(alone, _padded(model, texts))
     return Padding(name, padded, packed, released)

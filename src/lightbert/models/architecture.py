@@ -129,6 +129,12 @@ class Architecture:
         )
 
     @property
+    def reads_neighbours(self) -> bool:
+        """Whether a part besides attention reads other tokens, so that ``padding`` makes a difference."""
+        convolved = self.convolution != "none" or self.local != "none" or self.depthwise or bool(self.convolved)
+        return convolved or self.trigrams
+
+    @property
     def inside(self) -> int:
         """The width of the feed-forwards and of all heads together."""
         return self.block_width or self.width

@@ -78,12 +78,15 @@ def test_several_runs_are_summarized_in_one_table(start, tmp_path, capfd):
         (["model=nowhere/final"], "model folder 'nowhere/final' not found"),
         (["task=cool", "data=''"], "unknown task 'cool'; did you mean 'cola'?"),
         (["data=my.csv"], "data must be the folder of a task, got 'my.csv'; for your own file write data.train=my.csv"),
-        (["data.train=my.json"], "must end in .csv, .tsv, .jsonl, .ndjson, .parquet; write one JSON object per line"),
+        (
+            ["data.train=my.doc"],
+            "must end in .csv, .tsv, .jsonl, .ndjson, .json, .parquet, .xlsx; save it",
+        ),
     ],
 )
 def test_invalid_input_is_a_one_line_error(start, tmp_path, capfd, change, sentence, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("my.json").write_text("{}\n")
+    Path("my.doc").write_text("{}\n")
     kept = [each for each in start if not (change[-1].startswith("data=") and each.startswith("data."))]
     assert main(["finetune", RECIPE, *kept, f"out={tmp_path}", *change]) == 1
     captured = capfd.readouterr()
