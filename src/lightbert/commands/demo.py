@@ -255,7 +255,7 @@ def _compare(out: Path, device: str) -> "Comparison | FinetuningReport | str":
         bundled.folder_of(BUNDLED)
     except InputError as error:
         return f"fine-tuning was skipped: {error}"
-    print(f"fine-tuning the first layer of {BUNDLED}, then the tiny model, for a minute or two", file=sys.stderr)
+    print(f"training on the vectors of {BUNDLED} and words, then fine-tuning the tiny model", file=sys.stderr)
     return compare(out / PACKAGES, out / "final", device)
 
 
@@ -325,8 +325,9 @@ def command(config: Config, json: bool) -> None:
 
     Reads the documentation of the Python packages on this machine, trains a tokenizer and a small ConvBERT on it by
     replaced-token detection, and shows which words of a sentence the model detects as replaced. With --finetune it then
-    fine-tunes the first layer of the bundled English model to tell which package a sentence documents, and compares it
-    with the small model and with a linear model of words. After an interruption, the same command resumes the training.
+    trains a classifier on the vectors of the bundled English model and on words to tell which package a sentence
+    documents, and compares it with the small model and with words alone. After an interruption, the same command
+    resumes the training.
     """
     from lightbert.train.signals import EXIT_CODE
 
