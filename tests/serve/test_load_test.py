@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from itertools import pairwise
 
 import pytest
 from tiny_classifiers import tiny_model, write_tiny_model
@@ -9,6 +10,7 @@ from tiny_classifiers import tiny_model, write_tiny_model
 from lightbert.cli import main
 from lightbert.errors import InputError
 from lightbert.models import folder
+from lightbert.serve import load_test
 from lightbert.serve.load_test import (
     GROUPED_LOOP,
     LOOP,
@@ -102,9 +104,15 @@ def test_vectors_are_counted(answering):
     assert load.texts == load.statuses[200] > 0
 
 
-def test_a_rate_sends_requests_at_regular_times(answering):
+def test_a_rate_sends_requests_at_regular_times(answering, monkeypatch):
+    taken = []
+    take = load_test._Requests.take
+    monkeypatch.setattr(load_test._Requests, "take", lambda requests: taken.append(take(requests)) or taken[-1])
     port = answering(*[response('{"vectors": [[0.5]]}')] * 1000)
     load = run_clients(port, "/v1/embed", [["good"]], 1, 1.0, rate=20)
+    times = [at for *_, at in taken]
+    assert len(times) > 1
+    assert [later - earlier for earlier, later in pairwise(times)] == pytest.approx([1 / 20] * (len(times) - 1))
     # A busy machine answers fewer; without a rate, it would be hundreds.
     assert 1 <= load.statuses[200] <= 21
 
